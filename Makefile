@@ -1,0 +1,46 @@
+# Everything a person runs here. `make help` lists it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: demo test check golden bench lock clean help
+
+demo: $(STAMP) ## Train on this machine, lose a node, resume, compare with an unfailed run
+	@$(BIN)/primus demo
+
+test: check ## All tests (unit, properties, golden manifests, stories on the embedded cluster)
+	@$(BIN)/python -m pytest -q
+
+check: $(STAMP) ## Format, lint, types, import rules, documents
+	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/pyright --warnings
+	@$(BIN)/python -m pytest -q tests/test_documents.py
+
+golden: $(STAMP) ## Rewrite the golden manifests and generated references (look at the diff before you commit)
+	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_workflows_golden.py tests/test_profiles_fields.py
+
+bench: $(STAMP) ## Measure, each figure beside a limit measured in the same run
+	@$(BIN)/python -m tests.benchmarks
+
+lock: ## Write constraints.txt anew from the present environment
+	@$(BIN)/python -m pip freeze --exclude-editable --exclude pip >constraints.txt
+
+clean: ## Remove the virtual environment and caches
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+
+help: ## This list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+# One environment for everything. Set up again only when what it is made from changed.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "primus-flows needs Python 3.11 or newer; say which: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
+	  || { echo "this Python has no venv module; install it first (Debian: apt-get install python3-venv)" >&2; exit 2; }
+	@echo "setting up $(VENV) (about a minute, once)" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[control,program,test]'
+	@touch $@
