@@ -1,0 +1,177 @@
+"""What there is: nodes, pools, storage, queues, endpoints, and the brake over all of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from profiles.values import (
+    Count,
+    EnvironmentName,
+    ObjectName,
+    PositiveCount,
+    PositiveSeconds,
+    Quantity,
+    Seconds,
+    Share,
+    Text,
+    Value,
+    wrong,
+)
+
+TAINT = re.compile(r"[A-Za-z0-9._/-]+(=[A-Za-z0-9._-]*)?:(NoSchedule|PreferNoSchedule|NoExecute)")
+
+
+class Topology(Value):
+    """Where the nodes of a pool stand; becomes node labels."""
+
+    nodes_per_rack: PositiveCount = 1
+    """Nodes in one rack (one failure and switch domain)."""
+    racks_per_block: PositiveCount = 1
+    """Racks in one block."""
+
+
+class Pool(Value):
+    """Nodes that are alike."""
+
+    name: ObjectName
+    """Name of the pool; label `primus-flows.io/pool` on its nodes."""
+    hardware: str
+    """Name of a hardware profile."""
+    nodes: PositiveCount
+    """Nodes in the pool, spares included."""
+    spares: Count = 0
+    """How many of `nodes` are kept free for replacements; they are the last ones by name."""
+    topology: Topology = Topology()
+    """Racks and blocks."""
+    node_prefix: str = ""
+    """Embedded only: nodes are called `<prefix><index>`; empty: `node-` for the first pool, `<pool>-` for others."""
+    labels: dict[str, str] = {}
+    """Labels on the pool's nodes; on Kubernetes they select the nodes that belong to it."""
+    taints: tuple[str, ...] = ()
+    """Taints as `key=value:Effect`; pods of a run get matching tolerations."""
+    cpus_per_node: PositiveCount | None = None
+    """Overrides the hardware profile's figure."""
+    memory_per_node: Quantity | None = None
+    """Overrides the hardware profile's figure."""
+    queue_flavor: str = ""
+    """Kueue ResourceFlavor of this pool; empty: none."""
+    nic_resource_name: str = ""
+    """Extended resource that counts fabric NICs here, as the device plug-in calls it; empty: the hardware profile's."""
+    fabric_environment: dict[EnvironmentName, str] = {}
+    """Environment variables that the fabric of this site needs, over those of the hardware profile."""
+
+    @model_validator(mode="after")
+    def _spares_and_taints_fit(self) -> Pool:
+        if self.spares >= self.nodes:
+            raise wrong("spares", f"must be fewer than nodes, got {self.spares} spares of {self.nodes} nodes")
+        for index, taint in enumerate(self.taints):
+            if not TAINT.fullmatch(taint):
+                raise wrong(f"taints[{index}]", f"must be key=value:Effect with a known effect, got {taint!r}")
+        return self
+
+
+class Storage(Value):
+    """A folder that every pod of a run sees at the same path."""
+
+    kind: Literal["host_path", "claim"]
+    """`host_path`: a folder on every node (embedded: on this machine). `claim`: a PersistentVolumeClaim (RWX)."""
+    source: Text
+    """The path or the claim's name. Embedded: `{home}` stands for PRIMUS_HOME."""
+    mount_path: str
+    """Where pods see it. Must be absolute; embedded: may start with `{home}`."""
+
+    @model_validator(mode="after")
+    def _paths_are_absolute(self) -> Storage:
+        paths = {"mount_path": self.mount_path} | ({"source": self.source} if self.kind == "host_path" else {})
+        for field, path in paths.items():
+            if not path.startswith(("/", "{home}")) or path == "/":
+                raise wrong(field, f"must be an absolute path below the root, got {path!r}")
+        return self
+
+
+class ImageMapping(Value):
+    """Embedded only: what host programs stand for an image."""
+
+    pattern: str
+    """Shell pattern on the image's name, e.g. `*/primus-programs:*`."""
+    programs: dict[str, str] = {}
+    """From the command's first word to a host command line. `{python}`: the interpreter that runs primus;
+    `{programs}`: the program archive."""
+    host_path: bool = False
+    """Also run programs of the host's PATH by name."""
+    environment: dict[str, str] = {}
+    """The image's own environment."""
+
+
+class Endpoints(Value):
+    """Services around the cluster; empty: not there."""
+
+    prometheus_url: str = ""
+    """Base URL of the Prometheus API."""
+    logs_url: str = ""
+    """Base URL of the log store."""
+
+
+class Brake(Value):
+    """The fleet-wide brake on failover and quarantine: beyond it we stop and ask."""
+
+    max_quarantined_share: Share = 0.2
+    """At most this share of a pool's nodes may be quarantined by us at once (at least one node always may)."""
+    max_evictions: PositiveCount = 8
+    """At most so many nodes taken out within the window."""
+    window_seconds: PositiveSeconds = 3600.0
+    """Length of the window."""
+
+
+class ClusterProfile(Value):
+    """One cluster."""
+
+    name: ObjectName
+    """Name of the cluster."""
+    engine: Literal["embedded", "kubernetes"]
+    """`embedded`: processes on this machine. `kubernetes`: Argo Workflows, JobSet and Kueue."""
+    description: str = ""
+    """One sentence for people."""
+    context: str = ""
+    """Kubernetes only: context of the kubeconfig; empty: the current one or the pod's service account."""
+    namespace: ObjectName = "default"
+    """Namespace of everything we create."""
+    pools: tuple[Pool, ...] = Field(min_length=1)
+    """The nodes."""
+    storage: tuple[Storage, ...] = ()
+    """Shared folders; the first one holds the runs' folders."""
+    programs_image: str = "primus-flows/programs:0.1"
+    """Image that carries our programs (`primus-programs`)."""
+    images: tuple[ImageMapping, ...] = ()
+    """Embedded only: what stands for which image; the first match wins."""
+    queue: str = ""
+    """Kueue LocalQueue for runs that name none; empty: no queue."""
+    priority_classes: dict[str, int] = {}
+    """Priorities that runs may name, with their values (embedded: order of the waiting line)."""
+    service_account: ObjectName = "primus-pipelines"
+    """Service account of pipeline pods."""
+    image_pull_secrets: tuple[ObjectName, ...] = ()
+    """Names of pull secrets in the namespace."""
+    run_as_user: int | None = None
+    """User id of training pods; None: the image's own."""
+    proxy_seconds: Seconds = 2.0
+    """Time limit of one request to a pod."""
+    endpoints: Endpoints = Endpoints()
+    """Services around the cluster."""
+    brake: Brake = Brake()
+    """The fleet-wide brake."""
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> ClusterProfile:
+        names = [pool.name for pool in self.pools]
+        if len(set(names)) != len(names):
+            raise wrong("pools", f"must have different names, got {', '.join(names)}")
+        if not self.storage:
+            raise wrong("storage", "must name at least one shared folder: runs keep logs and checkpoints there")
+        mounts = [storage.mount_path for storage in self.storage]
+        if len(set(mounts)) != len(mounts):
+            raise wrong("storage", f"must have different mount paths, got {', '.join(mounts)}")
+        return self

@@ -1,0 +1,85 @@
+"""The errors of this project, one tree.
+
+```
+PrimusError
+├── Transient          try again, `retry_after_seconds` later; nothing is known to be wrong with the request
+│   └── Unavailable    a neighbour (cluster, ledger, server) does not answer
+└── Permanent          the same request fails again; the message says what to change
+    ├── ProfileError   a profile, flag or request is wrong; carries the field's path (exit 2)
+    ├── NotFound       the named object does not exist
+    ├── Conflict       somebody else changed or owns the object
+    ├── Refused        a manifest or request is not accepted; carries the path inside the object (exit 2)
+    └── Fenced         a newer driver holds the run: this one must stop at once and touch nothing
+```
+
+Everybody may import this module; it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+
+class PrimusError(Exception):
+    """The root: catch it at the edge of a program to show one line instead of a stack trace."""
+
+
+class Transient(PrimusError):  # noqa: N818 - the name says the retry policy
+    """Worth trying again.
+
+    Args:
+        message: what, where, and what is done next.
+        retry_after_seconds: how long to wait before the next try.
+    """
+
+    def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Unavailable(Transient):
+    """A neighbour does not answer. Training is left alone; the caller waits and asks again."""
+
+
+class Permanent(PrimusError):  # noqa: N818 - the name says the retry policy
+    """The same request would fail again."""
+
+
+class ProfileError(Permanent):
+    """A profile, a flag or a request is wrong.
+
+    Args:
+        field: dotted path of the field, e.g. `roles[0].replicas`.
+        reason: what is wrong and what to do.
+        source: the file, preset or flag it came from.
+    """
+
+    def __init__(self, field: str, reason: str, source: str = "") -> None:
+        super().__init__(f"{source + ': ' if source else ''}{field}: {reason}")
+        self.field = field
+        self.reason = reason
+        self.source = source
+
+
+class NotFound(Permanent):
+    """The named object does not exist."""
+
+
+class Conflict(Permanent):
+    """The object was changed by somebody else since it was read, or exists with another owner."""
+
+
+class Refused(Permanent):
+    """A manifest or request is not accepted.
+
+    Args:
+        path: path of the offending field inside the object, e.g. `spec.templates[0].container.lifecycle`.
+        reason: what is wrong and what to do.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class Fenced(Permanent):
+    """A newer driver holds the run. Stop without touching anything."""

@@ -1,0 +1,282 @@
+"""Reads profiles: the only module of this folder that opens files.
+
+A profile is named (`demo`: one of the shipped ones, or one in a folder of `search`), or given as a path (anything with
+a `/` in it or ending in `.yaml`). Called by tasks and the command line. Every error is a `ProfileError` that names the
+field, what is wrong and what to do.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from profiles.cluster import ClusterProfile
+from profiles.compare import differences, digest
+from profiles.document import MAX_BYTES, Document, read_mapping, write
+from profiles.errors import ProfileError
+from profiles.fit import resolved_on
+from profiles.hardware import HardwareProfile
+from profiles.merge import inheritable, merged
+from profiles.overrides import apply_override
+from profiles.recovery import RecoveryProfile
+from profiles.resolve import Resolved
+from profiles.run import RunProfile
+from profiles.suggest import did_you_mean
+from profiles.validation import checked
+from profiles.values import Value
+
+__all__ = [
+    "Listed",
+    "differences",
+    "digest",
+    "dump",
+    "list_profiles",
+    "load_cluster",
+    "load_hardware",
+    "load_recovery",
+    "load_run",
+    "load_text",
+    "resolve",
+    "run_from_mapping",
+]
+
+SHIPPED = Path(__file__).parent
+"""The profiles that come with this package."""
+EXTENDS = "extends"
+MAX_ANCESTORS = 8
+"""Nobody reads a chain longer than this."""
+
+Model = TypeVar("Model", bound=Value)
+Data = dict[str, Any]
+
+_FOLDERS: Mapping[type[Value], str] = {
+    RunProfile: "runs",
+    ClusterProfile: "clusters",
+    HardwareProfile: "hardware",
+    RecoveryProfile: "recovery",
+}
+_NOUNS = {"runs": "run", "clusters": "cluster", "hardware": "hardware", "recovery": "recovery"}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One line of `primus profiles list`."""
+
+    kind: str
+    """`run`, `cluster`, `hardware` or `recovery`."""
+    name: str
+    path: Path
+    description: str
+    verified: bool | None
+    """Whether it was run for real; None where that is no question."""
+
+
+def load_run(name_or_path: str, overrides: Iterable[str] = (), search: Sequence[Path] = ()) -> RunProfile:
+    """A run profile, with `overrides` (`a.b=c`) applied in their order.
+
+    Raises:
+        ProfileError: no such profile, or something in it is wrong.
+    """
+    return _load(RunProfile, name_or_path, overrides, search)
+
+
+def load_cluster(name_or_path: str, overrides: Iterable[str] = (), search: Sequence[Path] = ()) -> ClusterProfile:
+    """A cluster profile; likewise."""
+    return _load(ClusterProfile, name_or_path, overrides, search)
+
+
+@lru_cache(maxsize=64)
+def load_hardware(name_or_path: str, search: tuple[Path, ...] = ()) -> HardwareProfile:
+    """A hardware profile; read once per process.
+
+    Raises:
+        ProfileError: no such profile, or something in it is wrong.
+    """
+    return _load(HardwareProfile, name_or_path, (), search)
+
+
+def load_recovery(name_or_path: str, search: Sequence[Path] = ()) -> RecoveryProfile:
+    """A recovery profile.
+
+    Raises:
+        ProfileError: no such profile, or something in it is wrong.
+    """
+    return _load(RecoveryProfile, name_or_path, (), search)
+
+
+def run_from_mapping(
+    data: Mapping[str, Any], overrides: Iterable[str] = (), source: str = "inline profile", search: Sequence[Path] = ()
+) -> RunProfile:
+    """A run profile given as data, e.g. in a request. It may extend shipped profiles by name, but open no path.
+
+    Raises:
+        ProfileError: something in it is wrong.
+    """
+    parent = data.get(EXTENDS)
+    if isinstance(parent, str) and _is_path(parent):
+        raise ProfileError(EXTENDS, "must be a profile's name here: a request opens no files", source)
+    whole = _inherited(RunProfile, Document(dict(data)), source, SHIPPED, search, ())
+    return _finished(RunProfile, whole, {}, overrides, source, search)
+
+
+def load_text(model: type[Model], text: str, source: str = "text") -> Model:
+    """A profile from YAML text that extends nothing; gives back what `dump` wrote.
+
+    Raises:
+        ProfileError: something in it is wrong.
+    """
+    document = read_mapping(text.encode(errors="surrogatepass"), source)
+    return checked(model, document.data, source, document.lines)
+
+
+def dump(value: Value) -> str:
+    """The whole value as YAML, defaults included; `load_text` reads it back unchanged."""
+    return write(value.model_dump(mode="json"))
+
+
+def resolve(
+    run: RunProfile, cluster: ClusterProfile, hardware_by_name: Mapping[str, HardwareProfile] | None = None
+) -> Resolved:
+    """Everything a run needs to know, as one frozen value; see `profiles.fit.resolved_on`.
+
+    Args:
+        run: what is wanted.
+        cluster: what there is.
+        hardware_by_name: hardware profiles; None: the shipped ones.
+
+    Raises:
+        ProfileError: an unknown name, no fitting pool, or a gang that can never be placed there.
+    """
+    if hardware_by_name is None:
+        named = {*run.hardware, *run.by_hardware, *(pool.hardware for pool in cluster.pools)}
+        shipped = _names("hardware", ())
+        known: dict[str, HardwareProfile] = {name: load_hardware(name) for name in sorted(named & shipped.keys())}
+        unknown = sorted(named - shipped.keys())
+        hardware_by_name = known if not unknown else {name: load_hardware(name) for name in sorted(shipped)}
+    return resolved_on(run, cluster, hardware_by_name)
+
+
+def list_profiles(search: Sequence[Path] = ()) -> list[Listed]:
+    """All profiles that can be named, by kind and name.
+
+    Raises:
+        ProfileError: one of them is wrong.
+    """
+    listed: list[Listed] = []
+    for model, folder in _FOLDERS.items():
+        for name, path in sorted(_names(folder, search).items()):
+            value = _load(model, name, (), search)
+            verified = getattr(value, "verified", None)
+            description = str(getattr(value, "description", ""))
+            listed.append(Listed(_NOUNS[folder], name, path, description, verified))
+    return listed
+
+
+def _names(folder: str, search: Sequence[Path]) -> dict[str, Path]:
+    """Profiles that can be named; the first folder of `search` wins, the shipped ones come last."""
+    found: dict[str, Path] = {}
+    for root in (SHIPPED, *reversed(search)):
+        found |= {path.stem: path for path in (root / folder).glob("*.yaml")}
+    return found
+
+
+def _is_path(name_or_path: str) -> bool:
+    return "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
+
+
+def _find(model: type[Value], name_or_path: str, near: Path, search: Sequence[Path], field: str, source: str) -> Path:
+    folder = _FOLDERS[model]
+    if _is_path(name_or_path):
+        return near / name_or_path
+    names = _names(folder, search)
+    if name_or_path not in names:
+        reason = f'no {_NOUNS[folder]} profile is called "{name_or_path}"' + did_you_mean(
+            name_or_path, names, "shipped"
+        )
+        raise ProfileError(field, f"{reason}; a file is given as a path, e.g. ./{name_or_path or 'mine'}.yaml", source)
+    return names[name_or_path]
+
+
+def _read(path: Path, field: str, source: str) -> Document:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ProfileError(field, f"{path} is no regular file", source)
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", "") or "no such path"
+        raise ProfileError(field, f"cannot read {path}: {reason}", source) from error
+    return read_mapping(raw, str(path))
+
+
+def _load(model: type[Model], name_or_path: str, overrides: Iterable[str], search: Sequence[Path]) -> Model:
+    path = _find(model, name_or_path, Path(), search, "profile", "")
+    document = _read(path, "profile", "")
+    source = str(path) if _is_path(name_or_path) else f"{_NOUNS[_FOLDERS[model]]} profile {name_or_path}"
+    data = _inherited(model, document, source, path.parent, search, (path.resolve(),))
+    lines = document.lines if EXTENDS not in document.data else {}
+    return _finished(model, data, lines, overrides, source, search)
+
+
+def _inherited(
+    model: type[Value],
+    document: Document,
+    source: str,
+    folder: Path,
+    search: Sequence[Path],
+    ancestors: tuple[Path, ...],
+) -> Data:
+    """The document's data over that of its ancestors, named recovery profiles filled in."""
+    data: Data = dict(document.data)
+    if EXTENDS not in data:
+        return _with_recovery(model, data, source, search)
+    name = data.pop(EXTENDS)
+    if not isinstance(name, str) or not name:
+        raise ProfileError(EXTENDS, "must be the name of a profile or a path", source)
+    path = _find(model, name, folder, search, EXTENDS, source)
+    if path.resolve() in ancestors or len(ancestors) >= MAX_ANCESTORS:
+        chain = " -> ".join(step.name for step in (*ancestors, path))
+        raise ProfileError(EXTENDS, f"runs in a circle or is longer than {MAX_ANCESTORS}: {chain}", source)
+    parent = _read(path, EXTENDS, source)
+    above = _inherited(model, parent, str(path), path.parent, search, (*ancestors, path.resolve()))
+    return merged(inheritable(above), _with_recovery(model, data, source, search))
+
+
+def _with_recovery(model: type[Value], data: Data, source: str, search: Sequence[Path]) -> Data:
+    """`recovery: patient` becomes the whole profile; `recovery: {extends: patient, …}` likewise, with changes."""
+    given = data.get("recovery")
+    if model is not RunProfile or given is None:
+        return data
+    if isinstance(given, str):
+        path = _find(RecoveryProfile, given, Path(), search, "recovery", source)
+        return data | {"recovery": _whole_recovery(_read(path, "recovery", source).data, str(path), search)}
+    if isinstance(given, dict) and EXTENDS in given:
+        try:
+            return data | {"recovery": _whole_recovery(cast("Data", given), source, search)}
+        except ProfileError as error:
+            raise ProfileError(f"recovery.{error.field}", error.reason, error.source) from error
+    return data
+
+
+def _whole_recovery(data: Data, source: str, search: Sequence[Path]) -> Data:
+    whole = _inherited(RecoveryProfile, Document(data), source, SHIPPED, search, ())
+    return checked(RecoveryProfile, whole, source).model_dump(mode="json")
+
+
+def _finished(
+    model: type[Model],
+    data: Data,
+    lines: Mapping[tuple[str | int, ...], int],
+    overrides: Iterable[str],
+    source: str,
+    search: Sequence[Path],
+) -> Model:
+    value = checked(model, data, source, lines)
+    for text in overrides:
+        data = _with_recovery(model, apply_override(model, data, text), f"--set {text}", search)
+        value = checked(model, data, f"--set {text}")
+    return value

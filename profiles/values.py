@@ -1,0 +1,60 @@
+"""The ground all profiles stand on: frozen values, names, units.
+
+Called by every module of this folder; knows no file, no clock and no environment.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+
+class Value(BaseModel):
+    """A frozen value. An unknown key is an error; the docstring under a field is its description everywhere."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, validate_default=True
+    )
+
+
+def wrong(field: str, reason: str) -> PydanticCustomError:
+    """What a validator of a whole value raises: `field` is wrong, seen from that value, because of `reason`."""
+    return PydanticCustomError(WRONG, "{reason}", {"field": field, "reason": reason})
+
+
+WRONG = "wrong"
+"""Type of the errors made by `wrong`."""
+
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+"""RFC 1123 label, as Kubernetes wants it."""
+
+RunName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=30)]
+"""At most 30 characters: `<run>-a<number>-<role>-0-<index>-<suffix>` must stay below 63."""
+
+RoleName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=12)]
+"""At most 12 characters, for the same reason."""
+
+Text = Annotated[str, Field(min_length=1)]
+"""Text that must not be empty."""
+ObjectName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=63)]
+Seconds = Annotated[float, Field(ge=0)]
+PositiveSeconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+PositiveCount = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A part of a whole, 0 to 1."""
+
+QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+Quantity = Annotated[str, Field(pattern=QUANTITY_PATTERN)]
+"""A Kubernetes resource quantity, e.g. `500m`, `16Gi`, `8`."""
+ENVIRONMENT_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+EnvironmentName = Annotated[str, Field(pattern=ENVIRONMENT_NAME_PATTERN)]
+
+PATTERNS = {
+    NAME_PATTERN: "lower-case letters, digits and `-`, with a letter or digit at both ends",
+    QUANTITY_PATTERN: "a quantity such as 500m, 16Gi or 8",
+    ENVIRONMENT_NAME_PATTERN: "letters, digits and `_`, not starting with a digit",
+}
+"""Patterns in words, for messages."""
