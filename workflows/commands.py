@@ -1,0 +1,134 @@
+"""Command lines of our programs inside pods, one function a program."""
+
+from __future__ import annotations
+
+import math
+
+from profiles.run import Role
+from workflows import labels, placeholders
+from workflows.plan import AttemptPlan
+from workflows.programs import collect as collect_program
+from workflows.programs import coordinate as coordinate_program
+from workflows.programs import copy as copy_program
+from workflows.programs import gate as gate_program
+from workflows.programs import launch_options
+from workflows.programs import verify as verify_program
+from workflows.programs.checkpoint_choice import NO_LIMIT
+
+PROGRAMS = "primus-programs"
+"""Entry of the programs image."""
+PROGRAMS_VOLUME = "programs"
+OUTPUTS_VOLUME = "outputs"
+
+
+def copy() -> list[str]:
+    """Brings the program archive into a pod with anybody's image."""
+    return [PROGRAMS, "copy", *copy_program.Options(to=_folder(PROGRAMS_VOLUME)).argv()]
+
+
+def launch(plan: AttemptPlan, role: Role) -> list[str]:
+    """Starts the ranks of one pod of `role`, with the image's own Python.
+
+    `-I -S`: neither the image's environment nor its site packages can break or slow down the launcher.
+
+    Raises:
+        ProfileError: the command or the resume argument holds `{{`.
+    """
+    run = plan.resolved.run
+    known = placeholders.values(plan)
+    where = f"roles[{run.roles.index(role)}].command"
+    command = placeholders.fill_all(role.command, known, where)
+    resume = placeholders.fill_all(run.checkpoint.resume_argument, known, "checkpoint.resume_argument")
+    folder = placeholders.fill(role.working_directory or "{run_dir}/work", known)
+    progress, checkpoint = run.progress, run.checkpoint
+    options = launch_options.Options(
+        role=role.name,
+        pods=role.replicas,
+        processes_per_node=role.processes_per_node,
+        world_size=role.replicas * role.processes_per_node,
+        decides=role.name == plan.role.name,
+        working_directory=placeholders.in_pod(plan.resolved.cluster, folder),
+        framework=progress.framework,
+        pattern=progress.pattern,
+        progress_file=placeholders.fill(progress.file, known),
+        first_counter=progress.first_counter,
+        counter_restarts=checkpoint.counter_restarts,
+        steps=run.steps,
+        resume_argument=resume,
+        save_grace_seconds=run.save_grace_seconds,
+        checkpoint_format=checkpoint.format,
+        checkpoint_pattern=checkpoint.pattern,
+        keep=checkpoint.keep,
+        keep_overwritten=checkpoint.keep_overwritten,
+        command=command,
+    )
+    archive = f"{_folder(PROGRAMS_VOLUME)}/{copy_program.NAME}"
+    return ["python3", "-I", "-S", archive, "launch", *options.argv()]
+
+
+def coordinate(plan: AttemptPlan) -> list[str]:
+    """The attempt's coordinator."""
+    role = plan.role
+    options = coordinate_program.Options(
+        role=role.name,
+        pods=role.replicas,
+        processes_per_node=role.processes_per_node,
+        steps=plan.resolved.run.steps,
+        port=labels.COORDINATOR_PORT,
+    )
+    return [PROGRAMS, "coordinate", *options.argv()]
+
+
+def gate(plan: AttemptPlan) -> list[str]:
+    """The short gate on the node it runs on, with the GPUs that a rank's pod will get."""
+    return [PROGRAMS, "gate", *_gate_options(plan, plan.resolved.gpus_per_pod).argv()]
+
+
+def examine(plan: AttemptPlan) -> list[str]:
+    """The gate on a suspect, whose GPUs may be in use: whatever can be seen without them."""
+    return [PROGRAMS, "gate", *_gate_options(plan, 0).argv()]
+
+
+def _gate_options(plan: AttemptPlan, gpus: int) -> gate_program.Options:
+    resolved = plan.resolved
+    return gate_program.Options(
+        run_dir=placeholders.run_dir(plan),
+        expected_gpus=gpus,
+        gpu_vendor=resolved.hardware.vendor if gpus else "",
+        fake_gpus=resolved.cluster.engine == "embedded",
+        out_dir=_folder(OUTPUTS_VOLUME),
+    )
+
+
+def verify(plan: AttemptPlan) -> list[str]:
+    """Chooses the newest usable checkpoint where the storage is mounted, and proves it."""
+    checkpoint = plan.resolved.run.checkpoint
+    options = verify_program.Options(
+        directory=placeholders.checkpoint_dir(plan),
+        run_dir=placeholders.run_dir(plan),
+        format=checkpoint.format,
+        pattern=checkpoint.pattern,
+        max_step=NO_LIMIT if plan.max_resume_step is None else plan.max_resume_step,
+        excluded=plan.excluded_checkpoints,
+        deep=plan.deep_verify,
+        counter_restarts=checkpoint.counter_restarts,
+        out_dir=_folder(OUTPUTS_VOLUME),
+    )
+    return [PROGRAMS, "verify", *options.argv()]
+
+
+def collect(plan: AttemptPlan) -> list[str]:
+    """Gathers what an attempt left in the run's folder."""
+    options = collect_program.Options(
+        run_dir=placeholders.run_dir(plan), attempt=plan.attempt, out_dir=_folder(OUTPUTS_VOLUME)
+    )
+    return [PROGRAMS, "collect", *options.argv()]
+
+
+def whole_seconds(seconds: float) -> int:
+    """Kubernetes counts whole seconds; half a second more waits for one more."""
+    return max(1, math.ceil(seconds))
+
+
+def _folder(volume: str) -> str:
+    return f"$({placeholders.folder_variable(volume)})"

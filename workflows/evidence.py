@@ -1,0 +1,184 @@
+"""Facts about an attempt that went wrong: gathered by tasks, judged by `flows.decisions`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from workflows.reports import GateReport, ResumeChoice, Termination
+
+
+class Signal(StrEnum):
+    """What made us look."""
+
+    POD_FAILED = "pod-failed"
+    ATTEMPT_FAILED = "attempt-failed"
+    NODE_NOT_READY = "node-not-ready"
+    PODS_GONE = "pods-gone"
+    PREEMPTION_NOTICE = "preemption-notice"
+    GATE_FAILED = "gate-failed"
+    CHECKPOINT_UNUSABLE = "checkpoint-unusable"
+    SUBMIT_REFUSED = "submit-refused"
+    UNSCHEDULABLE = "unschedulable"
+    IMAGE = "image"
+    STARTED_OVER = "started-over"
+    NUMERIC = "numeric"
+    ENDED_EARLY = "ended-early"
+    HANG = "hang"
+    OBSERVER_AWAY = "observer-away"
+
+
+@dataclass(frozen=True)
+class PodFacts:
+    """One pod of the gang as the cluster and the coordinator know it."""
+
+    name: str
+    role: str
+    index: int
+    node: str
+    phase: str
+    """`Pending`, `Running`, `Succeeded`, `Failed`, or `Gone` where the object no longer exists."""
+    reason: str = ""
+    """Pod's or container's reason, e.g. `OOMKilled`, `NodeLost`, `Evicted`, `ErrImagePull`, `StartError`."""
+    message: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    finished_at: float | None = None
+    ranks: tuple[int, ...] = ()
+    disrupted: bool = False
+    """Condition DisruptionTarget: evicted, preempted or drained on purpose."""
+    unschedulable: str = ""
+    """Message of the scheduler, "" where it was placed."""
+    deleted: bool = False
+    """A deletion was asked for (by us or others) before it ended."""
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """One node of the gang."""
+
+    name: str
+    ready: bool | None
+    """None: the cluster does not know (silent)."""
+    reason: str = ""
+    unschedulable: bool = False
+    taints: tuple[str, ...] = ()
+    """`key=value:Effect`."""
+    exists: bool = True
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line with where it came from."""
+
+    text: str
+    source: str
+    """`rank`, `launcher`, `kernel`, `event`, `coordinator`, or a file's name."""
+    rank: int | None = None
+    node: str = ""
+    at: float | None = None
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class PastIncident:
+    """What an earlier incident of the same run came to."""
+
+    fault_class: str
+    fingerprint: str
+    step: int | None
+    nodes: tuple[str, ...]
+    at: float
+    action: str
+    charged: bool
+    last_step: int | None
+    """Last step of the attempt it ended."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything known about one incident. Absent means unknown, never healthy."""
+
+    signal: Signal
+    run: str
+    attempt: int
+    detected_at: float
+    pods: tuple[PodFacts, ...] = ()
+    nodes: tuple[NodeFacts, ...] = ()
+    terminations: tuple[Termination, ...] = ()
+    """Records of launchers that could leave one (a lost node leaves none)."""
+    gate: tuple[GateReport, ...] = ()
+    choice: ResumeChoice | None = None
+    lines: tuple[LogLine, ...] = ()
+    workflow_message: str = ""
+    """Why the attempt's workflow failed, in Argo's words."""
+    silent_nodes: tuple[str, ...] = ()
+    """Nodes whose launchers stopped talking to the coordinator."""
+    first_step: int | None = None
+    resume_step: int | None = None
+    last_step: int | None = None
+    steps: int = 0
+    """Planned last step, 0: not known."""
+    first_nan_step: int | None = None
+    stop_requested: bool = False
+    past: tuple[PastIncident, ...] = ()
+    """Earlier incidents of the run, oldest first."""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class WorkflowFacts:
+    """The attempt's workflow as Argo reports it."""
+
+    phase: str
+    """`Pending`, `Running`, `Succeeded`, `Failed`, `Error`, or "" where it does not exist."""
+    message: str = ""
+    gate: tuple[GateReport, ...] = ()
+    choice: ResumeChoice | None = None
+    failed_steps: tuple[tuple[str, str], ...] = ()
+    """(display name, message) of steps that did not succeed."""
+
+
+@dataclass(frozen=True)
+class CoordinatorFacts:
+    """What the coordinator says of the gang (its `/status`)."""
+
+    at: float
+    """When it said so."""
+    incarnation: int = 0
+    step: int | None = None
+    loss: float | None = None
+    first_step: int | None = None
+    first_step_at: float | None = None
+    first_nan_step: int | None = None
+    last_checkpoint_step: int | None = None
+    steps_per_second: float | None = None
+    phase: str = ""
+    heard: tuple[tuple[str, str, float], ...] = ()
+    """(pod, node, when it was last heard) of each member."""
+    ranks: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """(pod, its ranks)."""
+    launched_at: float | None = None
+    """When the ranks of the present incarnation were started."""
+
+
+@dataclass(frozen=True)
+class AttemptView:
+    """Everything seen of one attempt at one moment; what is not known is None or empty."""
+
+    run: str
+    attempt: int
+    now: float
+    workflow: WorkflowFacts = WorkflowFacts(phase="")
+    jobset: str | None = None
+    """`Running`, `Completed`, `Failed`, or None where it does not exist."""
+    pods: tuple[PodFacts, ...] = ()
+    nodes: tuple[NodeFacts, ...] = ()
+    coordinator: CoordinatorFacts | None = None
+    """None: never answered yet."""
+    submitted_at: float | None = None
+    pending_since: float | None = None
+    """When pods were first seen unplaced; None: all placed."""
+    stop_requested: str = ""
+    """Why a person asked for the end; "" when nobody did."""

@@ -1,0 +1,62 @@
+"""The workflows around a failure: what an attempt left, and what is wrong with the suspects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hera.workflows import Step, Steps, Workflow
+
+from workflows import commands, labels, templates
+from workflows.commands import whole_seconds
+from workflows.plan import AttemptPlan
+from workflows.reports import GateReport, to_json
+from workflows.templates import ProgramStep
+
+POST_FLIGHT = "post-flight"
+EXAMINATION = "examination"
+_TOLERATED = tuple(
+    {"key": key, "operator": "Exists"}
+    for key in (labels.QUARANTINE_TAINT, labels.HOLD_TAINT, "node.kubernetes.io/unschedulable")
+)
+"""A suspect may be cordoned or quarantined already; it is examined all the same."""
+COLLECT_SECONDS = 300
+"""Reading the ends of a few thousand logs on a slow shared file system."""
+
+
+def post_flight_workflow(plan: AttemptPlan) -> Workflow:
+    """Collects what the attempt left in the run's folder; submitted after the JobSet's end.
+
+    Output parameter `collected` of the step `collect`: JSON, `{}` where nothing could be read.
+    """
+    name = labels.post_flight_name(plan.run, plan.attempt)
+    with templates.workflow(plan, name, POST_FLIGHT, COLLECT_SECONDS) as workflow:
+        templates.program(plan, ProgramStep("collect", commands.collect(plan), {"collected": "{}"}, COLLECT_SECONDS))
+        with Steps(name=templates.MAIN):
+            Step(name="collect", template="collect")
+    return workflow
+
+
+def examination_workflow(plan: AttemptPlan, suspects: Sequence[str], number: int) -> Workflow:
+    """Looks at the suspects of an attempt: examination number `number`, one pod a node.
+
+    Every pod reports and ends well: output parameters `report` and `verdict` say what it found. The suspects still
+    may hold pods of other runs, so no GPUs are taken.
+
+    Raises:
+        ValueError: there is no suspect.
+    """
+    if not suspects:
+        raise ValueError("suspects: must name at least one node to examine")
+    seconds = whole_seconds(plan.resolved.run.recovery.gate_timeout_seconds)
+    evidence = "the examination's pod ended without a report"
+    unknown = GateReport(
+        node="", verdict="unknown", checks=[{"check": "gate", "verdict": "unknown", "evidence": evidence}]
+    )
+    name = labels.examination_name(plan.run, plan.attempt, number)
+    with templates.workflow(plan, name, EXAMINATION, seconds) as workflow:
+        outputs = {"report": to_json(unknown), "verdict": "unknown"}
+        examine = ProgramStep("examine", commands.examine(plan), outputs, seconds, on_node=True, tolerations=_TOLERATED)
+        templates.program(plan, examine)
+        with Steps(name=templates.MAIN):
+            Step(name="examine", template="examine", arguments={"node": "{{item}}"}, with_items=list(suspects))
+    return workflow

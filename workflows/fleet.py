@@ -1,0 +1,43 @@
+"""Facts about the fleet, gathered by tasks, judged by `flows.decisions`: its nodes, and where the brake stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from profiles.cluster import Brake
+from profiles.vocabulary import VerdictWord
+
+
+@dataclass(frozen=True)
+class NodeCandidate:
+    """One node of the pool that a run may use, as the cluster and the ledger know it."""
+
+    name: str
+    pool: str = ""
+    ready: bool | None = True
+    """None: the cluster does not know (silent)."""
+    cordoned: bool = False
+    quarantined: str = ""
+    """Why we quarantined it; "" where we did not."""
+    taints: tuple[str, ...] = ()
+    """Taints as `key=value:Effect` that the run's pods do not tolerate; quarantine excluded."""
+    verdict: VerdictWord = VerdictWord.UNKNOWN
+    """Newest verdict; unknown nodes are admitted or not by the attempt's own gate."""
+    verdict_why: str = ""
+    busy: str = ""
+    """Who uses it ("" when it is free)."""
+    spare: bool = False
+    rack: str = ""
+    block: str = ""
+
+
+@dataclass(frozen=True)
+class BrakeState:
+    """Where the fleet-wide brake stands for one pool."""
+
+    pool_size: int
+    quarantined: tuple[str, ...] = ()
+    """Nodes of the pool that we have quarantined now."""
+    evictions: int = 0
+    """Nodes taken out within the brake's window."""
+    limits: Brake = field(default_factory=Brake)

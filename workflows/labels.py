@@ -1,0 +1,60 @@
+"""Names of everything we create in a cluster: deterministic, so that it can be found again after any crash."""
+
+from __future__ import annotations
+
+PREFIX = "primus-flows.io"
+RUN = f"{PREFIX}/run"
+ATTEMPT = f"{PREFIX}/attempt"
+ROLE = f"{PREFIX}/role"
+PIPELINE = f"{PREFIX}/pipeline"
+SUITE = f"{PREFIX}/suite"
+POOL = f"{PREFIX}/pool"
+RACK = f"{PREFIX}/rack"
+BLOCK = f"{PREFIX}/block"
+SPARE = f"{PREFIX}/spare"
+VERDICT = f"{PREFIX}/verdict"
+VERDICT_EVIDENCE = f"{PREFIX}/verdict-evidence"
+VERDICT_AT = f"{PREFIX}/verdict-at"
+QUARANTINE_TAINT = f"{PREFIX}/quarantine"
+HOLD_TAINT = f"{PREFIX}/hold"
+FENCING = f"{PREFIX}/fencing"
+"""Annotation: fencing number of the driver that applied the object."""
+FIELD_MANAGER = "primus-flows"
+HOSTNAME = "kubernetes.io/hostname"
+
+COORDINATOR_ROLE = "coordinator"
+COORDINATOR_PORT = 29400
+"""Port of the coordinator in its own pod network (embedded: on the pod's own loopback address)."""
+
+
+def attempt_name(run: str, attempt: int) -> str:
+    """Name of an attempt's JobSet and Workflow, e.g. `demo-1-a2`."""
+    return f"{run}-a{attempt}"
+
+
+def examination_name(run: str, attempt: int, number: int) -> str:
+    """Name of the Workflow that examines the nodes of an attempt, e.g. `demo-1-a2-x1`."""
+    return f"{attempt_name(run, attempt)}-x{number}"
+
+
+def post_flight_name(run: str, attempt: int) -> str:
+    """Name of the Workflow that collects what an attempt left, e.g. `demo-1-a2-post`."""
+    return f"{attempt_name(run, attempt)}-post"
+
+
+def secret_name(run: str, attempt: int) -> str:
+    """Name of the Secret with an attempt's token (key `token`)."""
+    return f"{attempt_name(run, attempt)}-token"
+
+
+def labels(run: str, attempt: int, pipeline: str, role: str = "") -> dict[str, str]:
+    """Labels of an object of ours."""
+    ours = {RUN: run, ATTEMPT: str(attempt), PIPELINE: pipeline}
+    if role:
+        ours[ROLE] = role
+    return ours
+
+
+def run_directory(mount_path: str, run: str) -> str:
+    """A run's folder on shared storage, as pods see it."""
+    return f"{mount_path.rstrip('/')}/runs/{run}"

@@ -1,0 +1,85 @@
+"""Our own check of every manifest, for what neither the API server nor Argo finds before it hurts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import yaml
+
+from workflows import lint_gang, lint_pods, lint_workflow
+from workflows.findings import Finding, Part, Subject, part, parts
+from workflows.plan import AttemptPlan
+from workflows.schema import schema_errors
+
+_Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that must hold."""
+
+    name: str
+    """Stands in each finding."""
+    kind: Literal["Workflow", "JobSet", "both"]
+    """What it is about."""
+    why: str
+    """What goes wrong where it does not hold."""
+    check: Callable[[Subject], Iterable[tuple[str, str]]]
+    """Path and message of everything that is wrong."""
+
+
+RULES = (
+    Rule("size", "both", "the API server refuses more than 1.5 MiB, status included", lint_gang.size),
+    Rule("name", "both", "a name too long or illegal is refused when its pods are made", lint_gang.names),
+    Rule("labels", "both", "what carries no label of ours is not found again", lint_gang.marks),
+    Rule("references", "Workflow", "Argo says it after the submission, or runs into it", lint_workflow.references),
+    Rule("unreached", "Workflow", "a template that no step uses was forgotten", lint_workflow.unreached),
+    Rule("command", "both", "without a command Argo asks the image's registry for one", lint_pods.commands),
+    Rule("deadline", "Workflow", "a step without a limit waits for ever", lint_workflow.deadlines),
+    Rule("default", "Workflow", "a skipped step without one fails the step that reads it", lint_workflow.defaults),
+    Rule("resource", "Workflow", "a step that waits or owns ends the training with itself", lint_workflow.resources),
+    Rule("limits", "both", "without limits one pod takes the node of another", lint_pods.limits),
+    Rule("mounts", "both", "a mount without its volume never starts", lint_pods.mounts),
+    Rule("secret", "both", "manifests are read by many", lint_pods.secrets),
+    Rule("gang", "JobSet", "anything else restarts or ends pods behind the flow's back", lint_gang.shape),
+    Rule("gpus", "both", "a dropped request runs the ranks without GPUs", lint_gang.gpus),
+)
+
+
+def lint(manifest: Part, plan: AttemptPlan | None = None) -> list[Finding]:
+    """Everything that is wrong with a Workflow or JobSet, and with the JobSet inside a Workflow's resource step.
+
+    Args:
+        manifest: the object.
+        plan: what it was built from; without it GPUs are not compared.
+    """
+    # Rules may lean on the structure, so they are asked only where it holds.
+    if findings := schema_errors(manifest):
+        return findings
+    subject = Subject(manifest, plan)
+    found = [Finding(path, rule.name, message) for rule in _rules(subject) for path, message in rule.check(subject)]
+    return found + [finding for path, inner in applied(manifest) for finding in _inside(path, inner, plan)]
+
+
+def applied(manifest: Part) -> Iterable[tuple[str, Any]]:
+    """Path and content of every manifest that a Workflow's resource steps apply."""
+    for index, template in enumerate(parts(part(manifest, "spec"), "templates")):
+        text = part(template, "resource").get("manifest")
+        if text:
+            path = f"spec.templates[{index}].resource.manifest"
+            try:
+                yield path, yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+            except yaml.YAMLError as error:
+                yield path, f"is not YAML: {error}"
+
+
+def _inside(path: str, inner: Any, plan: AttemptPlan | None) -> list[Finding]:
+    if not isinstance(inner, dict):
+        return [Finding(path, "resource", str(inner))]
+    return [Finding(f"{path}:{item.path}", item.rule, item.message) for item in lint(inner, plan)]  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _rules(subject: Subject) -> list[Rule]:
+    return [rule for rule in RULES if rule.kind in (subject.kind, "both")]

@@ -1,0 +1,128 @@
+"""Rules about the object as a whole and about the gang in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from workflows import labels
+from workflows.findings import Part, Subject, at, part, parts
+from workflows.training import GATE
+
+Wrong = Iterator[tuple[str, str]]
+
+SIZE_BYTES = 1024 * 1024
+"""etcd takes 1.5 MiB a request; a third of it is left for the status."""
+NAME_CHARACTERS = 63
+DNS_LABEL = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
+"""RFC 1035: what services and JobSets must be called; begins with a letter."""
+LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
+POD_SUFFIX = "-abcde"
+"""Job controllers append five characters of their own to a pod's name."""
+NODE_HASH = "-1234567890"
+"""Argo appends a number of up to ten digits to the name of a step's pod."""
+OURS = (labels.RUN, labels.ATTEMPT, labels.PIPELINE)
+
+
+def size(subject: Subject) -> Wrong:
+    """The object stays below 1 MiB."""
+    actual = len(json.dumps(subject.manifest, separators=(",", ":")).encode())
+    if actual >= SIZE_BYTES:
+        yield ".", f"{actual} bytes; must be below {SIZE_BYTES}"
+
+
+def names(subject: Subject) -> Wrong:
+    """The object's name and those made from it are legal and at most 63 characters."""
+    for path, name in _names(subject):
+        if len(name) > NAME_CHARACTERS:
+            yield path, f"{name!r} has {len(name)} characters; at most {NAME_CHARACTERS} are allowed"
+        elif not DNS_LABEL.match(name):
+            yield path, f"{name!r} must start with a letter and hold only lower-case letters, digits and hyphens"
+
+
+def _names(subject: Subject) -> Iterator[tuple[str, str]]:
+    yield "metadata.name", subject.name
+    if subject.kind == "Workflow":
+        for pod in subject.pod_parts():
+            yield f"{pod.path}.name", f"{subject.name}-{pod.name}{NODE_HASH}"
+        return
+    jobs = parts(subject.spec, "replicatedJobs")
+    for (path, job), pod in zip(at("spec", "replicatedJobs", jobs), subject.pod_parts(), strict=True):
+        job_name = f"{subject.name}-{pod.name}-{job.get('replicas', 1) - 1}"
+        yield f"{path}.name", f"{job_name}-{pod.pods - 1}{POD_SUFFIX}"
+
+
+def marks(subject: Subject) -> Wrong:
+    """The object and its pods carry our labels, the object the fencing number; all values are legal."""
+    metadata = part(subject.manifest, "metadata")
+    if labels.FENCING not in part(metadata, "annotations"):
+        yield "metadata.annotations", f"{labels.FENCING} is missing"
+    for path, carried, wanted in _labelled(subject):
+        missing = [key for key in wanted if not carried.get(key)]
+        if missing:
+            yield path, f"{', '.join(missing)} missing"
+        for key, value in carried.items():
+            if not LABEL_VALUE.match(value):
+                yield path, f"{key}: {value!r} is not a legal label value"
+
+
+def _labelled(subject: Subject) -> Iterator[tuple[str, Part, tuple[str, ...]]]:
+    yield "metadata.labels", part(part(subject.manifest, "metadata"), "labels"), OURS
+    if subject.kind == "Workflow":
+        yield "spec.podMetadata.labels", part(part(subject.spec, "podMetadata"), "labels"), OURS
+        return
+    for path, job in at("spec", "replicatedJobs", parts(subject.spec, "replicatedJobs")):
+        template = part(job, "template")
+        pod = part(part(template, "spec"), "template")
+        for where, owner in ((f"{path}.template", template), (f"{path}.template.spec.template", pod)):
+            yield f"{where}.metadata.labels", part(part(owner, "metadata"), "labels"), (*OURS, labels.ROLE)
+
+
+def shape(subject: Subject) -> Wrong:
+    """All pods of a role at once, no restarts behind the flow's back, one role decides."""
+    spec = subject.spec
+    if part(spec, "failurePolicy").get("maxRestarts", 0) != 0:
+        yield "spec.failurePolicy.maxRestarts", "must be 0: every attempt is a new JobSet"
+    jobs = parts(spec, "replicatedJobs")
+    targets: list[str] = part(spec, "successPolicy").get("targetReplicatedJobs") or []
+    if len(targets) != 1 or targets[0] not in [job["name"] for job in jobs]:
+        yield "spec.successPolicy.targetReplicatedJobs", "must name the one role that decides"
+    for path, job in at("spec", "replicatedJobs", jobs):
+        inner = part(part(job, "template"), "spec")
+        deciding = job["name"] in targets
+        yield from ((f"{path}.template.spec", message) for message in _job_shape(inner, deciding=deciding))
+
+
+def _job_shape(job: Part, *, deciding: bool) -> Iterator[str]:
+    restarts = part(part(job, "template"), "spec").get("restartPolicy")
+    if job.get("completionMode") != "Indexed":
+        yield "completionMode must be Indexed"
+    if job.get("parallelism") != job.get("completions"):
+        yield "parallelism and completions must be equal"
+    if restarts not in ("Never", "OnFailure"):
+        yield "restartPolicy must be Never or OnFailure"
+    if "podFailurePolicy" in job and restarts != "Never":
+        yield "podFailurePolicy needs restartPolicy Never"
+    if deciding and (restarts != "Never" or job.get("backoffLimit") != 0):
+        yield "the deciding role must have restartPolicy Never and backoffLimit 0"
+
+
+def gpus(subject: Subject) -> Wrong:
+    """Every pod requests the GPUs that the plan gives it."""
+    plan = subject.plan
+    if plan is None:
+        return
+    resource = plan.resolved.hardware.resource_name
+    wanted = {role.name: plan.gpus(role) for role in plan.resolved.run.roles} if subject.kind == "JobSet" else {}
+    wanted |= {GATE: plan.resolved.gpus_per_pod} if subject.kind == "Workflow" else {}
+    for pod in subject.pod_parts():
+        found = sum(_requested(container, resource) for path, container in pod.containers if ".initC" not in path)
+        expected = wanted.get(pod.name, 0)
+        if found != expected:
+            yield pod.path, f"requests {found} GPUs a pod, the plan says {expected}"
+
+
+def _requested(container: Part, resource: str) -> int:
+    upper = part(part(container, "resources"), "limits")
+    return sum(int(count) for name, count in upper.items() if name == resource or name.endswith("/gpu"))

@@ -1,0 +1,146 @@
+"""Files written in the background, so that a hanging or full storage never stops a launcher or a coordinator.
+
+Memory is bounded: what does not fit in the queue is dropped, counted, and the count is written where it is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Dict, List, Optional, Tuple
+
+QUEUE_BYTES = 16 * 1024 * 1024
+"""Bytes that wait for the storage at most."""
+GENERATIONS = 2
+"""Rotated files that are kept beside the current one: `.1` is newer than `.2`."""
+
+
+class Appender:
+    """Appends to files in a thread of its own; every path may be written to, folders are made.
+
+    Args:
+        limit_bytes: a file is rotated when it reaches this; 0: never.
+        queue_bytes: what waits at most.
+    """
+
+    def __init__(self, limit_bytes: int = 0, queue_bytes: int = QUEUE_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._queue_bytes = queue_bytes
+        self._waiting: List[Tuple[str, bytes]] = []
+        self._waiting_bytes = 0
+        self._dropped: Dict[str, int] = {}
+        self._files: Dict[str, _File] = {}
+        self._changed = threading.Condition()
+        self._busy = False
+        self._closing = False
+        self.last_error = ""
+        """What the storage said last; "" while all is well."""
+        self._thread = threading.Thread(target=self._run, name="appender", daemon=True)
+        self._thread.start()
+
+    def append(self, path: str, data: bytes) -> None:
+        """Write `data` at the end of `path`, soon."""
+        with self._changed:
+            if self._waiting_bytes + len(data) > self._queue_bytes:
+                self._dropped[path] = self._dropped.get(path, 0) + len(data)
+                return
+            if path in self._dropped:
+                missing = self._dropped.pop(path)
+                data = b"... %d bytes are missing here: the storage was slow or refused them\n" % missing + data
+            self._waiting.append((path, data))
+            self._waiting_bytes += len(data)
+            self._changed.notify_all()
+
+    def flush(self, timeout_seconds: float) -> bool:
+        """Wait until everything is written; False where the storage did not take it in time."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            while self._waiting or self._busy:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+        return True
+
+    def close(self, timeout_seconds: float) -> bool:
+        """`flush`, then end the thread; it is not waited for when the storage hangs."""
+        done = self.flush(timeout_seconds)
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        return done
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+                while not self._waiting and not self._closing:
+                    self._changed.wait()
+                if not self._waiting:
+                    break
+                batch, self._waiting, self._waiting_bytes = self._waiting, [], 0
+                self._busy = True
+            self._write(batch)
+        for file in self._files.values():
+            file.close()
+
+    def _write(self, batch: List[Tuple[str, bytes]]) -> None:
+        by_path: Dict[str, List[bytes]] = {}
+        for path, data in batch:
+            by_path.setdefault(path, []).append(data)
+        for path, parts in by_path.items():
+            file = self._files.setdefault(path, _File(path, self._limit_bytes))
+            try:
+                file.write(parts)
+                self.last_error = ""
+            except OSError as error:
+                file.close()
+                self.last_error = f"{path}: {error.strerror or error}"
+                with self._changed:
+                    self._dropped[path] = self._dropped.get(path, 0) + sum(len(part) for part in parts)
+
+
+class _File:
+    def __init__(self, path: str, limit_bytes: int) -> None:
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._fd: Optional[int] = None
+        self._size = 0
+
+    def write(self, parts: List[bytes]) -> None:
+        """Append `parts`; rotation falls between two of them, or inside a part that is larger than the limit."""
+        for part in parts:
+            view = memoryview(part)
+            while view:
+                fd = self._open()
+                room = len(view)
+                if self._limit_bytes:
+                    if self._size and self._size + len(view) > self._limit_bytes:
+                        self._rotate()
+                        continue
+                    room = min(room, self._limit_bytes)
+                written = os.write(fd, view[:room])
+                self._size += written
+                view = view[written:]
+
+    def close(self) -> None:
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            os.close(fd)
+
+    def _open(self) -> int:
+        if self._fd is None:
+            os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._size = os.fstat(self._fd).st_size
+        return self._fd
+
+    def _rotate(self) -> None:
+        self.close()
+        for number in range(GENERATIONS, 0, -1):
+            older = f"{self._path}.{number}"
+            newer = f"{self._path}.{number - 1}" if number > 1 else self._path
+            if os.path.exists(newer):
+                os.replace(newer, older)

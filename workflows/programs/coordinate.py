@@ -1,0 +1,101 @@
+"""The coordinator of one attempt: who is there, where ranks meet, how far they are, how they ended.
+
+    python3 programs.pyz coordinate --role=trainer --pods=2 --processes-per-node=4
+
+A thin shell around `coordination`: HTTP in, journal and answers out. Started again, it reads its journal; while it is
+away the training goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import List, Sequence
+
+from workflows.programs import flags, own
+from workflows.programs.coordinator import Coordinator, Gang
+from workflows.programs.serve import Server
+from workflows.reports import TERMINATION_MESSAGE_BYTES
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the coordinator is told by its builder."""
+
+    role: str = "trainer"
+    """The deciding role."""
+    pods: int = 1
+    processes_per_node: int = 1
+    steps: int = 0
+    """Planned steps; 0: not known."""
+    port: int = 29400
+
+    def argv(self) -> List[str]:
+        """The flags that say this."""
+        return flags.to_argv(self)
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """The options in `argv`.
+
+    Raises:
+        flags.UsageError: names the flag, what is wrong and what would be right.
+    """
+    options = flags.from_argv(Options, argv)
+    for name in ("pods", "processes_per_node"):
+        if getattr(options, name) < 1:
+            raise flags.UsageError(f"{flags.flag(name)}: must be at least 1, got {getattr(options, name)}")
+    return options
+
+
+def main(argv: List[str]) -> int:
+    """Serve until SIGTERM."""
+    environment = os.environ
+    try:
+        options = parse(argv)
+    except flags.UsageError as error:
+        return _refuse(str(error))
+    if not environment.get("PRIMUS_TOKEN"):
+        return _refuse("PRIMUS_TOKEN: must be set; whoever holds it controls the gang")
+    gang = Gang(options.role, options.pods, options.processes_per_node, options.steps)
+    coordinator = Coordinator(gang, environment)
+    run_dir = environment.get("PRIMUS_RUN_DIR", "")
+    if run_dir:
+        attempt = environment.get("PRIMUS_ATTEMPT", "") or "1"
+        coordinator.remember(os.path.join(run_dir, f"a{attempt}", "coordinator", "journal.jsonl"))
+    try:
+        server = coordinator.serve(environment.get("PRIMUS_POD_IP", "") or "127.0.0.1", options.port)
+    except OSError as error:
+        return _refuse(f"--port: {options.port} cannot be bound: {error.strerror}")
+    asked = _on_signals(server)
+    print(f"coordinator: listening on port {server.port} for {options.pods} pods of {options.role}", flush=True)
+    while asked not in server.turn(3600.0):
+        pass
+    server.close()
+    coordinator.close()
+    return 0
+
+
+def _on_signals(server: Server) -> int:
+    """A descriptor that becomes readable when SIGTERM or SIGINT came."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: None)
+    server.watch(read)
+    return read
+
+
+def _refuse(message: str) -> int:
+    text = f"coordinate: {message}"
+    print(text, file=sys.stderr, flush=True)
+    path = own.termination_log(os.environ)
+    with contextlib.suppress(OSError):  # the message stands on standard error as well
+        if path:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text[:TERMINATION_MESSAGE_BYTES])
+    return 2

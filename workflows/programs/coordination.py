@@ -1,0 +1,173 @@
+"""The coordinator's mind: everything it decides, as a pure function (state, event) -> (state, effects).
+
+Rules on hangs, stragglers and restarts in place are further members of the unions `Event` and `Effect`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Dict, List, Optional, Tuple
+
+from workflows.programs.coordination_model import (
+    FINAL_STATES,
+    Announce,
+    AppendStep,
+    Effect,
+    Event,
+    GiveOrder,
+    Joined,
+    Key,
+    Member,
+    Next,
+    Order,
+    Published,
+    RefusedError,
+    ReplaceStep,
+    Reported,
+    RoleSize,
+    State,
+)
+from workflows.programs.gang_progress import learn
+from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
+
+KEPT_LINES = 20
+"""Last lines of a failed rank that the coordinator remembers; all of them are in the pod's own record."""
+KEPT_ENDS_WITH_LINES = 64
+"""When a thousand ranks fail together the first ones tell the story."""
+
+
+def advance(state: State, event: Event) -> Next:
+    """The next state and its effects.
+
+    Raises:
+        RefusedError: the event is not possible; the state stays as it was.
+    """
+    if isinstance(event, Joined):
+        return _joined(state, event)
+    if isinstance(event, Published):
+        return _published(state, event)
+    if isinstance(event, Reported):
+        return _reported(state, event)
+    return _ordered(state, event.why, event.save, None)
+
+
+def meeting_of(state: State, role: str, pod_index: Optional[int] = None) -> Optional[Dict[str, Any]]:
+    """What the ranks of `role` need to meet; None while a pod is missing or nobody has published the address.
+
+    Args:
+        state: what is known.
+        role: whose gang.
+        pod_index: only this pod's first rank is named; None: all (a gang may have thousands).
+    """
+    size, published = state.sizes.get(role), state.meetings.get(role)
+    if published is None or size is None or size.joined < size.pods:
+        return None
+    indexes = range(size.pods) if pod_index is None else [pod_index]
+    return {
+        "incarnation": published.incarnation,
+        "master_addr": published.address,
+        "master_port": published.port,
+        "world_size": size.pods * size.processes,
+        "assignments": {str(index): index * size.processes for index in indexes},
+    }
+
+
+def orders_for(state: State, key: Key, since: int) -> List[Order]:
+    """Orders after number `since` that concern this launcher."""
+    return [order for order in state.orders if order.number > since and order.source != key]
+
+
+def _size(state: State, member: Member) -> RoleSize:
+    """The size of the member's role with the member in it."""
+    before = state.sizes.get(member.role, RoleSize(0, 0, 0))
+    joined = before.joined + (member.key not in state.members)
+    if member.role == state.deciding_role:
+        return RoleSize(joined, state.pods, state.processes)
+    return RoleSize(joined, max(before.pods, member.pods), max(before.processes, member.processes))
+
+
+def _complete(state: State, role: str) -> Tuple[Effect, ...]:
+    return (Announce(role),) if meeting_of(state, role, 0) is not None else ()
+
+
+def _joined(state: State, event: Joined) -> Next:
+    member = event.member
+    known = state.members.get(member.key)
+    if known is not None and known.pod != member.pod and known.state not in FINAL_STATES:
+        raise RefusedError(409, f"{member.role} {member.pod_index} is pod {known.pod}, not {member.pod}")
+    if member.role == state.deciding_role and member.pod_index >= state.pods:
+        raise RefusedError(409, f"{member.role} {member.pod_index}: the gang has {state.pods} pods")
+    if known is not None and known.pod == member.pod:
+        member = replace(known, node=member.node, address=member.address)
+    sizes = {**state.sizes, member.role: _size(state, member)}
+    state = replace(state, members={**state.members, member.key: member}, sizes=sizes)
+    return Next(state, _complete(state, member.role))
+
+
+def _published(state: State, event: Published) -> Next:
+    if event.meeting.incarnation != state.incarnation:
+        raise RefusedError(409, f"incarnation {event.meeting.incarnation} is over, this is {state.incarnation}")
+    meetings = {**state.meetings, event.role: event.meeting}
+    state = replace(state, meetings=meetings)
+    return Next(state, _complete(state, event.role))
+
+
+def _reported(state: State, event: Reported) -> Next:
+    member = state.members.get(event.key)
+    if member is None:
+        raise RefusedError(404, f"{event.key[0]} {event.key[1]} has not joined")
+    if event.sequence <= member.sequence:
+        return Next(state)
+    started = event.at if event.state == "running" and member.started_at is None else member.started_at
+    member = replace(
+        member,
+        sequence=event.sequence,
+        state=event.state or member.state,
+        pids=event.pids or member.pids,
+        started_at=started,
+    )
+    state = replace(state, members={**state.members, event.key: member})
+    effects: List[Effect] = []
+    for report in event.reports:
+        following = _one_report(state, member, report)
+        state = following.state
+        effects += following.effects
+    following = _left(state, member, event)
+    return Next(following.state, (*effects, *following.effects))
+
+
+def _one_report(state: State, member: Member, report: Any) -> Next:
+    if isinstance(report, RankEnd):
+        return _rank_ended(state, member, report)
+    if member.role != state.deciding_role or not isinstance(report, (StepSeen, PhaseSeen, CheckpointSeen)):
+        return Next(state)
+    learned = learn(state.progress, report)
+    effects: Tuple[Effect, ...] = ()
+    if learned.row is not None:
+        effects = (ReplaceStep(learned.row) if learned.again else AppendStep(learned.row),)
+    return Next(replace(state, progress=learned.progress), effects)
+
+
+def _rank_ended(state: State, member: Member, end: RankEnd) -> Next:
+    well = end.requested or (end.exit_code == 0 and end.signal is None)
+    lines = [] if well or len(state.ended) >= KEPT_ENDS_WITH_LINES else end.last_lines[-KEPT_LINES:]
+    state = replace(state, ended=(*state.ended, replace(end, last_lines=lines)))
+    if well or not member.essential:
+        return Next(state)
+    how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"
+    return _ordered(state, f"rank {end.rank} of {member.pod or member.role} ended with {how}", False, member.key)
+
+
+def _left(state: State, member: Member, event: Reported) -> Next:
+    """A pod that goes takes the gang with it: saving together where it still can, at once where it cannot."""
+    if not member.essential or event.state not in ("leaving", "failed"):
+        return Next(state)
+    return _ordered(state, f"{member.pod or member.role}: {event.why}", event.state == "leaving", member.key)
+
+
+def _ordered(state: State, why: str, save: bool, source: Optional[Key]) -> Next:
+    """Stop is said once, and once more where it becomes urgent."""
+    if any(not order.save or save for order in state.orders):
+        return Next(state)
+    order = Order(len(state.orders) + 1, why, save, source)
+    return Next(replace(state, orders=(*state.orders, order)), (GiveOrder(order),))

@@ -1,0 +1,202 @@
+"""What the coordinator knows, hears and causes: the values that `coordination` decides on.
+
+Times stand in the events, so that a journal of events rebuilds the same state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Union
+
+from workflows.programs.gang_progress import Progress, StepRow
+from workflows.reports import RankEnd
+
+Key = Tuple[str, int]
+"""Role and index of a pod."""
+FINAL_STATES = ("ended", "failed")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One launcher."""
+
+    role: str
+    pod_index: int
+    pod: str = ""
+    node: str = ""
+    address: str = ""
+    pods: int = 1
+    """Pods of its role, as it was told by its builder."""
+    processes: int = 1
+    """Ranks in its pod."""
+    essential: bool = True
+    """Whether the gang cannot go on without it."""
+    state: str = "joined"
+    """`joined`, `running`, `leaving`, `ended`, `failed`."""
+    pids: Mapping[str, int] = field(default_factory=lambda: {})
+    """Process of each rank, by its number as text."""
+    started_at: Optional[float] = None
+    sequence: int = 0
+    """Of the last batch of reports: a batch that is sent twice counts once."""
+
+    @property
+    def key(self) -> Key:
+        """Role and index."""
+        return self.role, self.pod_index
+
+
+@dataclass(frozen=True)
+class RoleSize:
+    """How many launchers of a role there are and should be."""
+
+    joined: int
+    pods: int
+    processes: int
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the ranks of a role meet."""
+
+    incarnation: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """What launchers are told to do."""
+
+    number: int
+    why: str
+    save: bool
+    """Whether ranks get the time to save."""
+    source: Optional[Key] = None
+    """Who caused it, and knows already."""
+
+    def told(self) -> Dict[str, Any]:
+        """As launchers read it."""
+        return {"number": self.number, "order": "stop", "why": self.why, "save": self.save}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A launcher presents itself, first or again."""
+
+    at: float
+    member: Member
+
+
+@dataclass(frozen=True)
+class Published:
+    """The launcher of rank 0 says where its gang meets."""
+
+    at: float
+    role: str
+    meeting: Meeting
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A launcher's batch of reports."""
+
+    at: float
+    key: Key
+    sequence: int
+    reports: Tuple[Any, ...]
+    state: str = ""
+    """New state of the member; "": unchanged."""
+    why: str = ""
+    pids: Mapping[str, int] = field(default_factory=lambda: {})
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """The flow asks for the end of the whole gang."""
+
+    at: float
+    why: str
+    save: bool
+
+
+Event = Union[Joined, Published, Reported, StopAsked]
+
+
+@dataclass(frozen=True)
+class AppendStep:
+    """A further row of the attempt's steps."""
+
+    row: StepRow
+
+
+@dataclass(frozen=True)
+class ReplaceStep:
+    """The newest row again, with more known about it."""
+
+    row: StepRow
+
+
+@dataclass(frozen=True)
+class GiveOrder:
+    """Launchers that wait for orders get this one."""
+
+    order: Order
+
+
+@dataclass(frozen=True)
+class Announce:
+    """A gang is complete: launchers that wait for it go on."""
+
+    role: str
+
+
+Effect = Union[AppendStep, ReplaceStep, GiveOrder, Announce]
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything the coordinator knows."""
+
+    deciding_role: str
+    pods: int = 1
+    """Pods of the deciding role."""
+    processes: int = 1
+    """Ranks in each."""
+    steps: int = 0
+    """Planned steps; 0: not known."""
+    started_at: float = 0.0
+    incarnation: int = 1
+    members: Mapping[Key, Member] = field(default_factory=lambda: {})
+    sizes: Mapping[str, RoleSize] = field(default_factory=lambda: {})
+    """By role; counted when somebody joins, since thousands of launchers ask at the moment the last one came."""
+    meetings: Mapping[str, Meeting] = field(default_factory=lambda: {})
+    orders: Tuple[Order, ...] = ()
+    progress: Progress = field(default_factory=Progress)
+    ended: Tuple[RankEnd, ...] = ()
+
+    @property
+    def launched_at(self) -> Optional[float]:
+        """Unix time when the last pod of the deciding role had started its ranks; None while one has not."""
+        starts = [one.started_at for one in self.members.values() if one.role == self.deciding_role]
+        known = [at for at in starts if at is not None]
+        return max(known) if len(known) >= self.pods else None
+
+
+class Next(NamedTuple):
+    """What follows from an event."""
+
+    state: State
+    effects: Tuple[Effect, ...] = ()
+
+
+class RefusedError(Exception):
+    """An event contradicts what is known.
+
+    Args:
+        status: HTTP status that says so.
+        message: what is wrong.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status

@@ -1,0 +1,196 @@
+"""Checkpoints of the demo trainer: one shard a rank, digests, the manifest last, then one rename.
+
+Each rank keeps its slice of weights and optimizer state and its own data position, so a checkpoint is whole only with
+every shard. Nobody sees `step-<n>` before all of it is on the storage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, Tuple
+
+from workflows.programs import manifest
+from workflows.programs.demo_collective import Collective
+from workflows.programs.demo_model import Adam, digest
+
+BLOCK_BYTES = 1 << 20
+
+
+class RestoreError(ValueError):
+    """The checkpoint cannot be continued; the message says what is wrong with which file."""
+
+
+@dataclass
+class Training:
+    """Everything that changes while the demo trains."""
+
+    weights: Any
+    """Flat float32 vector."""
+    optimizer: Adam
+    step: int
+    """Steps done."""
+    loss: float
+    """Mean loss over all ranks of the last step done, in nats per byte."""
+
+
+def save(
+    directory: str,
+    training: Training,
+    reader_state: Dict[str, Any],
+    link: Collective,
+    meta: Dict[str, Any],
+    ballast: int,
+) -> Tuple[str, int]:
+    """Write `step-<n>` under `directory`; every rank calls it at the same step.
+
+    Args:
+        directory: folder of all checkpoints.
+        training: what to save.
+        reader_state: this rank's data position.
+        link: connection to the other ranks.
+        meta: noted in the manifest.
+        ballast: bytes of padding this rank adds, so that benchmarks can have large checkpoints.
+
+    Returns:
+        The checkpoint's path and the bytes this rank wrote.
+
+    Raises:
+        OSError: the storage refused; nothing named `step-<n>` appeared.
+    """
+    final = os.path.join(directory, f"step-{training.step}")
+    unfinished = os.path.join(directory, f".step-{training.step}.unfinished")
+    if link.rank == 0:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        os.makedirs(unfinished)
+    link.gather(b"")
+    entries = [_write(unfinished, f"shard-{link.rank}.npz", _shard(training, reader_state, link))]
+    if ballast:
+        entries.append(_write_ballast(unfinished, f"ballast-{link.rank}.bin", ballast, training.step))
+    lines = link.gather(json.dumps([[e.path, e.bytes, e.sha256] for e in entries]).encode())
+    if link.rank == 0:
+        files = tuple(manifest.FileEntry(*entry) for line in lines for entry in json.loads(line))
+        noted = {**meta, "loss": str(training.loss), "weights_sha256": digest(training.weights)}
+        text = manifest.Manifest(training.step, link.world_size, files, noted).to_json()
+        _write(unfinished, manifest.MANIFEST, text.encode())
+        _publish(unfinished, final)
+    link.gather(b"")
+    return final, sum(entry.bytes for entry in entries)
+
+
+def restore(path: str, training: Training, rank: int, world_size: int) -> Tuple[manifest.Manifest, Dict[str, Any]]:
+    """Fill `training` from the checkpoint at `path`, checking every digest on the way.
+
+    Returns:
+        The manifest and this rank's data position.
+
+    Raises:
+        RestoreError: no checkpoint there, a file missing or changed, or saved by another number of ranks.
+    """
+    import numpy as np
+
+    try:
+        with open(os.path.join(path, manifest.MANIFEST), "rb") as file:
+            found = manifest.parse(file.read())
+    except (OSError, ValueError) as error:
+        raise RestoreError(f"{path}: no usable {manifest.MANIFEST}: {error}") from error
+    if found.world_size != world_size:
+        raise RestoreError(f"{path}: saved by {found.world_size} ranks, this run has {world_size}; start as many")
+    parts: Dict[str, Any] = {"weights": [], "mean": [], "square": []}
+    position: Dict[str, Any] = {}
+    known = {entry.path: entry for entry in found.files}
+    for owner in range(world_size):
+        shard = np.load(io.BytesIO(_read(path, known, f"shard-{owner}.npz")), allow_pickle=False)
+        for name, slices in parts.items():
+            slices.append(shard[name])
+        if owner == rank:
+            position = json.loads(bytes(shard["reader"]).decode())
+    if f"ballast-{rank}.bin" in known:
+        _read(path, known, f"ballast-{rank}.bin")
+    training.weights[...] = np.concatenate(parts["weights"])
+    training.optimizer.mean[...] = np.concatenate(parts["mean"])
+    training.optimizer.square[...] = np.concatenate(parts["square"])
+    training.step = found.step
+    training.loss = float(found.meta.get("loss", "nan"))
+    return found, position
+
+
+def _shard(training: Training, reader_state: Dict[str, Any], link: Collective) -> bytes:
+    import numpy as np
+
+    total = len(training.weights)
+    mine = slice(total * link.rank // link.world_size, total * (link.rank + 1) // link.world_size)
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        weights=training.weights[mine],
+        mean=training.optimizer.mean[mine],
+        square=training.optimizer.square[mine],
+        reader=np.frombuffer(json.dumps(reader_state).encode(), dtype=np.uint8),
+    )
+    return buffer.getvalue()
+
+
+def _write(folder: str, name: str, data: bytes) -> manifest.FileEntry:
+    return _write_blocks(folder, name, [data])
+
+
+def _write_ballast(folder: str, name: str, length: int, step: int) -> manifest.FileEntry:
+    block = (hashlib.sha256(f"{name} {step}".encode()).digest() * (BLOCK_BYTES // 32))[:BLOCK_BYTES]
+    return _write_blocks(folder, name, (block[: length - at] for at in range(0, length, BLOCK_BYTES)))
+
+
+def _write_blocks(folder: str, name: str, blocks: Iterable[bytes]) -> manifest.FileEntry:
+    path = os.path.join(folder, name)
+    running = hashlib.sha256()
+    length = 0
+    try:
+        with open(path, "wb") as file:
+            for block in blocks:
+                file.write(block)
+                running.update(block)
+                length += len(block)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        # Python names no file when a write fails; whoever looks for the full disk needs one.
+        raise OSError(error.errno, error.strerror, path) from error
+    return manifest.FileEntry(name, length, running.hexdigest())
+
+
+def _read(path: str, known: Dict[str, manifest.FileEntry], name: str) -> bytes:
+    entry = known.get(name)
+    if entry is None:
+        raise RestoreError(f"{path}: its manifest names no {name}")
+    try:
+        with open(os.path.join(path, name), "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise RestoreError(f"{path}: {name}: {error.strerror}") from error
+    if len(data) != entry.bytes or hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise RestoreError(f"{path}: {name} is not what was saved (size or digest differ)")
+    return data
+
+
+def _publish(unfinished: str, final: str) -> None:
+    """Give the finished folder its name; one of that name from before a roll-back is replaced."""
+    _sync_folder(unfinished)
+    replaced = f"{unfinished}.replaced"
+    if os.path.isdir(final):
+        shutil.rmtree(replaced, ignore_errors=True)
+        os.rename(final, replaced)
+    os.rename(unfinished, final)
+    _sync_folder(os.path.dirname(final))
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,211 @@
+"""Digests of files by two threads: hashing and reading leave the interpreter lock, so two files run side by side.
+
+Checksums that a file carries inside (the members of a zip, as `torch.save` writes) are compared in the same pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import zlib
+from dataclasses import dataclass
+from io import FileIO
+from queue import SimpleQueue
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+BLOCK_BYTES = 4 << 20
+AHEAD_BLOCKS = 4
+"""Buffers of a file that is read by a thread of its own."""
+AHEAD_BYTES = 32 << 20
+"""How far the kernel is told to read ahead of a thread."""
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What reading a whole file came to."""
+
+    sha256: str
+    """Hexadecimal; "" where it could not be read to its end."""
+    bytes: int
+    """Read."""
+    why: str = ""
+    """What the system said where reading failed, or which checksum inside the file does not agree."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A range of a file whose checksum the file itself states."""
+
+    offset: int
+    length: int
+    crc32: int
+    name: str
+
+
+NO_PARTS: Mapping[str, Tuple[Part, ...]] = {}
+
+
+def digest_files(
+    paths: Sequence[str],
+    *,
+    from_storage: bool = False,
+    threads: int = THREADS,
+    parts: Mapping[str, Tuple[Part, ...]] = NO_PARTS,
+) -> Dict[str, Digest]:
+    """SHA-256 of each file, largest first, on `threads` threads.
+
+    Args:
+        paths: files to read.
+        parts: by path, ranges to compare with the checksums that the file states.
+        from_storage: forget what the kernel has cached of them first, so that what is proven is what was stored.
+        threads: how many at a time.
+    """
+    sizes = sorted((_size(path), path) for path in paths)
+    waiting = [path for _, path in sizes]
+    largest = sizes[-1][0] if sizes else 0
+    ahead = len(paths) < threads and largest > AHEAD_BLOCKS * BLOCK_BYTES
+    block_bytes = max(4096, min(BLOCK_BYTES, largest))
+    lock = threading.Lock()
+    found: Dict[str, Digest] = {}
+
+    def work() -> None:
+        buffers = [memoryview(bytearray(block_bytes)) for _ in range(AHEAD_BLOCKS if ahead else 1)]
+        while True:
+            with lock:
+                if not waiting:
+                    return
+                path = waiting.pop()
+            found[path] = digest_file(path, buffers, from_storage=from_storage, parts=parts.get(path, ()))
+
+    _in_threads(work, min(threads, len(waiting)))
+    return {path: found.get(path, Digest("", 0, "was not read: the thread that should have died")) for path in paths}
+
+
+def digest_file(
+    path: str, buffers: Sequence[memoryview], *, from_storage: bool = False, parts: Sequence[Part] = ()
+) -> Digest:
+    """SHA-256 of one file; a read error is an answer, not an exception.
+
+    Args:
+        path: the file.
+        buffers: to read through; with several, a thread of its own reads ahead while this one hashes.
+        from_storage: see `digest_files`.
+        parts: see `digest_files`.
+    """
+    running = hashlib.sha256()
+    checksums = Checksums(parts)
+    position = 0
+    try:
+        with open(path, "rb", buffering=0) as file:
+            descriptor = file.fileno()
+            if from_storage:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            read = _blocks(file, buffers[0], checksums)
+            for block in read if len(buffers) == 1 else _blocks_read_ahead(file, buffers, checksums):
+                running.update(block)
+                position += len(block)
+    except OSError as error:
+        return Digest("", position, error.strerror or str(error))
+    return Digest(running.hexdigest(), position, checksums.verdict())
+
+
+def _blocks(file: FileIO, buffer: memoryview, checksums: "Checksums") -> Iterator[memoryview]:
+    """The file's content, shown to `checksums`; each block is overwritten by the next."""
+    position = 0
+    while True:
+        os.posix_fadvise(file.fileno(), position + AHEAD_BYTES, BLOCK_BYTES, os.POSIX_FADV_WILLNEED)
+        count = file.readinto(buffer)
+        if not count:
+            return
+        checksums.update(position, buffer[:count])
+        position += count
+        yield buffer[:count]
+
+
+def _blocks_read_ahead(file: FileIO, buffers: Sequence[memoryview], checksums: "Checksums") -> Iterator[memoryview]:
+    """As `_blocks`, by another thread: one file alone would otherwise leave the second thread idle."""
+    free: "SimpleQueue[memoryview]" = SimpleQueue()
+    full: "SimpleQueue[Tuple[memoryview, int, Optional[OSError]]]" = SimpleQueue()
+    for buffer in buffers:
+        free.put(buffer)
+    threading.Thread(target=_fill, args=(file, free, full, checksums), daemon=True).start()
+    while True:
+        buffer, count, error = full.get()
+        if error is not None:
+            raise error
+        if count == 0:
+            return
+        yield buffer[:count]
+        free.put(buffer)
+
+
+def _fill(
+    file: FileIO,
+    free: "SimpleQueue[memoryview]",
+    full: "SimpleQueue[Tuple[memoryview, int, Optional[OSError]]]",
+    checksums: "Checksums",
+) -> None:
+    position = 0
+    while True:
+        buffer = free.get()
+        try:
+            count = file.readinto(buffer) or 0
+        except OSError as error:
+            full.put((buffer, 0, error))
+            return
+        checksums.update(position, buffer[:count])
+        position += count
+        full.put((buffer, count, None))
+        if count == 0:
+            return
+
+
+class Checksums:
+    """CRC-32 of ranges of a file that is fed in order; ranges may not overlap."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = sorted(parts, key=lambda part: part.offset)
+        self._next = 0
+        self._running = 0
+        self._wrong: List[str] = []
+
+    def update(self, position: int, block: memoryview) -> None:
+        """Take in the bytes from `position` on."""
+        end = position + len(block)
+        while self._next < len(self._parts):
+            part = self._parts[self._next]
+            stop = part.offset + part.length
+            first, last = max(part.offset, position), min(stop, end)
+            if first < last:
+                self._running = zlib.crc32(block[first - position : last - position], self._running)
+            if stop > end:
+                return
+            if self._running != part.crc32:
+                self._wrong.append(part.name)
+            self._running = 0
+            self._next += 1
+
+    def verdict(self) -> str:
+        """Which range did not agree; empty where all did."""
+        if self._next < len(self._parts):
+            return f"ends before its member {self._parts[self._next].name!r}"
+        return f"the checksum of its member {self._wrong[0]!r} does not agree" if self._wrong else ""
+
+
+def _in_threads(work: Callable[[], None], count: int) -> None:
+    others: List[threading.Thread] = [threading.Thread(target=work, daemon=True) for _ in range(max(0, count - 1))]
+    for thread in others:
+        thread.start()
+    work()
+    for thread in others:
+        thread.join()
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

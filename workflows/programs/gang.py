@@ -1,0 +1,251 @@
+"""A launcher's link to its gang: join, meet, report, hear orders.
+
+Two threads, so that a slow name server or a dead coordinator never holds up the ranks; what they hear reaches the
+launcher's loop through a queue and a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Deque, Dict, List, Optional, Union
+
+from workflows.programs.gang_entry import (
+    FIRST_RETRY_SECONDS,
+    LAST_RETRY_SECONDS,
+    LONG_POLL_SECONDS,
+    Entry,
+    GivenUpError,
+    free_port,
+)
+from workflows.programs.launch_options import Options, Place, Rendezvous
+from workflows.programs.outbox import Outbox
+from workflows.programs.wire import AddressError, AwayError, Client
+
+HEARTBEAT_SECONDS = 1.0
+BATCH_SECONDS = 0.1
+"""Reports are gathered so long, unless one of them is urgent."""
+
+
+@dataclass(frozen=True)
+class Met:
+    """The gang is complete."""
+
+    meeting: Rendezvous
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The coordinator orders the end."""
+
+    why: str
+    save: bool
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The gang cannot be joined."""
+
+    why: str
+
+
+Heard = Union[Met, Stop, Lost]
+
+
+class Gang:
+    """The link. `fd` is readable when `heard` has something.
+
+    Args:
+        options: of the launcher.
+        place: of the launcher; without a coordinator's URL there is no gang and one pod is enough.
+    """
+
+    def __init__(self, options: Options, place: Place) -> None:
+        self._options = options
+        self._place = place
+        self._heard: Deque[Heard] = deque()
+        self.fd, self._wake = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._wake, False)
+        self._outbox = Outbox()
+        self._changed = threading.Condition()
+        self._urgent = False
+        self._closed = False
+        self.connected = False
+        """Whether the coordinator answered the last time."""
+
+    def start(self) -> None:
+        """Begin to join."""
+        if not self._place.coordinator_url:
+            self._alone()
+            return
+        threading.Thread(target=self._run, name="reports", daemon=True).start()
+
+    def heard(self) -> List[Heard]:
+        """What was heard since the last call."""
+        try:
+            while os.read(self.fd, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        found: List[Heard] = []
+        while self._heard:
+            found.append(self._heard.popleft())
+        return found
+
+    def report(self, report: Dict[str, Any], urgent: bool = False) -> None:
+        """Let a report travel; an urgent one at once."""
+        with self._changed:
+            quiet = self._outbox.empty
+            self._outbox.add(report)
+            self._ring(urgent, quiet)
+
+    def say(self, state: str, why: str = "", pids: Optional[Dict[str, int]] = None) -> None:
+        """Tell the coordinator this pod's state, at once."""
+        with self._changed:
+            self._outbox.say(state, why, pids)
+            self._ring(True, True)
+
+    def flush(self, timeout_seconds: float) -> bool:
+        """Wait until everything has arrived; given up at once while the coordinator is away."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            while not self._outbox.empty:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self.connected:
+                    return False
+                self._changed.wait(min(left, 0.05))
+        return True
+
+    def ask(self, path: str, timeout_seconds: float) -> Optional[Dict[str, Any]]:
+        """One question on a connection of its own; None where no answer came."""
+        if not self._place.coordinator_url:
+            return None
+        client = self._client()
+        try:
+            answer = client.request("GET", path, timeout_seconds=timeout_seconds)
+        except AwayError:
+            return None
+        finally:
+            client.close()
+        return answer.body if answer.status == 200 else None
+
+    def close(self) -> None:
+        """Stop reporting; the threads end by themselves."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _ring(self, urgent: bool, quiet: bool) -> None:
+        """Wake the reporting thread where it does not know yet that there is something to send."""
+        self._urgent = self._urgent or urgent
+        if urgent or quiet:
+            self._changed.notify_all()
+
+    def _tell(self, news: Heard) -> None:
+        self._heard.append(news)
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-up calls already
+            os.write(self._wake, b"!")
+
+    def _client(self) -> Client:
+        return Client(self._place.coordinator_url, self._place.token, self._place.hosts_file)
+
+    def _alone(self) -> None:
+        if self._options.pods > 1:
+            self._tell(Lost("PRIMUS_COORDINATOR_URL: must be set for a gang of more than one pod"))
+            return
+        address = self._place.pod_ip
+        self._tell(Met(Rendezvous(1, address, free_port(address), 0)))
+
+    def _run(self) -> None:
+        """Enter. From the moment of joining on, heartbeats go out and orders come in: the others may take long."""
+        try:
+            entry = Entry(self._client(), self._options, self._place)
+            known = entry.join(self._options.join_seconds)
+            self.connected = True
+            with self._changed:
+                self._outbox.resume_after(known.sequence)
+            for work in (self._send_reports, self._hear_orders):
+                threading.Thread(target=work, name=work.__name__, daemon=True).start()
+            self._tell(Met(entry.meet(known.incarnation)))
+        except AddressError as error:
+            self._tell(Lost(f"PRIMUS_COORDINATOR_URL: {error}"))
+        except GivenUpError as error:
+            self._tell(Lost(str(error)))
+
+    def _send_reports(self) -> None:
+        client = self._client()
+        entry = Entry(client, self._options, self._place)
+        pause = FIRST_RETRY_SECONDS
+        while self._wait_for_reports():
+            with self._changed:
+                batch = self._outbox.begin()
+                self._urgent = False
+            body = {
+                "role": self._options.role,
+                "pod_index": self._place.pod_index,
+                "sequence": batch.sequence,
+                "reports": batch.reports,
+                "state": batch.state,
+                "why": batch.why,
+                "pids": batch.pids,
+            }
+            try:
+                answer = client.request("POST", "/v1/report", body)
+                if answer.status == 404:
+                    # It was started again without its memory: present yourself, then say it again.
+                    known = entry.join(0)
+                    with self._changed:
+                        self._outbox.resume_after(known.sequence)
+                    continue
+                arrived = answer.status < 500
+            except (AwayError, GivenUpError):
+                arrived = False
+            self.connected = arrived
+            if arrived:
+                pause = FIRST_RETRY_SECONDS
+                with self._changed:
+                    self._outbox.done(batch)
+                    self._changed.notify_all()
+            else:
+                time.sleep(pause)
+                pause = min(pause * 2, LAST_RETRY_SECONDS)
+
+    def _wait_for_reports(self) -> bool:
+        """Until there is something to send or a heartbeat is due; False at the end."""
+        due = time.monotonic() + HEARTBEAT_SECONDS
+        gathering = False
+        with self._changed:
+            while not self._closed and not self._urgent:
+                if not gathering and not self._outbox.empty:
+                    gathering, due = True, min(due, time.monotonic() + BATCH_SECONDS)
+                left = due - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            return not self._closed or not self._outbox.empty
+
+    def _hear_orders(self) -> None:
+        client = self._client()
+        pause = FIRST_RETRY_SECONDS
+        since = 0
+        role, index = self._options.role, self._place.pod_index
+        while not self._closed:
+            path = f"/v1/orders?role={role}&pod_index={index}&since={since}&wait={LONG_POLL_SECONDS:g}"
+            try:
+                answer = client.request("GET", path, timeout_seconds=LONG_POLL_SECONDS + 5)
+            except AwayError:
+                time.sleep(pause)
+                pause = min(pause * 2, LAST_RETRY_SECONDS)
+                continue
+            pause = FIRST_RETRY_SECONDS
+            if answer.status != 200:
+                time.sleep(LAST_RETRY_SECONDS)
+                continue
+            for order in answer.body.get("orders", []):
+                since = max(since, int(order["number"]))
+                self._tell(Stop(str(order.get("why", "")), bool(order.get("save"))))

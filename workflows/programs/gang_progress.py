@@ -1,0 +1,103 @@
+"""How far the whole gang is, from the reports of its ranks. Pure: times stand in the reports."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Optional, Tuple, Union
+
+from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
+
+RECENT_STEPS = 32
+KEPT_CHECKPOINTS = 200
+StepRow = Tuple[int, float, Optional[float], Optional[float]]
+"""Step, Unix time, seconds and loss as the program said them."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Steps, phase and checkpoints of a gang."""
+
+    reporting_rank: Optional[int] = None
+    """The lowest rank that reports steps; only its reports count, since every rank may print the same."""
+    first_step: Optional[Tuple[int, float]] = None
+    """First step seen in this attempt and when: the proof of what was resumed."""
+    recent: Tuple[StepRow, ...] = ()
+    """The newest rows, oldest first."""
+    interval: int = 1
+    """Largest distance between two reported steps: the program's own logging interval."""
+    first_nan_step: Optional[int] = None
+    phase: str = ""
+    phase_at: float = 0.0
+    checkpoints: Tuple[CheckpointSeen, ...] = ()
+    last_checkpoint_step: Optional[int] = None
+    """Of the newest one that was proven good."""
+
+    @property
+    def step(self) -> Optional[int]:
+        """The step reported last; not the highest one, since a program may fall back."""
+        return self.recent[-1][0] if self.recent else None
+
+    @property
+    def loss(self) -> Optional[float]:
+        """The newest loss that was reported."""
+        return next((row[3] for row in reversed(self.recent) if row[3] is not None), None)
+
+    @property
+    def steps_per_second(self) -> Optional[float]:
+        """Over the recent rows; None while there are too few, or where the program fell back among them."""
+        if len(self.recent) < 2:
+            return None
+        (first, since, _, _), (last, until, _, _) = self.recent[0], self.recent[-1]
+        return (last - first) / (until - since) if last > first and until > since else None
+
+
+class Learned(NamedTuple):
+    """What a report changed."""
+
+    progress: Progress
+    row: Optional[StepRow] = None
+    again: bool = False
+    """The row stands for the newest step, about which more is known now."""
+
+
+def learn(progress: Progress, report: Union[StepSeen, PhaseSeen, CheckpointSeen]) -> Learned:
+    """What is known after `report`."""
+    if isinstance(report, CheckpointSeen):
+        return Learned(_checkpoint(progress, report))
+    if isinstance(report, PhaseSeen):
+        if progress.reporting_rank is not None and report.rank > progress.reporting_rank:
+            return Learned(progress)
+        return Learned(replace(progress, phase=report.phase, phase_at=report.at))
+    if progress.reporting_rank is not None and report.rank > progress.reporting_rank:
+        return Learned(progress)
+    return _step(progress, report)
+
+
+def _step(progress: Progress, report: StepSeen) -> Learned:
+    row: StepRow = (report.step, report.at, report.seconds, report.loss)
+    again = progress.step == report.step
+    if again:
+        last = progress.recent[-1]
+        row = (last[0], last[1], row[2] if row[2] is not None else last[2], row[3] if row[3] is not None else last[3])
+        if row == last:
+            return Learned(progress)
+    kept = progress.recent[:-1] if again else progress.recent
+    gap = report.step - (progress.step if progress.step is not None else report.step)
+    finite = report.loss is None or math.isfinite(report.loss)
+    progress = replace(
+        progress,
+        reporting_rank=report.rank,
+        first_step=progress.first_step or (report.step, report.at),
+        recent=(*kept, row)[-RECENT_STEPS:],
+        interval=max(progress.interval, gap),
+        first_nan_step=progress.first_nan_step if finite or progress.first_nan_step is not None else report.step,
+        phase="step",
+        phase_at=report.at,
+    )
+    return Learned(progress, row, again)
+
+
+def _checkpoint(progress: Progress, report: CheckpointSeen) -> Progress:
+    last = report.step if report.verdict == "pass" else progress.last_checkpoint_step
+    return replace(progress, checkpoints=(*progress.checkpoints, report)[-KEPT_CHECKPOINTS:], last_checkpoint_step=last)

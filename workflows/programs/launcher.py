@@ -1,0 +1,298 @@
+"""The launcher at work: events in, `lifecycle`'s decisions carried out, in one thread.
+
+Threads of their own: files (a storage may hang) and the coordinator's connections (a name server may).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from typing import List, Mapping, Optional, Sequence
+
+from workflows.programs import lifecycle, prover_child, ranks, termination
+from workflows.programs.appender import Appender
+from workflows.programs.gang import Gang, Heard, Met, Stop
+from workflows.programs.growing_file import LOOK_SECONDS, GrowingFile
+from workflows.programs.launch_options import (
+    STEPLESS,
+    Options,
+    Place,
+    Rendezvous,
+    command_of,
+    counting,
+    make_folders,
+    rank_environment,
+    working_directory,
+)
+from workflows.programs.output import Stamps
+from workflows.programs.paced_poll import PacedPoll, signal_pipe
+from workflows.programs.progress import Reader, Report, framework_of
+from workflows.programs.rank_set import RankSet
+from workflows.programs.reporting import Console, Reporter
+from workflows.reports import PhaseSeen, RankEnd
+
+SWEEP_SECONDS = 0.1
+PROVER_SECONDS = 30.0
+"""After a good end the last checkpoint may be read for so long."""
+FLUSH_SECONDS = 2.0
+GANG_STEP_SECONDS = 2.0
+"""How long the last step of another pod's rank may take to arrive at the coordinator."""
+
+
+class Launcher:
+    """One pod's ranks from start to end.
+
+    Args:
+        options: from the builder.
+        place: from the pod's environment.
+        environment: what ranks get beside torchrun's names.
+    """
+
+    def __init__(self, options: Options, place: Place, environment: Mapping[str, str]) -> None:
+        self._options = options
+        self._place = place
+        self._environment = environment
+        self._state = lifecycle.State(grace_seconds=options.kill_after_seconds)
+        self._folder = place.folder(options.role)
+        self._stamps = Stamps()
+        self._appender = Appender(options.log_limit_bytes)
+        self._console = Console(self._path("launcher.log"), self._appender, self._stamps)
+        self._gang = Gang(options, place)
+        self._reporter = Reporter(self._console, self._gang, self._appender, self._path("steps.jsonl"), self._on_nan)
+        self._meeting: Optional[Rendezvous] = None
+        self._out_of_memory = termination.OutOfMemory()
+        self._framework = framework_of(options.framework, options.pattern)
+        self._ranks = RankSet(self._appender, self._stamps, self._folder)
+        self._prover = prover_child.ProverChild(prover_child.command(options, place))
+        self._signals = signal_pipe()
+        self._poll = PacedPoll(self._ranks.fileno(), (self._signals, self._gang.fd))
+        self._swept_at = 0.0
+        self._file = GrowingFile(options.progress_file)
+
+    def run(self) -> int:
+        """Until the ranks have ended and everything is said; the exit code."""
+        if not ranks.become_subreaper():
+            self._say("this kernel lets orphans escape: processes that ranks leave behind may stay")
+        self._gang.start()
+        while self._state.stage != "done":
+            try:
+                self._turn(self._patience())
+            except OSError as error:
+                # The system refuses the launcher itself something (descriptors, memory): no rank is to blame.
+                self._advance(lifecycle.Broken(f"the system refused: {error}"))
+        return self._finish()
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name) if self._folder else ""
+
+    def _say(self, text: str) -> None:
+        self._console.say(text, time.time())
+
+    # One turn of the loop
+
+    def _patience(self) -> float:
+        if self._state.stage == "ending":
+            return SWEEP_SECONDS
+        waits = [3600.0]
+        if self._state.kill_at is not None:
+            waits.append(max(0.0, self._state.kill_at - time.monotonic()))
+        if self._ranks.waits_for_bar:
+            waits.append(0.1)
+        if self._file.path and self._state.stage == "running":
+            waits.append(LOOK_SECONDS)
+        return min(waits)
+
+    def _turn(self, timeout_seconds: float) -> None:
+        output, others = self._poll.wait(timeout_seconds)
+        if output:
+            self._take(self._ranks.read(time.time()))
+            self._poll.worked(self._ranks.flooded)
+        self._control_events(others)
+        self._clock()
+
+    def _control_events(self, readable: Sequence[int]) -> None:
+        for fd in readable:
+            if fd == self._signals:
+                self._hear_signals(os.read(self._signals, 4096))
+            elif fd == self._gang.fd:
+                for news in self._gang.heard():
+                    self._hear_gang(news)
+            elif fd == self._prover.fd:
+                self._hear_prover()
+
+    def _clock(self) -> None:
+        now = time.monotonic()
+        self._take(self._ranks.idle(time.time()))
+        if self._state.stage == "ending" and now - self._swept_at > SWEEP_SECONDS:
+            self._swept_at = now
+            ranks.sweep(self._spared())
+        size = self._file.grown(now)
+        if size and self._meeting is not None:
+            where = f"{self._file.path} has {size} bytes"
+            self._reporter.tell(PhaseSeen("step", time.time(), self._meeting.first_rank, where))
+        self._advance(lifecycle.Tick())
+
+    # What is heard
+
+    def _hear_signals(self, numbers: bytes) -> None:
+        if signal.SIGCHLD in numbers:
+            self._reap()
+        for number in numbers:
+            if number in (signal.SIGTERM, signal.SIGINT):
+                self._advance(lifecycle.Signalled(signal.Signals(number).name))
+
+    def _hear_gang(self, news: Heard) -> None:
+        if isinstance(news, Met):
+            self._meeting = news.meeting
+            first = news.meeting.first_rank
+            count = self._options.processes_per_node
+            self._advance(lifecycle.Ready(frozenset(range(first, first + count))))
+        elif isinstance(news, Stop):
+            self._say(f"told to stop: {news.why}")
+            self._advance(lifecycle.Told(news.why, news.save))
+        else:
+            self._advance(lifecycle.Broken(news.why))
+
+    def _hear_prover(self) -> None:
+        for report in self._prover.read():
+            self._reporter.tell(report)
+
+    def _on_nan(self, step: int) -> None:
+        self._say(f"the loss of step {step} is not a number: checkpoints from here on are not good")
+        self._prover.nan(step)
+
+    def _take(self, reports: Sequence[Report]) -> None:
+        self._console.relay(self._ranks.relayed())
+        self._reporter.take(reports)
+
+    def _reap(self) -> None:
+        ends: List[RankEnd] = []
+        for pid, status in ranks.reap():
+            if pid == self._prover.pid:
+                self._prover_ended(status)
+                continue
+            reports, end = self._ranks.ended(pid, status, time.time())
+            self._take(reports)
+            if end is not None:
+                ends.append(end)
+        if ends:
+            oom = any(end.signal == signal.SIGKILL or end.exit_code == 137 for end in ends)
+            marked = termination.with_oom(tuple(ends), oom and self._out_of_memory.happened())
+            self._advance(lifecycle.Ended(marked))
+
+    def _prover_ended(self, status: int) -> None:
+        self._hear_prover()
+        self._prover.ended()
+        if self._state.stage in ("joining", "running"):
+            self._say(
+                f"the prover ended with {ranks.describe_status(status)}: checkpoints are not proven until it is back"
+            )
+            self._start_prover()
+
+    def _start_prover(self) -> None:
+        problem = self._prover.start()
+        if problem:
+            self._say(problem)
+        elif self._prover.fd >= 0:
+            self._poll.add(self._prover.fd)
+
+    # What is decided, and done
+
+    def _advance(self, event: lifecycle.Event) -> None:
+        known = len(self._state.ends)
+        stage = self._state.stage
+        self._state, actions = lifecycle.advance(self._state, event, time.monotonic())
+        for action in actions:
+            self._act(action)
+        for end in self._state.ends[known:]:
+            self._say(lifecycle.describe(end) + (", as it was asked to" if end.requested else ""))
+            self._reporter.tell(end, urgent=True)
+        if self._state.stage != stage and self._state.detail:
+            self._say(f"{self._state.stage}: {self._state.detail}")
+
+    def _act(self, action: lifecycle.Action) -> None:
+        if isinstance(action, lifecycle.StartRanks) and self._meeting is not None:
+            self._start_ranks(self._meeting)
+        elif isinstance(action, lifecycle.AskToSave):
+            for pid in self._ranks.pids():
+                ranks.tell(pid, signal.SIGTERM)
+        elif isinstance(action, lifecycle.KillRanks):
+            ranks.kill_groups(self._ranks.pids())
+        elif isinstance(action, lifecycle.ReportStop):
+            self._gang.say("leaving", action.why)
+
+    def _start_ranks(self, meeting: Rendezvous) -> None:
+        folder = working_directory(self._options, self._place)
+        argv = command_of(self._options, self._place)
+        problem = make_folders(self._options, self._place)
+        if problem:
+            return self._advance(lifecycle.Broken(problem))
+        failed: List[RankEnd] = []
+        for local_rank in range(self._options.processes_per_node):
+            rank = meeting.first_rank + local_rank
+            environment = rank_environment(self._environment, self._options, self._place, meeting, local_rank)
+            reader = Reader(self._framework, counting(self._options, self._place), rank)
+            start = ranks.Start(rank, local_rank, argv, environment, folder, self._options.pseudo_terminal)
+            end = self._ranks.start(start, reader, time.time())
+            failed += [end] if end is not None else []
+        self._say(f"started ranks from {meeting.first_rank} in {folder}: {' '.join(argv)[:500]}")
+        self._reporter.tell(PhaseSeen("init", time.time(), meeting.first_rank, "ranks started"), urgent=True)
+        self._gang.say("running", "", self._ranks.pids_by_rank())
+        self._start_prover()
+        if failed:
+            self._advance(lifecycle.Ended(tuple(failed)))
+        return None
+
+    def _spared(self) -> "frozenset[int]":
+        return frozenset({self._prover.pid} if self._prover.pid else ())
+
+    # The end
+
+    def _finish(self) -> int:
+        for pid in ranks.kill_everything(self._spared()):
+            self._say(f"process {pid} cannot be killed: it hangs in the kernel")
+        self._take(self._ranks.close(time.time()))
+        early = self._early() if self._state.reason == "completed" else ""
+        reason, detail, code = termination.conclude(self._state, early)
+        failed = reason in ("rank-failed", "launcher-error")
+        self._gang.say("failed" if failed else "ended", detail or reason)
+        self._end_prover(0.0 if failed else PROVER_SECONDS if reason == "completed" else 1.0)
+        self._gang.flush(FLUSH_SECONDS)
+        self._say(f"{reason}{': ' + detail if detail else ''}; exit code {code}")
+        record = self._place.record(self._options.role, reason, detail)
+        ends = sorted(self._state.ends, key=lambda end: end.rank)
+        last_step = self._reporter.steps.last_step
+        record = replace(record, ranks=ends, first_failing_rank=self._state.first_failing, last_step=last_step)
+        for problem in termination.write(record, self._place.termination_log, self._path("termination.json")):
+            self._say(f"not written: {problem}")
+        self._gang.close()
+        self._appender.close(FLUSH_SECONDS)
+        return code
+
+    def _early(self) -> str:
+        """Why the end with 0 came too early; the last step may have been reported by another pod's rank."""
+        options, place, steps = self._options, self._place, self._reporter.steps
+        sees_steps = options.decides and options.framework not in STEPLESS
+        goal = termination.Goal(options.steps, place.resume_step, sees_steps, place.pod_index)
+        seen = termination.Seen(steps.last_step, None, True, steps.interval)
+        deadline = time.monotonic() + GANG_STEP_SECONDS
+        while termination.ended_early(goal, seen) and options.pods > 1:
+            seen = termination.with_gang(seen, self._gang.ask("/status", GANG_STEP_SECONDS), self._recorded)
+            if time.monotonic() > deadline:
+                break
+            self._turn(0.05)
+        return termination.ended_early(goal, seen)
+
+    def _recorded(self) -> Optional[int]:
+        self._appender.flush(FLUSH_SECONDS)
+        return termination.last_recorded_step(os.path.dirname(self._folder), self._options.role)
+
+    def _end_prover(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        self._prover.finish()
+        while self._prover.pid and time.monotonic() < deadline:
+            self._turn(max(0.0, deadline - time.monotonic()))
+        ranks.kill_everything(frozenset())
+        self._reap()

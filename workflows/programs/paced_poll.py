@@ -1,0 +1,70 @@
+"""Waiting for many descriptors, some of which must be heard at once and some in batches."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from typing import List, Sequence, Tuple
+
+SHORTEST_REST_SECONDS = 0.01
+LONGEST_REST_SECONDS = 0.05
+WORK_SHARE = 0.02
+"""Of a core, for reading what ranks print: after each round the reader rests, so that lines come in bundles. Whoever
+prints once in a while is heard at once; only a chatty program waits, for a twentieth of a second at most."""
+
+
+class PacedPoll:
+    """Ranks' output, and everything that is more urgent.
+
+    Args:
+        output_fd: readable when any rank has printed something.
+        urgent_fds: signals, orders.
+    """
+
+    def __init__(self, output_fd: int, urgent_fds: Sequence[int]) -> None:
+        self._output_fd = output_fd
+        self._urgent = select.epoll()
+        self._all = select.epoll()
+        for fd in urgent_fds:
+            self._urgent.register(fd, select.EPOLLIN)
+        self._all.register(self._urgent.fileno(), select.EPOLLIN)
+        self._all.register(output_fd, select.EPOLLIN)
+        self._rest_until = float("-inf")
+        self._began = 0.0
+
+    def add(self, fd: int) -> None:
+        """One more urgent descriptor; closing it removes it."""
+        self._urgent.register(fd, select.EPOLLIN)
+
+    def wait(self, timeout_seconds: float) -> Tuple[bool, List[int]]:
+        """Whether output is to be read now, and the urgent descriptors that are readable."""
+        paced = self._rest_until - time.monotonic()
+        if paced > 0:
+            return False, [fd for fd, _ in self._urgent.poll(min(paced, timeout_seconds))]
+        ready = {fd for fd, _ in self._all.poll(timeout_seconds)}
+        output = self._output_fd in ready
+        self._began = time.monotonic()
+        return output, [fd for fd, _ in self._urgent.poll(0)] if len(ready) > output else []
+
+    def worked(self, flooded: bool) -> None:
+        """Output was read and dealt with.
+
+        Args:
+            flooded: there is more than one round could take: a rank that waits for its reader must not be held up.
+        """
+        now = time.monotonic()
+        rest = min(LONGEST_REST_SECONDS, max(SHORTEST_REST_SECONDS, (now - self._began) / WORK_SHARE))
+        self._rest_until = now + (0.0 if flooded else rest)
+
+
+def signal_pipe() -> int:
+    """A descriptor from which the numbers of arriving signals are read: the end of children, requests to end."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        signal.signal(number, lambda _number, _frame: None)
+    return read

@@ -1,0 +1,283 @@
+"""From the lines of one rank to steps over all attempts. No clock, no file: times come with the lines.
+
+Progress is "a new training step was reported", never "the number grew": counters fall back in each epoch and after a
+resume, bars repeat themselves, evaluation counts for itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Dict, List, Match, Optional, Pattern, Tuple, Union
+
+from workflows.programs.progress_formats import FRAMEWORKS, Format, Framework, PhaseMark, from_pattern
+from workflows.reports import PhaseSeen, StepSeen
+
+LINE_LIMIT = 8000
+"""Characters of a line that are searched: progress lines are short, and a pattern must not work through a dump."""
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+Report = Union[StepSeen, PhaseSeen]
+
+
+class PatternError(ValueError):
+    """A profile's pattern is not a regular expression or has no group `step`."""
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How the numbers of a program become positions over all attempts."""
+
+    first_counter: int = 1
+    """Number the program gives its first step."""
+    counter_restarts: bool = False
+    """It counts from its beginning again after a resume."""
+    resume_step: int = 0
+    """Steps already done when this attempt started; 0: from scratch."""
+    steps: int = 0
+    """Planned steps; 0: not known."""
+    world_size: int = 1
+    """Ranks, for programs that print rates for each of them."""
+
+    @property
+    def offset(self) -> int:
+        """What is added to a counter to get the position."""
+        return 1 - self.first_counter + (self.resume_step if self.counter_restarts else 0)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record as printed, before counting."""
+
+    counter: Optional[int]
+    epoch: Optional[int] = None
+    total: Optional[int] = None
+    loss: Optional[float] = None
+    seconds: Optional[float] = None
+    tokens_per_second: Optional[float] = None
+    kind: str = "absolute"
+
+
+def strip_colours(text: str) -> str:
+    """`text` without terminal colours."""
+    return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
+def framework_of(name: str, pattern: str = "") -> Optional[Framework]:
+    """The framework called `name`; None where lines say nothing (`file`, `none`).
+
+    Raises:
+        PatternError: `regex` with a pattern that does not compile or lacks the group `step`.
+    """
+    if name != "regex":
+        return FRAMEWORKS.get(name)
+    try:
+        groups = re.compile(pattern).groupindex
+    except re.error as error:
+        raise PatternError(f"progress.pattern: not a regular expression: {error}; got {pattern!r}") from error
+    if "step" not in groups:
+        raise PatternError(f"progress.pattern: needs a group (?P<step>...), got {pattern!r}")
+    return from_pattern(pattern)
+
+
+class _Finder:
+    """A compiled format. A thousand lines a second must cost next to nothing, so nothing is looked up twice."""
+
+    def __init__(self, form: Format, world_size: int) -> None:
+        self.kind = form.counter
+        self.hint = form.hint
+        self._record: Pattern[str] = re.compile(form.record)
+        self._groups = frozenset(self._record.groupindex)
+        self._fields: Tuple[Tuple[str, Pattern[str]], ...] = tuple(
+            (name, re.compile(pattern)) for name, pattern in form.fields
+        )
+        self._world_size = world_size
+
+    def find(self, text: str) -> List[Record]:
+        """Every record in the line, in order."""
+        hits = list(self._record.finditer(text))
+        return [
+            self._read(hit, text, hits[index + 1].start() if index + 1 < len(hits) else len(text))
+            for index, hit in enumerate(hits)
+        ]
+
+    def _read(self, hit: Match[str], text: str, end: int) -> Record:
+        fields: Dict[str, float] = {}
+        for name in ("loss", "seconds", "tokens_per_second"):
+            if name in self._groups:
+                self._take(fields, name, _number(hit[name]))
+        for name, pattern in self._fields:
+            found = pattern.search(text, hit.start(), end)
+            if found is not None:
+                self._take(fields, name, _number(found["value"]))
+        return Record(
+            counter=self._whole(hit, "step"),
+            epoch=self._whole(hit, "epoch"),
+            total=self._whole(hit, "total"),
+            loss=fields.get("loss"),
+            seconds=fields.get("seconds"),
+            tokens_per_second=fields.get("tokens_per_second"),
+            kind=self.kind,
+        )
+
+    def _whole(self, hit: Match[str], name: str) -> Optional[int]:
+        value = _number(hit[name]) if name in self._groups else None
+        return None if value is None or not math.isfinite(value) else int(value)
+
+    def _take(self, fields: Dict[str, float], name: str, value: Optional[float]) -> None:
+        if value is None:
+            return
+        if name == "bad":
+            if value > 0:
+                fields["loss"] = float("nan")
+        elif name == "milliseconds":
+            fields["seconds"] = value / 1000
+        elif name == "tokens_per_second_per_rank":
+            fields["tokens_per_second"] = value * self._world_size
+        else:
+            fields.setdefault(name, value)
+
+
+class Reader:
+    """The progress of one rank.
+
+    Args:
+        framework: what it prints; None: its lines say nothing.
+        counting: how its numbers are counted.
+        rank: stands in the reports.
+    """
+
+    def __init__(self, framework: Optional[Framework], counting: Counting, rank: int) -> None:
+        formats = framework.formats if framework is not None else ()
+        marks: Tuple[PhaseMark, ...] = framework.marks if framework is not None else ()
+        self._finders = [_Finder(form, counting.world_size) for form in formats]
+        self._marks = [(re.compile(mark.pattern), mark.phase) for mark in marks]
+        self._position = _Position(counting)
+        self._rank = rank
+        self._phase = ""
+        self.last: Optional[StepSeen] = None
+
+    def feed(self, text: str, at: float) -> List[Report]:
+        """What the line says: new steps, losses of known steps, changes of phase.
+
+        Args:
+            text: one line, without its end.
+            at: Unix time in seconds when it was read.
+        """
+        if not self._finders:
+            return []
+        text = strip_colours(text[:LINE_LIMIT])
+        reports: List[Report] = []
+        for finder in self._finders:
+            if finder.hint in text:
+                for record in finder.find(text):
+                    reports += self._taken(record, at)
+        return reports or self._marked(text, at)
+
+    def _taken(self, record: Record, at: float) -> List[Report]:
+        if record.counter is None:
+            return self._loss_only(record, at)
+        step = self._position.of(record)
+        if step is None:
+            return []
+        if self.last is not None and step == self.last.step:
+            return self._loss_only(record, at)
+        self.last = StepSeen(
+            step=step,
+            at=at,
+            rank=self._rank,
+            loss=record.loss,
+            seconds=record.seconds,
+            tokens_per_second=record.tokens_per_second,
+            total_steps=self._position.total(record),
+        )
+        return [*self._enter("step", "", at), self.last]
+
+    def _loss_only(self, record: Record, at: float) -> List[Report]:
+        """A loss that came apart from its step belongs to the latest one; a repeated record says nothing new."""
+        if self.last is None or record.loss is None or _same(self.last.loss, record.loss):
+            return []
+        self.last = replace(self.last, loss=record.loss, at=at)
+        return [self.last]
+
+    def _marked(self, text: str, at: float) -> List[Report]:
+        for pattern, phase in self._marks:
+            if pattern.search(text) is not None:
+                return self._enter(phase, text.strip()[:200], at)
+        return []
+
+    def _enter(self, phase: str, detail: str, at: float) -> List[Report]:
+        if phase == self._phase:
+            return []
+        self._phase = phase
+        return [PhaseSeen(phase=phase, at=at, rank=self._rank, detail=detail)]
+
+
+class _Position:
+    """The step over all attempts that a record stands for."""
+
+    def __init__(self, counting: Counting) -> None:
+        self._counting = counting
+        self._base = counting.offset
+        self._epoch: Optional[int] = None
+        self._last: Optional[int] = None
+        self._bar_total = counting.steps or None
+
+    def of(self, record: Record) -> Optional[int]:
+        """None: not a training step."""
+        counter = record.counter
+        if counter is None:
+            return None
+        if record.kind == "bar":
+            return self._of_bar(counter, record.total)
+        if record.kind == "epoch":
+            self._follow_epoch(counter, record)
+        self._last = counter
+        step = counter + self._base
+        return step if step > 0 else None
+
+    def total(self, record: Record) -> Optional[int]:
+        """Planned steps as the program says them; an epoch's length is not that."""
+        return None if record.kind == "epoch" else record.total
+
+    def _of_bar(self, counter: int, total: Optional[int]) -> Optional[int]:
+        if self._bar_total is None:
+            self._bar_total = total
+        if counter == 0 or total != self._bar_total:
+            return None
+        # A bar counts steps done, so the program's own first number plays no part.
+        return counter + (self._counting.resume_step if self._counting.counter_restarts else 0)
+
+    def _follow_epoch(self, counter: int, record: Record) -> None:
+        if record.epoch is not None:
+            if self._epoch is None and record.epoch > 0 and not self._counting.counter_restarts:
+                self._base = record.epoch * (record.total or 0)
+            elif self._epoch is None:
+                self._base = self._counting.offset - 1 + self._counting.first_counter
+            elif record.epoch != self._epoch:
+                self._base += self._last or 0
+            self._epoch = record.epoch
+        elif self._last is not None and counter < self._last and counter <= self._near_start():
+            # The last lines before an epoch's end are often not printed; where the length is known it counts.
+            self._base += max(self._last + 1 - self._counting.first_counter, record.total or 0)
+
+    def _near_start(self) -> int:
+        return self._counting.first_counter + max(1, (self._last or 0) // 4)
+
+
+def _number(text: Optional[str]) -> Optional[float]:
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def _same(one: Optional[float], other: float) -> bool:
+    return one == other or (one is not None and one != one and other != other)  # noqa: PLR0124 - NaN is not itself

@@ -1,0 +1,167 @@
+"""How known training programs print their progress: one table of patterns.
+
+A format says how to find one record in a cleaned line (no colours, no carriage return), which number in it counts the
+steps, and what the other fields mean. Patterns are compiled only when a format is chosen: a launcher needs one of them.
+The sample lines of the tests are authentic: printed by the real programs or copied from their published logs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Tuple
+
+NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
+"""A number as trainers print it: 2.5, 1.018988E+01, 7,282, nan."""
+BAR = r"\d+%\|[^|]{0,200}\|\s*"
+"""The part of a progress bar before its counter."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One way to print progress."""
+
+    record: str
+    """One record. Group `step` is the counter; optional groups: `total`, `epoch`, and every field of `fields`.
+    Without `step` the record only carries a loss, which then belongs to the latest step."""
+    hint: str
+    """A text that every record contains: lines without it are not searched."""
+    fields: Tuple[Tuple[str, str], ...] = ()
+    """Field (`loss`, `seconds`, `milliseconds`, `tokens_per_second`, `tokens_per_second_per_rank`, `bad`) and the
+    pattern of its value, searched from the record's start to the next record. `bad`: a count; above zero the loss is
+    not a number."""
+    counter: str = "absolute"
+    """`absolute`: counts over the whole run; `epoch`: starts again in each epoch; `bar`: as `absolute`, 0 means that
+    nothing was done yet, and bars with another total (evaluation, data) are not training."""
+
+
+@dataclass(frozen=True)
+class PhaseMark:
+    """A line that says what the program does now."""
+
+    pattern: str
+    phase: str
+    """A phase of `PhaseSeen`."""
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What one framework prints."""
+
+    formats: Tuple[Format, ...]
+    marks: Tuple[PhaseMark, ...] = ()
+
+
+_MEGATRON = Format(
+    record=r"iteration +(?P<step>\d+)/ *(?P<total>\d+) \|",
+    hint="iteration ",
+    fields=(
+        ("loss", rf"\| *(?:lm |mlm |total )?loss:? +(?P<value>{NUMBER}) *\|"),
+        ("milliseconds", rf"elapsed time per iteration \(ms\): +(?P<value>{NUMBER})"),
+        ("tokens_per_second_per_rank", rf"tokens per GPU \(tokens/s/GPU\): +(?P<value>{NUMBER})"),
+        ("tokens_per_second_per_rank", rf"tokens/s/GPU inst/harmonic mean: +(?P<value>{NUMBER})"),
+        ("bad", r"number of nan iterations: +(?P<value>\d+)"),
+    ),
+)
+_MEGATRON_MARKS = (
+    PhaseMark(r"^ *saving checkpoint at iteration +\d+ to |saving checkpoint at iteration +\d+ to ", "checkpoint"),
+    PhaseMark(r"loading (?:distributed )?checkpoint from ", "restore"),
+    PhaseMark(r"Evaluating on \d+ samples|Evaluating iter \d+", "evaluation"),
+)
+_TITAN = Format(
+    # Without the look-behind the validation line, which ends in the same words, would count as a training step.
+    record=rf"(?<!validate )\bstep: +(?P<step>\d+)  +(?:loss|global_avg_loss): +(?P<loss>{NUMBER})",
+    hint="step:",
+    fields=(
+        ("tokens_per_second_per_rank", rf"\btps: +(?P<value>{NUMBER})"),
+        ("seconds", rf"(?:step_time|elapsed_time_per_step): +(?P<value>{NUMBER})"),
+    ),
+)
+_TITAN_MARKS = (
+    PhaseMark(r"Saving (?:the|a full|a model only) checkpoint", "checkpoint"),
+    PhaseMark(r"Loading the checkpoint from ", "restore"),
+)
+
+FRAMEWORKS: Dict[str, Framework] = {
+    "primus-demo": Framework(
+        formats=(
+            Format(
+                record=rf"^step (?P<step>\d+)/(?P<total>\d+) \| loss (?P<loss>{NUMBER}) \|",
+                hint="step ",
+                fields=(
+                    ("tokens_per_second", rf"tokens/s (?P<value>{NUMBER})"),
+                    ("seconds", rf"step time (?P<value>{NUMBER}) s"),
+                ),
+            ),
+        ),
+        marks=(
+            PhaseMark(r"^checkpoint step \d+ saved to ", "checkpoint"),
+            PhaseMark(r"^restore step \d+ from ", "restore"),
+            PhaseMark(r"^final step \d+ ", "ended"),
+        ),
+    ),
+    "megatron": Framework(formats=(_MEGATRON,), marks=_MEGATRON_MARKS),
+    "primus": Framework(formats=(_MEGATRON, _TITAN), marks=_MEGATRON_MARKS + _TITAN_MARKS),
+    "torchtitan": Framework(formats=(_TITAN,), marks=_TITAN_MARKS),
+    "nemo": Framework(
+        formats=(
+            Format(
+                record=r"Training epoch \d+, iteration \d+/\d+ \|[^\n]*?\bglobal_step: (?P<step>\d+) \|",
+                hint="Training epoch ",
+                fields=(
+                    ("loss", rf"reduced_train_loss: (?P<value>{NUMBER})"),
+                    ("seconds", rf"train_step_timing in s: (?P<value>{NUMBER})"),
+                    ("tokens_per_second_per_rank", rf"tokens_per_sec_per_gpu: (?P<value>{NUMBER})"),
+                ),
+            ),
+            Format(
+                record=rf"Epoch \d+: +{BAR}\d+/\d+ \[[^\]]*?\bglobal_step=(?P<step>\d+)",
+                hint="global_step=",
+                fields=(
+                    ("loss", rf"reduced_train_loss=(?P<value>{NUMBER})"),
+                    ("seconds", rf"train_step_timing=(?P<value>{NUMBER})"),
+                ),
+            ),
+        ),
+        marks=(PhaseMark(r"Validation:|Validation DataLoader \d+:|Validation: iteration \d+", "evaluation"),),
+    ),
+    "huggingface": Framework(
+        formats=(
+            Format(
+                # Bars of data preparation and of loading carry a description in front; the trainer's own has none.
+                record=rf"^\s*{BAR}(?P<step>\d+)/(?P<total>\d+) \[",
+                hint="%|",
+                counter="bar",
+            ),
+            Format(record=rf"\{{'loss': '?(?P<loss>{NUMBER})'?[,}}]", hint="'loss'"),
+        ),
+        marks=(
+            PhaseMark(r"\*\*\*\*\* Running (?:Evaluation|Prediction) \*\*\*\*\*|\{'eval_loss': ", "evaluation"),
+            PhaseMark(r"Saving model checkpoint to ", "checkpoint"),
+            PhaseMark(r"Loading model from |Continuing training from checkpoint", "restore"),
+            PhaseMark(r"\{'train_runtime': ", "ended"),
+        ),
+    ),
+    "lightning": Framework(
+        formats=(
+            Format(
+                record=rf"Epoch (?P<epoch>\d+): +(?:{BAR}|\|[^|]{{0,200}}\| *)(?P<step>\d+)/(?P<total>\d+|\?) \[",
+                hint="Epoch ",
+                fields=(
+                    ("loss", rf"\btrain_loss_step=(?P<value>{NUMBER})"),
+                    ("loss", rf"\b(?:train_|train/)?loss=(?P<value>{NUMBER})"),
+                ),
+                counter="epoch",
+            ),
+        ),
+        marks=(PhaseMark(r"Validation DataLoader \d+:|^Validating:", "evaluation"),),
+    ),
+}
+"""`regex` is made from the profile's pattern; `file` and `none` read no lines."""
+
+
+def from_pattern(pattern: str) -> Framework:
+    """The framework of a profile's regular expression (groups `step`, `loss`, `tokens_per_second`, `seconds`, `total`).
+
+    Counters that fall back to their beginning count epochs: the position goes on from where it was.
+    """
+    return Framework(formats=(Format(record=pattern, hint="", counter="epoch"),))

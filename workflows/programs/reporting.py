@@ -1,0 +1,167 @@
+"""Who hears of what, and how often: the coordinator, the launcher's own output, the record of steps, the prover."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+from workflows.programs.appender import Appender
+from workflows.programs.gang import Gang
+from workflows.programs.output import Stamps
+from workflows.reports import LINE_PREFIX, RankEnd, StepSeen, line
+
+FIRST_STEPS = 20
+"""So many steps of each rank are said one by one: the beginning is where a resume is proven."""
+SECONDS_BETWEEN = 1.0
+LINES_OF_GOOD_ENDS = 3
+
+
+class Console:
+    """The launcher's own voice: its standard output and `launcher.log`."""
+
+    def __init__(self, log_path: str, appender: Appender, stamps: Stamps, fd: int = 1) -> None:
+        self._log_path = log_path
+        self._appender = appender
+        self._stamps = stamps
+        self._fd = fd
+
+    def say(self, text: str, at: float) -> None:
+        """A line for people."""
+        self._both(f"{self._stamps.of(at)} launcher: {text}\n")
+
+    def report(self, data: Dict[str, Any]) -> None:
+        """A structured line."""
+        self._both(f"{LINE_PREFIX}{_json(data)}\n")
+
+    def relay(self, text: str) -> None:
+        """Lines of ranks: they have logs of their own."""
+        if text:
+            self._print(text.encode("utf-8", "replace"))
+
+    def _both(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        self._print(data)
+        if self._log_path:
+            self._appender.append(self._log_path, data)
+
+    def _print(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError:
+            return  # nobody reads, or the disk is full: the training goes on, and the run's folder has it all
+
+
+@dataclass(frozen=True)
+class Audience:
+    """Who hears of one step."""
+
+    log: bool
+    coordinator: bool
+    record: bool
+    """`steps.jsonl`."""
+    prover: bool
+    """The first loss that is not a number."""
+    urgent: bool
+    """The rank's first step: the proof of what was resumed."""
+
+
+class StepFilter:
+    """Chooses who hears of which step of this pod's ranks. A thousand steps a second must cost next to nothing."""
+
+    def __init__(self) -> None:
+        self._counts: Dict[int, int] = {}
+        self._said_at: Dict[int, float] = {}
+        self.reporting_rank: Optional[int] = None
+        """The lowest rank of this pod that reports steps."""
+        self.last_step: Optional[int] = None
+        self.interval = 1
+        """Largest distance between two steps of the reporting rank."""
+        self.first_nan_step: Optional[int] = None
+
+    def take(self, step: StepSeen) -> Audience:
+        """Who hears of `step`."""
+        count = self._counts[step.rank] = self._counts.get(step.rank, 0) + 1
+        nan = step.loss is not None and not math.isfinite(step.loss) and self.first_nan_step is None
+        aloud = nan or count <= FIRST_STEPS or step.at - self._said_at[step.rank] >= SECONDS_BETWEEN
+        if aloud:
+            self._said_at[step.rank] = step.at
+        if self.reporting_rank is None or step.rank < self.reporting_rank:
+            self.reporting_rank = step.rank
+        reporting = step.rank == self.reporting_rank
+        if reporting:
+            if self.last_step is not None:
+                self.interval = max(self.interval, step.step - self.last_step)
+            self.last_step = step.step
+        if nan:
+            self.first_nan_step = step.step
+        return Audience(log=aloud, coordinator=aloud or reporting, record=reporting, prover=nan, urgent=count == 1)
+
+
+class Reporter:
+    """Says everything that is found out to everybody who should hear it.
+
+    Args:
+        console: the launcher's own output.
+        gang: the way to the coordinator.
+        appender: writes the record of steps.
+        steps_path: of `steps.jsonl`; "": none.
+        on_nan: called with the first step whose loss is not a number.
+    """
+
+    def __init__(
+        self, console: Console, gang: Gang, appender: Appender, steps_path: str, on_nan: Callable[[int], None]
+    ) -> None:
+        self._console = console
+        self._gang = gang
+        self._appender = appender
+        self._steps_path = steps_path
+        self._on_nan = on_nan
+        self.steps = StepFilter()
+
+    def tell(self, report: Any, urgent: bool = False) -> None:
+        """Say one report, whatever it is but a step."""
+        if isinstance(report, RankEnd) and (report.exit_code == 0 or report.requested):
+            report = replace(report, last_lines=report.last_lines[-LINES_OF_GOOD_ENDS:])
+        data: Dict[str, Any] = json.loads(line(report)[len(LINE_PREFIX) :])
+        self._console.report(data)
+        self._gang.report(data, urgent)
+
+    def take(self, reports: Sequence[Any]) -> None:
+        """Say what was read from the ranks' output, in order."""
+        record: List[str] = []
+        for report in reports:
+            if not isinstance(report, StepSeen):
+                self.tell(report)
+                continue
+            audience = self.steps.take(report)
+            data = step_data(report)
+            if audience.record:
+                record.append(_json(data))
+            if audience.log:
+                self._console.report(data)
+            if audience.coordinator:
+                self._gang.report(data, audience.urgent)
+            if audience.prover:
+                self._on_nan(report.step)
+        if record and self._steps_path:
+            self._appender.append(self._steps_path, ("\n".join(record) + "\n").encode())
+
+
+def step_data(step: StepSeen) -> Dict[str, Any]:
+    """As `reports.line` has it, without the cost of copying a dataclass deeply."""
+    data: Dict[str, Any] = {"report": "StepSeen", **step.__dict__}
+    if step.loss is not None and not math.isfinite(step.loss):
+        data["loss"] = str(step.loss)
+    return data
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+
+def _json(data: Dict[str, Any]) -> str:
+    return _ENCODER.encode(data)

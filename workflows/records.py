@@ -1,0 +1,277 @@
+"""Records of the ledger, shared by tasks (which store them) and flows (which decide on them).
+
+Times are Unix seconds (float, UTC). Ids are deterministic, so that writing a record twice is harmless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The process that drives a run, and proof that it is that process."""
+
+    host: str
+    pid: int
+    started_at: float
+    """Start time of the process in clock ticks since boot: guards against re-used pids."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One training run."""
+
+    name: str
+    state: RunState
+    why: str
+    """One sentence: why it is in this state."""
+    profile: str
+    """Name of the run profile."""
+    resolved: Json
+    """The resolved profile as it was at submission (`profiles.resolve.Resolved`)."""
+    digest: str
+    """Digest of `resolved`: the same name with another digest is another run."""
+    cluster: str
+    mode: Mode
+    created_at: float
+    ended_at: float | None = None
+    paused: bool = False
+    """True: no automatic action is taken; training itself goes on."""
+    resumes: int = 0
+    """How often a person continued it after it had ended (`primus resume`)."""
+    resumed_at: float | None = None
+    """When that last happened: the restart budget starts anew, the history stays."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to drive a run until `expires_at`."""
+
+    run: str
+    fencing: int
+    """Grows with every new holder; a smaller number may not touch anything any more."""
+    driver: Driver
+    expires_at: float
+
+
+@dataclass(frozen=True)
+class AttemptRecord:
+    """One gang of pods. Written before it is submitted."""
+
+    run: str
+    number: int
+    planned_at: float
+    why: str
+    """Why this attempt exists: `first`, or the decision that asked for it."""
+    nodes: tuple[str, ...] = ()
+    """Nodes chosen for the deciding role; empty: the scheduler chose."""
+    avoid_nodes: tuple[str, ...] = ()
+    max_resume_step: int | None = None
+    """Roll-back: no checkpoint newer than this."""
+    excluded_checkpoints: tuple[str, ...] = ()
+    submitted_at: float | None = None
+    """The workflow was created or adopted."""
+    applied_at: float | None = None
+    """The JobSet was seen."""
+    running_at: float | None = None
+    """All pods were running."""
+    ended_at: float | None = None
+    outcome: str | None = None
+    """`succeeded`, `stopped` or a fault class; None while it lives."""
+    resumed_from_step: int | None = None
+    resume_path: str = ""
+    resume_proof: VerdictWord | None = None
+    """Did the first step follow the checkpoint? None: nothing to prove (yet)."""
+    first_step: int | None = None
+    first_step_at: float | None = None
+    last_step: int | None = None
+    last_step_at: float | None = None
+    restarts_in_place: int = 0
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
+class IncidentRecord:
+    """What was seen, what it is, who is to blame."""
+
+    id: str
+    """`<run>-a<attempt>-i<number>`."""
+    run: str
+    attempt: int
+    at: float
+    """When it happened (when we caused it or as the evidence says), else when it was detected."""
+    detected_at: float
+    signal: str
+    """What was seen first, e.g. `pod-failed`, `node-not-ready`, `gate-failed`."""
+    fault_class: FaultClass | None = None
+    """None until diagnosed."""
+    confidence: float = 0.0
+    culprits: tuple[tuple[str, int | None], ...] = ()
+    """(node, rank) of those to blame; empty: nobody, or the code."""
+    fingerprint: str = ""
+    step: int | None = None
+    evidence: tuple[str, ...] = ()
+    """Lines and facts that speak for the class."""
+    alternatives: tuple[tuple[FaultClass, float], ...] = ()
+    action: Action | None = None
+    """None until decided."""
+    why: str = ""
+    """Why this action, in words."""
+    would_change: str = ""
+    """What would have changed the decision."""
+    charged: bool = False
+    """True: it used the restart budget."""
+    resumed_at: float | None = None
+    """Completion of the first step after the checkpoint's step, in the next incarnation."""
+
+
+@dataclass(frozen=True)
+class ActionRecord:
+    """One thing we do. Written before it is carried out."""
+
+    id: str
+    """`<incident>-<action>[-<target>]`."""
+    run: str
+    incident: str
+    kind: Action | NodeAction
+    target: str
+    """Node name, or "" for the run."""
+    state: Literal["planned", "waiting", "done", "refused", "recorded"]
+    """`waiting`: for a person. `refused`: by a person or the brake. `recorded`: mode observe, nothing was touched."""
+    why: str
+    planned_at: float
+    done_at: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class ApprovalRecord:
+    """A question to a person."""
+
+    id: str
+    """`<incident>-approval`."""
+    run: str
+    incident: str
+    question: str
+    state: Literal["waiting", "approved", "denied", "expired"]
+    asked_at: float
+    expires_at: float
+    answered_at: float | None = None
+    answered_by: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class VerdictRecord:
+    """What a test said about a node."""
+
+    cluster: str
+    node: str
+    verdict: VerdictWord
+    depth: str
+    """`gate`, `smoke`, `device`, `fabric`, `storage`, `training`."""
+    at: float
+    reasons: tuple[Json, ...] = ()
+    """`{"check", "verdict", "measured", "limit", "unit", "evidence"}` each."""
+    source: str = ""
+    """Attempt or test that produced it."""
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """What we did to a node (never what somebody else did)."""
+
+    cluster: str
+    node: str
+    state: Literal["schedulable", "quarantined", "testing", "unknown"]
+    why: str
+    since: float
+    incident: str = ""
+    pool: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """A checkpoint that somebody looked at."""
+
+    run: str
+    step: int
+    path: str
+    attempt: int
+    at: float
+    verdict: VerdictWord
+    why: str = ""
+    bytes: int = 0
+    format: str = ""
+    tier: str = "durable"
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One completed step."""
+
+    step: int
+    at: float
+    seconds: float | None = None
+    """Step time as the program reported it; None: the gap to the step before counts."""
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
+class MarkRecord:
+    """A moment in the life of an attempt, for the accounting of wall time."""
+
+    run: str
+    attempt: int
+    kind: str
+    """`submitted`, `gate`, `applied`, `running`, `launched`, `first-step`, `fault`, `detected`, `diagnosed`, `decided`,
+    `acted`, `ended`, `checkpoint-begin`, `checkpoint-end`, `waiting-begin`, `waiting-end`, `paused`, `unpaused`."""
+    at: float
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class RequestRecord:
+    """Something a person asked of a run; the driver carries it out."""
+
+    id: str
+    run: str
+    kind: Literal["stop", "wake"]
+    at: float
+    why: str = ""
+    done_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Story:
+    """Everything the ledger knows about one run, read in one transaction."""
+
+    run: RunRecord
+    attempts: tuple[AttemptRecord, ...] = ()
+    incidents: tuple[IncidentRecord, ...] = ()
+    actions: tuple[ActionRecord, ...] = ()
+    approvals: tuple[ApprovalRecord, ...] = ()
+    requests: tuple[RequestRecord, ...] = ()
+    checkpoints: tuple[CheckpointRecord, ...] = ()
+    marks: tuple[MarkRecord, ...] = ()
+    lease: Lease | None = None
+    paused: bool = False
+    """True where the run or everything is paused."""
+    extra: Json = field(default_factory=lambda: {})
+
+    @property
+    def attempt(self) -> AttemptRecord | None:
+        """The newest attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def open_incident(self) -> IncidentRecord | None:
+        """The newest incident without a decision, if any."""
+        newest = self.incidents[-1] if self.incidents else None
+        return newest if newest is not None and newest.action is None else None

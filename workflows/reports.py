@@ -1,0 +1,300 @@
+"""What programs inside pods tell the outside: shapes shared by programs, tasks and flows.
+
+Standard library only, Python 3.9: this file travels inside the program archive. Every class is a frozen dataclass that
+round-trips through JSON by `to_json` and `from_json`; unknown keys are ignored (a newer program may say more),
+a missing or mistyped one raises ValueError naming the key.
+
+Files of a run's folder (`run_dir`, on shared storage):
+```
+checkpoints/                       the trainer's (unless the profile says otherwise)
+proofs/step-<n>.json               Proof: what was proven about a checkpoint when it was written
+kept/step-<n>/                     our own links or copies of files that a trainer overwrites in place
+a<attempt>/<role>-<index>/
+    launcher.log                   what the launcher said (structured lines, see LINE_PREFIX)
+    rank-<rank>.log                the rank's own output, each line with its time (rotated: .1, .2)
+    termination.json               Termination: the whole record of how this pod's ranks ended
+    steps.jsonl                    StepSeen lines of the rank that reports progress
+a<attempt>/coordinator/journal.jsonl   everything the coordinator was told, in order (its memory across restarts)
+work/                              working folder of the ranks
+```
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Dict, List, Optional, Type, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+LINE_PREFIX = "@primus "
+"""A line of a launcher's log that starts so carries one JSON object `{"report": <class name>, ...}`."""
+
+TERMINATION_MESSAGE_BYTES = 3072
+"""Kubernetes cuts a termination message at 4,096 bytes; ours stays below 3 KiB."""
+
+_NOT_FINITE = ("nan", "inf", "-inf")
+T = TypeVar("T")
+_hints = lru_cache(maxsize=None)(get_type_hints)  # evaluating them costs ten times the rest of a report
+
+
+@dataclass(frozen=True)
+class StepSeen:
+    """A training step was completed."""
+
+    step: int
+    """Position over all attempts (offset and counter already added)."""
+    at: float
+    """Unix time in seconds when its line was read."""
+    rank: int = 0
+    loss: Optional[float] = None
+    """None: not reported. NaN and infinities are kept as the strings "nan", "inf", "-inf" in JSON."""
+    seconds: Optional[float] = None
+    """Step time that the program itself reported."""
+    tokens_per_second: Optional[float] = None
+    total_steps: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class PhaseSeen:
+    """A rank entered a phase."""
+
+    phase: str
+    """`init`, `step`, `checkpoint`, `restore`, `evaluation`, `ended`."""
+    at: float
+    rank: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointSeen:
+    """A checkpoint was found complete and proven (or not), by reading it once in the background."""
+
+    step: int
+    path: str
+    at: float
+    verdict: str = "unknown"
+    """`pass`, `fail`, `unknown`."""
+    why: str = ""
+    bytes: int = 0
+    format: str = ""
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """How one rank ended."""
+
+    rank: int
+    local_rank: int
+    at: float
+    exit_code: Optional[int] = None
+    """None when it ended by a signal."""
+    signal: Optional[int] = None
+    requested: bool = False
+    """True where the launcher had asked it to end (it is a victim, not a cause)."""
+    last_step: Optional[int] = None
+    last_lines: List[str] = field(default_factory=lambda: [])
+    """At most 100 lines, each cut at 2,000 characters, of both its streams in order."""
+    fingerprint: str = ""
+    """Stable across attempts: exception type, innermost user frame and message without numbers and addresses."""
+    oom_killed: bool = False
+    """True where the kernel or the container runtime says memory was the reason."""
+
+
+@dataclass(frozen=True)
+class Termination:
+    """How the ranks of one pod ended; the whole goes to the run's folder, `summary` to the termination message."""
+
+    run: str
+    attempt: int
+    role: str
+    node: str
+    pod: str
+    reason: str
+    """`completed`, `rank-failed`, `told-to-stop`, `signalled`, `coordinator-lost`, `launcher-error`."""
+    ranks: List[RankEnd]
+    first_failing_rank: Optional[int] = None
+    """The first rank of this pod that ended wrongly without having been asked to end."""
+    last_step: Optional[int] = None
+    at: float = 0.0
+    detail: str = ""
+
+    def summary(self) -> str:
+        """JSON of at most `TERMINATION_MESSAGE_BYTES` bytes: last lines go first, then ranks that ended well."""
+        for keep_lines in (20, 5, 1, 0):
+            ranks = [dataclasses.replace(end, last_lines=[x[:200] for x in end.last_lines[-keep_lines:] if keep_lines])
+                     for end in self.ranks]  # fmt: skip
+            text = to_json(dataclasses.replace(self, ranks=ranks))
+            if len(text.encode()) <= TERMINATION_MESSAGE_BYTES:
+                return text
+        culprits = [end for end in self.ranks if end.rank == self.first_failing_rank]
+        slim = [dataclasses.replace(end, last_lines=[], fingerprint=end.fingerprint[:200]) for end in culprits]
+        return to_json(dataclasses.replace(self, ranks=slim, detail=self.detail[:200]))
+
+
+@dataclass(frozen=True)
+class GateReport:
+    """What the short gate found on one node (output parameter `report` of the gate's pod)."""
+
+    node: str
+    verdict: str
+    """`pass`, `fail`, `unknown`."""
+    checks: List[Dict[str, Any]]
+    """`{"check", "verdict", "measured", "limit", "unit", "evidence"}` each."""
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One file of a proven checkpoint: enough to see at restart that nothing moved."""
+
+    path: str
+    """Relative to the checkpoint's own folder (or the file's name)."""
+    bytes: int
+    mtime_ns: int
+    inode: int
+    sha256: str
+    """Digest read at proof time; "" where only headers were read."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was proven about a checkpoint at `at`."""
+
+    step: int
+    path: str
+    format: str
+    verdict: str
+    why: str
+    files: List[FileRecord]
+    at: float
+    kept_path: str = ""
+    """Where our own link or copy lies; "" while the original is untouched."""
+    first_nan_step: Optional[int] = None
+    """A checkpoint at or after the first NaN is not good, however complete."""
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """One checkpoint as a look at the storage found it."""
+
+    step: int
+    path: str
+    tier: str
+    """`memory`, `local`, `durable`."""
+    format: str
+    bytes: int
+    complete: bool
+    digest: str
+    """`ok`, `bad`, `absent`."""
+    usable: bool
+    why: str
+    would_resume: bool = False
+
+
+@dataclass(frozen=True)
+class ResumeChoice:
+    """Outcome of the step that proves the checkpoint inside the cluster (its output parameters carry this)."""
+
+    resume_from: str
+    """Path as the trainer is told; "" when there is nothing to resume."""
+    resume_step: Optional[int]
+    """None when there is nothing to resume."""
+    looked_at: List[CheckpointState]
+    """Newest first, with the reason for each that was passed over."""
+    verdict: str
+    """`pass`: proven, or certainly nothing to resume; `fail`: checkpoints exist and none is usable; `unknown`: the
+    storage could not be read."""
+    why: str
+    seconds: float = 0.0
+    bytes_read: int = 0
+
+
+def to_json(report: Any) -> str:
+    """One line of JSON; NaN and infinities become strings."""
+    return json.dumps(_plain(dataclasses.asdict(report)), separators=(",", ":"), ensure_ascii=False)
+
+
+def line(report: Any) -> str:
+    """The structured log line of a report."""
+    plain = {"report": type(report).__name__, **_plain(dataclasses.asdict(report))}
+    return LINE_PREFIX + json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
+
+
+def from_line(text: str) -> Optional[Any]:
+    """The report in a structured log line, or None where the line is something else or broken."""
+    if not text.startswith(LINE_PREFIX):
+        return None
+    try:
+        data = json.loads(text[len(LINE_PREFIX) :])
+        return from_dict(REPORTS[data.pop("report")], data)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def from_json(kind: Type[T], text: Union[str, bytes]) -> T:
+    """The report of class `kind` in `text`.
+
+    Raises:
+        ValueError: not JSON, not an object, or a key is missing or has the wrong type (the key is named).
+    """
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError(f"{kind.__name__}: expected an object, got {type(data).__name__}")
+    return from_dict(kind, cast("Dict[str, Any]", data))
+
+
+def from_dict(kind: Type[T], data: Dict[str, Any]) -> T:
+    """As `from_json`, from a parsed object."""
+    hints = _hints(kind)
+    values: Dict[str, Any] = {}
+    for item in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if item.name in data:
+            values[item.name] = _typed(hints[item.name], data[item.name], f"{kind.__name__}.{item.name}")
+        elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{kind.__name__}: {item.name} is missing")
+    return kind(**values)
+
+
+def _typed(hint: Any, value: Any, where: str) -> Any:
+    origin = get_origin(hint)
+    if origin is Union:  # Optional[X]
+        inner = next(arg for arg in get_args(hint) if arg is not type(None))
+        return None if value is None else _typed(inner, value, where)
+    if origin is list and not isinstance(value, list):
+        raise ValueError(f"{where}: expected a list")
+    if origin is list:
+        return [
+            _typed(get_args(hint)[0], item, f"{where}[{index}]") for index, item in enumerate(cast("List[Any]", value))
+        ]
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise ValueError(f"{where}: expected an object")
+        return from_dict(hint, value)  # type: ignore[arg-type]
+    return _scalar(hint, value, where)
+
+
+def _scalar(hint: Any, value: Any, where: str) -> Any:
+    if hint is Any or get_origin(hint) is dict:
+        return value
+    if hint is float and not isinstance(value, bool) and (isinstance(value, (int, float)) or value in _NOT_FINITE):
+        return float(value)
+    if isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    raise ValueError(f"{where}: expected {getattr(hint, '__name__', hint)}, got {type(value).__name__}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in cast("Dict[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in cast("List[Any]", value)]
+    return value
+
+
+_KINDS = (StepSeen, PhaseSeen, CheckpointSeen, RankEnd, Termination, GateReport, Proof, CheckpointState, ResumeChoice)
+REPORTS: Dict[str, Any] = {kind.__name__: kind for kind in _KINDS}
+"""Reports that may stand in a log line, by name."""
