@@ -1,0 +1,288 @@
+"""One attempt's life in the cluster: written down, submitted or adopted, watched, cleared away."""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from profiles.errors import Conflict, PrimusError, Refused, Unavailable
+from profiles.resolve import Resolved
+from profiles.vocabulary import RunState, VerdictWord
+from tasks.cluster import Cluster, Manifest, current
+from tasks.facts import pod_facts, workflow_facts
+from tasks.watching import AttemptWatch
+from tasks.world import patient, touch, world
+from workflows import labels
+from workflows.evidence import AttemptView
+from workflows.manifests import manifests
+from workflows.plan import AttemptPlan
+from workflows.records import AttemptRecord, CheckpointRecord, MarkRecord
+
+T = TypeVar("T")
+POLL_SECONDS = 0.25
+"""Between two looks at the ledger for people's requests."""
+SAVE_SECONDS = 0.5
+"""Between two writes of progress; steps are kept in rows of many."""
+
+
+def plan_of(resolved: Resolved, attempt: AttemptRecord, fencing: int) -> AttemptPlan:
+    """What the builders need of an attempt."""
+    return AttemptPlan(
+        resolved=resolved,
+        run=attempt.run,
+        attempt=attempt.number,
+        nodes=attempt.nodes,
+        avoid_nodes=attempt.avoid_nodes,
+        max_resume_step=attempt.max_resume_step,
+        excluded_checkpoints=attempt.excluded_checkpoints,
+        fencing=fencing,
+    )
+
+
+@touch("plan attempt {attempt.number} on {attempt.nodes}")
+def write_attempt(attempt: AttemptRecord) -> AttemptRecord:
+    """Write the attempt down before anything of it exists."""
+    here = world()
+    return here.ledger.plan_attempt(here.fencing, attempt)
+
+
+@touch("submit attempt {attempt.number}")
+def submit_attempt(resolved: Resolved, attempt: AttemptRecord) -> AttemptRecord:
+    """Create the attempt's objects, or adopt those that an earlier life of this flow created."""
+    here, cluster = world(), current()
+    name = labels.attempt_name(attempt.run, attempt.number)
+    fencing = here.fencing
+    _ensure_token(cluster, attempt)
+    if cluster.get("Workflow", name) is None and cluster.get("JobSet", name) is None:
+        *gates, main = manifests(plan_of(resolved, attempt, fencing))
+        _pass_gates(cluster, gates)
+        cluster.apply(main)
+    now = here.now()
+    here.ledger.add_marks(fencing, [MarkRecord(attempt.run, attempt.number, "submitted", now)])
+    return here.ledger.update_attempt(fencing, attempt.run, attempt.number, submitted_at=now)
+
+
+def _pass_gates(cluster: Cluster, gates: list[Manifest]) -> None:
+    """Send the gates of a gang too large for one workflow, and wait for all of them.
+
+    A gate that fails leaves the main workflow out; the submission is refused with the gate's own message.
+    """
+    for gate in gates:
+        if cluster.get("Workflow", gate["metadata"]["name"]) is None:
+            cluster.apply(gate)
+    waiting = {gate["metadata"]["name"] for gate in gates}
+    while waiting:
+        for event in cluster.watch("Workflow", timeout_seconds=10.0):
+            name = event.object.get("metadata", {}).get("name", "")
+            facts = workflow_facts(event.object)
+            if name in waiting and facts.phase in ("Failed", "Error"):
+                raise Refused(name, f"the gate did not pass: {facts.message or facts.failed_steps[:4]}")
+            waiting -= {name} if facts.phase == "Succeeded" else set()
+            if not waiting:
+                break
+
+
+def _ensure_token(cluster: Cluster, attempt: AttemptRecord) -> None:
+    name = labels.secret_name(attempt.run, attempt.number)
+    if cluster.get("Secret", name) is None:
+        secret: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "labels": labels.labels(attempt.run, attempt.number, "train")},
+            "type": "Opaque",
+            "stringData": {"token": secrets.token_urlsafe(32)},
+        }
+        cluster.apply(secret)
+
+
+def attempt_token(cluster: Cluster, attempt: AttemptRecord) -> str:
+    """The coordinator's token of an attempt; "" where its Secret is not there."""
+    secret = cluster.get("Secret", labels.secret_name(attempt.run, attempt.number))
+    data = (secret or {}).get("data", {}).get("token", "")
+    return b64decode(data).decode() if data else str((secret or {}).get("stringData", {}).get("token", ""))
+
+
+@touch("watch attempt {attempt.number}")
+def watch_attempt(
+    resolved: Resolved, attempt: AttemptRecord, until: Callable[[AttemptView, AttemptRecord], T | None]
+) -> tuple[T, AttemptView]:
+    """Wait until `until` says something about the attempt; progress goes to the ledger meanwhile.
+
+    Nothing is concluded here; a cluster, coordinator or ledger that does not answer only makes the wait longer.
+    """
+    cluster = current()
+    token = _Remembered(lambda: attempt_token(cluster, attempt))
+    with AttemptWatch(cluster, resolved, attempt, world().now, token) as watch:
+        notebook = Notebook(attempt)
+        while True:
+            view = notebook.with_requests(watch.wait(POLL_SECONDS))
+            notebook.keep(watch, view)
+            said = until(view, notebook.attempt)
+            if said is not None:
+                watch.ask_once()
+                notebook.keep(watch, watch.view(), now_or_never=True)
+                return said, view
+
+
+class _Remembered:
+    """A text asked for until it is there, then remembered."""
+
+    def __init__(self, ask: Callable[[], str]) -> None:
+        self._ask, self._text = ask, ""
+
+    def __call__(self) -> str:
+        if not self._text:
+            try:
+                self._text = self._ask()
+            except PrimusError:
+                return ""
+        return self._text
+
+
+class Notebook:
+    """Writes what a watch sees into the ledger: rarely, in batches, and later where the ledger is away."""
+
+    def __init__(self, attempt: AttemptRecord) -> None:
+        self.attempt = attempt
+        self._saved_at = 0.0
+        self._checked_at = 0.0
+        self._stop = ""
+        self._checkpoints: set[str] = set()
+
+    def with_requests(self, view: AttemptView) -> AttemptView:
+        """The view with what a person asked for."""
+        here = world()
+        if here.now() - self._checked_at >= POLL_SECONDS:
+            self._checked_at = here.now()
+            try:
+                waiting = here.ledger.requests(self.attempt.run, open_only=True)
+            except Unavailable:
+                return replace(view, stop_requested=self._stop)
+            stop = next((item for item in waiting if item.kind == "stop"), None)
+            self._stop = (stop.why or "a person asked for it") if stop else ""
+        return replace(view, stop_requested=self._stop)
+
+    def keep(self, watch: AttemptWatch, view: AttemptView, *, now_or_never: bool = False) -> None:
+        """Save what is new."""
+        here = world()
+        changes = _changes(self.attempt, view)
+        urgent = now_or_never or any(name != "last_step_at" and name not in ("last_step", "loss") for name in changes)
+        if not urgent and here.now() - self._saved_at < SAVE_SECONDS:
+            return
+        try:
+            rows = watch.take_steps()
+            if rows:
+                here.ledger.add_steps(self.attempt.run, self.attempt.number, rows, fencing=here.fencing)
+                changes |= {"last_step": rows[-1].step, "last_step_at": rows[-1].at, "loss": rows[-1].loss}
+            told = [item.last_step for item in watch.terminations() if item.last_step is not None]
+            if now_or_never and told and max(told) > (rows[-1].step if rows else self.attempt.last_step or -1):
+                changes["last_step"] = max(told)  # the coordinator ended before it could be asked once more
+            if changes:
+                self.attempt = here.ledger.update_attempt(
+                    here.fencing, self.attempt.run, self.attempt.number, **changes
+                )
+            self._keep_checkpoints(watch)
+            self._note_running(changes)
+        except Unavailable:
+            return  # steps of this moment are read again from the run's folder
+        self._saved_at = here.now()
+
+    def _keep_checkpoints(self, watch: AttemptWatch) -> None:
+        here = world()
+        for item in watch.checkpoints():
+            key = f"{item.get('path')}@{item.get('at')}"
+            if key not in self._checkpoints:
+                here.ledger.add_checkpoint(
+                    here.fencing,
+                    CheckpointRecord(
+                        run=self.attempt.run,
+                        step=int(item["step"]),
+                        path=str(item["path"]),
+                        attempt=self.attempt.number,
+                        at=float(item["at"]),
+                        verdict=VerdictWord(item.get("verdict", "unknown")),
+                        why=str(item.get("why", "")),
+                        bytes=int(item.get("bytes", 0)),
+                        format=str(item.get("format", "")),
+                    ),
+                )
+                self._checkpoints.add(key)
+
+    def _note_running(self, changes: dict[str, object]) -> None:
+        if "first_step" not in changes:
+            return
+        here = world()
+        why = f"attempt {self.attempt.number} makes progress"
+        here.ledger.set_run_state(self.attempt.run, here.fencing, RunState.RUNNING, why)
+
+
+def _changes(attempt: AttemptRecord, view: AttemptView) -> dict[str, object]:
+    changes: dict[str, object] = {}
+    choice, coordinator = view.workflow.choice, view.coordinator
+    if attempt.applied_at is None and view.jobset is not None:
+        changes["applied_at"] = view.now
+    if not attempt.resume_path and choice is not None and choice.resume_from:
+        changes |= {"resumed_from_step": choice.resume_step, "resume_path": choice.resume_from}
+    if attempt.running_at is None and view.pods and all(pod.phase == "Running" for pod in view.pods):
+        changes["running_at"] = view.now
+    nodes = tuple(sorted({pod.node for pod in view.pods if pod.node and pod.ranks}))
+    if not attempt.nodes and nodes:
+        changes["nodes"] = nodes
+    if attempt.first_step is None and coordinator is not None and coordinator.first_step is not None:
+        changes |= {"first_step": coordinator.first_step, "first_step_at": coordinator.first_step_at}
+    return changes
+
+
+@patient
+def end_attempt(
+    attempt: AttemptRecord, outcome: str, at: float, resume_proof: VerdictWord | None = None
+) -> AttemptRecord:
+    """Write down how the attempt ended, and whether its resume was proven."""
+    here = world()
+    here.ledger.add_marks(here.fencing, [MarkRecord(attempt.run, attempt.number, "ended", at, outcome)])
+    return here.ledger.update_attempt(
+        here.fencing, attempt.run, attempt.number, ended_at=at, outcome=outcome, resume_proof=resume_proof
+    )
+
+
+@touch("clear attempt {attempt.number} away")
+def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: float, dead_nodes: tuple[str, ...]) -> str:
+    """End everything of the attempt and wait until its pods are gone or their nodes are proven dead.
+
+    Returns:
+        What was done, in words.
+
+    Raises:
+        Conflict: the objects of that name are not ours.
+        Unavailable: pods are still there after their grace and a margin; asking again continues.
+    """
+    here, cluster = world(), current()
+    here.fencing  # noqa: B018 - raises Fenced before anything is deleted
+    name = labels.attempt_name(attempt.run, attempt.number)
+    jobset = cluster.get("JobSet", name)
+    if jobset is not None and jobset["metadata"].get("labels", {}).get(labels.RUN) != attempt.run:
+        raise Conflict(f"JobSet {name} is not ours: it lacks the label {labels.RUN}={attempt.run}")
+    cluster.delete("Workflow", name, grace_seconds=0)
+    cluster.delete("JobSet", name, grace_seconds=round(grace_seconds))
+    deadline = here.now() + grace_seconds + 30.0
+    ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
+    left = _alive(cluster, resolved, ours, dead_nodes)
+    while left:
+        if here.now() > deadline:
+            raise Unavailable(f"pods of attempt {attempt.number} do not end: {', '.join(left[:5])}", 5.0)
+        for _ in cluster.watch("Pod", ours, timeout_seconds=1.0):
+            left = _alive(cluster, resolved, ours, dead_nodes)
+            if not left:
+                break
+        else:
+            left = _alive(cluster, resolved, ours, dead_nodes)
+    return f"attempt {attempt.number} is gone"
+
+
+def _alive(cluster: Cluster, resolved: Resolved, ours: dict[str, str], dead_nodes: tuple[str, ...]) -> list[str]:
+    role = resolved.run.deciding_role
+    pods = [pod_facts(pod, role.processes_per_node, role.name) for pod in cluster.list("Pod", ours)]
+    return [pod.name for pod in pods if pod.phase in ("Pending", "Running") and pod.node not in dead_nodes and pod.role]

@@ -1,0 +1,278 @@
+"""The embedded cluster's face: satisfies `tasks.cluster.Cluster` and adds what fault injection needs.
+
+A directory, not a server: every method works on files, any number of processes may hold the same cluster at once, and
+nothing is started before something is applied that needs it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from profiles.errors import Conflict, NotFound, Unavailable
+from tasks.embedded import admission, faults, processes
+from tasks.embedded.follow import follow
+from tasks.embedded.images import write_programs
+from tasks.embedded.launch import probe_namespaces, revive_keeper, start_keeper
+from tasks.embedded.layout import PodFolder
+from tasks.embedded.mount_rules import refuse_unreachable_mounts
+from tasks.embedded.nodes import reconcile_nodes
+from tasks.embedded.objects import Object, entries, matches
+from tasks.embedded.spec import Spec
+from tasks.embedded.store import Store, write_file
+from tasks.embedded.watching import watch
+
+TOKEN_HEADER = "X-Primus-Token"  # noqa: S105 - a header's name
+LOCK_TIMEOUT_SECONDS = 10.0
+"""A writer holds the store's lock for a millisecond; whoever waits longer than this is told so."""
+_WORKING_KINDS = ("Pod", "JobSet", "Workflow")
+"""Kinds that need a keeper as soon as one is written."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of a watch, as `tasks.cluster.Event`."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "SYNC"]
+    object: Object
+    resource_version: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a pod answered, as `tasks.cluster.Answer`."""
+
+    status: int
+    body: bytes
+
+
+class EmbeddedCluster:
+    """One embedded cluster.
+
+    Args:
+        root: its directory; created where it is missing.
+        spec: what it is made of; `cluster.json` is rewritten when it says something else.
+    """
+
+    def __init__(self, root: Path, spec: Spec) -> None:
+        self.name = spec.name
+        self.root = Path(os.path.realpath(root))
+        self.spec = spec
+        self._store = Store(str(self.root), lock_timeout_seconds=LOCK_TIMEOUT_SECONDS)
+        self._namespaces: str | None = None
+        self._install()
+
+    def _install(self) -> None:
+        path, text = self.root / "cluster.json", self.spec.to_json()
+        try:
+            self._store.prepare()
+            if path.exists() and path.read_text() == text:
+                return
+            with self._store.transaction() as change:
+                before = Spec.from_json(path.read_text()) if path.exists() else None
+                reconcile_nodes(change, self.spec, before)
+                write_programs(str(self.root), [vars(image) for image in self.spec.images])
+                write_file(str(path), text.encode())
+        except OSError as error:
+            raise Unavailable(f"the cluster's folder {self.root}: {error.strerror or error}") from error
+
+    # The Protocol.
+
+    def apply(self, manifest: Object, *, dry_run: bool = False) -> Object:
+        """Create the object or merge the manifest into it; returns it as stored. Idempotent.
+
+        Raises:
+            Refused: a field is unknown, wrong, not run here, or cannot be changed; nothing was written.
+            Conflict: the object is being deleted, or changed since the version that the manifest names.
+        """
+        refuse_unreachable_mounts(manifest, self._namespaces_mode)
+        stored = admission.admit(self._store, self.spec.namespace, manifest, dry_run=dry_run)
+        if not dry_run:
+            self._wake(stored["kind"])
+        return stored
+
+    def get(self, kind: str, name: str) -> Object | None:
+        """The object, None where it does not exist."""
+        revive_keeper(str(self.root))
+        return self._store.get(kind, name)
+
+    def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
+        """Objects whose labels equal all of `labels`, ordered by name."""
+        revive_keeper(str(self.root))
+        return [item for item in self._store.list(kind) if matches(item, labels)]
+
+    def watch(
+        self, kind: str, labels: Mapping[str, str] | None = None, *, since: str | None = None, timeout_seconds: float
+    ) -> Iterator[Event]:
+        """Changes after `since` (None: first one ADDED for each object that exists) until the time is up."""
+        for event, manifest, version in watch(self._store, kind, labels, since, timeout_seconds):
+            yield Event(event, manifest, version)
+
+    def patch(self, kind: str, name: str, patch: Object) -> Object:
+        """JSON merge patch; with `metadata.resourceVersion` only if that is still the newest.
+
+        Raises:
+            NotFound: no such object.
+            Conflict: somebody changed it since the version that the patch names.
+        """
+        stored = admission.patch(self._store, self.spec.namespace, kind, name, patch)
+        self._wake(kind)
+        return stored
+
+    def delete(self, kind: str, name: str, *, grace_seconds: int | None = None) -> None:
+        """Ask for deletion; absent is fine. Processes get SIGTERM and `grace_seconds`, `0` kills at once."""
+        if admission.delete(self._store, kind, name, grace_seconds):
+            start_keeper(str(self.root))
+
+    def logs(self, pod: str, container: str = "", *, tail_lines: int | None = None) -> str:
+        """What the container printed so far.
+
+        Raises:
+            NotFound: the pod, or its container of that name, does not exist.
+        """
+        manifest = self._pod(pod)
+        path = self._log_path(manifest, container)
+        try:
+            with open(path, "rb") as file:
+                text = file.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return text if tail_lines is None else "".join(text.splitlines(keepends=True)[-tail_lines or len(text) :])
+
+    def follow(self, pod: str, container: str = "", *, timeout_seconds: float) -> Iterator[str]:
+        """Lines as they come, until the container ended or the time is up."""
+        manifest = self._pod(pod)
+        name = container or manifest["spec"]["containers"][0]["name"]
+        yield from follow(self._store, manifest, name, self._log_path(manifest, container), timeout_seconds)
+
+    def call(
+        self,
+        pod: str,
+        port: int,
+        method: Literal["GET", "POST"],
+        path: str,
+        *,
+        token: str = "",
+        body: bytes = b"",
+        timeout_seconds: float = 2.0,
+    ) -> Answer:
+        """One HTTP request to a pod's own address.
+
+        Raises:
+            NotFound: no such pod.
+            Unavailable: the pod has no address yet, or nothing answers there in time.
+        """
+        address = self._pod(pod)["status"].get("podIP")
+        if not address:
+            raise Unavailable(f"pod {pod} has no address yet")
+        connection = http.client.HTTPConnection(address, port, timeout=timeout_seconds)
+        try:
+            connection.request(method, path, body=body or None, headers={TOKEN_HEADER: token} if token else {})
+            response = connection.getresponse()
+            return Answer(response.status, response.read())
+        except (OSError, http.client.HTTPException) as error:
+            raise Unavailable(f"pod {pod} at {address}:{port}: {error}") from error
+        finally:
+            connection.close()
+
+    def versions(self) -> Mapping[str, str]:
+        """What runs here."""
+        return {"engine": "embedded", "argo": "v4.1.4 subset", "jobset": "v0.12 subset"}
+
+    # Fault injection, drills, tests.
+
+    def lose_node(self, name: str, *, silent: bool = False) -> None:
+        """A power cut: SIGKILL to every process of the node's pods, their emptyDirs gone.
+
+        Unless `silent` the node becomes not ready (reason `PowerLost`) and its pods Failed (reason `NodeLost`).
+
+        Raises:
+            NotFound: no such node.
+        """
+        faults.lose_node(self._store, name, silent=silent)
+        if not silent:
+            self._wake("Node")
+
+    def restore_node(self, name: str) -> None:
+        """Power again: the node is ready and empty.
+
+        Raises:
+            NotFound: no such node.
+        """
+        faults.restore_node(self._store, name)
+        self._wake("Node")
+
+    def pod_processes(self, pod: str) -> list[int]:
+        """Pids of the pod's containers, oldest first."""
+        uid = self._pod(pod)["metadata"]["uid"]
+        found = [process for process in processes.find(str(self.root)) if process.pod_uid == uid]
+        return [process.pid for process in sorted(found, key=lambda process: (process.start, process.pid))]
+
+    def processes(self) -> list[int]:
+        """Pids of everything alive of this cluster: keeper, supervisors, containers."""
+        return sorted(process.pid for process in processes.find(str(self.root)))
+
+    def stop(self) -> None:
+        """End everything, the keeper too; objects stay as they are."""
+        faults.stop(self._store)
+
+    def volume_path(self, pod: str, volume: str) -> Path:
+        """The real folder of a pod's volume.
+
+        Raises:
+            NotFound: no such pod, or it has no such volume.
+        """
+        manifest = self._pod(pod)
+        for candidate in entries(manifest["spec"], "volumes"):
+            if candidate["name"] == volume:
+                return Path(PodFolder(str(self.root), manifest["metadata"]["uid"]).volume(candidate))
+        raise NotFound(f"pod {pod} has no volume {volume}")
+
+    def wait(
+        self, kind: str, name: str, done: Callable[[Object | None], bool], timeout_seconds: float
+    ) -> Object | None:
+        """The object as soon as `done` says so.
+
+        Raises:
+            Conflict: the time is up; says what the object's status was.
+        """
+        current = self.get(kind, name)
+        if done(current):
+            return current
+        for event in self.watch(kind, timeout_seconds=timeout_seconds):
+            if event.type != "SYNC" and event.object["metadata"]["name"] == name:
+                current = None if event.type == "DELETED" else event.object
+                if done(current):
+                    return current
+        status = "gone" if current is None else current.get("status")
+        raise Conflict(f"{kind} {name} is not as wished after {timeout_seconds:g} s: {status}")
+
+    # Inside.
+
+    def _pod(self, name: str) -> Object:
+        manifest = self._store.get("Pod", name)
+        if manifest is None:
+            raise NotFound(f"there is no Pod {name}")
+        return manifest
+
+    def _log_path(self, pod: Object, container: str) -> str:
+        spec = pod["spec"]
+        names = [item["name"] for item in [*spec["containers"], *entries(spec, "initContainers")]]
+        if container and container not in names:
+            raise NotFound(f"pod {pod['metadata']['name']} has no container {container}; it has {', '.join(names)}")
+        return PodFolder(str(self.root), pod["metadata"]["uid"]).log(container or names[0])
+
+    def _wake(self, kind: str) -> None:
+        if kind in _WORKING_KINDS:
+            start_keeper(str(self.root))
+        else:
+            revive_keeper(str(self.root))
+
+    def _namespaces_mode(self) -> str:
+        if self._namespaces is None:
+            self._namespaces = probe_namespaces(self.spec.namespaces)
+        return self._namespaces

@@ -1,0 +1,60 @@
+"""Ending pods whose objects are kept: the wish stands in an annotation, the supervisor carries it out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from tasks.embedded.cache import Cache
+from tasks.embedded.objects import END_ANNOTATION, Object, finished, new_uid, section, timestamp
+
+
+def end_pods(cache: Cache, names: Iterable[str], reason: str, message: str) -> None:
+    """Ask for the end of pods that still run; asking twice changes nothing."""
+    wish = json.dumps({"reason": reason, "message": message})
+    fresh = [name for name in names if name in cache["Pod"] and not _asked(cache["Pod"][name])]
+    if not fresh:
+        return
+    with cache.store.transaction() as change:
+        for name in fresh:
+            pod = change.get("Pod", name)
+            if pod is not None and not _asked(pod):
+                annotations = section(pod["metadata"], "annotations")
+                pod["metadata"]["annotations"] = {**annotations, END_ANNOTATION: wish}
+                cache.wrote(change.put(pod))
+
+
+def _asked(pod: Object) -> bool:
+    return finished(pod) or END_ANNOTATION in section(pod["metadata"], "annotations")
+
+
+def create_pods(cache: Cache, manifests: Iterable[Object], namespace: str, owner: Object) -> None:
+    """Create pods that do not exist yet."""
+    wanted = [manifest for manifest in manifests if manifest["metadata"]["name"] not in cache["Pod"]]
+    if not wanted:
+        return
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+    with cache.store.transaction() as change:
+        for manifest in wanted:
+            if change.get("Pod", manifest["metadata"]["name"]) is not None:
+                continue
+            born = {"uid": new_uid(), "creationTimestamp": timestamp(), "generation": 1, "namespace": namespace}
+            metadata = {**manifest["metadata"], **born, "ownerReferences": [reference]}
+            cache.wrote(change.put({**manifest, "metadata": metadata, "status": {"phase": "Pending"}}))
+
+
+def put_status(cache: Cache, kind: str, owner: Object, status: Object) -> None:
+    """Write an owner's new status, unless it says nothing new or the owner is gone."""
+    if owner.get("status") == status:
+        return
+    with cache.store.transaction() as change:
+        stored = change.get(kind, owner["metadata"]["name"])
+        if stored is not None and stored["metadata"]["uid"] == owner["metadata"]["uid"]:
+            stored["status"] = status
+            cache.wrote(change.put(stored))

@@ -1,0 +1,238 @@
+"""The fields of a Workflow that run here, as tables, and what to do instead of those that do not."""
+
+from __future__ import annotations
+
+from tasks.embedded.engine.argo_pod_fields import (
+    AFFINITY,
+    CONTAINER,
+    INIT_CONTAINER,
+    POD_SECURITY,
+    SCRIPT,
+    TOLERATION,
+    VOLUME,
+)
+from tasks.embedded.engine.retries import POLICIES
+from tasks.embedded.engine.shapes import (
+    ANYTHING,
+    FLAG,
+    PATH,
+    TEXT,
+    TEXT_MAP,
+    TEXT_OR_NUMBER,
+    TEXTS,
+    VALUE,
+    WHOLE,
+    Fields,
+    Keyed,
+    Listed,
+    Scalar,
+    Shape,
+)
+
+_FILES = "hand files over by a volume, small values by parameters"
+_TEMPLATES = "put the template into this workflow"
+_LOCKS = "nothing else runs on this cluster at the same time; use parallelism"
+
+_OUTPUT_SOURCE = {"path": PATH, "default": VALUE, "parameter": TEXT, "jsonPath": TEXT}
+_ARGUMENT = Fields(
+    {"name": TEXT, "value": VALUE, "description": TEXT, "enum": Listed(VALUE), "default": VALUE},
+    required=("name",),
+    refused={"valueFrom": "give a value", "globalName": "only outputs have one"},
+)
+_ARGUMENTS = Fields({"parameters": Listed(_ARGUMENT)}, refused={"artifacts": _FILES})
+_INPUTS = Fields({"parameters": Listed(_ARGUMENT)}, refused={"artifacts": _FILES})
+_OUTPUT = Fields(
+    {
+        "name": TEXT,
+        "globalName": TEXT,
+        "description": TEXT,
+        "valueFrom": Fields(
+            {**_OUTPUT_SOURCE, "supplied": Fields({})},
+            refused={
+                "expression": "compute it in a step",
+                "event": "there are no event sources",
+                "configMapKeyRef": "read it in a step",
+                "jqFilter": "use jsonPath",
+            },
+        ),
+    },
+    required=("name", "valueFrom"),
+    refused={"value": "an output's value comes from valueFrom"},
+)
+_OUTPUTS = Fields(
+    {"parameters": Listed(_OUTPUT)},
+    refused={"artifacts": _FILES, "result": "it is made by itself", "exitCode": "it is made by itself"},
+)
+_HOOKS = Fields(
+    {
+        "exit": Fields(
+            {"template": TEXT, "arguments": _ARGUMENTS},
+            required=("template",),
+            refused={"expression": "test workflow.status in a when", "templateRef": _TEMPLATES},
+        )
+    },
+    refused={"running": "only the hook exit is run"},
+)
+_SEQUENCE = Fields({"count": TEXT_OR_NUMBER, "start": TEXT_OR_NUMBER, "end": TEXT_OR_NUMBER, "format": TEXT})
+_STEP: dict[str, Shape] = {
+    "name": TEXT,
+    "template": TEXT,
+    "arguments": _ARGUMENTS,
+    "when": TEXT,
+    "withItems": Listed(ANYTHING),
+    "withParam": TEXT,
+    "withSequence": _SEQUENCE,
+    "continueOn": Fields({"failed": FLAG, "error": FLAG}),
+    "onExit": TEXT,
+    "hooks": _HOOKS,
+}
+_REFUSED_IN_STEP = {"templateRef": _TEMPLATES, "inline": "give the template a name of its own"}
+STEP = Fields(_STEP, required=("name", "template"), refused=_REFUSED_IN_STEP)
+TASK = Fields(
+    {**_STEP, "dependencies": TEXTS, "depends": TEXT}, required=("name", "template"), refused=_REFUSED_IN_STEP
+)
+_RETRY = Fields(
+    {
+        "limit": TEXT_OR_NUMBER,
+        "retryPolicy": Scalar("text", POLICIES),
+        "expression": TEXT,
+        "backoff": Fields(
+            {
+                "duration": TEXT_OR_NUMBER,
+                "factor": TEXT_OR_NUMBER,
+                "maxDuration": TEXT_OR_NUMBER,
+                "cap": TEXT_OR_NUMBER,
+            }
+        ),
+        "affinity": Fields({"nodeAntiAffinity": Fields({})}),
+    }
+)
+_RESOURCE = Fields(
+    {"action": Scalar("text", ("apply", "create")), "manifest": TEXT, "flags": TEXTS, "setOwnerReference": FLAG},
+    required=("action", "manifest"),
+    refused={
+        "successCondition": "apply without conditions and watch the object from outside",
+        "failureCondition": "apply without conditions and watch the object from outside",
+        "mergeStrategy": "only apply and create are run",
+        "manifestFrom": _FILES,
+    },
+)
+_METADATA = Fields({"labels": TEXT_MAP, "annotations": TEXT_MAP})
+_POD: dict[str, Shape] = {
+    "nodeSelector": TEXT_MAP,
+    "affinity": AFFINITY,
+    "tolerations": Listed(TOLERATION),
+    "volumes": Listed(VOLUME),
+    "serviceAccountName": TEXT,
+    "automountServiceAccountToken": FLAG,
+    "securityContext": POD_SECURITY,
+}
+"""Fields that workflow and template share."""
+_REFUSED_IN_POD = {
+    "podSpecPatch": "write the fields into the template",
+    "hostAliases": "the hosts file is the cluster's",
+    "schedulerName": "there is one scheduler",
+    "executor": "there is no executor",
+    "synchronization": _LOCKS,
+    "metrics": "read the status",
+    "artifactRepositoryRef": _FILES,
+}
+_TEMPLATE: dict[str, Shape] = {
+    **_POD,
+    "name": TEXT,
+    "inputs": _INPUTS,
+    "outputs": _OUTPUTS,
+    "container": CONTAINER,
+    "script": SCRIPT,
+    "resource": _RESOURCE,
+    "suspend": Fields({"duration": TEXT_OR_NUMBER}),
+    "dag": Fields({"tasks": Listed(TASK, least=1), "target": TEXT, "failFast": FLAG}, required=("tasks",)),
+    "steps": Listed(Listed(STEP, least=1), least=1),
+    "retryStrategy": _RETRY,
+    "activeDeadlineSeconds": TEXT_OR_NUMBER,
+    "parallelism": WHOLE,
+    "metadata": _METADATA,
+    "initContainers": Listed(INIT_CONTAINER),
+    "priorityClassName": TEXT,
+}
+_REFUSED_TEMPLATE = {
+    **_REFUSED_IN_POD,
+    "containerSet": "use steps",
+    "data": _FILES,
+    "http": "call it in a container",
+    "plugin": "there are no plugins",
+    "daemon": "start the server inside the step that needs it",
+    "sidecars": "start it inside the step that needs it",
+    "timeout": "use activeDeadlineSeconds",
+    "memoize": "every step runs",
+    "archiveLocation": _FILES,
+    "failFast": "use dag.failFast",
+    "priority": "use priorityClassName",
+    "parallelismKey": _LOCKS,
+    "annotations": "use metadata.annotations",
+}
+TEMPLATE = Fields(_TEMPLATE, refused=_REFUSED_TEMPLATE)
+_DEFAULTS = {
+    key: shape for key, shape in _TEMPLATE.items() if key not in ("name", "dag", "steps", "resource", "suspend")
+}
+_PARTIAL = Fields(CONTAINER.fields, refused=CONTAINER.refused)
+_TTL = Fields({"secondsAfterCompletion": WHOLE, "secondsAfterSuccess": WHOLE, "secondsAfterFailure": WHOLE})
+_POD_GC = Fields(
+    {
+        "strategy": Scalar(
+            "text", ("OnPodCompletion", "OnPodSuccess", "OnWorkflowCompletion", "OnWorkflowSuccess", "")
+        ),
+        "deleteDelayDuration": TEXT,
+        "labelSelector": Fields({"matchLabels": TEXT_MAP}),
+    }
+)
+SPEC = Fields(
+    {
+        **_POD,
+        "entrypoint": TEXT,
+        "templates": Listed(TEMPLATE, least=1),
+        "templateDefaults": Fields({**_DEFAULTS, "container": _PARTIAL, "script": _PARTIAL}, refused=_REFUSED_TEMPLATE),
+        "arguments": _ARGUMENTS,
+        "onExit": TEXT,
+        "hooks": _HOOKS,
+        "parallelism": WHOLE,
+        "activeDeadlineSeconds": WHOLE,
+        "shutdown": Scalar("text", ("Stop", "Terminate", "")),
+        "suspend": FLAG,
+        "ttlStrategy": _TTL,
+        "podGC": _POD_GC,
+        "podMetadata": _METADATA,
+        "workflowMetadata": Fields(
+            {"labels": TEXT_MAP, "annotations": TEXT_MAP}, refused={"labelsFrom": "write the labels out"}
+        ),
+        "podPriorityClassName": TEXT,
+        "priority": WHOLE,
+        "retryStrategy": _RETRY,
+        "imagePullSecrets": Listed(Fields({"name": TEXT}, required=("name",))),
+        "archiveLogs": FLAG,
+    },
+    required=("entrypoint", "templates"),
+    refused={
+        **_REFUSED_IN_POD,
+        "workflowTemplateRef": _TEMPLATES,
+        "volumeClaimTemplates": "create the claim beforehand and name it in volumes",
+        "volumeClaimGC": "claims stay",
+        "artifactGC": _FILES,
+        "dnsConfig": "the machine's own is used",
+        "dnsPolicy": "the machine's own is used",
+        "hostNetwork": "processes here are always on the host's network",
+        "podDisruptionBudget": "nothing evicts pods here",
+        "ttlSecondsAfterFinished": "use ttlStrategy",
+        "priorityClassName": "use podPriorityClassName",
+    },
+)
+WORKFLOW = Fields(
+    {
+        "apiVersion": Scalar("text", ("argoproj.io/v1alpha1",)),
+        "kind": Scalar("text", ("Workflow",)),
+        "metadata": Keyed(ANYTHING),
+        "spec": SPEC,
+        "status": Keyed(ANYTHING),
+    },
+    required=("apiVersion", "kind", "metadata", "spec"),
+)

@@ -1,0 +1,141 @@
+"""Steps templates: groups one after the other, the steps of a group side by side."""
+
+from __future__ import annotations
+
+from tasks.embedded.engine.fan_out import Calls, instances_of, outbound, skip_reason
+from tasks.embedded.engine.items import Instance
+from tasks.embedded.engine.json_values import Json
+from tasks.embedded.engine.plan import Call
+from tasks.embedded.engine.run import DONE, FAILED, NodeFailure, Run
+from tasks.embedded.engine.scope import Boundary, publish, template_outputs
+
+
+def run_steps(run: Run, boundary: Boundary, calls: Calls) -> None:
+    """Go on with a steps template as far as it goes now."""
+    key = boundary.node_id
+    before: Json | None = None
+    for index, group in enumerate(boundary.template.groups):
+        name = f"{boundary.node_name}[{index}]"
+        node = run.find(name) or _start_group(run, boundary, name, before)
+        if node["phase"] not in DONE:
+            node = _run_group(run, boundary, node, group, calls)
+        if node["phase"] not in DONE:
+            return
+        before = node
+        if node["phase"] in FAILED:
+            _set_outbound(run, key, node)
+            run.mark(run.nodes[key], "Failed", node.get("message", ""))
+            return
+    if before is not None:
+        _set_outbound(run, key, before)
+    _succeed(run, boundary)
+
+
+def _succeed(run: Run, boundary: Boundary) -> None:
+    key = boundary.node_id
+    try:
+        outputs = template_outputs(run, boundary)
+    except NodeFailure as error:
+        run.mark(run.nodes[key], "Error", str(error))
+        return
+    if outputs:
+        run.edit(key)["outputs"] = outputs
+        publish(run, outputs)
+    run.mark(run.nodes[key], "Succeeded")
+
+
+def _set_outbound(run: Run, key: str, group: Json) -> None:
+    run.edit(key)["outboundNodes"] = [last for child in group.get("children", ()) for last in outbound(run, child)]
+
+
+def _start_group(run: Run, boundary: Boundary, name: str, before: Json | None) -> Json:
+    place = boundary.place(_GROUP, name)
+    node = run.add(place, "StepGroup", "", "Running")
+    del node["templateName"]
+    if before is None:
+        run.link(boundary.node_id, node["id"])
+        return node
+    children: list[str] = before.get("children", [])
+    ends = [last for child in children for last in outbound(run, child)] or [before["id"]]
+    for end in ends:
+        run.link(end, node["id"])
+    return node
+
+
+_GROUP = Call("", "", (), "", None, frozenset(), None, None)
+"""A step group is nobody's call; only its place in the tree is used."""
+
+
+def _run_group(run: Run, boundary: Boundary, node: Json, group: tuple[Call, ...], calls: Calls) -> Json:
+    key, name = node["id"], node["name"]
+    ends: list[str] = []
+    for call in group:
+        try:
+            found = instances_of(run, boundary, call, f"{name}.{call.name}")
+        except NodeFailure as error:
+            return run.mark(run.nodes[key], "Error", str(error))
+        if not found:
+            _skip_empty(run, boundary, key, call, f"{name}.{call.name}")
+        held = False
+        for instance in found:
+            # Instances start in order: where one has no room, those after it have none either.
+            if held and instance.node_id not in run.nodes:
+                continue
+            try:
+                ends.append(_instance_end(run, boundary, key, call, instance, calls))
+            except NodeFailure as error:
+                return _group_error(run, key, instance, call, boundary, str(error))
+            held = held or instance.node_id not in run.nodes
+    if _WAITING in ends:
+        return run.nodes[key]
+    failed = next((end for end in ends if end), "")
+    return run.mark(run.nodes[key], "Failed" if failed else "Succeeded", failed or None)
+
+
+_WAITING = "waiting"
+
+
+def _instance_end(run: Run, boundary: Boundary, key: str, call: Call, instance: Instance, calls: Calls) -> str:
+    """How one step of a group stands: `_WAITING`, "" (good, skipped or allowed to fail), or the group's message."""
+    child = _run_step(run, boundary, key, call, instance, calls)
+    if child is None or child["phase"] not in DONE or not calls.hook_done(boundary, child, call.hook):
+        return _WAITING
+    if child["phase"] in FAILED and child["phase"] not in call.continue_on:
+        return f"child '{child['id']}' failed"
+    return ""
+
+
+def _run_step(run: Run, boundary: Boundary, key: str, call: Call, instance: Instance, calls: Calls) -> Json | None:
+    child = run.nodes.get(instance.node_id)
+    if child is not None and (child["phase"] in DONE or run.idle(child)):
+        return child
+    if child is None:
+        reason = skip_reason(run, boundary, call, instance.item)
+        if reason:
+            place = boundary.place(call, instance.node_name)
+            child = run.add(place, "Skipped", call.template, "Skipped", message=reason)
+            run.link(key, child["id"])
+            return child
+    started = calls.call(boundary, call, instance.node_name, instance.item)
+    if child is None and started is not None:
+        run.link(key, started["id"])
+    return started
+
+
+def _skip_empty(run: Run, boundary: Boundary, key: str, call: Call, name: str) -> None:
+    if run.find(name) is None:
+        place = boundary.place(call, name)
+        child = run.add(place, "Skipped", call.template, "Skipped", message="Skipped, empty params")
+        run.link(key, child["id"])
+
+
+def _group_error(run: Run, key: str, instance: Instance, call: Call, boundary: Boundary, message: str) -> Json:
+    child = run.find(instance.node_name)
+    if child is None:
+        place = boundary.place(call, instance.node_name)
+        child = run.add(place, "Skipped", call.template, "Error", message=message)
+    else:
+        run.mark(child, "Error", message)
+    run.link(key, child["id"])
+    text = f"step group deemed errored due to child {instance.node_name} error: {message}"
+    return run.mark(run.nodes[key], "Error", text)

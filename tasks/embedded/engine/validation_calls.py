@@ -1,0 +1,173 @@
+"""Checks of steps, tasks and hooks: what they call, with which arguments, in which order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from profiles.errors import Refused
+from tasks.embedded.engine.depends import read_depends
+from tasks.embedded.engine.expression_tree import ExpressionError
+from tasks.embedded.engine.expressions import parse
+from tasks.embedded.engine.items import ItemsError, go_format, sequence
+from tasks.embedded.engine.json_values import Json, as_list, as_map, maps, text_of
+
+_NAME = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
+_FAN_OUTS = ("withItems", "withParam", "withSequence")
+
+
+def calls_of(template: Json, path: str) -> Iterator[tuple[str, Json]]:
+    """The steps or tasks of a template with their paths."""
+    for index, task in enumerate(maps(as_map(template.get("dag")).get("tasks"))):
+        yield f"{path}.dag.tasks[{index}]", task
+    for group, steps in enumerate(as_list(template.get("steps"))):
+        for index, step in enumerate(maps(steps)):
+            yield f"{path}.steps[{group}][{index}]", step
+
+
+def check_calls(spec: Json, templates: Mapping[str, Json]) -> None:
+    """Check every call of every template, and the workflow's own exit hook.
+
+    Raises:
+        Refused: a call cannot work; with its path.
+    """
+    given = {parameter["name"] for parameter in maps(as_map(spec.get("arguments")).get("parameters"))}
+    _check_target(templates, str(spec["entrypoint"]), given, "spec.entrypoint")
+    _check_hooks(spec, templates, given, "spec")
+    for index, template in enumerate(templates.values()):
+        path = f"spec.templates[{index}]"
+        seen: set[str] = set()
+        for where, call in calls_of(template, path):
+            _check_call(call, templates, given, where, seen)
+        if "dag" in template:
+            _check_dag(as_map(template["dag"]), f"{path}.dag")
+    _check_recursion(templates)
+
+
+def _check_call(call: Json, templates: Mapping[str, Json], given: set[str], path: str, seen: set[str]) -> None:
+    name = call["name"]
+    if not _NAME.fullmatch(name):
+        raise Refused(f"{path}.name", f"'{name}' may hold only letters, digits and -, and no - at its ends")
+    if name in seen:
+        raise Refused(f"{path}.name", f"the name '{name}' is used twice in this template")
+    seen.add(name)
+    own = {parameter["name"] for parameter in maps(as_map(call.get("arguments")).get("parameters"))}
+    _check_target(templates, call["template"], own, f"{path}.template")
+    for index, parameter in enumerate(maps(as_map(call.get("arguments")).get("parameters"))):
+        if parameter.get("value") is None:
+            raise Refused(f"{path}.arguments.parameters[{index}].value", "is required")
+    if call.get("when") and "{{" not in call["when"]:
+        try:
+            parse(call["when"], "when")
+        except ExpressionError as error:
+            raise Refused(f"{path}.when", f"'{call['when']}': {error}") from error
+    _check_fan_out(call, path)
+    _check_hooks(call, templates, given, path)
+
+
+def _check_target(templates: Mapping[str, Json], name: str, given: set[str], path: str) -> None:
+    """A called template must exist, and each of its inputs must have a value."""
+    template = templates.get(name)
+    if template is None:
+        raise Refused(path, f"there is no template '{name}'; known: {', '.join(templates)}")
+    for parameter in maps(as_map(template.get("inputs")).get("parameters")):
+        if parameter["name"] not in given and parameter.get("value") is None and parameter.get("default") is None:
+            raise Refused(path, f"template '{name}' needs the argument '{parameter['name']}', which is not given")
+
+
+def _check_hooks(holder: Json, templates: Mapping[str, Json], given: set[str], path: str) -> None:
+    """An exit hook gets the workflow's arguments and its own."""
+    if holder.get("onExit"):
+        _check_target(templates, holder["onExit"], given, f"{path}.onExit")
+    hook = as_map(as_map(holder.get("hooks")).get("exit"))
+    if hook:
+        own = {parameter["name"] for parameter in maps(as_map(hook.get("arguments")).get("parameters"))}
+        _check_target(templates, hook["template"], given | own, f"{path}.hooks.exit.template")
+
+
+def _check_fan_out(call: Json, path: str) -> None:
+    used = [name for name in _FAN_OUTS if call.get(name) is not None]
+    if len(used) > 1:
+        raise Refused(f"{path}.{used[1]}", f"a step has only one of {', '.join(_FAN_OUTS)}")
+    if "withSequence" not in used:
+        return
+    loop = as_map(call["withSequence"])
+    where = f"{path}.withSequence"
+    if ("count" in loop) == ("end" in loop):
+        raise Refused(where, "needs exactly one of count and end")
+    try:
+        go_format(str(loop.get("format") or "%d"), 0)
+        if not any("{{" in text_of(value) for value in loop.values()):
+            sequence(loop)
+    except ItemsError as error:
+        raise Refused(where, str(error)) from error
+
+
+def _check_dag(dag: Json, path: str) -> None:
+    tasks = {task["name"]: task for task in maps(dag["tasks"])}
+    needs: dict[str, tuple[str, ...]] = {}
+    for index, task in enumerate(tasks.values()):
+        where = f"{path}.tasks[{index}]"
+        if task.get("depends") and task.get("dependencies"):
+            raise Refused(f"{where}.dependencies", "a task has either depends or dependencies")
+        field = "depends" if task.get("depends") else "dependencies"
+        needs[task["name"]] = _needed(task, tasks, f"{where}.{field}")
+    for target in str(dag.get("target") or "").split():
+        if target not in tasks:
+            raise Refused(f"{path}.target", f"there is no task '{target}'")
+    _check_cycles(needs, path)
+
+
+def _needed(task: Json, tasks: Mapping[str, Json], path: str) -> tuple[str, ...]:
+    if task.get("depends"):
+        try:
+            names = read_depends(task["depends"]).tasks
+        except ExpressionError as error:
+            raise Refused(path, f"'{task['depends']}': {error}") from error
+        _check_item_results(task["depends"], tasks, path)
+    else:
+        names = tuple(as_list(task.get("dependencies")))
+    for name in names:
+        if name not in tasks:
+            raise Refused(path, f"there is no task '{name}'; known: {', '.join(tasks)}")
+    return names
+
+
+def _check_item_results(text: str, tasks: Mapping[str, Json], path: str) -> None:
+    for name in re.findall(r"([-\w]+)\.(?:AnySucceeded|AllFailed)\b", text):
+        if name in tasks and not any(tasks[name].get(field) is not None for field in _FAN_OUTS):
+            raise Refused(path, f"AnySucceeded and AllFailed need a fan-out; '{name}' is none")
+
+
+def _check_cycles(needs: Mapping[str, tuple[str, ...]], path: str) -> None:
+    """Take away what needs nothing any more until nothing is left; what stays is a circle."""
+    left = {name: set(others) for name, others in needs.items()}
+    while left:
+        free = [name for name, others in left.items() if not others & left.keys()]
+        if not free:
+            raise Refused(f"{path}.tasks", f"tasks depend on each other in a circle: {', '.join(sorted(left))}")
+        for name in free:
+            del left[name]
+
+
+def _check_recursion(templates: Mapping[str, Json]) -> None:
+    """A template may call itself only under a condition or from a list that may be empty."""
+    certain = {
+        name: {call["template"]: where for where, call in calls_of(template, f"spec.templates[{index}]") if _sure(call)}
+        for index, (name, template) in enumerate(templates.items())
+    }
+    left = {name: set(targets) for name, targets in certain.items()}
+    while left:
+        free = [name for name, targets in left.items() if not targets & left.keys()]
+        if not free:
+            name = next(iter(left))
+            target = next(target for target in certain[name] if target in left)
+            raise Refused(f"{certain[name][target]}.template", f"'{name}' calls itself without end; give it a when")
+        for name in free:
+            del left[name]
+
+
+def _sure(call: Json) -> bool:
+    return (
+        not call.get("when") and not call.get("depends") and not any(call.get(field) is not None for field in _FAN_OUTS)
+    )

@@ -1,0 +1,298 @@
+"""The process that runs one pod: starts its containers, reaps, records, keeps the pod's deadline, nothing else.
+
+It is forked by the zygote, holds the lock of its pod as long as it lives, and adopts every orphan of its containers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+
+from tasks.embedded import linux, locks, processes
+from tasks.embedded.engine import pod as pods
+from tasks.embedded.launch import start_keeper
+from tasks.embedded.layout import PodFolder, termination_message
+from tasks.embedded.objects import (
+    END_ANNOTATION,
+    entries,
+    finished,
+    section,
+    timestamp,
+)
+from tasks.embedded.publishing import SupersededError, publish
+from tasks.embedded.start import NotYetError, Run, Starter, oom_kills
+from tasks.embedded.store import Store, read_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tasks.embedded.objects import Object
+
+DEFAULT_GRACE_SECONDS = 30
+RESULT_ANNOTATION = "primus-flows.io/result"
+
+
+class Supervisor:
+    """One pod.
+
+    Args:
+        root: of the cluster.
+        name: of the pod.
+        uid: of the pod; another pod of the same name is not ours.
+        namespaces: `mount`, `user` or `none`.
+    """
+
+    def __init__(self, root: str, name: str, uid: str, namespaces: str) -> None:
+        self.root = root
+        self.store = Store(root)
+        self.name = name
+        self.uid = uid
+        self.folder = PodFolder(root, uid)
+        self.namespaces = namespaces
+        self.settings: Object = read_json(os.path.join(root, "cluster.json")) or {}
+        self.deadline: float | None = None
+        self.kill_at: float | None = None
+        self.ending: Object | None = None
+        self.asked = False
+        self.output_values: str | None = None
+        self._wakeup = self._listen()
+
+    def _listen(self) -> int:
+        reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _wake_only)
+        signal.signal(signal.SIGTERM, self._on_term)
+        return reading
+
+    def _on_term(self, *_: object) -> None:
+        self.asked = True
+
+    def run(self) -> None:
+        """Run the pod to its end; returns when nothing of it lives."""
+        if not self._claim():
+            return
+        try:
+            self._run_containers()
+        except SupersededError:
+            self._kill_everything()
+        if locks.holder(os.path.join(self.root, "keeper.lock")) is None:
+            start_keeper(self.root)
+
+    def _claim(self) -> bool:
+        """Make sure that this pod is ours to run, and that nobody ran it before."""
+        with self.store.transaction() as change:
+            pod = change.get("Pod", self.name)
+            if pod is None or pod["metadata"]["uid"] != self.uid or finished(pod):
+                return False
+            if os.path.exists(os.path.join(self.root, "nodes", pod["spec"]["nodeName"] + ".off")):
+                return False
+            try:
+                os.close(os.open(self.folder.started, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            except FileExistsError:
+                return False
+        self.pod = pod
+        self.asked = bool(pod["metadata"].get("deletionTimestamp")) or END_ANNOTATION in self._annotations()
+        spec = pod["spec"]
+        self.initials = [Run(item, initial=True) for item in entries(spec, "initContainers")]
+        self.mains = [Run(item, initial=False) for item in spec["containers"]]
+        self.policy: str = spec.get("restartPolicy", "Always")
+        if spec.get("activeDeadlineSeconds") is not None:
+            self.deadline = time.monotonic() + spec["activeDeadlineSeconds"]
+        self.starter = Starter(self.folder, pod, self.store, self.settings, self.namespaces)
+        return True
+
+    def _annotations(self) -> Object:
+        return section(self.pod["metadata"], "annotations")
+
+    def _run_containers(self) -> None:
+        complete = all(self._drive([run]) for run in self.initials)
+        if complete:
+            self._drive(self.mains)
+        self._kill_everything()
+        if self.ending is not None and self.ending.get("fails"):
+            phase = "Failed"
+        else:
+            phase = pods.final_phase([run.status for run in self.mains])
+        self._publish(phase)
+
+    def _drive(self, group: list[Run]) -> bool:
+        """Run these containers until none will run again; whether all succeeded."""
+        while True:
+            if self.asked:
+                self._obey()
+            self._enforce_times()
+            if self.ending is None:
+                self._start_due(group)
+            if all(run.start_due is None and not run.status.running for run in group):
+                return all(run.status.succeeded for run in group)
+            if self.ending is not None and not any(run.status.running for run in group):
+                return False
+            self._wait(group)
+
+    def _start_due(self, group: list[Run]) -> None:
+        now = time.monotonic()
+        due = [run for run in group if run.start_due is not None and run.start_due <= now]
+        for run in due:
+            self._start(run)
+        # An init container's running state is not worth a write of its own unless it lasts.
+        if due:
+            self._publish("Running" if not group[0].initial and any(run.status.running for run in group) else "Pending")
+
+    def _start(self, run: Run) -> None:
+        run.start_due = None
+        restarted = bool(run.status.last_state)
+        try:
+            wants_result = not run.initial and RESULT_ANNOTATION in self._annotations()
+            count = run.status.restart_count + restarted
+            pid, error, run.capture = self.starter.start(run.spec, count, capture=wants_result)
+        except NotYetError as wait:
+            run.failures_to_prepare += 1
+            run.status.state = pods.waiting(wait.reason_at(run.failures_to_prepare), str(wait))
+            run.start_due = time.monotonic() + wait.retry_after(run.failures_to_prepare)
+            return
+        run.failures_to_prepare = 0
+        run.status.restart_count += restarted
+        run.oom_kills = oom_kills()
+        run.started_at = timestamp()
+        if error:
+            if pid:
+                os.waitpid(pid, 0)
+            self._ended(run, pods.not_started("StartError", error, run.started_at))
+        else:
+            run.pid = pid
+            run.status.state = {"running": {"startedAt": run.started_at}}
+
+    def _wait(self, group: list[Run]) -> None:
+        poller = select.poll()
+        poller.register(self._wakeup, select.POLLIN)
+        captures = {run.capture.descriptor: run.capture for run in group if run.capture is not None}
+        for descriptor in captures:
+            poller.register(descriptor, select.POLLIN)
+        times = [run.start_due for run in group if run.start_due is not None and self.ending is None]
+        times += [moment for moment in (self.kill_at, self.deadline) if moment is not None]
+        timeout = max(0.0, min(times) - time.monotonic()) * 1000 + 1 if times else None
+        for descriptor, _ in poller.poll(timeout):
+            if descriptor in captures:
+                captures[descriptor].pump()
+        for run in group:
+            if run.capture is not None and run.capture.closed:
+                run.capture.finish()
+        linux.drain(self._wakeup)
+        self._reap()
+
+    def _reap(self) -> None:
+        running = {run.pid: run for run in [*self.initials, *self.mains] if run.status.running}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in running:
+                self._exited(running.pop(pid), status)
+
+    def _exited(self, run: Run, status: int) -> None:
+        finished_at = timestamp()
+        self._kill_leftovers(run)
+        failed = status != 0
+        message = termination_message(self.folder, run.spec, failed=failed)
+        killed = status & 0x7F == signal.SIGKILL and self.ending is None
+        state = pods.ended(
+            status, run.started_at, finished_at, message, out_of_memory=killed and oom_kills() > run.oom_kills
+        )
+        self._ended(run, state)
+
+    def _ended(self, run: Run, state: Object) -> None:
+        run.status.state = state
+        if run.capture is not None:
+            run.capture.finish()
+        if not run.initial and run is self.mains[0]:
+            self.output_values = self.starter.outputs_of(run)
+        if self.ending is not None or not pods.restarts(self.policy, run.status, initial=run.initial):
+            return
+        delay = pods.restart_delay(
+            run.status.restart_count,
+            self.settings["crash_loop_initial_seconds"],
+            self.settings["crash_loop_max_seconds"],
+        )
+        run.status.last_state = state
+        run.start_due = time.monotonic() + delay
+        if delay:
+            text = f"back-off {delay:g}s restarting failed container={run.spec['name']} pod={self.name}"
+            run.status.state = pods.waiting("CrashLoopBackOff", text)
+            self._publish("Pending" if run.initial else "Running")
+
+    # How a pod is ended.
+
+    def _obey(self) -> None:
+        """Somebody asked for the end: the object says why and how long the containers may take."""
+        self.asked = False
+        stored = self.store.get("Pod", self.name)
+        if stored is None or stored["metadata"]["uid"] != self.uid or finished(stored):
+            raise SupersededError
+        metadata = stored["metadata"]
+        self.pod["metadata"] = metadata
+        wish: Object = json.loads(section(metadata, "annotations").get(END_ANNOTATION, "{}"))
+        grace = metadata.get("deletionGracePeriodSeconds", wish.get("grace_seconds"))
+        self._end(wish, self._grace() if grace is None else grace)
+
+    def _grace(self) -> float:
+        return self.pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+
+    def _end(self, why: Object, grace_seconds: float) -> None:
+        first = self.ending is None
+        self.ending = self.ending or why
+        kill_at = time.monotonic() + grace_seconds
+        self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
+        self.deadline = None
+        if first and grace_seconds > 0:
+            for run in [*self.initials, *self.mains]:
+                if run.status.running:
+                    os.kill(run.pid, signal.SIGTERM)
+
+    def _enforce_times(self) -> None:
+        now = time.monotonic()
+        if self.deadline is not None and now >= self.deadline:
+            text = "Pod was active on the node longer than the specified deadline"
+            self._end({"reason": "DeadlineExceeded", "message": text, "fails": True}, self._grace())
+        if self.kill_at is not None and now >= self.kill_at:
+            self.kill_at = None
+            self._kill_everything()
+
+    def _kill_everything(self) -> None:
+        processes.kill_children(lambda _: False)
+
+    def _kill_leftovers(self, ended: Run) -> None:
+        """What a container's first process left behind ends with it, as it does in a container."""
+        others = {run.spec["name"] for run in [*self.initials, *self.mains] if run.status.running and run is not ended}
+        processes.kill_children(lambda pid: processes.has_variable(pid, processes.CONTAINER_VARIABLE, others))
+
+    def _publish(self, phase: str) -> None:
+        """Write the pod's status; raises SupersededError where it is not ours any more."""
+        publish(self.store, self.name, self.uid, self.output_values, lambda before: self._status(before, phase))
+
+    def _status(self, before: Object, phase: str) -> Object:
+        initials, mains = [run.status for run in self.initials], [run.status for run in self.mains]
+        status = pods.pod_status(before, phase, initials, mains, timestamp())
+        if phase == "Failed" and self.ending is not None:
+            status |= {key: self.ending[key] for key in ("reason", "message") if self.ending.get(key)}
+        return status
+
+
+def _wake_only(number: int, frame: object) -> None:
+    del number, frame  # the wake-up descriptor has said it
+
+
+def main(root: str, name: str, uid: str, namespaces: str) -> None:
+    """Run the pod `name` with `uid`, unless another supervisor does."""
+    folder = PodFolder(root, uid)
+    os.makedirs(folder.path, mode=0o700, exist_ok=True)
+    lock = locks.take(folder.lock)
+    if lock is None:
+        return
+    linux.become_subreaper()
+    linux.set_process_name("primus-pod")
+    Supervisor(root, name, uid, namespaces).run()

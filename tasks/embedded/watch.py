@@ -1,0 +1,87 @@
+"""Reading the log of changes: by the keeper (every kind) and by watches of the API (one kind).
+
+A reader holds the log open, so it still reads to the end of one that was rotated away, and notices by a gap in the
+versions when it missed a whole log.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+
+from tasks.embedded.linux import drain, inotify
+from tasks.embedded.store import Change, last_version, parse_change
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tasks.embedded.store import Store
+
+
+class ChangeReader:
+    """Changes after a version, in order.
+
+    Args:
+        store: whose log.
+        since: continue after this version; None: after the newest.
+    """
+
+    def __init__(self, store: Store, since: int | None = None) -> None:
+        self._store = store
+        self.notifier = inotify(os.path.dirname(store.log_path))
+        self._rest = b""
+        self._log = self._open()
+        newest = last_version(self._log, os.fstat(self._log).st_size)
+        self.version = newest if since is None else since
+        if since is None:
+            os.lseek(self._log, 0, os.SEEK_END)
+        self._ahead = since is not None and since > newest
+
+    def close(self) -> None:
+        """Give back the descriptors."""
+        os.close(self._log)
+        os.close(self.notifier)
+
+    def _open(self) -> int:
+        return os.open(self._store.log_path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def read(self) -> list[Change] | None:
+        """What was appended since the last call; None where changes were missed and the caller must list again."""
+        drain(self.notifier)
+        changes = self._drain_log()
+        while self._rotated():
+            os.close(self._log)
+            self._log, self._rest = self._open(), b""
+            changes += self._drain_log()
+        missed, self._ahead = self._ahead, False
+        if missed and changes:
+            self.version = changes[-1].version
+            return None
+        fresh: list[Change] = []
+        for change in changes:
+            # A new log repeats the last line of the one before it.
+            if change.version > self.version:
+                missed = missed or change.version != self.version + 1
+                self.version = change.version
+                fresh.append(change)
+        return None if missed else fresh
+
+    def wait(self, timeout_seconds: float, *others: int) -> bool:
+        """Sleep until the log or another descriptor is readable; whether one is."""
+        poller = select.poll()
+        for descriptor in (self.notifier, *others):
+            poller.register(descriptor, select.POLLIN)
+        return bool(poller.poll(max(0.0, timeout_seconds) * 1000))
+
+    def _drain_log(self) -> list[Change]:
+        pieces = [self._rest]
+        while piece := os.read(self._log, 1 << 20):
+            pieces.append(piece)
+        lines = b"".join(pieces).split(b"\n")
+        self._rest = lines.pop()
+        return [parse_change(line) for line in lines]
+
+    def _rotated(self) -> bool:
+        try:
+            return os.stat(self._store.log_path).st_ino != os.fstat(self._log).st_ino
+        except FileNotFoundError:
+            return False

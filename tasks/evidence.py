@@ -1,0 +1,161 @@
+"""Gathering what is known about an incident. Facts only; what they mean is decided in `flows.decisions`."""
+
+from __future__ import annotations
+
+import re
+
+from profiles.errors import NotFound, Unavailable
+from profiles.resolve import Resolved
+from tasks.cluster import Cluster, Manifest, current
+from tasks.facts import node_facts, pod_facts, termination, workflow_facts
+from tasks.world import touch, world
+from workflows import labels
+from workflows.evidence import AttemptView, Evidence, LogLine, PastIncident, PodFacts, Signal
+from workflows.records import AttemptRecord, IncidentRecord, MarkRecord, Story
+
+SETTLE_SECONDS = 1.0
+"""The other pods of a gang that lost one end within this time: their launchers are told so at once."""
+LOG_PODS = 8
+"""Logs of at most so many pods are read: those that failed first."""
+LOG_LINES = 200
+_RELAYED = re.compile(r"^\[rank (\d+)[^\]]*\] ?(.*)$")
+
+
+@touch("examine {incident.id}")
+def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord, story: Story) -> Evidence:
+    """Everything known about the incident, after the rest of the gang had a moment to end.
+
+    Raises:
+        Unavailable: the cluster does not answer; nothing was lost, ask again.
+    """
+    cluster = current()
+    ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
+    signal = Signal(incident.signal)
+    pods = _settled(cluster, resolved, ours, wait=signal in _ENDING)
+    facts = _facts(pods, resolved)
+    used = {pod.node for pod in facts if pod.node} | set(attempt.nodes)
+    nodes = [node_facts(node) for node in cluster.list("Node")]
+    workflow = cluster.get("Workflow", labels.attempt_name(attempt.run, attempt.number)) or {}
+    said = workflow_facts(workflow)
+    left = [termination(pod) for pod in pods]
+    return Evidence(
+        signal=signal,
+        run=attempt.run,
+        attempt=attempt.number,
+        detected_at=incident.detected_at,
+        pods=facts,
+        nodes=tuple(node for node in nodes if node.name in used),
+        terminations=tuple(item for item in left if item is not None),
+        gate=said.gate,
+        choice=said.choice,
+        lines=tuple(line for pod in _first_failed(facts) for line in _lines(cluster, pod)),
+        workflow_message="; ".join([said.message, *(f"{name}: {why}" for name, why in said.failed_steps)]).strip("; "),
+        first_step=attempt.first_step,
+        resume_step=attempt.resumed_from_step,
+        last_step=attempt.last_step,
+        steps=resolved.run.steps,
+        first_nan_step=incident.step if signal is Signal.NUMERIC else None,
+        past=past_incidents(story, before=incident),
+        detail="; ".join(incident.evidence),
+    )
+
+
+_ENDING = frozenset({Signal.POD_FAILED, Signal.ATTEMPT_FAILED, Signal.PREEMPTION_NOTICE, Signal.NODE_NOT_READY})
+
+
+def _facts(pods: list[Manifest], resolved: Resolved) -> tuple[PodFacts, ...]:
+    role = resolved.run.deciding_role
+    facts = [pod_facts(pod, role.processes_per_node, role.name) for pod in pods]
+    return tuple(item for item in facts if item.role)
+
+
+def _settled(cluster: Cluster, resolved: Resolved, ours: dict[str, str], *, wait: bool) -> list[Manifest]:
+    def unfinished() -> bool:
+        ready = {node.name for node in map(node_facts, cluster.list("Node")) if node.ready is True}
+        return any(pod.phase == "Running" and pod.ranks and pod.node in ready for pod in _facts(pods, resolved))
+
+    pods = cluster.list("Pod", ours)
+    if wait and unfinished():
+        deadline = world().now() + SETTLE_SECONDS
+        for _ in cluster.watch("Pod", ours, timeout_seconds=SETTLE_SECONDS):
+            pods = cluster.list("Pod", ours)
+            if not unfinished() or world().now() >= deadline:
+                break
+    return pods
+
+
+def _first_failed(pods: tuple[PodFacts, ...]) -> list[PodFacts]:
+    failed = [pod for pod in pods if pod.phase == "Failed" and pod.role != labels.COORDINATOR_ROLE]
+    return sorted(failed, key=lambda pod: (pod.finished_at is None, pod.finished_at or 0.0, pod.name))[:LOG_PODS]
+
+
+def _lines(cluster: Cluster, pod: PodFacts) -> list[LogLine]:
+    try:
+        text = cluster.logs(pod.name, "", tail_lines=LOG_LINES)
+    except (NotFound, Unavailable):
+        return []
+    lines: list[LogLine] = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        relayed = _RELAYED.match(raw)
+        rank = int(relayed.group(1)) if relayed else None
+        lines.append(
+            LogLine(
+                text=relayed.group(2) if relayed else raw,
+                source="rank" if relayed else "launcher",
+                rank=rank,
+                node=pod.node,
+                file=pod.name,
+                line=number,
+            )
+        )
+    return lines
+
+
+def past_incidents(story: Story, before: IncidentRecord | None = None) -> tuple[PastIncident, ...]:
+    """Decided incidents of the run, oldest first, as the decisions want them."""
+    last_steps = {attempt.number: attempt.last_step for attempt in story.attempts}
+    return tuple(
+        PastIncident(
+            fault_class=str(item.fault_class or ""),
+            fingerprint=item.fingerprint,
+            step=item.step,
+            nodes=tuple(node for node, _ in item.culprits),
+            at=item.at,
+            action=str(item.action),
+            charged=item.charged,
+            last_step=last_steps.get(item.attempt),
+        )
+        for item in story.incidents
+        if item.action is not None and (before is None or item.id != before.id)
+    )
+
+
+@touch("note {signal} of attempt {attempt.number}")
+def open_incident(attempt: AttemptRecord, signal: Signal, why: str, view: AttemptView) -> IncidentRecord:
+    """Write the incident down, before anything is done about it."""
+    here = world()
+    story = here.ledger.story(attempt.run)
+    number = 1 + sum(item.attempt == attempt.number for item in story.incidents)
+    caused = [mark.at for mark in story.marks if mark.kind == "fault" and mark.attempt == attempt.number]
+    ended = [pod.finished_at for pod in view.pods if pod.finished_at is not None and pod.phase == "Failed"]
+    now, coordinator = here.now(), view.coordinator
+    incident = IncidentRecord(
+        id=f"{attempt.run}-a{attempt.number}-i{number}",
+        run=attempt.run,
+        attempt=attempt.number,
+        at=min(caused[-1:] or [*ended, now]),
+        detected_at=now,
+        signal=str(signal),
+        step=coordinator.first_nan_step if coordinator and signal is Signal.NUMERIC else attempt.last_step,
+        evidence=(why,),
+    )
+    here.ledger.add_marks(here.fencing, [MarkRecord(attempt.run, attempt.number, "detected", now, why)])
+    return here.ledger.open_incident(here.fencing, incident)
+
+
+@touch("note that attempt {attempt.number} was refused: {why}")
+def refuse(attempt: AttemptRecord, why: str) -> None:
+    """The cluster does not take the attempt: an incident, and nothing to watch."""
+    here = world()
+    now = here.now()
+    open_incident.fn(attempt, Signal.SUBMIT_REFUSED, why, AttemptView(attempt.run, attempt.number, now))

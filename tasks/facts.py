@@ -1,0 +1,206 @@
+"""From the cluster's objects to facts: pure readings of JSON, tolerant of everything that may be missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, cast
+
+from tasks.cluster import Manifest
+from workflows import labels
+from workflows.evidence import CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
+from workflows.reports import GateReport, ResumeChoice, Termination, from_json
+
+Json = Mapping[str, Any]
+
+
+def seconds(timestamp: str | None) -> float | None:
+    """Unix seconds of an RFC 3339 time, None where it is absent or unreadable."""
+    if not timestamp:
+        return None
+    try:
+        return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+
+
+def pod_facts(pod: Json, processes_per_node: int, deciding_role: str) -> PodFacts:
+    """What a Pod object says. The first container that went wrong speaks for the pod."""
+    metadata, status = pod.get("metadata", {}), pod.get("status", {})
+    marks: Json = metadata.get("labels", {})
+    role = marks.get(labels.ROLE, "")
+    index = int(marks.get("batch.kubernetes.io/job-completion-index", "0") or 0)
+    state = _container_state(status)
+    waiting, ended = state.get("waiting", {}), state.get("terminated", {})
+    conditions = {item["type"]: item for item in status.get("conditions", [])}
+    unplaced = conditions.get("PodScheduled", {})
+    code = ended.get("exitCode")
+    first = index * processes_per_node
+    return PodFacts(
+        name=metadata.get("name", ""),
+        role=role,
+        index=index,
+        node=pod.get("spec", {}).get("nodeName", "") or "",
+        phase=status.get("phase", "Pending"),
+        reason=status.get("reason") or ended.get("reason") or waiting.get("reason") or "",
+        message=status.get("message") or waiting.get("message") or "",
+        exit_code=code,
+        signal=ended.get("signal") or (code - 128 if isinstance(code, int) and code > 128 else None),
+        finished_at=seconds(ended.get("finishedAt")),
+        ranks=tuple(range(first, first + processes_per_node)) if role == deciding_role else (),
+        disrupted=conditions.get("DisruptionTarget", {}).get("status") == "True",
+        unschedulable=unplaced.get("message", "") if unplaced.get("status") == "False" else "",
+        deleted="deletionTimestamp" in metadata,
+    )
+
+
+def _container_state(status: Json) -> Json:
+    statuses = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    states: list[Json] = [item.get("state", {}) for item in statuses]
+    for state in states:
+        if state.get("terminated", {}).get("exitCode", 0) != 0 or state.get("waiting", {}).get("reason"):
+            return state
+    return states[-1] if states else {}
+
+
+def termination(pod: Json) -> Termination | None:
+    """The launcher's summary from the container's termination message; None where there is none or it is unreadable."""
+    for item in pod.get("status", {}).get("containerStatuses", []):
+        for state in (item.get("state", {}), item.get("lastState", {})):
+            message = state.get("terminated", {}).get("message")
+            if message:
+                try:
+                    return from_json(Termination, message)
+                except ValueError:
+                    continue
+    return None
+
+
+def node_facts(node: Json) -> NodeFacts:
+    """What a Node object says. A Ready condition that is neither True nor False is None: the cluster does not know."""
+    conditions = {item["type"]: item for item in node.get("status", {}).get("conditions", [])}
+    ready = conditions.get("Ready", {})
+    spec = node.get("spec", {})
+    return NodeFacts(
+        name=node.get("metadata", {}).get("name", ""),
+        ready={"True": True, "False": False}.get(ready.get("status", "Unknown")),
+        reason=ready.get("reason", ""),
+        unschedulable=bool(spec.get("unschedulable", False)),
+        taints=tuple(
+            f"{item.get('key', '')}={item.get('value', '')}:{item.get('effect', '')}" for item in spec.get("taints", [])
+        ),
+    )
+
+
+def jobset_state(jobset: Json) -> str:
+    """`Completed`, `Failed` or `Running`."""
+    status = jobset.get("status", {})
+    if status.get("terminalState") in ("Completed", "Failed"):
+        return str(status["terminalState"])
+    for item in status.get("conditions", []):
+        if item.get("type") in ("Completed", "Failed") and item.get("status") == "True":
+            return str(item["type"])
+    return "Running"
+
+
+def workflow_facts(workflow: Json) -> WorkflowFacts:
+    """What a Workflow object says, with the reports its steps put out."""
+    status = workflow.get("status", {})
+    nodes: list[Json] = list(status.get("nodes", {}).values())
+    return WorkflowFacts(
+        phase=status.get("phase", "Pending"),
+        message=status.get("message", ""),
+        gate=tuple(gate_reports(nodes)),
+        choice=_choice(nodes),
+        failed_steps=tuple(
+            (node.get("displayName", ""), node.get("message", ""))
+            for node in nodes
+            if node.get("phase") in ("Failed", "Error") and node.get("type") == "Pod"
+        ),
+    )
+
+
+def outputs(node: Json) -> dict[str, str]:
+    """Output parameters of a workflow's node by name."""
+    parameters: list[Json] = node.get("outputs", {}).get("parameters") or []
+    return {item["name"]: item.get("value", "") for item in parameters if "value" in item}
+
+
+def gate_reports(nodes: Iterable[Json]) -> list[GateReport]:
+    """The gates' reports; a gate that was meant for a node and said nothing readable is unknown."""
+    found: list[GateReport] = []
+    for node in nodes:
+        text = outputs(node).get("report")
+        if node.get("type") != "Pod" or node.get("templateName") != "gate":
+            continue
+        target = _input(node, "node") or node.get("hostNodeName", "")
+        try:
+            found.append(from_json(GateReport, text or ""))
+        except ValueError:
+            said = node.get("message", "") or node.get("phase", "")
+            check = {"check": "answers", "verdict": "unknown", "evidence": f"the gate left no report: {said}"}
+            found.append(GateReport(node=target, verdict="unknown", checks=[check]))
+    return found
+
+
+def _input(node: Json, name: str) -> str:
+    parameters: list[Json] = node.get("inputs", {}).get("parameters") or []
+    for item in parameters:
+        if item.get("name") == name:
+            return str(item.get("value", ""))
+    return ""
+
+
+def _choice(nodes: Iterable[Json]) -> ResumeChoice | None:
+    for node in nodes:
+        text = outputs(node).get("choice")
+        if text:
+            try:
+                return from_json(ResumeChoice, text)
+            except ValueError:
+                continue
+    return None
+
+
+def coordinator_facts(body: bytes, now: float) -> CoordinatorFacts | None:
+    """The coordinator's `/status`; None where it is unreadable."""
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return None
+    if not isinstance(said, dict):
+        return None
+    status = cast("dict[str, Any]", said)
+    first: Json = status.get("first_step") or {}
+    members: list[Json] = status.get("members") or []
+    return CoordinatorFacts(
+        at=now,
+        incarnation=int(status.get("incarnation") or 0),
+        step=status.get("step"),
+        loss=_number(status.get("loss")),
+        first_step=first.get("step"),
+        first_step_at=first.get("at"),
+        first_nan_step=status.get("first_nan_step"),
+        last_checkpoint_step=status.get("last_checkpoint_step"),
+        steps_per_second=_number(status.get("steps_per_second")),
+        phase=str(status.get("phase") or ""),
+        heard=tuple(
+            (str(item.get("pod", "")), str(item.get("node", "")), float(item.get("last_heard_at") or 0.0))
+            for item in members
+        ),
+        ranks=tuple((str(item.get("pod", "")), tuple(item.get("ranks") or ())) for item in members),
+        launched_at=_number(status.get("launched_at")),
+    )
+
+
+def _number(value: object) -> float | None:
+    try:
+        return None if value is None else float(str(value))
+    except ValueError:
+        return None
+
+
+def is_ours(manifest: Manifest, run: str) -> bool:
+    """The run label, not the name, decides what is ours."""
+    return manifest.get("metadata", {}).get("labels", {}).get(labels.RUN) == run

@@ -1,0 +1,67 @@
+"""The right to drive a run: taken, renewed in the background, given back."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from profiles.errors import Fenced, PrimusError, Transient
+from tasks.identity import process_start
+from tasks.ledger import Ledger
+from tasks.world import Right, World, standing_in, world
+from workflows.records import Driver, Lease
+
+RENEW_SECONDS = 5.0
+"""A lease lasts three times as long, so two renewals in a row may fail."""
+
+
+def this_driver() -> Driver:
+    """This process as a holder of leases."""
+    pid = os.getpid()
+    return Driver(host=socket.gethostname(), pid=pid, started_at=process_start(pid) or 0.0)
+
+
+def is_alive(driver: Driver) -> bool | None:
+    """Whether the holder lives: True or False on this host, None (not known) on another."""
+    if driver.host != socket.gethostname():
+        return None
+    return process_start(driver.pid) == driver.started_at
+
+
+def _keep_renewing(ledger: Ledger, lease: Lease, right: Right, now: World, ended: threading.Event) -> None:
+    while not ended.wait(RENEW_SECONDS):
+        try:
+            lease = ledger.renew(lease, now.now())
+        except Fenced as error:
+            right.lose(str(error))
+            return
+        except Transient:
+            continue  # the ledger is away: training goes on, and every write of ours checks the number anyway
+
+
+@contextmanager
+def driving(run: str) -> Generator[Right]:
+    """Hold the lease of `run` inside the block.
+
+    Raises:
+        Conflict: another living process drives it (the message names it).
+        Unavailable: the ledger does not answer.
+    """
+    here = world()
+    lease = here.ledger.acquire(run, this_driver(), here.now(), is_alive)
+    right = Right(run, lease.fencing)
+    ended = threading.Event()
+    renewing = threading.Thread(target=_keep_renewing, args=(here.ledger, lease, right, here, ended), daemon=True)
+    renewing.start()
+    try:
+        with standing_in(replace(here, right=right)):
+            yield right
+    finally:
+        ended.set()
+        renewing.join(timeout=RENEW_SECONDS)
+        with suppress(PrimusError):  # if not, it runs out by itself
+            here.ledger.release(lease)

@@ -1,0 +1,169 @@
+"""Incidents, the actions they lead to, and the questions they put to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import select
+
+from profiles.errors import Conflict
+from tasks.ledger_database import Transaction
+from tasks.ledger_part import LedgerPart, change, create_or_get, get
+from tasks.ledger_rows import from_row
+from tasks.ledger_tables import ACTIONS, APPROVALS, INCIDENTS
+from workflows.records import ActionRecord, ApprovalRecord, IncidentRecord
+
+
+class IncidentLedger(LedgerPart):
+    """What was seen, what was decided, what was done, and why."""
+
+    def open_incident(self, fencing: int | None, record: IncidentRecord) -> IncidentRecord:
+        """Write the incident, or return the one with this id as it stands.
+
+        Args:
+            fencing: the driver's number; None where the monitor or a person saw it.
+            record: what was seen.
+
+        Raises:
+            Fenced.
+        """
+        with self.database.writing(record.run, fencing, synced=True) as transaction:
+            why = record.why or record.signal
+            return create_or_get(transaction, INCIDENTS, record, {"id": record.id}, "incident", why)[0]
+
+    def update_incident(self, fencing: int | None, run: str, incident: str, **changes: object) -> IncidentRecord:
+        """Set fields of `IncidentRecord`: the diagnosis, the decision, the moment it was over.
+
+        Raises:
+            Fenced, NotFound.
+            Permanent: a name that is no field.
+        """
+        with self.database.writing(run, fencing, synced="action" in changes) as transaction:
+            return change(transaction, INCIDENTS, IncidentRecord, {"id": incident}, "incident", changes)
+
+    def incidents(self, run: str | None = None, since: float = 0.0) -> list[IncidentRecord]:
+        """Incidents detected at `since` or later, of one run or of all, in the order of detection."""
+        query = select(INCIDENTS).where(INCIDENTS.c.detected_at >= since)
+        if run is not None:
+            query = query.where(INCIDENTS.c.run == run)
+        with self.database.reading() as transaction:
+            rows = transaction.all(query.order_by(INCIDENTS.c.detected_at, INCIDENTS.c.id))
+        return [from_row(IncidentRecord, row) for row in rows]
+
+    def decide(
+        self,
+        fencing: int | None,
+        incident: IncidentRecord,
+        actions: Sequence[ActionRecord],
+        approval: ApprovalRecord | None,
+    ) -> IncidentRecord:
+        """Write a decision as a whole: the actions, the question if any, and the incident that asked for them.
+
+        One transaction, so that a driver killed here has decided everything or nothing.
+
+        Raises:
+            Fenced, NotFound.
+        """
+        changes = {"action": incident.action, "why": incident.why, "would_change": incident.would_change}
+        with self.database.writing(incident.run, fencing, synced=True) as transaction:
+            for action in actions:
+                create_or_get(transaction, ACTIONS, action, {"id": action.id}, "action", action.why)
+            if approval is not None:
+                create_or_get(transaction, APPROVALS, approval, {"id": approval.id}, "approval", approval.question)
+            whole = {**changes, "charged": incident.charged}
+            return change(transaction, INCIDENTS, IncidentRecord, {"id": incident.id}, "incident", whole)
+
+    def plan_action(self, fencing: int | None, record: ActionRecord) -> ActionRecord:
+        """Write the action before it is carried out; one that was planned before is returned as it stands.
+
+        Raises:
+            Fenced.
+        """
+        with self.database.writing(record.run, fencing, synced=True) as transaction:
+            return create_or_get(transaction, ACTIONS, record, {"id": record.id}, "action", record.why)[0]
+
+    def update_action(self, fencing: int | None, run: str, action: str, **changes: object) -> ActionRecord:
+        """Set fields of `ActionRecord`.
+
+        Raises:
+            Fenced, NotFound.
+            Permanent: a name that is no field.
+        """
+        with self.database.writing(run, fencing, synced=True) as transaction:
+            return change(transaction, ACTIONS, ActionRecord, {"id": action}, "action", changes)
+
+    def actions(self, run: str | None = None) -> list[ActionRecord]:
+        """Actions of one run or of all, in the order of planning."""
+        query = select(ACTIONS).order_by(ACTIONS.c.planned_at, ACTIONS.c.id)
+        if run is not None:
+            query = query.where(ACTIONS.c.run == run)
+        with self.database.reading() as transaction:
+            return [from_row(ActionRecord, row) for row in transaction.all(query)]
+
+    def ask(self, fencing: int | None, record: ApprovalRecord) -> ApprovalRecord:
+        """Put a question to people; one that was asked before is returned as it stands, answered or not.
+
+        Raises:
+            Fenced.
+        """
+        with self.database.writing(record.run, fencing, synced=True) as transaction:
+            return create_or_get(transaction, APPROVALS, record, {"id": record.id}, "approval", record.question)[0]
+
+    def answer(self, approval: str, approved: bool, by: str, why: str, now: float) -> ApprovalRecord:
+        """Answer for a person. The same answer again changes nothing.
+
+        Raises:
+            Conflict: it was answered otherwise, or the time was up.
+            NotFound.
+        """
+        wanted = "approved" if approved else "denied"
+        with self.database.writing(self._run_of(approval), synced=True) as transaction:
+            record = _lapsed(transaction, approval, now)
+            if record.state == "waiting":
+                changes = {"state": wanted, "answered_at": now, "answered_by": by, "why": why}
+                return _change(transaction, approval, changes)
+        if record.state != wanted:
+            who = f" by {record.answered_by}" if record.answered_by else ""
+            raise Conflict(f"approval {approval} is {record.state}{who} already; it cannot become {wanted}")
+        return record
+
+    def expire(self, approval: str, now: float) -> ApprovalRecord:
+        """The approval as it stands at `now`: one whose time is up becomes `expired`.
+
+        Raises:
+            NotFound.
+        """
+        with self.database.writing(self._run_of(approval), synced=True) as transaction:
+            return _lapsed(transaction, approval, now)
+
+    def approval(self, approval: str) -> ApprovalRecord | None:
+        """The approval, or None."""
+        with self.database.reading() as transaction:
+            row = transaction.one(select(APPROVALS).where(APPROVALS.c.id == approval))
+        return None if row is None else from_row(ApprovalRecord, row)
+
+    def approvals(self, run: str | None = None, waiting_only: bool = False) -> list[ApprovalRecord]:
+        """Questions of one run or of all, oldest first."""
+        query = select(APPROVALS).order_by(APPROVALS.c.asked_at, APPROVALS.c.id)
+        if run is not None:
+            query = query.where(APPROVALS.c.run == run)
+        if waiting_only:
+            query = query.where(APPROVALS.c.state == "waiting")
+        with self.database.reading() as transaction:
+            return [from_row(ApprovalRecord, row) for row in transaction.all(query)]
+
+    def _run_of(self, approval: str) -> str:
+        with self.database.reading() as transaction:
+            return get(transaction, APPROVALS, ApprovalRecord, {"id": approval}, "approval").run
+
+
+def _lapsed(transaction: Transaction, approval: str, now: float) -> ApprovalRecord:
+    record = get(transaction, APPROVALS, ApprovalRecord, {"id": approval}, "approval", lock=True)
+    if record.state == "waiting" and now >= record.expires_at:
+        why = "nobody answered in time: the safe default holds"
+        return _change(transaction, approval, {"state": "expired", "answered_at": now, "why": why})
+    return record
+
+
+def _change(transaction: Transaction, approval: str, changes: Mapping[str, object]) -> ApprovalRecord:
+    return change(transaction, APPROVALS, ApprovalRecord, {"id": approval}, "approval", changes)

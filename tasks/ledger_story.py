@@ -1,0 +1,126 @@
+"""Reading the ledger: one run's whole story, the raw history, and whether anything changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sqlalchemy import Column, Table, select
+
+from profiles.errors import NotFound
+from tasks.ledger_database import Transaction
+from tasks.ledger_leases import lease_of
+from tasks.ledger_part import LedgerPart
+from tasks.ledger_rows import Record, from_row
+from tasks.ledger_runs import pause_of_everything
+from tasks.ledger_tables import (
+    ACTIONS,
+    APPROVALS,
+    ATTEMPTS,
+    CHANGES,
+    CHECKPOINTS,
+    HISTORY,
+    INCIDENTS,
+    MARKS,
+    REQUESTS,
+    RUNS,
+)
+from workflows.records import (
+    ActionRecord,
+    ApprovalRecord,
+    AttemptRecord,
+    CheckpointRecord,
+    IncidentRecord,
+    Json,
+    MarkRecord,
+    RequestRecord,
+    RunRecord,
+    Story,
+)
+
+_HISTORY_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class HistoryLine:
+    """One write, as `primus ledger` shows it."""
+
+    at: float
+    """Seconds since the epoch."""
+    run: str
+    """"" where it concerns every run or only a node."""
+    kind: str
+    """`run`, `mode`, `paused`, `unpaused`, `lease`, `attempt`, `incident`, `action`, `approval`, `checkpoint`,
+    `request`, `verdict`, `node`."""
+    subject: str
+    """Id of what was written."""
+    why: str
+    data: Json = field(default_factory=lambda: {})
+    """The record when it was created, afterwards what changed."""
+
+
+class StoryLedger(LedgerPart):
+    """What happened."""
+
+    def story(self, run: str) -> Story:
+        """Everything about one run as it stood at one moment.
+
+        Raises:
+            NotFound: no such run.
+        """
+        with self.database.reading() as transaction:
+            row = transaction.one(select(RUNS).where(RUNS.c.name == run))
+            if row is None:
+                raise NotFound(f"the ledger knows no run {run}: `primus runs` lists those it knows")
+            record, everything = from_row(RunRecord, row), pause_of_everything(transaction)
+            return Story(
+                run=record,
+                attempts=_of(transaction, AttemptRecord, ATTEMPTS, run, ATTEMPTS.c.number),
+                incidents=_of(transaction, IncidentRecord, INCIDENTS, run, INCIDENTS.c.detected_at, INCIDENTS.c.id),
+                actions=_of(transaction, ActionRecord, ACTIONS, run, ACTIONS.c.planned_at, ACTIONS.c.id),
+                approvals=_of(transaction, ApprovalRecord, APPROVALS, run, APPROVALS.c.asked_at, APPROVALS.c.id),
+                requests=_of(transaction, RequestRecord, REQUESTS, run, REQUESTS.c.at, REQUESTS.c.id),
+                checkpoints=_of(transaction, CheckpointRecord, CHECKPOINTS, run, CHECKPOINTS.c.step, CHECKPOINTS.c.at),
+                marks=_of(transaction, MarkRecord, MARKS, run, MARKS.c.at, MARKS.c.seq),
+                lease=lease_of(transaction, run),
+                paused=record.paused or everything is not None,
+                extra={} if everything is None else {"everything_paused": everything},
+            )
+
+    def changes(self, run: str) -> int:
+        """A number that grows with every write about the run but lease renewals; 0 for an unknown run.
+
+        Cheap enough to ask ten times a second: one row by its key.
+        """
+        with self.database.reading() as transaction:
+            row = transaction.one(select(CHANGES.c.number).where(CHANGES.c.run == run))
+        return 0 if row is None else int(row["number"])
+
+    def history(self, run: str | None = None, since: float = 0.0) -> Iterable[HistoryLine]:
+        """Every write at `since` or later, oldest first, read in pages so that a long history fits in memory.
+
+        Raises:
+            Unavailable: also between two pages.
+        """
+        query = select(HISTORY).where(HISTORY.c.at >= since).order_by(HISTORY.c.seq).limit(_HISTORY_PAGE)
+        if run is not None:
+            query = query.where(HISTORY.c.run == run)
+        after = 0
+        while True:
+            with self.database.reading() as transaction:
+                rows = transaction.all(query.where(HISTORY.c.seq > after))
+            for row in rows:
+                yield HistoryLine(
+                    row["at"], row["run"], row["kind"], row["subject"], row["why"], json.loads(row["data"])
+                )
+            if len(rows) < _HISTORY_PAGE:
+                return
+            after = rows[-1]["seq"]
+
+
+def _of(
+    transaction: Transaction, record_type: type[Record], table: Table, run: str, *order: Column[float] | Column[str]
+) -> tuple[Record, ...]:
+    rows = transaction.all(select(table).where(table.c.run == run).order_by(*order))
+    return tuple(from_row(record_type, row) for row in rows)

@@ -1,0 +1,101 @@
+"""Nodes: what they are now, and the few things we do to them. Releasing a node removes only what we set."""
+
+from __future__ import annotations
+
+from profiles.resolve import Resolved
+from profiles.vocabulary import VerdictWord
+from tasks.cluster import Manifest, current
+from tasks.facts import node_facts
+from tasks.world import patient, touch, world
+from workflows import labels
+from workflows.records import NodeRecord, VerdictRecord
+from workflows.reports import GateReport
+
+LIVE = ("Pending", "Running")
+
+
+def pool_nodes(resolved: Resolved) -> list[Manifest]:
+    """The pool's Node objects, by name."""
+    selector = resolved.pool.labels if resolved.cluster.engine == "kubernetes" else {labels.POOL: resolved.pool.name}
+    return current().list("Node", selector)
+
+
+def busy_nodes(run: str, attempt: int) -> dict[str, str]:
+    """Nodes on which pods of other runs live, with the name of that run."""
+    found: dict[str, str] = {}
+    for pod in current().list("Pod"):
+        marks = pod["metadata"].get("labels", {})
+        owner = marks.get(labels.RUN, "")
+        ours = owner == run and marks.get(labels.ATTEMPT) == str(attempt)
+        training = marks.get(labels.ROLE, "") not in ("", labels.COORDINATOR_ROLE)
+        node = pod.get("spec", {}).get("nodeName")
+        if node and training and not ours and pod.get("status", {}).get("phase") in LIVE:
+            found[node] = owner
+    return found
+
+
+@touch("quarantine {node}: {why}")
+def quarantine(resolved: Resolved, node: str, why: str, incident: str) -> str:
+    """Keep new pods away from the node: our taint and verdict. Safe to repeat."""
+    here, cluster = world(), current()
+    here.fencing  # noqa: B018 - raises Fenced before anything is touched
+    found = cluster.get("Node", node)
+    if found is not None:
+        ours = {"key": labels.QUARANTINE_TAINT, "value": incident.replace(":", "-")[:63], "effect": "NoSchedule"}
+        taints = [item for item in found.get("spec", {}).get("taints", []) if item["key"] != labels.QUARANTINE_TAINT]
+        marks = {labels.VERDICT: str(VerdictWord.FAIL)}
+        cluster.patch("Node", node, {"metadata": {"labels": marks}, "spec": {"taints": [*taints, ours]}})
+    here.ledger.set_node(
+        NodeRecord(resolved.cluster.name, node, "quarantined", why, here.now(), incident, resolved.pool.name),
+        fencing=here.fencing,
+        run=here.right.run if here.right else "",
+    )
+    return f"{node} is quarantined" if found is not None else f"{node} no longer exists; it is not used again"
+
+
+@touch("release {node}: {why}")
+def release(resolved: Resolved, node: str, why: str) -> str:
+    """Take back what we did to the node."""
+    here, cluster = world(), current()
+    found = cluster.get("Node", node)
+    if found is not None:
+        kept = [item for item in found.get("spec", {}).get("taints", []) if item["key"] != labels.QUARANTINE_TAINT]
+        marks = {labels.VERDICT: None}
+        cluster.patch("Node", node, {"metadata": {"labels": marks}, "spec": {"taints": kept}})
+    here.ledger.set_node(NodeRecord(resolved.cluster.name, node, "schedulable", why, here.now()))
+    return f"{node} is released"
+
+
+@touch("drain {node}: {why}")
+def drain(resolved: Resolved, node: str, why: str) -> str:
+    """Cordon the node; its training pods end with the attempt, which is cleared away with its grace."""
+    here, cluster = world(), current()
+    here.fencing  # noqa: B018 - raises Fenced before anything is touched
+    if cluster.get("Node", node) is None:
+        return f"{node} no longer exists"
+    cluster.patch("Node", node, {"spec": {"unschedulable": True}})
+    return f"{node} is cordoned"
+
+
+@patient
+def keep_verdicts(resolved: Resolved, reports: tuple[GateReport, ...], source: str) -> None:
+    """The gate's reports become verdicts in the ledger."""
+    here = world()
+    for report in reports:
+        here.ledger.add_verdict(
+            VerdictRecord(
+                cluster=resolved.cluster.name,
+                node=report.node,
+                verdict=VerdictWord(report.verdict),
+                depth="gate",
+                at=report.at or here.now(),
+                reasons=tuple(report.checks),
+                source=source,
+            )
+        )
+
+
+@patient
+def not_ready(resolved: Resolved) -> tuple[str, ...]:
+    """Nodes of the pool that are not ready now: pods there count as dead once our taint or the cluster says so."""
+    return tuple(facts.name for facts in map(node_facts, pool_nodes(resolved)) if facts.ready is not True)

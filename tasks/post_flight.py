@@ -1,0 +1,77 @@
+"""After an attempt: collect what its pods left, then leave nothing running."""
+
+from __future__ import annotations
+
+import json
+
+from profiles.errors import PrimusError
+from profiles.resolve import Resolved
+from tasks.attempts import clear_attempt, plan_of
+from tasks.cluster import Manifest, current
+from tasks.facts import outputs
+from tasks.world import touch, world
+from workflows import labels
+from workflows.failover import post_flight_workflow
+from workflows.records import AttemptRecord, StepRow
+
+COLLECT_SECONDS = 30.0
+"""A post-flight that takes longer is left to itself: what it finds lies in the run's folder anyway."""
+
+
+@touch("collect what {run} left")
+def post_flight(resolved: Resolved, run: str, attempts: tuple[AttemptRecord, ...]) -> str:
+    """Run the post-flight workflow of each attempt, all at once, and keep the steps that were not reported in time.
+
+    Returns:
+        What was collected, in words. Nothing here can fail a run: a post-flight that does not come back is said so.
+    """
+    here, cluster = world(), current()
+    names = {labels.post_flight_name(run, attempt.number): attempt for attempt in attempts}
+    ended: dict[str, Manifest] = {}
+    try:
+        for name, attempt in names.items():
+            if cluster.get("Workflow", name) is None:
+                cluster.apply(post_flight_workflow(plan_of(resolved, attempt, here.fencing)).to_dict())
+        for event in cluster.watch("Workflow", {labels.RUN: run}, timeout_seconds=COLLECT_SECONDS):
+            name = event.object.get("metadata", {}).get("name", "")
+            if name in names and event.object.get("status", {}).get("phase") in ("Succeeded", "Failed", "Error"):
+                ended[name] = event.object
+            if len(ended) == len(names):
+                break
+    except PrimusError as error:
+        return f"post-flight did not run: {error}"
+    said = [f"attempt {names[name].number}: {_keep(names[name], _collected(item))}" for name, item in ended.items()]
+    return "; ".join(said) or "post-flight did not come back in time"
+
+
+def _collected(workflow: Manifest) -> str:
+    nodes = workflow.get("status", {}).get("nodes", {}).values()
+    return next((text for node in nodes if (text := outputs(node).get("collected"))), "")
+
+
+def _keep(attempt: AttemptRecord, text: str) -> str:
+    here = world()
+    try:
+        collected = json.loads(text or "{}")
+        rows = [StepRow(int(row[0]), float(row[1]), _number(row[2]), _number(row[3])) for row in collected["steps"]]
+    except (ValueError, KeyError, TypeError, IndexError):
+        return "what was collected is unreadable"
+    if rows:
+        here.ledger.add_steps(attempt.run, attempt.number, rows, fencing=here.fencing)
+    last = max((row.step for row in rows), default=attempt.last_step)
+    if last is not None and (attempt.last_step is None or last > attempt.last_step):
+        here.ledger.update_attempt(here.fencing, attempt.run, attempt.number, last_step=last)
+    return f"{len(rows)} steps, last {last}"
+
+
+def _number(value: object) -> float | None:
+    return None if value is None else float(str(value))  # NaN travels as a string
+
+
+@touch("leave nothing of attempt {attempt.number} running")
+def leave_nothing(resolved: Resolved, attempt: AttemptRecord, *, keep_completed: bool) -> None:
+    """Delete the run's objects; a completed JobSet stays for its time to live, so that people can look at it."""
+    cluster = current()
+    if not keep_completed:
+        clear_attempt.fn(resolved, attempt, 0.0, ())
+    cluster.delete("Secret", labels.secret_name(attempt.run, attempt.number))

@@ -1,0 +1,37 @@
+"""Opening what a process stands in: settings from the environment, the ledger, the cluster of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from profiles.resolve import Resolved
+from tasks.cluster import Cluster, using
+from tasks.clusters import open_cluster
+from tasks.ledger import Ledger
+from tasks.settings import Settings
+from tasks.world import World, standing_in
+
+
+@contextmanager
+def session(settings: Settings | None = None) -> Generator[World]:
+    """Settings and ledger of this process.
+
+    Raises:
+        Unavailable: the ledger does not answer.
+    """
+    chosen = settings or Settings.from_environment(os.environ)
+    ledger = Ledger(chosen.ledger_url)
+    try:
+        with standing_in(World(settings=chosen, ledger=ledger)) as here:
+            yield here
+    finally:
+        ledger.close()
+
+
+@contextmanager
+def on_cluster(resolved: Resolved, here: World) -> Generator[Cluster]:
+    """The run's cluster as the current one."""
+    with using(open_cluster(resolved.cluster, here.settings.home)) as cluster:
+        yield cluster

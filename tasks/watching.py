@@ -1,0 +1,251 @@
+"""Watching one attempt: the cluster's objects, the coordinator and people's requests become one view.
+
+Readers run in threads of their own and only fill a table; whoever asks gets a view of what is known at that moment.
+A reader that gets no answer waits and asks again: nothing is concluded from silence here.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from profiles.errors import PrimusError, Transient
+from profiles.resolve import Resolved
+from tasks.cluster import Cluster, Kind, Manifest
+from tasks.facts import (
+    coordinator_facts,
+    is_ours,
+    jobset_state,
+    node_facts,
+    pod_facts,
+    termination,
+    workflow_facts,
+)
+from workflows import labels
+from workflows.evidence import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
+from workflows.records import AttemptRecord, StepRow
+from workflows.reports import Termination
+
+T = TypeVar("T")
+WATCH_SECONDS = 2.0
+"""One watch lasts at most so long, so that a reader notices within this time that nobody listens any more."""
+COORDINATOR_SECONDS = 0.2
+"""Between two questions to the coordinator: about the time a person notices."""
+
+
+@dataclass
+class Known:
+    """What the readers have seen so far. Guarded by `lock`."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    changed: threading.Event = field(default_factory=threading.Event)
+    objects: dict[str, dict[str, Manifest]] = field(default_factory=lambda: {})
+    gone: dict[str, Manifest] = field(default_factory=lambda: {})
+    """Pods that were deleted while we watched."""
+    coordinator: CoordinatorFacts | None = None
+    checkpoints: tuple[dict[str, Any], ...] = ()
+    steps: list[StepRow] = field(default_factory=lambda: [])
+    pending_since: float | None = None
+
+
+class AttemptWatch:
+    """Readers over one attempt. Use as a context manager.
+
+    Args:
+        cluster: where it runs.
+        resolved: the run's resolved profile.
+        attempt: its record.
+        now: the clock, Unix seconds.
+        token: gives the attempt's coordinator token ("" while it is unknown).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        resolved: Resolved,
+        attempt: AttemptRecord,
+        now: Callable[[], float],
+        token: Callable[[], str],
+    ) -> None:
+        self._cluster, self._resolved, self._attempt, self._now, self._token = cluster, resolved, attempt, now, token
+        self._known = Known()
+        self._ended = threading.Event()
+        self._next_step = 0
+
+    def __enter__(self) -> AttemptWatch:
+        ours = {labels.RUN: self._attempt.run, labels.ATTEMPT: str(self._attempt.number)}
+        kinds: list[tuple[Kind, dict[str, str] | None]] = [
+            ("Pod", ours),
+            ("JobSet", ours),
+            ("Workflow", ours),
+            ("Node", None),
+        ]
+        for kind, selector in kinds:
+            threading.Thread(target=self._read, args=(kind, selector), daemon=True).start()
+        threading.Thread(target=self._ask_coordinator, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def wait(self, timeout_seconds: float) -> AttemptView:
+        """The view after the next change, or after `timeout_seconds`."""
+        self._known.changed.wait(timeout_seconds)
+        self._known.changed.clear()
+        return self.view()
+
+    def view(self) -> AttemptView:
+        """What is known now."""
+        with self._known.lock:
+            pods, nodes = self._pods(), self._nodes()
+            waiting = any(not pod.node for pod in pods if pod.phase == "Pending")
+            since = (self._known.pending_since or self._now()) if waiting else None
+            self._known.pending_since = since
+            return AttemptView(
+                run=self._attempt.run,
+                attempt=self._attempt.number,
+                now=self._now(),
+                workflow=self._workflow(),
+                jobset=self._jobset(),
+                pods=pods,
+                nodes=tuple(node for node in nodes if any(pod.node == node.name for pod in pods)),
+                coordinator=self._known.coordinator,
+                submitted_at=self._attempt.submitted_at,
+                pending_since=since,
+            )
+
+    def take_steps(self) -> list[StepRow]:
+        """Steps seen since the last call."""
+        with self._known.lock:
+            steps, self._known.steps = self._known.steps, []
+        return steps
+
+    def checkpoints(self) -> tuple[dict[str, Any], ...]:
+        """What the coordinator last said about proven checkpoints."""
+        return self._known.checkpoints
+
+    def terminations(self) -> tuple[Termination, ...]:
+        """Summaries that the attempt's launchers left, by pod name; deleted pods included."""
+        with self._known.lock:
+            pods = {**self._known.gone, **self._known.objects.get("Pod", {})}
+        found = [termination(pods[name]) for name in sorted(pods)]
+        return tuple(item for item in found if item is not None)
+
+    def all_nodes(self) -> tuple[NodeFacts, ...]:
+        """Every node of the cluster."""
+        with self._known.lock:
+            return self._nodes()
+
+    def _pods(self) -> tuple[PodFacts, ...]:
+        role = self._resolved.run.deciding_role
+        present = self._known.objects.get("Pod", {})
+        gone = {name: pod for name, pod in self._known.gone.items() if name not in present}
+        facts = [pod_facts(pod, role.processes_per_node, role.name) for _, pod in sorted(present.items())]
+        lost = [pod_facts(pod, role.processes_per_node, role.name) for _, pod in sorted(gone.items())]
+        ended = ("Succeeded", "Failed")
+        lost = [item if item.phase in ended else replace(item, phase="Gone") for item in lost]
+        return tuple(item for item in [*facts, *lost] if item.role)
+
+    def _nodes(self) -> tuple[NodeFacts, ...]:
+        return tuple(node_facts(node) for _, node in sorted(self._known.objects.get("Node", {}).items()))
+
+    def _workflow(self) -> WorkflowFacts:
+        name = labels.attempt_name(self._attempt.run, self._attempt.number)
+        workflow = self._known.objects.get("Workflow", {}).get(name)
+        return workflow_facts(workflow) if workflow else WorkflowFacts(phase="")
+
+    def _jobset(self) -> str | None:
+        name = labels.attempt_name(self._attempt.run, self._attempt.number)
+        jobset = self._known.objects.get("JobSet", {}).get(name)
+        return jobset_state(jobset) if jobset else None
+
+    def _read(self, kind: Kind, selector: dict[str, str] | None) -> None:
+        since: str | None = None
+        while not self._ended.is_set():
+            try:
+                for event in self._cluster.watch(kind, selector, since=since, timeout_seconds=WATCH_SECONDS):
+                    since = event.resource_version
+                    self._note(kind, event.type, event.object)
+                    if self._ended.is_set():
+                        return
+            except Transient as error:
+                self._ended.wait(error.retry_after_seconds)
+            except PrimusError:
+                since = None
+                self._ended.wait(1.0)
+
+    def _note(self, kind: Kind, change: str, manifest: Manifest) -> None:
+        with self._known.lock:
+            table = self._known.objects.setdefault(kind, {})
+            if change == "SYNC":
+                table.clear()
+            elif kind == "Node" or is_ours(manifest, self._attempt.run):
+                name = manifest["metadata"]["name"]
+                if change == "DELETED":
+                    table.pop(name, None)
+                    if kind == "Pod":
+                        self._known.gone[name] = manifest
+                else:
+                    table[name] = manifest
+        self._known.changed.set()
+
+    def _ask_coordinator(self) -> None:
+        while not self._ended.wait(COORDINATOR_SECONDS):
+            self.ask_once()
+
+    def ask_once(self) -> None:
+        """Ask the coordinator for its status and new steps; silence changes nothing."""
+        pod = self._coordinator_pod()
+        token = self._token() if pod else ""
+        if not pod or not token:
+            return
+        try:
+            limit = self._resolved.cluster.proxy_seconds
+            status = self._cluster.call(
+                pod, labels.COORDINATOR_PORT, "GET", "/status", token=token, timeout_seconds=limit
+            )
+            steps = self._cluster.call(
+                pod,
+                labels.COORDINATOR_PORT,
+                "GET",
+                f"/v1/steps?since={self._next_step}",
+                token=token,
+                timeout_seconds=limit,
+            )
+        except PrimusError:
+            return
+        if status.status == 200 and steps.status == 200:
+            self._learn(status.body, steps.body)
+
+    def _learn(self, status: bytes, steps: bytes) -> None:
+        try:
+            news: dict[str, Any] = json.loads(steps)
+            rows = [StepRow(int(row[0]), float(row[1]), _float(row[2]), _float(row[3])) for row in news["steps"]]
+            following = int(news["next"])
+            told: dict[str, Any] = json.loads(status)
+        except (ValueError, KeyError, TypeError, IndexError):
+            return
+        with self._known.lock:
+            before = self._known.coordinator
+            self._known.coordinator = coordinator_facts(status, self._now()) or before
+            self._known.checkpoints = tuple(told.get("checkpoints") or ())
+            self._known.steps.extend(rows)
+            self._next_step = following
+        if rows or before is None:
+            self._known.changed.set()
+
+    def _coordinator_pod(self) -> str:
+        with self._known.lock:
+            pods = self._known.objects.get("Pod", {}).values()
+            for pod in pods:
+                ours = pod.get("metadata", {}).get("labels", {}).get(labels.ROLE) == labels.COORDINATOR_ROLE
+                if ours and pod.get("status", {}).get("phase") == "Running":
+                    return str(pod["metadata"]["name"])
+        return ""
+
+
+def _float(value: Any) -> float | None:
+    return None if value is None else float(value)
