@@ -1,0 +1,186 @@
+"""Where every GPU-second went: tiles of wall time without gap or overlap, and their totals.
+
+A run's time is a list of cuts (`flows.decisions.cuts`); each tile reaches to the next cut, so that tiles cover
+[begin, end] by construction. Times of different clocks are clamped to be monotone. Definitions: fault tolerance notes,
+6.1; the ideal step time is the median of the attempt's steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flows.decisions.cuts import CUT_SECONDS, Cut, Interval, Steps, cuts_of, intervals
+from profiles.vocabulary import Tile
+from workflows.records import AttemptRecord, MarkRecord
+
+
+class TileSpan(NamedTuple):
+    """One stretch of wall time in one state."""
+
+    begin: float
+    end: float
+    attempt: int
+    state: Tile
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over tiles, in GPU-seconds."""
+
+    wall_seconds: float
+    gpus: int
+    by_state: Mapping[Tile, float]
+
+    @property
+    def productive_gpu_seconds(self) -> float:
+        """Steps of the final lineage, each at most at the ideal step time."""
+        return self.by_state.get(Tile.PRODUCTIVE, 0.0)
+
+    @property
+    def ettr(self) -> float:
+        """Productive share of all time since submission, 0 to 1."""
+        return _share(self.productive_gpu_seconds, self.wall_seconds * self.gpus)
+
+    @property
+    def ettr_without_queue(self) -> float:
+        """The same, without the time in queues."""
+        return _share(self.productive_gpu_seconds, self.wall_seconds * self.gpus - self.by_state.get(Tile.QUEUE, 0.0))
+
+    @property
+    def lost(self) -> dict[str, float]:
+        """GPU-seconds of every other state that took any."""
+        return {s.value: round(v, 6) for s, v in self.by_state.items() if s is not Tile.PRODUCTIVE and v > 0}
+
+    def goodput(self) -> dict[str, Any]:
+        """As `primus status --json` shows it."""
+        return {
+            "wall_seconds": round(self.wall_seconds, 6),
+            "gpus": self.gpus,
+            "productive_gpu_seconds": round(self.productive_gpu_seconds, 6),
+            "ettr": round(self.ettr, 6),
+            "ettr_without_queue": round(self.ettr_without_queue, 6),
+            "lost": self.lost,
+        }
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0
+
+
+def tile(
+    attempts: Sequence[AttemptRecord], marks: Sequence[MarkRecord], steps: Steps, begin: float, end: float
+) -> tuple[TileSpan, ...]:
+    """The states of a run from its submission to its end (or now).
+
+    Args:
+        attempts: in order of their numbers.
+        marks: moments of all attempts, any order.
+        steps: completed steps of each attempt by its number, any order.
+        begin: when the run was submitted, Unix seconds.
+        end: when it ended, or now.
+    """
+    spans = _spans(cuts_of(attempts, marks, steps, begin), begin, end)
+    asked = [mark for mark in marks if mark.detail.startswith("approval")]
+    waits = [mark for mark in marks if not mark.detail.startswith("approval")]
+    for state, found in (
+        (Tile.RESTORE, intervals(marks, "restore-begin", "restore-end", end)),
+        (Tile.QUEUE, intervals(waits, "waiting-begin", "waiting-end", end)),
+        (Tile.PAUSED, intervals(asked, "waiting-begin", "waiting-end", end)),
+        (Tile.PAUSED, intervals(marks, "paused", "unpaused", end)),
+    ):
+        spans = _overlay(spans, state, found)
+    return tuple(spans)
+
+
+def totals(spans: Iterable[TileSpan], gpus: int) -> Totals:
+    """Sums of the tiles."""
+    parts: dict[Tile, list[float]] = {}
+    for span in spans:
+        parts.setdefault(span.state, []).append(span.end - span.begin)
+    by_state = {state: math.fsum(parts[state]) * gpus for state in Tile if state in parts}
+    return Totals(math.fsum(x for values in parts.values() for x in values), gpus, by_state)
+
+
+def merge(first: Totals, second: Totals) -> Totals:
+    """The totals of two disjoint stretches together.
+
+    Raises:
+        ValueError: they hold different numbers of GPUs.
+    """
+    if first.gpus != second.gpus:
+        raise ValueError(f"gpus: cannot merge totals over {first.gpus} and {second.gpus} GPUs")
+    states = [state for state in Tile if state in first.by_state or state in second.by_state]
+    summed = {state: first.by_state.get(state, 0.0) + second.by_state.get(state, 0.0) for state in states}
+    return Totals(first.wall_seconds + second.wall_seconds, first.gpus, summed)
+
+
+def window(spans: Iterable[TileSpan], begin: float, end: float) -> tuple[TileSpan, ...]:
+    """The tiles cut to [begin, end], e.g. for a sliding hour."""
+    cut = (s._replace(begin=max(s.begin, begin), end=min(s.end, end)) for s in spans)
+    return tuple(span for span in cut if span.end > span.begin)
+
+
+def to_json(spans: Iterable[TileSpan], gpus: int) -> list[dict[str, Any]]:
+    """As `primus report --json` shows them; times in Unix seconds."""
+    return [
+        {
+            "from": span.begin,
+            "to": span.end,
+            "attempt": span.attempt,
+            "state": span.state.value,
+            "gpu_seconds": (span.end - span.begin) * gpus,
+        }
+        for span in spans
+    ]
+
+
+def _spans(cuts: Sequence[Cut], begin: float, end: float) -> list[TileSpan]:
+    """Tiles between cuts, clamped to be monotone and to [begin, end]; equal neighbours of one attempt become one."""
+    end = max(begin, end)
+    spans: list[TileSpan] = []
+    at, attempt, state = begin, 0, Tile.INIT
+    for cut in cuts:
+        here = min(max(cut.at, at), end)
+        if here - at > CUT_SECONDS:
+            _append(spans, TileSpan(at, here, attempt, state))
+            at = here
+        attempt, state = cut.attempt, cut.state
+    if end > at:
+        _append(spans, TileSpan(at, end, attempt, state))
+    return spans
+
+
+def _append(spans: list[TileSpan], span: TileSpan) -> None:
+    if spans and spans[-1].attempt == span.attempt and spans[-1].state is span.state and spans[-1].end == span.begin:
+        spans[-1] = spans[-1]._replace(end=span.end)
+    else:
+        spans.append(span)
+
+
+_UNTOUCHED = frozenset({Tile.PRODUCTIVE, Tile.ROLLBACK, Tile.STRAGGLER_LOSS, Tile.CHECKPOINT_STALL})
+"""While steps are made, the run neither waits nor is it paused, whatever the automation does."""
+
+
+def _overlay(spans: Sequence[TileSpan], state: Tile, found: Sequence[Interval]) -> list[TileSpan]:
+    """The tiles with `state` in the intervals, but for tiles of steps. Intervals are in order and disjoint."""
+    if not found:
+        return list(spans)
+    out: list[TileSpan] = []
+    for span in spans:
+        at = span.begin
+        for opened, closed in () if span.state in _UNTOUCHED else found:
+            begin, end = max(opened, at), min(closed, span.end)
+            if end - begin <= CUT_SECONDS:
+                continue
+            if begin - at > CUT_SECONDS:
+                _append(out, span._replace(begin=at, end=begin))
+            else:
+                begin = at
+            _append(out, TileSpan(begin, end, span.attempt, state))
+            at = end
+        if span.end > at:
+            _append(out, span._replace(begin=at))
+    return out

@@ -1,0 +1,173 @@
+"""Is what we see of an attempt worth acting on? A pure table over the view of a living attempt.
+
+Called by the train flow for every change. Nothing here concludes anything from the observer's own silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flows.decisions.checkpoint import prove_resume
+from profiles.resolve import Resolved
+from profiles.vocabulary import VerdictWord
+from workflows.evidence import AttemptView, PodFacts, Signal
+from workflows.records import AttemptRecord
+
+HEARD_SECONDS = 5.0
+"""A launcher heard within this time lives, whatever the node's condition says (heartbeats come every second)."""
+IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "StartError"})
+GONE = frozenset({"Failed", "Gone"})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that ends the watching."""
+
+    signal: Signal | None
+    """None: nothing is wrong, the attempt came to its end or a person asked for it."""
+    why: str
+    nodes: tuple[str, ...] = ()
+    """Nodes it was seen on."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What an assessment needs to know beside the view."""
+
+    resolved: Resolved
+    attempt: AttemptRecord
+
+
+Rule = Callable[[AttemptView, Case], Finding | None]
+
+
+def assess(view: AttemptView, case: Case) -> Finding | None:
+    """The first rule that fires, or None: go on watching."""
+    for rule in RULES:
+        finding = rule(view, case)
+        if finding is not None:
+            return finding
+    return None
+
+
+def _deciding(view: AttemptView, case: Case) -> list[PodFacts]:
+    return [pod for pod in view.pods if pod.role == case.resolved.run.deciding_role.name]
+
+
+def _asked_to_stop(view: AttemptView, _: Case) -> Finding | None:
+    return Finding(None, view.stop_requested) if view.stop_requested else None
+
+
+def _completed(view: AttemptView, _: Case) -> Finding | None:
+    return Finding(None, "the deciding role completed") if view.jobset == "Completed" else None
+
+
+def _heard(view: AttemptView, node: str) -> bool:
+    if view.coordinator is None or view.now - view.coordinator.at > HEARD_SECONDS:
+        return False
+    return any(at > view.now - HEARD_SECONDS for _, on, at in view.coordinator.heard if on == node)
+
+
+def _node_lost(view: AttemptView, _: Case) -> Finding | None:
+    lost = [
+        node.name
+        for node in view.nodes
+        if node.ready is not True
+        and any(pod.node == node.name and (pod.phase in GONE or not _heard(view, node.name)) for pod in view.pods)
+    ]
+    if not lost:
+        return None
+    return Finding(Signal.NODE_NOT_READY, f"not ready and silent: {', '.join(lost)}", tuple(lost))
+
+
+def _pod_failed(view: AttemptView, case: Case) -> Finding | None:
+    fatal = {role.name for role in case.resolved.run.roles if role.on_failure == "fail_attempt"}
+    failed = [pod for pod in view.pods if pod.role in fatal and pod.phase == "Failed"]
+    if not failed:
+        return None
+    disrupted = [pod for pod in failed if pod.disrupted]
+    signal = Signal.PREEMPTION_NOTICE if disrupted and len(disrupted) == len(failed) else Signal.POD_FAILED
+    said = ", ".join(f"{pod.name} ({pod.reason or pod.exit_code})" for pod in failed[:4])
+    return Finding(signal, f"failed: {said}", tuple(sorted({pod.node for pod in failed if pod.node})))
+
+
+def _pods_gone(view: AttemptView, case: Case) -> Finding | None:
+    gone = [pod for pod in _deciding(view, case) if pod.phase == "Gone"]
+    if not gone:
+        return None
+    return Finding(Signal.PODS_GONE, f"deleted by somebody: {', '.join(pod.name for pod in gone[:4])}")
+
+
+def _attempt_failed(view: AttemptView, _: Case) -> Finding | None:
+    return Finding(Signal.ATTEMPT_FAILED, "the JobSet failed") if view.jobset == "Failed" else None
+
+
+def _never_started(view: AttemptView, _: Case) -> Finding | None:
+    workflow = view.workflow
+    if view.jobset is not None or workflow.phase not in ("Succeeded", "Failed", "Error"):
+        return None
+    bad = [report for report in workflow.gate if report.verdict != "pass"]
+    if bad:
+        said = ", ".join(f"{report.node}: {report.verdict}" for report in bad[:4])
+        return Finding(Signal.GATE_FAILED, f"the gate did not pass ({said})", tuple(report.node for report in bad))
+    if workflow.choice is not None and workflow.choice.verdict != "pass":
+        return Finding(Signal.CHECKPOINT_UNUSABLE, workflow.choice.why)
+    if workflow.phase == "Succeeded":
+        return None  # the JobSet was applied; its event is on its way
+    return Finding(Signal.SUBMIT_REFUSED, workflow.message or "the attempt's workflow failed before the JobSet")
+
+
+def _bad_image(view: AttemptView, _: Case) -> Finding | None:
+    bad = [pod for pod in view.pods if pod.phase == "Pending" and pod.reason in IMAGE_REASONS]
+    if not bad:
+        return None
+    return Finding(Signal.IMAGE, f"{bad[0].name}: {bad[0].reason} {bad[0].message}".strip())
+
+
+def _unschedulable(view: AttemptView, case: Case) -> Finding | None:
+    limit = case.resolved.run.recovery.pending_timeout_seconds
+    if view.pending_since is None or view.now - view.pending_since < limit:
+        return None
+    said = next((pod.unschedulable for pod in view.pods if pod.unschedulable), "no room was found")
+    return Finding(Signal.UNSCHEDULABLE, f"no room for {limit:g} s: {said}")
+
+
+def _started_over(view: AttemptView, case: Case) -> Finding | None:
+    first = None if view.coordinator is None else view.coordinator.first_step
+    run = case.resolved.run
+    proof, why = prove_resume(case.attempt.resumed_from_step, first, run.checkpoint, run.progress.every_steps)
+    return Finding(Signal.STARTED_OVER, why) if proof is VerdictWord.FAIL else None
+
+
+def _numeric(view: AttemptView, _: Case) -> Finding | None:
+    step = None if view.coordinator is None else view.coordinator.first_nan_step
+    return None if step is None else Finding(Signal.NUMERIC, f"the loss is not a number since step {step}")
+
+
+def _notice(view: AttemptView, _: Case) -> Finding | None:
+    leaving = [pod for pod in view.pods if pod.disrupted and pod.phase in ("Running", "Pending")]
+    if not leaving:
+        return None
+    return Finding(
+        Signal.PREEMPTION_NOTICE,
+        f"told to leave: {', '.join(pod.name for pod in leaving[:4])}",
+        tuple(sorted({pod.node for pod in leaving if pod.node})),
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    _completed,
+    _asked_to_stop,
+    _node_lost,
+    _started_over,
+    _numeric,
+    _pod_failed,
+    _attempt_failed,
+    _pods_gone,
+    _never_started,
+    _notice,
+    _bad_image,
+    _unschedulable,
+)
+"""In this order: what explains the others comes first."""

@@ -1,0 +1,104 @@
+"""Who failed first in a gang, who only suffered, and who lagged in a collective."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from flows.decisions.clues import Clue
+from flows.decisions.lines import clean, tracebacks
+from flows.decisions.matching import match_line
+from profiles.vocabulary import FaultClass
+from workflows.evidence import LogLine
+from workflows.programs.fingerprint import fingerprint
+from workflows.reports import RankEnd, Termination
+
+_ENQUEUED = re.compile(
+    r"\[(?P<group>PG[^\]]{0,120}?)? ?Rank (?P<rank>\d{1,7})\].{0,200}last enqueued (?:NCCL )?work: (?P<work>-?\d{1,12})"
+)
+LAGGING_WEIGHT = 0.8
+"""A minority that enqueued fewer collectives than the rest: compute was late there, the others only waited."""
+
+
+@dataclass(frozen=True)
+class Gang:
+    """The ends of a gang's ranks."""
+
+    first: RankEnd | None
+    """The rank that failed first of its own; None where none is known."""
+    node: str
+    """Its node."""
+    victims: frozenset[int]
+    """Ranks that were asked to end, or ended because others did."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the first failing rank, of its exception where it was killed while dying; "" where there is none."""
+        if self.first is None:
+            return ""
+        return fingerprint(self.first.last_lines, 1, None) if dying(self.first) else self.first.fingerprint
+
+    @property
+    def failed_at(self) -> float | None:
+        """When the first rank failed, Unix seconds."""
+        return self.first.at if self.first else None
+
+
+def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gang:
+    """Who failed first, and who is a victim.
+
+    A rank with a cause of its own comes before one that shows echoes only, whatever the clocks of their nodes say.
+    """
+    ends = [(record.node, end) for record in terminations for end in record.ranks]
+    asked = {end.rank for _, end in ends if end.requested and not dying(end)}
+    failed = [(node, end) for node, end in ends if end.rank not in asked and (end.exit_code or end.signal is not None)]
+    own = {clue.rank for clue in clues if clue.original and clue.rank is not None} - asked
+    causes = [item for item in failed if item[1].rank in own]
+    node, first = min(causes or failed, key=lambda item: (item[1].at, item[1].rank), default=("", None))
+    suffered = {end.rank for _, end in failed if end.rank not in own} if causes else set[int]()
+    return Gang(first, node, frozenset(asked | suffered))
+
+
+def dying(end: RankEnd) -> bool:
+    """True where a rank was asked to end while it was already going down with an exception of its own.
+
+    Between the last line of a traceback and the end of a process there are tens of milliseconds. Its peers lose the
+    connection in between, and the gang is told to end: the rank that started it all then looks like a victim.
+    """
+    if not end.requested or (end.signal != 9 and end.exit_code != 1):
+        return False
+    lines = [clean(LogLine(text, "rank", end.rank)) for text in end.last_lines if text.strip()]
+    raised = tracebacks(lines)
+    if not raised or raised[-1].line is not lines[-1]:
+        return False
+    return not any(match.rule.echo for match in match_line(lines[-1].text, "rank"))
+
+
+def lagging(lines: Iterable[LogLine]) -> tuple[Clue, ...]:
+    """Ranks that had enqueued fewer collectives than most of their group when the watchdog fired."""
+    groups: dict[str, dict[int, tuple[int, LogLine]]] = {}
+    for line in lines:
+        hit = _ENQUEUED.search(line.text)
+        if hit is not None:
+            groups.setdefault(hit["group"] or "", {})[int(hit["rank"])] = (int(hit["work"]), line)
+    return tuple(clue for _, members in sorted(groups.items()) for clue in _behind(members))
+
+
+def _behind(members: dict[int, tuple[int, LogLine]]) -> list[Clue]:
+    front = max(work for work, _ in members.values())
+    late = {rank: item for rank, item in members.items() if item[0] < front}
+    if len(members) < 3 or not late or len(late) * 2 >= len(members):
+        return []
+    return [
+        Clue(
+            FaultClass.COLLECTIVE_TIMEOUT,
+            LAGGING_WEIGHT,
+            f"rank {rank} had enqueued collective {work}, the others {front}",
+            "collective-lagging",
+            "rank",
+            line.node,
+            rank,
+        )
+        for rank, (work, line) in sorted(late.items())
+    ]

@@ -1,0 +1,146 @@
+"""What the train flow does next, read from the ledger alone: the reason why a flow may die at any line.
+
+Every move leaves the ledger in a state from which this function names the following one. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiles.vocabulary import FINISHED, OUTCOME_SUCCEEDED, Action, Mode, RunState
+from workflows.records import ActionRecord, ApprovalRecord, AttemptRecord, IncidentRecord, Story
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Write down the next attempt."""
+
+    number: int
+    why: str
+    incident: IncidentRecord | None
+    """The decision that asked for it; None: the first attempt, or the first after a person resumed the run."""
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Create or adopt the attempt's objects."""
+
+    attempt: AttemptRecord
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Wait until something about the attempt is worth acting on."""
+
+    attempt: AttemptRecord
+
+
+@dataclass(frozen=True)
+class Recover:
+    """Examine, diagnose and decide."""
+
+    incident: IncidentRecord
+
+
+@dataclass(frozen=True)
+class CarryOut:
+    """Do what was decided, in this order."""
+
+    incident: IncidentRecord
+    actions: tuple[ActionRecord, ...]
+
+
+@dataclass(frozen=True)
+class AwaitAnswer:
+    """A person is asked."""
+
+    approval: ApprovalRecord
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Touch nothing until a person changes something (paused, or mode observe)."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Write down how the run ended."""
+
+    state: RunState
+    why: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """The run has ended."""
+
+    state: RunState
+    why: str
+
+
+Move = Plan | Submit | Watch | Recover | CarryOut | AwaitAnswer | Rest | Finish | Done
+
+
+def next_move(story: Story) -> Move:
+    """The next move of a run with this story."""
+    if story.run.state in FINISHED:
+        return Done(story.run.state, story.run.why)
+    attempt = story.attempt
+    if attempt is not None and not _resumed_after(story, attempt):
+        incident = next((item for item in reversed(story.incidents) if item.attempt == attempt.number), None)
+        if incident is not None and incident.action is not Action.NONE:
+            return _recovery(story, attempt, incident)
+    return _progress(story, attempt)
+
+
+def _progress(story: Story, attempt: AttemptRecord | None) -> Move:
+    if attempt is not None and attempt.submitted_at is not None and attempt.ended_at is None:
+        return Watch(attempt)
+    stop = next((request for request in story.requests if request.kind == "stop" and request.done_at is None), None)
+    if stop is not None:
+        return Finish(RunState.STOPPED, stop.why or "a person asked for it")
+    if attempt is None:
+        return Plan(1, "first", None)
+    if attempt.ended_at is None:
+        return _held(story, "submit") or Submit(attempt)
+    if _resumed_after(story, attempt):
+        return Plan(attempt.number + 1, "a person resumed the run", None)
+    if attempt.outcome == OUTCOME_SUCCEEDED:
+        return Finish(RunState.SUCCEEDED, f"attempt {attempt.number} completed")
+    return Finish(RunState.STOPPED, "a person asked for it")
+
+
+def _resumed_after(story: Story, attempt: AttemptRecord) -> bool:
+    resumed = story.run.resumed_at
+    return resumed is not None and attempt.ended_at is not None and resumed >= attempt.ended_at
+
+
+def _recovery(story: Story, attempt: AttemptRecord, incident: IncidentRecord) -> Move:
+    if incident.action is None:
+        return Recover(incident)
+    approval = next((item for item in story.approvals if item.incident == incident.id), None)
+    if approval is not None and approval.state == "waiting":
+        return AwaitAnswer(approval)
+    mine = tuple(item for item in story.actions if item.incident == incident.id)
+    undone = tuple(item for item in mine if item.state in ("planned", "waiting", "recorded"))
+    undone = tuple(sorted(undone, key=lambda item: not item.target))  # nodes first: the run's own action plans anew
+    if undone:
+        return _held(story, str(undone[0].kind)) or CarryOut(incident, undone)
+    if approval is not None and approval.state in ("denied", "expired"):
+        return Finish(RunState.STOPPED, f"{approval.question} {approval.state}: {approval.why or 'no answer came'}")
+    stop = next((request for request in story.requests if request.kind == "stop" and request.done_at is None), None)
+    if stop is not None:
+        return Finish(RunState.STOPPED, stop.why or "a person asked for it")
+    if incident.action is Action.GIVE_UP:
+        return Finish(RunState.FAILED, incident.why)
+    return Plan(attempt.number + 1, f"{incident.action}: {incident.why}", incident)
+
+
+def _held(story: Story, what: str) -> Rest | None:
+    if story.paused:
+        return Rest(f"paused: {what} waits for `primus unpause {story.run.name}`")
+    if story.run.mode is Mode.OBSERVE:
+        return Rest(f"mode observe: {what} is recorded and not done")
+    return None

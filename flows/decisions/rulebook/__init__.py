@@ -1,0 +1,1 @@
+"""The rules, one table per origin of the lines."""

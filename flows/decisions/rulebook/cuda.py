@@ -1,0 +1,97 @@
+"""The CUDA runtime and what frameworks say in its words."""
+
+from __future__ import annotations
+
+from flows.decisions.rules import GPU_CONSEQUENCES, Rule
+from profiles.vocabulary import FaultClass
+
+F = FaultClass
+
+RULES: tuple[Rule, ...] = (
+    Rule("cuda-ecc", r"CUDA error: uncorrectable (?:ECC|NVLink) error encountered", F.GPU_HARDWARE, 0.95, "rank",
+         "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+         "CUDA error: no kernel image is available",
+         "CUDA runtime error 214 and 220", literals=("cuda error: uncorr",), supersedes=GPU_CONSEQUENCES,
+         vendor="nvidia"),
+    Rule("cuda-device-lost",
+         r"(?:GPU is lost|Unable to determine the device handle for GPU\s?[\w:.]{0,40}: (?:GPU is lost|"
+         r"Unknown Error))", F.GPU_HARDWARE, 0.9, "node",
+         "Unable to determine the device handle for GPU0000:44:00.0: GPU is lost.  Reboot the system to "
+         "recover this GPU",
+         "GPU is low on memory",
+         "nvidia-smi", literals=("gpu is lost", "unable to determin"), supersedes=GPU_CONSEQUENCES,
+         vendor="nvidia"),
+    Rule("cuda-illegal-access", r"CUDA error: an illegal memory access was encountered", F.GPU_DRIVER, 0.5, "rank",
+         "[rank2]: RuntimeError: CUDA error: an illegal memory access was encountered",
+         "Segmentation fault: illegal memory",
+         "census: 21 infrastructure, 41 user", literals=("cuda error: an ill",), vendor="nvidia",
+         advice="the same rank's node again: test it; other nodes: look at the newest kernel or index code"),
+    Rule("cuda-launch-failure",
+         r"CUDA error: (?:unspecified launch failure|misaligned address|an illegal instruction)", F.GPU_DRIVER, 0.5,
+         "rank",
+         "RuntimeError: CUDA error: unspecified launch failure",
+         "CUDA error: out of memory",
+         "CUDA runtime error 719, 716, 715", literals=("cuda error:",), vendor="nvidia"),
+    Rule("cuda-device-assert", r"CUDA error: device-side assert triggered", F.USER_CODE, 0.85, "code",
+         "RuntimeError: CUDA error: device-side assert triggered",
+         "assertion failed on the host",
+         "CUDA runtime error 710: an index out of range in the user's tensors", literals=("cuda error: device",),
+         vendor="nvidia"),
+    Rule("cuda-unknown-error",
+         r"CUDA (?:error: unknown error|driver error: unknown error|unknown error - this may be due to)",
+         F.GPU_DRIVER, 0.65, "node",
+         "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. "
+         "changing env variable CUDA_VISIBLE_DEVICES after program start.",
+         "unknown error in config",
+         "PyTorch CUDAFunctions", literals=("unknown error",), vendor="nvidia"),
+    Rule("cuda-no-device", r"(?:no CUDA-capable device is detected|No CUDA GPUs are available|"
+         r"Found no NVIDIA driver on your system)", F.GPU_DRIVER, 0.75, "node",
+         "RuntimeError: No CUDA GPUs are available",
+         "No CUDA runtime is found, using CUDA_HOME",
+         "CUDA runtime error 100", literals=("found no nvidia dr", "no cuda"), vendor="nvidia"),
+    Rule("cuda-driver-version",
+         r"CUDA driver version is insufficient for CUDA runtime version|[Dd]river/library version mismatch",
+         F.GPU_DRIVER, 0.85, "node",
+         "Failed to initialize NVML: Driver/library version mismatch",
+         "CUDA driver version 12.4",
+         "CUDA runtime error 35, NVML", literals=("version",), vendor="nvidia"),
+    Rule("cuda-no-kernel-image", r"no kernel image is available for execution on the device", F.CONFIG, 0.85,
+         "code",
+         "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+         "no kernel available",
+         "CUDA runtime error 209: image built for another architecture", literals=("no kernel image is",),
+         advice="use an image built for this GPU"),
+    Rule("cuda-out-of-memory",
+         r"(?:CUDA|HIP) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|(?:CUDA|HIP) error: out of memory|"
+         r"Cuda failure (?:2 )?'out of memory'|hipErrorOutOfMemory|RESOURCE_EXHAUSTED: Out of memory", F.GPU_OOM,
+         0.95, "code",
+         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+         "capacity of 79.10 GiB of which 1.06 GiB is free.",
+         "Out of memory: Killed process 15784 (python3)",
+         "PyTorch caching allocator, XLA", literals=("memory",),
+         advice="smaller micro batch, activation checkpointing, or more sharding"),
+    Rule("cuda-unhandled", r"(?:CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR)|CUDNN_STATUS_(?:EXECUTION_FAILED|"
+         r"INTERNAL_ERROR))", F.GPU_DRIVER, 0.45, "rank",
+         "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`",
+         "CUBLAS_STATUS_SUCCESS",
+         "cuBLAS, cuDNN status codes", literals=("_status_",), vendor="nvidia"),
+    Rule("cublas-alloc-failed", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", F.GPU_OOM, 0.75, "code",
+         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+         "CUBLAS_STATUS_NOT_INITIALIZED",
+         "cuBLAS status codes", literals=("_status_alloc_fail",), vendor="nvidia"),
+    Rule("cuda-busy", r"CUDA-capable device\(s\) is/are busy or unavailable", F.GPU_DRIVER, 0.65, "node",
+         "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+         "all CUDA-capable devices are available",
+         "CUDA runtime error 46: another process, exclusive mode, or a sick GPU", literals=("cuda-capable devic",),
+         vendor="nvidia"),
+    Rule("torch-without-cuda", r"Torch not compiled with CUDA enabled", F.CONFIG, 0.95, "code",
+         "AssertionError: Torch not compiled with CUDA enabled",
+         "Torch compiled with CUDA 12.4",
+         "PyTorch", literals=("torch not compiled",), advice="use an image whose framework was built for this GPU"),
+    Rule("nvlink-fatal-runtime",
+         r"CUDA error: (?:NVLink error|uncorrectable NVLink)|NVLink .{0,30}fatal error detected", F.GPU_HARDWARE,
+         0.85, "node",
+         "CUDA error: NVLink error detected during execution",
+         "NVLink is active",
+         "CUDA runtime", literals=("error",), supersedes=GPU_CONSEQUENCES, vendor="nvidia"),
+)  # fmt: skip

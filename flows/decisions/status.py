@@ -1,0 +1,150 @@
+"""The shapes people and programs read: `primus status` and `primus runs`, from the story of a run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from profiles.resolve import Resolved
+from profiles.vocabulary import FINISHED
+from workflows.evidence import PodFacts
+from workflows.records import AttemptRecord, IncidentRecord, StepRow, Story
+
+Json = dict[str, Any]
+RATE_STEPS = 20
+"""Steps over which the present speed is taken."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the ledger does not know."""
+
+    now: float
+    driver_alive: bool = False
+    pods: tuple[PodFacts, ...] = ()
+    steps: Sequence[StepRow] = ()
+    """All steps of the run, in the order they were completed."""
+    goodput: Mapping[str, Any] = field(default_factory=lambda: {})
+
+
+def timestamp(at: float | None) -> str | None:
+    """RFC 3339 in UTC with milliseconds."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
+    """The document of `primus status RUN --json`."""
+    attempt, run = story.attempt, story.run
+    step = around.steps[-1].step if around.steps else (attempt.last_step if attempt else None)
+    rate = None if run.state in FINISHED else steps_per_second(around.steps, around.now)
+    total = resolved.run.steps or None
+    usable = [item.step for item in story.checkpoints if str(item.verdict) == "pass"]
+    left = None if not (rate and total and step is not None) else round(max(0, total - step) / rate, 1)
+    return {
+        "run": run.name,
+        "state": str(run.state),
+        "why": run.why,
+        "automation": "paused" if story.paused else "on",
+        "mode": str(run.mode),
+        "profile": run.profile,
+        "cluster": run.cluster,
+        "driver": _driver(story, alive=around.driver_alive),
+        "step": step,
+        "steps": total,
+        "loss": next((row.loss for row in reversed(around.steps) if row.loss is not None), None),
+        "steps_per_second": rate,
+        "eta_seconds": left,
+        "last_checkpoint_step": max((item.step for item in story.checkpoints), default=None),
+        "last_durable_step": max(usable, default=None),
+        "roles": _roles(around.pods),
+        "attempts": [attempt_row(item) for item in story.attempts],
+        "incidents": [incident_row(item, story) for item in story.incidents],
+        "approvals": [{"id": item.id, "question": item.question, "state": item.state} for item in story.approvals],
+        "goodput": dict(around.goodput),
+    }
+
+
+def _driver(story: Story, *, alive: bool) -> Json | None:
+    if story.lease is None:
+        return None
+    driver = story.lease.driver
+    return {"host": driver.host, "pid": driver.pid, "alive": alive}
+
+
+def steps_per_second(steps: Sequence[StepRow], now: float) -> float | None:
+    """Speed over the newest steps; None where there are too few or they are old."""
+    recent = list(steps[-RATE_STEPS:])
+    gaps = [after.at - before.at for before, after in pairwise(recent) if after.at > before.at]
+    if len(gaps) < 2 or now - recent[-1].at > max(10.0, 20 * median(gaps)):
+        return None
+    return round(1.0 / median(gaps), 3)
+
+
+def _roles(pods: tuple[PodFacts, ...]) -> list[Json]:
+    roles: dict[str, list[Json]] = {}
+    for pod in pods:
+        roles.setdefault(pod.role, []).append(
+            {
+                "name": pod.name,
+                "node": pod.node,
+                "ranks": list(pod.ranks),
+                "state": pod.phase.lower(),
+                "exit_code": pod.exit_code,
+                "released_at": timestamp(pod.finished_at),
+                "diagnosis": pod.reason or None,
+            }
+        )
+    return [{"role": role, "pods": members} for role, members in sorted(roles.items())]
+
+
+def attempt_row(attempt: AttemptRecord) -> Json:
+    """One attempt as people see it."""
+    return {
+        "number": attempt.number,
+        "why": attempt.why,
+        "nodes": list(attempt.nodes),
+        "started_at": timestamp(attempt.submitted_at or attempt.planned_at),
+        "ended_at": timestamp(attempt.ended_at),
+        "outcome": attempt.outcome,
+        "resumed_from_step": attempt.resumed_from_step,
+        "resume_proof": None if attempt.resume_proof is None else str(attempt.resume_proof),
+        "first_step": attempt.first_step,
+        "last_step": attempt.last_step,
+        "restarts_in_place": attempt.restarts_in_place,
+    }
+
+
+def resumed_at(incident: IncidentRecord, story: Story) -> float | None:
+    """Completion of the first step of the next attempt that made one."""
+    later = (item for item in story.attempts if item.number > incident.attempt and item.first_step_at is not None)
+    following = next(later, None)
+    return None if following is None else following.first_step_at
+
+
+def incident_row(incident: IncidentRecord, story: Story) -> Json:
+    """One incident as people see it."""
+    back = resumed_at(incident, story)
+    return {
+        "id": incident.id,
+        "attempt": incident.attempt,
+        "at": timestamp(incident.at),
+        "signal": incident.signal,
+        "class": None if incident.fault_class is None else str(incident.fault_class),
+        "confidence": round(incident.confidence, 3),
+        "culprits": [{"node": node, "rank": rank} for node, rank in incident.culprits],
+        "action": None if incident.action is None else str(incident.action),
+        "why": incident.why,
+        "would_change": incident.would_change,
+        "step": incident.step,
+        "fingerprint": incident.fingerprint,
+        "evidence": list(incident.evidence),
+        "charged": incident.charged,
+        "detected_after_seconds": round(max(0.0, incident.detected_at - incident.at), 3),
+        "resumed_after_seconds": None if back is None else round(back - incident.at, 3),
+    }

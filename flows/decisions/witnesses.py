@@ -1,0 +1,274 @@
+"""Witnesses other than lines: signals, nodes, pods, exit codes, the gate, the checkpoint step, numbers.
+
+Each is a pure function from the evidence to clues; the outcomes stand in tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from flows.decisions.clues import Clue
+from profiles.vocabulary import FaultClass
+from workflows.evidence import Evidence, NodeFacts, PodFacts, Signal
+from workflows.reports import RankEnd, Termination
+
+F = FaultClass
+
+SIGNALS: dict[Signal, tuple[FaultClass, float]] = {
+    Signal.PREEMPTION_NOTICE: (F.PREEMPTED, 0.9),
+    Signal.UNSCHEDULABLE: (F.SCHEDULING, 0.9),
+    Signal.IMAGE: (F.CONFIG, 0.92),
+    Signal.SUBMIT_REFUSED: (F.CONFIG, 0.75),
+    Signal.STARTED_OVER: (F.STARTED_OVER, 0.97),
+    Signal.NUMERIC: (F.NUMERIC, 0.93),
+    Signal.HANG: (F.HANG, 0.85),
+    Signal.OBSERVER_AWAY: (F.CONTROL_PLANE, 0.9),
+}
+"""What a signal says by itself."""
+
+POD_REASONS: dict[str, tuple[FaultClass, float]] = {
+    "OOMKilled": (F.HOST_OOM, 0.95),
+    "NodeLost": (F.NODE_LOST, 0.95),
+    "NodeShutdown": (F.PREEMPTED, 0.85),
+    "Terminated": (F.PREEMPTED, 0.6),
+    "Shutdown": (F.PREEMPTED, 0.8),
+    "NodeAffinity": (F.SCHEDULING, 0.7),
+    "UnexpectedAdmissionError": (F.GPU_DRIVER, 0.75),
+    "SupervisorLost": (F.PROCESS_KILLED, 0.75),
+    "ErrImagePull": (F.CONFIG, 0.92),
+    "ImagePullBackOff": (F.CONFIG, 0.92),
+    "ErrImageNeverPull": (F.CONFIG, 0.92),
+    "InvalidImageName": (F.CONFIG, 0.95),
+    "CreateContainerConfigError": (F.CONFIG, 0.9),
+    "CreateContainerError": (F.CONFIG, 0.8),
+    "RunContainerError": (F.CONFIG, 0.8),
+    "StartError": (F.CONFIG, 0.88),
+    "ContainerCannotRun": (F.CONFIG, 0.88),
+}
+"""Reasons of pods and containers. `Evicted` depends on its message (the rules of kubelet's words)."""
+
+EXITS: dict[int, tuple[FaultClass, float]] = {
+    2: (F.CONFIG, 0.35),
+    126: (F.CONFIG, 0.85),
+    127: (F.CONFIG, 0.88),
+}
+"""Exit codes that say something. 1 says nothing; 128 + n is signal n."""
+
+SIGNAL_NUMBERS: dict[int, tuple[FaultClass, float, str]] = {
+    4: (F.CONFIG, 0.4, "illegal instruction: an image built for another processor"),
+    6: (F.UNKNOWN, 0.3, "aborted"),
+    7: (F.HOST_OOM, 0.5, "bus error: shared memory is full, or storage vanished under a mapped file"),
+    8: (F.USER_CODE, 0.5, "arithmetic error"),
+    9: (F.PROCESS_KILLED, 0.75, "killed from outside; nothing says that memory was the reason"),
+    11: (F.USER_CODE, 0.4, "segmentation fault"),
+    15: (F.PROCESS_KILLED, 0.55, "terminated from outside without a notice"),
+    24: (F.CONFIG, 0.6, "CPU time limit"),
+    25: (F.STORAGE, 0.6, "file size limit"),
+}
+"""Signals that ended a process that had not been asked to end."""
+
+LAUNCHER_REASONS: dict[str, tuple[FaultClass, float]] = {
+    "signalled": (F.PREEMPTED, 0.6),
+    "coordinator-lost": (F.RENDEZVOUS, 0.6),
+    "launcher-error": (F.UNKNOWN, 0.3),
+}
+"""Why a launcher ended whose ranks had nothing wrong with them. `signalled`: SIGTERM came from outside, not from us."""
+
+GATE_CHECKS: dict[str, tuple[FaultClass, float]] = {
+    "gpu": (F.GPU_HARDWARE, 0.85),
+    "storage": (F.STORAGE, 0.85),
+    "disk": (F.STORAGE, 0.85),
+    "memory": (F.HOST_OOM, 0.6),
+    "clock": (F.CONTROL_PLANE, 0.4),
+    "network": (F.FABRIC, 0.7),
+    "fabric": (F.FABRIC, 0.8),
+    "nic": (F.FABRIC, 0.8),
+}
+"""What a failed check of the gate means, by a word in its name."""
+
+Witness = Callable[[Evidence], Iterator[Clue]]
+
+
+def testimony(evidence: Evidence) -> tuple[Clue, ...]:
+    """Everything that is known beside lines, as clues."""
+    return tuple(clue for witness in WITNESSES for clue in witness(evidence))
+
+
+def lost_nodes(evidence: Evidence) -> dict[str, str]:
+    """Nodes that are lost, with the proof in words. Two paths must agree where no condition says so."""
+    lost: dict[str, str] = {}
+    for node in evidence.nodes:
+        proof = _proof_of_loss(evidence, node)
+        if proof:
+            lost[node.name] = proof
+    if _observer_suspect(evidence):
+        return lost
+    known = {node.name for node in evidence.nodes}
+    for name in evidence.silent_nodes:
+        if name not in lost and name not in known and _left_nothing(evidence, name):
+            lost[name] = "its launchers are silent and its pods are gone without an exit code"
+    return lost
+
+
+def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
+    named = f" ({node.reason})" if node.reason else ""
+    if not node.exists:
+        return "the node object is gone"
+    if node.ready is False:
+        return f"condition Ready is False{named}"
+    if any(pod.node == node.name and pod.reason == "NodeLost" for pod in evidence.pods):
+        return "the cluster says its pods were lost with it"
+    silent = node.name in evidence.silent_nodes
+    if node.ready is None and (
+        silent or _left_nothing(evidence, node.name) or evidence.signal is Signal.NODE_NOT_READY
+    ):
+        return f"condition Ready is Unknown{named} and nothing on it answers"
+    if silent and not _observer_suspect(evidence) and _left_nothing(evidence, node.name):
+        return "its launchers are silent and its pods are gone without an exit code"
+    return ""
+
+
+def _observer_suspect(evidence: Evidence) -> bool:
+    """More than half of the gang silent at once: whoever looks is the more likely cause."""
+    gang = {pod.node for pod in evidence.pods if pod.node}
+    return len(gang & set(evidence.silent_nodes)) * 2 > len(gang) > 1
+
+
+def _left_nothing(evidence: Evidence, node: str) -> bool:
+    mine = [pod for pod in evidence.pods if pod.node == node]
+    records = any(item.node == node and item.ranks for item in evidence.terminations)
+    return bool(mine) and not records and all(p.phase in ("Gone", "Failed") and p.exit_code is None for p in mine)
+
+
+def _signals(evidence: Evidence) -> Iterator[Clue]:
+    said = SIGNALS.get(evidence.signal)
+    if said is not None:
+        yield Clue(said[0], said[1], evidence.detail or f"signal {evidence.signal}", f"signal-{evidence.signal}")
+
+
+def _nodes(evidence: Evidence) -> Iterator[Clue]:
+    for name, proof in lost_nodes(evidence).items():
+        yield Clue(F.NODE_LOST, 0.97, f"{name}: {proof}", "node-lost", "node", node=name,
+                   supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown", "fabric"))  # fmt: skip
+    if _observer_suspect(evidence) and not lost_nodes(evidence):
+        text = f"{len(evidence.silent_nodes)} nodes silent at once: the observer is the likelier cause"
+        yield Clue(F.CONTROL_PLANE, 0.8, text, "observer-suspect", supersedes=("node_lost",))
+
+
+def _pods(evidence: Evidence) -> Iterator[Clue]:
+    lost = lost_nodes(evidence)
+    for pod in evidence.pods:
+        if pod.unschedulable:
+            yield Clue(F.SCHEDULING, 0.9, f"{pod.name}: {pod.unschedulable}", "pod-unschedulable")
+        if pod.node in lost:
+            continue
+        yield from _pod(pod)
+
+
+def _pod(pod: PodFacts) -> Iterator[Clue]:
+    ended_wrongly = pod.phase in ("Failed", "Gone") or pod.exit_code not in (None, 0)
+    if pod.disrupted:
+        text = f"{pod.name}: told to leave {pod.node} ({pod.reason or 'DisruptionTarget'})"
+        yield Clue(F.PREEMPTED, 0.93, text, "pod-disrupted", node=pod.node,
+                   supersedes=("process_killed", "collective_timeout", "unknown"))  # fmt: skip
+    elif pod.deleted and ended_wrongly:
+        yield Clue(F.PREEMPTED, 0.6, f"{pod.name}: deleted by somebody", "pod-deleted", node=pod.node)
+    elif pod.phase == "Gone":
+        yield Clue(F.PREEMPTED, 0.5, f"{pod.name}: its object is gone", "pod-gone", node=pod.node)
+    said = POD_REASONS.get(pod.reason)
+    if said is not None:
+        kind, weight = said
+        beats = ("process_killed", "signal-9") if kind is F.HOST_OOM else ()
+        yield Clue(kind, weight, f"{pod.name}: {pod.reason} {pod.message}".strip(), f"pod-{pod.reason}", node=pod.node,
+                   at=pod.finished_at, supersedes=beats)  # fmt: skip
+
+
+def _exits(evidence: Evidence) -> Iterator[Clue]:
+    lost = lost_nodes(evidence)
+    recorded = {item.pod for item in evidence.terminations if item.ranks}
+    for record in evidence.terminations:
+        if record.node not in lost:
+            yield from (clue for end in record.ranks for clue in _rank_end(record, end))
+    for pod in evidence.pods:
+        leaving = pod.deleted or pod.disrupted
+        if pod.name in recorded or pod.node in lost or leaving or pod.reason in ("OOMKilled", "NodeLost"):
+            continue
+        yield from _exit(
+            pod.exit_code, pod.signal, Clue(F.UNKNOWN, 0.0, pod.name, "", node=pod.node, at=pod.finished_at)
+        )
+
+
+def _rank_end(record: Termination, end: RankEnd) -> Iterator[Clue]:
+    if end.requested:
+        return
+    about = Clue(F.UNKNOWN, 0.0, f"rank {end.rank} on {record.node}", "", "rank", record.node, end.rank, end.at)
+    if end.oom_killed:
+        yield Clue(F.HOST_OOM, 0.95, f"{about.text}: killed because memory ran out", "exit-oom", "rank", record.node,
+                   end.rank, end.at, supersedes=("process_killed", "signal-9"))  # fmt: skip
+        return
+    yield from _exit(end.exit_code, end.signal, about)
+
+
+def _exit(code: int | None, signal: int | None, about: Clue) -> Iterator[Clue]:
+    if signal is None and code is not None and code > 128:
+        signal = code - 128
+    if signal is not None and signal in SIGNAL_NUMBERS:
+        kind, weight, meaning = SIGNAL_NUMBERS[signal]
+        text, rule = f"{about.text}: ended by signal {signal} ({meaning})", f"signal-{signal}"
+    elif code in EXITS:
+        kind, weight = EXITS[code]
+        text, rule = f"{about.text}: exit code {code}", f"exit-{code}"
+    else:
+        return
+    blames = "code" if kind in (F.CONFIG, F.USER_CODE) else about.blames
+    yield replace(about, fault_class=kind, weight=weight, text=text, rule=rule, blames=blames)
+
+
+def _asked(evidence: Evidence) -> Iterator[Clue]:
+    """Nobody failed, and yet the gang ended: somebody told it to, which a drained node explains."""
+    ends = [end for record in evidence.terminations for end in record.ranks]
+    if any(not end.requested and (end.exit_code or end.signal is not None) for end in ends):
+        return
+    asked = any(end.requested for end in ends) or any(pod.exit_code == 143 for pod in evidence.pods)
+    for record in evidence.terminations:
+        said = LAUNCHER_REASONS.get(record.reason)
+        if said is not None:
+            yield Clue(said[0], said[1], f"{record.pod}: {record.reason} {record.detail}".strip(),
+                       f"launcher-{record.reason}", node=record.node)  # fmt: skip
+    for node in evidence.nodes:
+        if node.unschedulable and asked:
+            text = f"{node.name} is cordoned, and every rank ended because it was asked to"
+            yield Clue(F.PREEMPTED, 0.85, text, "node-cordoned", node=node.name)
+
+
+def _gate(evidence: Evidence) -> Iterator[Clue]:
+    for report in evidence.gate:
+        for check in report.checks:
+            if check.get("verdict") != "fail":
+                continue
+            name = str(check.get("check", ""))
+            kind, weight = next((value for word, value in GATE_CHECKS.items() if word in name), (F.UNKNOWN, 0.4))
+            said = check.get("evidence") or f"measured {check.get('measured')}, limit {check.get('limit')}"
+            yield Clue(
+                kind, weight, f"gate on {report.node}: {name} failed: {said}", f"gate-{name}", "node", report.node
+            )
+
+
+def _checkpoint(evidence: Evidence) -> Iterator[Clue]:
+    choice = evidence.choice
+    if choice is not None and choice.verdict == "fail":
+        yield Clue(F.CHECKPOINT_CORRUPT, 0.95, choice.why, "checkpoint-choice", supersedes=("config", "unknown"))
+    elif choice is not None and choice.verdict == "unknown":
+        yield Clue(F.STORAGE, 0.8, choice.why, "checkpoint-unreadable", supersedes=("config", "unknown"))
+    elif evidence.signal is Signal.CHECKPOINT_UNUSABLE:
+        yield Clue(F.CHECKPOINT_CORRUPT, 0.8, evidence.detail or "no usable checkpoint", "checkpoint-unusable")
+
+
+def _numbers(evidence: Evidence) -> Iterator[Clue]:
+    if evidence.first_nan_step is not None:
+        text = f"the loss is not a number since step {evidence.first_nan_step}"
+        yield Clue(F.NUMERIC, 0.9, text, "first-nan-step", supersedes=("user_code", "unknown"))
+
+
+WITNESSES: tuple[Witness, ...] = (_signals, _nodes, _pods, _exits, _asked, _gate, _checkpoint, _numbers)

@@ -1,0 +1,108 @@
+"""The failover flow: examine, diagnose, decide, act. Every step says why.
+
+`train` awaits the same sentences as tasks of its own flow run; the flow at the end is a thin shell over them for people
+and deployments.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from prefect import flow
+
+from flows.decisions.decide import decide
+from flows.decisions.diagnose import diagnose
+from flows.decisions.nodes import NodeNeed, refusal
+from flows.decisions.report import spent_gpu_seconds
+from flows.decisions.situation import situation
+from flows.translate import finding_of, resolution_of
+from profiles.resolve import Resolved
+from profiles.vocabulary import Action, FaultClass, NodeAction, RunState
+from tasks.actions import constraints_of, finish_action, write_decision, write_diagnosis
+from tasks.attempts import clear_attempt, end_attempt
+from tasks.candidates import brake_state, node_candidates
+from tasks.evidence import gather
+from tasks.lease import driving
+from tasks.nodes import drain, not_ready, quarantine, release
+from tasks.opening import resolved_of
+from tasks.runs import read_story, set_state
+from tasks.session import on_cluster, session
+from tasks.waiting import wait_until
+from tasks.world import world
+from workflows.records import ActionRecord, IncidentRecord
+
+
+async def recover(resolved: Resolved, incident: IncidentRecord) -> None:
+    """Examine the incident, say what it is, and write down what will be done about it."""
+    story = read_story(incident.run)
+    attempt = next(item for item in story.attempts if item.number == incident.attempt)
+    set_state(incident.run, RunState.RECOVERING, f"{incident.signal}: {'; '.join(incident.evidence)}")
+    evidence = gather(resolved, attempt, incident, story)
+    diagnosis = diagnose(evidence)
+    diagnosed = write_diagnosis(incident, finding_of(diagnosis, evidence))
+    now = world().now()
+    candidates = node_candidates(resolved, incident.run, incident.attempt)
+    spare = sum(not refusal(node, NodeNeed(1, avoid=attempt.nodes)) for node in candidates)
+    spent = spent_gpu_seconds(story, resolved.gpus, now)
+    facts = situation(resolved, story, evidence, now, brake_state(resolved), spent, spare)
+    write_decision(diagnosed, resolution_of(decide(diagnosis, facts), resolved))
+
+
+async def act(resolved: Resolved, incident: IncidentRecord, actions: tuple[ActionRecord, ...]) -> None:
+    """Do what was decided, one action after the other; each is safe to repeat."""
+    for action in actions:
+        said = _on_node(resolved, action) if action.target else _on_run(resolved, incident, action)
+        finish_action(action, "done", said)
+
+
+def _on_node(resolved: Resolved, action: ActionRecord) -> str:
+    kind = NodeAction(action.kind)
+    match kind:
+        case NodeAction.QUARANTINE:
+            return quarantine(resolved, action.target, action.why, action.incident)
+        case NodeAction.DRAIN:
+            return drain(resolved, action.target, action.why)
+        case NodeAction.RELEASE:
+            return release(resolved, action.target, action.why)
+        case NodeAction.REPAIR | NodeAction.VALIDATE:
+            return f"{kind} is asked of the people who own {action.target}"
+        case _:
+            assert_never(kind)
+
+
+def _on_run(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) -> str:
+    if Action(action.kind) is Action.NONE:
+        return "nothing is touched"
+    story = read_story(incident.run)
+    attempt = next(item for item in story.attempts if item.number == incident.attempt)
+    if attempt.ended_at is None:
+        planned = incident.fault_class is FaultClass.PREEMPTED
+        grace = resolved.run.save_grace_seconds if planned else 0.0
+        clear_attempt(resolved, attempt, grace, not_ready(resolved))
+        end_attempt(attempt, str(incident.fault_class), incident.detected_at)
+    until = float(constraints_of(action).get("wait_until", 0.0))
+    if until > world().now():
+        wait_until(incident.run, until)
+    return f"attempt {attempt.number} is gone"
+
+
+@flow(name="failover", flow_run_name="failover {run}")
+async def failover(run: str) -> str:
+    """Examine, diagnose and decide the newest open incident of a run, and act on it.
+
+    Args:
+        run: name of the run.
+
+    Returns:
+        What was decided, in words.
+    """
+    with session() as here:
+        story = read_story(run)
+        resolved = resolved_of(story.run)
+        with driving(run), on_cluster(resolved, here):
+            incident = story.open_incident
+            if incident is None:
+                return f"{run} has no open incident"
+            await recover(resolved, incident)
+            decided = next(item for item in read_story(run).incidents if item.id == incident.id)
+            return f"{decided.action}: {decided.why}"

@@ -1,0 +1,49 @@
+"""The next attempt of a run: which nodes, from which checkpoint at the newest, and why."""
+
+from __future__ import annotations
+
+from flows.decisions.checkpoint import lineage
+from flows.decisions.moves import Plan
+from flows.decisions.nodes import NodeNeed, choose_nodes
+from profiles.resolve import Resolved
+from tasks.actions import constraints_of
+from tasks.candidates import node_candidates
+from tasks.world import world
+from workflows.records import ActionRecord, AttemptRecord, Json, Story
+
+
+def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord:
+    """The record of the next attempt, to be written down before anything of it exists."""
+    action = decisive(story, plan)
+    kept = lineage(story.attempts, tuple((item.step, item.path) for item in story.checkpoints))
+    standing: Json = {"max_resume_step": kept.max_step, "excluded_checkpoints": kept.exclude}
+    heed = constraints_of(action) if action else standing
+    previous = story.attempt
+    avoid: tuple[str, ...] = tuple(heed.get("avoid_nodes", ()))
+    need = NodeNeed(
+        count=resolved.run.deciding_role.replicas,
+        keep=previous.nodes if previous else (),
+        avoid=avoid,
+        level=resolved.run.topology.level,
+        required=resolved.run.topology.required,
+        use_spares=resolved.run.recovery.use_spares,
+    )
+    choice = choose_nodes(node_candidates(resolved, story.run.name, plan.number), need)
+    return AttemptRecord(
+        run=story.run.name,
+        number=plan.number,
+        planned_at=world().now(),
+        why=f"{plan.why} ({choice.why})",
+        nodes=choice.nodes,
+        avoid_nodes=avoid,
+        max_resume_step=heed.get("max_resume_step"),
+        excluded_checkpoints=tuple(heed.get("excluded_checkpoints", ())),
+    )
+
+
+def decisive(story: Story, plan: Plan) -> ActionRecord | None:
+    """The action on the run that asked for this attempt."""
+    if plan.incident is None:
+        return None
+    mine = [item for item in story.actions if item.incident == plan.incident.id and not item.target]
+    return mine[-1] if mine else None

@@ -1,0 +1,166 @@
+"""The train flow: from a profile to a run that comes back.
+
+One loop over moves that the ledger alone determines, so that the flow may be killed at any line and started again.
+Every move is a Prefect task or a few of them, named by what they do: the UI tells the story of the run.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import assert_never
+
+from prefect import flow
+
+from flows.decisions.assess import Case, Finding, assess
+from flows.decisions.checkpoint import prove_resume
+from flows.decisions.ends import judge_end
+from flows.decisions.moves import (
+    AwaitAnswer,
+    CarryOut,
+    Done,
+    Finish,
+    Plan,
+    Recover,
+    Rest,
+    Submit,
+    Watch,
+    next_move,
+)
+from flows.failover import act, recover
+from flows.plan import next_attempt
+from profiles.errors import Refused
+from profiles.request import TrainRequest
+from profiles.resolve import Resolved
+from profiles.vocabulary import OUTCOME_STOPPED, OUTCOME_SUCCEEDED, RunState
+from tasks.attempts import clear_attempt, end_attempt, submit_attempt, watch_attempt, write_attempt
+from tasks.evidence import open_incident, refuse
+from tasks.lease import driving
+from tasks.nodes import keep_verdicts
+from tasks.opening import resolved_of
+from tasks.post_flight import leave_nothing, post_flight
+from tasks.runs import begin, read_story, set_state, version_of
+from tasks.session import on_cluster, session
+from tasks.waiting import await_answer, rest
+from tasks.world import world
+from workflows.evidence import AttemptView, Signal
+from workflows.records import AttemptRecord, RunRecord
+
+Act = Plan | Submit | Watch | Recover | CarryOut | AwaitAnswer | Finish
+"""Moves that do something."""
+
+
+@flow(name="train", flow_run_name="train {request.name}", validate_parameters=True)
+async def train(request: TrainRequest) -> str:
+    """Train until the run is done or its budget is spent; the same name again continues it.
+
+    Args:
+        request: which profile, on which cluster, under which name.
+
+    Returns:
+        How the run ended: `succeeded`, `failed` or `stopped`.
+    """
+    with session() as here:
+        run = begin(request)
+        resolved = resolved_of(run)
+        with driving(run.name), on_cluster(resolved, here):
+            return await drive(run, resolved)
+
+
+async def drive(run: RunRecord, resolved: Resolved) -> str:
+    """Move after move, until the run has ended."""
+    while True:
+        version = version_of(run.name)
+        move = next_move(read_story(run.name))
+        if isinstance(move, Done):
+            return move.state.value
+        if isinstance(move, Rest):
+            rest(run.name, move.why, version)
+        else:
+            await make(move, run.name, resolved)
+
+
+async def make(move: Act, run: str, resolved: Resolved) -> None:
+    """One move: the sentence of training."""
+    match move:
+        case Plan():
+            write_attempt(next_attempt(resolved, read_story(run), move))
+        case Submit(attempt):
+            submit(resolved, attempt)
+        case Watch(attempt):
+            await see(resolved, attempt)
+        case Finish(state, why):
+            await finish(run, resolved, state, why)
+        case Recover() | CarryOut() | AwaitAnswer():
+            await bring_back(move, run, resolved)
+        case _:
+            assert_never(move)
+
+
+async def bring_back(move: Recover | CarryOut | AwaitAnswer, run: str, resolved: Resolved) -> None:
+    """One move after something went wrong."""
+    match move:
+        case Recover(incident):
+            await recover(resolved, incident)
+        case CarryOut(incident, actions):
+            await act(resolved, incident, actions)
+        case AwaitAnswer(approval):
+            set_state(run, RunState.WAITING_FOR_APPROVAL, approval.question)
+            await_answer(approval)
+        case _:
+            assert_never(move)
+
+
+def submit(resolved: Resolved, attempt: AttemptRecord) -> None:
+    """Create or adopt the attempt; one that the cluster refuses is an incident, not a crash."""
+    state = RunState.PENDING if attempt.number == 1 else RunState.RECOVERING
+    set_state(attempt.run, state, f"submits attempt {attempt.number}")
+    try:
+        submit_attempt(resolved, attempt)
+    except Refused as error:
+        refuse(attempt, str(error))
+
+
+async def see(resolved: Resolved, attempt: AttemptRecord) -> None:
+    """Watch the attempt until something happens, and write down what."""
+    handled = frozenset(
+        Signal(item.signal) for item in read_story(attempt.run).incidents if item.attempt == attempt.number
+    )
+    (finding, view) = watch_attempt(resolved, attempt, partial(notice, resolved, handled))
+    keep_verdicts(resolved, view.workflow.gate, f"{attempt.run}-a{attempt.number}")
+    seen = read_story(attempt.run).attempt or attempt
+    if finding.signal is not None:
+        open_incident(seen, finding.signal, finding.why, view)
+    elif view.stop_requested and view.jobset != "Completed":
+        clear_attempt(resolved, seen, resolved.run.save_grace_seconds, ())
+        end_attempt(seen, OUTCOME_STOPPED, view.now)
+    else:
+        _ended_well(resolved, seen, view)
+
+
+def notice(resolved: Resolved, handled: frozenset[Signal], view: AttemptView, attempt: AttemptRecord) -> Finding | None:
+    """What `assess` finds, but for signals that were decided to need nothing."""
+    finding = assess(view, Case(resolved, attempt))
+    return None if finding is None or finding.signal in handled else finding
+
+
+def _ended_well(resolved: Resolved, attempt: AttemptRecord, view: AttemptView) -> None:
+    run = resolved.run
+    proof, _ = prove_resume(attempt.resumed_from_step, attempt.first_step, run.checkpoint, run.progress.every_steps)
+    end = judge_end(view, attempt, run.steps, run.progress.every_steps)
+    if end.succeeded:
+        end_attempt(attempt, OUTCOME_SUCCEEDED, end.at, proof)
+    else:
+        open_incident(attempt, Signal.ENDED_EARLY, end.why, view)
+
+
+async def finish(run: str, resolved: Resolved, state: RunState, why: str) -> None:
+    """Collect what was left, leave nothing running, and write down the end."""
+    story = read_story(run)
+    attempt = story.attempt
+    if attempt is not None:
+        if attempt.ended_at is None:
+            clear_attempt(resolved, attempt, 0.0, ())
+            end_attempt(attempt, OUTCOME_STOPPED, world().now())
+        post_flight(resolved, run, story.attempts)
+        leave_nothing(resolved, attempt, keep_completed=state is RunState.SUCCEEDED)
+    set_state(run, state, why)
