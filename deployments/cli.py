@@ -1,0 +1,182 @@
+"""The command line: one function a command, each importing what it needs, so that `--help` stays fast.
+
+Exit codes: 0 done and good; 1 the work itself failed; 2 wrong usage or an invalid profile, nothing was changed;
+3 could not find out; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from deployments import cli_more
+from deployments.cli_options import Cluster, Json, Run, Set, Why, app
+
+__all__ = ["cli_more", "main"]
+
+
+@app.command()
+def demo(
+    as_json: Json = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running for a look at its pages.")] = False,
+) -> int:
+    """Train, lose a node, resume from the proven checkpoint, compare with an unfailed run.
+
+    Example: primus demo
+    """
+    from deployments.demo import run_demo
+
+    return run_demo(as_json=as_json, keep=keep)
+
+
+@app.command()
+def up(as_json: Json = False) -> int:
+    """Start the local Prefect server in the background and say where its pages are. Safe to repeat.
+
+    Example: primus up
+    """
+    from deployments.background import start
+
+    return start(as_json=as_json)
+
+
+@app.command()
+def down(as_json: Json = False) -> int:
+    """Stop what `primus up` started. Training goes on. Safe to repeat.
+
+    Example: primus down
+    """
+    from deployments.background import halt
+
+    return halt(as_json=as_json)
+
+
+@app.command()
+def train(  # noqa: PLR0913, PLR0917 - each is a flag that was promised
+    profile: Annotated[str, typer.Argument(help="Shipped run profile by name, or a path.")],
+    name: Annotated[str, typer.Option("--name", help="Name of the run; the same name continues it.")] = "",
+    cluster: Cluster = "",
+    overrides: Set = None,
+    mode: Annotated[str, typer.Option("--mode", help="observe, ask or act; outranks the recovery profile.")] = "",
+    detach: Annotated[bool, typer.Option("--detach", help="Return as soon as a driver has it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and print what would be sent.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Submit a run and watch it; the same --name again continues or adopts it.
+
+    Example: primus train demo --name demo-1 --set steps=100
+    """
+    from deployments.commands import TrainOptions, train_run
+
+    options = TrainOptions(profile, name, cluster, tuple(overrides or ()), mode, detach, dry_run, as_json)
+    return train_run(options)
+
+
+@app.command()
+def runs(as_json: Json = False) -> int:
+    """Every run of this ledger, the newest last.
+
+    Example: primus runs
+    """
+    from deployments.commands import list_runs
+
+    return list_runs(as_json=as_json)
+
+
+@app.command()
+def status(run: Run, as_json: Json = False) -> int:
+    """Where a run stands, what happened to it, and what we did about it.
+
+    Example: primus status demo-1
+    """
+    from deployments.commands import show_status
+
+    return show_status(run, as_json=as_json)
+
+
+@app.command()
+def logs(
+    run: Run,
+    attempt: Annotated[int, typer.Option("--attempt", help="Number of the attempt; 0: the newest.")] = 0,
+    rank: Annotated[int, typer.Option("--rank", help="One rank's output; -1: the launchers'.")] = -1,
+    first_failing: Annotated[bool, typer.Option("--first-failing", help="The rank that failed first.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the attempt ends.")] = False,
+) -> int:
+    """What the processes of a run printed, also after their node is gone.
+
+    Example: primus logs demo-1 --attempt 1 --first-failing
+    """
+    from deployments.logs import show_logs
+
+    return show_logs(run, attempt, rank, first_failing=first_failing, follow=follow)
+
+
+@app.command()
+def stop(run: Run, why: Why = "", as_json: Json = False) -> int:
+    """End the training: every rank may save, then the run is stopped. `primus resume` continues it.
+
+    Example: primus stop demo-1 --why "new data tomorrow"
+    """
+    from deployments.commands import stop_run
+
+    return stop_run(run, why, as_json=as_json)
+
+
+@app.command()
+def resume(
+    run: Run,
+    why: Why = "",
+    detach: Annotated[bool, typer.Option("--detach", help="Return as soon as a driver has it.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Continue a stopped or failed run with the same history, after your fix.
+
+    Example: primus resume demo-1 --why "fixed the data loader"
+    """
+    from deployments.commands import resume_run
+
+    return resume_run(run, why, detach=detach, as_json=as_json)
+
+
+NOT_BUILT = {
+    "workflow": "running any Argo Workflow manifest",
+    "diagnose": "diagnosing any log",
+    "preflight": "testing nodes",
+    "health": "the node daemon",
+    "nodes": "looking at nodes",
+    "verdict": "a node's verdict",
+    "bootstrap": "setting a cluster up",
+    "monitor": "the monitor loop",
+    "failover": "the failover flow by hand",
+    "why": "explaining why a run waits",
+    "queue": "looking at the queue",
+    "incidents": "incidents over all runs",
+    "fleet": "the fleet on one screen",
+    "clusters": "cluster profiles from living clusters",
+    "doctor": "checking a cluster",
+}
+"""Commands promised and not built yet; each says so in one line and exits 2."""
+
+
+def main() -> None:
+    """Entry point of `primus`."""
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    if words and words[0] in NOT_BUILT:
+        sys.stderr.write(f"primus {words[0]}: {NOT_BUILT[words[0]]} is not built yet\n")
+        sys.exit(2)
+    sys.exit(_run())
+
+
+def _run() -> int:
+    from deployments.edge import shown
+
+    with shown() as outcome:
+        code = app(standalone_mode=False)
+        outcome.code = code if isinstance(code, int) else 0
+    return outcome.code
+
+
+if __name__ == "__main__":
+    main()

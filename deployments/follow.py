@@ -1,0 +1,124 @@
+"""Watching a run from outside: the ledger is read, nothing is driven. Quiet where nobody looks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from deployments.driver import driver_pid
+from deployments.edge import say
+from profiles.errors import Unavailable
+from profiles.vocabulary import FINISHED, RunState
+from tasks.ledger import Ledger
+from tasks.settings import Settings
+from workflows.records import AttemptRecord, IncidentRecord, Story
+
+LOOK_SECONDS = 0.1
+"""Between two looks at the ledger's version (one row by its key)."""
+DRIVER_SECONDS = 2.0
+"""Between two looks whether the driver lives."""
+
+
+@dataclass
+class Seen:
+    """What was said already."""
+
+    attempts: dict[int, str] = field(default_factory=lambda: {})
+    incidents: dict[str, str] = field(default_factory=lambda: {})
+    state: str = ""
+    step: int | None = None
+
+
+def follow(run: str, settings: Settings, ledger: Ledger) -> RunState:
+    """Say what happens to the run until it ends, or until it has lost its driver.
+
+    Returns:
+        The state it ended in; UNKNOWN where nobody drives it any more (the line to continue it was said).
+    """
+    seen, version, looked = Seen(), -1, time.monotonic()
+    while True:
+        now_version = ledger.changes(run)
+        if now_version != version:
+            version = now_version
+            state = _tell(ledger.story(run), seen)
+            if state in FINISHED:
+                return state
+        if time.monotonic() - looked > DRIVER_SECONDS:
+            looked = time.monotonic()
+            if driver_pid(settings.home, run) is None and ledger.story(run).run.state not in FINISHED:
+                _orphaned(run, settings)
+                return RunState.UNKNOWN
+        time.sleep(LOOK_SECONDS)
+
+
+def _orphaned(run: str, settings: Settings) -> None:
+    log = settings.home / "runs" / run / "driver.log"
+    say(f"the driver of {run} is gone; training may go on. Continue: the same `primus train --name {run}`; see {log}")
+
+
+def _tell(story: Story, seen: Seen) -> RunState:
+    for attempt in story.attempts:
+        _say_once(seen.attempts, attempt.number, _attempt_line(attempt))
+    for incident in story.incidents:
+        _say_once(seen.incidents, incident.id, _incident_line(incident))
+    if story.run.state != seen.state and story.run.state in (*FINISHED, RunState.WAITING_FOR_APPROVAL):
+        seen.state = story.run.state
+        say(f"{story.run.name}: {story.run.state}: {story.run.why}")
+        for approval in story.approvals:
+            if approval.state == "waiting":
+                say(f"  {approval.question}\n  primus approve {approval.id} --why ...   or   primus deny {approval.id}")
+    newest = story.attempt
+    if sys.stderr.isatty() and newest is not None and newest.last_step not in (None, seen.step):
+        seen.step = newest.last_step
+        sys.stderr.write(f"\r  step {newest.last_step}  loss {newest.loss if newest.loss is not None else '?'}   \r")
+        sys.stderr.flush()
+    return story.run.state
+
+
+def _say_once(said: dict[Any, str], key: int | str, line: str) -> None:
+    if line and said.get(key) != line:
+        said[key] = line
+        say(line)
+
+
+def _attempt_line(attempt: AttemptRecord) -> str:
+    where = ", ".join(attempt.nodes) or "wherever there is room"
+    if attempt.ended_at is not None:
+        return f"attempt {attempt.number} ended: {attempt.outcome}, last step {attempt.last_step}"
+    if attempt.first_step is not None:
+        resumed = "" if attempt.resumed_from_step is None else f" resumed from step {attempt.resumed_from_step};"
+        return f"attempt {attempt.number} on {where}:{resumed} first step {attempt.first_step}"
+    return f"attempt {attempt.number} on {where}"
+
+
+def _incident_line(incident: IncidentRecord) -> str:
+    if incident.action is None:
+        return f"  {incident.signal}: {'; '.join(incident.evidence[:1])}"
+    blamed = ", ".join(node for node, _ in incident.culprits) or "nobody"
+    return (
+        f"  {incident.fault_class} ({incident.confidence:.2f}, blamed: {blamed}) -> {incident.action}: {incident.why}"
+    )
+
+
+def wait_for(ledger: Ledger, run: str, until: Callable[[Story], bool], timeout_seconds: float) -> Story:
+    """The story as soon as `until(story)` holds.
+
+    Raises:
+        Unavailable: it did not hold within `timeout_seconds`.
+    """
+    deadline, version = time.monotonic() + timeout_seconds, -1
+    while True:
+        changed = ledger.changes(run)
+        if changed != version:
+            version = changed
+            story = ledger.story(run)
+            if until(story):
+                return story
+            if story.run.state in FINISHED:
+                raise Unavailable(f"{run} ended before what was waited for: {story.run.state}, {story.run.why}")
+        if time.monotonic() > deadline:
+            raise Unavailable(f"{run}: what was waited for did not come within {timeout_seconds:g} s")
+        time.sleep(0.02)

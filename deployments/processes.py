@@ -1,0 +1,93 @@
+"""Background processes of a home: started once, found again by pid and start time, stopped by pid only."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from profiles.errors import Unavailable
+from tasks.identity import process_start
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A process we started: its pid and the start time that tells it from a later one with the same pid."""
+
+    pid: int
+    started_at: float
+    detail: str = ""
+
+
+def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str], *, stdin: int | None = None) -> int:
+    """Start a process in a session of its own; its output goes to `log`. Returns its pid."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as sink:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=sink,
+            stderr=sink,
+            env=dict(environment),
+            start_new_session=True,
+            cwd="/",
+        )
+    process.returncode = 0  # it outlives us on purpose: no warning that it still runs
+    return process.pid
+
+
+def record(path: Path, pid: int, detail: str = "") -> Recorded:
+    """Write the pid file atomically."""
+    made = Recorded(pid, process_start(pid) or 0.0, detail)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(asdict(made)))
+    temporary.replace(path)
+    return made
+
+
+def recorded(path: Path) -> Recorded | None:
+    """The living process of a pid file, None where there is none."""
+    try:
+        found = Recorded(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return found if process_start(found.pid) == found.started_at else None
+
+
+def stop(path: Path, grace_seconds: float = 10.0) -> bool:
+    """End the process of a pid file with everything it started; True where one lived.
+
+    Raises:
+        Unavailable: it is still there after SIGKILL.
+    """
+    found = recorded(path)
+    if found is not None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            _signal_group(found.pid, number)
+            if _gone(found, grace_seconds):
+                break
+        else:
+            raise Unavailable(f"process {found.pid} does not end", 5.0)
+    path.unlink(missing_ok=True)
+    return found is not None
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _gone(found: Recorded, timeout_seconds: float) -> bool:
+    deadline = time.monotonic() + timeout_seconds
+    while process_start(found.pid) == found.started_at:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
