@@ -1,0 +1,156 @@
+"""Hypothesis strategies for every profile model, made from the models' own fields."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Literal, get_args, get_origin
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from profiles.cluster import ClusterProfile, Pool, Storage
+from profiles.fields import is_optional
+from profiles.hardware import HardwareProfile, Peak
+from profiles.run import CheckpointPolicy, ProgressSource, RunProfile
+from profiles.values import ENVIRONMENT_NAME_PATTERN, NAME_PATTERN, QUANTITY_PATTERN
+
+TEXT = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12),
+    st.sampled_from(
+        ["yes", "1e3", "null", "~", "0x1f", "1:30", "a: b", "# c", "- d", "{steps}", "'", '"', "\n", "!t", "&a"]
+    ),
+)
+BY_PATTERN: dict[str, SearchStrategy[str]] = {
+    NAME_PATTERN: st.from_regex(r"[a-z]([-a-z0-9]{0,6}[a-z0-9])?", fullmatch=True),
+    QUANTITY_PATTERN: st.from_regex(r"[1-9][0-9]{0,2}(\.[0-9])?(m|k|Mi|Gi|Ti)?", fullmatch=True),
+    ENVIRONMENT_NAME_PATTERN: st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True),
+}
+
+
+def values(model: type[BaseModel]) -> SearchStrategy[Any]:
+    """Values of `model` that satisfy its validators; fields are left at their defaults now and then."""
+    required = {name: _field(info) for name, info in model.model_fields.items() if info.is_required()}
+    optional = {name: _field(info) for name, info in model.model_fields.items() if not info.is_required()}
+    data = st.fixed_dictionaries(required, optional=optional).map(_REPAIRS.get(model, lambda item: item))
+    return data.map(lambda item: _made(model, item)).filter(lambda value: value is not None)
+
+
+def _made(model: type[BaseModel], data: dict[str, Any]) -> BaseModel | None:
+    try:
+        return model(**data)
+    except ValidationError:
+        return None
+
+
+def _field(info: FieldInfo) -> SearchStrategy[Any]:
+    return _strategy(info.annotation, info.metadata)
+
+
+def _strategy(annotation: Any, metadata: Any = ()) -> SearchStrategy[Any]:
+    if getattr(annotation, "__metadata__", None):
+        return _strategy(get_args(annotation)[0], [*metadata, *_flat(annotation.__metadata__)])
+    if is_optional(annotation):
+        return st.none() | _strategy(next(arg for arg in get_args(annotation) if arg is not type(None)), metadata)
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return _leaf(annotation, metadata)
+    return _container(get_origin(annotation), get_args(annotation), metadata)
+
+
+def _container(origin: Any, arguments: tuple[Any, ...], metadata: Any) -> SearchStrategy[Any]:
+    if origin is tuple:
+        least = 1 if any(getattr(item, "min_length", 0) for item in metadata) else 0
+        return st.lists(_strategy(arguments[0]), min_size=least, max_size=3).map(tuple)
+    if origin is dict:
+        return st.dictionaries(_strategy(arguments[0]), _strategy(arguments[1]), max_size=2)
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    return st.one_of(*(_strategy(item) for item in arguments))
+
+
+def _leaf(kind: type[Any], metadata: Any) -> SearchStrategy[Any]:
+    if issubclass(kind, BaseModel):
+        return values(kind)
+    if issubclass(kind, Enum):
+        return st.sampled_from(list(kind))
+    if kind is bool:
+        return st.booleans()
+    if kind is int:
+        return st.integers(_bound(metadata, 1, -5), 40)
+    if kind is float:
+        top = 1.0 if any(getattr(item, "le", None) == 1 for item in metadata) else 1e12
+        return st.floats(_bound(metadata, 1e-9, 0.0), top, allow_nan=False)
+    patterns = [item.pattern for item in metadata if getattr(item, "pattern", None)]
+    return BY_PATTERN[patterns[0]] if patterns else TEXT
+
+
+def _flat(metadata: Any) -> list[Any]:
+    return [part for item in metadata for part in (item.metadata if isinstance(item, FieldInfo) else [item])]
+
+
+def _bound(metadata: Any, step: float, otherwise: float) -> Any:
+    for item in metadata:
+        if getattr(item, "ge", None) is not None:
+            return item.ge
+        if getattr(item, "gt", None) is not None:
+            return item.gt + step
+    return otherwise
+
+
+def _unique(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple({item.name: item for item in items}.values())
+
+
+def _pool(data: dict[str, Any]) -> dict[str, Any]:
+    return data | {
+        "spares": min(data.get("spares", 0), data["nodes"] - 1),
+        "taints": ("a/b=c:NoSchedule", "d:NoExecute"),
+    }
+
+
+def _storage(data: dict[str, Any]) -> dict[str, Any]:
+    return data | {"mount_path": "/" + data["mount_path"].strip("/") + "m", "source": "/" + data["source"]}
+
+
+def _cluster(data: dict[str, Any]) -> dict[str, Any]:
+    shared = data.get("storage") or (Storage(kind="claim", source="shared", mount_path="/mnt"),)
+    return data | {
+        "pools": _unique(data["pools"]),
+        "storage": tuple({item.mount_path: item for item in shared}.values()),
+    }
+
+
+def _hardware(data: dict[str, Any]) -> dict[str, Any]:
+    resource = {"amd": "amd.com/gpu", "nvidia": "nvidia.com/gpu", "none": ""}[data["vendor"]]
+    peaks: tuple[Peak, ...] = data.get("peaks", ())
+    gpus = 0 if data["vendor"] == "none" else data["gpus_per_node"] + 1
+    unique = tuple({peak.quantity: peak for peak in peaks}.values())
+    return data | {"resource_name": resource, "gpus_per_node": gpus, "peaks": unique}
+
+
+def _checkpoint(data: dict[str, Any]) -> dict[str, Any]:
+    return data | {"pattern": r"model-(?P<step>\d+)\.pt" if data.get("format") == "pattern" else ""}
+
+
+def _progress(data: dict[str, Any]) -> dict[str, Any]:
+    framework = data.get("framework")
+    pattern = r"step (?P<step>\d+): 'x' \| \"y\"" if framework == "regex" else ""
+    return data | {"pattern": pattern, "file": data.get("file", "") or "out" if framework == "file" else ""}
+
+
+def _run(data: dict[str, Any]) -> dict[str, Any]:
+    roles = [role for role in _unique(data["roles"]) if role.name != "coordinator"]
+    return data | {"roles": tuple(role.model_copy(update={"decides": place == 0}) for place, role in enumerate(roles))}
+
+
+_REPAIRS: dict[type[BaseModel], Any] = {
+    Pool: _pool,
+    Storage: _storage,
+    ClusterProfile: _cluster,
+    HardwareProfile: _hardware,
+    CheckpointPolicy: _checkpoint,
+    ProgressSource: _progress,
+    RunProfile: _run,
+}
+"""What turns random fields into ones that agree with each other."""

@@ -1,0 +1,223 @@
+"""A stage for stories: a home, a ledger and an embedded cluster of its own, and real faults.
+
+A story starts a run, breaks something, and looks at what the ledger, the files and the processes say. Its flow
+runs in a thread of the test's process; where the driver itself is to be killed, in a process as users have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from deployments.driver import StartingDriver, driver_pid
+from flows.train import train
+from profiles.fault import parse_fault
+from profiles.request import TrainRequest
+from profiles.resolve import Resolved
+from profiles.vocabulary import FINISHED, RunState
+from tasks.clusters import embedded_cluster
+from tasks.faults import Scene, cause, step_seen
+from tasks.ledger import Ledger
+from tasks.opening import open_run, run_folder
+from tasks.settings import Settings
+from workflows.records import AttemptRecord, IncidentRecord, Story
+
+DEADLINE_SECONDS = 90.0
+"""Generous: a loaded machine is slow, a broken story hangs for ever."""
+PROFILE = Path(__file__).parent / "profiles" / "story.yaml"
+
+
+class Stage:
+    """One home with one embedded cluster. Use `stage()`."""
+
+    def __init__(self, home: Path, api_url: str) -> None:
+        self.home, self.api_url = home, api_url
+        os.environ["PRIMUS_HOME"] = str(home)
+        self.settings = Settings.from_environment({"PRIMUS_HOME": str(home)})
+        self.ledger = Ledger(self.settings.ledger_url)
+        self.run = ""
+        self._thread: threading.Thread | None = None
+        self.error: BaseException | None = None
+        self.outcome = ""
+
+    def start(self, name: str = "story", profile: str = str(PROFILE), **request: Any) -> Stage:
+        """Write the run down and let a flow drive it in a thread."""
+        self.open(name, profile, **request)
+        return self.drive()
+
+    def open(self, name: str = "story", profile: str = str(PROFILE), **request: Any) -> Stage:
+        """Write the run down."""
+        wanted = TrainRequest(profile=profile, name=name, cluster=request.pop("cluster", "local"), **request)
+        self.run = open_run(wanted, self.settings, self.ledger, time.time()).name
+        return self
+
+    def drive(self) -> Stage:
+        """Drive the run in a thread of this process."""
+
+        def work() -> None:
+            try:
+                self.outcome = asyncio.run(train(TrainRequest(name=self.run, profile="")))  # pyright: ignore
+            except BaseException as error:  # the story looks at it
+                self.error = error
+
+        self.error = None
+        # The thread takes over Prefect's settings of the test session, which live in a context.
+        self._thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
+        self._thread.start()
+        return self
+
+    @property
+    def thread(self) -> threading.Thread:
+        assert self._thread is not None
+        return self._thread
+
+    def forget_thread(self) -> None:
+        """Go on without the flow of this process."""
+        self._thread, self.error = None, None
+
+    def drive_in_process(self) -> int:
+        """Drive the run in a process of its own, as the command line does; its pid."""
+        return StartingDriver(self.home, self.api_url).drive(self.run)
+
+    @property
+    def resolved(self) -> Resolved:
+        return Resolved.model_validate(self.story.run.resolved)
+
+    @property
+    def story(self) -> Story:
+        return self.ledger.story(self.run)
+
+    @property
+    def cluster(self) -> Any:
+        return embedded_cluster(self.resolved.cluster, self.home)
+
+    @property
+    def folder(self) -> Path:
+        return run_folder(self.resolved, self.run)
+
+    def scene(self) -> Scene:
+        attempt = self.story.attempt
+        assert attempt is not None
+        return Scene(self.settings, self.ledger, self.cluster, self.resolved, attempt)
+
+    def until(self, holds: Callable[[Story], bool], what: str) -> Story:
+        """Wait until the ledger says so."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not holds(story := self.story):
+            assert time.monotonic() < deadline, f"did not happen: {what}; {self.tell()}"
+            if self._thread is not None and not self._thread.is_alive() and not holds(self.story):
+                raise AssertionError(f"the flow ended before: {what}; {self.tell()}") from self.error
+            time.sleep(0.01)
+        return story
+
+    def at_step(self, step: int) -> Stage:
+        """Wait until the newest attempt's launchers have seen the step."""
+        story = self.until(lambda story: story.attempt is not None and story.attempt.submitted_at is not None, "submit")
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        scene = self.scene()
+        while step_seen(scene) < step:
+            assert time.monotonic() < deadline, f"step {step} was not seen; {self.tell()}"
+            assert story.run.state not in FINISHED, self.tell()
+            time.sleep(0.005)
+        return self
+
+    def fault(self, text: str) -> float:
+        """Cause the fault, when its step was seen."""
+        spec = parse_fault(text)
+        if spec.step is not None:
+            self.at_step(spec.step)
+        return cause(replace(spec, step=None), self.scene())
+
+    def end(self) -> Story:
+        """Wait until the run has ended and its driver too."""
+        story = self.until(lambda story: story.run.state in FINISHED, "the end of the run")
+        if self._thread is not None:
+            self._thread.join(DEADLINE_SECONDS)
+            assert not self._thread.is_alive(), self.tell()
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while driver_pid(self.home, self.run) is not None:
+            assert time.monotonic() < deadline, "the driver does not end"
+            time.sleep(0.01)
+        return story
+
+    def no_orphans(self) -> None:
+        """Nothing of the cluster runs any more; its keeper left too."""
+        deadline = time.monotonic() + 15.0
+        while left := self.cluster.processes():
+            assert time.monotonic() < deadline, [(pid, _command(pid)) for pid in left]
+            time.sleep(0.02)
+
+    def weights(self) -> str:
+        """Digest of the weights that the newest attempt's rank 0 printed."""
+        attempt = self.story.attempt
+        assert attempt is not None
+        said = "".join(path.read_text(errors="replace") for path in self.folder.glob(f"a{attempt.number}/*/rank-0.log"))
+        assert "weights sha256 " in said, said[-2000:]
+        return said.rpartition("weights sha256 ")[2][:64]
+
+    def tell(self) -> str:
+        """The whole story, for a failed assertion."""
+        story = self.story
+        lines = [f"{story.run.state}: {story.run.why}", f"error: {self.error!r}"]
+        lines += [f"{item}" for item in (*story.attempts, *story.incidents, *story.actions, *story.approvals)]
+        log = self.home / "runs" / self.run / "driver.log"
+        if log.exists():
+            lines.append(log.read_text(errors="replace")[-3000:])
+        for path in sorted(self.folder.glob("a*/*/launcher.log"))[-4:]:
+            lines.append(f"--- {path}\n{path.read_text(errors='replace')[-1500:]}")
+        return "\n".join(lines)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return "gone"
+
+
+@contextmanager
+def stage(api_url: str) -> Iterator[Stage]:
+    """A stage in a short temporary folder, struck afterwards with everything on it."""
+    home = Path(tempfile.mkdtemp(prefix="primus-"))
+    before = os.environ.get("PRIMUS_HOME")
+    made = Stage(home, api_url)
+    try:
+        yield made
+    finally:
+        if made.run:
+            made.cluster.stop()
+        made.ledger.close()
+        if before is not None:
+            os.environ["PRIMUS_HOME"] = before
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def incident(story: Story, number: int = 0) -> IncidentRecord:
+    """The run's incident, with the whole story where there is none."""
+    assert len(story.incidents) > number, story
+    return story.incidents[number]
+
+
+def outcomes(story: Story) -> list[str | None]:
+    """How the attempts ended."""
+    return [attempt.outcome for attempt in story.attempts]
+
+
+def numbers_are_unique(attempts: tuple[AttemptRecord, ...]) -> bool:
+    """One attempt per number, without gaps."""
+    return [attempt.number for attempt in attempts] == list(range(1, len(attempts) + 1))
+
+
+def succeeded(story: Story) -> bool:
+    """The run reached its goal."""
+    return story.run.state is RunState.SUCCEEDED

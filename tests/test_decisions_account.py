@@ -1,0 +1,216 @@
+"""Tiles of wall time: exact cover, definitions, and totals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.decisions.account import TileSpan, merge, tile, to_json, totals, window
+from profiles.vocabulary import Tile
+from workflows.records import AttemptRecord, MarkRecord, StepRow
+
+T = Tile
+
+
+def attempt(number: int, planned: float, **facts: object) -> AttemptRecord:
+    return AttemptRecord("demo", number, planned, "", **facts)  # type: ignore[arg-type]
+
+
+def mark(number: int, kind: str, at: float, detail: str = "") -> MarkRecord:
+    return MarkRecord("demo", number, kind, at, detail)
+
+
+def rows(first: int, last: int, start: float, seconds: float = 1.0) -> list[StepRow]:
+    """Steps of equal length; `start` is when the first one begins."""
+    return [StepRow(step, start + (step - first + 1) * seconds) for step in range(first, last + 1)]
+
+
+def seconds_of(spans: tuple[TileSpan, ...]) -> dict[Tile, float]:
+    return {state: round(value, 6) for state, value in totals(spans, 1).by_state.items()}
+
+
+def a_lost_node() -> tuple[list[AttemptRecord], list[MarkRecord], dict[int, list[StepRow]]]:
+    """Ten steps, the node dies two steps past the checkpoint of step 8, the next attempt does 9 and 10 again."""
+    attempts = [
+        attempt(1, 0.0, submitted_at=1.0, applied_at=2.0, running_at=3.0, ended_at=16.0),
+        attempt(2, 17.0, submitted_at=17.5, applied_at=18.0, running_at=19.0, resumed_from_step=8),
+    ]
+    marks = [mark(1, "detected", 15.0), mark(1, "diagnosed", 15.5), mark(1, "decided", 16.0)]
+    return attempts, marks, {1: rows(1, 10, 4.0), 2: rows(9, 12, 20.0)}
+
+
+def test_every_second_of_a_run_that_lost_a_node_has_its_state() -> None:
+    spans = tile(*a_lost_node(), 0.0, 24.0)
+    assert seconds_of(spans) == {
+        T.INIT: 1.0 + 1.0,  # until the submission, and from running to the first step
+        T.PREFLIGHT: 1.0 + 0.5,
+        T.QUEUE: 1.0,
+        T.PRODUCTIVE: 8.0 + 4.0,
+        T.ROLLBACK: 2.0,
+        T.DETECT: 1.0,
+        T.DIAGNOSE: 1.0,
+        T.RESTART: 1.5 + 2.0,
+    }
+
+
+def test_goodput_has_the_promised_shape() -> None:
+    goodput = totals(tile(*a_lost_node(), 0.0, 24.0), 2).goodput()
+    assert goodput["wall_seconds"] == 24.0
+    assert goodput["productive_gpu_seconds"] == 24.0
+    assert goodput["ettr"] == 0.5
+    assert goodput["ettr_without_queue"] == round(24 / 46, 6)
+    assert goodput["lost"]["rollback"] == 4.0
+    assert "productive" not in goodput["lost"]
+    assert math.isclose(sum(goodput["lost"].values()) + goodput["productive_gpu_seconds"], 48.0)
+
+
+def test_only_the_first_copies_of_steps_done_again_are_lost() -> None:
+    steps = {1: rows(1, 10, 0.0), 2: rows(6, 8, 20.0), 3: rows(7, 9, 30.0)}
+    attempts = [attempt(number, at) for number, at in ((1, 0.0), (2, 15.0), (3, 25.0))]
+    done = seconds_of(tile(attempts, [], steps, 0.0, 33.0))
+    assert done[T.ROLLBACK] == 5.0 + 2.0  # 6 to 10 of the first, 7 and 8 of the second
+    assert done[T.PRODUCTIVE] == 5.0 + 1.0 + 3.0
+
+
+def test_a_restart_in_place_is_no_slow_step() -> None:
+    steps = {1: [*rows(1, 6, 0.0), *rows(5, 8, 9.0)]}
+    done = seconds_of(tile([attempt(1, 0.0)], [], steps, 0.0, 13.0))
+    assert done == {T.PRODUCTIVE: 8.0, T.ROLLBACK: 2.0, T.RESTART: 3.0}
+
+
+def test_what_exceeds_the_median_step_is_lost_to_stragglers_and_a_marked_save_is_a_stall() -> None:
+    times = [1.0, 2.0, 3.0, 6.0, 7.0, 12.0, 13.0]
+    steps = {1: [StepRow(step, at) for step, at in enumerate(times, 1)]}
+    marks = [mark(1, "checkpoint-begin", 8.0), mark(1, "checkpoint-end", 11.5)]
+    done = seconds_of(tile([attempt(1, 0.0)], marks, steps, 0.0, 13.0))
+    assert done == {T.PRODUCTIVE: 7.0, T.STRAGGLER_LOSS: 2.0 + 0.5, T.CHECKPOINT_STALL: 3.5}
+
+
+def test_time_outside_of_the_reported_step_time_is_not_the_stragglers() -> None:
+    times = [1.0, 2.0, 3.0, 6.0]
+    steps = {1: [StepRow(step, at, 1.0) for step, at in enumerate(times, 1)]}
+    assert seconds_of(tile([attempt(1, 0.0)], [], steps, 0.0, 6.0)) == {T.PRODUCTIVE: 4.0, T.OTHER: 2.0}
+
+
+def test_waiting_and_pausing_are_told_apart() -> None:
+    attempts, marks, steps = a_lost_node()
+    waits = [
+        mark(2, "waiting-begin", 16.2, "nodes"),
+        mark(2, "waiting-end", 16.4),
+        mark(1, "waiting-begin", 16.5, "approval"),
+        mark(1, "waiting-end", 16.8, "approval"),
+    ]
+    done = seconds_of(tile(attempts, [*marks, *waits], steps, 0.0, 24.0))
+    assert (done[T.QUEUE], done[T.PAUSED]) == (1.2, 0.3)
+    assert round(sum(done.values()), 6) == 24.0
+
+
+def test_a_pause_while_steps_are_made_costs_nothing() -> None:
+    attempts, marks, steps = a_lost_node()
+    done = seconds_of(tile(attempts, [*marks, mark(1, "paused", 5.0), mark(1, "unpaused", 9.0)], steps, 0.0, 24.0))
+    assert T.PAUSED not in done
+
+
+def test_a_run_without_anything_is_one_tile() -> None:
+    assert tile([], [], {}, 5.0, 9.0) == (TileSpan(5.0, 9.0, 0, T.INIT),)
+    assert tile([], [], {}, 5.0, 5.0) == ()
+    assert totals((), 8).goodput()["ettr"] == 0.0
+
+
+def test_json_has_the_promised_keys() -> None:
+    spans = tile(*a_lost_node(), 0.0, 24.0)
+    first = to_json(spans, 4)[0]
+    assert first == {"from": 0.0, "to": 1.0, "attempt": 1, "state": "init", "gpu_seconds": 4.0}
+
+
+def test_different_gangs_cannot_be_merged() -> None:
+    with pytest.raises(ValueError, match="gpus: cannot merge totals over 1 and 2"):
+        merge(totals((), 1), totals((), 2))
+
+
+TIMES = st.floats(-50, 150)
+MAYBE = st.none() | TIMES
+ATTEMPTS = st.lists(
+    st.builds(
+        lambda planned, submitted, applied, running, ended: attempt(
+            1, planned, submitted_at=submitted, applied_at=applied, running_at=running, ended_at=ended
+        ),
+        TIMES,
+        MAYBE,
+        MAYBE,
+        MAYBE,
+        MAYBE,
+    ),
+    max_size=4,
+).map(lambda found: [replace(item, number=number) for number, item in enumerate(found, 1)])
+KINDS = ("submitted", "detected", "diagnosed", "decided", "ended", "fault", "checkpoint-begin", "checkpoint-end",
+         "waiting-begin", "waiting-end", "paused", "unpaused", "restore-begin", "restore-end")  # fmt: skip
+MARKS = st.lists(st.builds(mark, st.integers(1, 4), st.sampled_from(KINDS), TIMES), max_size=12)
+ROWS = st.lists(
+    st.builds(StepRow, st.integers(0, 12), TIMES, st.none() | st.floats(0, 30) | st.just(math.nan)), max_size=10
+)
+STEPS = st.dictionaries(st.integers(1, 4), ROWS, max_size=4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ATTEMPTS, MARKS, STEPS, st.floats(0, 50), st.floats(0, 100), st.integers(1, 16))
+def test_tiles_cover_the_run_exactly_whatever_the_clocks_say(
+    attempts: list[AttemptRecord],
+    marks: list[MarkRecord],
+    steps: dict[int, list[StepRow]],
+    begin: float,
+    length: float,
+    gpus: int,
+) -> None:
+    end = begin + length
+    spans = tile(attempts, marks, steps, begin, end)
+    assert spans == tile(attempts, marks[::-1], {number: mine[::-1] for number, mine in steps.items()}, begin, end)
+    if not spans:
+        assert length < 1e-8
+        return
+    assert (spans[0].begin, spans[-1].end) == (begin, end)
+    assert all(span.end > span.begin for span in spans)
+    assert all(earlier.end == later.begin for earlier, later in pairwise(spans))
+    summed = totals(spans, gpus)
+    assert math.isclose(sum(summed.by_state.values()), length * gpus, rel_tol=1e-9, abs_tol=1e-6)
+    assert 0 <= summed.ettr <= 1
+    assert summed.ettr <= summed.ettr_without_queue <= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(ATTEMPTS, MARKS, STEPS, st.floats(0, 1))
+def test_merging_two_halves_equals_accounting_the_whole(
+    attempts: list[AttemptRecord], marks: list[MarkRecord], steps: dict[int, list[StepRow]], share: float
+) -> None:
+    spans = tile(attempts, marks, steps, 0.0, 100.0)
+    middle = 100.0 * share
+    whole = totals(spans, 3)
+    both = merge(totals(window(spans, 0.0, middle), 3), totals(window(spans, middle, 100.0), 3))
+    assert math.isclose(both.wall_seconds, whole.wall_seconds)
+    for state in Tile:
+        assert math.isclose(both.by_state.get(state, 0.0), whole.by_state.get(state, 0.0), abs_tol=1e-6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(2, 30), st.integers(1, 29), st.floats(0.01, 5))
+def test_a_step_that_was_done_twice_counts_once(last: int, resume: int, seconds: float) -> None:
+    resume = min(resume, last - 1)
+    first = rows(1, last, 0.0, seconds)
+    begin = first[-1].at
+    second = rows(resume + 1, last, begin, seconds)
+    attempts = [attempt(1, 0.0, ended_at=begin), attempt(2, begin)]
+    done = totals(tile(attempts, [], {1: first, 2: second}, 0.0, second[-1].at), 1).by_state
+    assert math.isclose(done.get(T.ROLLBACK, 0.0), (last - resume) * seconds, rel_tol=1e-6, abs_tol=1e-6)
+    assert math.isclose(done[T.PRODUCTIVE] + done.get(T.STRAGGLER_LOSS, 0.0), last * seconds, rel_tol=1e-6)
+
+
+def test_short_steps_read_in_one_go_take_the_time_since_the_last_look() -> None:
+    rows = [StepRow(step, 10.0 + 0.05 * (step // 10), 0.005) for step in range(10, 100)]
+    attempt = AttemptRecord("r", 1, 0.0, "first", submitted_at=1.0, applied_at=2.0, running_at=9.0)
+    summed = totals(tile([attempt], [], {1: rows}, 0.0, rows[-1].at), 1)
+    assert math.isclose(summed.productive_gpu_seconds, 0.45, rel_tol=0.02)

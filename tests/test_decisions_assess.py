@@ -1,0 +1,137 @@
+"""What ends the watching of an attempt, and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from flows.decisions.assess import Case, assess
+from profiles import load
+from workflows.evidence import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, Signal, WorkflowFacts
+from workflows.records import AttemptRecord
+from workflows.reports import GateReport, ResumeChoice
+
+
+@cache
+def case() -> Case:
+    resolved = load.resolve(load.load_run("demo"), load.load_cluster("local"))
+    return Case(resolved, AttemptRecord("r", 1, 0.0, "first", submitted_at=1.0))
+
+
+P0 = PodFacts("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,))
+P1 = PodFacts("r-a1-trainer-0-1-x", "trainer", 1, "node-1", "Running", ranks=(1,))
+CO = PodFacts("r-a1-coordinator-0-0-x", "coordinator", 0, "node-2", "Running")
+N0, N1 = NodeFacts("node-0", True), NodeFacts("node-1", True)
+HEARD = CoordinatorFacts(at=99.9, step=5, heard=((P0.name, "node-0", 99.8), (P1.name, "node-1", 99.8)))
+GOOD = AttemptView("r", 1, 100.0, jobset="Running", pods=(P0, P1, CO), nodes=(N0, N1), coordinator=HEARD)
+
+
+def view(**changes: object) -> AttemptView:
+    return replace(GOOD, **changes)  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("said", "seen", "signal"),
+    [
+        ("a failed pod", view(pods=(P0, replace(P1, phase="Failed", exit_code=1), CO)), Signal.POD_FAILED),
+        (
+            "a node not ready whose pod is gone",
+            view(nodes=(N0, replace(N1, ready=False)), pods=(P0, replace(P1, phase="Failed", reason="NodeLost"), CO)),
+            Signal.NODE_NOT_READY,
+        ),
+        (
+            "a silent node whose launcher is silent too",
+            view(nodes=(N0, replace(N1, ready=None)), coordinator=replace(HEARD, heard=((P0.name, "node-0", 99.8),))),
+            Signal.NODE_NOT_READY,
+        ),
+        ("a deleted pod", view(pods=(P0, replace(P1, phase="Gone"), CO)), Signal.PODS_GONE),
+        ("a failed JobSet", view(jobset="Failed", pods=()), Signal.ATTEMPT_FAILED),
+        (
+            "a pod that was evicted on purpose",
+            view(pods=(P0, replace(P1, phase="Failed", disrupted=True), CO)),
+            Signal.PREEMPTION_NOTICE,
+        ),
+        ("a pod that is told to leave", view(pods=(P0, replace(P1, disrupted=True), CO)), Signal.PREEMPTION_NOTICE),
+        ("a loss that is no number", view(coordinator=replace(HEARD, first_nan_step=7)), Signal.NUMERIC),
+        (
+            "an image that cannot be had",
+            view(pods=(replace(P0, phase="Pending", reason="ErrImagePull"),)),
+            Signal.IMAGE,
+        ),
+        ("no room for too long", view(pods=(), pending_since=100.0 - 3601), Signal.UNSCHEDULABLE),
+        (
+            "a gate that did not pass",
+            view(
+                jobset=None,
+                pods=(),
+                workflow=WorkflowFacts("Failed", gate=(GateReport("node-0", "unknown", []),)),
+            ),
+            Signal.GATE_FAILED,
+        ),
+        (
+            "checkpoints of which none is usable",
+            view(
+                jobset=None,
+                pods=(),
+                workflow=WorkflowFacts("Succeeded", choice=ResumeChoice("", None, [], "fail", "all corrupt")),
+            ),
+            Signal.CHECKPOINT_UNUSABLE,
+        ),
+        (
+            "a workflow that failed before the JobSet",
+            view(jobset=None, pods=(), workflow=WorkflowFacts("Error", message="exceeded quota")),
+            Signal.SUBMIT_REFUSED,
+        ),
+    ],
+)
+def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> None:
+    finding = assess(seen, case())
+    assert finding is not None, said
+    assert finding.signal is signal, said
+    assert finding.why
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ("all is well", GOOD),
+        ("a node's condition is lost but its launcher talks", view(nodes=(N0, replace(N1, ready=None)))),
+        ("the coordinator has never answered", view(coordinator=None)),
+        ("the coordinator's pod failed", view(pods=(P0, P1, replace(CO, phase="Failed")))),
+        ("the coordinator is silent for a minute", view(coordinator=replace(HEARD, at=40.0))),
+        ("pods wait for room, not too long yet", view(pods=(), pending_since=90.0)),
+        (
+            "the workflow has succeeded and the JobSet is not seen yet",
+            view(jobset=None, workflow=WorkflowFacts("Succeeded")),
+        ),
+        ("a pod completed before its peers", view(pods=(P0, replace(P1, phase="Succeeded"), CO))),
+    ],
+)
+def test_it_does_not_end_the_watching(said: str, seen: AttemptView) -> None:
+    assert assess(seen, case()) is None, said
+
+
+@pytest.mark.parametrize(("first", "signal"), [(21, None), (1, Signal.STARTED_OVER), (20, Signal.STARTED_OVER)])
+def test_a_resume_must_be_proven_by_its_first_step(first: int, signal: Signal | None) -> None:
+    resumed = Case(case().resolved, replace(case().attempt, resumed_from_step=20, resume_path="x"))
+    finding = assess(view(coordinator=replace(HEARD, first_step=first)), resumed)
+    assert (finding.signal if finding else None) is signal
+
+
+def test_a_person_s_wish_and_the_end_are_no_faults() -> None:
+    assert assess(view(stop_requested="enough"), case()) is not None
+    done = assess(view(jobset="Completed"), case())
+    assert done is not None
+    assert done.signal is None
+
+
+def test_a_program_that_reports_every_tenth_step_has_not_started_over() -> None:
+    run = case().resolved.run
+    tenth = run.model_copy(update={"progress": run.progress.model_copy(update={"every_steps": 10})})
+    resumed = Case(case().resolved.model_copy(update={"run": tenth}), replace(case().attempt, resumed_from_step=25))
+    assert assess(view(coordinator=replace(HEARD, first_step=30)), resumed) is None
+    late = assess(view(coordinator=replace(HEARD, first_step=10)), resumed)
+    assert late is not None
+    assert late.signal is Signal.STARTED_OVER

@@ -1,0 +1,108 @@
+"""Documents that cannot rot: links, the tree, the tables, the commands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from deployments.cli import app
+from profiles.vocabulary import Action, FaultClass, NodeAction
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\[[^\]]+\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+def tracked() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    dead = [
+        link
+        for link in LINK.findall(page.read_text(encoding="utf-8"))
+        if "://" not in link and not (page.parent / link).exists()
+    ]
+    assert dead == []
+
+
+def test_the_tree_in_the_readme_is_the_tree_on_disk() -> None:
+    block = README.split("## The tree")[1].split("```")[1]
+    told: set[str] = set()
+    path: list[str] = []
+    for line in block.strip("\n").splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        path = [*path[:depth], line.split()[0].rstrip("/")]
+        told.add("/".join(path))
+    there = {str(parent) for name in tracked() for parent in Path(name).parents if str(parent) != "."}
+    assert told == there
+
+
+@pytest.mark.parametrize("word", [*FaultClass, *Action, *NodeAction])
+def test_every_word_of_the_vocabulary_stands_in_a_table(word: str) -> None:
+    assert f"| `{word}` |" in README
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    known = get_command(app)
+    commands = set(known.commands)  # pyright: ignore[reportAttributeAccessIssue]
+    named = set(re.findall(r"^primus ([a-z]+)", README, re.MULTILINE)) | set(re.findall(r"`primus ([a-z]+)", README))
+    assert named <= commands
+
+
+def test_every_command_has_an_example() -> None:
+    group = get_command(app)
+    for name, command in group.commands.items():  # pyright: ignore[reportAttributeAccessIssue]
+        for leaf in getattr(command, "commands", {name: command}).values():
+            assert "Example: primus " in (leaf.help or ""), name
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`?make ([a-z]+)`?", README)) <= targets
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    numbers = sorted(int(path.name[:4]) for path in (ROOT / "docs" / "decisions").glob("*.md"))
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_every_module_says_what_it_is() -> None:
+    folders = ("profiles", "workflows", "tasks", "flows", "deployments")
+    silent = [
+        name
+        for name in tracked()
+        if name.endswith(".py")
+        and name.startswith(folders)
+        and not name.endswith("__init__.py")
+        and not (ROOT / name).read_text(encoding="utf-8").lstrip().startswith(('"""', 'r"""', "#!"))
+    ]
+    assert silent == []
+
+
+LIMIT = 300
+
+
+def test_files_stay_readable_in_one_sitting() -> None:
+    folders = ("profiles/", "workflows/", "tasks/", "flows/", "deployments/")
+    long = {
+        name: lines
+        for name in tracked()
+        if name.endswith(".py")
+        and name.startswith(folders)
+        and (lines := (ROOT / name).read_text(encoding="utf-8").count("\n")) > LIMIT
+    }
+    assert long == {}

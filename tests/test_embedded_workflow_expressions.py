@@ -1,0 +1,268 @@
+"""The small languages of workflows: conditions, depends, items, durations, names."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.embedded.engine.argo_names import fnv32a, node_id, pod_name
+from tasks.embedded.engine.depends import is_met, read_depends
+from tasks.embedded.engine.durations import seconds_of, spoken
+from tasks.embedded.engine.evaluation import evaluate_condition, evaluate_when
+from tasks.embedded.engine.expression_tree import ExpressionError
+from tasks.embedded.engine.items import ItemsError, go_format, instances, sequence
+from tasks.embedded.engine.resources import read_json_path
+from tasks.embedded.engine.substitution import UnresolvedError, substitute, substitute_strictly, tags
+
+WHEN = [
+    ("", True),
+    ("heads == heads", True),
+    ("heads == tails", False),
+    ("heads != tails", True),
+    ("'two words' == \"two words\"", True),
+    ("5 > 3", True),
+    ("5 > 10", False),
+    ("1e3 == 1000", True),
+    ("0x10 == 16", True),
+    ("'5' == 5", False),
+    ("b > a", True),
+    ("true", True),
+    ("!false", True),
+    ("!(a == b) && (c == c || d == e)", True),
+    ("a == a && false || true", True),
+    ("x in (x, y)", True),
+    ("z in ('x', 'y')", False),
+    ("1 IN (1, 2)", True),
+    ("rank-ready =~ '^rank'", None),
+    ("'rank-ready' =~ '^rank'", True),
+    ("'rank-ready' !~ 'done$'", True),
+    ("2 * 3 + 1 == 7", True),
+    ("2 ** 3 == 8", True),
+    ("7 % 4 >= 3", True),
+    ("-1 < 0", True),
+    ("1 < 2 ? true : false", True),
+    ("'a' + 'b' == ab", True),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), WHEN)
+def test_a_when_is_true_or_false(text: str, expected: bool | None) -> None:
+    if expected is None:
+        with pytest.raises(ExpressionError):
+            evaluate_when(text)
+    else:
+        assert evaluate_when(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("==", "Invalid 'when' expression '=='"),
+        ("a ==", "Unexpected end"),
+        ("a == b)", "unexpected ')'"),
+        ("{{steps.a.outputs.result}} == 1", "wrapping the affected expression in quotes"),
+        ("5", "Expected boolean evaluation for '5'"),
+        ("heads", "Expected boolean evaluation for 'heads'. Got heads"),
+        ("1 > a", "cannot compare"),
+        ("a && true", "neither true nor false"),
+        ("release.candidate == x", "not a plain word"),
+        ("1 / 0 == 1", "zero"),
+        ("'a' =~ '('", "bad regular expression"),
+        ("x in y", "needs a list"),
+    ],
+)
+def test_a_bad_when_says_what_is_wrong(text: str, part: str) -> None:
+    with pytest.raises(ExpressionError) as error:
+        evaluate_when(text)
+    assert part in str(error.value)
+
+
+@given(st.text(max_size=20))
+def test_any_text_as_a_when_is_answered_or_refused(text: str) -> None:
+    with contextlib.suppress(ExpressionError):
+        assert evaluate_when(text) in (True, False)
+
+
+LAST = {"lastRetry": {"exitCode": "137", "status": "Failed", "duration": "2.5", "message": "OOMKilled (exit code 137)"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("asInt(lastRetry.exitCode) > 1", True),
+        ("lastRetry.exitCode != '1' && lastRetry.status == \"Failed\"", True),
+        ("lastRetry.exitCode in ['1', '137']", True),
+        ("lastRetry.exitCode not in ['1', '137']", False),
+        ("lastRetry.message contains 'OOM'", True),
+        ("lastRetry.message startsWith 'OOM' and not (lastRetry.message endsWith 'x')", True),
+        ("lastRetry.message matches '^OOM.*137'", True),
+        ("asFloat(lastRetry.duration) < 2 || lastRetry['status'] == 'Failed'", True),
+        ("asInt(lastRetry.exitCode) >= 128 ? true : false", True),
+        ("len(lastRetry.message) > 3", True),
+        ("lower(lastRetry.status) == 'failed'", True),
+        ("[1, 2, 3][1] == 2", True),
+        ("nil ?? true", True),
+        ("!(true || false)", False),
+        ("asInt(lastRetry.exitCode) % 128 == 9", True),
+    ],
+)
+def test_an_expression_about_the_last_attempt(text: str, expected: bool) -> None:
+    assert evaluate_condition(text, LAST) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("lastRetry.exitCode > 1", "cannot compare"),
+        ("asInt(lastRetry.status) > 1", "asInt"),
+        ("retries > 1", "unknown name retries"),
+        ("lastRetry.code == '1'", "unknown name code"),
+        ("now() > 1", "unknown function now"),
+        ("asInt(1, 2) > 1", "takes one argument"),
+        ("lastRetry.status", "must give true or false"),
+        ("(1", "expected ','"),
+        ("[1][5] == 1", "out of range"),
+    ],
+)
+def test_a_bad_expression_says_what_is_wrong(text: str, part: str) -> None:
+    with pytest.raises(ExpressionError) as error:
+        evaluate_condition(text, LAST)
+    assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "phases", "expected"),
+    [
+        ("a", {"a": "Succeeded"}, True),
+        ("a.Failed", {"a": "Succeeded"}, False),
+        ("a.Succeeded && b.Failed", {"a": "Succeeded", "b": "Failed"}, True),
+        ("(step-a.Failed || step-b.Failed) && !c.Failed", {"step-a": "", "step-b": "Failed", "c": ""}, True),
+        ("a || b && c", {"a": "Succeeded", "b": "", "c": ""}, True),
+    ],
+)
+def test_depends_is_logic_over_results(text: str, phases: dict[str, str], expected: bool) -> None:
+    depends = read_depends(text)
+    assert set(depends.tasks) == set(phases)
+    assert is_met(depends.tree, lambda task, result: phases[task] == (result or "Succeeded")) is expected
+
+
+@pytest.mark.parametrize("text", ["a &&", "a.Done", "a & b", "(a", "a b", ""])
+def test_bad_depends_is_refused(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        read_depends(text)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"count": "3"}, ["0", "1", "2"]),
+        ({"count": 2, "start": 5}, ["5", "6"]),
+        ({"start": "1", "end": "3"}, ["1", "2", "3"]),
+        ({"start": 3, "end": 1}, ["3", "2", "1"]),
+        ({"count": 0}, []),
+        ({"count": 2, "format": "node-%02X"}, ["node-00", "node-01"]),
+        ({"start": 9, "end": 10, "format": "%03d|%x|%o|%b|%%|%v"}, ["009|9|11|1001|%|9", "010|a|12|1010|%|10"]),
+    ],
+)
+def test_a_sequence_counts_up_and_down(spec: dict[str, object], expected: list[str]) -> None:
+    assert sequence(spec) == expected
+
+
+@pytest.mark.parametrize("pattern", ["%s", "%", "%d %f"])
+def test_a_format_for_something_else_than_whole_numbers_is_refused(pattern: str) -> None:
+    with pytest.raises(ItemsError):
+        go_format(pattern, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "names", "items"),
+    [
+        ('["a", 1, 2.5, true]', ["s(0:a)", "s(1:1)", "s(2:2.5)", "s(3:true)"], ["a", "1", "2.5", "true"]),
+        ('[{"name": "x", "group": "dev"}]', ["s(0:group:dev,name:x)"], ['{"group":"dev","name":"x"}']),
+        ('[["a", 1]]', ["s(0:[a 1])"], ['["a",1]']),
+        ("[]", [], []),
+    ],
+)
+def test_items_name_their_nodes(source: str, names: list[str], items: list[str]) -> None:
+    found = instances("wf", "s", "parameter", source)
+    assert [instance.node_name for instance in found] == names
+    assert [instance.item["item"] for instance in found] == items
+
+
+@pytest.mark.parametrize("source", ["{}", "x", '"a"', "3"])
+def test_a_parameter_that_is_no_list_is_refused(source: str) -> None:
+    with pytest.raises(ItemsError, match="could not be parsed as a JSON list"):
+        instances("wf", "s", "parameter", source)
+
+
+def test_names_are_those_of_argo() -> None:
+    # The offset basis and a published vector of FNV-1a.
+    assert fnv32a("") == 2166136261
+    assert fnv32a("foobar") == 0xBF9CF968
+    assert node_id("wf", "wf") == "wf"
+    assert node_id("wf", "wf[0].a") == f"wf-{fnv32a('wf[0].a')}"
+    assert pod_name("wf", "wf", "t") == "wf"
+    assert pod_name("wf", "wf[0].a", "t") == f"wf-t-{fnv32a('wf[0].a')}"
+
+
+@given(st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True), st.text(min_size=1, max_size=80))
+def test_pod_names_are_legal_and_short(workflow: str, template: str) -> None:
+    name = pod_name(workflow, "some.node", "t" * len(template))
+    assert len(name) <= 63
+    assert name[0].isalnum()
+    assert name[-1].isalnum()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10", 10.0), ("1h30m", 5400.0), ("250ms", 0.25), ("1.5s", 1.5), ("2m", 120.0), (" 3 ", 3.0)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert seconds_of(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "10 s", "1d", "1s x"])
+def test_bad_durations_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        seconds_of(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (2.0, "2 seconds"),
+        (1.0, "1 second"),
+        (90.0, "1 minute 30 seconds"),
+        (3661.0, "1 hour 1 minute"),
+        (0.5, "500 milliseconds"),
+    ],
+)
+def test_durations_in_words(seconds: float, text: str) -> None:
+    assert spoken(seconds) == text
+
+
+def test_tags_are_found_and_replaced() -> None:
+    known = {"a.b": "1", "item": "{{a.b}}"}.get
+    assert tags("x {{a.b}} {{ item }}") == ["a.b", "item"]
+    assert substitute("{{a.b}}-{{ c }}", known) == "1-{{ c }}"
+    assert substitute("{{item}}", known) == "{{a.b}}", "a value is not read again"
+    with pytest.raises(UnresolvedError, match=r"failed to resolve \{\{c\}\}"):
+        substitute_strictly("{{c}}", known)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("{.status.phase}", "Done"),
+        (".status.conditions[1].type", "B"),
+        ("{.metadata['a/b']}", "1"),
+        ("{.status.conditions[9].type}", None),
+        ("{.status.none}", None),
+        ("{.status}", '{"conditions":[{"type":"A"},{"type":"B"}],"phase":"Done"}'),
+    ],
+)
+def test_outputs_are_read_from_applied_objects(path: str, expected: str | None) -> None:
+    found = {"metadata": {"a/b": 1}, "status": {"phase": "Done", "conditions": [{"type": "A"}, {"type": "B"}]}}
+    assert read_json_path(found, path) == expected

@@ -1,0 +1,68 @@
+"""Digests: the same as hashlib's over the whole file, however it is read; checksums inside are compared on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workflows.programs import digest
+from workflows.programs.digest import Checksums, Part
+
+
+@pytest.mark.parametrize("files", [1, 2, 5])
+@pytest.mark.parametrize("from_storage", [False, True])
+def test_every_file_gets_its_digest(
+    files: int, from_storage: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digest, "BLOCK_BYTES", 5000)
+    contents = {str(tmp_path / f"{index}"): bytes([index]) * (99999 * (files - index)) for index in range(files)}
+    for path, content in contents.items():
+        Path(path).write_bytes(content)
+    found = digest.digest_files(list(contents), from_storage=from_storage)
+    assert found == {
+        path: digest.Digest(hashlib.sha256(content).hexdigest(), len(content)) for path, content in contents.items()
+    }
+
+
+def test_a_file_that_cannot_be_read_is_an_answer(tmp_path: Path) -> None:
+    gone, folder = str(tmp_path / "gone"), str(tmp_path)
+    for paths in ([gone], [folder], [gone, folder, gone + "2"]):
+        for found in digest.digest_files(paths).values():
+            assert found.sha256 == ""
+            assert found.why in ("No such file or directory", "Is a directory")
+
+
+def test_a_read_error_in_the_middle_is_an_answer() -> None:
+    # The first page of a process's memory is not mapped: opening works, reading fails.
+    for paths in (["/proc/self/mem"], ["/proc/self/mem"] * 2):
+        assert digest.digest_files(paths)["/proc/self/mem"] == digest.Digest("", 0, "Input/output error")
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=8), st.integers(1, 30), st.integers(-1, 7))
+def test_checksums_of_ranges_do_not_depend_on_blocks(data: bytes, cuts: list[int], block: int, wrong: int) -> None:
+    edges = sorted({min(cut, len(data)) for cut in cuts})
+    parts = [
+        Part(first, last - first, zlib.crc32(data[first:last]) ^ (index == wrong), f"part {index}")
+        for index, (first, last) in enumerate(itertools.pairwise(edges))
+        if index % 3 != 2  # leave gaps
+    ]
+    checksums = Checksums(parts)
+    for position in range(0, len(data), block):
+        checksums.update(position, memoryview(data[position : position + block]))
+    if data:
+        expected = f"the checksum of its member 'part {wrong}'" if any(p.name == f"part {wrong}" for p in parts) else ""
+        assert checksums.verdict().startswith(expected)
+        assert bool(checksums.verdict()) == bool(expected)
+
+
+def test_a_file_that_ends_before_its_parts_is_said() -> None:
+    checksums = Checksums([Part(0, 10, 0, "tensor")])
+    checksums.update(0, memoryview(b"12345"))
+    assert checksums.verdict() == "ends before its member 'tensor'"

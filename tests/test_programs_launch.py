@@ -1,0 +1,172 @@
+"""How a launcher is told what to do: flags, the pod's environment, and what ranks and prover get from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflows.programs import prove, prover_child
+from workflows.programs.flags import UsageError
+from workflows.programs.growing_file import LOOK_SECONDS, GrowingFile
+from workflows.programs.launch import Options, parse
+from workflows.programs.launch_options import Rendezvous, command_of, make_folders, place_of, rank_environment
+
+words = st.text(min_size=1, max_size=10)
+
+
+@given(
+    st.builds(
+        Options,
+        pods=st.integers(1, 9),
+        processes_per_node=st.integers(1, 9),
+        role=words,
+        decides=st.booleans(),
+        pattern=st.text(max_size=10),
+        steps=st.integers(0, 10**9),
+        resume_argument=st.lists(words, max_size=3).map(tuple),
+        save_grace_seconds=st.floats(0.1, 1e6),
+        keep_overwritten=st.booleans(),
+        pseudo_terminal=st.booleans(),
+        command=st.lists(st.text(max_size=10), min_size=1, max_size=4).map(tuple),
+    ).map(lambda options: replace(options, world_size=options.pods * options.processes_per_node))
+)
+def test_options_round_trip(options: Options) -> None:
+    assert parse(options.argv()) == options
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--role=t"], "the command to run is missing"),
+        (["--role=t", "--pods=2", "--", "x"], "--world-size: must be pods times processes per node, 2"),
+        (["--role=t", "--pods=0", "--world-size=0", "--", "x"], "--pods: must be at least 1"),
+        (["--", "x"], "--role"),
+        (["--role=t", "--colour=red", "--", "x"], "--colour"),
+    ],
+)
+def test_wrong_options_are_named(argv: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse(argv)
+
+
+@pytest.mark.parametrize("name", ["PRIMUS_ATTEMPT", "PRIMUS_POD_INDEX", "PRIMUS_RESUME_STEP"])
+def test_a_variable_that_is_no_number_is_named(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}: expected a whole number, got 'many'"):
+        place_of({name: "many"})
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ["run", "{steps}", "--left=300", "at="]),
+        (
+            {"PRIMUS_RESUME_FROM": "/c/20", "PRIMUS_RESUME_STEP": "20"},
+            ["run", "{steps}", "--left=280", "at=20", "--resume", "/c/20"],
+        ),
+        (
+            {"PRIMUS_RESUME_FROM": "/c/900", "PRIMUS_RESUME_STEP": "900"},
+            ["run", "{steps}", "--left=0", "at=900", "--resume", "/c/900"],
+        ),
+    ],
+)
+def test_the_command_knows_what_to_resume(environment: dict[str, str], expected: list[str]) -> None:
+    command = ("run", "{steps}", "--left={remaining_steps}", "at={resume_step}")
+    options = Options("t", steps=300, command=command, resume_argument=("--resume", "{resume_from}"))
+    assert list(command_of(options, place_of(environment))) == expected
+
+
+def test_a_rank_gets_torchruns_names_and_ours_and_no_token() -> None:
+    options = Options("trainer", pods=2, processes_per_node=4, world_size=8, command=("x",))
+    base = {
+        "PRIMUS_TOKEN": "secret",
+        "PRIMUS_TOKEN_FILE": "/secret",
+        "MINE": "kept",
+        "RANK": "99",
+        "PRIMUS_RUN": "demo-1",
+        "PRIMUS_ATTEMPT": "3",
+        "PRIMUS_POD_INDEX": "1",
+        "PRIMUS_CHECKPOINT_DIR": "/c",
+    }
+    meeting = Rendezvous(incarnation=2, master_address="10.0.0.1", master_port=23456, first_rank=4)
+    found = rank_environment(base, options, place_of(base), meeting, local_rank=3)
+    expected = {
+        "RANK": "7",
+        "LOCAL_RANK": "3",
+        "WORLD_SIZE": "8",
+        "LOCAL_WORLD_SIZE": "4",
+        "GROUP_RANK": "1",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "23456",
+        "TORCHELASTIC_RESTART_COUNT": "1",
+        "TORCHELASTIC_RUN_ID": "demo-1-a3",
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "1",
+        "PRIMUS_INCARNATION": "2",
+        "PRIMUS_CHECKPOINT_DIR": "/c",
+        "PRIMUS_RESUME_FROM": "",
+        "PRIMUS_RESUME_STEP": "",
+        "MINE": "kept",
+    }
+    assert {name: found.get(name) for name in expected} == expected
+    assert not any("secret" in value for value in found.values())
+    assert rank_environment({"OMP_NUM_THREADS": "5"}, options, place_of({}), meeting, 0)["OMP_NUM_THREADS"] == "5"
+
+
+def test_a_growing_file_is_progress(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    watch = GrowingFile(str(path))
+    assert watch.grown(0.0) == 0
+    path.write_text("12345")
+    assert watch.grown(LOOK_SECONDS / 2) == 0
+    assert watch.grown(LOOK_SECONDS) == 5
+    assert watch.grown(2 * LOOK_SECONDS) == 0
+    path.write_text("123")
+    assert watch.grown(3 * LOOK_SECONDS) == 0
+    path.write_text("1234")
+    assert watch.grown(4 * LOOK_SECONDS) == 4
+
+
+def test_the_prover_understands_how_it_is_started() -> None:
+    place = place_of({"PRIMUS_CHECKPOINT_DIR": "/c", "PRIMUS_RUN_DIR": "/r"})
+    options = Options(
+        "t", checkpoint_pattern="a b", keep=5, keep_overwritten=False, counter_restarts=True, command=("x",)
+    )
+    command = prover_child.command(options, place)
+    flags = command[command.index("prove") + 1 :]
+    assert prove.parse(flags) == prove.Options(
+        "/c", "/r", pattern="a b", keep=5, keep_overwritten=False, counter_restarts=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [
+        (Options("t", checkpoint_format="none"), {"PRIMUS_CHECKPOINT_DIR": "/c", "PRIMUS_RUN_DIR": "/r"}),
+        (Options("t", decides=False), {"PRIMUS_CHECKPOINT_DIR": "/c", "PRIMUS_RUN_DIR": "/r"}),
+        (Options("t"), {"PRIMUS_CHECKPOINT_DIR": "/c", "PRIMUS_RUN_DIR": "/r", "PRIMUS_POD_INDEX": "1"}),
+        (Options("t"), {"PRIMUS_RUN_DIR": "/r"}),
+    ],
+)
+def test_one_prover_is_enough_and_only_where_there_is_something_to_prove(
+    options: Options, environment: dict[str, str]
+) -> None:
+    assert prover_child.command(options, place_of(environment)) == []
+
+
+@pytest.mark.parametrize(("form", "made"), [("auto", ["work", "checkpoints"]), ("none", ["work"])])
+def test_folders_that_ranks_write_into_are_there(tmp_path: Path, form: str, made: list[str]) -> None:
+    place = place_of({"PRIMUS_RUN_DIR": str(tmp_path), "PRIMUS_CHECKPOINT_DIR": str(tmp_path / "checkpoints")})
+    options = Options("t", command=("x",), checkpoint_format=form)
+    assert (make_folders(options, place), make_folders(options, place)) == ("", "")
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(made)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file")
+    folder = str(tmp_path / "checkpoints" / "deep")
+    place = place_of({"PRIMUS_RUN_DIR": str(tmp_path), "PRIMUS_CHECKPOINT_DIR": folder})
+    assert make_folders(Options("t", command=("x",)), place) == f"the folder {folder} cannot be made: Not a directory"

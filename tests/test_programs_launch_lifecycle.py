@@ -1,0 +1,223 @@
+"""How ranks live and end, what counts as success, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflows.programs import termination
+from workflows.programs.launch_options import place_of
+from workflows.programs.lifecycle import (
+    Action,
+    AskToSave,
+    Broken,
+    Ended,
+    Event,
+    KillRanks,
+    Ready,
+    ReportStop,
+    Signalled,
+    StartRanks,
+    State,
+    Tick,
+    Told,
+    advance,
+)
+from workflows.programs.termination import Goal, OutOfMemory, Seen
+from workflows.reports import RankEnd
+
+
+def end(rank: int, **how: Any) -> RankEnd:
+    return RankEnd(rank=rank, local_rank=rank, at=1.0, **how)
+
+
+START = State(grace_seconds=10.0)
+RUNNING = advance(START, Ready(frozenset({0, 1})), 0.0).state
+SAVING = advance(RUNNING, Signalled("SIGTERM"), 100.0).state
+TOLD = advance(RUNNING, Told("drain", True), 100.0).state
+ENDING = advance(RUNNING, Ended((end(1, signal=9),)), 0.0).state
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "stage", "reason", "actions"),
+    [
+        (START, Ready(frozenset({0, 1})), "running", "", [StartRanks]),
+        (START, Signalled("SIGTERM"), "done", "signalled", []),
+        (START, Told("drain", True), "done", "told-to-stop", []),
+        (START, Broken("no coordinator"), "done", "launcher-error", []),
+        (RUNNING, Ready(frozenset({5})), "running", "", []),
+        (RUNNING, Tick(), "running", "", []),
+        (RUNNING, Ended((end(0, exit_code=0),)), "running", "", []),
+        (RUNNING, Ended((end(0, exit_code=0), end(1, exit_code=0))), "done", "completed", []),
+        (RUNNING, Ended((end(0, exit_code=1),)), "ending", "rank-failed", [KillRanks]),
+        (RUNNING, Ended((end(0, signal=9), end(1, exit_code=1))), "done", "rank-failed", []),
+        (RUNNING, Told("gang member died", False), "ending", "told-to-stop", [KillRanks]),
+        (RUNNING, Told("drain", True), "saving", "told-to-stop", [AskToSave]),
+        (RUNNING, Signalled("SIGTERM"), "saving", "signalled", [AskToSave, ReportStop]),
+        (RUNNING, Broken("the disk is gone"), "ending", "launcher-error", [KillRanks]),
+        (SAVING, Tick(), "saving", "signalled", []),
+        (SAVING, Signalled("SIGTERM"), "ending", "signalled", [KillRanks]),
+        (SAVING, Told("drain", True), "saving", "signalled", []),
+        (SAVING, Told("gang member died", False), "ending", "signalled", [KillRanks]),
+        (SAVING, Ended((end(0, exit_code=1),)), "saving", "signalled", []),
+        (SAVING, Ended((end(0, exit_code=0), end(1, exit_code=143))), "done", "signalled", []),
+        (TOLD, Signalled("SIGTERM"), "saving", "signalled", []),
+        (ENDING, Ended((end(0, signal=9),)), "done", "rank-failed", []),
+        (ENDING, Signalled("SIGTERM"), "ending", "rank-failed", [KillRanks]),
+    ],
+)
+def test_how_ranks_live_and_end(
+    state: State, event: Event, stage: str, reason: str, actions: Sequence[type[Action]]
+) -> None:
+    following = advance(state, event, 105.0)
+    assert (following.state.stage, following.state.reason) == (stage, reason)
+    assert [type(action) for action in following.actions] == list(actions)
+
+
+def test_ranks_that_do_not_save_in_time_are_killed_when_the_grace_is_over() -> None:
+    assert advance(SAVING, Tick(), 109.9).actions == ()
+    following = advance(SAVING, Tick(), 110.0)
+    assert following.actions == (KillRanks(),)
+    assert "2 ranks had not ended after 10 s and were killed" in following.state.detail
+
+
+def test_a_rank_that_was_killed_is_to_blame_before_one_that_noticed_it() -> None:
+    state = advance(RUNNING, Ended((end(0, exit_code=1), end(1, signal=9))), 0.0).state
+    assert state.first_failing == 1
+    assert state.detail == "rank 1 was killed by signal 9"
+
+
+def test_ranks_that_end_after_they_were_asked_to_are_victims() -> None:
+    state = advance(ENDING, Ended((end(0, signal=9),)), 1.0).state
+    assert [(e.rank, e.requested) for e in state.ends] == [(1, False), (0, True)]
+    assert state.first_failing == 1
+
+
+events = st.one_of(
+    st.just(Ready(frozenset({0, 1, 2}))),
+    st.lists(st.integers(0, 2), min_size=1, unique=True).flatmap(
+        lambda ranks: st.sampled_from([{"exit_code": 0}, {"exit_code": 1}, {"signal": 9}]).map(
+            lambda how: Ended(tuple(end(rank, **how) for rank in ranks))
+        )
+    ),
+    st.builds(Told, st.just("why"), st.booleans()),
+    st.just(Signalled("SIGTERM")),
+    st.just(Broken("why")),
+    st.just(Tick()),
+)
+
+
+@given(st.lists(events, max_size=12))
+def test_every_life_has_one_reason_and_ends_for_good(history: list[Event]) -> None:
+    state = START
+    for now, event in enumerate(history):
+        before = state
+        state, actions = advance(state, event, float(now * 4))
+        if before.stage == "done":
+            assert (state, actions) == (before, ())
+        assert (state.stage == "done") <= (not state.alive and bool(state.reason))
+        assert sum(isinstance(action, StartRanks) for action in actions) <= (before.stage == "joining")
+        if before.reason not in ("", "told-to-stop"):
+            assert state.reason == before.reason
+    _, _, code = termination.conclude(replace(state, reason=state.reason or "completed"), "")
+    assert (code == 0) <= all(e.exit_code == 0 for e in state.ends)
+
+
+@pytest.mark.parametrize(
+    ("goal", "seen", "said"),
+    [
+        (Goal(300, None, True, 0), Seen(300, None, False), ""),
+        (Goal(300, None, True, 0), Seen(299, None, False), "exit 0 after step 299, before the planned last step 300"),
+        (Goal(300, None, True, 0), Seen(None, None, True), "exit 0 without any step of the 300 planned ones"),
+        (Goal(300, 20, True, 0), Seen(None, None, True), "exit 0 without any step"),
+        (Goal(300, 300, True, 0), Seen(None, None, True), ""),
+        (Goal(300, 310, True, 0), Seen(None, None, False), ""),
+        (Goal(0, None, True, 0), Seen(None, None, True), ""),
+        (Goal(300, None, False, 0), Seen(None, None, True), ""),
+        (Goal(305, None, True, 0), Seen(300, None, False, 10), ""),
+        (Goal(310, None, True, 0), Seen(300, None, False, 10), "exit 0 after step 300"),
+        (Goal(300, None, True, 1), Seen(None, 300, True), ""),
+        (Goal(300, None, True, 1), Seen(None, 200, True), "exit 0 after step 200"),
+        (Goal(300, None, True, 1), Seen(None, None, False), ""),
+        (Goal(300, None, True, 0), Seen(None, None, False), "exit 0 without any step"),
+    ],
+)
+def test_exit_0_is_success_only_after_the_planned_last_step(goal: Goal, seen: Seen, said: str) -> None:
+    found = termination.ended_early(goal, seen)
+    assert found.startswith(said) if said else found == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "recorded", "expected"),
+    [
+        ({"step": 300, "step_interval": 10}, None, Seen(7, 300, True, 10)),
+        ({"step": None}, 5, Seen(7, None, True, 2)),
+        (None, 300, Seen(7, 300, True, 2)),
+        (None, None, Seen(7, None, False, 2)),
+    ],
+)
+def test_the_gangs_last_step_comes_from_the_coordinator_or_from_the_storage(
+    status: dict[str, Any] | None, recorded: int | None, expected: Seen
+) -> None:
+    assert termination.with_gang(Seen(7, None, True, 2), status, lambda: recorded) == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "ends", "first", "early", "expected"),
+    [
+        ("completed", [end(0, exit_code=0)], None, "", ("completed", 0)),
+        ("completed", [end(0, exit_code=0)], None, "too early", ("rank-failed", termination.EXIT_ENDED_EARLY)),
+        ("rank-failed", [end(0, exit_code=3), end(1, signal=9, requested=True)], 0, "", ("rank-failed", 3)),
+        ("rank-failed", [end(0, signal=11)], 0, "", ("rank-failed", 139)),
+        ("signalled", [end(0, exit_code=0), end(1, exit_code=0)], None, "", ("signalled", 0)),
+        ("signalled", [end(0, exit_code=0), end(1, exit_code=143)], None, "", ("signalled", 143)),
+        ("signalled", [], None, "", ("signalled", 143)),
+        ("told-to-stop", [end(0, signal=9, requested=True)], None, "", ("told-to-stop", 143)),
+        ("launcher-error", [], None, "", ("launcher-error", termination.EXIT_LAUNCHER_ERROR)),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(
+    reason: str, ends: list[RankEnd], first: int | None, early: str, expected: tuple[str, int]
+) -> None:
+    state = State(1.0, "done", ends=tuple(ends), reason=reason, first_failing=first)
+    found = termination.conclude(state, early)
+    assert (found[0], found[2]) == expected
+
+
+def test_only_ranks_that_the_kernel_killed_are_out_of_memory(tmp_path: Path) -> None:
+    events_file = tmp_path / "memory.events"
+    events_file.write_text("low 0\noom 1\noom_kill 1\n")
+    counter = OutOfMemory(str(tmp_path))
+    assert not counter.happened()
+    events_file.write_text("low 0\noom 2\noom_kill 2\n")
+    assert counter.happened()
+    assert not counter.happened()
+    ends = (end(0, signal=9), end(1, exit_code=1), end(2, signal=9, requested=True), end(3, exit_code=137))
+    assert [e.oom_killed for e in termination.with_oom(ends, True)] == [True, False, False, True]
+    assert not any(e.oom_killed for e in termination.with_oom(ends, False))
+    assert not OutOfMemory(str(tmp_path / "nothing")).happened()
+
+
+def test_the_steps_of_other_pods_are_found_on_the_storage(tmp_path: Path) -> None:
+    for name, text in (("trainer-0", ""), ("trainer-3", '{"step":7}\n{"step":8}\n'), ("reader-0", '{"step":99}\n')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "steps.jsonl").write_text(text)
+    assert termination.last_recorded_step(str(tmp_path), "trainer") == 8
+    assert termination.last_recorded_step(str(tmp_path / "nowhere"), "trainer") is None
+
+
+def test_a_record_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    record = place_of({"PRIMUS_RUN": "r"}).record("trainer", "completed", "")
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    problems = termination.write(record, str(tmp_path / "message"), str(blocked / "termination.json"))
+    assert json.loads((tmp_path / "message").read_text())["reason"] == "completed"
+    assert len(problems) == 1
+    assert str(blocked) in problems[0]

@@ -1,0 +1,285 @@
+"""What ranks print, however they print it: lines, bars, floods, megabytes, bytes that are no text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflows.programs.appender import Appender
+from workflows.programs.fingerprint import fingerprint
+from workflows.programs.output import Allowance, Line, LineSplitter, Shown, Stamps, Tail
+from workflows.programs.progress import Counting, Reader, framework_of
+from workflows.programs.rank_output import BAR_IDLE_SECONDS, RankOutput
+from workflows.reports import StepSeen
+
+
+def split(*chunks: bytes, limit: int = 100) -> list[tuple[str, bool]]:
+    splitter = LineSplitter(limit)
+    lines = [line for chunk in chunks for line in splitter.feed(chunk)]
+    return [(line.text, line.transient) for line in [*lines, *splitter.close()]]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ((b"one\ntwo\n",), [("one", False), ("two", False)]),
+        ((b"o", b"ne\nt", b"wo"), [("one", False), ("two", False)]),
+        ((b"one\r\ntwo\r\n",), [("one", False), ("two", False)]),
+        ((b"one\r", b"\ntwo"), [("one", False), ("two", False)]),
+        ((b"one\r\r\ntwo",), [("one", False), ("two", False)]),
+        ((b"\r 10%\r 20%\r 30%\n",), [(" 10%", True), (" 20%", True), (" 30%", False)]),
+        ((b" 10%\r", b" 20%\r", b"done\n"), [(" 10%", True), (" 20%", True), ("done", False)]),
+        ((b"\n\n  \n\r\n",), []),
+        ((b"gr\xc3", b"\xbc\xc3\x9fe\n"), [("grüße", False)]),
+        ((b"\xff\x00\x07bell\n",), [("��" + "�bell", False)]),
+        ((b"tab\tstays \x1b[31mred\x1b[0m\n",), [("tab\tstays \x1b[31mred\x1b[0m", False)]),
+    ],
+)
+def test_bytes_become_lines(chunks: tuple[bytes, ...], expected: list[tuple[str, bool]]) -> None:
+    assert split(*chunks) == expected
+
+
+def test_a_line_of_ten_megabytes_is_cut_and_says_so_and_costs_little_memory() -> None:
+    splitter = LineSplitter()
+    largest = 0
+    for _ in range(160):
+        assert splitter.feed(b"x" * 65536) == []
+        largest = max(largest, len(splitter._pending))  # pyright: ignore[reportPrivateUsage] - the bound is the point
+    lines = splitter.feed(b"end\nnext\n")
+    assert largest <= 65537
+    assert lines[0].text == "x" * 65536 + f" ... [{159 * 65536 + 3} more bytes of this line are not kept]"
+    assert lines[1].text == "next"
+
+
+@given(st.binary(max_size=400), st.lists(st.integers(1, 40), max_size=20))
+def test_cutting_the_stream_elsewhere_gives_the_same_lines(data: bytes, sizes: list[int]) -> None:
+    chunks: list[bytes] = []
+    rest = data
+    for size in sizes:
+        chunks.append(rest[:size])
+        rest = rest[size:]
+    assert split(*chunks, rest, limit=30) == split(data, limit=30)
+
+
+@given(st.lists(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Cc",)), max_size=20)))
+def test_no_line_is_lost(texts: list[str]) -> None:
+    found = split("".join(f"{text}\n" for text in texts).encode(), limit=1000)
+    assert len(found) == len([text for text in texts if text.strip()])
+
+
+def test_the_newest_state_of_a_bar_is_known_before_its_end_comes() -> None:
+    splitter = LineSplitter()
+    splitter.feed(b"plain text without an end")
+    assert splitter.bar == ""
+    splitter.feed(b"\r 10%|#")
+    assert splitter.bar == " 10%|#"
+    splitter.feed(b"\n")
+    assert splitter.bar == ""
+
+
+def test_the_tail_keeps_each_bar_once_and_no_colours() -> None:
+    tail = Tail(lines=3, characters=10)
+    for line in (Line("first"), Line(" 10%", True), Line(" 20%", True), Line("\x1b[31mred\x1b[0m"), Line("y" * 99)):
+        tail.add(line)
+    assert tail.lines() == ["first", "red", "y" * 10]
+
+
+def test_the_tail_keeps_the_last_lines() -> None:
+    tail = Tail()
+    for number in range(250):
+        tail.add(Line(str(number)))
+    assert tail.lines() == [str(number) for number in range(150, 250)]
+
+
+def test_a_bar_is_written_once_a_second_and_in_its_last_state() -> None:
+    shown = Shown()
+    bars = [Line(f"{percent}%", True) for percent in range(5)]
+    assert shown.pick([bars[0]], 0.0) == [bars[0]]
+    assert shown.pick([bars[1], bars[2]], 0.5) == []
+    assert shown.pick([bars[3]], 1.1) == [bars[3]]
+    assert shown.pick([bars[4]], 1.2) == []
+    assert shown.pick([Line("done")], 1.3) == [bars[4], Line("done")]
+    assert shown.rest() == []
+
+
+def test_times_are_in_utc_with_microseconds() -> None:
+    stamps = Stamps()
+    assert stamps.of(1_700_000_000.25) == "2023-11-14T22:13:20.250000Z"
+    assert stamps.of(1_700_000_000.75) == "2023-11-14T22:13:20.750000Z"
+    assert stamps.of(1_700_000_001.0) == "2023-11-14T22:13:21.000000Z"
+
+
+def test_a_flood_is_relayed_up_to_an_allowance_that_fills_again() -> None:
+    allowance = Allowance(bytes_per_second=10, burst_bytes=100)
+    assert [allowance.take(40, 0.0) for _ in range(4)] == [True, True, False, False]
+    assert allowance.withheld == 2
+    assert allowance.take(40, 2.0)
+
+
+def make_output(tmp_path: Path, appender: Appender, framework: str = "primus-demo") -> RankOutput:
+    reading = Reader(framework_of(framework), Counting(steps=300), 1)
+    output = RankOutput(1, reading, str(tmp_path / "a1" / "rank-1.log"), appender, Stamps())
+    output.open(0)
+    output.open(1)
+    return output
+
+
+def test_both_streams_stand_in_one_log_with_their_times_and_are_relayed_with_the_rank(tmp_path: Path) -> None:
+    appender = Appender()
+    output = make_output(tmp_path, appender)
+    seen = output.feed(0, b"step 1/300 | loss 3.2 | tokens/s 1 | step time 1 s\n", 0.0)
+    output.feed(1, b"warning\n", 1.0)
+    assert appender.close(10)
+    assert [report.step for report in seen if isinstance(report, StepSeen)] == [1]
+    assert (tmp_path / "a1" / "rank-1.log").read_text().splitlines() == [
+        "1970-01-01T00:00:00.000000Z step 1/300 | loss 3.2 | tokens/s 1 | step time 1 s",
+        "1970-01-01T00:00:01.000000Z warning",
+    ]
+    assert "[rank1]: warning\n" in output.relayed()
+    assert output.tail.lines()[-1] == "warning"
+
+
+def test_a_flood_stays_out_of_the_launchers_output_but_not_out_of_the_ranks_log(tmp_path: Path) -> None:
+    appender = Appender()
+    output = make_output(tmp_path, appender)
+    for _ in range(200):
+        output.feed(0, b"noise " * 10_000 + b"\n", 0.0)
+    output.feed(0, b"later\n", 60.0)
+    relayed = output.relayed()
+    assert len(relayed) < 5_000_000
+    assert "lines are not shown here, they are in rank-1.log\n" in relayed
+    assert relayed.endswith("[rank1]: later\n")
+    assert appender.close(10)
+    assert (tmp_path / "a1" / "rank-1.log").stat().st_size > 11_000_000
+
+
+def test_the_last_state_of_a_silent_bar_is_progress(tmp_path: Path) -> None:
+    appender = Appender()
+    output = make_output(tmp_path, appender, "huggingface")
+    assert output.feed(1, "\r  3%|▎         | 9/300 [00:01<00:40]".encode(), 10.0) == []
+    assert output.waits_for_bar
+    assert output.idle(10.0 + BAR_IDLE_SECONDS / 2) == []
+    found = output.idle(10.0 + BAR_IDLE_SECONDS)
+    assert [report.step for report in found if isinstance(report, StepSeen)] == [9]
+    assert not output.waits_for_bar
+    appender.close(10)
+
+
+def test_a_log_is_rotated_and_two_older_generations_stay(tmp_path: Path) -> None:
+    appender = Appender(limit_bytes=100)
+    path = tmp_path / "rank-0.log"
+    for number in range(40):
+        appender.append(str(path), b"%02d %s\n" % (number, b"x" * 46))
+    assert appender.close(10)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["rank-0.log", "rank-0.log.1", "rank-0.log.2"]
+    texts = [(tmp_path / name).read_text() for name in ("rank-0.log.2", "rank-0.log.1", "rank-0.log")]
+    assert [text.splitlines()[0][:2] for text in texts] == ["34", "36", "38"]
+    assert all(len(text) == 100 for text in texts)
+
+
+def test_a_part_larger_than_the_limit_is_spread_over_generations(tmp_path: Path) -> None:
+    appender = Appender(limit_bytes=10)
+    appender.append(str(tmp_path / "log"), bytes(range(65, 90)))
+    assert appender.close(10)
+    names = ("log.2", "log.1", "log")
+    assert b"".join((tmp_path / name).read_bytes() for name in names) == bytes(range(65, 90))
+
+
+def test_a_storage_that_refuses_is_told_and_taken_up_again_when_it_is_back(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.write_text("a file stands where the folder should be")
+    appender = Appender()
+    appender.append(str(folder / "log"), b"lost\n")
+    assert appender.flush(10)
+    assert "folder" in appender.last_error
+    folder.unlink()
+    appender.append(str(folder / "log"), b"kept\n")
+    assert appender.close(10)
+    assert appender.last_error == ""
+    assert (folder / "log").read_bytes() == (
+        b"... 5 bytes are missing here: the storage was slow or refused them\nkept\n"
+    )
+
+
+def test_what_waits_for_a_slow_storage_is_bounded_and_the_gap_is_marked(tmp_path: Path) -> None:
+    import os
+
+    fifo = tmp_path / "log"
+    os.mkfifo(fifo)
+    appender = Appender(queue_bytes=1000)
+    appender.append(str(fifo), b"a" * 900)  # taken by the thread, which hangs until somebody reads
+    while appender._waiting:  # pyright: ignore[reportPrivateUsage] - until the thread hangs
+        pass
+    for _ in range(50):
+        appender.append(str(fifo), b"z" * 100)
+    assert not appender.flush(0.01)
+    with fifo.open("rb") as reader:
+        assert appender.flush(10)
+        appender.append(str(fifo), b"end\n")
+        assert appender.close(10)
+        data = reader.read()
+    assert data.count(b"z") == 1000
+    assert data.endswith(b"... 4000 bytes are missing here: the storage was slow or refused them\nend\n")
+
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/work/a1/train.py", line 41, in <module>
+    main()
+  File "/work/a1/train.py", line 30, in main
+    model.forward(batch)
+  File "/usr/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1511, in _call_impl
+    return forward_call(*args, **kwargs)
+RuntimeError: CUDA error at 0x7f12: step 41 of /data/shard-00017.bin failed"""
+
+CHAINED = (
+    """\
+Traceback (most recent call last):
+  File "/app/data.py", line 3, in load
+    open(path)
+FileNotFoundError: [Errno 2] No such file or directory: '/data/x/shard-3.bin'
+
+During handling of the above exception, another exception occurred:
+
+"""
+    + TRACEBACK
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "signal", "expected"),
+    [
+        (TRACEBACK, 1, None, "RuntimeError@train.py:main: CUDA error at @: step # of shard-#.bin failed"),
+        (CHAINED, 1, None, "FileNotFoundError@data.py:load: [Errno #] No such file or directory: 'shard-#.bin'"),
+        ("[rank1]: " + TRACEBACK.replace("\n", "\n[rank1]: "), 1, None, "RuntimeError@train.py:main: CUDA error at @"),
+        ("Traceback (most recent call last):\nValueError", 1, None, "ValueError"),
+        (
+            "terminate called after throwing an instance of 'std::bad_alloc'\nwhat",
+            None,
+            6,
+            "signal 6: terminate called",
+        ),
+        ("step 12/300 | loss 3.1", None, 9, "signal 9"),
+        (TRACEBACK + "\nwent on after it", None, 9, "signal 9"),
+        ("no accelerator found", 3, None, "exit 3: no accelerator found"),
+        ("", 3, None, "exit 3"),
+        (TRACEBACK, 0, None, ""),
+    ],
+)
+def test_a_fingerprint_says_what_failed(text: str, code: int | None, signal: int | None, expected: str) -> None:
+    found = fingerprint(text.split("\n"), code, signal)
+    assert found == expected if not expected else found.startswith(expected)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 2**48), st.integers(1, 99))
+def test_a_fingerprint_is_the_same_in_every_attempt(step: int, address: int, attempt: int) -> None:
+    text = TRACEBACK.replace("41", str(step)).replace("0x7f12", hex(address)).replace("/a1/", f"/a{attempt}/")
+    assert fingerprint(text.split("\n"), 1, None) == fingerprint(TRACEBACK.split("\n"), 1, None)
+
+
+@given(st.lists(st.text(max_size=200), max_size=30), st.integers(1, 255))
+def test_a_fingerprint_is_short_whatever_was_printed(lines: list[str], code: int) -> None:
+    assert 0 < len(fingerprint(lines, code, None)) <= 300

@@ -1,0 +1,183 @@
+"""Stories of runs that lose something and come back. Each asserts that its fault did fire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, VerdictWord
+from tests.stages import Stage, incident, numbers_are_unique, outcomes, stage, succeeded
+
+pytestmark = pytest.mark.story
+
+
+@pytest.fixture
+def scene(prefect_server: str) -> Iterator[Stage]:
+    with stage(prefect_server) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def unfailed(prefect_server: str) -> Iterator[str]:
+    """Weights of a run of the same seed to which nothing happened."""
+    with stage(prefect_server) as made:
+        story = made.start("unfailed").end()
+        assert succeeded(story), made.tell()
+        assert outcomes(story) == ["succeeded"]
+        made.no_orphans()
+        yield made.weights()
+
+
+def comes_back(scene: Stage, unfailed: str, klass: FaultClass, action: Action = Action.NEW_ATTEMPT) -> None:
+    """The common end of these stories: one incident, the right class and action, a proven resume, nothing lost."""
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    seen = incident(story)
+    assert seen.fault_class is klass, scene.tell()
+    assert seen.action is action, scene.tell()
+    assert outcomes(story) == [klass.value, "succeeded"], scene.tell()
+    assert numbers_are_unique(story.attempts)
+    first, second = story.attempts
+    assert second.resumed_from_step is not None, scene.tell()
+    assert second.first_step == second.resumed_from_step + 1
+    assert second.resume_proof is VerdictWord.PASS
+    assert first.last_step is not None
+    if klass is not FaultClass.NUMERIC:  # that one goes back on purpose
+        # At most one interval of 5 steps, and one more where the newest checkpoint was being written.
+        assert first.last_step - second.resumed_from_step <= 10, scene.tell()
+    assert scene.weights() == unfailed
+    scene.no_orphans()
+
+
+def test_a_killed_rank(scene: Stage, unfailed: str) -> None:
+    scene.start().fault("kill-rank:1,step=17")
+    comes_back(scene, unfailed, FaultClass.PROCESS_KILLED)
+
+
+def test_a_lost_node(scene: Stage, unfailed: str) -> None:
+    scene.start().at_step(17)
+    node = scene.story.attempts[0].nodes[1]
+    scene.fault(f"lose-node:{node}")
+    comes_back(scene, unfailed, FaultClass.NODE_LOST)
+    first, second = scene.story.attempts
+    assert node in first.nodes
+    assert node not in second.nodes
+    taken = [action for action in scene.story.actions if action.kind == NodeAction.QUARANTINE]
+    assert [action.target for action in taken] == [node]
+    assert incident(scene.story).culprits[0][0] == node
+
+
+def test_a_node_lost_in_silence(scene: Stage, unfailed: str) -> None:
+    scene.start().at_step(17)
+    node = scene.story.attempts[0].nodes[1]
+    scene.fault(f"lose-node:{node},silent")
+    comes_back(scene, unfailed, FaultClass.NODE_LOST)
+    assert node not in scene.story.attempts[1].nodes
+
+
+def test_a_killed_launcher(scene: Stage, unfailed: str) -> None:
+    scene.start().at_step(17)
+    scene.fault(f"kill-launcher:{scene.story.attempts[0].nodes[1]}")
+    comes_back(scene, unfailed, FaultClass.PROCESS_KILLED)
+
+
+def test_a_preemption_with_notice_loses_no_step(scene: Stage, unfailed: str) -> None:
+    scene.start().at_step(17)
+    node = scene.story.attempts[0].nodes[1]
+    scene.fault(f"preempt-node:{node},notice=5")
+    comes_back(scene, unfailed, FaultClass.PREEMPTED)
+    first, second = scene.story.attempts
+    assert second.resumed_from_step == first.last_step, scene.tell()
+    assert node not in second.nodes
+    assert not incident(scene.story).charged
+
+
+def test_a_host_out_of_memory_is_tried_once_more(scene: Stage, unfailed: str) -> None:
+    scene.start().fault("oom-rank:1,step=12")
+    comes_back(scene, unfailed, FaultClass.HOST_OOM)
+    assert incident(scene.story).charged
+
+
+def test_a_loss_that_is_no_number_is_rolled_back(scene: Stage, unfailed: str) -> None:
+    scene.start().fault("nan-rank:1,step=17")
+    comes_back(scene, unfailed, FaultClass.NUMERIC, Action.ROLL_BACK)
+    nan = incident(scene.story).step
+    assert nan is not None
+    resumed = scene.story.attempts[1].resumed_from_step
+    assert resumed is not None
+    assert resumed < nan
+
+
+def test_a_full_disk_while_saving(scene: Stage, unfailed: str) -> None:
+    scene.start(overrides=("recovery.restarts.tokens=3",)).fault("disk-full,step=12")
+    comes_back(scene, unfailed, FaultClass.STORAGE)
+
+
+def test_a_corrupt_newest_checkpoint_is_passed_over(scene: Stage, unfailed: str) -> None:
+    scene.start().at_step(18)
+    scene.until(lambda story: any(item.step >= 15 for item in story.checkpoints), "a proven checkpoint of step 15")
+    scene.fault("kill-rank:0")
+    corrupted = max(int(path.name.removeprefix("step-")) for path in (scene.folder / "checkpoints").glob("step-*"))
+    scene.fault("corrupt-checkpoint:newest")
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    second = story.attempts[1]
+    assert second.resumed_from_step is not None
+    assert second.resumed_from_step < corrupted, scene.tell()
+    assert scene.weights() == unfailed
+
+
+def test_stop_and_resume(scene: Stage, unfailed: str) -> None:
+    from workflows.records import RequestRecord
+
+    scene.start().at_step(12)
+    scene.ledger.request(RequestRecord("stop-1", "story", "stop", 0.0, "enough for today"))
+    story = scene.end()
+    assert story.run.state is RunState.STOPPED, scene.tell()
+    assert outcomes(story) == ["stopped"]
+    scene.no_orphans()
+    scene.ledger.resume_run("story", "a new day", story.run.ended_at or 0.0)
+    story = scene.drive().end()
+    assert succeeded(story), scene.tell()
+    first, second = story.attempts
+    assert second.resumed_from_step == first.last_step, scene.tell()
+    assert scene.weights() == unfailed
+
+
+def test_a_killed_driver_is_taken_over(scene: Stage, unfailed: str) -> None:
+    scene.open().drive_in_process()
+    scene.at_step(10)
+    scene.fault("kill-flow")
+    story = scene.drive().end()
+    assert succeeded(story), scene.tell()
+    assert outcomes(story) == ["succeeded"], "the running pods were adopted"
+    assert story.incidents == ()
+    assert story.lease is None or story.lease.fencing >= 2
+    assert scene.weights() == unfailed
+
+
+def test_a_ledger_that_is_away_costs_nothing(scene: Stage, unfailed: str) -> None:
+    scene.start().at_step(10)
+    scene.fault("ledger-away:seconds=2")
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    assert story.incidents == (), scene.tell()
+    assert scene.weights() == unfailed
+
+
+def test_a_control_plane_that_is_away_costs_nothing(scene: Stage, unfailed: str) -> None:
+    scene.start().at_step(10)
+    scene.fault("api-away:seconds=2")
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    assert story.incidents == (), scene.tell()
+    assert scene.weights() == unfailed
+
+
+def test_a_killed_coordinator_does_not_stop_the_training(scene: Stage, unfailed: str) -> None:
+    scene.start().fault("kill-coordinator,step=10")
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    assert outcomes(story) == ["succeeded"], scene.tell()
+    assert scene.weights() == unfailed

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.errors import Permanent, ProfileError, Unavailable
+from tasks.ledger_database import parse_url
+from tasks.ledger_errors import explain, place_of
+
+SQLITE = parse_url("sqlite:////var/lib/primus/ledger.sqlite")
+POSTGRES = parse_url("postgresql://ada:hidden@db.example:5432/ledger?sslpassword=alsohidden")
+
+MESSAGES = [
+    ("database is locked", Unavailable, "another process"),
+    ("database or disk is full", Unavailable, "free some space"),
+    ('could not extend file "base/1": No space left on device', Unavailable, "free some space"),
+    ("attempt to write a readonly database", Unavailable, "owner and mode"),
+    ("unable to open database file", Unavailable, "folder"),
+    ("disk I/O error", Unavailable, "kernel log"),
+    ("file is not a database", Permanent, "damaged"),
+    ("database disk image is malformed", Permanent, "damaged"),
+    ("no such table: runs", Unavailable, "right file"),
+    ('FATAL:  password authentication failed for user "ada"', Permanent, "PRIMUS_LEDGER_URL"),
+    ('FATAL:  role "ada" does not exist', Permanent, "PRIMUS_LEDGER_URL"),
+    ('FATAL:  database "ledger" does not exist', Permanent, "createdb"),
+    ("permission denied for schema public", Permanent, "grant rights"),
+    ("connection refused", Unavailable, "check that it runs"),
+    ("server closed the connection unexpectedly", Unavailable, "check that it runs"),
+    ("the database system is starting up", Unavailable, "check that it runs"),
+    ("canceling statement due to statement timeout", Unavailable, "slowly"),
+    ("deadlock detected", Unavailable, "tried again"),
+    ("something nobody has seen before", Unavailable, "no rule"),
+]
+
+
+@pytest.mark.parametrize(("message", "kind", "advice"), MESSAGES)
+def test_what_a_database_says_becomes_advice(message: str, kind: type[Exception], advice: str) -> None:
+    error = explain(message, POSTGRES)
+    assert type(error) is kind
+    assert advice in str(error)
+    assert "ledger" in str(error)
+
+
+@given(st.text(), st.sampled_from(["hidden", "alsohidden"]))
+def test_no_message_repeats_a_password(text: str, password: str) -> None:
+    assert "hidden" not in str(explain(f"{text}{password}{text}", POSTGRES)).replace(text, "")
+
+
+def test_a_ledger_is_called_by_its_file_or_its_address() -> None:
+    assert place_of(SQLITE) == "ledger /var/lib/primus/ledger.sqlite"
+    assert place_of(POSTGRES) == "ledger postgresql+psycopg://ada:***@db.example:5432/ledger"
+
+
+@pytest.mark.parametrize("bad", ["", "nonsense", "mysql://u:hidden@h/d", "sqlite://", "sqlite:///:memory:", "a b://c"])
+def test_a_url_that_is_no_ledger_is_refused_by_the_variables_name_without_repeating_it(bad: str) -> None:
+    with pytest.raises(ProfileError, match="PRIMUS_LEDGER_URL") as refused:
+        parse_url(bad)
+    assert "hidden" not in str(refused.value)

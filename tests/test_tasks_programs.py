@@ -1,0 +1,112 @@
+"""The program archive."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from profiles.errors import Unavailable
+from tasks import programs
+from tasks.programs import programs_archive
+
+
+def test_the_same_content_is_one_file_with_the_same_bytes(tmp_path: Path) -> None:
+    one, again, other = (programs_archive(tmp_path / name) for name in ("a", "a", "b"))
+    assert one == again
+    assert one.read_bytes() == other.read_bytes()
+    assert one.parent.name == other.parent.name
+
+
+def test_bytes_do_not_depend_on_what_else_the_process_did(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tasks.programs import programs_archive as p; p(Path(sys.argv[1]))"
+    )
+    for number, before in enumerate(("", "import json, ast, profiles.run; ")):
+        command = [sys.executable, "-c", before + code, str(tmp_path / str(number))]
+        subprocess.run(command, check=True, env={"PYTHONHASHSEED": str(number), "PYTHONPATH": "."})
+    first, second = sorted(tmp_path.rglob("programs.pyz"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_other_content_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "workflows"
+    (package / "programs").mkdir(parents=True)
+    for name in ("__init__.py", "reports.py", "programs/__init__.py", "programs/main.py"):
+        (package / name).write_text("A = 1\n")
+    monkeypatch.setattr(programs, "_PACKAGE", package)
+    before = programs_archive(tmp_path)
+    (package / "programs" / "main.py").write_text("A = 22\n")
+    after = programs_archive(tmp_path)
+    assert before != after
+    assert before.exists()
+
+
+def test_every_module_is_there_as_source_and_compiled(tmp_path: Path) -> None:
+    with zipfile.ZipFile(programs_archive(tmp_path)) as archive:
+        names = set(archive.namelist())
+        sources = {name for name in names if name.endswith(".py")}
+        assert {"__main__.py", "workflows/__init__.py", "workflows/reports.py"} <= sources
+        assert "workflows/programs/main.py" in sources
+        assert {f"{name}c" for name in sources} == names - sources
+        assert archive.read("workflows/reports.pyc")[:4] == importlib.util.MAGIC_NUMBER
+
+
+def test_nothing_but_the_programs_and_the_reports_is_inside(tmp_path: Path) -> None:
+    with zipfile.ZipFile(programs_archive(tmp_path)) as archive:
+        for name in archive.namelist():
+            allowed = ("__main__.", "workflows/__init__.", "workflows/reports.", "workflows/programs/")
+            assert name.startswith(allowed), name
+
+
+def start(archive: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-S", str(archive), *argv]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_it_starts_and_names_its_programs(tmp_path: Path) -> None:
+    ended = start(programs_archive(tmp_path), "no-such-program")
+    assert ended.returncode == 2
+    assert "launch" in ended.stderr
+
+
+def test_it_copies_itself_into_a_pod(tmp_path: Path) -> None:
+    archive = programs_archive(tmp_path)
+    assert start(archive, "copy", f"--to={tmp_path / 'pod'}").returncode == 0
+    assert (tmp_path / "pod" / "programs.pyz").read_bytes() == archive.read_bytes()
+
+
+def test_compiled_modules_are_taken_where_they_fit_and_the_source_elsewhere(tmp_path: Path) -> None:
+    """Another Python's compiled modules are recognised and passed over: images bring their own Python."""
+    archive = programs_archive(tmp_path)
+    foreign = tmp_path / "foreign.pyz"
+    with zipfile.ZipFile(archive) as source, zipfile.ZipFile(foreign, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            target.writestr(name, b"\0\0\r\n" + content[4:] if name.endswith(".pyc") else content)
+    assert start(foreign, "no-such-program").returncode == 2
+    broken = tmp_path / "broken.pyz"
+    with zipfile.ZipFile(archive) as source, zipfile.ZipFile(broken, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            target.writestr(name, b"raise SystemExit(77)\n" if name.endswith(".py") else content)
+    assert start(broken, "no-such-program").returncode == 2
+
+
+def test_many_builders_at_once_leave_one_whole_file(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        paths = set(pool.map(lambda _: programs_archive(tmp_path), range(16)))
+    (path,) = paths
+    assert [file.name for file in path.parent.iterdir()] == ["programs.pyz"]
+    assert zipfile.ZipFile(path).testzip() is None
+
+
+def test_a_home_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "programs").write_text("a file where the folder should be")
+    with pytest.raises(Unavailable, match="cannot be written"):
+        programs_archive(tmp_path)

@@ -1,0 +1,138 @@
+"""Golden manifests of every shipped run profile, on every hardware that a shipped cluster offers it.
+
+`make golden` rewrites them; look at the difference before you commit it. Nothing else writes them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from profiles.cluster import ClusterProfile, Pool
+from profiles.errors import ProfileError
+from profiles.load import list_profiles, load_cluster, load_run, resolve
+from profiles.run import RunProfile
+from workflows.failover import examination_workflow, post_flight_workflow
+from workflows.lint import applied, lint
+from workflows.manifests import manifests
+from workflows.plan import AttemptPlan
+
+FOLDER = Path(__file__).parent / "golden"
+REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
+
+
+@cache
+def plans() -> dict[str, AttemptPlan]:
+    """Attempt 1 of each profile, by the name of its golden file."""
+    found: dict[str, AttemptPlan] = {}
+    for run, cluster, pool in places():
+        try:
+            resolved = resolve(run.model_copy(update={"pool": pool.name}), cluster)
+        except ProfileError:
+            continue  # this pool is not for this profile; that some pool is, another test says
+        nodes = tuple(f"node-{index}" for index in range(resolved.run.deciding_role.replicas))
+        name = f"{run.name}-on-{cluster.engine}-{pool.hardware}"
+        found.setdefault(name, AttemptPlan(resolved, f"{run.name[:24].rstrip('-')}-1", 1, nodes, fencing=1))
+    return found
+
+
+def places() -> Iterator[tuple[RunProfile, ClusterProfile, Pool]]:
+    """Every run with every pool of every Kubernetes cluster; those for trying out with the embedded pools too."""
+    listed = list_profiles()
+    clusters = [load_cluster(item.name) for item in listed if item.kind == "cluster"]
+    for run in (load_run(item.name) for item in listed if item.kind == "run"):
+        for cluster in clusters:
+            if cluster.engine == "kubernetes" or run.name.startswith("demo"):
+                yield from ((run, cluster, pool) for pool in cluster.pools)
+
+
+def special() -> dict[str, list[dict[str, Any]]]:
+    """Beyond first attempts: a roll-back away from a suspect, and the workflows around a failure."""
+    demo = plans()["demo-on-embedded-cpu"]
+    again = replace(
+        demo,
+        attempt=2,
+        nodes=("node-0", "node-2"),
+        avoid_nodes=("node-1",),
+        max_resume_step=100,
+        excluded_checkpoints=("$(PRIMUS_FOLDER_STORAGE_0)/runs/demo-1/checkpoints/step-120",),
+        fencing=2,
+        deep_verify=True,
+    )
+    around = [post_flight_workflow(demo), examination_workflow(demo, ["node-1"], 1)]
+    return {"special-roll-back": manifests(again), "special-failover": [one.to_dict() for one in around]}
+
+
+@cache
+def wanted() -> dict[str, list[dict[str, Any]]]:
+    """All golden files with what belongs into them."""
+    return {name: manifests(plan) for name, plan in plans().items()} | special()
+
+
+def read(document: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with the manifests inside it parsed as well, so that only meaning is compared."""
+    return {"manifest": _without_texts(document), "applied": list(applied(document))}
+
+
+def _without_texts(document: dict[str, Any]) -> dict[str, Any]:
+    copy = yaml.safe_load(yaml.safe_dump(document))
+    for template in copy["spec"]["templates"]:
+        template.get("resource", {}).pop("manifest", None)
+    return copy
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines as blocks, as people would write them."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, data: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+@pytest.mark.parametrize("name", sorted(wanted()))
+def test_golden_manifests(name: str) -> None:
+    built, file = wanted()[name], FOLDER / f"{name}.yaml"
+    if REWRITE:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(yaml.dump_all(built, Dumper=_Dumper, sort_keys=False, width=110))
+    assert file.exists(), "run: make golden"
+    kept = list(yaml.safe_load_all(file.read_text()))
+    assert [read(one) for one in built] == [read(one) for one in kept], "run: make golden, and look at the difference"
+
+
+def test_golden_files_are_all_still_wanted() -> None:
+    stale = {file.stem for file in FOLDER.glob("*.yaml")} - set(wanted())
+    if REWRITE:
+        for name in stale:
+            (FOLDER / f"{name}.yaml").unlink()
+        stale = set()
+    assert stale == set()
+
+
+def test_every_shipped_run_renders_somewhere() -> None:
+    shipped = {item.name for item in list_profiles() if item.kind == "run"}
+    assert {name.partition("-on-")[0] for name in plans()} == shipped
+
+
+@pytest.mark.parametrize("name", sorted(plans()))
+def test_every_shipped_profile_passes_every_rule(name: str) -> None:
+    plan = plans()[name]
+    assert [finding for one in manifests(plan) for finding in lint(one, plan)] == []
+
+
+@pytest.mark.parametrize("name", sorted(plans()))
+def test_every_shipped_profile_renders_twice_alike(name: str) -> None:
+    assert manifests(plans()[name]) == manifests(plans()[name])

@@ -1,0 +1,133 @@
+"""Make workflows/schemas/*.json from the custom resource definitions of Argo Workflows and JobSet.
+
+Run by hand when a version changes; workflows/schemas/README.md has the commands.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+TARGET = Path(__file__).parent.parent / "workflows" / "schemas"
+SOURCES = {
+    "argo-workflow.json": ("argo-workflows", "manifests/base/crds/full/argoproj.io_workflows.yaml"),
+    "jobset.json": ("jobset", "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"),
+}
+KEPT = (
+    *("type", "enum", "pattern", "required", "minimum", "maximum", "minLength", "maxLength"),
+    *("minItems", "maxItems", "minProperties", "maxProperties"),
+)
+"""Keywords that mean the same in JSON Schema. Descriptions, formats, defaults, list types and CEL rules are dropped."""
+SHARED_BYTES = 60
+"""A part of at least so many bytes that occurs twice becomes a definition."""
+TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+METADATA = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        **{key: {"type": "string"} for key in ("name", "generateName", "namespace")},
+        "labels": TEXTS,
+        "annotations": TEXTS,
+    },
+}
+
+
+def trimmed(schema: dict[str, Any]) -> dict[str, Any]:
+    """One part of a structural schema as strict JSON Schema: an object takes only the fields that it names."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"], **({"pattern": schema["pattern"]} if "pattern" in schema else {})}
+    result = {key: schema[key] for key in KEPT if key in schema}
+    if "properties" in schema:
+        result["properties"] = {name: trimmed(part) for name, part in schema["properties"].items()}
+    if "items" in schema:
+        result["items"] = trimmed(schema["items"])
+    more = schema.get("additionalProperties")
+    if isinstance(more, dict):
+        result["additionalProperties"] = trimmed(more)
+    elif schema.get("type") == "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        result["additionalProperties"] = False
+    if schema.get("nullable") and isinstance(result.get("type"), str):
+        result["type"] = [result["type"], "null"]
+    return result
+
+
+def shared(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with every large part that occurs twice written once, under `$defs`."""
+    counts: Counter[str] = Counter()
+    _count(schema, counts)
+    names = {text: str(number) for number, text in enumerate(sorted(text for text in counts if counts[text] > 1))}
+    definitions: dict[str, Any] = {}
+    body = _replaced(schema, names, definitions)
+    return {**body, "$defs": {name: definitions[name] for name in sorted(definitions, key=int)}}
+
+
+def _text(part: Any) -> str:
+    return json.dumps(part, sort_keys=True, separators=(",", ":"))
+
+
+def _count(part: Any, counts: Counter[str]) -> None:
+    """Counts parts; below one that was seen already nothing is counted again, since it will be written once."""
+    text = _text(part)
+    if len(text) < SHARED_BYTES:
+        return
+    counts[text] += 1
+    if counts[text] == 1:
+        for child in _children(part):
+            _count(child, counts)
+
+
+def _children(part: dict[str, Any]) -> list[Any]:
+    more = part.get("additionalProperties")
+    own = [part["items"]] if "items" in part else []
+    return [*part.get("properties", {}).values(), *own, *([more] if isinstance(more, dict) else [])]
+
+
+def _replaced(part: Any, names: dict[str, str], definitions: dict[str, Any], *, top: bool = True) -> Any:
+    name = None if top else names.get(_text(part))
+    if name in definitions:
+        return {"$ref": f"#/$defs/{name}"}
+    result = dict(part)
+    if "properties" in part:
+        result["properties"] = {
+            key: _replaced(child, names, definitions, top=False) for key, child in part["properties"].items()
+        }
+    for key in ("items", "additionalProperties"):
+        if isinstance(part.get(key), dict):
+            result[key] = _replaced(part[key], names, definitions, top=False)
+    if name is None:
+        return result
+    definitions[name] = result
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def main(modules: list[str]) -> None:
+    """Write one schema for each module folder, e.g. `…/github.com/argoproj/argo-workflows/v4@v4.1.4`."""
+    for folder in map(Path, modules):
+        name = next(name for name, (word, _) in SOURCES.items() if word in str(folder))
+        document = yaml.load((folder / SOURCES[name][1]).read_text(), Loader=yaml.CSafeLoader)
+        version = document["spec"]["versions"][0]
+        whole = version["schema"]["openAPIV3Schema"]
+        api = f"{document['spec']['group']}/{version['name']}"
+        body = {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["apiVersion", "kind", "metadata", "spec"],
+            "properties": {
+                "apiVersion": {"const": api},
+                "kind": {"const": document["spec"]["names"]["kind"]},
+                "metadata": METADATA,
+                "spec": trimmed(whole["properties"]["spec"]),
+            },
+        }
+        note = f"From {folder.name.partition('@')[2]} of {SOURCES[name][0]}, Apache-2.0; see README.md here."
+        TARGET.joinpath(name).write_text(json.dumps({"$comment": note, **shared(body)}, separators=(",", ":")) + "\n")
+        print(name, TARGET.joinpath(name).stat().st_size)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
