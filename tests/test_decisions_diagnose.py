@@ -445,6 +445,21 @@ def test_a_rank_that_was_killed_while_it_went_down_with_its_own_exception_is_the
     assert found.fingerprint == diagnose(incident(terminations=(left("node-1", alone),))).fingerprint != ""
 
 
+def test_a_rank_that_was_killed_while_it_named_the_cause_is_the_cause() -> None:
+    full = "rank 0: [Errno 28] No space left on device: '/ckpt/.step-15.unfinished/shard-0.npz'"
+    missing = "rank 1: [Errno 2] No such file or directory: '/ckpt/.step-15.unfinished/shard-1.npz'"
+    ends = (
+        end(0, signal=9, at=990.01, requested=True, lines=("step 15/60 | loss 3.1", full)),
+        end(1, 1, at=990.0, lines=(missing,)),
+    )
+    seen = diagnose(incident(terminations=(left("node-0", ends[0]), left("node-1", ends[1]))))
+    assert seen.fault_class is F.STORAGE, seen
+    echo = replace(ends[0], last_lines=["RuntimeError: Connection reset by peer"])
+    other = diagnose(incident(terminations=(left("node-0", echo), left("node-1", ends[1]))))
+    assert other.fault_class is not F.STORAGE
+    assert 0 in other.victims
+
+
 def test_a_rank_that_was_killed_after_an_exception_it_had_handled_is_a_victim() -> None:
     lines = (*raised("IndexError: list index out of range"), "skips the sample", "step 41 | loss 2.3")
     late = end(1, signal=9, at=990.01, lines=lines, requested=True)

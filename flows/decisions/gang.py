@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from flows.decisions.clues import Clue
+from flows.decisions.clues import KNOWN_ORIGINAL, Clue
 from flows.decisions.lines import clean, tracebacks
 from flows.decisions.matching import match_line
 from profiles.vocabulary import FaultClass
@@ -61,18 +61,22 @@ def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gan
 
 
 def dying(end: RankEnd) -> bool:
-    """True where a rank was asked to end while it was already going down with an exception of its own.
+    """True where a rank was asked to end while it was already going down with a cause of its own.
 
-    Between the last line of a traceback and the end of a process there are tens of milliseconds. Its peers lose the
+    The last thing it said is an exception, or a line that names a cause: between that line and the end of a process there are tens of milliseconds. Its peers lose the
     connection in between, and the gang is told to end: the rank that started it all then looks like a victim.
     """
     if not end.requested or (end.signal != 9 and end.exit_code != 1):
         return False
     lines = [clean(LogLine(text, "rank", end.rank)) for text in end.last_lines if text.strip()]
-    raised = tracebacks(lines)
-    if not raised or raised[-1].line is not lines[-1]:
+    if not lines:
         return False
-    return not any(match.rule.echo for match in match_line(lines[-1].text, "rank"))
+    raised = tracebacks(lines)
+    named = [match.rule for match in match_line(lines[-1].text, "rank")]
+    if any(rule.echo or rule.fault_class is FaultClass.NONE for rule in named):
+        return False
+    cause = any(rule.weight >= KNOWN_ORIGINAL for rule in named)
+    return cause or bool(raised and raised[-1].line is lines[-1])
 
 
 def lagging(lines: Iterable[LogLine]) -> tuple[Clue, ...]:

@@ -68,6 +68,8 @@ def save(
         shutil.rmtree(unfinished, ignore_errors=True)
         os.makedirs(unfinished)
     link.gather(b"")
+    # A network file system may not show this rank the folder that rank 0 has just made.
+    os.makedirs(unfinished, exist_ok=True)
     entries = [_write(unfinished, f"shard-{link.rank}.npz", _shard(training, reader_state, link))]
     if ballast:
         entries.append(_write_ballast(unfinished, f"ballast-{link.rank}.bin", ballast, training.step))
