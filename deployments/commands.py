@@ -7,10 +7,11 @@ import shlex
 from dataclasses import dataclass
 from uuid import uuid4
 
-from deployments.driver import StartingDriver, driver_pid
+from deployments.console import ensure_console, warm_up
+from deployments.driver import Driver, driver_pid, prepare_driver
 from deployments.edge import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE, out, out_json, say
 from deployments.follow import follow
-from deployments.server import ensure_server, server_url
+from deployments.server import server_url
 from deployments.views import run_row, status_document, status_text, table
 from profiles.errors import Permanent, ProfileError
 from profiles.request import TrainRequest
@@ -56,7 +57,7 @@ def train_run(options: TrainOptions) -> int:
 
         return render_resolved(resolve_request(request, settings), "dry-run", as_json=options.as_json)
     known = server_url(settings.home)
-    driver = StartingDriver(settings.home, known) if known else None
+    driver = prepare_driver(settings.home, known) if known else None
     ledger = Ledger(settings.ledger_url)
     try:
         run = open_run(request, settings, ledger, _now())
@@ -85,7 +86,7 @@ def _carry_on(
     run: RunRecord,
     settings: Settings,
     ledger: Ledger,
-    driver: StartingDriver | None,
+    driver: Driver | None,
     again: str,
     *,
     detach: bool,
@@ -102,8 +103,9 @@ def _carry_on(
     else:
         if driver is None:
             say("starting the Prefect server in the background (once; `primus down` stops it)")
-            driver = StartingDriver(settings.home, ensure_server(settings.home))
+            driver = prepare_driver(settings.home, ensure_console(settings.home))
         living = driver.drive(run.name)
+        warm_up(settings.home)
     if run.state not in FINISHED:
         say(f"{run.name} is driven by process {living}; watch or continue it: {again}")
     if detach:
@@ -168,7 +170,7 @@ def stop_run(run: str, why: str, *, as_json: bool) -> int:
 
 def _ensure_driver(run: str, settings: Settings) -> None:
     if driver_pid(settings.home, run) is None:
-        StartingDriver(settings.home, ensure_server(settings.home)).drive(run)
+        prepare_driver(settings.home, ensure_console(settings.home)).drive(run)
 
 
 def resume_run(run: str, why: str, *, detach: bool, as_json: bool) -> int:

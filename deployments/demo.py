@@ -7,12 +7,13 @@ import re
 import time
 from typing import Any
 
+from deployments.console import ensure_console, stop_console
 from deployments.drill import break_at
-from deployments.driver import StartingDriver, driver_pid
+from deployments.driver import driver_pid, prepare_driver
 from deployments.edge import FAILED, GOOD, out, out_json, say
 from deployments.follow import follow, wait_for
 from deployments.report import report_document, report_text
-from deployments.server import ensure_server, server_url, stop_server
+from deployments.server import server_url
 from deployments.views import status_document
 from profiles.errors import Unavailable
 from profiles.fault import FaultSpec
@@ -37,7 +38,7 @@ def run_demo(*, as_json: bool, keep: bool) -> int:
     began = time.monotonic()
     if not had_server:
         say("starting the Prefect server (about ten seconds the first time)")
-    api_url = ensure_server(settings.home)
+    api_url = ensure_console(settings.home)
     ready = time.monotonic()
     say(f"ready after {ready - began:.1f} s; pages at {api_url.removesuffix('/api')}")
     ledger = Ledger(settings.ledger_url)
@@ -49,7 +50,7 @@ def run_demo(*, as_json: bool, keep: bool) -> int:
         document["seconds_after_setup"] = round(time.monotonic() - ready, 1)
     finally:
         if not (had_server or keep):
-            stop_server(settings.home)
+            stop_console(settings.home)
     if as_json:
         out_json(document)
     else:
@@ -58,7 +59,7 @@ def run_demo(*, as_json: bool, keep: bool) -> int:
 
 
 def _train(settings: Settings, ledger: Ledger, api_url: str, *, lose_node: bool) -> str:
-    driver = StartingDriver(settings.home, api_url)
+    driver = prepare_driver(settings.home, api_url)
     try:
         run = open_run(TrainRequest(profile="demo", cluster="local"), settings, ledger, time.time()).name
     except BaseException:

@@ -7,13 +7,59 @@ input: so the command line's checks and these imports happen at the same time. E
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
+from deployments.nursery import PID_FILE, forked_driver
 from deployments.processes import record, recorded
 from deployments.server import quiet_environment
+
+
+class Driver(Protocol):
+    """A driver that is being made ready while we check the request."""
+
+    def drive(self, run: str) -> int:
+        """Let it drive `run`; returns its pid. It outlives this process."""
+        ...
+
+    def dismiss(self) -> None:
+        """It is not needed."""
+        ...
+
+
+def prepare_driver(home: Path, api_url: str) -> Driver:
+    """The quickest driver there is: forked by the home's nursery, else a process that starts to import now."""
+    nursery = recorded(home / PID_FILE)
+    return WarmDriver(home, api_url) if nursery is not None else StartingDriver(home, api_url)
+
+
+class WarmDriver:
+    """A driver that the nursery will fork; started plainly where the nursery turns out not to fit.
+
+    Args:
+        home: PRIMUS_HOME.
+        api_url: address of the Prefect server.
+    """
+
+    def __init__(self, home: Path, api_url: str) -> None:
+        self._home, self._api_url = home, api_url
+
+    def drive(self, run: str) -> int:
+        """Let it drive `run`; returns its pid."""
+        folder = _folder(self._home, run)
+        environment = _environment(self._home, self._api_url)
+        pid = forked_driver(self._home, self._api_url, run, folder / "driver.log", environment)
+        if pid is None:
+            return StartingDriver(self._home, self._api_url).drive(run)
+        record(folder / "driver.json", pid)
+        return pid
+
+    def dismiss(self) -> None:
+        """Nothing was started."""
 
 
 class StartingDriver:
@@ -26,44 +72,42 @@ class StartingDriver:
 
     def __init__(self, home: Path, api_url: str) -> None:
         (home / "logs").mkdir(parents=True, exist_ok=True)
-        self._home = home
+        self._home, self._api_url = home, api_url
         self._log = (home / "logs" / f"driver-starting-{os.getpid()}.log").open("ab")
-        environment = {**quiet_environment(home), "PREFECT_API_URL": api_url, "PRIMUS_HOME": str(home)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "deployments.driver"],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
-            env=environment,
+            env=_environment(home, api_url),
             start_new_session=True,
             cwd="/",
         )
 
     def drive(self, run: str) -> int:
-        """Let it drive `run`; returns its pid. It outlives this process."""
-        path = self._home / "runs" / run
-        path.mkdir(parents=True, exist_ok=True)
-        record(path / "driver.json", self._process.pid)
-        os.replace(self._log.name, path / "driver.log")
-        self._send(run)
-        self._process.returncode = 0  # it outlives us on purpose: no warning that it still runs
-        return self._process.pid
-
-    def dismiss(self) -> None:
-        """It is not needed: it ends by itself, and its log with it."""
-        self._send("")
-        self._process.wait()
-        Path(self._log.name).unlink(missing_ok=True)
-
-    def _send(self, text: str) -> None:
+        """Let it drive `run`; returns its pid. The next one will be forked from a warm process."""
+        folder = _folder(self._home, run)
+        record(folder / "driver.json", self._process.pid)
+        os.replace(self._log.name, folder / "driver.log")
         pipe = self._process.stdin
         if pipe is not None:
             try:
-                pipe.write(text.encode())
+                pipe.write(run.encode())
                 pipe.close()
             except BrokenPipeError:
                 pass  # it died at once; the watcher sees that no driver lives and says where its log is
         self._log.close()
+        self._process.returncode = 0  # it outlives us on purpose: no warning that it still runs
+        return self._process.pid
+
+    def dismiss(self) -> None:
+        """End it, in the middle of its imports: it has read no name and done nothing."""
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._log.close()
+        Path(self._log.name).unlink(missing_ok=True)
 
 
 def driver_pid(home: Path, run: str) -> int | None:
@@ -72,16 +116,30 @@ def driver_pid(home: Path, run: str) -> int | None:
     return found.pid if found else None
 
 
-def main() -> int:
-    """Import, wait for a name, drive."""
+def _folder(home: Path, run: str) -> Path:
+    path = home / "runs" / run
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _environment(home: Path, api_url: str) -> dict[str, str]:
+    return {**quiet_environment(home), "PREFECT_API_URL": api_url, "PRIMUS_HOME": str(home)}
+
+
+def drive_here(run: str) -> int:
+    """Drive the run in this process until its flow ends."""
     from flows.train import train
     from profiles.request import TrainRequest
 
-    run = sys.stdin.read().strip()
-    if not run:
-        return 0
     asyncio.run(train(TrainRequest(name=run, profile="")))  # pyright: ignore[reportArgumentType]
     return 0
+
+
+def main() -> int:
+    """Import, wait for a name, drive."""
+    importlib.import_module("flows.train")  # while the name is not known yet
+    run = sys.stdin.read().strip()
+    return drive_here(run) if run else 0
 
 
 if __name__ == "__main__":

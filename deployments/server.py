@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,8 +42,12 @@ def server_url(home: Path) -> str | None:
     return found.detail if found else None
 
 
-def ensure_server(home: Path) -> str:
+def ensure_server(home: Path, started: Callable[[str], None] = lambda url: None) -> str:
     """Address of a server that answers; starts one where none is named and none lives.
+
+    Args:
+        home: PRIMUS_HOME.
+        started: called with the address of a server that was just started, while it is still warming up.
 
     Raises:
         Unavailable: it does not answer; its log is named.
@@ -52,7 +56,10 @@ def ensure_server(home: Path) -> str:
     if url is None:
         home.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(home / "server.lock"):
-            url = server_url(home) or _start(home)
+            url = server_url(home)
+            if url is None:
+                url = _start(home)
+                started(url)
     _wait(url, home)
     return url
 

@@ -156,6 +156,27 @@ def test_a_line_that_was_cut_off_is_written_again(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("written", range(1, 30))
+def test_a_reader_that_comes_in_the_middle_of_a_line_reads_it_whole(tmp_path: Path, written: int) -> None:
+    store = made(tmp_path)
+    put(store, thing("a"))
+    put(store, thing("b"))
+    log = Path(store.log_path)
+    whole = log.read_bytes()
+    first = whole.index(b"\n") + 1
+    written = min(written, len(whole) - first - 1)
+    log.write_bytes(whole[: first + written])
+    reader = ChangeReader(store)
+    assert reader.version == 1
+    assert reader.read() == []
+    with log.open("ab") as writer:
+        writer.write(whole[first + written :])
+    changes = reader.read()
+    assert changes is not None
+    assert [(change.version, change.name) for change in changes] == [(2, "b")]
+    reader.close()
+
+
 def test_a_log_is_started_anew_and_readers_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = made(tmp_path)
     put(store, thing("a"))

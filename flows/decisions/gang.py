@@ -63,8 +63,9 @@ def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gan
 def dying(end: RankEnd) -> bool:
     """True where a rank was asked to end while it was already going down with a cause of its own.
 
-    The last thing it said is an exception, or a line that names a cause: between that line and the end of a process there are tens of milliseconds. Its peers lose the
-    connection in between, and the gang is told to end: the rank that started it all then looks like a victim.
+    The last thing it said is an exception, or a line that names a cause. Between that line and the end of a process
+    there are tens of milliseconds. Its peers lose the connection in between, and the gang is told to end: the rank
+    that started it all then looks like a victim.
     """
     if not end.requested or (end.signal != 9 and end.exit_code != 1):
         return False

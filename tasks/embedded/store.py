@@ -233,10 +233,8 @@ class Transaction:
 
     def _whole_lines(self) -> int:
         # A killed writer may leave part of a long line; it is written again with the same bytes.
-        size = os.fstat(self._log).st_size
-        if size and os.pread(self._log, 1, size - 1) != b"\n":
-            content = os.pread(self._log, size, 0)
-            size = content.rfind(b"\n") + 1
+        size = whole_size(self._log)
+        if size < os.fstat(self._log).st_size:
             os.ftruncate(self._log, size)
         return size
 
@@ -260,8 +258,21 @@ def _tombstone(path: str) -> str:
     return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.deleted")
 
 
+def whole_size(log: int) -> int:
+    """Size of an open log up to its last complete line: a writer may be in the middle of the next one."""
+    size = os.fstat(log).st_size
+    window = 4096
+    while size:
+        start = max(0, size - window)
+        cut = os.pread(log, size - start, start).rfind(b"\n")
+        if cut >= 0 or start == 0:
+            return start + cut + 1
+        window *= 8
+    return 0
+
+
 def last_version(log: int, size: int) -> int:
-    """Version in the last complete line of an open log, 0 in an empty one."""
+    """Version in the last line of an open log of which `size` bytes are complete lines, 0 in an empty one."""
     window = 4096
     while size:
         start = max(0, size - window)

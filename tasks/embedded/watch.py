@@ -10,7 +10,7 @@ import os
 import select
 
 from tasks.embedded.linux import drain, inotify
-from tasks.embedded.store import Change, last_version, parse_change
+from tasks.embedded.store import Change, last_version, parse_change, whole_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,10 +30,11 @@ class ChangeReader:
         self.notifier = inotify(os.path.dirname(store.log_path))
         self._rest = b""
         self._log = self._open()
-        newest = last_version(self._log, os.fstat(self._log).st_size)
+        end = whole_size(self._log)
+        newest = last_version(self._log, end)
         self.version = newest if since is None else since
         if since is None:
-            os.lseek(self._log, 0, os.SEEK_END)
+            os.lseek(self._log, end, os.SEEK_SET)
         self._ahead = since is not None and since > newest
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from deployments.server import ensure_server, stop_server
+from deployments.console import ensure_console, stop_console
 from tests.stages import Stage
 
 TRAINER = "$(PRIMUS_FOLDER_PROGRAMS)/programs.pyz"
@@ -20,14 +20,14 @@ TRAINER = "$(PRIMUS_FOLDER_PROGRAMS)/programs.pyz"
 def stage_of_a_user() -> Iterator[Stage]:
     """A stage whose Prefect server is the one that `primus up` starts."""
     home = Path(tempfile.mkdtemp(prefix="primus-bench-"))
-    made = Stage(home, ensure_server(home))
+    made = Stage(home, ensure_console(home))
     try:
         yield made
     finally:
         if made.run:
             made.cluster.stop()
         made.ledger.close()
-        stop_server(home)
+        stop_console(home)
         shutil.rmtree(home, ignore_errors=True)
 
 

@@ -1,0 +1,181 @@
+"""Warm drivers: a process per home that has imported everything once and forks a driver for each run.
+
+Importing Prefect, Hera and SQLAlchemy costs two to three seconds of a core for every driver; a fork costs milliseconds
+and shares the memory. The nursery is a convenience: where none answers, or its code or server is not the present one,
+a driver is started plainly (`deployments.driver`). It decides nothing, and its death disturbs no driver.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deployments.processes import record, recorded, spawn, stop
+from deployments.server import quiet_environment
+
+SOCKET, PID_FILE = "nursery.sock", "nursery.json"
+MAX_REQUEST_BYTES = 1 << 20
+"""An environment is at most a few hundred kilobytes."""
+ANSWER_SECONDS = 5.0
+"""A fork takes milliseconds; a nursery that is stopped or starved is done without."""
+LOOK_SECONDS = 5.0
+"""How often an idle nursery looks whether its home still names it."""
+OUR_FOLDERS = ("profiles", "workflows", "tasks", "flows", "deployments")
+
+
+def code_stamp() -> str:
+    """Tells one state of the code from another: the interpreter and the newest change of any of our sources."""
+    top = Path(__file__).resolve().parent.parent
+    newest = max(path.stat().st_mtime_ns for name in OUR_FOLDERS for path in (top / name).rglob("*.py"))
+    return f"{sys.executable} {newest}"
+
+
+def ensure_nursery(home: Path, api_url: str) -> None:
+    """Start a nursery for this server and this code where none lives; returns at once, it warms up by itself."""
+    wanted = f"{api_url} {code_stamp()}"
+    found = recorded(home / PID_FILE)
+    if found is not None and found.detail == wanted:
+        return
+    stop(home / PID_FILE)
+    environment = {**quiet_environment(home), "PREFECT_API_URL": api_url, "PRIMUS_HOME": str(home)}
+    pid = spawn([sys.executable, "-m", "deployments.nursery"], home / "logs" / "nursery.log", environment)
+    record(home / PID_FILE, pid, wanted)
+
+
+def stop_nursery(home: Path) -> bool:
+    """End the nursery of this home, not the drivers it forked; True where one lived."""
+    stopped = stop(home / PID_FILE)
+    (home / SOCKET).unlink(missing_ok=True)
+    return stopped
+
+
+def forked_driver(home: Path, api_url: str, run: str, log: Path, environment: Mapping[str, str]) -> int | None:
+    """Pid of a driver of `run` forked by the nursery; None where no nursery that fits answers.
+
+    Args:
+        home: PRIMUS_HOME.
+        api_url: address of the Prefect server the driver must use.
+        run: name of the run.
+        log: file that takes the driver's output.
+        environment: the driver's whole environment.
+    """
+    found = recorded(home / PID_FILE)
+    if found is None or found.detail != f"{api_url} {code_stamp()}":
+        return None
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(ANSWER_SECONDS)
+            folder = os.open(home, os.O_PATH)
+            try:
+                # Paths of sockets are limited to 108 characters, homes are not.
+                link.connect(f"/proc/self/fd/{folder}/{SOCKET}")
+            finally:
+                os.close(folder)
+            link.sendall(json.dumps({"run": run, "log": str(log), "environment": dict(environment)}).encode())
+            link.shutdown(socket.SHUT_WR)
+            answer = json.loads(_received(link))
+    except (OSError, ValueError):
+        return None
+    return int(answer["pid"]) if "pid" in answer else None
+
+
+def _received(link: socket.socket) -> bytes:
+    parts: list[bytes] = []
+    while block := link.recv(65536):
+        parts.append(block)
+        if sum(map(len, parts)) > MAX_REQUEST_BYTES:
+            raise ValueError("the request is too long")
+    return b"".join(parts)
+
+
+def _serve(home: Path) -> None:
+    """Answer until the home names another nursery or none."""
+    os.chdir(home)
+    Path(SOCKET).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        before = os.umask(0o177)
+        door.bind(SOCKET)
+        os.umask(before)
+        door.listen(64)
+        door.settimeout(LOOK_SECONDS)
+        while True:
+            try:
+                link, _ = door.accept()
+            except TimeoutError:
+                found = recorded(home / PID_FILE)
+                if found is None or found.pid != os.getpid():
+                    return
+                continue
+            with link:
+                _answer(link, door)
+
+
+def _answer(link: socket.socket, door: socket.socket) -> None:
+    """Fork one driver and tell its pid."""
+    link.settimeout(ANSWER_SECONDS)
+    try:
+        _, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        if uid != os.getuid():
+            return
+        asked: dict[str, Any] = json.loads(_received(link))
+        pid = os.fork()
+        if pid == 0:
+            door.close()
+            link.close()
+            _become_driver(asked)
+        link.sendall(json.dumps({"pid": pid}).encode())
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"a request was not answered: {error}\n")
+        sys.stderr.flush()
+
+
+def _become_driver(asked: Mapping[str, Any]) -> None:
+    """What the forked child does: be as a freshly started process, then drive. Never returns."""
+    code = 1
+    try:
+        os.setsid()
+        os.chdir("/")
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        log = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        os.environ.clear()
+        os.environ.update(asked["environment"])
+        from deployments.driver import drive_here
+
+        code = drive_here(str(asked["run"]))
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        # Not sys.exit: that would unwind into the nursery's own loop.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> int:
+    """Import what drivers need, then fork them on request."""
+    importlib.import_module("flows.train")  # warms the process
+
+    # Children are reaped by the kernel: a zombie would look like a driver that does not end.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()  # keeps the shared pages shared
+    _serve(Path(os.environ["PRIMUS_HOME"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
