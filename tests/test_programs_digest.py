@@ -54,8 +54,11 @@ def test_checksums_of_ranges_do_not_depend_on_blocks(data: bytes, cuts: list[int
         if index % 3 != 2  # leave gaps
     ]
     checksums = Checksums(parts)
+    outside = b""
     for position in range(0, len(data), block):
-        checksums.update(position, memoryview(data[position : position + block]))
+        outside += b"".join(checksums.update(position, memoryview(data[position : position + block])))
+    inside = {byte for part in parts for byte in range(part.offset, part.offset + part.length)}
+    assert outside == bytes(byte for position, byte in enumerate(data) if position not in inside)
     if data:
         expected = f"the checksum of its member 'part {wrong}'" if any(p.name == f"part {wrong}" for p in parts) else ""
         assert checksums.verdict().startswith(expected)
@@ -66,3 +69,18 @@ def test_a_file_that_ends_before_its_parts_is_said() -> None:
     checksums = Checksums([Part(0, 10, 0, "tensor")])
     checksums.update(0, memoryview(b"12345"))
     assert checksums.verdict() == "ends before its member 'tensor'"
+
+
+def test_a_changed_byte_is_found_wherever_it_is(tmp_path: Path) -> None:
+    """Inside a part the file's own checksum tells, outside the digest does."""
+    content = bytearray(b"head" + b"x" * 100 + b"tail")
+    parts = {str(tmp_path / "a"): (Part(4, 100, zlib.crc32(b"x" * 100), "tensor"),)}
+    (tmp_path / "a").write_bytes(content)
+    whole = digest.digest_files(list(parts), parts=parts)[str(tmp_path / "a")]
+    assert (whole.sha256, whole.why) == (hashlib.sha256(b"headtail").hexdigest(), "")
+    for position in range(len(content)):
+        changed = content.copy()
+        changed[position] ^= 1
+        (tmp_path / "a").write_bytes(changed)
+        found = digest.digest_files(list(parts), parts=parts)[str(tmp_path / "a")]
+        assert found.why or found.sha256 != whole.sha256

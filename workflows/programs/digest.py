@@ -1,6 +1,7 @@
 """Digests of files by two threads: hashing and reading leave the interpreter lock, so two files run side by side.
 
-Checksums that a file carries inside (the members of a zip, as `torch.save` writes) are compared in the same pass.
+Checksums that a file carries inside (the members of a zip, as `torch.save` writes) are compared in the same pass, and
+what they cover is not hashed again: the bytes around it, which are hashed, state them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Digest:
     """What reading a whole file came to."""
 
     sha256: str
-    """Hexadecimal; "" where it could not be read to its end."""
+    """Hexadecimal, of the file without the parts that were compared; "" where it could not be read to its end."""
     bytes: int
     """Read."""
     why: str = ""
@@ -103,35 +104,34 @@ def digest_file(
             if from_storage:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            read = _blocks(file, buffers[0], checksums)
-            for block in read if len(buffers) == 1 else _blocks_read_ahead(file, buffers, checksums):
-                running.update(block)
+            for block in _blocks(file, buffers[0]) if len(buffers) == 1 else _blocks_read_ahead(file, buffers):
+                for piece in checksums.update(position, block):
+                    running.update(piece)
                 position += len(block)
     except OSError as error:
         return Digest("", position, error.strerror or str(error))
     return Digest(running.hexdigest(), position, checksums.verdict())
 
 
-def _blocks(file: FileIO, buffer: memoryview, checksums: "Checksums") -> Iterator[memoryview]:
-    """The file's content, shown to `checksums`; each block is overwritten by the next."""
+def _blocks(file: FileIO, buffer: memoryview) -> Iterator[memoryview]:
+    """The file's content; each block is overwritten by the next."""
     position = 0
     while True:
         os.posix_fadvise(file.fileno(), position + AHEAD_BYTES, BLOCK_BYTES, os.POSIX_FADV_WILLNEED)
         count = file.readinto(buffer)
         if not count:
             return
-        checksums.update(position, buffer[:count])
         position += count
         yield buffer[:count]
 
 
-def _blocks_read_ahead(file: FileIO, buffers: Sequence[memoryview], checksums: "Checksums") -> Iterator[memoryview]:
+def _blocks_read_ahead(file: FileIO, buffers: Sequence[memoryview]) -> Iterator[memoryview]:
     """As `_blocks`, by another thread: one file alone would otherwise leave the second thread idle."""
     free: "SimpleQueue[memoryview]" = SimpleQueue()
     full: "SimpleQueue[Tuple[memoryview, int, Optional[OSError]]]" = SimpleQueue()
     for buffer in buffers:
         free.put(buffer)
-    threading.Thread(target=_fill, args=(file, free, full, checksums), daemon=True).start()
+    threading.Thread(target=_fill, args=(file, free, full), daemon=True).start()
     while True:
         buffer, count, error = full.get()
         if error is not None:
@@ -143,12 +143,8 @@ def _blocks_read_ahead(file: FileIO, buffers: Sequence[memoryview], checksums: "
 
 
 def _fill(
-    file: FileIO,
-    free: "SimpleQueue[memoryview]",
-    full: "SimpleQueue[Tuple[memoryview, int, Optional[OSError]]]",
-    checksums: "Checksums",
+    file: FileIO, free: "SimpleQueue[memoryview]", full: "SimpleQueue[Tuple[memoryview, int, Optional[OSError]]]"
 ) -> None:
-    position = 0
     while True:
         buffer = free.get()
         try:
@@ -156,8 +152,6 @@ def _fill(
         except OSError as error:
             full.put((buffer, 0, error))
             return
-        checksums.update(position, buffer[:count])
-        position += count
         full.put((buffer, count, None))
         if count == 0:
             return
@@ -172,21 +166,26 @@ class Checksums:
         self._running = 0
         self._wrong: List[str] = []
 
-    def update(self, position: int, block: memoryview) -> None:
-        """Take in the bytes from `position` on."""
-        end = position + len(block)
-        while self._next < len(self._parts):
+    def update(self, position: int, block: memoryview) -> List[memoryview]:
+        """Take in the bytes from `position` on; returns those that belong to no range."""
+        at, end = position, position + len(block)
+        outside: List[memoryview] = []
+        while self._next < len(self._parts) and at <= end:
             part = self._parts[self._next]
             stop = part.offset + part.length
-            first, last = max(part.offset, position), min(stop, end)
+            first, last = max(part.offset, at), min(stop, end)
+            outside.append(block[at - position : min(first, end) - position])
             if first < last:
                 self._running = zlib.crc32(block[first - position : last - position], self._running)
             if stop > end:
-                return
+                return outside
+            at = max(first, last)
             if self._running != part.crc32:
                 self._wrong.append(part.name)
             self._running = 0
             self._next += 1
+        outside.append(block[at - position :])
+        return outside
 
     def verdict(self) -> str:
         """Which range did not agree; empty where all did."""
