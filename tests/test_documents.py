@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -104,5 +105,22 @@ def test_files_stay_readable_in_one_sitting() -> None:
         if name.endswith(".py")
         and name.startswith(folders)
         and (lines := (ROOT / name).read_text(encoding="utf-8").count("\n")) > LIMIT
+    }
+    assert long == {}
+
+
+FUNCTION_LIMIT = 40
+
+
+def test_functions_fit_on_a_screen() -> None:
+    folders = ("profiles/", "workflows/", "tasks/", "flows/", "deployments/")
+    long = {
+        f"{name}:{node.name}": node.end_lineno - node.lineno + 1
+        for name in tracked()
+        if name.endswith(".py") and name.startswith(folders)
+        for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno + 1 > FUNCTION_LIMIT
     }
     assert long == {}

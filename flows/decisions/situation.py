@@ -32,20 +32,13 @@ def situation(
     spent_gpu_seconds: float,
     spare_nodes: int | None = None,
 ) -> Situation:
-    """The situation of a run.
+    """The situation of a run at the time `now` (Unix seconds), for the incident that `evidence` is of.
 
-    Args:
-        resolved: the profile as it was when the run was submitted.
-        story: everything the ledger knows about the run.
-        evidence: of the incident to be decided.
-        now: Unix seconds.
-        brake: state of the brake for the run's pool.
-        spent_gpu_seconds: over all attempts.
-        spare_nodes: usable nodes beside those of the gang; None: not known.
+    `resolved` is the profile as it was when the run was submitted, `brake` the state of its pool's brake,
+    `spent_gpu_seconds` counts all attempts; `spare_nodes`: usable nodes beside the gang's, None: not known.
     """
-    begin = story.run.resumed_at
+    begin, looked_at = story.run.resumed_at, _looked_at(story, evidence)
     counted = tuple(item for item in story.attempts if begin is None or item.planned_at >= begin)
-    looked_at = _looked_at(story, evidence)
     kept = lineage(story.attempts, looked_at)
     return Situation(
         now=now,

@@ -63,12 +63,10 @@ def examine(
 
     Args:
         root: folder that the candidate's path is relative to.
-        candidate: as the listing showed it.
+        candidate: as the listing showed it, `kept` where it is our own copy.
         proof: what was recorded about it, if anything.
         clues: tracker and usual names; texts, headers and digests are added here.
-        reading: `never`, `needed` or `all`.
-        kept: our own copy.
-        from_storage: forget what the kernel has cached of the files before they are read.
+        reading: `never`, `needed` or `all`; `from_storage` forgets what the kernel has cached of the files first.
     """
     records = checkpoint_proofs.records_of(proof, kept) if proof is not None else ()
     check = checkpoint_proofs.recheck(candidate.files, records)
@@ -80,6 +78,7 @@ def examine(
         return _finding(root, candidate, judgement)
     if reading == NEVER:
         return _unread(root, candidate, judgement)
+    # What was proven and has not moved is not read again.
     wanted = [one.path for one in candidate.files if reading == ALL or one.path not in check.proven]
     read = read_files(root, candidate, wanted, pieces_of(evidence), from_storage)
     digests = {**check.proven, **{path: found.sha256 for path, found in read.items()}}

@@ -48,16 +48,8 @@ def save(
 ) -> Tuple[str, int]:
     """Write `step-<n>` under `directory`; every rank calls it at the same step.
 
-    Args:
-        directory: folder of all checkpoints.
-        training: what to save.
-        reader_state: this rank's data position.
-        link: connection to the other ranks.
-        meta: noted in the manifest.
-        ballast: bytes of padding this rank adds, so that benchmarks can have large checkpoints.
-
-    Returns:
-        The checkpoint's path and the bytes this rank wrote.
+    `reader_state` is this rank's data position, `meta` is noted in the manifest, `ballast` are bytes of padding that
+    this rank adds, so that benchmarks can have large checkpoints. Returns the checkpoint's path and the bytes written.
 
     Raises:
         OSError: the storage refused; nothing named `step-<n>` appeared.
