@@ -63,10 +63,12 @@ def examine(
 
     Args:
         root: folder that the candidate's path is relative to.
-        candidate: as the listing showed it, `kept` where it is our own copy.
+        candidate: as the listing showed it.
         proof: what was recorded about it, if anything.
         clues: tracker and usual names; texts, headers and digests are added here.
-        reading: `never`, `needed` or `all`; `from_storage` forgets what the kernel has cached of the files first.
+        reading: `never`, `needed` or `all`.
+        kept: our own copy.
+        from_storage: forget what the kernel has cached of the files first.
     """
     records = checkpoint_proofs.records_of(proof, kept) if proof is not None else ()
     check = checkpoint_proofs.recheck(candidate.files, records)
@@ -74,11 +76,8 @@ def examine(
         return _finding(root, candidate, _as_proven(proof))
     evidence = _evidence(root, candidate, clues)
     judgement = judge(candidate, evidence)
-    if judgement.word != COMPLETE:
-        return _finding(root, candidate, judgement)
-    if reading == NEVER:
-        return _unread(root, candidate, judgement)
-    # What was proven and has not moved is not read again.
+    if judgement.word != COMPLETE or reading == NEVER:
+        return (_finding if judgement.word != COMPLETE else _unread)(root, candidate, judgement)
     wanted = [one.path for one in candidate.files if reading == ALL or one.path not in check.proven]
     read = read_files(root, candidate, wanted, pieces_of(evidence), from_storage)
     digests = {**check.proven, **{path: found.sha256 for path, found in read.items()}}
@@ -88,9 +87,8 @@ def examine(
         judgement = Judgement(PARTIAL, "it changed while it was read: somebody is still writing it")
     elif judgement.word == COMPLETE and proof is not None and records:
         judgement = against_proof(candidate, judgement, digests, proof, records)
-    found = _finding(root, candidate, judgement)
     total = sum(one.bytes for one in read.values())
-    return replace(found, bytes_read=total, digests=tuple(sorted(digests.items())))
+    return replace(_finding(root, candidate, judgement), bytes_read=total, digests=tuple(sorted(digests.items())))
 
 
 def against_proof(
