@@ -1,7 +1,7 @@
 """Digests of files by two threads: hashing and reading leave the interpreter lock, so two files run side by side.
 
 Checksums that a file carries inside (the members of a zip, as `torch.save` writes) are compared in the same pass, and
-what they cover is not hashed again: the bytes around it, which are hashed, state them.
+what they cover is not hashed again: the checksum that it came to stands for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Digest:
     """What reading a whole file came to."""
 
     sha256: str
-    """Hexadecimal, of the file without the parts that were compared; "" where it could not be read to its end."""
+    """Hexadecimal, of the file with each part that was compared replaced by the checksum it came to; "" where the file
+    could not be read to its end."""
     bytes: int
     """Read."""
     why: str = ""
@@ -166,10 +167,11 @@ class Checksums:
         self._running = 0
         self._wrong: List[str] = []
 
-    def update(self, position: int, block: memoryview) -> List[memoryview]:
-        """Take in the bytes from `position` on; returns those that belong to no range."""
+    def update(self, position: int, block: memoryview) -> List["bytes | memoryview"]:
+        """Take in the bytes from `position` on; returns what stands for them: those that belong to no range, and in
+        place of each range that ended its checksum, four bytes, big endian."""
         at, end = position, position + len(block)
-        outside: List[memoryview] = []
+        outside: List["bytes | memoryview"] = []
         while self._next < len(self._parts) and at <= end:
             part = self._parts[self._next]
             stop = part.offset + part.length
@@ -180,6 +182,7 @@ class Checksums:
             if stop > end:
                 return outside
             at = max(first, last)
+            outside.append(self._running.to_bytes(4, "big"))
             if self._running != part.crc32:
                 self._wrong.append(part.name)
             self._running = 0
