@@ -168,8 +168,11 @@ class Checksums:
         self._wrong: List[str] = []
 
     def update(self, position: int, block: memoryview) -> List["bytes | memoryview"]:
-        """Take in the bytes from `position` on; returns what stands for them: those that belong to no range, and in
-        place of each range that ended its checksum, four bytes, big endian."""
+        """Take in the bytes from `position` on; returns what stands for them.
+
+        That is those which belong to no range and, in place of each range that ended, its checksum: four bytes, big
+        endian.
+        """
         at, end = position, position + len(block)
         outside: List["bytes | memoryview"] = []
         while self._next < len(self._parts) and at <= end:
