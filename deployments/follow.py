@@ -97,7 +97,7 @@ def _attempt_line(attempt: AttemptRecord) -> str:
 def _incident_line(incident: IncidentRecord) -> str:
     if incident.action is None:
         return f"  {incident.signal}: {'; '.join(incident.evidence[:1])}"
-    blamed = ", ".join(node for node, _ in incident.culprits) or "nobody"
+    blamed = ", ".join(node or f"rank {rank}" for node, rank in incident.culprits) or "nobody"
     return (
         f"  {incident.fault_class} ({incident.confidence:.2f}, blamed: {blamed}) -> {incident.action}: {incident.why}"
     )

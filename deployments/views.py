@@ -118,11 +118,14 @@ def status_text(document: Json) -> str:
     return "\n".join(lines)
 
 
+def _blamed(culprit: Json) -> str:
+    rank = "" if culprit["rank"] is None else f"rank {culprit['rank']}"
+    return f"{culprit['node']} ({rank})" if culprit["node"] and rank else culprit["node"] or rank
+
+
 def incident_lines(incident: Json) -> list[str]:
     """An incident in a few lines: what, who, what we did, why, and what would have changed it."""
-    blamed = ", ".join(
-        f"{item['node']}" + ("" if item["rank"] is None else f" (rank {item['rank']})") for item in incident["culprits"]
-    )
+    blamed = ", ".join(_blamed(item) for item in incident["culprits"])
     back = incident["resumed_after_seconds"]
     lines = [
         f"{incident['id']}: {incident['class']} ({incident['confidence']:.2f}), seen as {incident['signal']}",

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from flows.decisions.blame import culprits_of, scene, suspect, unfit
 from flows.decisions.clues import Clue, Weighed, weigh
-from flows.decisions.gang import Gang, dying, lagging, read_gang
+from flows.decisions.exits import exits, terminations
+from flows.decisions.gang import Gang, read_gang
+from flows.decisions.health import or_healthy
 from flows.decisions.history import memories
-from flows.decisions.lines import by_stream, gather, tracebacks
-from flows.decisions.matching import MAX_CHARACTERS, Match, likely, match_line, rule_named
+from flows.decisions.lines import gather
+from flows.decisions.observe import observe
+from flows.decisions.readings import readings
 from flows.decisions.treatment import TREATMENTS
-from flows.decisions.witnesses import testimony
-from profiles.vocabulary import FaultClass, VerdictWord
-from workflows.evidence import Evidence, LogLine
+from flows.decisions.witnesses import exit_clue, testimony
+from profiles.vocabulary import FaultClass
+from workflows.evidence import Evidence, Signal
 from workflows.programs.fingerprint import stable
-from workflows.reports import RankEnd
 
 MAX_EVIDENCE = 12
 """Clues shown to people."""
-WINDOW_SECONDS = (900.0, 300.0)
-"""Kernel lines and events count from so long before the detection until so long after it (attribution window of the
-reliability study: 10 minutes before the end of the job to 5 after, and the time it takes to notice)."""
-CONSEQUENCE_FACTOR = 0.3
-"""What an exception is worth that was raised while another one was handled."""
-KILLED_FACTOR = 0.3
-"""What an exception is worth that a rank printed before it was killed: it had survived it."""
-BLAME_SHARE = 0.5
-"""Only clues with at least this share of the strongest one's weight blame anybody."""
 
 
 @dataclass(frozen=True)
@@ -64,18 +57,24 @@ class Diagnosis:
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """The diagnosis of an incident. Total: whatever is missing, there is an answer, at worst `unknown`."""
+    """The diagnosis of an incident. Total: whatever is missing, there is an answer, at worst `unknown`.
+
+    Of log files alone (signal `logs`) the answer is `none` where nothing in them speaks of a failure.
+    """
     lines = gather(evidence)
-    clues = (*testimony(evidence), *_readings(evidence, lines), *lagging(lines))
-    gang = read_gang(evidence.terminations, clues)
+    ends = exits(lines) if evidence.signal is Signal.LOGS and not evidence.terminations else ()
+    clues = (*testimony(evidence), *map(exit_clue, ends), *readings(evidence, lines), *observe(lines))
+    gang = read_gang(evidence.terminations or terminations(ends), clues)
     weighed = weigh(clues, gang.victims, gang.failed_at)
-    nodes = _scene(weighed, gang)
+    if evidence.signal is Signal.LOGS:
+        weighed = or_healthy(weighed, lines)
+    nodes = scene(weighed, gang)
     fingerprint, step = _fingerprint(weighed, gang), _step(evidence, gang)
     size = len({pod.node for pod in evidence.pods if pod.node and pod.ranks})
     told = memories(weighed.fault_class, fingerprint, step, nodes, size, evidence.past)
     if told:
         weighed = weigh((*clues, *told), gang.victims, gang.failed_at)
-    culprits = _culprits(evidence, weighed)
+    culprits = culprits_of(evidence, weighed, gang)
     strongest = weighed.telling[0] if weighed.telling else None
     treatment = TREATMENTS[weighed.fault_class]
     blamed = {rank for _, rank in culprits if rank is not None}
@@ -91,111 +90,12 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         step=step,
         first_failing_rank=gang.first.rank if gang.first else None,
         nodes=nodes,
-        avoid=_unfit(evidence),
-        node_suspect=_suspect(weighed, culprits),
+        avoid=unfit(evidence),
+        node_suspect=suspect(weighed, culprits),
         retry_helps=treatment.retry_helps,
         advice=(strongest.advice if strongest else "") or treatment.advice,
         why=_why(weighed, gang),
     )
-
-
-def _readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
-    """Clues from lines; of chained exceptions the first is the cause."""
-    ends = {end.rank: (record.node, end) for record in evidence.terminations for end in record.ranks}
-    for stream in by_stream(line for line in lines if _in_window(line, evidence.detected_at)):
-        raised = {id(item.line): item.consequence for item in tracebacks(stream)}
-        rules = likely("\n".join(line.text[:MAX_CHARACTERS] for line in stream))
-        for line in stream if rules or raised else ():
-            node, end = ends.get(line.rank, ("", None)) if line.rank is not None else ("", None)
-            for match in match_line(line.text, line.source, rules) or _nameless(id(line) in raised):
-                if match.rule.fault_class is not FaultClass.NONE:
-                    yield _reading(line, match, node, end, raised.get(id(line), False))
-
-
-def _nameless(raised: bool) -> tuple[Match, ...]:
-    """An exception whose name no rule knows is the user's own."""
-    rule = rule_named("python-exception") if raised else None
-    return () if rule is None else (Match(rule),)
-
-
-def _reading(line: LogLine, match: Match, node: str, end: RankEnd | None, consequence: bool) -> Clue:
-    rule = match.rule
-    weight = rule.weight * (CONSEQUENCE_FACTOR if consequence else 1.0)
-    if end is not None and end.signal in (9, 15) and rule.blames == "code" and not dying(end):
-        weight *= KILLED_FACTOR
-    return Clue(
-        fault_class=rule.fault_class,
-        weight=weight,
-        text=line.text[:400],
-        rule=rule.name,
-        blames=rule.blames,
-        node=line.node or node,
-        rank=line.rank,
-        at=line.at if line.at is not None else (end.at if end is not None else None),
-        echo=rule.echo or consequence,
-        supersedes=rule.supersedes,
-        advice=rule.advice,
-        peer=match.peer,
-        file=line.file,
-        line=line.line,
-    )
-
-
-def _in_window(line: LogLine, detected_at: float) -> bool:
-    if line.at is None or line.source not in ("kernel", "event"):
-        return True
-    before, after = WINDOW_SECONDS
-    return detected_at - before <= line.at <= detected_at + after
-
-
-def _culprits(evidence: Evidence, weighed: Weighed) -> tuple[tuple[str, int | None], ...]:
-    """Who is blamed by clues that were not discounted. A name that the evidence does not hold is not blamed."""
-    found: dict[tuple[str, int | None], None] = {}
-    known = {pod.node for pod in evidence.pods} | {node.name for node in evidence.nodes}
-    places = {rank: pod.node for pod in evidence.pods for rank in pod.ranks}
-    best = weighed.telling[0].weight if weighed.telling else 0.0
-    for clue in weighed.telling:
-        node = clue.node or (places.get(clue.rank, "") if clue.rank is not None else "")
-        if clue.weight < BLAME_SHARE * best:
-            continue
-        if clue.blames == "node" and node:
-            found[(node, None)] = None
-        elif clue.blames == "rank" and clue.rank is not None:
-            found[(node, clue.rank)] = None
-        elif clue.blames == "peer":
-            found.update(_named(clue.peer, known, places))
-    whole = {node for node, rank in found if rank is None}
-    kept = (item for item in found if item[1] is None or item[0] not in whole)
-    return tuple(sorted(kept, key=lambda item: (item[0], -1 if item[1] is None else item[1])))
-
-
-def _named(peer: str, known: set[str], places: dict[int, str]) -> dict[tuple[str, int | None], None]:
-    if peer and peer in known:
-        return {(peer, None): None}
-    words = [word for word in peer.replace(",", " ").split() if word.isdigit()]
-    return {(places.get(int(word), ""), int(word)): None for word in words}
-
-
-def _scene(weighed: Weighed, gang: Gang) -> tuple[str, ...]:
-    """Where it happened: the nodes of the strongest clues, else that of the first failing rank."""
-    best = weighed.telling[0].weight if weighed.telling else 0.0
-    places = {clue.node for clue in weighed.telling if clue.node and clue.weight >= BLAME_SHARE * best}
-    if not places and gang.node:
-        places = {gang.node}
-    return tuple(sorted(places))
-
-
-def _unfit(evidence: Evidence) -> tuple[str, ...]:
-    """Nodes told to leave or cordoned, and those that did not pass the gate, unless most of them did not."""
-    told = {pod.node for pod in evidence.pods if pod.node and pod.disrupted}
-    told |= {node.name for node in evidence.nodes if node.unschedulable}
-    bad = {report.node for report in evidence.gate if report.verdict != VerdictWord.PASS}
-    return tuple(sorted(told | (bad if len(bad) * 2 <= len(evidence.gate) else set())))
-
-
-def _suspect(weighed: Weighed, culprits: Sequence[tuple[str, int | None]]) -> bool:
-    blamed = any(clue.blames in ("node", "peer") for clue in weighed.telling)
-    return blamed and any(node for node, rank in culprits if rank is None)
 
 
 def _fingerprint(weighed: Weighed, gang: Gang) -> str:

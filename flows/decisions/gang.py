@@ -1,9 +1,8 @@
-"""Who failed first in a gang, who only suffered, and who lagged in a collective."""
+"""Who failed first in a gang, and who only suffered."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flows.decisions.clues import KNOWN_ORIGINAL, Clue
@@ -13,12 +12,6 @@ from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 from workflows.programs.fingerprint import fingerprint
 from workflows.reports import RankEnd, Termination
-
-_ENQUEUED = re.compile(
-    r"\[(?P<group>PG[^\]]{0,120}?)? ?Rank (?P<rank>\d{1,7})\].{0,200}last enqueued (?:NCCL )?work: (?P<work>-?\d{1,12})"
-)
-LAGGING_WEIGHT = 0.8
-"""A minority that enqueued fewer collectives than the rest: compute was late there, the others only waited."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +24,9 @@ class Gang:
     """Its node."""
     victims: frozenset[int]
     """Ranks that were asked to end, or ended because others did."""
+
+    alone: int | None = None
+    """The one rank that failed of its own while others only suffered; None where there is no such one."""
 
     @property
     def fingerprint(self) -> str:
@@ -57,7 +53,11 @@ def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gan
     causes = [item for item in failed if item[1].rank in own]
     node, first = min(causes or failed, key=lambda item: (item[1].at, item[1].rank), default=("", None))
     suffered = {end.rank for _, end in failed if end.rank not in own} if causes else set[int]()
-    return Gang(first, node, frozenset(asked | suffered))
+    suffered |= {clue.rank for clue in clues if clue.echo and clue.rank is not None and own} - own
+    culprits = own or {end.rank for _, end in failed}
+    victims = frozenset(asked | suffered)
+    alone = next(iter(culprits)) if len(culprits) == 1 and victims - culprits else None
+    return Gang(first, node, victims, alone)
 
 
 def dying(end: RankEnd) -> bool:
@@ -78,32 +78,3 @@ def dying(end: RankEnd) -> bool:
         return False
     cause = any(rule.weight >= KNOWN_ORIGINAL for rule in named)
     return cause or bool(raised and raised[-1].line is lines[-1])
-
-
-def lagging(lines: Iterable[LogLine]) -> tuple[Clue, ...]:
-    """Ranks that had enqueued fewer collectives than most of their group when the watchdog fired."""
-    groups: dict[str, dict[int, tuple[int, LogLine]]] = {}
-    for line in lines:
-        hit = _ENQUEUED.search(line.text)
-        if hit is not None:
-            groups.setdefault(hit["group"] or "", {})[int(hit["rank"])] = (int(hit["work"]), line)
-    return tuple(clue for _, members in sorted(groups.items()) for clue in _behind(members))
-
-
-def _behind(members: dict[int, tuple[int, LogLine]]) -> list[Clue]:
-    front = max(work for work, _ in members.values())
-    late = {rank: item for rank, item in members.items() if item[0] < front}
-    if len(members) < 3 or not late or len(late) * 2 >= len(members):
-        return []
-    return [
-        Clue(
-            FaultClass.COLLECTIVE_TIMEOUT,
-            LAGGING_WEIGHT,
-            f"rank {rank} had enqueued collective {work}, the others {front}",
-            "collective-lagging",
-            "rank",
-            line.node,
-            rank,
-        )
-        for rank, (work, line) in sorted(late.items())
-    ]

@@ -18,6 +18,7 @@ _PREFIXES = (
 """Kubernetes, torchrun and our own launcher, mpirun, srun --label; applied in turn, each at most twice."""
 
 _TRACEBACK = "Traceback (most recent call last):"
+_LOGGING = "--- Logging error ---"
 _CHAINS = ("During handling of the above exception", "The above exception was the direct cause")
 _RAISED = re.compile(r"^(?P<type>[A-Za-z_][\w.]{0,120})(?:: (?P<message>.*))?$")
 _FRAME = re.compile(r'^ {2,}File "(?P<file>[^"]{1,400})", line \d+, in (?P<function>.{1,200})$')
@@ -68,11 +69,12 @@ def gather(evidence: Evidence) -> tuple[LogLine, ...]:
 def tracebacks(lines: Sequence[LogLine]) -> tuple[Raised, ...]:
     """The exceptions in the lines of one source, in order."""
     found: list[Raised] = []
-    inside, chained, where = False, False, ""
+    inside, chained, where, before = False, False, "", ""
     for line in lines:
         text = line.text
         if text.lstrip().startswith(_TRACEBACK):
-            inside, where = True, ""
+            # A message that the logging module could not print is not an end.
+            inside, where = not before.startswith(_LOGGING), ""
         elif text.startswith(_CHAINS):
             chained = True
         elif inside and text.startswith(" "):
@@ -83,6 +85,7 @@ def tracebacks(lines: Sequence[LogLine]) -> tuple[Raised, ...]:
             if hit is not None:
                 found.append(Raised(hit["type"], hit["message"] or "", where, line, chained))
             inside, chained = False, False
+        before = text
     return tuple(found)
 
 

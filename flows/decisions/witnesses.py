@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from flows.decisions.clues import Clue
+from flows.decisions.exits import Exit
 from profiles.vocabulary import FaultClass
 from workflows.evidence import Evidence, NodeFacts, PodFacts, Signal
 from workflows.reports import RankEnd, Termination
@@ -85,7 +86,7 @@ GATE_CHECKS: dict[str, tuple[FaultClass, float]] = {
     "fabric": (F.FABRIC, 0.8),
     "nic": (F.FABRIC, 0.8),
 }
-"""What a failed check of the gate means, by a word in its name."""
+"""What a failed check of the gate or of an examination means, by a word in its name."""
 
 Witness = Callable[[Evidence], Iterator[Clue]]
 
@@ -210,6 +211,15 @@ def _rank_end(record: Termination, end: RankEnd) -> Iterator[Clue]:
     yield from _exit(end.exit_code, end.signal, about)
 
 
+def exit_clue(end: Exit) -> Clue:
+    """What an end means that a launcher reported in a log."""
+    who = "a process" if end.rank is None else f"{'local rank' if end.local else 'rank'} {end.rank}"
+    who += f" on {end.node}" if end.node else ""
+    about = Clue(F.UNKNOWN, 0.2, f"{who} ended with code {end.code}", "exit-code", "rank", end.node, end.rank, end.at,
+                 echo=True, file=end.line.file, line=end.line.line)  # fmt: skip
+    return next(_exit(end.code, end.signal, replace(about, text=who, echo=False)), about)
+
+
 def _exit(code: int | None, signal: int | None, about: Clue) -> Iterator[Clue]:
     if signal is None and code is not None and code > 128:
         signal = code - 128
@@ -243,16 +253,16 @@ def _asked(evidence: Evidence) -> Iterator[Clue]:
 
 
 def _gate(evidence: Evidence) -> Iterator[Clue]:
-    for report in evidence.gate:
+    reports = (*(("gate", item) for item in evidence.gate), *(("examination", item) for item in evidence.examined))
+    for looked, report in reports:
         for check in report.checks:
             if check.get("verdict") != "fail":
                 continue
             name = str(check.get("check", ""))
             kind, weight = next((value for word, value in GATE_CHECKS.items() if word in name), (F.UNKNOWN, 0.4))
             said = check.get("evidence") or f"measured {check.get('measured')}, limit {check.get('limit')}"
-            yield Clue(
-                kind, weight, f"gate on {report.node}: {name} failed: {said}", f"gate-{name}", "node", report.node
-            )
+            text = f"{looked} on {report.node}: {name} failed: {said}"
+            yield Clue(kind, weight, text, f"{looked}-{name}", "node", report.node)
 
 
 def _checkpoint(evidence: Evidence) -> Iterator[Clue]:

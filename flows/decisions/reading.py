@@ -1,0 +1,114 @@
+"""Anybody's log files as lines with source, rank, node and time, as far as names and prefixes tell them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from flows.decisions.stamps import Clock, stamp
+from workflows.evidence import LogLine
+
+MAX_LINE_CHARACTERS = 8000
+"""What is kept of a line: hostile ones may have megabytes."""
+
+_RANK_IN_NAME = (
+    re.compile(r"(?:^|[^a-z0-9])(?:global[-_]?)?rank[-_.]?(\d{1,6})(?:[^0-9]|$)", re.IGNORECASE),
+    re.compile(r"(?:^|/)attempt_\d{1,4}/(\d{1,6})/std(?:out|err)(?:\.log)?$"),
+    re.compile(r"(?:^|/)(?:stdout|stderr|std_?err|std_?out)[-_.](\d{1,6})(?:\.(?:log|txt))?$"),
+)
+"""Ours and most people's, torchrun's `--log-dir`, accelerate's and mpirun's."""
+_TOOL = r"(?:dmesg|kernel|kern|journal(?:ctl)?|syslog|messages|nvidia-smi|rocm-smi|dcgmi?|ps)"
+_NODE_IN_NAME = (
+    re.compile(rf"(?:^|/){_TOOL}[-_.](?!rank)([A-Za-z][\w.-]{{0,80}}?)(?:\.(?:log|txt|out|json|gz))?$"),
+    re.compile(r"(?:^|/)(node[-_]?\d[\w-]{0,60})\.(?:log|txt|out)$"),
+)
+_SOURCES = (
+    (re.compile(r"(?:^|/)(?:dmesg|kernel|kern|kmsg)\b", re.IGNORECASE), "kernel"),
+    (re.compile(r"(?:^|/)(?:events?|describe)\b", re.IGNORECASE), "event"),
+)
+_SYSLOG = re.compile(
+    r"^(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,]{8,18}(?:Z|[+-]\d\d:?\d\d)) "
+    r"(?P<node>[\w.-]{1,100}) (?P<program>[\w./()-]{1,60}?)(?:\[\d{1,8}\])?: "
+)
+_KERNEL_STAMP = re.compile(
+    r"^(?:kernel: )?(?:<\d{1,3}>)?\[ {0,6}\d{1,9}\.\d{3,6}\] ?(?:\[ *T?\d+\] ?)?|"
+    r"^\[(?:[A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}\] "
+)
+_PDSH = re.compile(r"^(?P<node>[a-z][a-z0-9-]{0,40}\d[\w.-]{0,40}): (?=\S|$)")
+"""pdsh and clush put the node before each line; a name without a digit would be anything."""
+_NODES_OF_A_HOST = 3
+"""Lines in a row of one file that must begin with the same `name: ` before it counts as a node."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a file's name says of its lines."""
+
+    source: str = ""
+    rank: int | None = None
+    node: str = ""
+
+
+def place_of(name: str) -> Place:
+    """Source, rank and node from a file's name; what it does not tell stays empty."""
+    rank = next((int(hit[1]) for pattern in _RANK_IN_NAME if (hit := pattern.search(name))), None)
+    node = next((hit[1] for pattern in _NODE_IN_NAME if (hit := pattern.search(name))), "")
+    source = next((word for pattern, word in _SOURCES if pattern.search(name)), "")
+    return Place(source or ("rank" if rank is not None else ""), rank, node)
+
+
+def read_lines(name: str, texts: Iterable[str], clock: Clock | None = None, first: int = 1) -> Iterator[LogLine]:
+    """The lines of one file, in order.
+
+    Args:
+        name: of the file; rank, node and source are taken from it where it tells them.
+        texts: its lines, without line ends.
+        clock: completes time stamps without a year; None: one of its own.
+        first: number of the first line.
+    """
+    place, clock = place_of(name), clock or Clock()
+    at: float | None = None
+    for number, raw in enumerate(texts, first):
+        text = raw[:MAX_LINE_CHARACTERS]
+        at = stamp(text, clock) or at
+        node, source = place.node, place.source
+        hit = _SYSLOG.match(text)
+        if hit is not None:
+            node, text = hit["node"], text[hit.end() :]
+            source = "kernel" if hit["program"] == "kernel" else source
+        if hit is None or source == "kernel":
+            kernel = _KERNEL_STAMP.match(text)
+            if kernel is not None:
+                source, text = "kernel", text[kernel.end() :]
+        yield LogLine(text, source, place.rank, node, at, name, number)
+
+
+def without_hosts(lines: Iterable[LogLine]) -> Iterator[LogLine]:
+    """Lines of one file whose launcher put the node's name before each: the name is taken off and taken over."""
+    held: list[tuple[LogLine, str]] = []
+    known: set[str] = set()
+    for line in lines:
+        hit = _PDSH.match(line.text)
+        name = hit["node"] if hit is not None else ""
+        if name and name not in known:
+            held.append((line, name))
+            if sum(other == name for _, other in held) < _NODES_OF_A_HOST:
+                continue
+            known.add(name)
+        elif not held:
+            yield _of_host(line, name if name in known else "")
+            continue
+        else:
+            held.append((line, name))
+        for item, other in held:
+            yield _of_host(item, other if other in known else "")
+        held = []
+    for item, other in held:
+        yield _of_host(item, other if other in known else "")
+
+
+def _of_host(line: LogLine, node: str) -> LogLine:
+    if not node:
+        return line
+    return LogLine(line.text[len(node) + 2 :], line.source, line.rank, node, line.at, line.file, line.line)

@@ -1,0 +1,106 @@
+"""Training steps in anybody's log: which lines say that training goes on, at which step, with which loss.
+
+Broader and less exact than the launcher's formats (`workflows.programs.progress_formats`): a log may come from any
+program, and here a step is evidence, not the position of a run.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from workflows.evidence import LogLine
+
+_STEP = re.compile(
+    r"(?:^|[\s\[({,;|'\"])(?:global[_ ]?step|train(?:ing)?[_ ]?step|optim(?:izer)?[_ ]?step|step|iteration|iter|"
+    r"num_updates|updates?|batch)s?['\"]?\s{0,3}[:=\[#]?\s{0,12}['\"]?(?P<step>\d{1,9})\b",
+    re.IGNORECASE,
+)
+_EPOCH = re.compile(r"\bepoch['\"]?\s{0,2}[:=\[ ]\s{0,3}['\"]?(?P<epoch>\d{1,6}(?:\.\d{1,8})?)", re.IGNORECASE)
+_NUMBER = r"(?P<loss>[-+]?(?:\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|inf(?:inity)?)\b)"
+_LOSS = re.compile(
+    rf"\b(?:[a-z]{{2,20}}[_ -])?loss['\"]?\s{{0,3}}[:=|]?\s{{0,3}}['\"]?(?:tensor\()?{_NUMBER}", re.IGNORECASE
+)
+_NORM = re.compile(
+    r"\b(?:grad(?:ient)?[_ ]?norm|gnorm)['\"]?\s{0,3}[:=]?\s{0,3}['\"]?"
+    r"(?P<norm>[-+]?(?:nan|inf)\b|[-+]?\d[\d.eE+-]{0,20})",
+    re.IGNORECASE,
+)
+_RATE = re.compile(
+    r"\b(?:tokens?/s|samples?/s|it/s|s/it|tokens per second|tps|elapsed time per iteration)\b", re.IGNORECASE
+)
+_DONE = re.compile(
+    r"(?:'train_runtime'|\btraining (?:is )?(?:completed?|finished|done|ended)\b|"
+    r"\b(?:finished|completed|done) training\b|"
+    r"\btraining run complete|`Trainer\.fit` stopped: `max_(?:steps|epochs)|exiting program at iteration|"
+    r"reached (?:the )?(?:max(?:imum)?|total|final) (?:number of )?(?:steps|iterations|epochs)|"
+    r"^final step \d|\bafter training is done\b)",
+    re.IGNORECASE,
+)
+_CUES = ("loss", "train", "final step", "exiting program", "reached ", "step", "iter")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one line says of the training."""
+
+    line: LogLine
+    step: int | None
+    """Step or iteration; None where only an epoch is named."""
+    epoch: float | None
+    loss: float | None
+    """NaN and infinities as they are; None where no loss is named."""
+    norm: float | None
+    """Norm of the gradients, None where it is not named."""
+
+
+def step_of(line: LogLine) -> Step | None:
+    """The step that the line reports; None for every other line."""
+    text = line.text[:2000]
+    lower = text.lower()
+    if "loss" not in lower and not ("step" in lower or "iter" in lower):
+        return None
+    loss, rate = _LOSS.search(text), _RATE.search(text)
+    if loss is None and rate is None:
+        return None
+    step, epoch, norm = _STEP.search(text), _EPOCH.search(text), _NORM.search(text)
+    if step is None and epoch is None:
+        return None
+    return Step(
+        line,
+        int(step["step"]) if step else None,
+        float(epoch["epoch"]) if epoch else None,
+        _value(loss["loss"]) if loss else None,
+        _value(norm["norm"]) if norm else None,
+    )
+
+
+def done(line: LogLine) -> bool:
+    """True where the line says that the training came to its end."""
+    lower = line.text[:2000].lower()
+    return any(cue in lower for cue in _CUES) and _DONE.search(line.text[:2000]) is not None
+
+
+def steps(stream: Iterable[LogLine]) -> tuple[Step, ...]:
+    """The steps that the lines of one source report, in order."""
+    return tuple(found for line in stream if (found := step_of(line)) is not None)
+
+
+def lived_until(stream: Sequence[LogLine]) -> int:
+    """Number of the line up to which the stream's own words prove that training went on, or came to its end.
+
+    0 where nothing proves it. One step may have been under way when something broke: the last but one counts.
+    """
+    later = [found.line.line for found in steps(stream) if found.loss is None or math.isfinite(found.loss)]
+    ends = [line.line for line in stream if done(line)]
+    last = max(later[:-1], default=0)
+    return max(last, max(ends, default=0))
+
+
+def _value(text: str) -> float | None:
+    try:
+        return float(text.lower().rstrip("."))
+    except ValueError:
+        return None
