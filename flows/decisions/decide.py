@@ -12,11 +12,12 @@ from flows.decisions.checkpoint import CheckpointRule, fall_back_past, roll_back
 from flows.decisions.decision import STARTS, Decision, NodeStep, Situation, give_up, recent, restarts_left
 from flows.decisions.diagnose import Diagnosis
 from flows.decisions.limits import LIMITS
+from flows.decisions.odds import FUTILE, Odds, odds
 from flows.decisions.treatment import Treatment, treatment_of
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction
 
-SURE = 0.5
-"""Below this confidence no run is given up on a class alone: a wrong end is unbounded, a missed one is bounded."""
+SURE_TO_EVICT = 0.8
+"""Below this confidence a node is moved away from without blame: the same text has several owners."""
 MAX_WAIT_SECONDS = 600.0
 """No wait before a new attempt is longer."""
 
@@ -75,9 +76,10 @@ def _new_attempt(diagnosis: Diagnosis, situation: Situation, treatment: Treatmen
     wait = min(MAX_WAIT_SECONDS, treatment.wait_seconds * 2 ** min(recent(situation, diagnosis.fault_class), 10))
     where = f", without {', '.join(avoid)}" if avoid else ""
     pause = f", after {wait:g} s" if wait else ""
+    promise = _promise(diagnosis, situation).words
     return Decision(
         Action.NEW_ATTEMPT,
-        f"{diagnosis.fault_class}: a new attempt{where}{pause}: {diagnosis.why}",
+        f"{diagnosis.fault_class}: a new attempt{where}{pause}: {diagnosis.why}; {promise}",
         "the same failure again at the same step, or no progress in between",
         charged=diagnosis.fault_class not in situation.recovery.free_classes,
         node_actions=_node_steps(diagnosis, situation, treatment),
@@ -110,7 +112,8 @@ def _node_steps(diagnosis: Diagnosis, situation: Situation, treatment: Treatment
     steps: list[NodeStep] = []
     for node in _blamed(diagnosis):
         before = sum(node in item.nodes and item.fault_class == diagnosis.fault_class.value for item in situation.past)
-        if node in situation.brake.quarantined or (treatment.nodes == "quarantine-again" and not before):
+        unsure = treatment.nodes == "quarantine-again" or diagnosis.confidence < SURE_TO_EVICT
+        if node in situation.brake.quarantined or (unsure and not before):
             continue
         steps.append(NodeStep(NodeAction.QUARANTINE, node, f"{diagnosis.fault_class}: {diagnosis.why}"))
     return tuple(steps)
@@ -169,11 +172,24 @@ def _wait_for_room(diagnosis: Diagnosis, situation: Situation) -> Decision:
     return _ask_or_give_up(situation, why, "enough free nodes or quota")
 
 
+def _promise(diagnosis: Diagnosis, situation: Situation) -> Odds:
+    return odds(
+        diagnosis.fault_class,
+        diagnosis.confidence,
+        diagnosis.alternatives,
+        situation.tallies,
+        situation.gpus,
+        situation.restart_seconds,
+        situation.redo_seconds,
+    )
+
+
 def _give_up_by_class(diagnosis: Diagnosis, situation: Situation, treatment: Treatment) -> Decision:
-    if diagnosis.confidence < SURE and diagnosis.fault_class is not FaultClass.STARTED_OVER:
-        unsure = replace(_new_attempt(diagnosis, situation, treatment), charged=True)
-        return replace(unsure, why=f"{unsure.why} (confidence {diagnosis.confidence:.2f}: too little to give up on)")
-    return give_up(f"{diagnosis.fault_class}: {diagnosis.why}", "a change by a person, then `primus resume`")
+    promise = _promise(diagnosis, situation)
+    if promise.success >= FUTILE and diagnosis.fault_class is not FaultClass.STARTED_OVER:
+        return replace(_new_attempt(diagnosis, situation, treatment), charged=True)
+    why = f"{diagnosis.fault_class}: {diagnosis.why}; {promise.words}"
+    return give_up(why, "a change by a person, then `primus resume`")
 
 
 def _ask_or_give_up(situation: Situation, why: str, would_change: str) -> Decision:

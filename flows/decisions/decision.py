@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from flows.decisions.checkpoint import CheckpointRule
+from flows.decisions.odds import Tally
 from profiles.recovery import RecoveryProfile
 from profiles.run import RunBudget
-from profiles.vocabulary import Action, Mode, NodeAction
+from profiles.vocabulary import Action, FaultClass, Mode, NodeAction
 from workflows.evidence import PastIncident
 from workflows.fleet import BrakeState
 from workflows.reports import ResumeChoice
@@ -60,6 +62,14 @@ class Situation:
     """How long the gang has found no room; None: the limit was reached."""
     spare_nodes: int | None = None
     """Usable nodes beside those of the gang; None: not known."""
+    tallies: Mapping[FaultClass, Tally] = field(default_factory=dict[FaultClass, Tally])
+    """What became of the retries that the ledger knows, over all runs."""
+    gpus: int = 1
+    """Of the whole gang."""
+    restart_seconds: float | None = None
+    """Median of the ledger from detection to the next first step; None: not measured yet."""
+    redo_seconds: float = 0.0
+    """Training time between the newest usable checkpoint and the failure."""
     ended: bool = True
     """False while the attempt still trains: then doing nothing is possible."""
 
