@@ -142,7 +142,6 @@ def resume(
 
 NOT_BUILT = {
     "workflow": "running any Argo Workflow manifest",
-    "diagnose": "diagnosing any log",
     "preflight": "testing nodes",
     "health": "the node daemon",
     "nodes": "looking at nodes",

@@ -118,6 +118,23 @@ def drill(
 
 
 @app.command()
+def diagnose(
+    logs: Annotated[list[str], typer.Argument(help="Log files of any program, folders of them, - for standard input.")],
+    as_json: Json = False,
+) -> int:
+    """What any log files say: class of the failure, who is to blame, the lines that tell it, what to do.
+
+    Several ranks, kernel logs and events may be named together; .gz, .bz2 and .xz are read as they are.
+    Exit code 0: an answer was given, whatever it says; 2: a named file cannot be read; 3: there was nothing to read.
+
+    Example: primus diagnose rank-*.log dmesg-node-7.txt
+    """
+    from deployments.diagnose import diagnose_logs
+
+    return diagnose_logs(logs, as_json=as_json)
+
+
+@app.command()
 def ledger(
     run: Annotated[str, typer.Option("--run", help="Only this run.")] = "",
     since: Annotated[str, typer.Option("--since", help="Only later: 2026-01-31T12:00, or 30m, 6h, 7d ago.")] = "",

@@ -35,7 +35,7 @@ def shown() -> Generator[Outcome]:
     except (typer.Abort, KeyboardInterrupt):
         outcome.code = INTERRUPTED
     except TyperException as error:
-        say(f"primus: {getattr(error, 'message', error)} (see primus --help)")
+        say(f"primus: {error.format_message()} (see primus --help)")
         outcome.code = WRONG_USAGE
     except BrokenPipeError:
         _silence_stdout()

@@ -22,6 +22,7 @@ MARKS = {
     "preflight": "p",
     "init": "i",
     "restart": "r",
+    "restore": "l",
     "rollback": "x",
     "detect": "d",
     "diagnose": "?",

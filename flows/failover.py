@@ -1,4 +1,4 @@
-"""The failover flow: examine, diagnose, decide, act. Every step says why.
+"""The failover flow: gather, diagnose, examine suspects where that decides something, decide, act. Every step says why.
 
 `train` awaits the same sentences as tasks of its own flow run; the flow at the end is a thin shell over them for people
 and deployments.
@@ -14,7 +14,9 @@ from flows.decisions.decide import decide
 from flows.decisions.diagnose import diagnose
 from flows.decisions.nodes import NodeNeed, refusal
 from flows.decisions.report import spent_gpu_seconds
-from flows.decisions.situation import situation
+from flows.decisions.situation import situation, with_experience
+from flows.decisions.suspects import held, ordinal, suspects, with_examination
+from flows.permission import permitted
 from flows.translate import finding_of, resolution_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState
@@ -22,35 +24,53 @@ from tasks.actions import constraints_of, finish_action, write_decision, write_d
 from tasks.attempts import clear_attempt, end_attempt
 from tasks.candidates import brake_state, node_candidates
 from tasks.evidence import gather
+from tasks.examination import Look, examine, unexamined
 from tasks.lease import driving
 from tasks.nodes import drain, not_ready, quarantine, release
 from tasks.opening import resolved_of
-from tasks.runs import read_story, set_state
+from tasks.runs import read_story, recent_incidents, set_state
 from tasks.session import on_cluster, session
 from tasks.waiting import wait_until
 from tasks.world import world
-from workflows.records import ActionRecord, IncidentRecord
+from workflows.records import ActionRecord, AttemptRecord, IncidentRecord
+from workflows.reports import GateReport
 
 
 async def recover(resolved: Resolved, incident: IncidentRecord) -> None:
-    """Examine the incident, say what it is, and write down what will be done about it."""
+    """Gather what is known, say what it is, after a look at suspects where that helps, and write down what is done."""
     story = read_story(incident.run)
     attempt = next(item for item in story.attempts if item.number == incident.attempt)
-    set_state(incident.run, RunState.RECOVERING, f"{incident.signal}: {'; '.join(incident.evidence)}")
+    set_state(incident.run, RunState.RECOVERING, f"{incident.signal}: {incident.seen}")
     evidence = gather(resolved, attempt, incident, story)
     diagnosis = diagnose(evidence)
+    if nodes := suspects(diagnosis, evidence):
+        reports = look_at(nodes, resolved, attempt, incident)
+        evidence = with_examination(evidence, reports)
+        diagnosis = diagnose(evidence)
     diagnosed = write_diagnosis(incident, finding_of(diagnosis, evidence))
     now = world().now()
     candidates = node_candidates(resolved, incident.run, incident.attempt)
     spare = sum(not refusal(node, NodeNeed(1, avoid=attempt.nodes)) for node in candidates)
     spent = spent_gpu_seconds(story, resolved.gpus, now)
     facts = situation(resolved, story, evidence, now, brake_state(resolved), spent, spare)
+    facts = with_experience(facts, recent_incidents(now))
     write_decision(diagnosed, resolution_of(decide(diagnosis, facts), resolved))
 
 
+def look_at(
+    nodes: tuple[str, ...], resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord
+) -> tuple[GateReport, ...]:
+    """Examine the suspects, unless nothing may be touched now."""
+    story = read_story(incident.run)
+    why_not = held(story)
+    if why_not:
+        return unexamined(nodes, why_not)
+    return examine(resolved, attempt, Look(nodes, ordinal(incident, story), since=attempt.planned_at))
+
+
 async def act(resolved: Resolved, incident: IncidentRecord, actions: tuple[ActionRecord, ...]) -> None:
-    """Do what was decided, one action after the other; each is safe to repeat."""
-    for action in actions:
+    """Do what was decided and may be done now, one action after the other; each is safe to repeat."""
+    for action in permitted(resolved, incident, actions):
         said = _on_node(resolved, action) if action.target else _on_run(resolved, incident, action)
         finish_action(action, "done", said)
 

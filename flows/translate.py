@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flows.decisions.decide import Decision
 from flows.decisions.diagnose import Diagnosis
+from flows.decisions.suspects import told
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action
 from tasks.actions import Finding, Resolution
@@ -11,8 +12,11 @@ from workflows.evidence import Evidence
 
 
 def finding_of(diagnosis: Diagnosis, evidence: Evidence) -> Finding:
-    """The diagnosis as it is written down; what was seen first stays the first line of the evidence."""
-    seen = tuple(item for item in (evidence.detail,) if item)
+    """The diagnosis as it is written down; what was seen first stays the first line of the evidence.
+
+    What an examination found stands behind it, also where it found nothing.
+    """
+    seen = tuple(item for item in (evidence.detail, *map(told, evidence.examined)) if item)
     return Finding(
         fault_class=diagnosis.fault_class,
         confidence=diagnosis.confidence,

@@ -18,6 +18,21 @@ os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
 for name in ("PREFECT_API_URL", "PRIMUS_LEDGER_URL", "PRIMUS_CLUSTER", "PRIMUS_TOKEN", "PRIMUS_TOKEN_FILE"):
     os.environ.pop(name, None)
 
+CORPUS_REPORTS = pytest.StashKey[dict[str, str]]()
+
+
+@pytest.fixture(scope="session")
+def corpus_reports(pytestconfig: pytest.Config) -> dict[str, str]:
+    """What was measured on the parts of the corpus, by part; printed when all tests have run."""
+    return pytestconfig.stash.setdefault(CORPUS_REPORTS, {})
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print accuracy, confusion and calibration of the diagnosis."""
+    for part, text in sorted(terminalreporter.config.stash.get(CORPUS_REPORTS, {}).items()):
+        terminalreporter.section(f"corpus of logs, {part}")
+        terminalreporter.write_line(text)
+
 
 @pytest.fixture(autouse=True)
 def home_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,81 @@ def test_what_exceeds_the_median_step_is_lost_to_stragglers_and_a_marked_save_is
     assert done == {T.PRODUCTIVE: 7.0, T.STRAGGLER_LOSS: 2.0 + 0.5, T.CHECKPOINT_STALL: 3.5}
 
 
+def saves(number: int, *found: tuple[float, float]) -> list[MarkRecord]:
+    kinds = ("checkpoint-begin", "checkpoint-end")
+    return [mark(number, kind, at) for pair in found for kind, at in zip(kinds, pair, strict=True)]
+
+
+def states(spans: tuple[TileSpan, ...]) -> list[tuple[Tile, float]]:
+    return [(span.state, round(span.end - span.begin, 6)) for span in spans]
+
+
+def test_a_save_stands_where_it_was_and_also_after_the_last_step() -> None:
+    steps = {1: [*rows(1, 3, 0.0), *rows(4, 6, 5.0)]}
+    spans = tile([attempt(1, 0.0)], saves(1, (3.0, 5.0), (8.5, 9.5)), steps, 0.0, 10.0)
+    expected = [(T.PRODUCTIVE, 3.0), (T.CHECKPOINT_STALL, 2.0), (T.PRODUCTIVE, 3.0), (T.OTHER, 0.5)]
+    assert states(spans) == [*expected, (T.CHECKPOINT_STALL, 1.0), (T.OTHER, 0.5)]
+
+
+def test_a_save_after_the_last_step_ends_with_what_was_noticed() -> None:
+    marks = [*saves(1, (3.5, 9.0)), mark(1, "detected", 6.0), mark(1, "decided", 7.0)]
+    done = states(tile([attempt(1, 0.0)], marks, {1: rows(1, 3, 0.0)}, 0.0, 10.0))
+    assert done[1:] == [(T.DETECT, 0.5), (T.CHECKPOINT_STALL, 2.5), (T.DIAGNOSE, 1.0), (T.RESTART, 3.0)]
+
+
+def test_where_every_step_is_saved_the_programs_own_step_time_is_the_usual_one() -> None:
+    steps = {1: [StepRow(step, 3.0 * step - 2.0, 1.0) for step in range(1, 6)]}
+    marks = saves(1, *((3.0 * step + 1.0, 3.0 * step + 3.0) for step in range(4)))
+    assert seconds_of(tile([attempt(1, 0.0)], marks, steps, 0.0, 13.0)) == {T.PRODUCTIVE: 5.0, T.CHECKPOINT_STALL: 8.0}
+
+
+def test_a_save_that_did_not_make_its_step_longer_stalled_nobody() -> None:
+    done = seconds_of(tile([attempt(1, 0.0)], saves(1, (3.1, 4.0)), {1: rows(1, 9, 0.0)}, 0.0, 9.0))
+    assert done == {T.PRODUCTIVE: 9.0}
+
+
+def a_resume(**facts: object) -> tuple[list[AttemptRecord], list[MarkRecord], dict[int, list[StepRow]]]:
+    """As `a_lost_node`, but its second attempt runs from 19.0 and makes its first step from 22.0 to 23.0."""
+    attempts, marks, steps = a_lost_node()
+    return [attempts[0], replace(attempts[1], **facts)], marks, {**steps, 2: rows(9, 12, 22.0)}  # type: ignore[arg-type]
+
+
+def restore_of(attempts: list[AttemptRecord], marks: list[MarkRecord], steps: dict[int, list[StepRow]]) -> list[object]:
+    spans = tile(attempts, marks, steps, 0.0, 26.0)
+    assert round(sum(seconds_of(spans).values()), 6) == 26.0
+    return [(span.attempt, span.begin, span.end) for span in spans if span.state is T.RESTORE]
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ([(2, "begin", 20.0), (2, "end", 21.5)], [(2, 20.0, 21.5)]),
+        ([(2, "begin", 20.0), (2, "end", 22.5)], [(2, 20.0, 22.0)]),  # a step is a step
+        ([(2, "begin", 20.0)], [(2, 20.0, 22.0)]),
+        ([(1, "begin", 3.2), (2, "begin", 20.0), (2, "end", 21.0)], [(1, 3.2, 4.0), (2, 20.0, 21.0)]),
+        ([(2, "end", 21.0)], []),
+    ],
+)
+def test_a_restore_stays_in_its_attempt(told: list[tuple[int, str, float]], expected: list[object]) -> None:
+    attempts, marks, steps = a_resume(resume_path="/c/step-8")
+    marks = [*marks, *(mark(number, f"restore-{edge}", at) for number, edge, at in told)]
+    assert restore_of(attempts, marks, steps) == expected
+
+
+def test_a_program_that_says_nothing_restores_from_its_start_to_its_first_step() -> None:
+    assert restore_of(*a_resume(resume_path="/c/step-8")) == [(2, 19.0, 22.0)]
+    assert restore_of(*a_resume()) == [], "it was not told to go on from a checkpoint"
+    assert restore_of(*a_resume(resume_path="/c/step-8", running_at=None)) == []
+    attempts, marks, _ = a_resume(resume_path="/c/step-8")
+    assert restore_of(attempts, marks, {1: rows(1, 10, 4.0)}) == [], "its first step is still to come"
+
+
+def test_a_hang_in_a_restore_is_a_restore_until_it_is_noticed() -> None:
+    marks = [mark(1, "restore-begin", 4.0), mark(1, "detected", 7.0), mark(1, "decided", 8.0)]
+    done = states(tile([attempt(1, 0.0, running_at=3.0)], marks, {}, 0.0, 9.0))
+    assert done == [(T.INIT, 4.0), (T.RESTORE, 3.0), (T.DIAGNOSE, 1.0), (T.RESTART, 1.0)]
+
+
 def test_time_outside_of_the_reported_step_time_is_not_the_stragglers() -> None:
     times = [1.0, 2.0, 3.0, 6.0]
     steps = {1: [StepRow(step, at, 1.0) for step, at in enumerate(times, 1)]}
@@ -180,6 +255,15 @@ def test_tiles_cover_the_run_exactly_whatever_the_clocks_say(
     assert math.isclose(sum(summed.by_state.values()), length * gpus, rel_tol=1e-9, abs_tol=1e-6)
     assert 0 <= summed.ettr <= 1
     assert summed.ettr <= summed.ettr_without_queue <= 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(ROWS, st.lists(st.floats(0, 100), max_size=20), st.floats(0, 100))
+def test_there_is_no_more_stall_than_was_saved(mine: list[StepRow], moments: list[float], end: float) -> None:
+    moments = sorted(moments)[: len(moments) // 2 * 2]
+    pairs = list(zip(moments[::2], moments[1::2], strict=True))
+    done = totals(tile([attempt(1, 0.0)], saves(1, *pairs), {1: mine}, 0.0, end), 1).by_state
+    assert done.get(T.CHECKPOINT_STALL, 0.0) <= sum(closed - opened for opened, closed in pairs) + 1e-6
 
 
 @settings(max_examples=100, deadline=None)

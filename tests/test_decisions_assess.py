@@ -47,6 +47,11 @@ def view(**changes: object) -> AttemptView:
             Signal.NODE_NOT_READY,
         ),
         ("a deleted pod", view(pods=(P0, replace(P1, phase="Gone"), CO)), Signal.PODS_GONE),
+        (
+            "everything deleted by somebody",
+            view(jobset=None, pods=(), nodes=(), coordinator=None, submitted_at=1.0, vanished=True),
+            Signal.PODS_GONE,
+        ),
         ("a failed JobSet", view(jobset="Failed", pods=()), Signal.ATTEMPT_FAILED),
         (
             "a pod that was evicted on purpose",

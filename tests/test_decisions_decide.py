@@ -93,6 +93,7 @@ CASES: dict[str, tuple[Diagnosis, Situation, Action]] = {
     "storage gets time": (is_(F.STORAGE), at(), A.NEW_ATTEMPT),
     "a full disk gets time once": (is_(F.STORAGE, rule="disk-full"), at(), A.NEW_ATTEMPT),
     "and not twice": (is_(F.STORAGE, rule="disk-full"), at(past(F.STORAGE)), A.GIVE_UP),
+    "a memory fault of a GPU may be the machine's": (is_(F.USER_CODE, rule="cuda-illegal-access"), at(), A.NEW_ATTEMPT),
     "past a checkpoint that cannot be read": (
         is_(F.CHECKPOINT_CORRUPT),
         at(choice=choice("pass", "/c/30", 30), checkpoints=SAVED),

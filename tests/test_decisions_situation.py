@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flows.decisions.checkpoint import CheckpointRule
-from flows.decisions.situation import situation
+from flows.decisions.odds import Tally
+from flows.decisions.situation import situation, with_experience
 from profiles.hardware import HardwareProfile
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, VerdictWord
@@ -85,3 +86,15 @@ def test_after_a_roll_back_the_old_lineage_is_out() -> None:
     assert [step for step, _ in found.checkpoints] == [40, 50]
     assert found.roll_back_limits == ((66, 40),)
     assert found.lineage == CheckpointRule(55, (), False, found.lineage.why)
+
+
+def test_what_must_be_done_twice_and_what_the_fleet_knows_of_retries() -> None:
+    trained = attempt(1, first_step=1, first_step_at=100.0, last_step=41, last_step_at=120.0)
+    found = situation(RESOLVED, story(trained, checkpoints=(saved(10), saved(30))), evidence(), 300.0, BRAKE, 0.0)
+    assert found.redo_seconds == 11 * 0.5
+    assert situation(RESOLVED, story(attempt(1)), evidence(), 300.0, BRAKE, 0.0).redo_seconds == 0.0
+    fleet = (
+        IncidentRecord("a", "other", 1, 5, 5, "pod-failed", FaultClass.FABRIC, action=Action.NEW_ATTEMPT, resumed_at=9),
+    )
+    known = with_experience(found, fleet)
+    assert (known.tallies, known.restart_seconds) == ({FaultClass.FABRIC: Tally(1, 1)}, 4.0)

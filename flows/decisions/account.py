@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flows.decisions.cuts import CUT_SECONDS, Cut, Interval, Steps, cuts_of, intervals
+from flows.decisions.cuts import CUT_SECONDS, Cut, Interval, Steps, cuts_of, intervals, marks_of, restores_of
 from profiles.vocabulary import Tile
 from workflows.records import AttemptRecord, MarkRecord
 
@@ -85,13 +85,14 @@ def tile(
     spans = _spans(cuts_of(attempts, marks, steps, begin), begin, end)
     asked = [mark for mark in marks if mark.detail.startswith("approval")]
     waits = [mark for mark in marks if not mark.detail.startswith("approval")]
+    spans = _overlay(spans, Tile.RESTORE, _restores(attempts, marks, steps, end))
     for state, found in (
-        (Tile.RESTORE, intervals(marks, "restore-begin", "restore-end", end)),
         (Tile.QUEUE, intervals(waits, "waiting-begin", "waiting-end", end)),
         (Tile.PAUSED, intervals(asked, "waiting-begin", "waiting-end", end)),
         (Tile.PAUSED, intervals(marks, "paused", "unpaused", end)),
     ):
-        spans = _overlay(spans, state, found)
+        everywhere = {span.attempt for span in spans} if found else ()
+        spans = _overlay(spans, state, dict.fromkeys(everywhere, found))
     return tuple(spans)
 
 
@@ -164,14 +165,29 @@ _UNTOUCHED = frozenset({Tile.PRODUCTIVE, Tile.ROLLBACK, Tile.STRAGGLER_LOSS, Til
 """While steps are made, the run neither waits nor is it paused, whatever the automation does."""
 
 
-def _overlay(spans: Sequence[TileSpan], state: Tile, found: Sequence[Interval]) -> list[TileSpan]:
-    """The tiles with `state` in the intervals, but for tiles of steps. Intervals are in order and disjoint."""
-    if not found:
+def _restores(
+    attempts: Sequence[AttemptRecord], marks: Sequence[MarkRecord], steps: Steps, end: float
+) -> dict[int, list[Interval]]:
+    """When the ranks of each attempt loaded a checkpoint: at the latest, until the next attempt was planned."""
+    mine = marks_of(marks)
+    ends = [*(following.planned_at for following in attempts[1:]), end]
+    return {
+        attempt.number: restores_of(attempt, mine.get(attempt.number, ()), steps.get(attempt.number, ()), until)
+        for attempt, until in zip(attempts, ends, strict=False)
+    }
+
+
+def _overlay(spans: Sequence[TileSpan], state: Tile, found: Mapping[int, Sequence[Interval]]) -> list[TileSpan]:
+    """The tiles with `state` in the intervals of their attempt, but for tiles of steps.
+
+    Each attempt's intervals are in order and disjoint.
+    """
+    if not any(found.values()):
         return list(spans)
     out: list[TileSpan] = []
     for span in spans:
         at = span.begin
-        for opened, closed in () if span.state in _UNTOUCHED else found:
+        for opened, closed in () if span.state in _UNTOUCHED else found.get(span.attempt, ()):
             begin, end = max(opened, at), min(closed, span.end)
             if end - begin <= CUT_SECONDS:
                 continue

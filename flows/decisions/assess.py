@@ -96,7 +96,14 @@ def _pods_gone(view: AttemptView, case: Case) -> Finding | None:
     gone = [pod for pod in _deciding(view, case) if pod.phase == "Gone"]
     if not gone:
         return None
-    return Finding(Signal.PODS_GONE, f"deleted by somebody: {', '.join(pod.name for pod in gone[:4])}")
+    said = ", ".join(f"{pod.name}{' (' + pod.message + ')' if pod.message else ''}" for pod in gone[:4])
+    return Finding(Signal.PODS_GONE, f"deleted by somebody: {said}")
+
+
+def _vanished(view: AttemptView, _: Case) -> Finding | None:
+    if not view.vanished or view.submitted_at is None:
+        return None
+    return Finding(Signal.PODS_GONE, "its workflow and its JobSet were deleted by somebody")
 
 
 def _attempt_failed(view: AttemptView, _: Case) -> Finding | None:
@@ -165,6 +172,7 @@ RULES: tuple[Rule, ...] = (
     _pod_failed,
     _attempt_failed,
     _pods_gone,
+    _vanished,
     _never_started,
     _notice,
     _bad_image,

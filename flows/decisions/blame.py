@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
-from flows.decisions.clues import Weighed
+from flows.decisions.clues import Clue, Weighed
 from flows.decisions.gang import Gang
+from flows.decisions.places import Places
+from flows.decisions.reading import place_of
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows.evidence import Evidence, Signal
+
+Culprit = tuple[str, int | None]
+"""Node ("" where it is not known) and rank (None: the whole node)."""
 
 BLAME_SHARE = 0.5
 """Only clues with at least this share of the strongest one's weight blame anybody."""
@@ -15,37 +21,156 @@ OWN_DOING = frozenset(
     {FaultClass.USER_CODE, FaultClass.DATA, FaultClass.GPU_OOM, FaultClass.NUMERIC, FaultClass.UNKNOWN}
 )
 """Classes where the one rank that failed while all others only suffered is worth naming. Its node is not to blame."""
+LOCAL = frozenset({FaultClass.RENDEZVOUS, FaultClass.STORAGE, FaultClass.FABRIC, FaultClass.GPU_DRIVER})
+"""Classes where the few nodes that say something of their own, while the others only wait, are where it is."""
+BLAMELESS = frozenset(
+    {
+        FaultClass.NONE,
+        FaultClass.PREEMPTED,
+        FaultClass.SCHEDULING,
+        FaultClass.CONTROL_PLANE,
+        FaultClass.CONFIG,
+        FaultClass.CHECKPOINT_MISMATCH,
+        FaultClass.STARTED_OVER,
+    }
+)
+"""Classes that no rank and no node is to blame for: whoever prints them only met what others had decided."""
+FEWEST_PLACES = 3
+"""Places that must be known before the few among them mean anything."""
+_HOSTLIST = re.compile(r"(?P<stem>[^\s,\[\]]{1,100})(?:\[(?P<numbers>\d[\d,-]{0,400})\])?")
+_TASK = re.compile(r"/task:(\d{1,6})")
 
 
-def culprits_of(evidence: Evidence, weighed: Weighed, gang: Gang) -> tuple[tuple[str, int | None], ...]:
-    """Who is blamed by clues that were not discounted. A name that the evidence does not hold is not blamed."""
-    found: dict[tuple[str, int | None], None] = {}
-    known = {pod.node for pod in evidence.pods} | {node.name for node in evidence.nodes}
-    places = {rank: pod.node for pod in evidence.pods for rank in pod.ranks}
+def culprits_of(evidence: Evidence, weighed: Weighed, gang: Gang, places: Places | None = None) -> tuple[Culprit, ...]:
+    """Who is blamed by clues that were not discounted. A name that the evidence does not hold is not blamed.
+
+    Args:
+        evidence: of the incident; only in foreign logs (signal `logs`) may names come from the lines' own words.
+        weighed: its clues.
+        gang: how its ranks ended.
+        places: what the lines tell of nodes; None: nothing.
+    """
+    foreign = evidence.signal is Signal.LOGS
     best = weighed.telling[0].weight if weighed.telling else 0.0
-    for clue in weighed.telling:
-        node = clue.node or (places.get(clue.rank, "") if clue.rank is not None else "")
-        if clue.weight < BLAME_SHARE * best:
-            continue
-        if clue.blames == "node" and node:
-            found[(node, None)] = None
-        elif clue.blames == "rank" and clue.rank is not None:
-            found[(node, clue.rank)] = None
+    strong = tuple(clue for clue in weighed.telling if clue.weight >= BLAME_SHARE * best)
+    homes = {rank: pod.node for pod in evidence.pods for rank in pod.ranks}
+    if not foreign:
+        known = {pod.node for pod in evidence.pods} | {node.name for node in evidence.nodes}
+        return _sorted([*_direct(strong, Places(homes)), *_named(strong, known, homes)])
+    if weighed.fault_class in BLAMELESS:
+        return ()
+    places = places or Places()
+    found = _direct(strong, places)
+    if not any(rank is None for _, rank in found):
+        found += _accused(strong, places)
+    if not found and weighed.fault_class is FaultClass.UNKNOWN:
+        found += _accused(tuple(clue for clue in weighed.others if clue.blames == "peer"), places)
+    if not found and weighed.fault_class in LOCAL:
+        found += _few(strong, places)
+    if not found and gang.alone is not None and _own_doing(weighed, gang, strong):
+        found.append((places.homes.get(gang.alone, ""), gang.alone))
+    return _sorted(found or _where(strong, places))
+
+
+def _own_doing(weighed: Weighed, gang: Gang, strong: Sequence[Clue]) -> bool:
+    """Is the one rank that failed worth naming? The code's errors often strike all, and one of them reports first."""
+    if any(clue.blames == "rank" and clue.rank is None for clue in strong):
+        return True
+    if weighed.fault_class is FaultClass.USER_CODE:
+        return bool(gang.victims - {gang.alone})
+    return weighed.fault_class in OWN_DOING
+
+
+def _where(clues: Iterable[Clue], places: Places) -> list[Culprit]:
+    """The nodes of lines that would blame a rank but do not name it."""
+    nodes = (places.node_of(clue) for clue in clues if clue.blames == "rank" and not places.ranks_of(clue))
+    return [(node, None) for node in nodes if node]
+
+
+def _direct(clues: Sequence[Clue], places: Places) -> list[Culprit]:
+    """Those whose own lines, ends or numbers accuse them. Where some name their node, the others are not guessed."""
+    own = [clue for clue in clues if clue.blames in ("node", "rank")]
+    ranked = [clue for clue in own if clue.blames == "rank" and places.ranks_of(clue)]
+    found: list[Culprit] = [(places.node_of(clue), rank) for clue in ranked for rank in places.ranks_of(clue)]
+    nodes = [clue for clue in own if clue.blames == "node"]
+    told = {places.told_of(clue) for clue in nodes} - {""}
+    guessed = set[str]() if told or any(clue.blames == "peer" for clue in clues) else set(map(places.node_of, nodes))
+    found += ((node, None) for node in sorted((told or guessed) - {""}))
+    return found
+
+
+def _named(clues: Iterable[Clue], known: set[str], homes: dict[int, str]) -> list[Culprit]:
+    """Ranks and nodes that lines name, as far as the incident knows them."""
+    found: list[Culprit] = []
+    for clue in clues:
+        if clue.blames == "peer" and clue.peer in known and clue.peer:
+            found.append((clue.peer, None))
         elif clue.blames == "peer":
-            found.update(_named(clue.peer, known, places, evidence.signal is Signal.LOGS))
-    if not found and evidence.signal is Signal.LOGS and weighed.fault_class in OWN_DOING and gang.alone is not None:
-        found[("", gang.alone)] = None
-    whole = {node for node, rank in found if rank is None}
-    kept = (item for item in found if item[1] is None or item[0] not in whole)
+            found += ((homes.get(rank, ""), rank) for rank in _ranks(clue.peer))
+    return found
+
+
+def _accused(clues: Sequence[Clue], places: Places) -> list[Culprit]:
+    """Ranks that lines name, and the node that most others name; two that name each other accuse nobody."""
+    found: list[Culprit] = []
+    accusers: dict[str, set[str]] = {}
+    for clue in clues:
+        if clue.blames != "peer" or not clue.peer:
+            continue
+        ranks = _ranks(clue.peer)
+        found += ((places.homes.get(rank, ""), rank) for rank in ranks)
+        if not ranks:
+            own = places.author_of(clue)
+            who = own or (str(clue.rank) if clue.rank is not None else clue.file)
+            for name in hosts(clue.peer):
+                accusers.setdefault(places.node_at(name, own), set()).add(who)
+    most = max((len(who) for who in accusers.values()), default=0)
+    named = [node for node, who in accusers.items() if len(who) == most and who != {node}]
+    together = len({frozenset(accusers[node]) for node in named}) == 1
+    mutual = set(named) & set().union(*accusers.values())
+    return found + ([(node, None) for node in named] if len(named) == 1 or (together and not mutual) else [])
+
+
+def _few(clues: Sequence[Clue], places: Places) -> list[Culprit]:
+    """The nodes whose kernels tell of it; else those, fewer than half of all, that alone say what is wrong."""
+    own = [clue for clue in clues if not clue.echo and clue.blames == "nobody"]
+    kernels = {clue.node for clue in own if clue.node and place_of(clue.file).source == "kernel"}
+    here = kernels or {places.author_of(clue) for clue in own} - {""}
+    known = len(places.nodes | here)
+    known += len(places.ranks - places.homes.keys()) if kernels else 0
+    few = len(here) * 2 < known or (kernels and len(here) * 2 == known)
+    return [(node, None) for node in here] if few and (kernels or known >= FEWEST_PLACES) else []
+
+
+def hosts(text: str) -> list[str]:
+    """Slurm's `gpu-[03-05,9],cn7` as names; at most 64."""
+    found: list[str] = []
+    for hit in _HOSTLIST.finditer(text):
+        if hit["numbers"] is None:
+            found.append(hit["stem"])
+            continue
+        for part in re.findall(r"\d{1,6}(?:-\d{1,6})?", hit["numbers"]):
+            first, _, last = part.partition("-")
+            numbers = range(int(first), min(int(last or first), int(first) + 64) + 1)
+            found += (f"{hit['stem']}{number:0{len(first)}d}" for number in numbers)
+    return found[:64]
+
+
+def _ranks(peer: str) -> list[int]:
+    """Ranks that a line names: `3`, `1, 2`, `/job:worker/replica:0/task:5`; none where it names a host."""
+    if tasks := _TASK.findall(peer):
+        return [int(word) for word in tasks]
+    words = [word for word in re.split(r"[,\s]+", peer) if word]
+    return [int(word) for word in words] if words and all(word.isdigit() for word in words) else []
+
+
+def _sorted(found: Iterable[Culprit]) -> tuple[Culprit, ...]:
+    """Each once; a rank whose whole node is blamed is part of it."""
+    once = set(found)
+    whole = {node for node, rank in once if rank is None}
+    housed = {rank for node, rank in once if node}
+    kept = (item for item in once if item[1] is None or (item[0] not in whole and (item[0] or item[1] not in housed)))
     return tuple(sorted(kept, key=lambda item: (item[0], -1 if item[1] is None else item[1])))
-
-
-def _named(peer: str, known: set[str], places: dict[int, str], anybody: bool) -> dict[tuple[str, int | None], None]:
-    """Ranks or a node that a line names. In foreign logs nobody knows the nodes, so `anybody` may be named."""
-    words = [word for word in peer.replace(",", " ").split() if word.isdigit()]
-    if peer and (peer in known or (anybody and not words)):
-        return {(peer, None): None}
-    return {(places.get(int(word), ""), int(word)): None for word in words}
 
 
 def scene(weighed: Weighed, gang: Gang) -> tuple[str, ...]:

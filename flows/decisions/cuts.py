@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, repeat
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from profiles.vocabulary import Tile
 from workflows.records import AttemptRecord, MarkRecord, StepRow
 
 CUT_SECONDS = 1e-9
 """Shorter tiles are not kept."""
+QUIET_SHARE = 0.05
+"""A step in whose time less than this share was spent on saves says how long a step takes. Not zero: the lines of a
+step and of the save after it are read a moment late, and not by the same moment."""
 
 Interval = tuple[float, float]
 Steps = Mapping[int, Sequence[StepRow]]
@@ -35,9 +38,9 @@ class Work(NamedTuple):
     kept: frozenset[int]
     """Indices of rows whose result is part of what the run is now."""
     ideal: float
-    """Median step time in seconds; of the other attempts where this one has a single step."""
+    """Median step time in seconds, without saves; of the other attempts where this one has a single step."""
     saves: Sequence[Interval]
-    """When checkpoints were written."""
+    """When the ranks stood still for a checkpoint to be written."""
 
 
 def cuts_of(
@@ -46,22 +49,32 @@ def cuts_of(
     """All cuts in the order in which they happened; times are as the clocks said, not yet made monotone."""
     rows = {number: _spread(sorted(mine, key=lambda row: (row.at, row.step))) for number, mine in steps.items()}
     kept = lineage_of(rows)
-    usual = median([_ideal(mine) for mine in rows.values() if len(mine) > 1] or [0.0])
+    mine = marks_of(marks)
+    saves = {number: intervals(mine.get(number, ()), "checkpoint-begin", "checkpoint-end") for number in rows}
+    ideals = {number: _ideal(rows[number], saves[number]) for number in rows}
+    usual = median([ideals[number] for number in rows if len(rows[number]) > 1] or [0.0])
     cuts: list[Cut] = []
     for place, attempt in enumerate(attempts):
         number = attempt.number
-        mine = [mark for mark in marks if mark.attempt == number]
         work = Work(
             number,
             rows.get(number, []),
             kept.get(number, frozenset()),
-            _ideal(rows.get(number, [])) or usual,
-            intervals(mine, "checkpoint-begin", "checkpoint-end"),
+            ideals.get(number) or usual,
+            saves.get(number, ()),
         )
-        cuts += _before_steps(attempt, mine, begin if place == 0 else None)
+        cuts += _before_steps(attempt, mine.get(number, ()), begin if place == 0 else None)
         cuts += _during_steps(work, cuts[-1].at)
-        cuts += _after_steps(attempt, mine, work.rows)
+        cuts += _after_steps(attempt, mine.get(number, ()), work)
     return tuple(cuts)
+
+
+def marks_of(marks: Iterable[MarkRecord]) -> dict[int, list[MarkRecord]]:
+    """The marks of each attempt by its number."""
+    found: dict[int, list[MarkRecord]] = {}
+    for mark in marks:
+        found.setdefault(mark.attempt, []).append(mark)
+    return found
 
 
 def _spread(rows: Sequence[StepRow]) -> list[StepRow]:
@@ -94,10 +107,30 @@ def lineage_of(rows: Steps) -> dict[int, frozenset[int]]:
     return {number: frozenset(indices) for number, indices in kept.items()}
 
 
-def _ideal(rows: Sequence[StepRow]) -> float:
-    gaps = [later.at - earlier.at for earlier, later in pairwise(rows) if later.step > earlier.step]
-    said = [row.seconds for row in rows if row.seconds is not None and math.isfinite(row.seconds)]
-    return max(0.0, median(gaps or said or [0.0]))
+def _ideal(rows: Sequence[StepRow], saves: Sequence[Interval]) -> float:
+    """The median distance of two steps between which nothing was saved; else what the program itself said, else any."""
+    pairs = [(earlier, later) for earlier, later in pairwise(rows) if later.step > earlier.step]
+    gaps = [later.at - earlier.at for earlier, later in pairs]
+    stalls = stalls_in(((earlier.at, later.at) for earlier, later in pairs), saves) if saves else repeat(0.0)
+    quiet = [gap for gap, stall in zip(gaps, stalls, strict=False) if stall <= gap * QUIET_SHARE]
+    if quiet:
+        return max(0.0, median(quiet))
+    said = [later.seconds * (later.step - earlier.step) for earlier, later in pairs if _is_time(later.seconds)]
+    own = [row.seconds for row in rows if _is_time(row.seconds)]
+    return max(0.0, median(said or gaps or own or [0.0]))
+
+
+def _is_time(seconds: float | None) -> TypeGuard[float]:
+    return seconds is not None and math.isfinite(seconds)
+
+
+def stalls_in(stretches: Iterable[Interval], saves: Sequence[Interval]) -> Iterator[float]:
+    """Seconds of each stretch in which something was saved; both in order, `saves` disjoint."""
+    position = 0
+    for begin, end in stretches:
+        while position < len(saves) and saves[position][1] <= begin:
+            position += 1
+        yield covered(saves, position, begin, end)
 
 
 def _before_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], begin: float | None) -> list[Cut]:
@@ -115,58 +148,100 @@ def _before_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], begin: fl
 
 def _during_steps(work: Work, start: float) -> list[Cut]:
     """One step after the other; a step number that comes again was a restart in place."""
+    opened = [_opened(work, index, start) for index in range(len(work.rows))]
+    stalls = stalls_in(((begin, row.at) for begin, row in zip(opened, work.rows, strict=True)), work.saves)
     cuts: list[Cut] = []
-    before: StepRow | None = None
-    position = 0
-    for index, row in enumerate(work.rows):
-        length = row.seconds if row.seconds is not None and math.isfinite(row.seconds) else work.ideal
-        opened = max(start, row.at - length) if before is None else before.at
-        if before is not None and row.step <= before.step:
-            cuts.append(Cut(opened, work.attempt, Tile.RESTART))
-            opened = max(opened, row.at - length)
-        while position < len(work.saves) and work.saves[position][1] <= opened:
-            position += 1
-        cuts += _step(work, index, opened, covered(work.saves, position, opened, row.at))
-        before = row
+    for index, stall in enumerate(stalls):
+        if index and work.rows[index].step <= work.rows[index - 1].step:
+            cuts.append(Cut(work.rows[index - 1].at, work.attempt, Tile.RESTART))
+        cuts += _step(work, index, opened[index], stall)
     return cuts
 
 
+def _opened(work: Work, index: int, start: float) -> float:
+    """When a step began: at the end of the one before, unless there is none to follow."""
+    row = work.rows[index]
+    own = row.at - (row.seconds if _is_time(row.seconds) else work.ideal)
+    if not index:
+        return max(start, own)
+    before = work.rows[index - 1]
+    return max(before.at, own) if row.step <= before.step else before.at
+
+
 def _step(work: Work, index: int, opened: float, stall: float) -> list[Cut]:
-    """One step: at most the ideal time is productive; a save is a stall; the rest of the step's own time is a loss."""
+    """One step: first the save after the step before, then at most the ideal time is productive, the rest is lost."""
     row, number = work.rows[index], work.attempt
     if index not in work.kept:
         return [Cut(opened, number, Tile.ROLLBACK)]
     whole = max(0.0, row.at - opened)
     useful = min(work.ideal, whole)
     stall = min(stall, whole - useful)
-    own = whole if row.seconds is None or not math.isfinite(row.seconds) else row.seconds
+    own = row.seconds if _is_time(row.seconds) else whole
     slow = min(max(0.0, own - useful), whole - useful - stall)
-    cuts = [Cut(opened, number, Tile.PRODUCTIVE)]
-    at = opened + useful
+    cuts: list[Cut] = []
+    at = opened
     for state, seconds in (
+        (Tile.CHECKPOINT_STALL, stall),
+        (Tile.PRODUCTIVE, useful),
         (Tile.STRAGGLER_LOSS, slow),
         (Tile.OTHER, whole - useful - slow - stall),
-        (Tile.CHECKPOINT_STALL, stall),
     ):
-        if seconds > CUT_SECONDS:
+        if seconds > CUT_SECONDS or state is Tile.PRODUCTIVE:
             cuts.append(Cut(at, number, state))
             at += seconds
     return cuts
 
 
-def _after_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], rows: Sequence[StepRow]) -> list[Cut]:
+def _after_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], work: Work) -> list[Cut]:
     """From the last good step on: detection, diagnosis, and from the decision on the restart; else nothing known."""
     number = attempt.number
     detected = _last(marks, "detected")
     ended = attempt.ended_at or _last(marks, "ended")
-    last = rows[-1].at if rows else _last(marks, "fault")
+    last = work.rows[-1].at if work.rows else _last(marks, "fault")
     if detected is None:
         at = last if last is not None else ended
-        return [] if at is None else [Cut(at, number, Tile.OTHER)]
+        return [] if at is None else [Cut(at, number, Tile.OTHER), *_last_saves(work, math.inf, Tile.OTHER)]
     decided = max((mark.at for mark in marks if mark.kind == "decided" and mark.at >= detected), default=None)
     cuts = [] if last is None else [Cut(min(last, detected), number, Tile.DETECT)]
-    cuts.append(Cut(detected, number, Tile.DIAGNOSE))
+    cuts += [*_last_saves(work, detected, Tile.DETECT), Cut(detected, number, Tile.DIAGNOSE)]
     return cuts if decided is None else [*cuts, Cut(decided, number, Tile.RESTART)]
+
+
+def _last_saves(work: Work, until: float, following: Tile) -> list[Cut]:
+    """What was saved after the last step; from each save's end on the run is in the state `following`."""
+    cuts: list[Cut] = []
+    last = work.rows[-1].at if work.rows else math.inf
+    for begin, end in work.saves:
+        if end > last and begin < until:
+            cuts.append(Cut(max(begin, last), work.attempt, Tile.CHECKPOINT_STALL))
+            cuts.append(Cut(min(end, until), work.attempt, following))
+    return cuts
+
+
+def restores_of(
+    attempt: AttemptRecord, marks: Sequence[MarkRecord], steps: Sequence[StepRow], end: float
+) -> list[Interval]:
+    """When the attempt's ranks loaded a checkpoint.
+
+    Where its program says nothing of that, and was told to go on from one: from the moment its pods ran to its first
+    step. That is too long by what every start takes (imports, rendezvous, compiling), and the best that is known.
+
+    Args:
+        attempt: its record.
+        marks: of this attempt.
+        steps: of this attempt, any order.
+        end: the attempt's end, or now. A restore whose end was not heard of reaches to it, to the next step, or to
+            the moment when something was noticed.
+    """
+    begun = _last(marks, "restore-begin")
+    if begun is not None:
+        noticed = (mark.at for mark in marks if mark.kind in ("detected", "ended"))
+        end = min([end, *(at for at in (*noticed, *(row.at for row in steps)) if at > begun)])
+    found = intervals(marks, "restore-begin", "restore-end", end)
+    told = any(mark.kind.startswith("restore-") for mark in marks)
+    if told or not attempt.resume_path or attempt.running_at is None or not steps:
+        return found
+    return [(attempt.running_at, max(attempt.running_at, min(row.at for row in steps)))]
 
 
 def _last(marks: Iterable[MarkRecord], kind: str) -> float | None:

@@ -14,6 +14,7 @@ from flows.decisions.diagnose import Diagnosis
 from flows.decisions.limits import LIMITS
 from flows.decisions.odds import FUTILE, Odds, odds
 from flows.decisions.treatment import Treatment, treatment_of
+from flows.decisions.witnesses import NODE_LOST
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction
 
 SURE_TO_EVICT = 0.8
@@ -112,7 +113,8 @@ def _node_steps(diagnosis: Diagnosis, situation: Situation, treatment: Treatment
     steps: list[NodeStep] = []
     for node in _blamed(diagnosis):
         before = sum(node in item.nodes and item.fault_class == diagnosis.fault_class.value for item in situation.past)
-        unsure = treatment.nodes == "quarantine-again" or diagnosis.confidence < SURE_TO_EVICT
+        proven = diagnosis.rule == NODE_LOST or diagnosis.confidence >= SURE_TO_EVICT
+        unsure = treatment.nodes == "quarantine-again" or not proven
         if node in situation.brake.quarantined or (unsure and not before):
             continue
         steps.append(NodeStep(NodeAction.QUARANTINE, node, f"{diagnosis.fault_class}: {diagnosis.why}"))

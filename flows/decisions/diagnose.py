@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flows.decisions.blame import culprits_of, scene, suspect, unfit
+from flows.decisions.certainty import unopposed
 from flows.decisions.clues import Clue, Weighed, weigh
 from flows.decisions.exits import exits, terminations
-from flows.decisions.gang import Gang, read_gang
+from flows.decisions.gang import Gang, failing, read_gang
 from flows.decisions.health import or_healthy
 from flows.decisions.history import memories
 from flows.decisions.lines import gather
 from flows.decisions.observe import observe
+from flows.decisions.places import read_places
 from flows.decisions.readings import readings
-from flows.decisions.treatment import TREATMENTS
+from flows.decisions.treatment import treatment_of
 from flows.decisions.witnesses import exit_clue, testimony
 from profiles.vocabulary import FaultClass
 from workflows.evidence import Evidence, Signal
@@ -64,19 +66,21 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     lines = gather(evidence)
     ends = exits(lines) if evidence.signal is Signal.LOGS and not evidence.terminations else ()
     clues = (*testimony(evidence), *map(exit_clue, ends), *readings(evidence, lines), *observe(lines))
-    gang = read_gang(evidence.terminations or terminations(ends), clues)
+    gang = read_gang(evidence.terminations or terminations(ends, failing(clues, ends)), clues)
     weighed = weigh(clues, gang.victims, gang.failed_at)
     if evidence.signal is Signal.LOGS:
-        weighed = or_healthy(weighed, lines)
+        weighed = unopposed(or_healthy(weighed, lines))
     nodes = scene(weighed, gang)
     fingerprint, step = _fingerprint(weighed, gang), _step(evidence, gang)
     size = len({pod.node for pod in evidence.pods if pod.node and pod.ranks})
     told = memories(weighed.fault_class, fingerprint, step, nodes, size, evidence.past)
     if told:
         weighed = weigh((*clues, *told), gang.victims, gang.failed_at)
-    culprits = culprits_of(evidence, weighed, gang)
+    reported = [(end.rank, end.node) for end in ends if end.rank is not None and not end.local]
+    places = read_places(lines, reported) if evidence.signal is Signal.LOGS else None
+    culprits = culprits_of(evidence, weighed, gang, places)
     strongest = weighed.telling[0] if weighed.telling else None
-    treatment = TREATMENTS[weighed.fault_class]
+    treatment = treatment_of(weighed.fault_class, strongest.rule if strongest else "")
     blamed = {rank for _, rank in culprits if rank is not None}
     return Diagnosis(
         fault_class=weighed.fault_class,

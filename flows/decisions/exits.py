@@ -6,7 +6,7 @@ Read only where no termination record of our own launcher exists.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from workflows.evidence import LogLine
@@ -31,6 +31,11 @@ _MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d{1,6}) in com
 _SPAWN = re.compile(
     r"[Pp]rocess (?P<rank>\d{1,5}) terminated with (?:signal (?P<signal>SIG[A-Z]{2,6})|exit code (?P<code>\d+))"
 )
+_CHILD = re.compile(r"Child process with PID \d{1,9} terminated with code (?P<code>-?\d{1,4})")
+_SUBPROCESS = re.compile(r"--local[_-]rank[= ](?P<rank>\d{1,4})\b.{0,4000}exits with return code = (?P<code>-?\d{1,4})")
+_HOROVOD_NAME = re.compile(r"^Process name: (?P<rank>\d{1,6})\s*$")
+_HOROVOD_CODE = re.compile(r"^Exit code: (?P<code>-?\d{1,4})\s*$")
+_PER_NODE = re.compile(r"nproc[_-]per[_-]node['\"]?\s{0,8}[:= ]\s{0,8}(?P<count>\d{1,3})\b")
 _EVENT = re.compile(r'"torchelastic\.worker\.status\.FAILED".{0,300}"global_rank": (?P<rank>\d{1,6})')
 _RETURNED = re.compile(
     r"exits with return code = (?P<code>-?\d{1,4})|returned non-zero exit status (?P<status>-?\d{1,3})|"
@@ -59,7 +64,7 @@ class Exit:
     line: LogLine
 
 
-def exits(lines: Iterable[LogLine]) -> tuple[Exit, ...]:
+def exits(lines: Sequence[LogLine]) -> tuple[Exit, ...]:
     """Every end that a launcher reports in the lines, in order; a rank that is told of twice comes once."""
     found: list[Exit] = []
     block: dict[str, str] = {}
@@ -74,12 +79,21 @@ def exits(lines: Iterable[LogLine]) -> tuple[Exit, ...]:
                 found += _torchrun(block, root, line)
         elif "[" in text and text.strip().endswith("]:"):
             block = {}
+        elif hit := _HOROVOD_NAME.match(text):
+            block = {"horovod": hit["rank"]}
+        elif (hit := _HOROVOD_CODE.match(text)) and "horovod" in block:
+            found.append(_ended(int(block["horovod"]), line.node, int(hit["code"]), line, root=True))
         found += _said(text, line)
-    return _once(found)
+    return _once(_globally(found, lines))
 
 
-def terminations(found: Iterable[Exit]) -> tuple[Termination, ...]:
-    """The ends with a rank as termination records, one a node; those whom the launcher told to end are marked so."""
+def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[Termination, ...]:
+    """The ends with a rank as termination records, one a node; those whom the launcher told to end are marked so.
+
+    Args:
+        found: the ends.
+        failing: ranks that had failed of their own before they were told to end.
+    """
     ends = list(found)
     caused = any(item.signal != 15 for item in ends)
     nodes: dict[str, list[RankEnd]] = {}
@@ -88,7 +102,8 @@ def terminations(found: Iterable[Exit]) -> tuple[Termination, ...]:
         if item.rank is None:
             continue
         at = (item.at if item.at is not None else first) - (0.001 if item.root else 0.0)
-        end = RankEnd(item.rank, item.rank, at, item.code, item.signal, requested=caused and item.signal == 15)
+        asked = caused and item.signal == 15 and item.rank not in failing
+        end = RankEnd(item.rank, item.rank, at, item.code, item.signal, requested=asked)
         nodes.setdefault(item.node, []).append(end)
     return tuple(
         Termination("", 0, "", node, "", "rank-failed", ranks, detail="") for node, ranks in sorted(nodes.items())
@@ -103,24 +118,75 @@ def _torchrun(block: dict[str, str], root: bool, line: LogLine) -> list[Exit]:
 
 
 def _said(text: str, line: LogLine) -> list[Exit]:
-    if hit := _FAILED.search(text):
-        return [_ended(int(hit["rank"]), line.node, int(hit["code"]), line, local=True)]
-    if hit := _SRUN.search(text):
-        code = int(hit["code"]) if hit["code"] else -_SRUN_SIGNALS[hit["what"]]
-        return [_ended(rank, hit["node"], code, line) for rank in _tasks(hit["tasks"])]
-    if hit := _MPIRUN.search(text):
-        return [_ended(int(hit["rank"]), hit["node"], -int(hit["signal"]), line, root=True)]
-    if hit := _MPI_ABORT.search(text):
-        return [_ended(int(hit["rank"]), line.node, 1, line, root=True)]
-    if hit := _SPAWN.search(text):
-        code = int(hit["code"]) if hit["code"] else -NUMBERS.get(hit["signal"], 9)
-        return [_ended(int(hit["rank"]), line.node, code, line, local=True)]
-    if hit := _EVENT.search(text):
-        return [_ended(int(hit["rank"]), line.node, 1, line)]
-    if hit := _RETURNED.search(text):
-        code = -NUMBERS.get(hit["signal"], 9) if hit["signal"] else int(hit["code"] or hit["status"])
-        return [_ended(None, line.node, code, line)] if code else []
-    return []
+    return next((read(hit, line) for pattern, read in _REPORTS if (hit := pattern.search(text))), list[Exit]())
+
+
+def _failed(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(int(hit["rank"]), line.node, int(hit["code"]), line, local=True)] if int(hit["code"]) else []
+
+
+def _srun(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    code = int(hit["code"]) if hit["code"] else -_SRUN_SIGNALS[hit["what"]]
+    return [_ended(rank, hit["node"], code, line) for rank in _tasks(hit["tasks"])]
+
+
+def _mpirun(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(int(hit["rank"]), hit["node"], -int(hit["signal"]), line, root=True)]
+
+
+def _aborted(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(int(hit["rank"]), line.node, 1, line, root=True)]
+
+
+def _spawned(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    code = int(hit["code"]) if hit["code"] else -NUMBERS.get(hit["signal"], 9)
+    return [_ended(int(hit["rank"]), line.node, code, line, local=True)]
+
+
+def _child(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(line.rank, line.node, int(hit["code"]), line)]
+
+
+def _event(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(int(hit["rank"]), line.node, 1, line)]
+
+
+def _returned(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    code = -NUMBERS.get(hit["signal"], 9) if hit["signal"] else int(hit["code"] or hit["status"])
+    return [_ended(None, line.node, code, line)] if code else []
+
+
+_REPORTS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], LogLine], list[Exit]]], ...] = (
+    (_FAILED, _failed),
+    (_SRUN, _srun),
+    (_MPIRUN, _mpirun),
+    (_MPI_ABORT, _aborted),
+    (_SPAWN, _spawned),
+    (_CHILD, _child),
+    (_SUBPROCESS, _failed),
+    (_EVENT, _event),
+    (_RETURNED, _returned),
+)
+"""Reports on one line, and how each is read."""
+
+
+def _globally(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
+    """Ranks local to their node as global ones, where lines of the same file tell which ranks are at home there."""
+    if not any(item.local for item in found):
+        return found
+    counts = [int(hit["count"]) for line in lines if (hit := _PER_NODE.search(line.text[:1000]))]
+    count = max(counts, default=8)
+    lowest: dict[str, int] = {}
+    for line in lines:
+        if line.rank is not None:
+            lowest[line.file] = min(lowest.get(line.file, line.rank), line.rank)
+    return [_moved(item, lowest.get(item.line.file, 0) // max(1, count) * count) for item in found]
+
+
+def _moved(item: Exit, first: int) -> Exit:
+    if not item.local or item.rank is None or not first:
+        return item
+    return replace(item, rank=item.rank + first, local=False)
 
 
 def _ended(rank: int | None, node: str, code: int, line: LogLine, *, root: bool = False, local: bool = False) -> Exit:

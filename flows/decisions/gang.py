@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flows.decisions.clues import KNOWN_ORIGINAL, Clue
-from flows.decisions.lines import clean, tracebacks
+from flows.decisions.exits import Exit
+from flows.decisions.lines import clean
 from flows.decisions.matching import match_line
+from flows.decisions.tracebacks import tracebacks
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 from workflows.programs.fingerprint import fingerprint
@@ -56,8 +58,27 @@ def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gan
     suffered |= {clue.rank for clue in clues if clue.echo and clue.rank is not None and own} - own
     culprits = own or {end.rank for _, end in failed}
     victims = frozenset(asked | suffered)
-    alone = next(iter(culprits)) if len(culprits) == 1 and victims - culprits else None
-    return Gang(first, node, victims, alone)
+    return Gang(first, node, victims, _alone(culprits, victims, clues))
+
+
+def _alone(culprits: set[int], victims: frozenset[int], clues: Sequence[Clue]) -> int | None:
+    """The one culprit, where others are known to have suffered: by their ends, their words, or the launcher's."""
+    if len(culprits) != 1:
+        return None
+    rank = next(iter(culprits))
+    echoes = (clue for clue in clues if clue.echo)
+    told = any(clue.rank not in (None, rank) or clue.rule == "elastic-sigterm" for clue in echoes)
+    return rank if rank > 0 or victims - culprits or told else None
+
+
+def failing(clues: Sequence[Clue], ends: Sequence[Exit]) -> frozenset[int]:
+    """Ranks that failed with the very cause of one that nobody had told to end: they would have ended as well."""
+    causes: dict[str, set[int]] = {}
+    for clue in clues:
+        if clue.original and clue.rank is not None:
+            causes.setdefault(clue.rule, set()).add(clue.rank)
+    own = {end.rank for end in ends if end.signal != 15 and end.rank is not None}
+    return frozenset(rank for ranks in causes.values() if ranks & own for rank in ranks)
 
 
 def dying(end: RankEnd) -> bool:

@@ -1,18 +1,49 @@
-"""When nothing is wrong: logs in which nothing speaks of a failure."""
+"""When nothing is wrong: logs in which nothing speaks of a failure; and how sure it is that a cause cannot be told."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from flows.decisions.clues import Weighed
+from flows.decisions.clues import Clue, Weighed
+from flows.decisions.levels import Level, level_of
+from flows.decisions.lines import by_stream
+from flows.decisions.matching import match_line
+from flows.decisions.standing import CRASH, fell_at_the_end, lived_with, standing
 from flows.decisions.steps import done, step_of
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
 SPEAKS_OF_FAILURE = 0.15
 """A clue of less weight was outlived, or an echo of something that is known."""
-ENDED_WELL, GOES_ON, SILENT = 0.92, 0.8, 0.65
-"""Confidence that nothing is wrong: the training says that it came to its end; it trains; nothing is said at all."""
+ENDED_WELL, GOES_ON, SILENT, FELL_AT_THE_END = 0.96, 0.92, 0.86, 0.6
+"""Confidence that nothing is wrong: the training says that it came to its end; it trains; nothing is said at all; it
+had come to its end when libraries fell that were taken down."""
+CAUSE_UNTOLD, WORDS_ONLY = 0.82, 0.4
+"""Confidence that the cause cannot be told: an end was reported without one; words of failure that no rule knows, which
+an expert may know."""
+FAREWELLS = frozenset({"elastic-sigterm"})
+"""Rules of what launchers print at every end."""
+SUMMARIES = frozenset({*FAREWELLS, "elastic-child-failed", "program-ended", "launcher-summary", "exit-code"})
+"""Rules of what launchers add to a crash."""
+_WORDS = re.compile(
+    r"^\s{0,8}Traceback \(most recent call last\)|"
+    r"\b(?:[A-Z]\w{0,60}(?:Error|Exception)|[Ee]rror|ERROR)(?: ?\(\w{0,20}\))?: \S|"
+    r"\b(?:[Ff]atal|FATAL|[Aa]borted|[Aa]borting|ABORT(?:ED|ING)?|core dumped|terminate called|[Ss]egmentation fault|"
+    r"[Kk]illed|KILLED|[Aa]ssertion|panic(?=:)|[Cc]rash(?:ed|es)?)\b|"
+    r"(?i:(?<![\w#-])(?:fail(?:ed|ure|s)?|unable to|timed out|refused|denied|corrupt(?:ed)?|unhealthy|"
+    r"not responding|exceeded)\b(?![=-]))"
+)
+"""What programs say when something goes wrong, in whatever words follow."""
+_KERNEL_WORDS = re.compile(r"\*ERROR\*|\b(?:Oops|BUG:|Call Trace|[Kk]ernel panic|[Ff]atal)\b|\bI/O error\b")
+"""Kernels say `failed` of much that is harmless."""
+_ALL_IS_WELL = re.compile(
+    r"(?i)\b(?:0|no|without|zero) (?:\w{1,20} )?(?:errors?|failures?|faults?|failed|crash(?:es)?)\b|"
+    r"(?:errors?|fail(?:ed|ures?)?)(?: \w{1,12})?\W{1,40}(?:0|no|none|false|not active|n/a)\b|\bignor(?:e|ed|ing)\b|"
+    r"\bretry(?:ing)?\b|\bfall(?:ing)? ?back\b|\bskipp(?:ed|ing)\b|\bharmless\b|\bwill be used instead\b"
+)
+"""What takes a word of failure back on the same line."""
 
 
 def or_healthy(weighed: Weighed, lines: Sequence[LogLine]) -> Weighed:
@@ -20,8 +51,14 @@ def or_healthy(weighed: Weighed, lines: Sequence[LogLine]) -> Weighed:
     told = [line for line in lines if line.text.strip()]
     if weighed.fault_class is not FaultClass.UNKNOWN or not told:
         return weighed
-    if any(clue.weight >= SPEAKS_OF_FAILURE for clue in weighed.others):
-        return weighed
+    speaking = [clue for clue in weighed.others if clue.weight >= SPEAKS_OF_FAILURE]
+    if speaking and _fell_at_the_end(speaking, told):
+        return Weighed(FaultClass.NONE, FELL_AT_THE_END, weighed.alternatives, (), weighed.others)
+    if speaking:
+        return replace(weighed, confidence=min(weighed.confidence, CAUSE_UNTOLD))
+    streams = by_stream(told)
+    if any(troubled(stream, streams) for stream in streams):
+        return replace(weighed, confidence=min(weighed.confidence, WORDS_ONLY))
     if any(done(line) for line in told):
         confidence = ENDED_WELL
     elif any(step_of(line) is not None for line in told):
@@ -29,3 +66,44 @@ def or_healthy(weighed: Weighed, lines: Sequence[LogLine]) -> Weighed:
     else:
         confidence = SILENT
     return Weighed(FaultClass.NONE, confidence, weighed.alternatives, (), weighed.others)
+
+
+def _fell_at_the_end(speaking: Sequence[Clue], lines: Sequence[LogLine]) -> bool:
+    """True where all that is reported is a crash or a farewell, after the training had said that it was done."""
+    ended: dict[str, int] = {}
+    for line in lines:
+        if line.file not in ended and done(line):
+            ended[line.file] = line.line
+    crashed = any(fell_at_the_end(clue, ended.get(clue.file, 0)) for clue in speaking)
+    harmless = SUMMARIES if crashed else FAREWELLS
+    return all(
+        fell_at_the_end(clue, ended.get(clue.file, 0))
+        or (clue.rule in harmless and clue.line > ended.get(clue.file, clue.line))
+        for clue in speaking
+    )
+
+
+def troubled(stream: Sequence[LogLine], streams: Sequence[Sequence[LogLine]]) -> bool:
+    """True where a stream speaks of trouble in words that no rule knows, and does not go on after it."""
+    found = [line for line in stream if speaks_of_trouble(line)]
+    if not found:
+        return False
+    where = standing(stream)
+    passed = max(lived_with(stream, streams), where.back)
+    return any(
+        (line.line == 0 or line.line >= passed)
+        and line.line not in where.ignored
+        and not (0 < where.done < line.line and CRASH.search(line.text))
+        for line in found
+    )
+
+
+def speaks_of_trouble(line: LogLine) -> bool:
+    """True where one line holds words of failure, is neither known noise nor a mere warning, and takes nothing back."""
+    text = line.text[:2000]
+    words = _KERNEL_WORDS if line.source == "kernel" else _WORDS
+    level = Level.UNSAID if line.source == "kernel" else level_of(text)
+    if level in (Level.CALM, Level.WARNING) or not (level is Level.LOUD or words.search(text)):
+        return False
+    noise = any(match.rule.fault_class is FaultClass.NONE for match in match_line(text, line.source))
+    return not noise and _ALL_IS_WELL.search(text) is None

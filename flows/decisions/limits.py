@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from flows.decisions.decision import STARTS, Decision, Situation, give_up, recent, restarts_left, since_resume
 from flows.decisions.diagnose import Diagnosis
 from flows.decisions.history import SAME_NODE
 from flows.decisions.treatment import treatment_of
 from profiles.vocabulary import Action, Mode, NodeAction
-from workflows.fleet import BrakeState
+from workflows.fleet import brake_trips
 
 Limit = Callable[[Diagnosis, Situation, Decision], Decision | None]
 """The decision in its place, or None where the limit does not bite."""
@@ -112,27 +113,32 @@ def _brake(_: Diagnosis, situation: Situation, decision: Decision) -> Decision |
     if decision.action not in STARTS:
         why = f"{decision.why} (the brake: {reason}; {', '.join(sorted(new))} stay as they are)"
         return replace(decision, node_actions=(), why=why)
+    asked = braked(reason, new, decision.action, decision.why)
     return replace(
         decision,
         action=Action.ASK,
         if_approved=decision.action,
-        approval=f"The brake tripped: {reason}. Take out {', '.join(sorted(new))} and {decision.action} all the same?",
-        why=f"the brake: {reason}; otherwise: {decision.why}",
-        would_change="fewer nodes taken out",
+        approval=asked.question,
+        why=asked.why,
+        would_change=asked.would_change,
     )
 
 
-def brake_trips(brake: BrakeState, new: int) -> str:
-    """Why taking out `new` more nodes goes too far; "" where it does not."""
-    allowed = max(1, int(brake.limits.max_quarantined_share * brake.pool_size))
-    if len(brake.quarantined) + new > allowed:
-        return (
-            f"{len(brake.quarantined)} + {new} of {brake.pool_size} nodes in quarantine, at most {allowed} are allowed"
-        )
-    if brake.evictions + new > brake.limits.max_evictions:
-        within = f"within {brake.limits.window_seconds:g} s, at most {brake.limits.max_evictions} are allowed"
-        return f"{brake.evictions} + {new} nodes taken out {within}"
-    return ""
+class Braked(NamedTuple):
+    """What a person is asked and told where the brake stops a decision."""
+
+    question: str
+    why: str
+    would_change: str
+
+
+def braked(reason: str, nodes: Iterable[str], action: Action, why: str) -> Braked:
+    """The question in the place of `action`, which was decided because of `why`; `reason`: why the brake tripped."""
+    return Braked(
+        question=f"The brake tripped: {reason}. Take out {', '.join(sorted(nodes))} and {action} all the same?",
+        why=f"the brake: {reason}; otherwise: {why}",
+        would_change="fewer nodes taken out",
+    )
 
 
 def _ask_first(_: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:

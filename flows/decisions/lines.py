@@ -1,54 +1,76 @@
-"""Lines as programs print them, made comparable: colours, progress bars, launchers' prefixes, tracebacks, wording."""
+"""Lines as programs print them, made comparable: colours, progress bars, launchers' prefixes."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from workflows.evidence import Evidence, LogLine
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_CTIME = r"(?:[A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}"
+_SERVICE = r"(?:worker|master|trainer|node|head|launcher)"
 _PREFIXES = (
-    re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d) (?:std(?:out|err) [FP] )?"),
-    re.compile(r"^\[?(?:rank|default|trainer|worker)[ _-]?(?P<rank>\d{1,7})\]?: ?", re.IGNORECASE),
-    re.compile(r"^\[\d{1,4},(?P<rank>\d{1,7})\]<std(?:out|err)>: ?"),
-    re.compile(r"^(?P<rank>\d{1,6}): (?=\S|$)"),
+    re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d):? (?:std(?:out|err) [FP] )?"),
+    re.compile(r"^\[?(?:default|trainer|worker)[ _-]?(?P<rank>\d{1,7})(?:\|\d{1,4})?\]?: ?", re.IGNORECASE),
+    re.compile(r"^\[?rank[ _-]?(?P<global>\d{1,7})\]?: ?", re.IGNORECASE),
+    re.compile(r"^\[rank: (?P<global>\d{1,7})\] "),
+    re.compile(rf"^(?:{_CTIME})?\[\d{{1,4}},(?P<global>\d{{1,7}})\]<std(?:out|err)>: ?"),
+    re.compile(r"^\[\d{1,4},mpirank:(?P<global>\d{1,7}),(?P<node>[\w.-]{1,80})\]<std(?:out|err)>: ?"),
+    re.compile(r"^\((?:[\w.:<>()\- ]{1,80} )?pid=\d{1,9}(?:, ip=\[?(?P<node>[\w.:]{3,64}?)\]?)?\) ?"),
+    re.compile(r"^\((?:head|worker\d{1,4}), rank=\d{1,5}, pid=\d{1,9}(?:, ip=(?P<node>[\w.:]{3,64}))?\) "),
+    re.compile(r"^\[pod/[\w.-]{1,120}/[\w.-]{1,80}\] "),
+    re.compile(rf"^(?P<node>[\w.-]{{0,60}}{_SERVICE}[\w.-]{{0,20}}[-._]\d{{1,4}}) {{1,30}}\| (?=\S)"),
 )
-"""Kubernetes, torchrun and our own launcher, mpirun, srun --label; applied in turn, each at most twice."""
-
-_TRACEBACK = "Traceback (most recent call last):"
-_LOGGING = "--- Logging error ---"
-_CHAINS = ("During handling of the above exception", "The above exception was the direct cause")
-_RAISED = re.compile(r"^(?P<type>[A-Za-z_][\w.]{0,120})(?:: (?P<message>.*))?$")
-_FRAME = re.compile(r'^ {2,}File "(?P<file>[^"]{1,400})", line \d+, in (?P<function>.{1,200})$')
+"""Kubernetes, torchrun's `--tee`, PyTorch and our own launcher, Lightning, mpirun, SageMaker, Ray, SkyPilot, kubectl's
+`--prefix`, docker compose; applied in turn, each at most twice. A `global` rank is right whatever a file is named."""
+_LABEL = re.compile(r"^ {0,6}(?P<rank>\d{1,6}): ")
+"""srun's `--label`. A line whose rank is known already may begin with a number for other reasons."""
+_DOCKER = '{"log":"'
 
 
-@dataclass(frozen=True)
-class Raised:
-    """One exception of a traceback."""
-
-    type: str
-    message: str
-    where: str
-    """`file:function` of the innermost frame."""
-    line: LogLine
-    """The line that names the exception."""
-    consequence: bool
-    """True where it was raised while handling an earlier one, or caused by it."""
+def uncoloured(text: str) -> str:
+    """The text without the codes that colour it on terminals."""
+    return _COLOUR.sub("", text) if "\x1b" in text else text
 
 
 def clean(line: LogLine) -> LogLine:
     """The line without colours, overwritten progress bars and launchers' prefixes; a rank named there is taken over."""
-    text = _COLOUR.sub("", line.text[:8000]).rstrip("\r\n").rsplit("\r", 1)[-1]
-    rank = line.rank
+    text = uncoloured(_unwrapped(line.text[:8000])).rstrip("\r\n").rsplit("\r", 1)[-1]
+    line, text, named = _taken_off(replace(line, text=""), text)
+    label = None if named else _LABEL.match(text)
+    if label is not None and line.rank in (None, int(label["rank"])):
+        line, text, _ = _taken_off(replace(line, rank=int(label["rank"])), text[label.end() :])
+    return replace(line, text=text)
+
+
+def _taken_off(line: LogLine, text: str) -> tuple[LogLine, str, bool]:
+    """The line with what the prefixes of its text tell, the text without them, and whether one named a rank."""
+    rank, node, named = line.rank, line.node, False
     for prefix in _PREFIXES * 2:
         hit = prefix.match(text)
-        if hit is not None:
-            text = text[hit.end() :]
-            named = hit.groupdict().get("rank")
-            rank = int(named) if rank is None and named is not None else rank
-    return replace(line, text=text, rank=rank)
+        if hit is None:
+            continue
+        text, said = text[hit.end() :], hit.groupdict()
+        node = node or said.get("node") or ""
+        if said.get("global"):
+            rank, named = int(said["global"]), True
+        elif said.get("rank"):
+            rank, named = (int(said["rank"]) if rank is None else rank), True
+    return replace(line, rank=rank, node=node), text, named
+
+
+def _unwrapped(text: str) -> str:
+    """What a program printed, of a line of Docker's JSON files."""
+    if not text.startswith(_DOCKER):
+        return text
+    try:
+        log = json.loads(text).get("log")
+    except ValueError:
+        return text
+    return log if isinstance(log, str) else text
 
 
 def gather(evidence: Evidence) -> tuple[LogLine, ...]:
@@ -64,29 +86,6 @@ def gather(evidence: Evidence) -> tuple[LogLine, ...]:
     if evidence.detail:
         lines.append(LogLine(evidence.detail, "event"))
     return _without_copies(clean(line) for line in lines)
-
-
-def tracebacks(lines: Sequence[LogLine]) -> tuple[Raised, ...]:
-    """The exceptions in the lines of one source, in order."""
-    found: list[Raised] = []
-    inside, chained, where, before = False, False, "", ""
-    for line in lines:
-        text = line.text
-        if text.lstrip().startswith(_TRACEBACK):
-            # A message that the logging module could not print is not an end.
-            inside, where = not before.startswith(_LOGGING), ""
-        elif text.startswith(_CHAINS):
-            chained = True
-        elif inside and text.startswith(" "):
-            frame = _FRAME.match(text)
-            where = f"{frame['file'].rsplit('/', 1)[-1]}:{frame['function']}" if frame else where
-        elif inside and text:
-            hit = _RAISED.match(text)
-            if hit is not None:
-                found.append(Raised(hit["type"], hit["message"] or "", where, line, chained))
-            inside, chained = False, False
-        before = text
-    return tuple(found)
 
 
 def by_stream(lines: Iterable[LogLine]) -> tuple[tuple[LogLine, ...], ...]:

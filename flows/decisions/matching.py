@@ -6,19 +6,43 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
+from flows.decisions.levels import believed, level_of
 from flows.decisions.rulebook import (
+    adapters,
     amd,
+    benign,
     checkpoints,
+    clouds,
     collectives,
+    control,
     cuda,
+    data,
+    dcgm,
+    endings,
     fabric,
+    hangs,
     host,
+    host_memory,
+    killed,
     kubernetes,
+    memory,
+    nodes,
     noise,
+    numeric,
     nvidia,
+    nvidia_tools,
+    objects,
+    platforms,
+    power,
     python,
     rendezvous,
+    rocm,
+    schedulers,
+    settings,
+    slurm,
     storage,
+    transports,
+    xids,
 )
 from flows.decisions.rules import Rule
 from profiles.vocabulary import FaultClass
@@ -28,17 +52,40 @@ MAX_CHARACTERS = 2000
 
 RULES: tuple[Rule, ...] = (
     *noise.RULES,
+    *benign.RULES,
     *nvidia.RULES,
+    *xids.RULES,
+    *nvidia_tools.RULES,
+    *dcgm.RULES,
+    *power.RULES,
     *cuda.RULES,
+    *memory.RULES,
     *amd.RULES,
+    *rocm.RULES,
     *fabric.RULES,
+    *adapters.RULES,
+    *transports.RULES,
     *collectives.RULES,
+    *hangs.RULES,
     *rendezvous.RULES,
     *host.RULES,
+    *host_memory.RULES,
+    *killed.RULES,
+    *nodes.RULES,
     *storage.RULES,
+    *objects.RULES,
     *checkpoints.RULES,
+    *data.RULES,
+    *numeric.RULES,
+    *settings.RULES,
     *python.RULES,
     *kubernetes.RULES,
+    *schedulers.RULES,
+    *slurm.RULES,
+    *clouds.RULES,
+    *platforms.RULES,
+    *control.RULES,
+    *endings.RULES,
 )
 """Every rule. Noise comes first: a line that is noise tells nothing."""
 
@@ -58,32 +105,77 @@ def rule_named(name: str) -> Rule | None:
     return next((rule for rule in RULES if rule.name == name), None)
 
 
-def likely(text: str) -> tuple[Rule, ...]:
-    """The rules that may hold for lines of this text; the others need not be tried on them."""
-    lower = text.lower()
-    return tuple(rule for rule in RULES if any(word in lower for word in rule.literals))
+MAX_FOUND = 4096
+"""Lines, as they are compared, whose likely rules are remembered."""
+_LOWER, _DROPPED = bytes(range(256)).lower(), b"0123456789 \t"
 
 
-def match_line(text: str, origin: str = "", rules: Iterable[Rule] = RULES) -> tuple[Match, ...]:
+def template(text: bytes) -> bytes:
+    """Lines as they are compared: in lower case, without digits, spaces and tabs."""
+    return text.translate(_LOWER, _DROPPED)
+
+
+class Index:
+    """Rules, and the words that announce them: those that cannot hold for a text are not tried."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.rules = tuple(rules)
+        words: dict[bytes, set[int]] = {}
+        for number, rule in enumerate(self.rules):
+            for word in rule.literals:
+                words.setdefault(template(word.encode()), set()).add(number)
+        self._words = tuple(words.items())
+        self._found: dict[bytes, tuple[Rule, ...]] = {}
+
+    def likely(self, text: str) -> tuple[Rule, ...]:
+        """The rules that may hold for a text, in their order; the others need not be tried on it."""
+        key = template(text.encode("utf-8", "replace"))
+        found = self._found.get(key)
+        if found is None:
+            if len(self._found) >= MAX_FOUND:
+                self._found.clear()
+            found = self._found[key] = self._announced(key)
+        return found
+
+    def within(self, texts: Iterable[str]) -> Index:
+        """The rules that may hold for any of these lines."""
+        return Index(self._announced(b"\n".join({template(text.encode("utf-8", "replace")) for text in texts})))
+
+    def _announced(self, key: bytes) -> tuple[Rule, ...]:
+        found = {number for word, numbers in self._words if word in key for number in numbers}
+        return tuple(self.rules[number] for number in sorted(found))
+
+
+ALL = Index(RULES)
+
+
+def match_line(text: str, origin: str = "", index: Index = ALL) -> tuple[Match, ...]:
     """All rules that hold for one cleaned line; healthy noise alone where the line is noise.
 
     Args:
         text: the line without prefixes and colours (`flows.decisions.lines.clean`).
         origin: `LogLine.source`; "" where it is not known.
-        rules: those to be tried, in the order of `RULES`.
+        index: the rules to be tried, in the order of `RULES`.
     """
     text = text[:MAX_CHARACTERS]
-    lower = text.lower()
+    return match_rules(text, origin, index.likely(text))
+
+
+def match_rules(text: str, origin: str, rules: Iterable[Rule]) -> tuple[Match, ...]:
+    """The same, where the rules that may hold are known, in the order of `RULES`."""
     found: list[Match] = []
     for rule in rules:
         if rule.origins and origin and origin not in rule.origins:
             continue
-        hit = rule.regex.search(text) if any(word in lower for word in rule.literals) else None
+        hit = rule.regex.search(text)
         if hit is None:
             continue
         if rule.fault_class is FaultClass.NONE:
             return (Match(rule),)
         found.append(Match(rule, hit.groupdict().get("peer") or ""))
+    if found:
+        level = level_of(text)
+        found = [match for match in found if believed(match.rule, level)]
     return _most_specific(found)
 
 

@@ -5,13 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from flows.decisions.clues import Clue
-from flows.decisions.observers import collectives
+from flows.decisions.observers import (
+    absentees,
+    boxes,
+    collectives,
+    controllers,
+    kernels,
+    links,
+    losses,
+    mounts,
+    progress,
+    stacks,
+    stalls,
+    stragglers,
+    tables,
+)
 from workflows.evidence import LogLine
 
 Observer = Callable[[Sequence[LogLine]], Iterator[Clue]]
 """From all cleaned lines, in any number of streams (`flows.decisions.lines.by_stream`), to clues."""
 
-OBSERVERS: tuple[Observer, ...] = (collectives.lagging,)
+OBSERVERS: tuple[Observer, ...] = (
+    collectives.lagging,
+    collectives.silent,
+    collectives.reported,
+    collectives.desync,
+    absentees.stalled,
+    absentees.tasks,
+    absentees.mismatched,
+    links.down,
+    stacks.stuck,
+    stragglers.named,
+    tables.rows,
+    tables.columns,
+    tables.mappings,
+    stragglers.extremes,
+    stragglers.timers,
+    progress.started_over,
+    stalls.bars,
+    stalls.silences,
+    kernels.stuck,
+    kernels.rebooted,
+    boxes.wrapped,
+    controllers.killed,
+    losses.not_finite,
+    losses.underflow,
+    mounts.unanswered,
+)
 
 
 def observe(lines: Sequence[LogLine]) -> tuple[Clue, ...]:

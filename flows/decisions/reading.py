@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
+from flows.decisions.lines import uncoloured
 from flows.decisions.stamps import Clock, stamp
 from workflows.evidence import LogLine
 
@@ -18,13 +20,28 @@ _RANK_IN_NAME = (
     re.compile(r"(?:^|/)(?:stdout|stderr|std_?err|std_?out)[-_.](\d{1,6})(?:\.(?:log|txt))?$"),
 )
 """Ours and most people's, torchrun's `--log-dir`, accelerate's and mpirun's."""
-_TOOL = r"(?:dmesg|kernel|kern|journal(?:ctl)?|syslog|messages|nvidia-smi|rocm-smi|dcgmi?|ps)"
-_NODE_IN_NAME = (
-    re.compile(rf"(?:^|/){_TOOL}[-_.](?!rank)([A-Za-z][\w.-]{{0,80}}?)(?:\.(?:log|txt|out|json|gz))?$"),
-    re.compile(r"(?:^|/)(node[-_]?\d[\w-]{0,60})\.(?:log|txt|out)$"),
+_KERNEL = r"(?:dmesg|kernel|kern|kmsg|(?:net)?console|vmcore)"
+_TOOL = (
+    rf"(?:{_KERNEL}|journal(?:ctl)?|syslog|messages|nvidia-smi|rocm-smi|amd-smi|dcgmi?|hma|npd|nhc|gpud|ps|lspci|"
+    r"ibstat|ibv_devinfo|mlxlink|ethtool|ipmi(?:tool)?|sel|bmc|kubelet|containerd|slurmd|sysinfo)"
 )
+_END = r"(?:\.(?:log|txt|out|err|json|gz))?$"
+_MODEL = r"(?:[hav]100|[hb][23]00|gb[23]00|mi\d{3}x?)"
+_STEM = rf"(?:node|cn|host|compute|dgx|hgx|srv|server|nid|worker|gpu[-_]?[a-z]|gpu-?\d(?=\d)|{_MODEL}|ip-\d)"
+_NODE_IN_NAME = (
+    re.compile(rf"(?:^|/){_TOOL}[-_.]([A-Za-z][\w.-]{{0,80}}?){_END}"),
+    re.compile(rf"(?:^|/)([A-Za-z][\w.-]{{0,80}}?)[-_.]{_TOOL}{_END}"),
+    re.compile(rf"(?:^|/)({_STEM}[-_\w]{{0,60}}\d[\w-]{{0,20}})\.(?:log|txt|out|err)$"),
+    re.compile(rf"(?:^|/)({_STEM}[-_\w]{{0,60}}\d[\w-]{{0,20}})/[^/]{{1,80}}$"),
+)
+"""A tool's output of a node, whichever of the two stands first; a file or folder that is named as nodes are."""
+_NO_NODE = re.compile(
+    r"(?i)^(?:rank.*|log|txt|out|err|json|gz|old|all|full|tail|head|boot|buffer|messages?|errors?|before|after|pre|post|"
+    r"train(?:ing)?|run|job|slurm|host|node|pod|system|server|linux|crash|output|my|the|gpu)$"
+)
+"""Words beside a tool's name that are no names of nodes."""
 _SOURCES = (
-    (re.compile(r"(?:^|/)(?:dmesg|kernel|kern|kmsg)\b", re.IGNORECASE), "kernel"),
+    (re.compile(rf"(?:^|/)(?:[\w.-]{{1,80}}[-_.])?{_KERNEL}\b", re.IGNORECASE), "kernel"),
     (re.compile(r"(?:^|/)(?:events?|describe)\b", re.IGNORECASE), "event"),
 )
 _SYSLOG = re.compile(
@@ -32,10 +49,10 @@ _SYSLOG = re.compile(
     r"(?P<node>[\w.-]{1,100}) (?P<program>[\w./()-]{1,60}?)(?:\[\d{1,8}\])?: "
 )
 _KERNEL_STAMP = re.compile(
-    r"^(?:kernel: )?(?:<\d{1,3}>)?\[ {0,6}\d{1,9}\.\d{3,6}\] ?(?:\[ *T?\d+\] ?)?|"
+    r"^(?:kernel: )?(?:<\d{1,3}>)?\[ {0,6}\+?\d{1,9}\.\d{3,6}\] ?(?:\[ *T?\d+\] ?)?|"
     r"^\[(?:[A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}\] "
 )
-_PDSH = re.compile(r"^(?P<node>[a-z][a-z0-9-]{0,40}\d[\w.-]{0,40}): (?=\S|$)")
+_PDSH = re.compile(r"^(?!rank\d)(?P<node>[a-z][a-z0-9-]{0,40}\d[\w.-]{0,40}): ")
 """pdsh and clush put the node before each line; a name without a digit would be anything."""
 _NODES_OF_A_HOST = 3
 """Lines in a row of one file that must begin with the same `name: ` before it counts as a node."""
@@ -50,11 +67,15 @@ class Place:
     node: str = ""
 
 
+@cache
 def place_of(name: str) -> Place:
     """Source, rank and node from a file's name; what it does not tell stays empty."""
     rank = next((int(hit[1]) for pattern in _RANK_IN_NAME if (hit := pattern.search(name))), None)
-    node = next((hit[1] for pattern in _NODE_IN_NAME if (hit := pattern.search(name))), "")
+    named = (hit[1] for pattern in _NODE_IN_NAME if (hit := pattern.search(name)))
+    node = next((word for word in named if not _NO_NODE.match(word)), "")
     source = next((word for pattern, word in _SOURCES if pattern.search(name)), "")
+    if source != "kernel" and not re.search(r"[\d-]", node):
+        node = ""  # `ps-aux.txt`, `dcgmi-diag.log`: an option, not a node
     return Place(source or ("rank" if rank is not None else ""), rank, node)
 
 
@@ -70,7 +91,7 @@ def read_lines(name: str, texts: Iterable[str], clock: Clock | None = None, firs
     place, clock = place_of(name), clock or Clock()
     at: float | None = None
     for number, raw in enumerate(texts, first):
-        text = raw[:MAX_LINE_CHARACTERS]
+        text = uncoloured(raw[:MAX_LINE_CHARACTERS])
         at = stamp(text, clock) or at
         node, source = place.node, place.source
         hit = _SYSLOG.match(text)

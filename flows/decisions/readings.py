@@ -7,9 +7,13 @@ from dataclasses import replace
 
 from flows.decisions.clues import Clue
 from flows.decisions.gang import dying
-from flows.decisions.lines import by_stream, tracebacks
-from flows.decisions.matching import MAX_CHARACTERS, Match, likely, match_line, rule_named
-from flows.decisions.steps import lived_until
+from flows.decisions.lines import by_stream
+from flows.decisions.matching import ALL, MAX_CHARACTERS, Match, match_line
+from flows.decisions.places import agent_node
+from flows.decisions.raised import Told, second_tier
+from flows.decisions.standing import lessened, lived_with, standing
+from flows.decisions.steps import step_of
+from flows.decisions.tracebacks import Raised, tracebacks
 from profiles.vocabulary import FaultClass
 from workflows.evidence import Evidence, LogLine, Signal
 from workflows.reports import RankEnd
@@ -18,14 +22,13 @@ WINDOW_SECONDS = (900.0, 300.0)
 """Kernel lines and events count from so long before the detection until so long after it (attribution window of the
 reliability study: 10 minutes before the end of the job to 5 after, and the time it takes to notice)."""
 CONSEQUENCE_FACTOR = 0.3
-"""What an exception is worth that was raised while another one was handled."""
+"""What an exception is worth that was raised while another one was handled, or that a telling one was raised after."""
 KILLED_FACTOR = 0.3
 """What an exception is worth that a rank printed before it was killed: it had survived it."""
 OUTLIVED_FACTOR = 0.15
 """What a line is worth after which the same program went on training."""
 LASTING = frozenset(
     {
-        FaultClass.NUMERIC,
         FaultClass.STRAGGLER,
         FaultClass.STARTED_OVER,
         FaultClass.THERMAL_POWER,
@@ -39,29 +42,58 @@ LASTING = frozenset(
 
 
 def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
-    """Clues from lines; of chained exceptions the first is the cause."""
+    """Clues from lines. Of chained exceptions the first is the cause, unless only a later one says what it was."""
     ends = {end.rank: (record.node, end) for record in evidence.terminations for end in record.ranks}
-    for stream in by_stream(line for line in lines if _in_window(line, evidence)):
-        raised = {id(item.line): item.consequence for item in tracebacks(stream)}
-        rules = likely("\n".join(line.text[:MAX_CHARACTERS] for line in stream))
-        lived = lived_until(stream) if rules or raised else 0
-        for line in stream if rules or raised else ():
+    streams = by_stream(line for line in lines if _in_window(line, evidence))
+    for stream in streams:
+        told = _told(stream)
+        lived = lived_with(stream, streams) if told else 0
+        where = standing(stream if told else ())
+        for line, matches, factor in told:
             node, end = ends.get(line.rank, ("", None)) if line.rank is not None else ("", None)
-            for match in match_line(line.text, line.source, rules) or _nameless(id(line) in raised):
+            for match in matches:
                 if match.rule.fault_class is not FaultClass.NONE:
-                    clue = _reading(line, match, node, end, raised.get(id(line), False))
-                    yield _outlived(clue, line, lived)
+                    yield lessened(_outlived(_reading(line, match, node, end, factor), line, lived), where)
 
 
-def _nameless(raised: bool) -> tuple[Match, ...]:
-    """An exception whose name no rule knows is the user's own."""
-    rule = rule_named("python-exception") if raised else None
-    return () if rule is None else (Match(rule),)
+def _told(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[Match, ...], float]]:
+    """Lines that say something, with their rules, and what chained exceptions leave of their weight."""
+    raised = {id(item.line): item for item in tracebacks(stream)}
+    index = ALL.within(line.text[:MAX_CHARACTERS] for line in stream)
+    if not index.rules and not raised:
+        return []
+    begun = _begun(stream)
+    told: dict[int, tuple[LogLine, Told]] = {}
+    for line in stream:
+        item = raised.get(id(line))
+        matches = match_line(line.text, line.source, index)
+        if matches or item is not None:
+            told[id(line)] = (line, second_tier(matches, line.text, item, 0 < begun < line.line))
+    factors = _chained([item for item in raised.values() if item.consequence], told)
+    return [(line, found.matches, factors.get(key, 1.0)) for key, (line, found) in told.items()]
 
 
-def _reading(line: LogLine, match: Match, node: str, end: RankEnd | None, consequence: bool) -> Clue:
+def _begun(stream: Sequence[LogLine]) -> int:
+    """Number of the line with the first step, 0 where none was made."""
+    return next((line.line for line in stream if step_of(line) is not None), 0)
+
+
+def _chained(consequences: Sequence[Raised], told: dict[int, tuple[LogLine, Told]]) -> dict[int, float]:
+    """Factors of the lines of chained exceptions: the consequence is discounted, or the cause where it says nothing."""
+    factors: dict[int, float] = {}
+    for item in consequences:
+        line, cause = id(item.line), id(item.cause.line) if item.cause is not None else 0
+        said = told[cause][1].sure if cause in told else False
+        if cause and not said and line in told and told[line][1].sure:
+            factors[cause] = CONSEQUENCE_FACTOR
+        else:
+            factors[line] = CONSEQUENCE_FACTOR
+    return factors
+
+
+def _reading(line: LogLine, match: Match, node: str, end: RankEnd | None, factor: float) -> Clue:
     rule = match.rule
-    weight = rule.weight * (CONSEQUENCE_FACTOR if consequence else 1.0)
+    weight = rule.weight * factor
     if end is not None and end.signal in (9, 15) and rule.blames == "code" and not dying(end):
         weight *= KILLED_FACTOR
     return Clue(
@@ -70,10 +102,10 @@ def _reading(line: LogLine, match: Match, node: str, end: RankEnd | None, conseq
         text=line.text[:400],
         rule=rule.name,
         blames=rule.blames,
-        node=line.node or node,
+        node=line.node or node or agent_node(line.text),
         rank=line.rank,
         at=line.at if line.at is not None else (end.at if end is not None else None),
-        echo=rule.echo or consequence,
+        echo=rule.echo or factor < 1.0,
         supersedes=rule.supersedes,
         advice=rule.advice,
         peer=match.peer,

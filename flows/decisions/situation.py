@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from flows.decisions.checkpoint import CheckpointRule, lineage
 from flows.decisions.decision import Situation
+from flows.decisions.odds import restart_seconds, tallies
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, VerdictWord
 from workflows.evidence import Evidence, Signal
 from workflows.fleet import BrakeState
-from workflows.records import AttemptRecord, Story
+from workflows.records import AttemptRecord, IncidentRecord, Story
 
 LIVING = frozenset(
     {
@@ -59,8 +63,27 @@ def situation(
         roll_back_limits=_roll_back_limits(story),
         first_nan_step=evidence.first_nan_step,
         spare_nodes=spare_nodes,
+        gpus=resolved.gpus,
+        redo_seconds=_redo_seconds(story.attempts, looked_at),
         ended=evidence.signal not in LIVING,
     )
+
+
+def with_experience(known: Situation, fleet: Sequence[IncidentRecord]) -> Situation:
+    """The situation with what the incidents of all runs say of retries: how often they succeed, how long they take."""
+    return replace(known, tallies=tallies(fleet), restart_seconds=restart_seconds(fleet))
+
+
+def _redo_seconds(attempts: tuple[AttemptRecord, ...], looked_at: tuple[tuple[int, str], ...]) -> float:
+    """Training time between the newest usable checkpoint and the last step of the newest attempt."""
+    last = attempts[-1] if attempts else None
+    if last is None or last.first_step is None or last.last_step is None:
+        return 0.0
+    if last.first_step_at is None or last.last_step_at is None or last.last_step <= last.first_step:
+        return 0.0
+    each = (last.last_step_at - last.first_step_at) / (last.last_step - last.first_step)
+    begin = max((step for step, _ in looked_at if step <= last.last_step), default=0)
+    return max(0.0, each) * (last.last_step - begin)
 
 
 def _highest(attempts: tuple[AttemptRecord, ...], evidence: Evidence) -> tuple[int | None, ...]:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from workflows.evidence import LogLine
 
@@ -21,7 +22,9 @@ _STEP = re.compile(
 _EPOCH = re.compile(r"\bepoch['\"]?\s{0,2}[:=\[ ]\s{0,3}['\"]?(?P<epoch>\d{1,6}(?:\.\d{1,8})?)", re.IGNORECASE)
 _NUMBER = r"(?P<loss>[-+]?(?:\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|inf(?:inity)?)\b)"
 _LOSS = re.compile(
-    rf"\b(?:[a-z]{{2,20}}[_ -])?loss['\"]?\s{{0,3}}[:=|]?\s{{0,3}}['\"]?(?:tensor\()?{_NUMBER}", re.IGNORECASE
+    r"\b(?:[a-z]{2,20}[_ /-]){0,3}loss(?:_(?:step|epoch))?['\"]?"
+    rf"\s{{0,3}}[:=|]?\s{{0,3}}['\"]?(?:tensor\()?{_NUMBER}",
+    re.IGNORECASE,
 )
 _NORM = re.compile(
     r"\b(?:grad(?:ient)?[_ ]?norm|gnorm)['\"]?\s{0,3}[:=]?\s{0,3}['\"]?"
@@ -34,12 +37,18 @@ _RATE = re.compile(
 _DONE = re.compile(
     r"(?:'train_runtime'|\btraining (?:is )?(?:completed?|finished|done|ended)\b|"
     r"\b(?:finished|completed|done) training\b|"
-    r"\btraining run complete|`Trainer\.fit` stopped: `max_(?:steps|epochs)|exiting program at iteration|"
+    r"\btraining run complete|`Trainer\.fit` stopped: `max_(?:steps|epochs)|"
+    r"exiting program (?:at iteration|after [\d.]{1,24} minutes)|"
     r"reached (?:the )?(?:max(?:imum)?|total|final) (?:number of )?(?:steps|iterations|epochs)|"
     r"^final step \d|\bafter training is done\b)",
     re.IGNORECASE,
 )
-_CUES = ("loss", "train", "final step", "exiting program", "reached ", "step", "iter")
+_CUES = (
+    "train_runtime", "training complete", "training finished", "training done", "training ended", "training is ",
+    "finished training", "completed training", "done training", "training run complete", "trainer.fit` stopped",
+    "exiting program a", "reached ", "final step",
+)  # fmt: skip
+"""One of them stands in every line that says so."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,13 @@ class Step:
 
 def step_of(line: LogLine) -> Step | None:
     """The step that the line reports; None for every other line."""
-    text = line.text[:2000]
+    found = _numbers(line.text[:2000])
+    return None if found is None else Step(line, *found)
+
+
+@lru_cache(maxsize=16_384)
+def _numbers(text: str) -> tuple[int | None, float | None, float | None, float | None] | None:
+    """Step, epoch, loss and norm; remembered, since every observer asks for the same lines."""
     lower = text.lower()
     if "loss" not in lower and not ("step" in lower or "iter" in lower):
         return None
@@ -68,8 +83,7 @@ def step_of(line: LogLine) -> Step | None:
     step, epoch, norm = _STEP.search(text), _EPOCH.search(text), _NORM.search(text)
     if step is None and epoch is None:
         return None
-    return Step(
-        line,
+    return (
         int(step["step"]) if step else None,
         float(epoch["epoch"]) if epoch else None,
         _value(loss["loss"]) if loss else None,

@@ -89,7 +89,18 @@ TREATMENTS: dict[FaultClass, Treatment] = {
     F.NONE: Treatment(Action.NONE, True, "none", False, "", wait_seconds=5.0),
 }
 
+AMBIGUOUS = replace(
+    TREATMENTS[F.GPU_DRIVER],
+    advice="the same rank's node again: test it; other nodes: look at the newest kernel or index code",
+)
+"""Of a memory fault of a GPU two in three are the program's, the third is the machine's: one more try is worth it."""
+
 BY_RULE: dict[str, Treatment] = {
+    "cuda-illegal-access": AMBIGUOUS,
+    "hip-illegal-access": AMBIGUOUS,
+    "cuda-kernel-fault": AMBIGUOUS,
+    "xid-application": AMBIGUOUS,
+    "xid-application-stopped": AMBIGUOUS,
     "disk-full": replace(TREATMENTS[F.STORAGE], tries=1, wait_seconds=15.0),
 }
 """Where the strongest rule says more than its class."""

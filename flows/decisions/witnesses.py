@@ -88,6 +88,9 @@ GATE_CHECKS: dict[str, tuple[FaultClass, float]] = {
 }
 """What a failed check of the gate or of an examination means, by a word in its name."""
 
+NODE_LOST = "node-lost"
+"""The witness of nodes: conditions and two silent paths prove the loss, not a text."""
+
 Witness = Callable[[Evidence], Iterator[Clue]]
 
 
@@ -150,8 +153,9 @@ def _signals(evidence: Evidence) -> Iterator[Clue]:
 
 def _nodes(evidence: Evidence) -> Iterator[Clue]:
     for name, proof in lost_nodes(evidence).items():
-        yield Clue(F.NODE_LOST, 0.97, f"{name}: {proof}", "node-lost", "node", node=name,
-                   supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown", "fabric"))  # fmt: skip
+        yield Clue(F.NODE_LOST, 0.97, f"{name}: {proof}", NODE_LOST, "node", node=name,
+                   supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown", "fabric",
+                               "launcher-signalled"))  # fmt: skip
     if _observer_suspect(evidence) and not lost_nodes(evidence):
         text = f"{len(evidence.silent_nodes)} nodes silent at once: the observer is the likelier cause"
         yield Clue(F.CONTROL_PLANE, 0.8, text, "observer-suspect", supersedes=("node_lost",))

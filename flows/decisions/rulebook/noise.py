@@ -8,7 +8,7 @@ from profiles.vocabulary import FaultClass
 F = FaultClass
 
 RULES: tuple[Rule, ...] = (
-    Rule("warning-deprecation", r"\b(?:Deprecation|Future|PendingDeprecation|User|Runtime|Resource)Warning\b",
+    Rule("warning-deprecation", r"\b(?:Deprecation|Future|PendingDeprecation|User|Runtime|Resource)Warning\b(?!: CUDA initialization)",
          F.NONE, 1.0, "nobody",
          "/usr/lib/python3/site-packages/torch/cuda/__init__.py:61: FutureWarning: The pynvml package is "
          "deprecated.",
@@ -24,14 +24,15 @@ RULES: tuple[Rule, ...] = (
          "was not called before program exit, which can leak resources.",
          "RuntimeError: call destroy_process_group() first",
          "PyTorch ProcessGroupNCCL.cpp", literals=("destroy_process_gr",)),
-    Rule("xid-application",
-         r"NVRM: Xid \([^)]{1,40}\): (?:13|31|43|14|37|38|44|63|66|67|92|106|107|108|121|137|141|157)\b", F.NONE,
+    Rule("xid-recorded",
+         r"NVRM: Xid \([^)]{1,40}\): (?:14|37|44|93|106|107|108|121|137|141|157|162)\b|"
+         r"GPU recovery action changed from \S{3,6} \(\w{1,30}\) to 0x0 \(None\)", F.NONE,
          1.0, "nobody",
-         "NVRM: Xid (PCI:0000:3b:00): 43, pid=12345, name=python, Ch 00000010",
+         "NVRM: Xid (PCI:0000:3b:00): 93, pid='<unknown>', name=<unknown>, Non-fatal violation of InfoROM wear limit",
          "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
-         "NVIDIA Xid catalog, bucket ignore; 13 and 31 alone are the application's", literals=("nvrm: xid (",),
+         "NVIDIA Xid catalog, bucket ignore", literals=("nvrm: xid (", "gpu recovery actio"),
          vendor="nvidia"),
-    Rule("sxid-warning", r"SXid \([^)]{1,40}\): (?:20001|20009|20012|22013|12030|1000\d)\b", F.NONE, 1.0, "nobody",
+    Rule("sxid-warning", r"SXid \([^)]{1,40}\): (?:20001|20009|20012|22013|12030|1000\d)\b(?!, (?:Fatal|Severity 1))", F.NONE, 1.0, "nobody",
          "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20009, Non-fatal, Link 32 RX Short Error Rate",
          "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 22011, Fatal, Link 32 ingress response",
          "gpud table, warnings", literals=("sxid (",), vendor="nvidia"),
@@ -57,34 +58,37 @@ RULES: tuple[Rule, ...] = (
          "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0",
          "Gradient overflow. Loss scale reached minimum",
          "apex, DeepSpeed loss scaling", literals=("skipping step",)),
+    Rule("our-launcher", r"(?:^|Z )launcher: (?:rank-failed|done|told-to-stop|told to stop|ending|saving|signalled|"
+         r"completed|started ranks|rank \d+ (?:was killed|exited))\b", F.NONE, 1.0, "nobody",
+         "2026-11-21T12:41:49.242118Z launcher: rank 0 was killed by signal 9 after step 15, as it was asked to",
+         "launcher: cannot read the programs",
+         "our own launcher: the ends themselves come as records", literals=("launcher: ",)),
     Rule("our-structured-line", r"^@primus \{", F.NONE, 1.0, "nobody",
          "@primus {\"report\":\"StepSeen\",\"step\":3,\"at\":1.0}",
          "primus: error",
          "our launcher", literals=("@primus {",)),
-    Rule("log-level-harmless", r"^(?:\[[^\]]{1,60}\] ?)?(?:\d{4}-\d\d-\d\d[ T][\d:.,]{8,16} ?)?\[?(?:INFO|"
-         r"DEBUG)\]?[ :\-](?! ?(?:task |rcu))", F.NONE, 1.0, "nobody",
-         "2025-03-01 10:00:00,123 INFO: retrying connection: Connection reset by peer",
-         "2025-03-01 10:00:00,123 ERROR: Connection reset by peer",
-         "Python logging levels", literals=("debug", "info ", "info-", "info:", "info]")),
-    Rule("nccl-warn-harmless", r"NCCL WARN (?:NET/OFI (?:pciPath|Error opening file|Could not find ncclGetVersion)|"
-         r".{0,40}(?:MaxP2P|NUMA|cpuset|Using internal network plugin))", F.NONE, 1.0, "nobody",
+    Rule("nccl-warn-harmless", r"[NR]CCL WARN (?:NET/OFI (?:pciPath|Error opening file|Could not find ncclGetVersion)|"
+         r".{0,40}(?:MaxP2P|NUMA|cpuset|Using internal network plugin|HSA_FORCE_FINE_GRAIN_PCIE)|"
+         r".{0,40}is deprecated)", F.NONE, 1.0, "nobody",
          "NCCL WARN NET/OFI Could not find ncclGetVersion symbol",
          "NCCL WARN NET/OFI Request completed with error",
-         "aws-ofi-nccl", literals=("nccl warn ",)),
+         "NCCL, RCCL, aws-ofi-nccl: other paths are taken", literals=("nccl warn ", "rccl warn ")),
     Rule("ras-all-clear", r"amdgpu.{0,80}\b(?:no|0) (?:un)?correctable hardware errors", F.NONE, 1.0, "nobody",
          "amdgpu 0000:c3:00.0: amdgpu: no uncorrectable hardware errors detected in umc block",
          "amdgpu 0000:c3:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block",
          "amdgpu RAS: the all-clear has the same words", literals=("correctable hardwa",), vendor="amd"),
     Rule("count-is-zero",
-         r"(?i)\b(?:errors?|failures?|nans?|retries|skipped iterations|nan iterations):? {1,4}0(?:\b|$)(?!\.)",
+         r"(?i)\b(?:errors?|failures?|nans?|(?<!max )retries|skipped iterations|nan iterations):? {1,4}0(?:\b|$)(?!\.)",
          F.NONE, 1.0, "nobody",
          "iteration 100/ 500 | lm loss: 2.31E+00 | number of skipped iterations: 0 | number of nan "
          "iterations: 0 |",
          "errors: 3",
          "Megatron-LM and others: counters that stand at zero",
          literals=("error", "failure", "nan", "retries", "skipped iterations")),
-    Rule("checkpoint-chatter", r"(?i)\b(?:saving|saved|successfully (?:saved|loaded)|loading|"
-         r"loaded) (?:a )?checkpoint\b(?!.{0,120}(?:error|fail|corrupt|mismatch))", F.NONE, 1.0, "nobody",
+    Rule("checkpoint-chatter",
+         r"(?i)^(?!.{0,300}(?:error|fail|corrupt|mismatch|preempt|sigterm|signal|evict|exit|unable|not found|missing|time limit|"
+         r"no space|refused|invalid|\bnan\b)).{0,200}\b(?:saving|saved|successfully (?:saved|loaded)|loading|loaded) (?:a )?checkpoint\b",
+         F.NONE, 1.0, "nobody",
          "successfully saved checkpoint from iteration 500 to /ckpt [ t 1/8, p 1/1 ]",
          "saving checkpoint failed: [Errno 28] No space left on device",
          "trainers", literals=("checkpoint",)),

@@ -1,0 +1,176 @@
+"""What the words of an exception's message speak for: the other half of the table of the second tier."""
+
+from __future__ import annotations
+
+from flows.decisions.hints import (
+    CONFIG,
+    CORRUPT,
+    DATA,
+    JOIN,
+    MISMATCH,
+    NUMERIC,
+    PEERS,
+    STORAGE,
+    USER,
+    Hint,
+    says,
+)
+
+_CHECKPOINT = (r"(?<!utils\.)(?<!activation )(?<!activation_)(?<!gradient )(?<!gradient_)(?<!use_)"
+               r"(?:checkpoint(?!ing\b)|ckpt)")  # fmt: skip
+
+MESSAGES: tuple[Hint, ...] = (
+    # What was saved does not fit what is being trained.
+    says(r"state[_ ]dict(?:ionary)?\b", (MISMATCH, 2.8)),
+    says(r"(?:checkpoint|ckpt|state_dict).{0,120}(?:mismatch|different|differs|incompatible|architecture|expected \d|"
+         r"instead of)|"
+         r"(?:mismatch|different|differs|incompatible|architecture|expected \d).{0,120}(?:checkpoint|"
+         r"ckpt)", (MISMATCH, 2.5)),
+    says(r"(?:checkpoint|ckpt).{0,120}(?:is missing|missing \w|incomplete|not complete|no such|does not exist)|"
+         r"(?:missing|incomplete) .{0,40}(?:checkpoint|ckpt)", (CORRUPT, 2.0)),
+    says(r"size mismatch|shape mismatch|shapes? (?:of .{0,80} )?(?:do(?:es)? not|doesn't|don't) match|"
+         r"incompatible (?:tensor|shape)|(?:missing|unexpected) keys?\b|copying a param", (MISMATCH, 1.5)),
+    says(r"global shape|shard(?:ed)? ?tensor|flat[_ ]?param|param(?:eter)?[_ ]groups?|optimizer(?:'s)? state",
+         (MISMATCH, 1.5)),
+    says(r"(?:world[_ ]size|(?:tensor|pipeline|data|expert|context|model)[- _](?:model[- _])?parallel\w*|"
+         r"\b[tpd]p[_ ]size|number of (?:gpus|ranks|processes|partitions|shards)).{0,120}"
+         r"(?:checkpoint|saved|loaded|load\b|resum)", (MISMATCH, 3.5)),
+    says(r"(?:checkpoint|saved|loaded|load\b|resum).{0,120}(?:world[_ ]size|"
+         r"(?:tensor|pipeline|data|expert|context|model)[- _](?:model[- _])?parallel|\b[tpd]p[_ ]size|"
+         r"number of (?:gpus|ranks|processes|partitions|shards))", (MISMATCH, 3.5)),
+    says(r"(?:value|shape|size|version) (?:from|in|of) (?:the )?(?:checkpoint|ckpt|saved)|"
+         r"(?:different|other|older|newer|incompatible) (?:checkpoint|version of the checkpoint|architecture)|"
+         r"(?:saved|trained|created|written) (?:with|by|using) (?:a )?(?:different|other|older|newer)|"
+         r"architectures? (?:do not|don't|does not) match|not found in (?:the )?(?:checkpoint|state)|"
+         r"in (?:the )?checkpoint but", (MISMATCH, 3.0)),
+    says(r"restoring state from a different|fingerprint do(?:es)?(?: not|n.t) match", (MISMATCH, 3.0)),
+    says(r"compatible with the (?:stored|saved) ", (MISMATCH, 5.0)),
+    says(r"sstable|table file|tensor ?bundle", (CORRUPT, 4.0)),
+    says(r"assign requires shapes of both tensors to match|graph from the checkpoint|dict key mismatch|"
+         r"tree structures? do(?:es)? not match|weight file containing \d+ layers|layer count mismatch|"
+         r"cannot load model parameters|model parameters do not match", (MISMATCH, 4.0)),
+    says(r"can't get attribute '|rng state must be|maximum supported version for reading", (MISMATCH, 3.5)),
+    says(_CHECKPOINT, (CORRUPT, 1.2), (MISMATCH, 1.2), (CONFIG, 0.3)),
+    says(r"\.(?:pt|pth|ckpt|safetensors|distcp|msgpack|pdparams|npz)\b|pytorch_model|mp_rank_\d|zero_pp_rank|"
+         r"trainer_state\.json|latest_checkpointed_iteration|rng_state|orbax|zarr", (CORRUPT, 1.4), (MISMATCH, 0.8)),
+    says(r"world_size_\d+_rank_\d+", (MISMATCH, 4.0)),
+    # Something is damaged.
+    says(r"truncated|corrupt|unexpected (?:eof|end)|ran out of input|premature|end[- ]of[- ](?:file|stream)|eof\b|"
+         r"checksum|\bcrc|digest|central directory|bad magic|magic number|invalid (?:header|load key|magic|hash)|"
+         r"failed (?:reading|to read|finding)|wrong (?:byte )?size|incomplete|damaged|malformed|"
+         r"decompress|not a (?:zip|gzip|tar|valid zip|parquet)", (CORRUPT, 1.6), (DATA, 1.6)),
+    says(r"cannot (?:read|decode|parse|identify|reshape|convert|mmap)|could not (?:read|decode|parse|convert|open)|"
+         r"unable to (?:decode|parse|convert|open)|failed to (?:decode|parse|open|load (?:image|audio|video|sample))|"
+         r"can't (?:decode|parse)|error (?:decoding|parsing|tokenizing|reading|opening)|not able to read|"
+         r"unreadable|codec can't decode|invalid (?:data|json|image|utf|record|jpeg|start byte)", (DATA, 2.2),
+         (CORRUPT, 0.5)),
+    says(r"load persistent id|pickle data|storage has wrong|could not find mark|unpickling stack|"
+         r"deserializ|ran out of input|invalid load key|PytorchStreamReader", (CORRUPT, 2.6)),
+    says(r"\.(?:jsonl?|parquet|arrow|tar|jpe?g|png|webp|tiff?|wav|flac|mp[34]|ogg|tfrecords?|npy|csv|tsv|txt|bin|idx|"
+         r"mds|zst|gz|lmdb|h5|hdf5)\b", (DATA, 1.0)),
+    says(r"\b(?:data ?set|data_path|samples?|records?|shards?|images?|audio|video|annotations?|documents?|captions?|"
+         r"corpus|columns?|rows?|line \d+)\b", (DATA, 0.9)),
+    says(r"num_samples=0|dataset is empty|empty dataset|no (?:images|samples|labels|data|training (?:data|examples)|"
+         r"annotations|documents|valid samples) (?:were |was )?(?:found|in\b|left|available)|"
+         r"mmap length is greater|cannot mmap an empty|buffer is smaller than requested|not enough (?:data|samples)|"
+         r"previously unseen labels|no data left in file|!_?src\.empty\(\)|!ssize\.empty\(\)|"
+         r"could not convert string to|does not match (?:the )?schema|(?:serialized|parse) example|"
+         r"index file doesn't match|relative sample index",
+         (DATA, 3.2)),
+    says(r"couldn't cast array", (DATA, 2.0)),
+    says(r"infer the same data file format|couldn't cast|trailing data|expected object or value|unterminated string|"
+         r"could not broadcast input|file (?:extension|type|format)\b|input contains nan|extra data: line", (DATA, 3.0),
+         (USER, -0.5)),
+    says(r"^caught \w+ in dataloader worker", (DATA, 1.5)),
+    says(r"<exception str\(\) failed>", (USER, -0.5)),
+    # Numbers.
+    says(r"(?:\bnans?\b|\binf(?:inity|inite)?\b|non-?finite|not finite|diverg).{0,80}(?:loss|grad|norm|activation|"
+         r"weight|output|logit|tensor|param)|(?:loss|grad|norm|activation|weight|output|logit|tensor|param)\w*.{0,80}"
+         r"(?:\bnans?\b|\binf(?:inity|inite)?\b|non-?finite|not finite|diverg)", (NUMERIC, 4.0)),
+    says(r"loss[_ ]scale.{0,60}(?:minimum|already|underflow|too (?:low|small)|zero)|minimum loss scale|"
+         r"probability tensor contains|overflow in grad|"
+         r"cannot convert float (?:nan|inf)", (NUMERIC, 4.0), (DATA, -1.0)),
+    # Settings, versions, places.
+    says(r"(?:must|should|has to|have to|needs? to|cannot|can not) be (?:set|specified|provided|given|one of|in |"
+         r"divisible|a multiple|multiple|positive|greater|less|smaller|larger|at least|at most|equal|installed|used|"
+         r"enabled|disabled|either|> ?|>= ?|power)|divisible by|is not divisible|multiple of|not a multiple|"
+         r"train_batch_size is not equal|(?:must|should|does not|doesn't|to) (?:match|equal) ", (CONFIG, 2.6)),
+    says(r"(?:unsupported|unknown|unrecogni[sz]ed|invalid|illegal|unexpected|no such|non-existent|undefined|missing) "
+         r"(?:option|argument|value|choice|backend|device|dtype|data type|precision|optimizer|scheduler|model|"
+         r"config\w*|key|field|setting|parameter|flag|type|mode|name|strategy|format|environment|tokenizer|"
+         r"configuration class|nproc_per_node)", (CONFIG, 3.0)),
+    says(r"(?:please|you (?:need|have|may want|should|must)(?: to)?|make sure|try|consider|run) .{0,60}"
+         r"(?:install|upgrad|downgrad|updat|correct|chang|switch|reduc|increas|set |specify|provide|pass |enable|"
+         r"disable|check |pip )|pip install|"
+         r"(?:is|was|are) not (?:installed|supported|available|found|set|specified|compatible|a valid|in the list|"
+         r"allowed|recognized|registered|in the .{0,40}registry)|not compiled with|is required|requires? (?:the |a |"
+         r"at least )?"
+         r"(?:\w+ ){0,3}(?:version|library|package|to be|python|cuda|torch|gpu|ampere|>=|==)|"
+         r"(?:does not|doesn't|do not) (?:support|exist|recognize)|only supports?\b|no longer support|deprecated and",
+         (CONFIG, 2.2)),
+    says(r"can only be used|(?:is|are) only supported|built in\b|might not have|values that mismatch|must use|"
+         r"compiled with different|no (?:valid|available|suitable|supported) \w+|expected (?:a )?world[_ ]size|"
+         r"invalid literal for int|"
+         r"(?:invalid|bad|wrong) .{0,40}\bconfig|has not been initialized|max(?:imum)? (?:seq\w*|context|position|"
+         r"number of)|"
+         r"(?:larger|smaller|greater|less|more|fewer) than the|divides? the number|hfargumentparser", (CONFIG, 2.3)),
+    says(r"environment variable|\benv(?:ironment)?[_ ]var|(?-i:_HOME\b|\$\{?[A-Z_]{4,40}\}?)|--[a-z][\w-]{2,40}|"
+         r"\bconfig(?:uration)?\b|\byaml\b|\bargument\b|command[- ]line", (CONFIG, 1.2)),
+    says(r"\bapi[_ ]key|\btoken\b.{0,40}(?:invalid|expired|required|missing|not)|credential|unauthorized|forbidden|"
+         r"access (?:is )?denied|permission denied|not authorized|gated repo|401 client|403 client|login|"
+         r"operation not permitted|authenticat", (CONFIG, 3.4)),
+    says(r"no such file or directory|not found\b|cannot find|can't find|unable to find|could not find|couldn't find|"
+         r"does not (?:exist|appear to have)|doesn't exist|is not a (?:local folder|directory|file)", (CONFIG, 2.2),
+         (DATA, -1.5), (USER, -0.5)),
+    says(r"file signature not found|truncated file", (CORRUPT, 2.0), (DATA, 2.0), (CONFIG, -2.0)),
+    says(r"cannot open shared object|undefined symbol|glibc|version `|cuda version|compiled with cuda|sm_\d\d|"
+         r"compute capabilit|ninja|nvcc|building extension|cuda_home|is too old|not compatible with the (?:current|"
+         r"installed)", (CONFIG, 3.2)),
+    says(r"binary incompatib|incompatible with the installed|numpy\.dtype size", (CONFIG, 5.0)),
+    says(r"device ordinal|no kernel image|invalid device|not enough (?:gpus|slots|devices)|"
+         r"requires? \d+ gpus?|only \d+ (?:gpus?|devices?) ", (CONFIG, 3.0)),
+    says(r"deserialize object on (?:a )?cuda", (CONFIG, 5.5), (CORRUPT, -2.5)),
+    says(r"undefined dataset|builderconfig '|not found\. available|unknown split|data ?set .{0,80}(?:doesn't exist|not "
+         r"defined)", (CONFIG, 4.0), (DATA, -1.0)),
+    # Storage.
+    says(r"file write failed|failed writing|write (?:error|failed)|unexpected pos \d+|i/o error|input/output|"
+         r"disk (?:is )?full|errno = (?:5|28|122)\b|no space|quota exceed|remote i/o|stale|"
+         r"unable to lock file|\.nfs[0-9a-f]{6}|requested and \d+ written|payload is not completed|"
+         r"transferencodingerror|"
+         r"retry policy exhausted|database or disk is full|hdfs (?:read|write|open)", (STORAGE, 4.5)),
+    says(r"\b(?:50[0234]|429)\b.{0,40}(?:error|unavailable|gateway|slow|timeout|too many|server|client)|"
+         r"(?:error|code|status)\W{0,3}\b(?:50[0234]|429)\b|slow_?down|reduce your request rate|service unavailable|"
+         r"(?:internal|server) error|internalerror|requesttimeout|server ?busy|operation ?timed ?out|"
+         r"network_connection|curlcode|exceeded the rate limit|too many requests", (STORAGE, 3.0)),
+    says(r"endpoint url|\b(?:s3|gs|gcs|abfss?|wasbs?|hdfs|oss|cos|obs|tos)://|amazonaws|storage\.googleapis|"
+         r"blob\.core\.windows|bucket|when calling the \w{3,40} operation|datanode|namenode|"
+         r"(?:get|put|head|list)objects?\b", (STORAGE, 1.5), (CONFIG, 0.5)),
+    says(r"(?:timed out|timeout|connection (?:was )?(?:closed|reset|aborted|broken)|incompleteread|read timed|"
+         r"could not connect|max retries)", (STORAGE, 1.0), (PEERS, 0.7), (JOIN, 0.3), (USER, -0.5)),
+    says(r"\((?:403|404|301|400)\)|nosuchbucket|nosuchkey|access_?denied|invalidaccesskeyid|signaturedoesnotmatch|"
+         r"expiredtoken|bucket does not exist|specified key does not|401 unauthorized|403 forbidden|404 not found|"
+         r"could not be accessed|anonymous caller|kerberos|gss initiate", (CONFIG, 3.6), (STORAGE, -1.0)),
+    # The program's own doing.
+    says(r"expected all tensors to be on the same device|mat1 and mat2|must match the size of tensor|sizes of tensors|"
+         r"backward through the graph a second time|modified by an inplace|does not require grad|"
+         r"finished reduction in the prior|mark a variable ready|index out of range|is out of (?:bounds|range)|"
+         r"expected (?:scalar type|input batch_size|object of|tensor for argument)|found dtype|input type .{0,80}"
+         r"weight type|is invalid for input of size|keyword argument|positional argument|has no attribute|"
+         r"not subscriptable|not (?:iterable|callable)|nonetype|is not defined|(?:can't|cannot) pickle|"
+         r"re-initialize cuda in forked|stack expects each|equal size|boolean value of tensor|unsupported operand|"
+         r"device-side assert|triton error|list index|recompute|(?:not enough|too many) values to unpack|"
+         r"shapes? cannot be (?:multiplied|broadcast)|broadcast|inference tensor|leaf variable|referenced before|"
+         r"division by zero|a tensor with \d+ elements|dimension out of range|different number of tensors|"
+         r"expects same model across all ranks|inflight params|parameter fetch queue|attempting to unscale|"
+         r"no inf checks",
+         (USER, 2.5)),
+    says(r"\btensors?\b(?![- _](?:model|parallel))|\bdimensions?\b|torch\.size|\bdtypes?\b|\bgradients?\b|"
+         r"\btrac(?:er|ed)\b|existing size|view size",
+         (USER, 1.0)),
+    says(r"to satisfy the constraint", (USER, 2.5), (NUMERIC, 2.0)),
+    says(r"mismatch between collectives|collective .{0,40}mismatch", (USER, 2.5)),
+    # Peers and the store.
+    says(r"connection (?:reset|closed|refused)|broken pipe|closed the connection|store(?:->|\.)get|tcpstore|"
+         r"socket timeout|barrier|nccl|gloo|heartbeat|rank \d+ .{0,40}(?:failed|lost|dead)", (PEERS, 1.5),
+         (USER, -0.5)),
+)  # fmt: skip

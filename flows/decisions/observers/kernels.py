@@ -1,0 +1,69 @@
+"""Kernel logs: whose code a stuck process stands in, and machines that came up anew in the middle of a log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from flows.decisions.clues import Clue
+from flows.decisions.lines import by_stream
+from flows.decisions.rules import Blames
+from profiles.vocabulary import FaultClass
+from workflows.evidence import LogLine
+
+F = FaultClass
+
+_STUCK = re.compile(r"^(?:INFO: )?task:?[ ]?\S{1,40}(?::\d{1,9} blocked for more than| {1,20}state:D\b)")
+_MODULE = re.compile(r"\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8} \[(?P<module>\w{2,40})\]")
+_OTHER_TASK = re.compile(r"^(?:INFO: )?task:?[ ]?\S{1,40}(?::\d{1,9} blocked| {1,20}state:)")
+_BOOTED = re.compile(r"^Linux version \d{1,2}\.\d{1,3}")
+MAX_FRAMES = 80
+"""Lines after the head of a stuck task that still belong to its stack."""
+OWNERS: tuple[tuple[re.Pattern[str], FaultClass, float], ...] = (
+    (re.compile(r"^(?:nvidia\w{0,20}|amdgpu|amdkfd|gdrdrv|kfd)$"), F.GPU_DRIVER, 0.78),
+    (re.compile(r"^(?:lustre|lov|osc|mdc|ptlrpc|nfs\w{0,8}|sunrpc|ceph|libceph|mmfs\w{0,8}|beegfs|wekafs\w{0,8}|fuse|"
+                r"xfs|ext4|jbd2|nvme\w{0,8}|dm_\w{1,20}|md_mod|raid\w{1,4})$"), F.STORAGE, 0.75),
+    (re.compile(r"^(?:mlx5_\w{2,8}|ib_\w{2,12}|rdma_\w{2,8}|bnxt_\w{2,6}|efa|ionic\w{0,6}|irdma)$"), F.FABRIC, 0.7),
+)  # fmt: skip
+"""Whose fault it is that a task does not come back, by the first module in its stack: (module, class, weight)."""
+REBOOT_WEIGHT = 0.65
+"""Kernel lines before the first line of a boot: the machine went down while its log was written."""
+
+
+def stuck(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Tasks that the kernel cannot wake, and the first module in their stacks."""
+    for stream in by_stream(lines):
+        for number, line in enumerate(stream):
+            if _STUCK.match(line.text):
+                yield from _owner(line, stream[number + 1 : number + 1 + MAX_FRAMES])
+
+
+def _owner(head: LogLine, frames: Sequence[LogLine]) -> Iterator[Clue]:
+    for frame in frames:
+        if _OTHER_TASK.match(frame.text):
+            return
+        hit = _MODULE.search(frame.text)
+        if hit is None:
+            continue
+        for pattern, kind, weight in OWNERS:
+            if pattern.match(hit["module"]):
+                yield _clue(kind, weight, head, f"{head.text[:120]}: in {frame.text.strip()[:120]}", "kernel-stuck-in")
+                return
+
+
+def rebooted(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Nodes whose kernel log goes on with a boot."""
+    for stream in by_stream(lines):
+        if stream[0].source != "kernel":
+            continue
+        for line in stream[1:]:
+            if _BOOTED.match(line.text):
+                yield _clue(F.NODE_LOST, REBOOT_WEIGHT, line, f"booted anew: {line.text[:120]}", "kernel-booted-anew")
+                break
+
+
+def _clue(kind: FaultClass, weight: float, line: LogLine, text: str, rule: str, blames: Blames = "node") -> Clue:
+    return Clue(
+        kind, weight, text, rule, blames, line.node, None, line.at, file=line.file, line=line.line,
+        supersedes=("hung-task", "process_killed", "collective_timeout"),
+    )  # fmt: skip

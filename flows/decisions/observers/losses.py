@@ -1,0 +1,151 @@
+"""Losses, norms of gradients and loss scales that stop being numbers, step after step.
+
+One step without a number is nothing where the loss is scaled: it is skipped and training goes on. What counts is how
+a log ends.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from flows.decisions.clues import Clue
+from flows.decisions.lines import by_stream
+from flows.decisions.steps import step_of
+from profiles.vocabulary import FaultClass
+from workflows.evidence import LogLine
+
+MANY = 3
+"""Steps in a row that make chance unlikely."""
+SKIPPED = 5
+"""Norms without a number that loss scaling may cause: fewer of them say nothing while the loss is good."""
+EXPLODED = 10.0
+"""A loss of so many times the usual one, for several steps and to the end, does not come back by itself."""
+EXPLODED_LOSS = 5.0
+"""And it must be large: small losses vary by large factors."""
+SMALLEST_SCALE = 1e-4
+"""fairseq gives up below this (`--min-loss-scale`); a sound half-precision run stays above 1."""
+LAST_SCALE = 1.0
+"""DeepSpeed does not go below this."""
+
+_LOST = re.compile(
+    r"(?:^|[\s\[({,;|'\"/_-])(?P<which>[a-z]{0,20}[_ -])?loss['\"]?\s{0,3}[:=|]?\s{0,3}['\"]?(?:tensor\()?[-+]?"
+    r"(?:nan|inf(?:inity)?)\b",
+    re.IGNORECASE,
+)
+_FIRST = re.compile(r"(?P<which>[a-z]{2,12}[_ -])?loss", re.IGNORECASE)
+_NOT_TRAINED = ("val", "valid", "validation", "eval", "test", "dev", "best", "min", "lowest", "prev", "last", "initial")
+"""Losses that are not those of a step: a best loss begins with infinity."""
+_NORM = re.compile(r"\bgrad(?:ient)?[_ ]norm['\"]?\s{0,3}[:=]\s{0,3}['\"]?[-+]?(?:nan|inf)\b", re.IGNORECASE)
+_SCALE = re.compile(
+    r"reducing (?:loss scale )?to (?P<scale>[\d.]{1,24}(?:e[-+]?\d{1,3})?)|"
+    r"[Aa]ttempted loss scale: (?P<same>[\d.]{1,24})\b(?!,)"
+)
+
+
+@dataclass(frozen=True)
+class _Value:
+    line: LogLine
+    state: str
+    """`good`, `lost` (the loss is no number), `zero` (exactly 0, without a norm), `norm` (the norm alone is none)."""
+    loss: float | None
+
+
+def not_finite(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Streams that end with steps whose numbers are lost, or explode."""
+    for stream in by_stream(lines):
+        values = [value for line in stream if (value := _value(line)) is not None]
+        if values:
+            yield from _ending(values)
+            yield from _exploding(values)
+
+
+def underflow(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Streams whose loss scale went down to nothing."""
+    for stream in by_stream(lines):
+        scales = [(line, scale) for line in stream if (scale := _scale(line.text)) is not None]
+        if not scales:
+            continue
+        line, last = scales[-1]
+        stuck = len(scales) >= MANY and all(scale <= LAST_SCALE for _, scale in scales[-MANY:])
+        if last < SMALLEST_SCALE:
+            yield _clue(line, "loss-scale-underflow", 0.93)
+        elif stuck and last >= LAST_SCALE:
+            yield _clue(line, "loss-scale-underflow", 0.85)
+
+
+def _scale(text: str) -> float | None:
+    hit = _SCALE.search(text) if "scale" in text else None
+    try:
+        return float(hit["scale"] or hit["same"]) if hit is not None else None
+    except ValueError:
+        return None
+
+
+def _value(line: LogLine) -> _Value | None:
+    lower = line.text[:2000].lower()
+    if "loss" not in lower and "norm" not in lower:
+        return None
+    step = step_of(line)
+    loss, norm = (step.loss, step.norm) if step is not None else (None, None)
+    first = _FIRST.search(lower)
+    if first is not None and (first["which"] or "").strip("_- ") in _NOT_TRAINED:
+        return None
+    if loss is None and _LOST.search(lower):
+        loss = math.nan
+    if norm is None and _NORM.search(lower):
+        norm = math.nan
+    if loss is None and norm is None:
+        return None
+    return _Value(line, _state(loss, norm), loss)
+
+
+def _state(loss: float | None, norm: float | None) -> str:
+    broken = norm is not None and not math.isfinite(norm)
+    if loss is not None and not math.isfinite(loss):
+        return "lost"
+    if loss == 0.0 and broken:
+        return "zero"
+    return "norm" if broken else "good"
+
+
+def _ending(values: Sequence[_Value]) -> Iterator[Clue]:
+    """What the last steps say, back to the last good one."""
+    good = max((number for number, value in enumerate(values) if value.state == "good"), default=-1)
+    tail = values[good + 1 :]
+    states = [value.state for value in tail]
+    lost, zero = states.count("lost"), states.count("zero")
+    if lost:
+        yield _clue(tail[0].line, "loss-not-finite", 0.93 if lost >= MANY else 0.86)
+    elif zero:
+        yield _clue(tail[0].line, "loss-zero", 0.92 if zero > 1 else 0.7)
+    elif len(tail) >= SKIPPED or (len(tail) > 1 and good < 0):
+        yield _clue(tail[0].line, "norm-not-finite", 0.75 if len(tail) >= SKIPPED else 0.55)
+
+
+def _exploding(values: Sequence[_Value]) -> Iterator[Clue]:
+    losses = [value for value in values if value.loss is not None and math.isfinite(value.loss)]
+    if len(losses) < 2 * MANY:
+        return
+    usual = statistics.median(abs(value.loss or 0.0) for value in losses[: len(losses) // 2])
+    last = losses[-MANY:]
+    if all((value.loss or 0.0) > max(EXPLODED * usual, EXPLODED_LOSS) for value in last):
+        yield _clue(last[0].line, "loss-exploded", 0.55)
+
+
+def _clue(line: LogLine, rule: str, weight: float) -> Clue:
+    return Clue(
+        FaultClass.NUMERIC,
+        weight,
+        line.text[:400],
+        rule,
+        rank=line.rank,
+        node=line.node,
+        at=line.at,
+        supersedes=("python-exception", "cuda-device-assert") if rule != "loss-exploded" else (),
+        file=line.file,
+        line=line.line,
+    )

@@ -1,0 +1,223 @@
+"""What the user set wrongly: commands, images, versions, names, interfaces."""
+
+from __future__ import annotations
+
+from flows.decisions.rules import Rule
+from profiles.vocabulary import FaultClass
+
+F = FaultClass
+EXCEPTIONS = ("python-exception",)
+
+RULES: tuple[Rule, ...] = (
+    Rule("argparse-error",
+         r"^[\w.\-/]{1,120}: error: (?:unrecognized arguments|argument |the following arguments are required|"
+         r"ambiguous option|invalid choice|expected |one of the arguments|too few arguments|Parser key|Validation failed|"
+         r"Configuration check failed|Problem with given)", F.CONFIG, 0.95, "code",
+         "train.py: error: unrecognized arguments: --lerning-rate 0.1",
+         "train.py: error rate 0.1",
+         "argparse, jsonargparse", literals=(": error:",), advice="correct the command of the role"),
+    Rule("click-error", r"^(?:Error: |│ )(?:No such option|Missing option|Missing argument|Invalid value for|"
+         r"Got unexpected extra argument|No such command)", F.CONFIG, 0.9, "code",
+         "Error: No such option: --stpes Did you mean --steps?",
+         "Error: something else",
+         "click, typer", literals=("no such", "missing", "invalid value for", "got unexpected")),
+    Rule("flag-error",
+         r"FATAL Flags parsing error|Unknown command line flag '|ERROR: Could not consume arg: |unrecognized command line option|"
+         r"(?:[Uu]nknown|[Uu]nrecognized|[Ii]nvalid|[Ii]llegal) option(?:: ?| -- ?| '|s: )-{0,2}\w|error: unexpected argument '|"
+         r"flag provided but not defined: |unknown (?:shorthand )?flag: |Error: unknown command \"", F.CONFIG, 0.9, "code",
+         "FATAL Flags parsing error: Unknown command line flag 'stpes'. Did you mean: steps ?",
+         "parsing flags: done",
+         "absl, fire, shells", literals=("flags parsing", "command line", "could not consume", "option", "unexpected argument", "flag provided", "flag: ",
+                   "unknown command")),
+    Rule("hydra-error", r"(?:hydra\.errors\.\w+|omegaconf\.errors\.\w+|Could not override '[^']{1,200}'|"
+         r"Cannot find primary config '|Key '[^']{1,100}' is not in struct|In '[^']{1,100}': Could not find '[^']{1,100}')",
+         F.CONFIG, 0.9, "code",
+         "Could not override 'trainer.max_stepz'.",
+         "hydra initialised",
+         "hydra, omegaconf", literals=(".errors.", "could not override", "cannot find primary", "not in struct", "could not find"),
+         supersedes=EXCEPTIONS),
+    Rule("validation-error",
+         r"^(?:pydantic(?:_core)?\.[\w.]{0,60})?ValidationError: |^\d+ validation errors? for \w+", F.CONFIG, 0.85,
+         "code",
+         "2 validation errors for TrainConfig",
+         "validation error 2.31 at step 5",
+         "pydantic", literals=("validation",)),
+    Rule("script-missing", r"can't open file '[^']{1,400}': \[Errno 2\]|"
+         r"^(?:\S{1,80}: )?(?:line \d+: )?\S{1,200}: (?:command not found|No such file or directory)$|"
+         r"^\S{0,40}sh: (?:\d+|line \d+): \S{1,200}: not found$|/usr/bin/env: .{1,80}: No such file or directory|"
+         r"exec: \"[^\"]{1,200}\": (?:executable file not found|stat )|execve?\(\)?:? .{1,300}: (?:No such file|Permission denied)|"
+         r"[Nn]o such file or directory: unknown$", F.CONFIG, 0.92, "code",
+         "python3: can't open file '/workspace/train.py': [Errno 2] No such file or directory",
+         "file opened",
+         "CPython, shells, container runtimes",
+         literals=("\": stat ", "can't open file '", "no such file", "not found", "permission denied"),
+         advice="correct the command, its path or the image"),
+    Rule("shell-error",
+         r"syntax error near unexpected token|unexpected EOF while looking for matching|: unbound variable$|bad interpreter: |"
+         r"cannot execute binary file|\$'\\r': command not found|: cannot execute: required file not found", F.CONFIG, 0.85, "code",
+         "/entrypoint.sh: line 12: MASTER_ADDR: unbound variable",
+         "bound variable x",
+         "shells", literals=("syntax error near", "unexpected eof while", "unbound variable", "bad interpreter",
+                             "cannot execute", "command not found"), supersedes=("script-missing", "exec-format")),
+    Rule("container-refused",
+         r"^(?!.{0,1500}(?:nvidia-container-cli|no space left|timeout|connection refused|toomanyrequests)).{0,400}"
+         r"(?:docker: Error response from daemon: |could not select device driver|pull access denied for|"
+         r"manifest (?:for \S{1,200} )?(?:unknown|not found)|OCI runtime (?:create|exec|start) failed|pyxis: (?:couldn't start|"
+         r"failed to import|child \d+ failed|container start failed)|enroot-\w{1,20}: \[ERROR\]|"
+         r"FATAL: {1,6}.{0,60}(?:could not open image|container creation failed|Unable to (?:handle|build|pull))|"
+         r"unknown or invalid runtime name|invalid reference format)", F.CONFIG, 0.85, "code",
+         "docker: Error response from daemon: pull access denied for team/train, repository does not exist.",
+         "docker: daemon started",
+         "Docker, containerd, pyxis and enroot, Apptainer",
+         literals=("docker: error", "could not select dev", "pull access denied", "manifest", "oci runtime", "pyxis: ", "enroot-",
+                   "fatal:", "runtime name", "reference format"), advice="correct the image, its name or the container's options"),
+    Rule("exec-format", r"(?i)\bexec format error\b", F.CONFIG, 0.92, "code",
+         "exec /usr/bin/python3: exec format error",
+         "output format ok",
+         "an image of another processor architecture", literals=("exec format error",),
+         advice="use an image for this processor"),
+    Rule("shared-library",
+         r"error while loading shared libraries: |version `[A-Z]+_[\d.]+' not found|undefined symbol: |"
+         r"lib[\w.+-]{1,80}: cannot open shared object|Could not load library \S{1,80}", F.CONFIG,
+         0.88, "code",
+         "python3: error while loading shared libraries: libnccl.so.2: cannot open shared object file: No "
+         "such file or directory",
+         "shared libraries loaded",
+         "the dynamic loader",
+         literals=("' not found", "error while loadin", "undefined symbol: ", "cannot open shared", "ould not load"),
+         supersedes=("python-exception", "module-missing"), advice="the image's libraries do not fit each other"),
+    Rule("module-missing", r"(?:^|(?<=\s))(?:ModuleNotFoundError: No module named|ImportError: (?:cannot import name|DLL load failed|"
+         r"lib\S{1,80}: cannot open shared object|/\S{1,200}: (?:undefined symbol|cannot open)))|"
+         r"^\S{1,80}: No module named '?\w|^\S{1,80}: Error while finding module specification for", F.CONFIG, 0.93, "code",
+         "ModuleNotFoundError: No module named 'flash_attn'",
+         "optional module not found, using fallback",
+         "CPython", literals=("error:", "no module named", "error while finding"), supersedes=EXCEPTIONS,
+         advice="use an image that has it"),
+    Rule("extension-build",
+         r"CUDA_HOME (?:environment variable is not set|does not exist)|mismatches the version that was used to compile|"
+         r"Error building extension '|ninja: build stopped|Ninja is required to load|nvcc fatal|"
+         r"Installed CUDA version \S{1,20} does not match|fatal error: \S{1,120}\.(?:h|cuh|hpp): No such file|"
+         r"Extension horovod\.\w{1,20} has not been built|Unable to JIT load the \S{1,40} op", F.CONFIG, 0.85, "code",
+         "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",
+         "CUDA_HOME=/usr/local/cuda",
+         "torch.utils.cpp_extension, DeepSpeed, Horovod",
+         literals=("cuda_home", "was used to compile", "building extension", "ninja", "nvcc fatal", "installed cuda", "fatal error: ",
+                   "extension horovod", "unable to jit"), supersedes=EXCEPTIONS,
+         advice="use an image whose compiler, CUDA and framework fit each other"),
+    Rule("batch-sizes",
+         r"Check batch related parameters\. train_batch_size is not equal|DeepSpeedConfigError|MisconfigurationException",
+         F.CONFIG, 0.9, "code",
+         "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+         "gradient_acc_step * world_size 16 != 2 * 1 * 4",
+         "train_batch_size 16",
+         "DeepSpeed, Lightning", literals=("check batch related", "deepspeedconfigerror", "misconfigurationex"),
+         supersedes=EXCEPTIONS),
+    Rule("divisible",
+         r"^(?:AssertionError|ValueError|RuntimeError): .{0,160}(?:must be (?:evenly )?divisible by|is not divisible by|"
+         r"not divisible|should be divisible by|must be a multiple of)", F.CONFIG, 0.85, "code",
+         "AssertionError: global batch size (100) is not divisible by micro batch size (8) times data "
+         "parallel size (4)",
+         "divisible by 8",
+         "Megatron-LM and others: sizes that do not fit", literals=("error:",)),
+    Rule("torchrun-mismatch",
+         r"(?:WORLD_SIZE .{0,40}(?:not match|mismatch)|world size \(\d+\) (?:is not|not) (?:divisible|equal))",
+         F.CONFIG, 0.85, "code",
+         "AssertionError: world size (6) is not divisible by tensor_model_parallel_size (4) x "
+         "pipeline_model_parallel_size (1)",
+         "world size 8",
+         "Megatron-LM arguments", literals=("world",), supersedes=("divisible",)),
+    Rule("interface-missing",
+         r"[Nn]o (?:usable )?socket interface found|Unable to find address for: |is neither AF_INET\(\d+\) nor AF_INET6|"
+         r"NCCL_SOCKET_IFNAME .{0,80}(?:not found|no such|invalid)|No IP interface matching|ifa != nullptr|"
+         r"Network interface \S{1,40} (?:not found|does not exist)", F.CONFIG, 0.72, "code",
+         "ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)",
+         "NCCL_SOCKET_IFNAME set by environment to eth0",
+         "NCCL, Gloo: the interface that was named does not exist",
+         literals=("socket interface", "unable to find address", "neither af_inet", "nccl_socket_ifname", "ip interface",
+                   "ifa != nullptr", "network interface"),
+         supersedes=("nccl-unhandled", "nccl-python-wrapper", "python-exception"),
+         advice="name an interface that every node has"),
+    Rule("install-failed",
+         r"ERROR: (?:Could not find a version that satisfies|No matching distribution found|Failed building wheel|"
+         r"Could not build wheels|Cannot install )|error: externally-managed-environment|ResolutionImpossible|"
+         r"PackagesNotFoundError|subprocess-exited-with-error|fatal: (?:repository '|could not read Username|Authentication failed)|"
+         r"curl: \(22\) The requested URL returned error: 4\d\d", F.CONFIG, 0.8, "code",
+         "ERROR: Could not find a version that satisfies the requirement flash-attn==9.9.9 (from versions: 2.5.8)",
+         "found a version that satisfies the requirement",
+         "pip, conda, git, curl: what the start of a pod installs",
+         literals=("could not find a ver", "no matching distrib", "failed building", "could not build", "cannot install",
+                   "externally-managed", "resolutionimposs", "packagesnotfound", "subprocess-exited", "fatal: ", "curl: (22)"),
+         advice="put what the program needs into the image"),
+    Rule("login-refused",
+         r"Permission denied \((?:publickey|password|gssapi)|Host key verification failed", F.CONFIG, 0.8, "code",
+         "user@gpu-7: Permission denied (publickey,password).",
+         "publickey accepted",
+         "ssh, as mpirun, DeepSpeed and pdsh use it", literals=("permission denied (", "host key verific"),
+         advice="let the nodes log in to each other without a password"),
+    Rule("resource-unknown",
+         r"no matches for kind \"|the server doesn't have a resource type|"
+         r"Error from server \(NotFound\): (?:namespaces|queues|clusterqueues|localqueues|priorityclasses)", F.CONFIG, 0.82, "code",
+         "error: resource mapping not found: no matches for kind \"JobSet\" in version \"jobset.x-k8s.io/v1alpha2\"",
+         "matches for kind JobSet: 3",
+         "kubectl: a definition or a name that the cluster has not",
+         literals=("no matches for kind", "resource type", "error from server (not"),
+         advice="install what is missing in the cluster, or correct the name"),
+    Rule("executable-missing",
+         r"mpirun was unable to (?:launch|find) the specified|"
+         r"mpiexec was unable to (?:launch|find)|could not find an executable", F.CONFIG, 0.8, "code",
+         "mpirun was unable to launch the specified application as it could not find an executable:",
+         "mpirun launched 16 processes",
+         "Open MPI", literals=("was unable to", "could not find an exe")),
+    Rule("gated-model", r"(?:GatedRepoError|RepositoryNotFoundError|401 Client Error|Cannot access gated repo|"
+         r"403 Client Error: Forbidden|Invalid (?:username|credentials) |Invalid user token|LocalTokenNotFoundError)", F.CONFIG, 0.8,
+         "code",
+         "huggingface_hub.errors.GatedRepoError: 401 Client Error.",
+         "200 OK",
+         "Hugging Face hub", literals=("error", "invalid", "gated repo"), supersedes=EXCEPTIONS,
+         advice="give the run the token it needs as a secret"),
+    Rule("tokenizer-missing",
+         r"OSError: (?:Can't load (?:tokenizer|the configuration|the model|image processor|feature extractor) (?:for|of)|\S{1,200} is not a local "
+         r"folder and is not a valid model identifier|Incorrect path_or_model_id|\S{1,200} does not appear to have a file named)|"
+         r"Repo id must (?:be in the form|use alphanumeric)|does not recognize this architecture|Unrecognized (?:configuration class|"
+         r"model in)|requires you to execute the (?:configuration|modeling|tokenizer) file|did not match any variant of untagged enum",
+         F.CONFIG, 0.85, "code",
+         "OSError: Can't load tokenizer for 'my/model'. If you were trying to load it from the hub, make "
+         "sure you don't have a local directory with the same name.",
+         "tokenizer loaded",
+         "Hugging Face transformers",
+         literals=("can't load", "model identifier", "path_or_model_id", "does not appear", "repo id must", "this architecture",
+                   "unrecognized", "requires you to exec", "untagged enum"), supersedes=EXCEPTIONS),
+    Rule("dataset-unknown",
+         r"BuilderConfig '[^']{1,100}' not found|Couldn't find (?:a dataset script|any data file|file at)|"
+         r"Unknown split \"|DatasetNotFoundError|DataFilesNotFoundError|Undefined dataset \S|Dataset not found: ", F.CONFIG, 0.8,
+         "code",
+         "ValueError: BuilderConfig 'foo' not found. Available: ['default']",
+         "dataset found: 3 splits",
+         "Hugging Face datasets, LLaMA-Factory, fairseq",
+         literals=("builderconfig '", "couldn't find", "unknown split", "notfounderror", "undefined dataset", "dataset not found"),
+         supersedes=EXCEPTIONS),
+    Rule("wandb-key",
+         r"wandb\.errors\.(?:\w+\.)?(?:UsageError|AuthenticationError)|wandb: ERROR (?:api_key not configured|"
+         r".{0,60}permission denied|.{0,60}API key)", F.CONFIG, 0.85, "code",
+         "wandb.errors.errors.UsageError: api_key not configured (no-tty). call "
+         "wandb.login(key=[your_api_key])",
+         "wandb: Currently logged in",
+         "Weights & Biases client", literals=("error",), supersedes=EXCEPTIONS,
+         advice="give the run its key as a secret, or switch the logger off"),
+    Rule("yaml-error", r"yaml\.(?:scanner\.ScannerError|parser\.ParserError|constructor\.ConstructorError)|"
+         r"tomllib\.TOMLDecodeError|toml\.decoder\.TomlDecodeError|configparser\.\w{1,40}Error|"
+         r"error converting YAML to JSON|\byaml: line \d+: |error parsing \S{1,200}\.ya?ml", F.CONFIG, 0.9, "code",
+         "yaml.scanner.ScannerError: mapping values are not allowed here",
+         "yaml loaded",
+         "PyYAML, toml, kubectl", literals=("error", "yaml: line "), supersedes=EXCEPTIONS,
+         advice="correct the configuration file"),
+    Rule("invalid-device", r"invalid device ordinal", F.CONFIG, 0.75, "code",
+         "RuntimeError: CUDA error: invalid device ordinal",
+         "device ordinal 3",
+         "more ranks than GPUs in the pod", literals=("invalid device ord",), supersedes=EXCEPTIONS,
+         advice="processes_per_node must not exceed the pod's GPUs"),
+    Rule("permission-denied", r"(?<!Error): Permission denied$|^bash: \S{1,200}: Permission denied", F.CONFIG, 0.75, "code",
+         "cp: cannot create regular file '/data/checkpoints/x': Permission denied",
+         "permission granted",
+         "errno EACCES", literals=("permission denied",), advice="check user, group and mode of the folder"),
+)  # fmt: skip

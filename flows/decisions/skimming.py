@@ -1,0 +1,217 @@
+"""One pass over the lines of a log of any size, in bounded memory: which ones are worth keeping."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+
+from flows.decisions.keeping import FirstAndLast, Piece, in_turn, outer
+from flows.decisions.learning import Learning, shape_of
+from flows.decisions.matching import template
+from flows.decisions.ordinary import CUT_BYTES, Ordinary
+from flows.decisions.reading import MAX_LINE_CHARACTERS
+from flows.decisions.rules import Rule
+from flows.decisions.telling import DULL, Teller, Telling, readable, rules_again
+from flows.decisions.trail import Trail
+
+OF_A_KIND = 16
+"""Lines of one rule or mark kept from the beginning with what stands around them, and as many from the end."""
+ALONE = 300
+"""Lines of one rule or mark kept from the beginning by themselves, and as many from the end: ranks say the same."""
+BEFORE, AFTER = 4, 8
+"""Lines kept around a telling one."""
+AFTER_MARK = {"traceback": 80, "frame": 20, "stack": 60, "ending": 24}
+"""Lines kept after a mark: frames, the fields of a report."""
+LONGEST = max(AFTER, *AFTER_MARK.values())
+NUMBERED, THINNED = 300, 64
+"""Lines that differ in numbers alone, where numbers matter, and that are all read; of more, each so-and-so-many-th."""
+FLOOD_LINES, FLOOD_BYTES = 8192, 8
+"""A block (about a megabyte) of more lines than this, with fewer bytes each on average, is a flood of short lines."""
+_LONGER = re.compile(rb"[^\n]{12,}")
+ROOM_BYTES = 16 << 20
+"""Lines kept from between; when they take more, further telling lines come without what stands around them."""
+SHARES = ((0, 0.5), (1, 0.75), (2, 1.0), (0, 1.0))
+"""Of the room between the ends: half is for telling lines, a quarter for steps, the rest for rare lines and speakers;
+what they leave is for telling lines again."""
+
+
+class Skimmer:
+    """Takes a log in blocks and keeps its telling lines.
+
+    Args:
+        teller: knows what lines are worth.
+        most: number of lines to be kept at most, at least 8: a third from the beginning, a third from the end.
+    """
+
+    def __init__(self, teller: Teller, most: int) -> None:
+        self._teller = teller
+        self._ends = max(2, most // 3)
+        self._between = max(4, most - 2 * self._ends)
+        self._carry = b""
+        self._lines = 0
+        self._head: list[bytes] = []
+        self._tail: deque[bytes] = deque(maxlen=self._ends)
+        self._window: list[bytes] = []
+        self._templates: list[bytes] = []
+        self._looked = 0  # lines of the window that were looked at, and stay as what stands before others
+        self._shapes: list[bytes] = []
+        self._learnt = Learning(teller)
+        self._times: dict[bytes, int] = {}
+        self._room = ROOM_BYTES
+        self._kinds: dict[str, FirstAndLast[Piece]] = {}
+        self._alone: dict[str, FirstAndLast[Piece]] = {}
+        self._trail = Trail(self._between // 8)
+        self._ordinary = Ordinary(self._between // 12)
+
+    def feed(self, block: bytes) -> None:
+        """The next bytes."""
+        if b"\0" in block:
+            block = block.replace(b"\0", b"")  # holes in a file after a crash, and encodings of two bytes
+        data = self._carry + block
+        end = data.rfind(b"\n")
+        self._carry = _short(data[end + 1 :])
+        if end >= 0:
+            self._take(data[:end])
+
+    def finish(self) -> tuple[dict[int, bytes], int]:
+        """What is kept, by number, and the number of lines in all."""
+        if self._carry:
+            self._take(self._carry)
+        if self._is_short:
+            return dict(enumerate(self._window, 1)), self._lines
+        self._look(len(self._window))
+        kept = dict(enumerate(self._head, 1))
+        kept.update(enumerate(self._tail, self._lines - len(self._tail) + 1))
+        sources = (self._of_kinds(), self._trail.pieces(), self._ordinary.pieces())
+        ends = len(kept)
+        for source, share in SHARES:
+            for first, lines in sources[source]:
+                fresh = {number: line for number, line in enumerate(lines, first) if number not in kept}
+                if len(kept) + len(fresh) > ends + share * self._between:
+                    break
+                kept.update(fresh)
+        return kept, self._lines
+
+    @property
+    def _is_short(self) -> bool:
+        """Its ends are all of it: nothing needs to be chosen."""
+        return self._lines <= 2 * self._ends
+
+    def _take(self, text: bytes) -> None:
+        ends = text.count(b"\n")
+        if ends > FLOOD_LINES and len(text) < FLOOD_BYTES * ends:
+            self._take_flood(text, ends + 1)
+            return
+        lines = text.split(b"\n")
+        if max(map(len, lines)) > MAX_LINE_CHARACTERS:
+            lines = [_short(line) for line in lines]
+            text = b"\n".join(lines)
+        if len(self._head) < self._ends:
+            self._head += lines[: self._ends - len(self._head)]
+        self._tail.extend(lines)
+        shapes = shape_of(text).split(b"\n")
+        self._ordinary.follow(lines, shapes, self._lines + 1)
+        self._lines += len(lines)
+        self._window += lines
+        self._templates += template(text).split(b"\n")
+        self._shapes += shapes
+        if not self._is_short:
+            self._look(len(self._window) - LONGEST)
+            self._drop(max(0, self._looked - BEFORE))
+
+    def _take_flood(self, text: bytes, count: int) -> None:
+        """Lines of a few bytes: only the longer ones among them are looked at, each by itself."""
+        self._look(len(self._window))
+        self._drop(len(self._window))
+        if len(self._head) < self._ends:
+            missing = self._ends - len(self._head)
+            self._head += text.split(b"\n", missing)[:missing]
+        self._tail.extend(text.rsplit(b"\n", self._ends)[-self._ends :])
+        at, number = 0, self._lines + 1
+        for hit in islice(_LONGER.finditer(text), FLOOD_LINES):
+            number += text.count(b"\n", at, hit.start())
+            at, line = hit.start(), hit[0][:CUT_BYTES]
+            found = self._teller.of(line) if self._teller.announced((template(line),)) else DULL
+            for kind in chain(found.rules, found.marks):
+                self._keep(self._kinds, kind, OF_A_KIND, (number, (line,)))
+        self._lines += count
+
+    def _drop(self, count: int) -> None:
+        """Forget the first lines of the window."""
+        del self._window[:count], self._templates[:count], self._shapes[:count]
+        self._looked -= count
+
+    def _look(self, until: int) -> None:
+        """Look at the lines of the window that were not looked at, up to `until`."""
+        if until <= self._looked:
+            return
+        start = self._looked
+        self._learnt.learn(self._window[start:], self._templates[start:], self._shapes[start:])
+        templates, shapes = self._templates[:until], self._shapes[:until]
+        telling, steps = self._learnt.telling(templates, shapes), self._learnt.steps(templates, shapes)
+        told = self._tell(telling[bisect_left(telling, start) :])
+        self._trail.follow(self._window, steps[bisect_left(steps, start) :], told, self._piece)
+        self._looked = until
+
+    def _tell(self, places: Iterable[int]) -> list[int]:
+        """Keep the telling lines of the window and what stands around them; those that tell something after all."""
+        kinds: dict[str, list[int]] = {}
+        told: list[int] = []
+        for place in places:
+            found = self._learnt.of(self._templates[place], self._shapes[place])
+            rules = found.rules if found.numbered is None else self._again(place, found, found.numbered)
+            if rules or found.marks:
+                told.append(place)
+            for kind in chain(rules, found.marks):
+                kinds.setdefault(kind, []).append(place)
+        for kind, mine in kinds.items():
+            for place in outer(mine, ALONE) if self._room > 0 else ():
+                self._keep(self._alone, kind, ALONE, self._piece(place, place + 1))
+            for place in outer(mine, OF_A_KIND):
+                whole = (place - BEFORE, place + AFTER_MARK.get(kind, AFTER) + 1)
+                self._keep(
+                    self._kinds, kind, OF_A_KIND, self._piece(*(whole if self._room > 0 else (place, place + 1)))
+                )
+        return told
+
+    def _again(self, place: int, found: Telling, numbered: tuple[Rule, ...]) -> tuple[str, ...]:
+        """The rules that hold for a line whose numbers matter."""
+        times = self._times[found.shape] = self._times.get(found.shape, 0) + 1
+        if times > NUMBERED and times % THINNED:
+            return ()
+        return rules_again(readable(self._window[place]), numbered)
+
+    def _keep(self, stores: dict[str, FirstAndLast[Piece]], kind: str, most: int, piece: Piece) -> None:
+        store = stores.get(kind)
+        if store is None:
+            store = stores[kind] = FirstAndLast(most, most)
+        gone = store.offer(piece)
+        self._room += (_bytes(gone) if gone is not None else 0) - _bytes(piece)
+
+    def _piece(self, first: int, end: int) -> Piece:
+        """Lines of the window, cut."""
+        first = max(0, first)
+        number = self._lines - len(self._window) + first + 1
+        return number, tuple(line[:CUT_BYTES] for line in self._window[first:end])
+
+    def _of_kinds(self) -> Iterator[Piece]:
+        """One line of each kind, then what stands around them, then all others: repeats in the middle come last."""
+        alone = [store.outer_first() for store in self._alone.values()]
+        for store in alone:
+            yield from islice(store, 1)
+        yield from in_turn(store.outer_first() for store in self._kinds.values())
+        yield from in_turn(alone)
+
+
+def _bytes(piece: Piece) -> int:
+    return sum(map(len, piece[1]))
+
+
+def _short(line: bytes) -> bytes:
+    """A line of bounded length: what a progress bar showed last, else the beginning."""
+    if len(line) <= MAX_LINE_CHARACTERS:
+        return line
+    return line.rstrip(b"\r").rsplit(b"\r", 1)[-1][:MAX_LINE_CHARACTERS]

@@ -1,0 +1,164 @@
+"""Python tracebacks in anybody's log: whole or cut, with or without source lines, chained, wrapped, mixed with others.
+
+Logs lose lines: the first frames, the source lines, even the `Traceback` line itself. So a frame alone begins a
+traceback, and a line of somebody else does not end it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from workflows.evidence import LogLine
+
+KEPT_FRAMES = 12
+"""Innermost frames kept of a traceback: a checkpoint's loader stands that far outside of the line that failed."""
+STRANGERS = 30
+"""Lines of others that may stand between two lines of one traceback."""
+MESSAGE_CHARACTERS = 600
+"""What is kept of a message over several lines."""
+
+_HEAD = "(most recent call last)"
+_SURVIVED = ("--- Logging error ---", "Call stack:", "Exception ignored in")
+"""What Python prints before the traceback of an exception that ends nothing."""
+_CHAINS = ("During handling of the above exception", "The above exception was the direct cause")
+WRAPPER = "Caught "
+"""torch re-raises a worker's exception as `Type: Caught Type in DataLoader worker process 0.`, the original follows."""
+_DATED = re.compile(r"^\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?(?:Z|[+-]\d\d:?\d\d)? ")
+_JSON = re.compile(r'^\s*"(?:message|py_callstack)": "')
+_RAISED = re.compile(r"^(?P<type>[A-Za-z_][\w.]{0,120})(?:: ?(?P<message>.*))?$")
+_EXCEPTION = re.compile(
+    r"(?:Error|Exception|Interrupt|Exit|Iteration|Timeout|Failed|Failure|Fault|NotFound|NotSupported|Invalid\w*|"
+    r"Mismatch\w*|Denied|Canceled|Cancelled|Timedout|Unavailable)(?:\([\w.]{1,80}\))?$"
+)
+_FRAME = re.compile(r'^\s*File \\?"(?P<file>[^"\\]{1,400})\\?", line \d+(?:, in ?(?P<function>.{0,200}))?$')
+_RICH = re.compile(r"^[│|] (?P<file>[^\s│]{1,300}\.py):\d+ in ?(?P<function>[\w<>.]{0,200})")
+_BOX = ("│", "╭", "╰", "|")
+
+
+@dataclass(frozen=True)
+class Raised:
+    """One exception of a traceback."""
+
+    type: str
+    message: str
+    frames: tuple[str, ...]
+    """`path:function` of the last frames, the innermost last; paths end with a library's own, as `torch/hub.py`."""
+    line: LogLine
+    """The line that names the exception."""
+    consequence: bool = False
+    """True where it was raised while handling an earlier one, caused by it, or only wraps it."""
+    cause: Raised | None = None
+    """The exception of which this is a consequence; None where the log does not hold it."""
+
+
+@dataclass
+class _Reader:
+    found: list[Raised] = field(default_factory=list[Raised])
+    frames: list[str] = field(default_factory=list[str])
+    inside: bool = False
+    survived: bool = False
+    chained: bool = False
+    wrapped: bool = False
+    loose: bool = False
+    """No `Traceback` line was seen, or the lines have lost their indentation: only names of exceptions end it."""
+    strangers: int = 0
+    growing: int = 0
+    """Lines that may still belong to the last exception's message."""
+    before: str = ""
+
+    def read(self, text: str, line: LogLine) -> None:
+        if _HEAD in text:
+            self._begin(text)
+        elif text.startswith(_CHAINS):
+            self.chained, self.growing = True, 0
+        elif (frame := _FRAME.match(text) or _RICH.match(text)) is not None:
+            self._frame(frame["file"], frame["function"] or "", text)
+        elif not self.inside:
+            self._grow(text)
+        elif text.strip() and not text[0].isspace() and not text.startswith(_BOX):
+            self._end(text, line)
+        self.before = text or self.before
+
+    def _begin(self, text: str) -> None:
+        self.inside, self.loose, self.strangers, self.growing = True, False, 0, 0
+        self.survived = self.before.startswith(_SURVIVED)
+        self.wrapped = text.lstrip().startswith("Original ")
+        self.frames = []
+
+    def _frame(self, path: str, function: str, text: str) -> None:
+        if not self.inside:
+            self.inside, self.loose, self.wrapped, self.frames = True, True, False, []
+            self.survived = self.before.startswith(_SURVIVED)
+        self.loose = self.loose or not text[0].isspace()
+        self.strangers, self.growing = 0, 0
+        self.frames = [*self.frames[1 - KEPT_FRAMES :], f"{_own(path)}:{function.strip()}"]
+
+    def _end(self, text: str, line: LogLine) -> None:
+        hit = _RAISED.match(text)
+        if hit is None or ((self.loose or self.strangers) and not _EXCEPTION.search(hit["type"])):
+            self.strangers += 1
+            self.inside = self.strangers < STRANGERS
+            return
+        if not self.survived:
+            self._raise(Raised(hit["type"], hit["message"] or "", tuple(self.frames), line, self.chained))
+        self.inside, self.chained, self.frames = False, False, []
+
+    def _raise(self, raised: Raised) -> None:
+        last = self.found[-1] if self.found else None
+        if self.wrapped and last is not None and last.message.startswith(WRAPPER):
+            self.found[-1] = replace(last, consequence=True, cause=raised)
+            raised = replace(raised, consequence=last.consequence, cause=last.cause)
+        elif self.chained:
+            raised = replace(raised, cause=last)
+        self.found.append(raised)
+        self.growing = 1 if not raised.message else 4
+
+    def _grow(self, text: str) -> None:
+        if self.growing and text.strip() and (text[0].isspace() or not self.found[-1].message):
+            last = self.found[-1]
+            message = f"{last.message} {text.strip()}".strip()[:MESSAGE_CHARACTERS]
+            self.found[-1] = replace(last, message=message)
+            self.growing -= 1
+        elif text.strip():
+            self.growing = 0
+
+
+def tracebacks(lines: Sequence[LogLine]) -> tuple[Raised, ...]:
+    """The exceptions in the lines of one source, in order."""
+    reader = _Reader()
+    for line in lines:
+        for text in _parts(line.text):
+            reader.read(text, line)
+    return tuple(reader.found)
+
+
+def named(text: str) -> tuple[str, str]:
+    """Type and message of the exception that a line names somewhere; two empty texts where it names none."""
+    hit = _NAMED.search(text)
+    return (hit["type"], hit["message"] or "") if hit is not None else ("", "")
+
+
+_NAMED = re.compile(
+    r"(?:^|(?<=[\s:'\"(\[<]))(?P<type>(?:[A-Za-z_][\w.]{0,100}\.)?[A-Z]\w{0,60}"
+    r"(?:Error|Exception|Interrupt|Exit|Iteration))(?:\([\w.]{1,80}\))?(?:'>)?(?:$|[,:] ?(?P<message>.*))"
+)
+
+
+def _parts(text: str) -> Iterable[str]:
+    """A line as it was printed; one that holds a whole traceback as a JSON text is taken apart."""
+    text = _DATED.sub("", text)
+    json = _JSON.match(text)
+    if json is not None:
+        text = text[json.end() :].rstrip().rstrip(",").rstrip('"')
+    return text.split("\\n") if _HEAD in text and "\\n" in text else (text,)
+
+
+def _own(path: str) -> str:
+    """A path without what differs between machines: a library's own path, else the last four parts."""
+    path = path.replace("\\", "/")
+    for mark in ("site-packages/", "dist-packages/"):
+        if mark in path:
+            return path.rsplit(mark, 1)[1]
+    return "/".join(path.split("/")[-4:])

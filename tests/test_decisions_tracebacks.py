@@ -1,0 +1,151 @@
+"""Tracebacks as logs have them: whole, cut, chained, wrapped, mixed with others' lines."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.decisions.lines import clean
+from flows.decisions.tracebacks import KEPT_FRAMES, Raised, named, tracebacks
+from workflows.evidence import LogLine
+
+HEAD = "Traceback (most recent call last):"
+FRAME = '  File "/opt/conda/lib/python3.10/site-packages/torch/serialization.py", line 815, in load'
+
+
+def read(*texts: str) -> tuple[Raised, ...]:
+    return tracebacks(
+        [clean(LogLine(text, "rank", None, "", None, "x.log", number)) for number, text in enumerate(texts)]
+    )
+
+
+def said(*texts: str) -> list[tuple[str, str]]:
+    return [(item.type, item.message) for item in read(*texts)]
+
+
+def test_a_whole_one() -> None:
+    (found,) = read(
+        HEAD, '  File "train.py", line 7, in main', "    load(path)", FRAME, "    raise", "EOFError: Ran out of input"
+    )
+    assert (found.type, found.message, found.consequence) == ("EOFError", "Ran out of input", False)
+    assert found.frames == ("train.py:main", "torch/serialization.py:load")
+    assert found.line.line == 5
+
+
+def test_without_its_first_line() -> None:
+    assert said(FRAME, "EOFError: Ran out of input") == [("EOFError", "Ran out of input")]
+
+
+def test_without_its_first_line_only_what_is_named_like_an_exception_ends_it() -> None:
+    assert said(FRAME, "Epoch: 5", "ValueError: x") == [("ValueError", "x")]
+    assert said(HEAD, FRAME, "acme.train.Surprise: step 7") == [("acme.train.Surprise", "step 7")]
+
+
+def test_without_indentation() -> None:
+    flat = (
+        'File "/w/torch/serialization.py", line 441, in save',
+        "_save(obj, zipfile)",
+        "RuntimeError: file write failed",
+    )
+    assert said(HEAD, *flat) == [("RuntimeError", "file write failed")]
+
+
+def test_without_names_of_functions() -> None:
+    (found,) = read(HEAD, 'File "train.py", line 221, in', "RuntimeError: x")
+    assert found.frames == ("train.py:",)
+
+
+def test_with_a_time_before_every_line() -> None:
+    dated = [f"2024-03-01 10:00:00,123 {text}" for text in (HEAD, FRAME, "tarfile.ReadError: unexpected end of data")]
+    assert said(*dated) == [("tarfile.ReadError", "unexpected end of data")]
+
+
+def test_of_a_worker_of_ray() -> None:
+    assert said(*(f"(Actor pid=12, ip=10.0.0.3) {text}" for text in (HEAD, FRAME, "ValueError: x"))) == [
+        ("ValueError", "x")
+    ]
+
+
+def test_in_a_box() -> None:
+    box = (
+        "╭──────────── Traceback (most recent call last) ────────────╮",
+        "│ /opt/lib/python3.9/site-packages/torch/hub.py:1207 in load │",
+        "│ ❱ 1207 │   │   return f()                                   │",
+        "╰────────────────────────────────────────────────────────────╯",
+        "OSError: no file named x",
+    )
+    (found,) = read(*box)
+    assert (found.type, found.frames) == ("OSError", ("torch/hub.py:load",))
+
+
+def test_in_one_json_text() -> None:
+    text = f'"py_callstack": "{HEAD}\\n  File \\"/w/train.py\\", line 5, in main\\nRuntimeError: Permission denied\\n",'
+    (found,) = read(text)
+    assert (found.type, found.message, found.frames) == ("RuntimeError", "Permission denied", ("/w/train.py:main",))
+
+
+def test_lines_of_others_in_between() -> None:
+    strangers = ("[2023-03-21 20:28:05] [INFO] [engine.py:21:load] loading", "iteration 7 done")
+    (found,) = read(HEAD, '  File "train.py", line 7, in main', *strangers, FRAME, "    raise", "ValueError: x")
+    assert found.frames[-1] == "torch/serialization.py:load"
+
+
+def test_a_message_over_several_lines() -> None:
+    lines = ("RuntimeError: Error(s) in loading state_dict for GPT:", "\tsize mismatch for wte.weight: copying a param")
+    assert said(HEAD, FRAME, *lines) == [("RuntimeError", " ".join(text.strip() for text in lines)[14:])]
+    assert said(HEAD, FRAME, "AssertionError", "sizes differ", "more") == [("AssertionError", "sizes differ")]
+
+
+def test_of_chained_ones_the_first_is_the_cause() -> None:
+    first, second = read(
+        HEAD, FRAME, "KeyError: 'x'", "", "During handling of the above exception, another exception occurred:", "",
+        HEAD, FRAME, "ValueError: unknown x",
+    )  # fmt: skip
+    assert (first.consequence, second.consequence, second.cause) == (False, True, first)
+
+
+def test_a_worker_s_exception_is_the_cause_of_the_one_that_wraps_it() -> None:
+    outer, inner = read(
+        HEAD, FRAME, "OSError: Caught OSError in DataLoader worker process 3.",
+        "Original Traceback (most recent call last):",
+        '  File "/w/ds.py", line 9, in __getitem__', "OSError: image file is truncated",
+    )  # fmt: skip
+    assert (outer.consequence, outer.cause, inner.consequence) == (True, inner, False)
+    assert inner.frames == ("/w/ds.py:__getitem__",)
+
+
+def test_what_python_survives_ends_nothing() -> None:
+    assert (
+        said("--- Logging error ---", HEAD, FRAME, "UnicodeEncodeError: x", "Call stack:", FRAME, "Message: 'a'") == []
+    )
+    assert said("Exception ignored in: <function f>", HEAD, FRAME, "AttributeError: x") == []
+
+
+def test_stacks_that_are_no_tracebacks_end_nothing() -> None:
+    assert said("Current thread 0x1 (most recent call first):", '  File "x.py", line 3 in f', "ValueError: later") == []
+
+
+def test_only_the_innermost_frames_are_kept() -> None:
+    (found,) = read(HEAD, *(f'  File "a.py", line 1, in f{number}' for number in range(40)), "ValueError: x")
+    assert len(found.frames) == KEPT_FRAMES
+    assert found.frames[-1] == "a.py:f39"
+
+
+def test_an_exception_named_within_a_line() -> None:
+    assert named("ERROR:root:step failed: acme.FooError: bad") == ("acme.FooError", "bad")
+    assert named("Error reported: <class 'tf.errors.DataLossError'>, truncated record") == (
+        "tf.errors.DataLossError",
+        "truncated record",
+    )
+    assert named("all is well") == ("", "")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([HEAD, FRAME, "ValueError: x", "", "    y", "│ a.py:1 in f", "Original " + HEAD]) | st.text()
+    )
+)
+def test_any_lines_are_read(texts: list[str]) -> None:
+    for item in read(*texts):
+        assert item.type

@@ -1,0 +1,295 @@
+"""When ranks stand still to load or to save a checkpoint, from lines that real programs printed."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflows.programs import progress_marks
+from workflows.programs.progress import Counting, Reader, framework_of
+from workflows.programs.progress_formats import FRAMEWORKS
+from workflows.reports import PhaseSeen, StepSeen
+
+STARTED = 100.0
+STEPS = {
+    "primus-demo": "step {n}/300 | loss 3.2112 | tokens/s 12345 | step time 0.1012 s",
+    "megatron": " iteration {n:8d}/    1000 | consumed samples: 880 | lm loss: 2.504220E+00 | nan iterations: 0 |",
+    "torchtitan": "[titan] 2026-05-18 16:04:46,338 - root - INFO - step: {n:2d}  loss:  3.24405  grad_norm:  0.8319",
+    "nemo": "Training epoch 0, iteration {n}/99 | lr: 3e-05 | global_batch_size: 4 | global_step: {n} | loss: 1.289",
+    "huggingface": " 12%|█▎        | {n}/2000 [01:02<07:11,  4.05it/s]",
+    "lightning": "Epoch 0:  22%|██▏       | {n}/779 [00:17<01:02,  4.47s/it, loss=9.947, v_num=193315] ",
+    "regex": "step {n} loss 2.0",
+}
+STEPS["primus"] = STEPS["megatron"]
+TITAN = "[titan] 2026-05-18 16:04:46,338 - root - INFO - "
+NEMO = "[NeMo I 2025-06-18 16:52:43 nemo_logging:393] "
+PRIMUS = "[20251121 12:10:29][rank-0/32][INFO ] [-----checkpointing.py:412] :  "
+MEGATRON_SAVES = "saving checkpoint at iteration     100 to /root/checkpoint/GPT2_pretrain_WS1 in torch_dist format"
+MEGATRON_SAVED = (
+    "  successfully saved checkpoint from iteration     100 to /root/checkpoint/GPT2_pretrain_WS1 [ t 1/1, p 1/1 ]"
+)
+MEGATRON_ASYNC = "  scheduled an async checkpoint save at iteration     100 to /root/checkpoint/GPT2_pretrain_WS1"
+TITAN_SAVED = "Finished saving the checkpoint in 0.60 seconds."
+TITAN_STAGED = "Finished staging the checkpoint in 0.10 seconds."
+TITAN_OLD = "Finished saving the checkpoint (or staging if async is enabled)in 0.60 seconds."
+
+
+def reader(framework: str) -> Reader:
+    pattern = r"^step (?P<step>\d+) loss (?P<loss>\S+)" if framework == "regex" else ""
+    return Reader(framework_of(framework, pattern), Counting(steps=2000), 0, STARTED)
+
+
+def phases(framework: str, *lines: tuple[float, str]) -> list[tuple[str, float]]:
+    """Phase and time of every report; `step N` stands for the framework's own line."""
+    reading = reader(framework)
+    found: list[tuple[str, float]] = []
+    for at, line in lines:
+        number = re.fullmatch(r"step (\d+)", line)
+        text = STEPS[framework].format(n=int(number[1])) if number else line
+        reports = reading.feed(text, at)
+        assert number is None or any(isinstance(report, StepSeen) for report in reports)
+        found += [(report.phase, round(report.at, 3)) for report in reports if isinstance(report, PhaseSeen)]
+    return found
+
+
+SAVES = [
+    ("primus-demo", [(12.0, "checkpoint step 20 saved to /data/step-20 in 0.015 s (1.0 MiB)")], (11.985, 12.0)),
+    ("megatron", [(11.0, MEGATRON_SAVES), (14.4, MEGATRON_SAVED)], (11.0, 14.4)),
+    ("primus", [(11.0, PRIMUS + MEGATRON_SAVES), (14.4, PRIMUS + MEGATRON_SAVED)], (11.0, 14.4)),
+    ("megatron", [(11.0, MEGATRON_SAVES), (11.2, MEGATRON_ASYNC), (19.0, MEGATRON_SAVED)], (11.0, 11.2)),
+    ("torchtitan", [(11.0, TITAN + "Saving the checkpoint."), (11.6, TITAN + TITAN_SAVED)], (11.0, 11.6)),
+    (
+        "torchtitan",
+        [(11.0, TITAN + "Saving the checkpoint (or staging if async is enabled)."), (11.6, TITAN + TITAN_OLD)],
+        (11.0, 11.6),
+    ),
+    ("torchtitan", [(11.0, TITAN + "Staging the checkpoint."), (11.1, TITAN + TITAN_STAGED)], (11.0, 11.1)),
+    (
+        "torchtitan",
+        [
+            (11.0, TITAN + "Saving the checkpoint."),
+            (11.1, TITAN + "Saving a model only checkpoint in torch.bfloat16 at last step, step 10."),
+            (11.2, TITAN + "Last step checkpoint completed in 0.12s"),
+        ],
+        (11.0, 11.2),
+    ),
+    ("torchtitan", [(12.5, "Checkpointer waited staging 0.50 seconds.")], (12.0, 12.5)),
+    (
+        "nemo",
+        [
+            (40.0, NEMO + "Global Checkpoint Save : Rank: 0 : Iteration: 49 : Start time: 1750290740.432s : "
+             "Save duration: 23.107s"),
+            (51.0, NEMO + "Scheduled async checkpoint save for /ckpt/evo2--val_loss=0.0000-last.ckpt"),
+            (90.0, NEMO + "Successfully saved checkpoint from iteration      49 to /ckpt/evo2-last.ckpt"),
+            (90.1, NEMO + "Async checkpoint save for step 50 (/ckpt/evo2-last.ckpt) finalized successfully."),
+        ],
+        (16.893, 40.0),
+    ),
+    ("nemo", [(12.0, NEMO + "Async finalization time took 0.018 s")], (11.982, 12.0)),
+    ("regex", [(12.0, "2026-05-18 16:04:46 saved checkpoint to /x/ckpt-20.pt in 1.5s")], (10.5, 12.0)),
+    ("regex", [(12.0, "Checkpoint 20 saved (812 MB) in 250 ms")], (11.75, 12.0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("framework", "lines", "pause"), SAVES)
+def test_a_save_is_a_pause_from_its_beginning_to_its_end(
+    framework: str, lines: list[tuple[float, str]], pause: tuple[float, float]
+) -> None:
+    found = phases(framework, (10.0, "step 10"), *lines, (99.0, "step 11"))
+    assert found == [("step", 10.0), ("checkpoint", pause[0]), ("step", pause[1])]
+
+
+OPEN_SAVES = [
+    ("huggingface", "Saving model checkpoint to /data/checkpoint-500"),
+    (
+        "lightning",
+        "Epoch 0, global step 79: 'roc_auc' reached 0.87266 (best 0.87266), saving model to '/x/e=0.ckpt' as top 3",
+    ),
+    (
+        "lightning",
+        "Epoch 0:  50%|█████████████████████████| 389/779 [02:23<02:23,  2.72it/s, loss=0.671, v_num=Epoch 0, "
+        "global step 79: 'val_roc_auc' reached 0.87266 (best 0.87266), saving model to '/x/e=0.ckpt' as top 3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("framework", "line"), OPEN_SAVES)
+def test_a_save_whose_end_nobody_tells_reaches_to_the_next_step(framework: str, line: str) -> None:
+    found = phases(framework, (10.0, "step 10"), (10.5, line), (14.0, "step 400"), (15.0, "step 401"))
+    assert found == [("step", 10.0), ("checkpoint", 10.5), ("step", 14.0)]
+
+
+@pytest.mark.parametrize(
+    ("framework", "line"),
+    [
+        ("megatron", MEGATRON_SAVED),
+        ("megatron", " > using checkpoint value cosine for learning rate decay style"),
+        ("megatron", "WARNING: could not find the metadata file /x/latest_checkpointed_iteration.txt"),
+        ("torchtitan", TITAN + "Checkpointing active. Checkpoints will be loaded from and saved to /x/checkpoint"),
+        ("torchtitan", TITAN + "No checkpoint was provided, this is a fresh start."),
+        ("nemo", NEMO + "Scheduled async checkpoint save for /ckpt/step=24.ckpt"),
+        ("nemo", NEMO + "Successfully saved checkpoint from iteration 24 to /ckpt/step=24.ckpt"),
+        ("nemo", NEMO + "Async checkpoint save for step 25 (/ckpt/step=24.ckpt) finalized successfully."),
+        ("huggingface", "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.10s/it]"),
+        ("huggingface", "Configuration saved in /data/checkpoint-500/config.json"),
+        ("lightning", "Epoch 1, global step 49992: 'train_loss' was not in top 1"),
+        ("regex", "async checkpoint save of step 20 done: checkpoint saved in 12.0 s"),
+        ("regex", "[dcp] saved 20 asynchronously: checkpoint written in 12.0 s"),
+        ("regex", "saved 12 pictures in 3 s"),
+        ("regex", "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.10s/it]"),
+    ],
+)
+def test_what_happens_in_the_background_or_is_no_save_stalls_nobody(framework: str, line: str) -> None:
+    assert phases(framework, (10.0, "step 10"), (11.0, line), (12.0, "step 11")) == [("step", 10.0)]
+    assert phases(framework, (11.0, line)) == []
+
+
+RESTORES = [
+    ("primus-demo", [(105.0, "restore step 20 from /data/step-20 in 0.250 s")], (104.75, 105.0)),
+    (
+        "megatron",
+        [
+            (103.0, " loading checkpoint from /workspace/megatron-models/345m at iteration 5000"),
+            (103.1, " checkpoint version 3.0"),
+            (105.0, "  successfully loaded checkpoint from /workspace/megatron-models/345m at iteration 5000"),
+        ],
+        (103.0, 105.0),
+    ),
+    (
+        "primus",
+        [
+            (103.0, PRIMUS + "loading distributed checkpoint from /data/checkpoints at iteration 500"),
+            (105.0, PRIMUS + "successfully loaded checkpoint from /data/ckpt [ t 1/1, p 1/1 ] at iteration 500"),
+        ],
+        (103.0, 105.0),
+    ),
+    (
+        "torchtitan",
+        [
+            (103.0, TITAN + "Loading the checkpoint from outputs/checkpoint/step-250."),
+            (105.0, TITAN + "Finished loading the checkpoint in 61.68 seconds."),
+        ],
+        (103.0, 105.0),
+    ),
+    ("torchtitan", [(165.0, "Finished loading the checkpoint in 61.68 seconds.")], (103.32, 165.0)),
+    (
+        "nemo",
+        [
+            (103.0, "Restoring states from the checkpoint path at /ckpt/last.ckpt"),
+            (105.0, NEMO + "Global Checkpoint Load : Rank : 0 : Start time : 1750290699.753s : "
+             "Time spent in load_checkpoint: 2.181s"),
+            (105.2, "Restored all states from the checkpoint at /ckpt/last.ckpt"),
+        ],
+        (103.0, 105.0),
+    ),
+    (
+        "lightning",
+        [
+            (103.0, "Restoring states from the checkpoint path at /workspace/log/epoch=9-step=16000-v1.ckpt"),
+            (105.0, "Restored all states from the checkpoint at /workspace/log/epoch=9-step=16000-v1.ckpt"),
+        ],
+        (103.0, 105.0),
+    ),
+    ("lightning", [(105.0, "Restored all states from the checkpoint file at last.ckpt")], (100.0, 105.0)),
+    (
+        "huggingface",
+        [
+            (103.0, "Loading model from /data/checkpoint-500."),
+            (104.0, "***** Running training *****"),
+            (105.0, "  Continuing training from checkpoint, will skip to saved global_step"),
+            (105.0, "  Continuing training from global step 500"),
+        ],
+        (103.0, 105.0),
+    ),
+    ("regex", [(105.0, "resumed from /x/ckpt-20.pt")], (100.0, 105.0)),
+    ("regex", [(105.0, "resumed training state from /x/ckpt-20.pt in 1.2 s")], (103.8, 105.0)),
+    ("regex", [(103.0, "Resuming training from out"), (104.0, "Loaded checkpoint out/a.pt")], (103.0, 104.0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("framework", "lines", "pause"), RESTORES)
+def test_a_restore_is_a_pause_of_the_start(
+    framework: str, lines: list[tuple[float, str]], pause: tuple[float, float]
+) -> None:
+    found = phases(framework, *lines, (199.0, "step 501"))
+    assert found == [("restore", pause[0]), ("init", pause[1]), ("step", 199.0)]
+
+
+def test_a_restore_whose_end_nobody_tells_reaches_to_the_first_step() -> None:
+    found = phases("regex", (103.0, "Resuming training from out"), (109.0, "step 21"), (110.0, "resumed from out"))
+    assert found == [("restore", 103.0), ("step", 109.0)]
+
+
+def test_processes_that_share_an_output_tell_of_one_save() -> None:
+    lines = [(12.0 + rank / 100, "checkpoint step 20 saved to /data/step-20 in 0.5 s") for rank in range(8)]
+    assert phases("primus-demo", *lines) == [("checkpoint", 11.5), ("step", 12.0)]
+
+
+def test_a_rank_that_prints_no_steps_and_no_ends_says_each_save() -> None:
+    lines = [(float(n), MEGATRON_SAVES.replace("100", str(n))) for n in (100, 100, 200)]
+    assert phases("megatron", *lines) == [("checkpoint", 100.0), ("checkpoint", 200.0)]
+
+
+def test_without_a_start_a_bare_end_of_a_restore_is_none() -> None:
+    reading = Reader(framework_of("lightning"), Counting(), 0)
+    assert reading.feed("Restored all states from the checkpoint at /x.ckpt", 5.0) == []
+
+
+TABLES = (
+    progress_marks.MEGATRON,
+    progress_marks.TITAN,
+    progress_marks.DEMO,
+    progress_marks.LIGHTNING,
+    progress_marks.NEMO,
+    progress_marks.HUGGING_FACE,
+    progress_marks.ANYBODY,
+)
+OTHERS = [
+    "Evaluating on 51200 samples",
+    "[titan] Training completed",
+    "final step 60 | held-out loss 3.1",
+    "Validation DataLoader 0:  50%|█████     | 4/8 [00:00<00:00, 91.12it/s]",
+    "***** Running Evaluation *****",
+    "{'eval_loss': 1.93, 'eval_runtime': 3.1, 'epoch': 1.0}",
+    "{'train_runtime': 307.1, 'train_loss': 0.21, 'epoch': 3.0}",
+    "loading checkpoint /x/ckpt-20.pt",
+]
+
+
+def test_every_mark_has_a_line_here_and_every_line_the_hint_of_its_mark() -> None:
+    lines = [line for _, found, _ in [*SAVES, *RESTORES] for _, line in found]
+    lines += [line for _, line in OPEN_SAVES] + OTHERS
+    for mark in (mark for table in TABLES for mark in table):
+        matching = [line for line in lines if re.search(mark.pattern, line)]
+        assert matching, mark
+        assert all(mark.hint in line for line in matching), mark
+
+
+@given(st.sampled_from(sorted(FRAMEWORKS)), st.lists(st.tuples(st.floats(0, 10), st.integers(0, 5)), max_size=20))
+def test_pauses_of_a_rank_follow_each_other(framework: str, found: list[tuple[float, int]]) -> None:
+    """Whatever a program prints in whatever order: no pause begins before the one before it has ended."""
+    lines = [
+        "checkpoint step 20 saved to /data/step-20 in 0.5 s",
+        "restore step 20 from /data/step-20 in 0.25 s",
+        MEGATRON_SAVES,
+        MEGATRON_SAVED,
+        TITAN + "Finished saving the checkpoint in 1.5 seconds.",
+        STEPS["primus-demo"].format(n=5),
+    ]
+    reading = reader(framework)
+    at = STARTED
+    reports: list[PhaseSeen] = []
+    for gap, which in found:
+        at += gap
+        reports += [report for report in reading.feed(lines[which], at) if isinstance(report, PhaseSeen)]
+    ended = -math.inf
+    for report, following in pairwise(reports):
+        if report.phase in ("checkpoint", "restore"):
+            assert report.at >= ended
+            assert following.at >= report.at
+            ended = following.at

@@ -1,0 +1,48 @@
+"""What is taken over from programs into the ledger."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.facts import moments
+from workflows.programs.gang_progress import STALLS
+from workflows.records import PROGRAM_MARKS, MarkRecord
+
+
+def test_moments_of_loading_and_saving_are_marks() -> None:
+    told = [["restore-begin", 1.5, "why"], ["checkpoint-end", 2, ""]]
+    assert moments("r", 3, told) == [
+        MarkRecord("r", 3, "restore-begin", 1.5, "why"),
+        MarkRecord("r", 3, "checkpoint-end", 2.0, ""),
+    ]
+    assert frozenset(f"{name}-{edge}" for name in STALLS for edge in ("begin", "end")) == PROGRAM_MARKS
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        {},
+        "text",
+        [["detected", 1.0, "a program does not decide"]],
+        [["restore-begin", "nan", ""]],
+        [["restore-begin", "soon", ""]],
+        [["restore-begin", 1.0]],
+        [[["restore-begin"], 1.0, ""]],
+        [5, None],
+    ],
+)
+def test_anything_else_is_left_out(told: object) -> None:
+    assert moments("r", 1, told) == []
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=4), max_leaves=20
+)
+
+
+@given(JSON)
+def test_nothing_that_is_told_breaks_it(told: object) -> None:
+    assert all(mark.kind in PROGRAM_MARKS for mark in moments("r", 1, told))
