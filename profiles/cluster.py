@@ -157,6 +157,9 @@ class ClusterProfile(Value):
     """Names of pull secrets in the namespace."""
     run_as_user: int | None = None
     """User id of training pods; None: the image's own."""
+    read_kernel_log: bool = False
+    """Pods that examine suspects may read what their node's kernel said: they get the capability SYSLOG, which the
+    namespace must allow (Pod Security level `privileged`). Without it that part of an examination is unknown."""
     proxy_seconds: Seconds = 2.0
     """Time limit of one request to a pod."""
     endpoints: Endpoints = Endpoints()

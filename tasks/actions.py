@@ -103,15 +103,30 @@ def write_decision(incident: IncidentRecord, resolution: Resolution) -> Incident
 def _question(incident: IncidentRecord, resolution: Resolution, now: float) -> ApprovalRecord | None:
     if not (resolution.question and resolution.act):
         return None
+    return _approval(incident, resolution.question, now, resolution.approval_seconds)
+
+
+def _approval(incident: IncidentRecord, question: str, now: float, seconds: float) -> ApprovalRecord:
     return ApprovalRecord(
         id=f"{incident.id}-approval",
         run=incident.run,
         incident=incident.id,
-        question=resolution.question,
+        question=question,
         state="waiting",
         asked_at=now,
-        expires_at=now + resolution.approval_seconds,
+        expires_at=now + seconds,
     )
+
+
+@touch("ask instead: {question}")
+def ask_instead(
+    incident: IncidentRecord, question: str, why: str, would_change: str, approval_seconds: float
+) -> IncidentRecord:
+    """Put a decided incident to a person, in one go: what was planned stays planned until there is an answer."""
+    here = world()
+    now = here.now()
+    asked = replace(incident, action=Action.ASK, why=why, would_change=would_change)
+    return here.ledger.decide(here.fencing, asked, (), _approval(incident, question, now, approval_seconds))
 
 
 def constraints_of(action: ActionRecord) -> Json:

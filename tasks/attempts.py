@@ -14,9 +14,10 @@ from profiles.vocabulary import RunState, VerdictWord
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import pod_facts, workflow_facts
 from tasks.watching import AttemptWatch
-from tasks.world import patient, touch, world
+from tasks.world import patient, tell_waiting, touch, world
 from workflows import labels
 from workflows.evidence import AttemptView
+from workflows.failover import EXAMINATION
 from workflows.manifests import manifests
 from workflows.plan import AttemptPlan
 from workflows.records import AttemptRecord, CheckpointRecord, MarkRecord
@@ -119,6 +120,7 @@ def watch_attempt(
         notebook = Notebook(attempt)
         while True:
             view = notebook.with_requests(watch.wait(POLL_SECONDS))
+            tell_waiting(view.away)
             notebook.keep(watch, view)
             said = until(view, notebook.attempt)
             if said is not None:
@@ -151,6 +153,7 @@ class Notebook:
         self._checked_at = 0.0
         self._stop = ""
         self._checkpoints: set[str] = set()
+        self._moments: list[MarkRecord] = []
 
     def with_requests(self, view: AttemptView) -> AttemptView:
         """The view with what a person asked for."""
@@ -185,6 +188,7 @@ class Notebook:
                     here.fencing, self.attempt.run, self.attempt.number, **changes
                 )
             self._keep_checkpoints(watch)
+            self._keep_moments(watch)
             self._note_running(changes)
         except Unavailable:
             return  # steps of this moment are read again from the run's folder
@@ -210,6 +214,12 @@ class Notebook:
                     ),
                 )
                 self._checkpoints.add(key)
+
+    def _keep_moments(self, watch: AttemptWatch) -> None:
+        self._moments += watch.take_moments()
+        here = world()
+        here.ledger.add_marks(here.fencing, self._moments)
+        self._moments = []
 
     def _note_running(self, changes: dict[str, object]) -> None:
         if "first_step" not in changes:
@@ -269,6 +279,8 @@ def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: flo
     cluster.delete("JobSet", name, grace_seconds=round(grace_seconds))
     deadline = here.now() + grace_seconds + 30.0
     ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
+    for examination in cluster.list("Workflow", {**ours, labels.PIPELINE: EXAMINATION}):
+        cluster.delete("Workflow", examination["metadata"]["name"], grace_seconds=0)
     left = _alive(cluster, resolved, ours, dead_nodes)
     while left:
         if here.now() > deadline:

@@ -62,7 +62,4 @@ def brake_state(resolved: Resolved) -> BrakeState:
     here = world()
     limits, name = resolved.cluster.brake, resolved.cluster.name
     counts = here.ledger.brake_counts(name, resolved.pool.name, here.now() - limits.window_seconds)
-    out = [
-        item.node for item in here.ledger.nodes(name) if item.state == "quarantined" and item.pool == resolved.pool.name
-    ]
-    return BrakeState(pool_size=resolved.pool.nodes, quarantined=tuple(out), evictions=counts.evictions, limits=limits)
+    return BrakeState(resolved.pool.nodes, counts.out, counts.evictions, limits)

@@ -21,7 +21,7 @@ LOG_LINES = 200
 _RELAYED = re.compile(r"^\[rank (\d+)[^\]]*\] ?(.*)$")
 
 
-@touch("examine {incident.id}")
+@touch("gather what is known of {incident.id}")
 def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord, story: Story) -> Evidence:
     """Everything known about the incident, after the rest of the gang had a moment to end.
 
@@ -56,7 +56,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
         steps=resolved.run.steps,
         first_nan_step=incident.step if signal is Signal.NUMERIC else None,
         past=past_incidents(story, before=incident),
-        detail="; ".join(incident.evidence),
+        detail=incident.seen,
     )
 
 
@@ -119,7 +119,7 @@ def past_incidents(story: Story, before: IncidentRecord | None = None) -> tuple[
             fault_class=str(item.fault_class or ""),
             fingerprint=item.fingerprint,
             step=item.step,
-            nodes=tuple(node for node, _ in item.culprits),
+            nodes=tuple(node for node, _ in item.culprits if node),
             at=item.at,
             action=str(item.action),
             charged=item.charged,

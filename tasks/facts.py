@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
 from tasks.cluster import Manifest
 from workflows import labels
 from workflows.evidence import CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
+from workflows.records import PROGRAM_MARKS, MarkRecord
 from workflows.reports import GateReport, ResumeChoice, Termination, from_json
 
 Json = Mapping[str, Any]
@@ -127,19 +130,20 @@ def outputs(node: Json) -> dict[str, str]:
     return {item["name"]: item.get("value", "") for item in parameters if "value" in item}
 
 
-def gate_reports(nodes: Iterable[Json]) -> list[GateReport]:
-    """The gates' reports; a gate that was meant for a node and said nothing readable is unknown."""
+def gate_reports(nodes: Iterable[Json], template: str = "gate") -> list[GateReport]:
+    """The reports of pods of `template`; one that was meant for a node and said nothing readable is unknown."""
     found: list[GateReport] = []
     for node in nodes:
         text = outputs(node).get("report")
-        if node.get("type") != "Pod" or node.get("templateName") != "gate":
+        if node.get("type") != "Pod" or node.get("templateName") != template:
             continue
         target = _input(node, "node") or node.get("hostNodeName", "")
         try:
-            found.append(from_json(GateReport, text or ""))
+            report = from_json(GateReport, text or "")
+            found.append(report if report.node else replace(report, node=target))  # a default names no node
         except ValueError:
             said = node.get("message", "") or node.get("phase", "")
-            check = {"check": "answers", "verdict": "unknown", "evidence": f"the gate left no report: {said}"}
+            check = {"check": "answers", "verdict": "unknown", "evidence": f"its pod left no report: {said}"}
             found.append(GateReport(node=target, verdict="unknown", checks=[check]))
     return found
 
@@ -192,6 +196,22 @@ def coordinator_facts(body: bytes, now: float) -> CoordinatorFacts | None:
         ranks=tuple((str(item.get("pod", "")), tuple(item.get("ranks") or ())) for item in members),
         launched_at=_number(status.get("launched_at")),
     )
+
+
+def moments(run: str, attempt: int, told: object) -> list[MarkRecord]:
+    """When the ranks loaded and saved checkpoints, from `[[kind, at, detail], ...]` as programs tell it.
+
+    What is unreadable or of another kind is left out: only the driver says what became of an attempt.
+    """
+    found: list[MarkRecord] = []
+    for item in cast("list[Any]", told) if isinstance(told, list) else []:
+        try:
+            kind, at, detail = item
+            if kind in PROGRAM_MARKS and math.isfinite(float(at)):
+                found.append(MarkRecord(run, attempt, str(kind), float(at), str(detail)))
+        except (ValueError, TypeError):
+            continue
+    return found
 
 
 def _number(value: object) -> float | None:

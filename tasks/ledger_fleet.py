@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from sqlalchemy import func, select
 
@@ -10,17 +11,26 @@ from tasks.ledger_database import Transaction
 from tasks.ledger_part import LedgerPart, as_json
 from tasks.ledger_rows import from_row, to_row
 from tasks.ledger_tables import NODE_STATES, VERDICTS
+from workflows.fleet import BrakeState, brake_trips
 from workflows.records import NodeRecord, VerdictRecord
+
+OUT = ("quarantined", "testing")
+"""States in which we hold a node out of service: one under test after its quarantine is still out."""
 
 
 @dataclass(frozen=True)
 class BrakeCounts:
     """What the fleet-wide brake looks at."""
 
-    quarantined: int
-    """Nodes of the pool that we hold out of service now."""
+    out: tuple[str, ...]
+    """Nodes of the pool that we hold out of service now, by name."""
     evictions: int
     """How often we took a node of the pool out of service in the window."""
+
+    @property
+    def quarantined(self) -> int:
+        """How many are out."""
+        return len(self.out)
 
 
 class FleetLedger(LedgerPart):
@@ -54,8 +64,44 @@ class FleetLedger(LedgerPart):
             Fenced.
         """
         with self.database.writing(run, fencing, synced=True) as transaction:
-            if transaction.insert_once(NODE_STATES, to_row(record)):
-                transaction.note("node", f"{record.cluster}/{record.node}", record.why, as_json(record))
+            if record.state in OUT:
+                _queue_up(transaction, record.cluster, record.pool)
+            _write(transaction, record)
+
+    def take_out(
+        self, records: Sequence[NodeRecord], brake: BrakeState | None, *, run: str = "", fencing: int | None = None
+    ) -> str:
+        """Write that nodes leave service, all of them or none, unless that is more than the brake allows.
+
+        One transaction looks and writes, and those of one pool follow each other: however many drivers come at once,
+        the brake's limits hold. A node that is out already stays as it is and is not counted again, so this is safe to
+        repeat.
+
+        Args:
+            records: the nodes' new state, `quarantined`; one or more nodes of one pool.
+            brake: the pool's size and limits (what is out is read here); None: a person said that it may be too many.
+            run: the run that asks.
+            fencing: number of that run's driver; None: a person or the monitor.
+
+        Returns:
+            Why the brake tripped; "" where every node is out.
+
+        Raises:
+            Fenced.
+        """
+        cluster, pool = records[0].cluster, records[0].pool
+        with self.database.writing(run, fencing, synced=True) as transaction:
+            _queue_up(transaction, cluster, pool)
+            held = {item.node for item in _newest(transaction, cluster) if item.state in OUT}
+            fresh = [item for item in records if item.node not in held]
+            if brake is not None and fresh:
+                counts = _counts(transaction, cluster, pool, fresh[0].since - brake.limits.window_seconds)
+                now = replace(brake, quarantined=counts.out, evictions=counts.evictions)
+                if reason := brake_trips(now, len(fresh)):
+                    return reason
+            for record in fresh:
+                _write(transaction, record)
+        return ""
 
     def nodes(self, cluster: str) -> list[NodeRecord]:
         """The newest state of every node we ever touched, by name."""
@@ -70,20 +116,34 @@ class FleetLedger(LedgerPart):
         return None if row is None else from_row(NodeRecord, row)
 
     def brake_counts(self, cluster: str, pool: str, since: float) -> BrakeCounts:
-        """How many nodes of the pool are out by our hand, and how many we took out at `since` or later.
-
-        A node under test after its quarantine is still out.
-        """
-        taken = select(func.count()).where(
-            NODE_STATES.c.cluster == cluster,
-            NODE_STATES.c.pool == pool,
-            NODE_STATES.c.state == "quarantined",
-            NODE_STATES.c.since >= since,
-        )
+        """Which nodes of the pool are out by our hand, and how many we took out at `since` or later."""
         with self.database.reading() as transaction:
-            evictions = transaction.connection.execute(taken).scalar_one()
-            out = [node for node in _newest(transaction, cluster) if node.pool == pool]
-        return BrakeCounts(sum(node.state in ("quarantined", "testing") for node in out), int(evictions))
+            return _counts(transaction, cluster, pool, since)
+
+
+def _queue_up(transaction: Transaction, cluster: str, pool: str) -> None:
+    """Whoever takes nodes of one pool out waits for whoever does so now: nobody comes between a look and its write.
+
+    The lock is the row that counts changes, as for a run; the slash keeps it apart from the name of any run.
+    """
+    transaction.touch(f"brake/{cluster}/{pool}")
+
+
+def _write(transaction: Transaction, record: NodeRecord) -> None:
+    if transaction.insert_once(NODE_STATES, to_row(record)):
+        transaction.note("node", f"{record.cluster}/{record.node}", record.why, as_json(record))
+
+
+def _counts(transaction: Transaction, cluster: str, pool: str, since: float) -> BrakeCounts:
+    taken = select(func.count()).where(
+        NODE_STATES.c.cluster == cluster,
+        NODE_STATES.c.pool == pool,
+        NODE_STATES.c.state == "quarantined",
+        NODE_STATES.c.since >= since,
+    )
+    evictions = transaction.connection.execute(taken).scalar_one()
+    out = tuple(item.node for item in _newest(transaction, cluster) if item.pool == pool and item.state in OUT)
+    return BrakeCounts(out, int(evictions))
 
 
 def _newest(transaction: Transaction, cluster: str) -> list[NodeRecord]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import Manifest, current
 from tasks.facts import node_facts
 from tasks.world import patient, touch, world
 from workflows import labels
+from workflows.fleet import BrakeState
 from workflows.records import NodeRecord, VerdictRecord
 from workflows.reports import GateReport
 
@@ -34,23 +37,59 @@ def busy_nodes(run: str, attempt: int) -> dict[str, str]:
     return found
 
 
+@dataclass(frozen=True)
+class Leaving:
+    """Nodes that are to leave service together."""
+
+    nodes: tuple[tuple[str, str], ...]
+    """Name of each, and why."""
+    incident: str
+
+    @property
+    def names(self) -> str:
+        """The nodes, for people."""
+        return ", ".join(node for node, _ in self.nodes)
+
+
+@touch("take {leaving.names} out of service")
+def take_out(resolved: Resolved, leaving: Leaving, *, allowed: bool) -> str:
+    """Write that nodes leave service, before anything is done to them: all of them, or none where the brake trips.
+
+    Args:
+        resolved: the run's profile; its pool and the limits of its cluster count.
+        leaving: which, why, and for which incident.
+        allowed: a person said that it may be more than the brake allows.
+
+    Returns:
+        Why the brake tripped; "" where every node is out. Safe to repeat.
+    """
+    here, cluster, pool = world(), resolved.cluster, resolved.pool
+    now = here.now()
+    records = [
+        NodeRecord(cluster.name, node, "quarantined", why, now, leaving.incident, pool.name)
+        for node, why in leaving.nodes
+    ]
+    brake = None if allowed else BrakeState(pool.nodes, limits=cluster.brake)
+    run = here.right.run if here.right else ""
+    return here.ledger.take_out(records, brake, run=run, fencing=here.fencing)
+
+
 @touch("quarantine {node}: {why}")
 def quarantine(resolved: Resolved, node: str, why: str, incident: str) -> str:
-    """Keep new pods away from the node: our taint and verdict. Safe to repeat."""
+    """Keep new pods away from a node that was taken out: our taint and verdict. Safe to repeat."""
     here, cluster = world(), current()
     here.fencing  # noqa: B018 - raises Fenced before anything is touched
+    written = here.ledger.node(resolved.cluster.name, node)
+    if written is None or written.state != "quarantined":
+        return f"{node} is not held out of service any more: it stays as it is"
     found = cluster.get("Node", node)
-    if found is not None:
-        ours = {"key": labels.QUARANTINE_TAINT, "value": incident.replace(":", "-")[:63], "effect": "NoSchedule"}
-        taints = [item for item in found.get("spec", {}).get("taints", []) if item["key"] != labels.QUARANTINE_TAINT]
-        marks = {labels.VERDICT: str(VerdictWord.FAIL)}
-        cluster.patch("Node", node, {"metadata": {"labels": marks}, "spec": {"taints": [*taints, ours]}})
-    here.ledger.set_node(
-        NodeRecord(resolved.cluster.name, node, "quarantined", why, here.now(), incident, resolved.pool.name),
-        fencing=here.fencing,
-        run=here.right.run if here.right else "",
-    )
-    return f"{node} is quarantined" if found is not None else f"{node} no longer exists; it is not used again"
+    if found is None:
+        return f"{node} no longer exists; it is not used again"
+    ours = {"key": labels.QUARANTINE_TAINT, "value": incident.replace(":", "-")[:63], "effect": "NoSchedule"}
+    taints = [item for item in found.get("spec", {}).get("taints", []) if item["key"] != labels.QUARANTINE_TAINT]
+    marks = {labels.VERDICT: str(VerdictWord.FAIL)}
+    cluster.patch("Node", node, {"metadata": {"labels": marks}, "spec": {"taints": [*taints, ours]}})
+    return f"{node} is quarantined"
 
 
 @touch("release {node}: {why}")

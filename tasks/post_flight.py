@@ -8,7 +8,7 @@ from profiles.errors import PrimusError
 from profiles.resolve import Resolved
 from tasks.attempts import clear_attempt, plan_of
 from tasks.cluster import Manifest, current
-from tasks.facts import outputs
+from tasks.facts import moments, outputs
 from tasks.world import touch, world
 from workflows import labels
 from workflows.failover import post_flight_workflow
@@ -20,7 +20,7 @@ COLLECT_SECONDS = 30.0
 
 @touch("collect what {run} left")
 def post_flight(resolved: Resolved, run: str, attempts: tuple[AttemptRecord, ...]) -> str:
-    """Run the post-flight workflow of each attempt, all at once, and keep the steps that were not reported in time.
+    """Run the post-flight workflow of each attempt, all at once, and keep steps and moments not reported in time.
 
     Returns:
         What was collected, in words. Nothing here can fail a run: a post-flight that does not come back is said so.
@@ -56,6 +56,7 @@ def _keep(attempt: AttemptRecord, text: str) -> str:
         rows = [StepRow(int(row[0]), float(row[1]), _number(row[2]), _number(row[3])) for row in collected["steps"]]
     except (ValueError, KeyError, TypeError, IndexError):
         return "what was collected is unreadable"
+    here.ledger.add_marks(here.fencing, moments(attempt.run, attempt.number, collected.get("moments")))
     if rows:
         here.ledger.add_steps(attempt.run, attempt.number, rows, fencing=here.fencing)
     last = max((row.step for row in rows), default=attempt.last_step)

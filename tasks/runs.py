@@ -6,7 +6,7 @@ from profiles.request import TrainRequest
 from profiles.vocabulary import FINISHED, RunState
 from tasks.opening import open_run
 from tasks.world import patient, touch, world
-from workflows.records import RunRecord, Story
+from workflows.records import IncidentRecord, RunRecord, Story
 
 
 @patient
@@ -23,6 +23,17 @@ def read_story(run: str) -> Story:
         NotFound: no such run.
     """
     return world().ledger.story(run)
+
+
+MEMORY_SECONDS = 30 * 86400.0
+MEMORY_INCIDENTS = 2000
+"""How far back, and how many of the newest incidents of all runs, say what a retry is worth."""
+
+
+@patient
+def recent_incidents(now: float) -> list[IncidentRecord]:
+    """The newest incidents of all runs, in the order of detection."""
+    return world().ledger.incidents(since=now - MEMORY_SECONDS)[-MEMORY_INCIDENTS:]
 
 
 @touch("open run {request.name}")

@@ -11,7 +11,7 @@ from tasks.cluster import Cluster, using
 from tasks.clusters import open_cluster
 from tasks.ledger import Ledger
 from tasks.settings import Settings
-from tasks.world import World, standing_in
+from tasks.world import World, patient, standing_in
 
 
 @contextmanager
@@ -32,6 +32,6 @@ def session(settings: Settings | None = None) -> Generator[World]:
 
 @contextmanager
 def on_cluster(resolved: Resolved, here: World) -> Generator[Cluster]:
-    """The run's cluster as the current one."""
-    with using(open_cluster(resolved.cluster, here.settings.home)) as cluster:
+    """The run's cluster as the current one; one that cannot be opened now is waited for."""
+    with using(patient(open_cluster)(resolved.cluster, here.settings.home)) as cluster:
         yield cluster

@@ -19,6 +19,7 @@ from tasks.facts import (
     coordinator_facts,
     is_ours,
     jobset_state,
+    moments,
     node_facts,
     pod_facts,
     termination,
@@ -26,12 +27,14 @@ from tasks.facts import (
 )
 from workflows import labels
 from workflows.evidence import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
-from workflows.records import AttemptRecord, StepRow
+from workflows.records import AttemptRecord, MarkRecord, StepRow
 from workflows.reports import Termination
 
 T = TypeVar("T")
 WATCH_SECONDS = 2.0
 """One watch lasts at most so long, so that a reader notices within this time that nobody listens any more."""
+AWAY_SECONDS = 2.0
+"""A cluster that does not answer for a shorter time is nobody's business."""
 COORDINATOR_SECONDS = 0.2
 """Between two questions to the coordinator: about the time a person notices."""
 
@@ -48,7 +51,12 @@ class Known:
     coordinator: CoordinatorFacts | None = None
     checkpoints: tuple[dict[str, Any], ...] = ()
     steps: list[StepRow] = field(default_factory=lambda: [])
+    moments: list[MarkRecord] = field(default_factory=lambda: [])
     pending_since: float | None = None
+    away: dict[str, tuple[float, str]] = field(default_factory=lambda: {})
+    """Since when a reader has got no answer, and why, by kind."""
+    listed: set[str] = field(default_factory=set[str])
+    """Kinds of which everything that exists was told."""
 
 
 class AttemptWatch:
@@ -74,6 +82,7 @@ class AttemptWatch:
         self._known = Known()
         self._ended = threading.Event()
         self._next_step = 0
+        self._next_moment = 0
 
     def __enter__(self) -> AttemptWatch:
         ours = {labels.RUN: self._attempt.run, labels.ATTEMPT: str(self._attempt.number)}
@@ -101,7 +110,8 @@ class AttemptWatch:
         """What is known now."""
         with self._known.lock:
             pods, nodes = self._pods(), self._nodes()
-            waiting = any(not pod.node for pod in pods if pod.phase == "Pending")
+            # While nobody answers nobody places pods either: that time says nothing about room.
+            waiting = not self._known.away and any(not pod.node for pod in pods if pod.phase == "Pending")
             since = (self._known.pending_since or self._now()) if waiting else None
             self._known.pending_since = since
             return AttemptView(
@@ -115,6 +125,8 @@ class AttemptWatch:
                 coordinator=self._known.coordinator,
                 submitted_at=self._attempt.submitted_at,
                 pending_since=since,
+                away=self._away(),
+                vanished=self._vanished(),
             )
 
     def take_steps(self) -> list[StepRow]:
@@ -122,6 +134,12 @@ class AttemptWatch:
         with self._known.lock:
             steps, self._known.steps = self._known.steps, []
         return steps
+
+    def take_moments(self) -> list[MarkRecord]:
+        """Beginnings and ends of loading and saving checkpoints, heard of since the last call."""
+        with self._known.lock:
+            found, self._known.moments = self._known.moments, []
+        return found
 
     def checkpoints(self) -> tuple[dict[str, Any], ...]:
         """What the coordinator last said about proven checkpoints."""
@@ -162,6 +180,14 @@ class AttemptWatch:
         jobset = self._known.objects.get("JobSet", {}).get(name)
         return jobset_state(jobset) if jobset else None
 
+    def _away(self) -> str:
+        long = [why for since, why in self._known.away.values() if self._now() - since >= AWAY_SECONDS]
+        return long[0] if long else ""
+
+    def _vanished(self) -> bool:
+        kinds = ("Workflow", "JobSet", "Pod")
+        return self._known.listed.issuperset(kinds) and not any(self._known.objects.get(kind) for kind in kinds)
+
     def _read(self, kind: Kind, selector: dict[str, str] | None) -> None:
         since: str | None = None
         while not self._ended.is_set():
@@ -171,26 +197,45 @@ class AttemptWatch:
                     self._note(kind, event.type, event.object)
                     if self._ended.is_set():
                         return
+                self._answered(kind)
             except Transient as error:
+                self._silent(kind, str(error))
                 self._ended.wait(error.retry_after_seconds)
-            except PrimusError:
+            except PrimusError as error:
                 since = None
+                self._silent(kind, str(error))
                 self._ended.wait(1.0)
+
+    def _answered(self, kind: Kind) -> None:
+        with self._known.lock:
+            self._known.away.pop(kind, None)
+            self._known.listed.add(kind)
+
+    def _silent(self, kind: Kind, why: str) -> None:
+        with self._known.lock:
+            since, _ = self._known.away.get(kind, (self._now(), ""))
+            self._known.away[kind] = since, why
 
     def _note(self, kind: Kind, change: str, manifest: Manifest) -> None:
         with self._known.lock:
             table = self._known.objects.setdefault(kind, {})
             if change == "SYNC":
                 table.clear()
-            elif kind == "Node" or is_ours(manifest, self._attempt.run):
+                self._known.listed.discard(kind)
+            elif kind == "Node" or is_ours(manifest, self._attempt.run) or self._loses(table, change, manifest):
                 name = manifest["metadata"]["name"]
                 if change == "DELETED":
-                    table.pop(name, None)
+                    last = table.pop(name, manifest)
                     if kind == "Pod":
-                        self._known.gone[name] = manifest
+                        ours = is_ours(manifest, self._attempt.run)
+                        self._known.gone[name] = manifest if ours else last | {"status": manifest.get("status", {})}
                 else:
                     table[name] = manifest
         self._known.changed.set()
+
+    def _loses(self, table: dict[str, Manifest], change: str, manifest: Manifest) -> bool:
+        """Whether it is the end of an object of ours that left nothing but its name: its file was broken."""
+        return change == "DELETED" and manifest["metadata"]["name"] in table
 
     def _ask_coordinator(self) -> None:
         while not self._ended.wait(COORDINATOR_SECONDS):
@@ -211,7 +256,7 @@ class AttemptWatch:
                 pod,
                 labels.COORDINATOR_PORT,
                 "GET",
-                f"/v1/steps?since={self._next_step}",
+                f"/v1/steps?since={self._next_step}&moments_since={self._next_moment}",
                 token=token,
                 timeout_seconds=limit,
             )
@@ -225,6 +270,7 @@ class AttemptWatch:
             news: dict[str, Any] = json.loads(steps)
             rows = [StepRow(int(row[0]), float(row[1]), _float(row[2]), _float(row[3])) for row in news["steps"]]
             following = int(news["next"])
+            next_moment = int(news.get("next_moment", 0))
             told: dict[str, Any] = json.loads(status)
         except (ValueError, KeyError, TypeError, IndexError):
             return
@@ -233,7 +279,8 @@ class AttemptWatch:
             self._known.coordinator = coordinator_facts(status, self._now()) or before
             self._known.checkpoints = tuple(told.get("checkpoints") or ())
             self._known.steps.extend(rows)
-            self._next_step = following
+            self._known.moments += moments(self._attempt.run, self._attempt.number, news.get("moments"))
+            self._next_step, self._next_moment = following, next_moment
         if rows or before is None:
             self._known.changed.set()
 

@@ -30,20 +30,28 @@ R = TypeVar("R")
 def patient(function: Callable[P, R]) -> Callable[P, R]:
     """The function, tried again for as long as a neighbour does not answer: training goes on meanwhile.
 
-    This is the one retry of API hiccups. Only `Transient` errors are waited out, each for the time it names.
+    This is the one retry of API hiccups. Only `Transient` errors are waited out, each for the time it names. Where the
+    second try fails too, the run that is driven says so.
     """
 
     @wraps(function)
     def persevere(*args: P.args, **kwargs: P.kwargs) -> R:
-        said = ""
+        said, tries = "", 0
         while True:
             try:
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
             except Transient as error:
+                tries += 1
                 if str(error) != said:
                     said = str(error)
                     logging.getLogger("primus").warning("%s: %s; trying again", function.__name__, said)
+                if tries > 1:
+                    tell_waiting(said)
                 threading.Event().wait(error.retry_after_seconds)
+                continue
+            if tries > 1:
+                tell_waiting("")
+            return result
 
     return persevere
 
@@ -69,6 +77,8 @@ class Right:
 
     def __init__(self, run: str, fencing: int) -> None:
         self.run = run
+        self.waits_for: str | None = None
+        """What the run's `why` was last told to wait for; None: nothing was told yet."""
         self._fencing = fencing
         self._lost = ""
 
@@ -118,6 +128,32 @@ def world() -> World:
     if here is None:
         raise Permanent("no world is in use here: wrap the call in `with standing_in(world)`")
     return here
+
+
+WAITS = " [waits, training is left alone: "
+"""Stands in a run's `why` behind why it is in its state, as long as a neighbour does not answer."""
+
+
+def tell_waiting(said: str) -> None:
+    """Let the `why` of the run that is driven say what is waited for; "" when it goes on.
+
+    Where no run is driven nobody is told, nor where the ledger itself is away.
+
+    Raises:
+        Fenced: another driver has taken over.
+    """
+    here = _current.get()
+    if here is None or here.right is None or here.right.waits_for == said:
+        return
+    try:
+        record = here.ledger.run(here.right.run)
+        if record is not None:
+            why = record.why.partition(WAITS)[0] + (f"{WAITS}{said}]" if said else "")
+            if why != record.why:
+                here.ledger.set_run_state(record.name, here.fencing, record.state, why)
+            here.right.waits_for = said
+    except Transient:
+        return  # said again with the next try
 
 
 @contextmanager

@@ -193,6 +193,8 @@ def stage(api_url: str) -> Iterator[Stage]:
     made = Stage(home, api_url)
     try:
         yield made
+        if made.run and made.story.run.state in FINISHED:
+            made.no_orphans()
     finally:
         if made.run:
             made.cluster.stop()

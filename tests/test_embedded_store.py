@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from profiles.errors import Refused, Unavailable
 from tasks.embedded import store as module
-from tasks.embedded.store import Store, last_version
+from tasks.embedded.changes import last_version
+from tasks.embedded.store import Store
 from tasks.embedded.watch import ChangeReader
 from tasks.embedded.watching import watch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from tests.checkpoint_samples import put
 from workflows.programs import collect
-from workflows.reports import RankEnd, Termination, from_json, to_json
+from workflows.programs import coordination_journal as journal
+from workflows.programs.coordination_model import Reported
+from workflows.reports import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 
 
 def end(rank: int, at: float, code: int | None = 0, requested: bool = False, lines: tuple[str, ...] = ()) -> RankEnd:
@@ -73,6 +76,22 @@ def test_a_record_that_cannot_be_read_is_none(run: Path) -> None:
     found = collect.gather(collect.Options(str(run), 2))
     assert found.without_record == ["trainer-1", "trainer-3"]
     assert found.first_failing_node == "node-2"
+
+
+def test_what_was_saved_at_the_end_is_in_the_coordinators_memory(run: Path) -> None:
+    steps = [StepSeen(step, float(step), rank=1) for step in range(1, 9)]
+    phases = [PhaseSeen("checkpoint", 8.5, rank=0, detail="saving"), PhaseSeen("step", 9.0, rank=0)]
+    other = Reported(9.0, ("reader", 0), 1, (PhaseSeen("restore", 1.0), PhaseSeen("init", 5.0)))
+    events = [Reported(9.0, ("trainer", 0), n, (one,)) for n, one in enumerate([*steps, *phases], 1)]
+    text = "".join(journal.to_line(event) + "\n" for event in (other, *events))
+    put(run, {"a2/coordinator/journal.jsonl": text.encode() + b'{"event": "Reported", "cut'})
+    found = collect.gather(collect.Options(str(run), 2))
+    assert found.moments == [["checkpoint-begin", 8.5, "saving"], ["checkpoint-end", 9.0, ""]]
+    assert from_json(collect.Collected, to_json(found)) == found
+    many = replace(found, moments=[["checkpoint-begin", float(n), "x" * 200] for n in range(60)])
+    small = collect.fit(many, 4096)
+    assert len(to_json(small).encode()) <= 4096
+    assert small.moments[-1][1] == 59.0
 
 
 ENDS = st.builds(end, st.integers(0, 9999), st.floats(0, 1e9), st.sampled_from([0, 1, None]), st.booleans())

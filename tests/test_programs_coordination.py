@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination import advance, meeting_of, orders_for
 from workflows.programs.coordination_model import (
+    AppendMoment,
     AppendStep,
     Event,
     GiveOrder,
@@ -25,6 +26,7 @@ from workflows.programs.coordination_model import (
     State,
     StopAsked,
 )
+from workflows.programs.gang_progress import STALLS
 from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 
@@ -202,7 +204,7 @@ def test_phases_of_higher_ranks_do_not_hide_the_reporting_ranks() -> None:
 
 reports = st.one_of(
     st.builds(StepSeen, st.integers(1, 50), st.floats(0, 100), st.integers(0, 3), st.floats() | st.none()),
-    st.builds(PhaseSeen, st.sampled_from(["init", "step"]), st.floats(0, 100), st.integers(0, 3)),
+    st.builds(PhaseSeen, st.sampled_from(["init", "step", *STALLS]), st.floats(0, 100), st.integers(0, 3)),
     st.builds(CheckpointSeen, st.integers(1, 50), st.just("/c"), st.floats(0, 100), st.sampled_from(["pass", "fail"])),
     st.builds(
         RankEnd, st.integers(0, 3), st.just(0), st.floats(0, 9), st.integers(0, 2) | st.none(), st.none() | st.just(9)
@@ -234,7 +236,7 @@ def play(history: list[Event]) -> tuple[State, list[Event], list[Any]]:
         except RefusedError:
             continue
         kept += [] if remembered is None else [remembered]
-        rows += [effect.row for effect in effects if isinstance(effect, AppendStep)]
+        rows += [effect for effect in effects if isinstance(effect, (AppendStep, AppendMoment))]
     return state, kept, rows
 
 

@@ -82,6 +82,23 @@ def test_status_and_steps_tell_what_was_reported(coordinator: Coordinator) -> No
     assert ask(coordinator, "GET", "/v1/steps", since="1").body == {"next": 1, "steps": []}
 
 
+def test_moments_are_told_to_those_who_ask_for_them(coordinator: Coordinator) -> None:
+    ask(coordinator, "POST", "/v1/join", {"role": "trainer", "pod_index": 0})
+    said = [
+        {"report": "PhaseSeen", "phase": name, "at": at, "detail": "why"}
+        for name, at in (("checkpoint", 7.5), ("step", 8.0), ("checkpoint", 9.0))
+    ]
+    ask(coordinator, "POST", "/v1/report", report(*said))
+    told = ask(coordinator, "GET", "/v1/steps", since="0", moments_since="0").body
+    assert (told["next"], told["steps"], told["next_moment"]) == (0, [], 3)
+    assert json.loads(json.dumps(told["moments"])) == [
+        ["checkpoint-begin", 7.5, "why"],
+        ["checkpoint-end", 8.0, "why"],
+        ["checkpoint-begin", 9.0, "why"],
+    ]
+    assert ask(coordinator, "GET", "/v1/steps", moments_since="3").body["moments"] == []
+
+
 def test_steps_are_read_in_portions_without_a_gap(coordinator: Coordinator) -> None:
     ask(coordinator, "POST", "/v1/join", {"role": "trainer", "pod_index": 0})
     for batch in range(12):

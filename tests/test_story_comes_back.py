@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, VerdictWord
+from deployments.report import report_document, report_text
+from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, Tile, VerdictWord
 from tests.stages import Stage, incident, numbers_are_unique, outcomes, stage, succeeded
 
 pytestmark = pytest.mark.story
@@ -53,6 +55,34 @@ def comes_back(scene: Stage, unfailed: str, klass: FaultClass, action: Action = 
 def test_a_killed_rank(scene: Stage, unfailed: str) -> None:
     scene.start().fault("kill-rank:1,step=17")
     comes_back(scene, unfailed, FaultClass.PROCESS_KILLED)
+    checkpoints_are_accounted_for(scene)
+
+
+def checkpoints_are_accounted_for(scene: Stage) -> None:
+    """The report shows the seconds in which both attempts saved, and those in which the second one loaded."""
+    document = report_document(scene.run, scene.ledger)
+    seconds = {(tile["attempt"], tile["state"]): 0.0 for tile in document["tiles"]}
+    for tile in document["tiles"]:
+        seconds[tile["attempt"], tile["state"]] += tile["gpu_seconds"] / document["totals"]["gpus"]
+    first, second = (said_of_rank_0(scene, number) for number in (1, 2))
+    assert (1, Tile.RESTORE) not in seconds, scene.tell()
+    assert seconds[2, Tile.RESTORE] == pytest.approx(sum(second["restore"]), abs=0.01), scene.tell()
+    for number, said in ((1, first), (2, second)):
+        assert len(said["checkpoint"]) >= 3
+        # A save is a stall as far as its step took longer than the usual one, and steps are not equally long.
+        assert 0 < seconds[number, Tile.CHECKPOINT_STALL] <= sum(said["checkpoint"]) + 0.01, scene.tell()
+    text = report_text(document)
+    assert re.search(r"^ *l +restore +\d", text, re.MULTILINE), text
+    assert re.search(r"^ *c +checkpoint_stall +\d", text, re.MULTILINE), text
+    last = [mark for mark in scene.story.marks if mark.kind == "checkpoint-end"][-1]
+    assert "checkpoint step 60 saved to " in last.detail, "the save after the last step was heard of"
+
+
+def said_of_rank_0(scene: Stage, attempt: int) -> dict[str, list[float]]:
+    """The seconds that the attempt's rank 0 printed of its restore and its saves."""
+    [log] = scene.folder.glob(f"a{attempt}/*/rank-0.log")
+    said = re.findall(r" (restore|checkpoint) step .* in (\S+) s", log.read_text())
+    return {kind: [float(seconds) for one, seconds in said if one == kind] for kind in ("restore", "checkpoint")}
 
 
 def test_a_lost_node(scene: Stage, unfailed: str) -> None:
@@ -163,6 +193,8 @@ def test_a_ledger_that_is_away_costs_nothing(scene: Stage, unfailed: str) -> Non
     story = scene.end()
     assert succeeded(story), scene.tell()
     assert story.incidents == (), scene.tell()
+    saves = [mark for mark in story.marks if mark.kind == "checkpoint-end"]
+    assert len(saves) == len(said_of_rank_0(scene, 1)["checkpoint"]), "those of that time were written down later"
     assert scene.weights() == unfailed
 
 

@@ -11,6 +11,7 @@ import pytest
 from prefect import Task
 
 from profiles.vocabulary import NodeAction
+from tests.last_words import FABRIC, examinations, open_run, say
 from tests.stages import Stage, numbers_are_unique, outcomes, stage, succeeded
 from workflows import labels
 
@@ -103,4 +104,25 @@ def test_a_run_that_loses_a_node(scene: Stage, stops: list[str]) -> None:
     assert [(item.target, item.state) for item in taken] == [(lost, "done")]
     assert any(name.startswith("decide: new-attempt") for name in stops), stops
     assert {"submit attempt 2", "clear attempt 1 away"} <= set(stops), stops
+    scene.no_orphans()
+
+
+def test_a_run_whose_suspect_is_examined(scene: Stage, stops: list[str]) -> None:
+    say(open_run(scene), FABRIC)
+    found: set[str] = set()
+    for _ in range(100):
+        scene.drive().thread.join(90.0)
+        found |= {item["metadata"]["uid"] for item in examinations(scene)}
+        if scene.error is None:
+            break
+        assert isinstance(scene.error, Stopped), scene.tell()
+    story = scene.story
+    assert succeeded(story), scene.tell()
+    assert outcomes(story) == ["fabric", "succeeded"], scene.tell()
+    assert numbers_are_unique(story.attempts)
+    [seen] = story.incidents
+    [suspect] = [name.removeprefix("examine ") for name in stops if name.startswith("examine ")]
+    assert len([line for line in seen.evidence if line.startswith(f"examined {suspect}: pass")]) == 1, seen.evidence
+    assert len(found) == 1, "the examination of the flow's earlier life was read, none was made anew"
+    assert examinations(scene) == []
     scene.no_orphans()

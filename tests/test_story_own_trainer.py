@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from profiles.vocabulary import Action, FaultClass, NodeAction, VerdictWord
+from deployments.report import report_document
+from profiles.vocabulary import Action, FaultClass, NodeAction, Tile, VerdictWord
 from tests.own_trainer import PROFILE, RESTARTS, by_hand
 from tests.stages import Stage, incident, numbers_are_unique, outcomes, stage, succeeded
 from workflows.programs.checkpoint_proofs import read_all
@@ -98,6 +99,8 @@ def comes_back(scene: Stage, node: str, lost: int = 2) -> AttemptRecord:
     assert not any(word.startswith("--initial_regressor") for word in command_line(scene, first))
     assert f"--initial_regressor={second.resume_path}" in command_line(scene, second)
     assert f"--passes={STEPS - second.resumed_from_step}" in command_line(scene, second)
+    restored = [tile for tile in report_document(scene.run, scene.ledger)["tiles"] if tile["state"] == Tile.RESTORE]
+    assert {tile["attempt"] for tile in restored} == {2}, "it says nothing of its restore: from its start to its step"
     scene.no_orphans()
     return second
 

@@ -29,7 +29,7 @@ PARSERS: dict[str, Callable[[list[str]], Any]] = {
 
 def sent(plan: AttemptPlan) -> list[list[str]]:
     """Every command line of ours, from the program's name on."""
-    lines = [commands.copy(), commands.coordinate(plan), commands.gate(plan), commands.examine(plan)]
+    lines = [commands.copy(), commands.coordinate(plan), commands.gate(plan), commands.examine(plan, 1800000000.125)]
     lines += [commands.verify(plan), commands.collect(plan)]
     launched = [commands.launch(plan, role)[3:] for role in plan.resolved.run.roles]
     return [line[1:] for line in [*lines, *launched]]

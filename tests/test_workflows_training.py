@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from profiles.errors import ProfileError
 from tasks.embedded.engine.validation import validate_workflow
-from tests.attempt_plans import a_gpu_plan, a_plan
+from tests.attempt_plans import a_cluster, a_gpu_plan, a_plan
 from workflows import labels
 from workflows.failover import examination_workflow, post_flight_workflow
 from workflows.jobset import jobset
 from workflows.lint import lint
 from workflows.manifests import gang, manifests
 from workflows.plan import AttemptPlan
+from workflows.programs import gate
 from workflows.reports import GateReport, ResumeChoice, from_json
 from workflows.training import GATE_WORKFLOW_NODES, training_workflow
 
@@ -158,6 +159,34 @@ def test_an_examination_reaches_cordoned_and_quarantined_suspects() -> None:
     tolerated = {item["key"] for item in template(workflow, "examine")["tolerations"]}
     assert {labels.QUARANTINE_TAINT, labels.HOLD_TAINT, "node.kubernetes.io/unschedulable"} <= tolerated
     assert "example.org/gpu" in tolerated
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_only_an_examination_reads_the_kernel_s_log_and_only_where_the_cluster_says_so(allowed: bool) -> None:
+    plan = a_plan(cluster=a_cluster(engine="kubernetes", read_kernel_log=allowed))
+    built = [
+        *manifests(plan),
+        examination_workflow(plan, ["node-1"], 1).to_dict(),
+        post_flight_workflow(plan).to_dict(),
+    ]
+    granted = {
+        item["name"]: item["container"]["securityContext"]["capabilities"].get("add", [])
+        for one in built
+        if one["kind"] == "Workflow"
+        for item in one["spec"]["templates"]
+        if "container" in item
+    }
+    assert {name for name, added in granted.items() if "SYSLOG" in added} == ({"examine"} if allowed else set())
+    assert not any(
+        word.startswith("--kernel-folder") for word in template(built[-2], "examine")["container"]["command"]
+    )
+
+
+def test_an_examination_looks_at_the_kernel_since_the_attempt_began() -> None:
+    workflow = examination_workflow(a_plan(), ["node-1"], 1, since=1234.5).to_dict()
+    options = gate.parse(template(workflow, "examine")["container"]["command"][2:])
+    assert (options.examination, options.kernel_since, options.expected_gpus) == (True, 1234.5, 0)
+    assert options.kernel_folder == "$(PRIMUS_FOLDER_STORAGE_0)/runs/demo-1/kernel"
 
 
 def test_an_examination_of_nobody_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from profiles.run import Role
 from workflows import labels, placeholders
@@ -19,6 +20,8 @@ PROGRAMS = "primus-programs"
 """Entry of the programs image."""
 PROGRAMS_VOLUME = "programs"
 OUTPUTS_VOLUME = "outputs"
+KERNEL_LOGS = "kernel"
+"""Folder of the run's folder: on the embedded cluster, `<node>.log` there is what the node's kernel said."""
 
 
 def copy() -> list[str]:
@@ -84,9 +87,14 @@ def gate(plan: AttemptPlan) -> list[str]:
     return [PROGRAMS, "gate", *_gate_options(plan, plan.resolved.gpus_per_pod).argv()]
 
 
-def examine(plan: AttemptPlan) -> list[str]:
-    """The gate on a suspect, whose GPUs may be in use: whatever can be seen without them."""
-    return [PROGRAMS, "gate", *_gate_options(plan, 0).argv()]
+def examine(plan: AttemptPlan, since: float) -> list[str]:
+    """The gate on a suspect, whose GPUs may be in use: whatever can be seen without them, and the kernel's log.
+
+    `since`: Unix seconds; what the kernel said before is left out.
+    """
+    stand_in = f"{placeholders.run_dir(plan)}/{KERNEL_LOGS}" if plan.resolved.cluster.engine == "embedded" else ""
+    options = replace(_gate_options(plan, 0), examination=True, kernel_since=since, kernel_folder=stand_in)
+    return [PROGRAMS, "gate", *options.argv()]
 
 
 def _gate_options(plan: AttemptPlan, gpus: int) -> gate_program.Options:

@@ -26,6 +26,8 @@ class Signal(StrEnum):
     ENDED_EARLY = "ended-early"
     HANG = "hang"
     OBSERVER_AWAY = "observer-away"
+    LOGS = "logs"
+    """Nothing but log files is known, and nobody says that something failed."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ class Evidence:
     terminations: tuple[Termination, ...] = ()
     """Records of launchers that could leave one (a lost node leaves none)."""
     gate: tuple[GateReport, ...] = ()
+    examined: tuple[GateReport, ...] = ()
+    """Suspects that were looked at after the failure; apart from the gate, which was asked about every node."""
     choice: ResumeChoice | None = None
     lines: tuple[LogLine, ...] = ()
     workflow_message: str = ""
@@ -182,3 +186,7 @@ class AttemptView:
     """When pods were first seen unplaced; None: all placed."""
     stop_requested: str = ""
     """Why a person asked for the end; "" when nobody did."""
+    away: str = ""
+    """Why the cluster does not answer; "" while it does. What is known is then old, and no time limit runs."""
+    vanished: bool = False
+    """Its workflow, its JobSet and its pods were looked for, and none of them exists."""

@@ -14,6 +14,7 @@ from workflows.templates import ProgramStep
 
 POST_FLIGHT = "post-flight"
 EXAMINATION = "examination"
+EXAMINE = "examine"
 _TOLERATED = tuple(
     {"key": key, "operator": "Exists"}
     for key in (labels.QUARANTINE_TAINT, labels.HOLD_TAINT, "node.kubernetes.io/unschedulable")
@@ -36,11 +37,17 @@ def post_flight_workflow(plan: AttemptPlan) -> Workflow:
     return workflow
 
 
-def examination_workflow(plan: AttemptPlan, suspects: Sequence[str], number: int) -> Workflow:
+def examination_workflow(plan: AttemptPlan, suspects: Sequence[str], number: int, since: float = 0.0) -> Workflow:
     """Looks at the suspects of an attempt: examination number `number`, one pod a node.
 
     Every pod reports and ends well: output parameters `report` and `verdict` say what it found. The suspects still
     may hold pods of other runs, so no GPUs are taken.
+
+    Args:
+        plan: the attempt that went wrong.
+        suspects: names of the nodes.
+        number: of the incident within its attempt, from 1.
+        since: Unix seconds; what the nodes' kernels said before is left out.
 
     Raises:
         ValueError: there is no suspect.
@@ -55,8 +62,16 @@ def examination_workflow(plan: AttemptPlan, suspects: Sequence[str], number: int
     name = labels.examination_name(plan.run, plan.attempt, number)
     with templates.workflow(plan, name, EXAMINATION, seconds) as workflow:
         outputs = {"report": to_json(unknown), "verdict": "unknown"}
-        examine = ProgramStep("examine", commands.examine(plan), outputs, seconds, on_node=True, tolerations=_TOLERATED)
-        templates.program(plan, examine)
+        step = ProgramStep(
+            EXAMINE,
+            commands.examine(plan, since),
+            outputs,
+            seconds,
+            on_node=True,
+            tolerations=_TOLERATED,
+            reads_kernel_log=plan.resolved.cluster.read_kernel_log,
+        )
+        templates.program(plan, step)
         with Steps(name=templates.MAIN):
-            Step(name="examine", template="examine", arguments={"node": "{{item}}"}, with_items=list(suspects))
+            Step(name=EXAMINE, template=EXAMINE, arguments={"node": "{{item}}"}, with_items=list(suspects))
     return workflow

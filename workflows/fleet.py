@@ -41,3 +41,16 @@ class BrakeState:
     evictions: int = 0
     """Nodes taken out within the brake's window."""
     limits: Brake = field(default_factory=Brake)
+
+
+def brake_trips(brake: BrakeState, new: int) -> str:
+    """Why taking out `new` more nodes goes too far; "" where it does not."""
+    allowed = max(1, int(brake.limits.max_quarantined_share * brake.pool_size))
+    if len(brake.quarantined) + new > allowed:
+        return (
+            f"{len(brake.quarantined)} + {new} of {brake.pool_size} nodes in quarantine, at most {allowed} are allowed"
+        )
+    if brake.evictions + new > brake.limits.max_evictions:
+        within = f"within {brake.limits.window_seconds:g} s, at most {brake.limits.max_evictions} are allowed"
+        return f"{brake.evictions} + {new} nodes taken out {within}"
+    return ""

@@ -165,11 +165,14 @@ def rank_security(cluster: ClusterProfile) -> Part:
     return {} if cluster.run_as_user is None else {"runAsUser": cluster.run_as_user}
 
 
-def container_security(*, locks_memory: bool = False) -> Part:
+def container_security(*, locks_memory: bool = False, reads_kernel_log: bool = False) -> Part:
     """Security context of a container; `locks_memory`: RDMA registers memory, which needs one capability.
+
+    `reads_kernel_log`: kernels tell what they said only with another one.
 
     Not all capabilities are dropped: an image that runs as root must still read and write folders of other users on
     shared storage.
     """
-    added = {"add": ["IPC_LOCK"]} if locks_memory else {}
+    wanted = [*(["IPC_LOCK"] if locks_memory else []), *(["SYSLOG"] if reads_kernel_log else [])]
+    added = {"add": wanted} if wanted else {}
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["NET_RAW"], **added}}

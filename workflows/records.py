@@ -130,6 +130,11 @@ class IncidentRecord:
     resumed_at: float | None = None
     """Completion of the first step after the checkpoint's step, in the next incarnation."""
 
+    @property
+    def seen(self) -> str:
+        """What made us look, in words: the first line of the evidence, before the diagnosis and after it."""
+        return self.evidence[0] if self.evidence else ""
+
 
 @dataclass(frozen=True)
 class ActionRecord:
@@ -231,9 +236,13 @@ class MarkRecord:
     attempt: int
     kind: str
     """`submitted`, `gate`, `applied`, `running`, `launched`, `first-step`, `fault`, `detected`, `diagnosed`, `decided`,
-    `acted`, `ended`, `checkpoint-begin`, `checkpoint-end`, `waiting-begin`, `waiting-end`, `paused`, `unpaused`."""
+    `acted`, `ended`, `waiting-begin`, `waiting-end`, `paused`, `unpaused`, and those of `PROGRAM_MARKS`."""
     at: float
     detail: str = ""
+
+
+PROGRAM_MARKS = frozenset({"restore-begin", "restore-end", "checkpoint-begin", "checkpoint-end"})
+"""Moments that the programs in the pods tell: the ranks stood still to load or to save a checkpoint."""
 
 
 @dataclass(frozen=True)

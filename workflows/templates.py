@@ -46,6 +46,8 @@ class ProgramStep:
     """Beyond those of the pool's taints."""
     environment: Sequence[Part] = ()
     """Beyond what every program of ours is told."""
+    reads_kernel_log: bool = False
+    """The pod may read what the node's kernel said."""
 
 
 def workflow(plan: AttemptPlan, name: str, pipeline: str, deadline_seconds: int) -> Workflow:
@@ -83,6 +85,7 @@ def program(plan: AttemptPlan, step: ProgramStep) -> Container:
     affinity = {} if step.on_node else pods.node_affinity(plan, ())
     # A template's own tolerations replace the workflow's.
     tolerations = [*pods.tolerations(plan), *step.tolerations] if step.tolerations else []
+    security = pods.container_security(reads_kernel_log=step.reads_kernel_log)
     return Container(
         name=step.name,
         image=plan.resolved.cluster.programs_image,
@@ -91,7 +94,7 @@ def program(plan: AttemptPlan, step: ProgramStep) -> Container:
         outputs=[_output(key, default) for key, default in step.outputs.items()],
         env=[models.EnvVar.model_validate(item) for item in environment],
         resources=models.ResourceRequirements.model_validate(step.resources),
-        security_context=models.SecurityContext.model_validate(pods.container_security()),
+        security_context=models.SecurityContext.model_validate(security),
         volume_mounts=[models.VolumeMount.model_validate(mount) for mount in mounts],
         node_selector=selector or None,
         affinity=models.Affinity.model_validate(affinity) if affinity else None,

@@ -17,12 +17,19 @@ from profiles.errors import Conflict, NotFound, Unavailable
 from tasks.embedded import admission, faults, processes
 from tasks.embedded.follow import follow
 from tasks.embedded.images import write_programs
-from tasks.embedded.launch import probe_namespaces, revive_keeper, start_keeper
+from tasks.embedded.launch import (
+    ask_for_keeper,
+    ask_to_look,
+    demand_keeper,
+    probe_namespaces,
+    revive_keeper,
+    start_keeper,
+)
 from tasks.embedded.layout import PodFolder
 from tasks.embedded.mount_rules import refuse_unreachable_mounts
 from tasks.embedded.nodes import reconcile_nodes
 from tasks.embedded.objects import Object, entries, matches
-from tasks.embedded.spec import Spec
+from tasks.embedded.spec import Spec, written_spec
 from tasks.embedded.store import Store, write_file
 from tasks.embedded.watching import watch
 
@@ -62,7 +69,7 @@ class EmbeddedCluster:
         self.name = spec.name
         self.root = Path(os.path.realpath(root))
         self.spec = spec
-        self._store = Store(str(self.root), lock_timeout_seconds=LOCK_TIMEOUT_SECONDS)
+        self._store = Store(str(self.root), LOCK_TIMEOUT_SECONDS, on_broken=lambda: ask_to_look(str(self.root)))
         self._namespaces: str | None = None
         self._install()
 
@@ -70,11 +77,10 @@ class EmbeddedCluster:
         path, text = self.root / "cluster.json", self.spec.to_json()
         try:
             self._store.prepare()
-            if path.exists() and path.read_text() == text:
+            if path.exists() and path.read_text(errors="replace") == text:
                 return
             with self._store.transaction() as change:
-                before = Spec.from_json(path.read_text()) if path.exists() else None
-                reconcile_nodes(change, self.spec, before)
+                reconcile_nodes(change, self.spec, written_spec(path))
                 write_programs(str(self.root), [vars(image) for image in self.spec.images])
                 write_file(str(path), text.encode())
         except OSError as error:
@@ -90,6 +96,8 @@ class EmbeddedCluster:
             Conflict: the object is being deleted, or changed since the version that the manifest names.
         """
         refuse_unreachable_mounts(manifest, self._namespaces_mode)
+        if not dry_run:
+            ask_for_keeper(str(self.root))
         stored = admission.admit(self._store, self.spec.namespace, manifest, dry_run=dry_run)
         if not dry_run:
             self._wake(stored["kind"])
@@ -97,12 +105,12 @@ class EmbeddedCluster:
 
     def get(self, kind: str, name: str) -> Object | None:
         """The object, None where it does not exist."""
-        revive_keeper(str(self.root))
+        ask_for_keeper(str(self.root))
         return self._store.get(kind, name)
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
         """Objects whose labels equal all of `labels`, ordered by name."""
-        revive_keeper(str(self.root))
+        ask_for_keeper(str(self.root))
         return [item for item in self._store.list(kind) if matches(item, labels)]
 
     def watch(
@@ -121,12 +129,14 @@ class EmbeddedCluster:
         """
         stored = admission.patch(self._store, self.spec.namespace, kind, name, patch)
         self._wake(kind)
+        demand_keeper(str(self.root))
         return stored
 
     def delete(self, kind: str, name: str, *, grace_seconds: int | None = None) -> None:
         """Ask for deletion; absent is fine. Processes get SIGTERM and `grace_seconds`, `0` kills at once."""
         if admission.delete(self._store, kind, name, grace_seconds):
-            start_keeper(str(self.root))
+            self._wake(kind)
+            demand_keeper(str(self.root))
 
     def logs(self, pod: str, container: str = "", *, tail_lines: int | None = None) -> str:
         """What the container printed so far.

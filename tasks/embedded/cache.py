@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tasks.embedded.changes import Change
 from tasks.embedded.objects import JOBSET_LABEL, WORKFLOW_LABEL, Object, section
-from tasks.embedded.store import Change, Store
+from tasks.embedded.store import BrokenObjectError, Store
 from tasks.embedded.watch import ChangeReader
 
 KINDS = ("Pod", "JobSet", "Workflow", "Node")
@@ -14,14 +17,16 @@ class Cache:
 
     Args:
         store: whose objects.
+        put_aside: does so with a broken object; afterwards it can be read, or is gone.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, put_aside: Callable[[BrokenObjectError], None]) -> None:
         self.store = store
+        self._put_aside = put_aside
         self.reader = ChangeReader(store)
         self.objects: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
         self.changed: set[tuple[str, str]] = set()
-        self._load()
+        self.reload()
 
     def __getitem__(self, kind: str) -> dict[str, Object]:
         return self.objects[kind]
@@ -34,7 +39,7 @@ class Cache:
         """Read what others changed; whether anything did."""
         changes = self.reader.read()
         if changes is None:
-            self._load()
+            self.reload()
             return True
         for change in changes:
             self._apply(change)
@@ -78,9 +83,19 @@ class Cache:
             if kind == "Pod" and label in labels:
                 self.changed.add((owner, labels[label]))
 
-    def _load(self) -> None:
-        for kind in KINDS:
-            before = self.objects[kind]
-            self.objects[kind] = {item["metadata"]["name"]: item for item in self.store.list(kind)}
-            for name in before.keys() | self.objects[kind].keys():
-                self._mark(kind, name, self.objects[kind].get(name) or before.get(name))
+    def reload(self) -> None:
+        """Read every object anew and count it as changed; what is broken is put aside, whatever its kind."""
+        for kind in sorted({*KINDS, *self.store.kinds()}):
+            found = {name: item for name in self.store.names(kind) if (item := self._read(kind, name)) is not None}
+            if kind not in self.objects:
+                continue
+            before, self.objects[kind] = self.objects[kind], found
+            for name in before.keys() | found.keys():
+                self._mark(kind, name, found.get(name) or before.get(name))
+
+    def _read(self, kind: str, name: str) -> Object | None:
+        try:
+            return self.store.get(kind, name)
+        except BrokenObjectError as error:
+            self._put_aside(error)
+            return self.store.get(kind, name)

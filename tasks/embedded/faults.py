@@ -10,7 +10,8 @@ import time
 from profiles.errors import NotFound
 from tasks.embedded import locks, processes
 from tasks.embedded.engine.pod import failed_status
-from tasks.embedded.launch import busy_mark, keeper_lock
+from tasks.embedded.failures import failures_path
+from tasks.embedded.launch import busy_mark, keeper_lock, start_mark
 from tasks.embedded.layout import PodFolder
 from tasks.embedded.nodes import power_mark, set_ready
 from tasks.embedded.objects import Object, entries, finished, timestamp
@@ -82,12 +83,13 @@ def restore_node(store: Store, name: str) -> None:
 
 def stop(store: Store) -> None:
     """SIGKILL everything that lives of the cluster, the keeper first so that it starts nothing anew."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         os.unlink(busy_mark(store.root))
     descriptor = locks.holder_descriptor(keeper_lock(store.root))
     if descriptor is not None:
         processes.send(descriptor, signal.SIGKILL)
         os.close(descriptor)
     processes.kill(store.root, lambda _: True)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(busy_mark(store.root))
+    for mark in (busy_mark(store.root), start_mark(store.root), failures_path(store.root)):
+        with contextlib.suppress(OSError):
+            os.unlink(mark)

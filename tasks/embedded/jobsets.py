@@ -45,7 +45,7 @@ class JobSetDriver:
 
     def pending(self) -> bool:
         """Whether a JobSet may still change by itself; a time to live alone keeps no keeper awake."""
-        return any(_going(jobset) for jobset in self._cache["JobSet"].values())
+        return any(going(jobset) for jobset in self._cache["JobSet"].values())
 
     def wake_at(self) -> float | None:
         """Monotonic time of the next timer."""
@@ -62,7 +62,7 @@ class JobSetDriver:
 
     def _advance(self, name: str, jobset: Object) -> None:
         now = time.time()
-        pods = [_state(pod) for pod in self._cache.pods(JOBSET_LABEL, name) if _belongs(pod, jobset)]
+        pods = [pod_state(pod) for pod in self._cache.pods(JOBSET_LABEL, name) if _belongs(pod, jobset)]
         step = advance_jobset(jobset, pods, now, self._backoff_seconds)
         create_pods(self._cache, step.create, self._namespace, jobset)
         # The decision is written before pods are ended for it: their ends are then no failures of their own.
@@ -85,7 +85,8 @@ class JobSetDriver:
                     self._cache.wrote(change.put(mark_deleted(stored, None)))
 
 
-def _going(jobset: Object) -> bool:
+def going(jobset: Object) -> bool:
+    """Whether the JobSet may still change by itself."""
     return not section(jobset, "status").get("terminalState") and not jobset["spec"].get("suspend")
 
 
@@ -93,7 +94,8 @@ def _belongs(pod: Object, jobset: Object) -> bool:
     return section(pod["metadata"], "labels").get(JOBSET + "jobset-uid") == jobset["metadata"]["uid"]
 
 
-def _state(pod: Object) -> PodState:
+def pod_state(pod: Object) -> PodState:
+    """What the engine is told about a pod."""
     metadata, status = pod["metadata"], section(pod, "status")
     labels, annotations = metadata["labels"], section(metadata, "annotations")
     containers = [*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")]

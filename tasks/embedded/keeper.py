@@ -15,16 +15,22 @@ import sys
 import time
 
 from tasks.embedded import linux, locks
-from tasks.embedded.launch import busy_mark, keeper_command, keeper_environment, keeper_lock
-from tasks.embedded.store import Store, read_json
+from tasks.embedded.failures import SETTLED_SECONDS, forget_failures, read_failures, write_failure
+from tasks.embedded.launch import (
+    busy_mark,
+    keeper_command,
+    keeper_environment,
+    keeper_lock,
+    look_mark_taken,
+    start_mark,
+)
+from tasks.embedded.objects import BREAKS
+from tasks.embedded.store import BrokenObjectError, Store, read_json
 from tasks.embedded.zygote import Zygote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tasks.embedded.reconcile import Reconciler
-
-CRASH_MEMORY_SECONDS = 60.0
-"""A keeper that breaks again within this time waits longer and longer before it goes on, at most half of it."""
 
 
 def main(root: str) -> int:
@@ -36,46 +42,28 @@ def main(root: str) -> int:
     linux.set_process_name("primus-keeper")
     settings = read_json(os.path.join(root, "cluster.json"))
     if settings is None:
-        return 1
+        raise SystemExit(f"{root} has no cluster.json: no process of primus has opened this cluster yet")
     # The zygote is forked before anything large is imported: every supervisor is a copy of it.
     zygote = Zygote(root, settings["namespaces"])
     from tasks.embedded.reconcile import Reconciler  # noqa: PLC0415 - see above
 
     gc.freeze()
-    _rest_after_crashes(root)
-    try:
-        keeper = Keeper(root, zygote, Reconciler(Store(root), zygote, settings), settings["keeper_linger_seconds"])
-        done = keeper.run(lock)
-    except Exception:
-        _count_crash(root)
-        raise
-    if done:
+    started = time.monotonic()
+    keeper = Keeper(root, zygote, Reconciler(Store(root), zygote, settings), settings["keeper_linger_seconds"])
+    if keeper.run(lock):
         return 0
+    if time.monotonic() - started < SETTLED_SECONDS:
+        _rest_after_zygotes(root)
     # The zygote is gone; a fresh process has a small one to fork. The lock closes with exec.
     command = keeper_command(root)
     os.execve(command[0], command, keeper_environment(root))  # noqa: S606 - itself
 
 
-def _crashes(root: str) -> tuple[str, int]:
-    path = os.path.join(root, "keeper.crashes")
-    try:
-        recent = time.time() - os.stat(path).st_mtime < CRASH_MEMORY_SECONDS
-        return path, os.stat(path).st_size if recent else 0
-    except FileNotFoundError:
-        return path, 0
-
-
-def _count_crash(root: str) -> None:
-    """One byte for each crash that came soon after another; being killed is no crash."""
-    path, count = _crashes(root)
-    with open(path, "wb") as file:
-        file.write(b"x" * (count + 1))
-
-
-def _rest_after_crashes(root: str) -> None:
-    _, count = _crashes(root)
-    if count:
-        time.sleep(min(CRASH_MEMORY_SECONDS / 2, 0.1 * 2 ** min(count, 20)))
+def _rest_after_zygotes(root: str) -> None:
+    """A zygote that ends at once again and again is a failure like any other."""
+    write_failure(root, "zygote ended")
+    failures = read_failures(root)
+    time.sleep(failures.wait_seconds(time.time()) if failures else 0.0)
 
 
 class Keeper:
@@ -87,20 +75,38 @@ class Keeper:
         self._reconciler = reconciler
         self._linger_seconds = linger_seconds
         self._idle_since: float | None = None
+        self._settles_at = time.monotonic() + SETTLED_SECONDS if read_failures(root) else None
 
     def run(self, lock: int) -> bool:
-        """Go on until nothing is pending (True) or the zygote is gone (False)."""
+        """Go on until nothing is pending (True) or the zygote is gone (False).
+
+        What breaks on one object puts that object aside; what breaks on none ends this keeper.
+        """
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         while True:
-            self._reconciler.run()
-            if self._reconciler.pending():
-                self._idle_since = None
-            elif self._idle_since is None:
-                self._idle_since = time.monotonic()
-            elif time.monotonic() - self._idle_since >= self._linger_seconds and self._leave(lock):
-                return True
-            if not self._sleep():
-                return False
+            try:
+                over = self._round(lock)
+            except (BrokenObjectError, *BREAKS) as error:
+                self._reconciler.pass_over(error)
+                continue
+            if over is not None:
+                return over
+
+    def _round(self, lock: int) -> bool | None:
+        """One round, and a sleep until the next one is due; None while there is one."""
+        if look_mark_taken(self._root):
+            self._reconciler.look_again()
+        self._reconciler.run()
+        if self._reconciler.pending():
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = time.monotonic()
+        elif time.monotonic() - self._idle_since >= self._linger_seconds and self._leave(lock):
+            return True
+        if self._settles_at is not None and time.monotonic() >= self._settles_at:
+            self._settles_at = None
+            forget_failures(self._root)
+        return None if self._sleep() else False
 
     def _sleep(self) -> bool:
         poller = select.poll()
@@ -115,7 +121,7 @@ class Keeper:
         return zygote_lives
 
     def _timeout_milliseconds(self) -> float | None:
-        moments = [self._reconciler.wake_at()]
+        moments = [self._reconciler.wake_at(), self._settles_at]
         if self._idle_since is not None:
             moments.append(self._idle_since + self._linger_seconds)
         known = [moment for moment in moments if moment is not None]
@@ -127,8 +133,10 @@ class Keeper:
         with self._reconciler.cache.store.transaction():
             if self._reconciler.cache.refresh():
                 return False
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(busy_mark(self._root))
+            for mark in (busy_mark(self._root), start_mark(self._root)):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(mark)
+            forget_failures(self._root)
             os.close(lock)
         return True
 

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
 
+from profiles.errors import Unavailable
 from tasks.embedded import locks
+from tasks.embedded.failures import RETRY_SECONDS, note_start, read_failures
 from tasks.embedded.processes import CLUSTER_VARIABLE
 
 _PROGRAM = (
     "import sys;sys.path.insert(0,sys.argv[1]);from tasks.embedded.keeper import main;sys.exit(main(sys.argv[2]))"
 )
-_DETACH = '"$@" </dev/null >/dev/null 2>>"$0" &'
+_NURSE = r"""
+(
+  ( exec 2>>"$0/keeper.log" && exec "$@" )
+  code=$?
+  [ "$code" -eq 0 ] || {
+    echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) exit $code"
+    tail -c 2000 "$0/keeper.log" 2>&1 | tail -n 8 | sed 's/^/  /'
+  } >>"$0/keeper.failures"
+  rm -f "$0/keeper.starting"
+) </dev/null >/dev/null 2>&1 &
+"""
+"""The keeper is nobody's child who would have to reap it, and its end is written down whatever ended it, also where it
+could not even be started. The file stays small: it is removed by a keeper that works and begun anew after a while."""
+START_SECONDS = 2.0
+"""A start that has neither come to a living keeper nor to an end after this time is tried again beside it."""
+START_CHECK_SECONDS = 0.02
+LOG_BYTES = 1 << 20
+"""A log larger than this is put aside when the next keeper is started."""
 
 
 def keeper_lock(root: str) -> str:
@@ -22,6 +43,31 @@ def keeper_lock(root: str) -> str:
 def busy_mark(root: str) -> str:
     """A file that stands while a keeper has something pending; with no keeper alive it says that one was killed."""
     return os.path.join(root, "keeper.busy")
+
+
+def _look_mark(root: str) -> str:
+    """In the folder that a keeper sleeps on, so that it wakes from it."""
+    return os.path.join(root, "changes", "look")
+
+
+def ask_to_look(root: str) -> None:
+    """Let the keeper read every object anew: one of them is broken. Also starts one where none lives.
+
+    Raises:
+        Unavailable: this machine does not let us start one.
+    """
+    with contextlib.suppress(OSError):
+        os.close(os.open(_look_mark(root), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    start_keeper(root)
+
+
+def look_mark_taken(root: str) -> bool:
+    """Whether somebody asked for it; the wish counts as granted."""
+    try:
+        os.unlink(_look_mark(root))
+    except OSError:
+        return False
+    return True
 
 
 def keeper_command(root: str) -> list[str]:
@@ -35,18 +81,101 @@ def keeper_environment(root: str) -> dict[str, str]:
     return {CLUSTER_VARIABLE: root, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
-def start_keeper(root: str) -> None:
-    """Start a keeper unless one lives. Returns at once; of two started together one leaves."""
-    if locks.holder(keeper_lock(root)) is not None:
-        return
-    # A shell puts it into the background and is gone, so the keeper is nobody's child who would have to reap it.
-    argv = ["/bin/sh", "-c", _DETACH, os.path.join(root, "keeper.log"), *keeper_command(root)]
+def start_keeper(root: str) -> float:
+    """Start a keeper unless one lives, is being started, or the last ones failed a moment ago. Returns at once.
+
+    Of two started together one leaves.
+
+    Returns:
+        Seconds after which it is worth asking again; 0 where one lives or was started.
+
+    Raises:
+        Unavailable: this machine does not let us start one.
+    """
+    try:
+        if locks.holder(keeper_lock(root)) is not None:
+            return 0.0
+        failures = read_failures(root)
+        wait = failures.wait_seconds(time.time()) if failures else 0.0
+        if wait or not _claim_start(root):
+            return wait or START_CHECK_SECONDS
+        _spawn(root)
+    except OSError as error:
+        raise Unavailable(f"no keeper can be started for {root}: {error}", RETRY_SECONDS) from error
+    return 0.0
+
+
+def start_mark(root: str) -> str:
+    """A file that stands from the start of a keeper until its end is written down."""
+    return os.path.join(root, "keeper.starting")
+
+
+def _claim_start(root: str) -> bool:
+    """Whether it is ours to start one; a keeper takes a tenth of a second until it holds its lock."""
+    path = start_mark(root)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        with contextlib.suppress(FileNotFoundError):
+            if 0.0 <= time.time() - os.stat(path).st_mtime < START_SECONDS:
+                return False
+            os.utime(path)
+    return True
+
+
+def _spawn(root: str) -> None:
+    # From now on somebody must see to it that there is a keeper, also if this one never comes to say so itself.
+    with contextlib.suppress(OSError):
+        os.close(os.open(busy_mark(root), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    note_start(root)
+    log = os.path.join(root, "keeper.log")
+    with contextlib.suppress(OSError):
+        if os.stat(log).st_size > LOG_BYTES:
+            os.rename(log, log + ".1")
+    argv = ["/bin/sh", "-c", _NURSE, root, *keeper_command(root)]
     pid = os.posix_spawn("/bin/sh", argv, keeper_environment(root), setsid=True)
     os.waitpid(pid, 0)
 
 
+def insist_on_keeper(root: str, longest_wait_seconds: float) -> None:
+    """Start a keeper for somebody who does not come back; waits where that is worth it for no longer than this."""
+    while 0.0 < (wait := start_keeper(root)) <= longest_wait_seconds:
+        time.sleep(wait)
+
+
+def revive_keeper(root: str) -> float:
+    """Start a keeper where one was killed with something pending; see `start_keeper`."""
+    return start_keeper(root) if os.path.exists(busy_mark(root)) else 0.0
+
+
+def demand_keeper(root: str) -> None:
+    """Pass where keepers work, as far as anybody knows.
+
+    Raises:
+        Unavailable: the last ones ended one after the other; it names their log.
+    """
+    failures = read_failures(root)
+    if failures is not None and failures.hopeless:
+        wait = failures.wait_seconds(time.time())
+        raise Unavailable(failures.message(root), min(RETRY_SECONDS, max(0.5, wait)))
+
+
+def ask_for_keeper(root: str) -> None:
+    """Without one that works nothing moves: what the objects say is old, and nothing new is done.
+
+    Raises:
+        Unavailable: keepers end at every start; their log is named.
+    """
+    revive_keeper(root)
+    demand_keeper(root)
+
+
 def probe_namespaces(setting: str) -> str:
-    """What `detect_namespaces` finds, asked in a process of its own: a caller with threads must not fork."""
+    """What `detect_namespaces` finds, asked in a process of its own: a caller with threads must not fork.
+
+    Raises:
+        Unavailable: that process did not come to an answer, so nothing is known.
+    """
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     program = "import sys;sys.path.insert(0,sys.argv[1]);from tasks.embedded.container import detect_namespaces as d;"
     argv = [sys.executable, "-I", "-S", "-c", f"{program}print(d(sys.argv[2]),end='')", here, setting]
@@ -58,11 +187,8 @@ def probe_namespaces(setting: str) -> str:
         os.close(writing)
     with open(reading) as answers:
         answer = answers.read()
-    os.waitpid(pid, 0)
-    return answer if answer in ("mount", "user") else "none"
-
-
-def revive_keeper(root: str) -> None:
-    """Start a keeper where one was killed with something pending."""
-    if os.path.exists(busy_mark(root)):
-        start_keeper(root)
+    _, status = os.waitpid(pid, 0)
+    if answer not in ("mount", "user", "none"):
+        how = f"{sys.executable} ended with {os.waitstatus_to_exitcode(status)}"
+        raise Unavailable(f"what this machine allows cannot be found out: {how}", RETRY_SECONDS)
+    return answer

@@ -27,10 +27,14 @@ API_VERSIONS = {
     "Event": "v1",
 }
 FINISHED = ("Succeeded", "Failed")
+BREAKS = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a value of the wrong kind raises. A full disk or a lost folder is no object's fault."""
 WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 END_ANNOTATION = "primus-flows.io/end"
 """JSON {"reason", "message", "grace_seconds"}: the pod is to end and its object is kept."""
+BROKEN_ANNOTATION = "primus-flows.io/broken"
+"""Why the object is not the one that was stored: it stands in for one whose file was broken."""
 OUTPUTS_ANNOTATION = "primus-flows.io/outputs"
 """JSON {parameter: path}: files that are read when the main container ended."""
 OUTPUT_VALUES_ANNOTATION = "primus-flows.io/output-values"

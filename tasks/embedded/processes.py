@@ -230,7 +230,7 @@ def _lives(root: str) -> dict[tuple[int, int], str]:
     pods = os.path.join(root, "pods")
     try:
         uids = os.listdir(pods)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return found
     for uid in uids:
         lives = os.path.join(pods, uid, "lives")

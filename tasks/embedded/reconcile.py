@@ -5,15 +5,27 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
+import traceback
 from typing import Any
 
 from tasks.embedded import processes
 from tasks.embedded.cache import Cache
 from tasks.embedded.lives import Lives
-from tasks.embedded.objects import END_ANNOTATION, JOBSET_LABEL, WORKFLOW_LABEL, Object, finished, mark_deleted, section
+from tasks.embedded.objects import (
+    END_ANNOTATION,
+    JOBSET_LABEL,
+    WORKFLOW_LABEL,
+    Object,
+    entries,
+    finished,
+    mark_deleted,
+    section,
+    timestamp,
+)
 from tasks.embedded.scheduler import Scheduler
-from tasks.embedded.store import Store, Transaction
+from tasks.embedded.store import BrokenObjectError, Store, Transaction
 from tasks.embedded.trees import remove_tree
 from tasks.embedded.zygote import Zygote
 
@@ -30,16 +42,19 @@ class Reconciler:
     """
 
     def __init__(self, store: Store, zygote: Zygote, settings: Object) -> None:
-        self.cache = Cache(store)
-        self.lives = Lives(self.cache, zygote)
         self._store = store
+        self._settings = settings
+        self.cache = Cache(store, self._put_aside)
+        self.lives = Lives(self.cache, zygote)
         self._scheduler = Scheduler(self.cache, section(settings, "priority_classes"))
         self._drivers: dict[str, Any] = {}
-        self._settings = settings
-        self._sweep()
+        self._swept = False
 
     def run(self) -> None:
         """Go on until nothing more can be done now."""
+        if not self._swept:
+            self._sweep()
+            self._swept = True
         self.lives.answers()
         self.lives.judge()
         self.cache.refresh()
@@ -94,7 +109,7 @@ class Reconciler:
                 continue
             if pod["spec"].get("nodeName"):
                 self.lives.ensure(pod)
-            reason = _end_reason(pod)
+            reason = end_reason(pod)
             if reason and pod["spec"].get("nodeName"):
                 self.lives.signal(pod, signal.SIGTERM, reason)
             elif reason:
@@ -114,6 +129,40 @@ class Reconciler:
         if any(kind in ("Pod", "Node", "PersistentVolumeClaim") for kind, _ in changed):
             for pod in self._scheduler.run():
                 self.lives.ensure(pod)
+
+    # Broken objects.
+
+    def look_again(self) -> None:
+        """Read every object anew: somebody found a broken one, or a file was changed behind our back."""
+        self.cache.reload()
+        self._swept = False
+
+    def pass_over(self, error: Exception) -> None:
+        """Put aside what broke a round, so that the next one comes through.
+
+        Raises:
+            Exception: the very error, where no object is to blame.
+        """
+        from tasks.embedded.inquest import find_broken  # noqa: PLC0415 - only where something broke
+
+        if isinstance(error, BrokenObjectError):
+            broken = [error]
+        else:
+            traceback.print_exception(error)
+            found = find_broken(self.cache, self._settings)
+            broken = [BrokenObjectError(kind, name, self._store.path(kind, name), why) for kind, name, why in found]
+        if not broken:
+            raise error
+        for one in broken:
+            self._put_aside(one)
+        self.look_again()
+
+    def _put_aside(self, broken: BrokenObjectError) -> None:
+        from tasks.embedded.broken import put_aside  # noqa: PLC0415 - only where something broke
+
+        sys.stderr.write(f"{timestamp()} {broken}\n")
+        sys.stderr.flush()
+        put_aside(self._store, broken.kind, broken.name, broken.problem, self._settings)
 
     # Deletion.
 
@@ -143,7 +192,7 @@ class Reconciler:
         return False
 
     def _delete_pods(self, pods: list[Object], grace_seconds: int | None) -> None:
-        fresh = [pod for pod in pods if _earlier(pod, grace_seconds)]
+        fresh = [pod for pod in pods if earlier(pod, grace_seconds)]
         if not fresh:
             return
         with self._store.transaction() as change:
@@ -162,7 +211,12 @@ class Reconciler:
             remove_tree(os.path.join(self._store.root, "owners", manifest["metadata"]["uid"]))
 
     def _sweep(self) -> None:
-        """After a crash: end what belongs to pods that are gone or finished, and forget their folders."""
+        """After a crash: end what belongs to pods that are gone or finished, and forget their folders.
+
+        A pod whose owner is gone goes too: somebody removed the owner's file.
+        """
+        owners = {owner["metadata"]["uid"] for kind in OWNERS for owner in self.cache[kind].values()}
+        self._delete_pods([pod for pod in self.cache["Pod"].values() if _owners(pod) - owners], None)
         pods = {pod["metadata"]["uid"]: pod for pod in self.cache["Pod"].values()}
         living = {uid for uid, pod in pods.items() if not finished(pod)}
         processes.kill(self._store.root, lambda found: found.pod_uid not in living and bool(found.pod_uid))
@@ -186,18 +240,23 @@ def _same(change: Transaction, manifest: Object) -> Object | None:
     return stored if stored is not None and stored["metadata"]["uid"] == manifest["metadata"]["uid"] else None
 
 
+def _owners(pod: Object) -> set[str]:
+    return {owner["uid"] for owner in entries(pod["metadata"], "ownerReferences")}
+
+
 def _deleting(manifest: Object) -> bool:
     return bool(manifest["metadata"].get("deletionTimestamp"))
 
 
-def _earlier(pod: Object, grace_seconds: int | None) -> bool:
+def earlier(pod: Object, grace_seconds: int | None) -> bool:
+    """Whether a deletion with this grace ends the pod earlier than what was asked for before."""
     if not _deleting(pod):
         return True
     before = pod["metadata"].get("deletionGracePeriodSeconds")
     return grace_seconds is not None and (before is None or grace_seconds < before)
 
 
-def _end_reason(pod: Object) -> str:
+def end_reason(pod: Object) -> str:
     """Why the supervisor must look at its pod again; "" for no reason."""
     metadata = pod["metadata"]
     wish = section(metadata, "annotations").get(END_ANNOTATION, "")

@@ -61,6 +61,10 @@ class Scheduler:
         for uid in self._wishes.keys() - living:
             del self._wishes[uid]
 
+    def gang_of(self, pod: Object) -> Gang:
+        """The pod as a gang of its own."""
+        return self._gang("alone", [pod])
+
     def _gangs(self, waiting: list[Object]) -> list[Gang]:
         groups: dict[str, list[Object]] = {}
         for pod in waiting:
@@ -146,7 +150,7 @@ class Scheduler:
         for pod in sorted(self._cache.pods(JOBSET_LABEL, jobset), key=lambda pod: pod["metadata"]["name"]):
             address = addresses.get(pod["metadata"]["name"]) or pod["status"].get("podIP")
             if address and not finished(pod):
-                entries.append((address, _names(pod)))
+                entries.append((address, pod_names(pod)))
         path = os.path.join(self._cache.store.root, "hosts", gang)
         content = hosts_text(entries).encode()
         if not os.path.exists(path):
@@ -157,7 +161,7 @@ class Scheduler:
             file.truncate()
 
     def _explain(self, names: list[str], message: str) -> None:
-        stale = [name for name in names if _message_of(self._cache["Pod"][name]) != message]
+        stale = [name for name in names if message_of(self._cache["Pod"][name]) != message]
         if not stale:
             return
         with self._cache.store.transaction() as change:
@@ -201,14 +205,16 @@ def _set_scheduled(pod: Object, status: str, message: str = "") -> None:
     pod["status"]["conditions"] = [*conditions, condition]
 
 
-def _message_of(pod: Object) -> str:
+def message_of(pod: Object) -> str:
+    """Why the pod waits, in the scheduler's words."""
     for condition in entries(pod["status"], "conditions"):
         if condition["type"] == "PodScheduled":
             return condition.get("message", "")
     return ""
 
 
-def _names(pod: Object) -> list[str]:
+def pod_names(pod: Object) -> list[str]:
+    """Host names of the pod, the longest name first."""
     spec, namespace = pod["spec"], pod["metadata"].get("namespace", "default")
     host = spec.get("hostname") or pod["metadata"]["name"]
     if not spec.get("subdomain"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from profiles.errors import ProfileError
@@ -83,3 +84,17 @@ class Spec:
             return cls(nodes=nodes, images=images, **values)
         except (ValueError, TypeError, KeyError) as error:
             raise ProfileError("cluster.json", f"not a cluster of this version ({error}); remove the folder") from error
+
+
+def written_spec(path: Path) -> Spec | None:
+    """What `cluster.json` says; None where there is none, or one that was cut off and is written anew.
+
+    Raises:
+        ProfileError: it belongs to another version.
+    """
+    text = path.read_text(errors="replace") if path.exists() else ""
+    try:
+        json.loads(text)
+    except ValueError:
+        return None
+    return Spec.from_json(text)

@@ -15,39 +15,18 @@ import time
 from contextlib import contextmanager
 
 from profiles.errors import Refused, Unavailable
+from tasks.embedded.changes import Change, last_version, parse_change, whole_size
+from tasks.embedded.envelope import parse_object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from tasks.embedded.objects import Object
 
 HEADER_BYTES = 512
 ROTATE_BYTES = 8 << 20
 """A log larger than this is started anew; watchers that were further behind list again."""
-
-
-class Change:
-    """One line of the log: `type` is ADDED, MODIFIED or DELETED; `payload` the last object of a deletion as JSON."""
-
-    __slots__ = ("kind", "name", "payload", "type", "version")
-
-    def __init__(self, version: int, event: str, kind: str, name: str, payload: str = "") -> None:
-        self.version = version
-        self.type = event
-        self.kind = kind
-        self.name = name
-        self.payload = payload
-
-    def line(self) -> bytes:
-        """The line as it stands in the log."""
-        return f"{self.version}\t{self.type}\t{self.kind}\t{self.name}\t{self.payload}\n".encode()
-
-
-def parse_change(line: bytes) -> Change:
-    """The change of one complete line."""
-    version, event, kind, name, payload = line.decode().rstrip("\n").split("\t", 4)
-    return Change(int(version), event, kind, name, payload)
 
 
 def read_json(path: str) -> Object | None:
@@ -61,7 +40,7 @@ def read_json(path: str) -> Object | None:
             return json.loads(file.read())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Unavailable(f"{path}: {error}; remove the file if the machine lost power while it was written") from error
 
 
@@ -78,16 +57,38 @@ def write_file(path: str, content: bytes) -> None:
     os.rename(temporary, path)
 
 
+class BrokenObjectError(Unavailable):
+    """The file of one object holds no such object: the keeper puts it aside, and everything else goes on.
+
+    Args:
+        kind: of the object.
+        name: of the object.
+        path: of its file.
+        problem: what is wrong with it.
+    """
+
+    def __init__(self, kind: str, name: str, path: str, problem: str) -> None:
+        text = f"{kind} {name} is broken ({problem}); the keeper puts it aside, or remove the file {path}"
+        super().__init__(text, retry_after_seconds=0.5)
+        self.kind = kind
+        self.name = name
+        self.problem = problem
+
+
 class Store:
     """The objects under `root`. Cheap to make; holds no descriptor between calls.
 
     Args:
         root: of the cluster.
         lock_timeout_seconds: how long a writer waits for another; None: as long as it takes.
+        on_broken: called where an object turns out to be broken, before that is raised; must not write objects.
     """
 
-    def __init__(self, root: str, lock_timeout_seconds: float | None = None) -> None:
+    def __init__(
+        self, root: str, lock_timeout_seconds: float | None = None, on_broken: Callable[[], None] | None = None
+    ) -> None:
         self.root = root
+        self.on_broken = on_broken
         self._lock_timeout_seconds = lock_timeout_seconds
         self.log_path = os.path.join(root, "changes", "log")
         self.lock_path = os.path.join(root, "lock")
@@ -103,21 +104,40 @@ class Store:
         Raises:
             Refused: the name cannot be a file's name.
         """
-        if not name or len(name) > 240 or name[0] == "." or not name.isascii() or not name.isprintable() or "/" in name:
+        if not _is_name(name):
             raise Refused("metadata.name", f"{name!r} is no name of an object; use lower-case letters, digits, - and .")
         return os.path.join(self.root, "objects", kind, name)
 
     def get(self, kind: str, name: str) -> Object | None:
-        """The object as last written, None where there is none."""
-        return read_json(self.path(kind, name))
+        """The object as last written, None where there is none.
+
+        Raises:
+            BrokenObjectError: its file holds no such object.
+            Unavailable: the file cannot be read.
+        """
+        path = self.path(kind, name)
+        try:
+            with open(path, "rb") as file:
+                return parse_object(file.read(), kind, name)
+        except FileNotFoundError:
+            return None
+        except IsADirectoryError:
+            problem = "a folder stands in its place"
+        except (ValueError, RecursionError) as error:
+            problem = str(error)
+        except OSError as error:
+            raise Unavailable(f"{path}: {error.strerror}") from error
+        if self.on_broken is not None:
+            self.on_broken()
+        raise BrokenObjectError(kind, name, path, problem)
 
     def names(self, kind: str) -> list[str]:
         """Names of all objects of a kind, sorted."""
-        try:
-            found = os.listdir(os.path.join(self.root, "objects", kind))
-        except FileNotFoundError:
-            return []
-        return sorted(name for name in found if name[0] != ".")
+        return sorted(name for name in _listed(os.path.join(self.root, "objects", kind)) if _is_name(name))
+
+    def kinds(self) -> list[str]:
+        """Kinds of which there ever was an object, sorted."""
+        return sorted(_listed(os.path.join(self.root, "objects")))
 
     def list(self, kind: str) -> list[Object]:
         """All objects of a kind, ordered by name."""
@@ -172,7 +192,11 @@ class Transaction:
         self.store = store
         self._lock = lock
         self._log = os.open(store.log_path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self.version = self._recover()
+        try:
+            self.version = self._recover()
+        except Unavailable:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Give back the log's descriptor."""
@@ -221,7 +245,10 @@ class Transaction:
         header = os.pread(self._lock, HEADER_BYTES, 0).rstrip(b" ")
         if not header:
             return 0
-        change = parse_change(header)
+        try:
+            change = parse_change(header)
+        except ValueError as error:
+            raise Unavailable(f"{self.store.lock_path} holds no change: {error}") from error
         size = self._whole_lines()
         logged = last_version(self._log, size)
         path = self.store.path(change.kind, change.name)
@@ -254,31 +281,18 @@ class Transaction:
         self._log = os.open(self.store.log_path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
 
 
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= 240 and name[0] != "." and name.isascii() and name.isprintable() and "/" not in name
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise Unavailable(f"{folder}: {error.strerror}") from error
+
+
 def _tombstone(path: str) -> str:
     return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.deleted")
-
-
-def whole_size(log: int) -> int:
-    """Size of an open log up to its last complete line: a writer may be in the middle of the next one."""
-    size = os.fstat(log).st_size
-    window = 4096
-    while size:
-        start = max(0, size - window)
-        cut = os.pread(log, size - start, start).rfind(b"\n")
-        if cut >= 0 or start == 0:
-            return start + cut + 1
-        window *= 8
-    return 0
-
-
-def last_version(log: int, size: int) -> int:
-    """Version in the last line of an open log of which `size` bytes are complete lines, 0 in an empty one."""
-    window = 4096
-    while size:
-        start = max(0, size - window)
-        tail = os.pread(log, size - start, start)
-        cut = tail.rfind(b"\n", 0, len(tail) - 1)
-        if cut >= 0 or start == 0:
-            return int(tail[cut + 1 :].split(b"\t", 1)[0])
-        window *= 8
-    return 0

@@ -13,7 +13,7 @@ import time
 
 from tasks.embedded import linux, locks, processes
 from tasks.embedded.engine import pod as pods
-from tasks.embedded.launch import start_keeper
+from tasks.embedded.launch import ask_to_look, insist_on_keeper
 from tasks.embedded.layout import PodFolder, termination_message
 from tasks.embedded.objects import (
     END_ANNOTATION,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tasks.embedded.objects import Object
 
 DEFAULT_GRACE_SECONDS = 30
+LAST_WAIT_SECONDS = 1.0
+"""How long a supervisor that is done waits for a keeper that may be started; its pod's lock is held meanwhile."""
 RESULT_ANNOTATION = "primus-flows.io/result"
 
 
@@ -46,7 +48,7 @@ class Supervisor:
 
     def __init__(self, root: str, name: str, uid: str, namespaces: str) -> None:
         self.root = root
-        self.store = Store(root)
+        self.store = Store(root, on_broken=lambda: ask_to_look(root))
         self.name = name
         self.uid = uid
         self.folder = PodFolder(root, uid)
@@ -78,7 +80,7 @@ class Supervisor:
         except SupersededError:
             self._kill_everything()
         if locks.holder(os.path.join(self.root, "keeper.lock")) is None:
-            start_keeper(self.root)
+            insist_on_keeper(self.root, LAST_WAIT_SECONDS)
 
     def _claim(self) -> bool:
         """Make sure that this pod is ours to run, and that nobody ran it before."""

@@ -6,11 +6,12 @@ versions when it missed a whole log.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 
+from tasks.embedded.changes import Change, last_version, parse_change, whole_size
 from tasks.embedded.linux import drain, inotify
-from tasks.embedded.store import Change, last_version, parse_change, whole_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,7 +80,12 @@ class ChangeReader:
             pieces.append(piece)
         lines = b"".join(pieces).split(b"\n")
         self._rest = lines.pop()
-        return [parse_change(line) for line in lines]
+        found: list[Change] = []
+        for line in lines:
+            # What is no change leaves a gap in the versions: the caller lists again.
+            with contextlib.suppress(ValueError):
+                found.append(parse_change(line))
+        return found
 
     def _rotated(self) -> bool:
         try:

@@ -10,9 +10,10 @@ from typing import Literal
 
 from profiles.errors import Unavailable
 from tasks.embedded import locks
-from tasks.embedded.launch import keeper_lock, revive_keeper
-from tasks.embedded.objects import Object, matches
-from tasks.embedded.store import Change, Store
+from tasks.embedded.changes import Change
+from tasks.embedded.launch import ask_for_keeper, keeper_lock, revive_keeper
+from tasks.embedded.objects import BROKEN_ANNOTATION, Object, matches, section
+from tasks.embedded.store import Store
 from tasks.embedded.watch import ChangeReader
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "SYNC"]
@@ -24,7 +25,11 @@ REVIVAL_CHECK_SECONDS = 5.0
 def watch(
     store: Store, kind: str, labels: Mapping[str, str] | None, since: str | None, timeout_seconds: float
 ) -> Iterator[Line]:
-    """Type, object and version of each change, until the time is up."""
+    """Type, object and version of each change, until the time is up.
+
+    Raises:
+        Unavailable: nothing changes any more, because keepers end at every start.
+    """
     deadline = time.monotonic() + timeout_seconds
     try:
         reader = ChangeReader(store, None if since is None else int(since))
@@ -39,6 +44,7 @@ def watch(
             rest = deadline - time.monotonic()
             if rest <= 0:
                 return
+            ask_for_keeper(store.root)
             wait_with_keeper(reader, store.root, rest)
     finally:
         reader.close()
@@ -46,10 +52,10 @@ def watch(
 
 def wait_with_keeper(reader: ChangeReader, root: str, timeout_seconds: float, *others: int) -> None:
     """Sleep until something changed or the time is up; a keeper that is killed meanwhile is replaced at once."""
-    revive_keeper(root)
+    wait = revive_keeper(root)
     descriptor = locks.holder_descriptor(keeper_lock(root))
     if descriptor is None:
-        reader.wait(min(timeout_seconds, REVIVAL_CHECK_SECONDS), *others)
+        reader.wait(min(timeout_seconds, wait or REVIVAL_CHECK_SECONDS), *others)
         return
     try:
         reader.wait(timeout_seconds, descriptor, *others)
@@ -89,7 +95,9 @@ class _Selection:
         if change.type == "DELETED":
             manifest: Object = json.loads(change.payload)
             was_known = self.known.pop(change.name, None) is not None
-            if was_known or matches(manifest, self._labels):
+            # What is left of a broken object may lack its labels: whoever knew it by its name must hear of its end.
+            broken = BROKEN_ANNOTATION in section(manifest, "metadata", "annotations")
+            if was_known or broken or matches(manifest, self._labels):
                 yield "DELETED", manifest, str(change.version)
             return
         current = self._store.get(change.kind, change.name)

@@ -9,12 +9,13 @@ import traceback
 import zlib
 from typing import Any
 
-from profiles.errors import Conflict, PrimusError
+from profiles.errors import Conflict, PrimusError, Unavailable
 from tasks.embedded import admission
 from tasks.embedded.cache import Cache
 from tasks.embedded.ending import create_pods, end_pods, put_status
 from tasks.embedded.engine.workflow import PodFacts, ResourceFacts, advance
 from tasks.embedded.objects import (
+    BREAKS,
     OUTPUT_VALUES_ANNOTATION,
     WORKFLOW_LABEL,
     Object,
@@ -25,7 +26,7 @@ from tasks.embedded.objects import (
     section,
     timestamp,
 )
-from tasks.embedded.store import read_json, write_file
+from tasks.embedded.store import BrokenObjectError, read_json, write_file
 
 DONE = ("Succeeded", "Failed", "Error")
 REST_FACTOR = 2.0
@@ -89,11 +90,15 @@ class WorkflowDriver:
         """A workflow that the interpreter breaks on ends with an error of its own; the others go on."""
         try:
             self._advance(name, workflow)
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            traceback.print_exc()
-            message = f"the interpreter broke on this workflow: {type(error).__name__}: {error}"
-            status = {**section(workflow, "status"), "phase": "Error", "message": message, "finishedAt": timestamp()}
-            put_status(self._cache, "Workflow", workflow, status)
+        except BREAKS as error:
+            status: Object = section(workflow, "status")
+            if status.get("phase") not in DONE:
+                traceback.print_exc()
+                message = f"the interpreter broke on this workflow: {type(error).__name__}: {error}"
+                status = {**status, "phase": "Error", "message": message, "finishedAt": timestamp()}
+                put_status(self._cache, "Workflow", workflow, status)
+            mine = [pod["metadata"]["name"] for pod in self._cache.pods(WORKFLOW_LABEL, name) if _owned(pod, workflow)]
+            end_pods(self._cache, mine, "WorkflowEnded", str(status.get("message", "")))
 
     def _advance(self, name: str, workflow: Object) -> None:
         pods = self._cache.pods(WORKFLOW_LABEL, name)
@@ -122,7 +127,12 @@ class WorkflowDriver:
         uid, version = pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]
         known = self._facts.get(uid)
         if known is None or known[0] != version:
-            known = self._facts[uid] = (version, pod_facts(pod))
+            try:
+                known = self._facts[uid] = (version, pod_facts(pod))
+            except BREAKS as error:
+                name = pod["metadata"]["name"]
+                path = self._cache.store.path("Pod", name)
+                raise BrokenObjectError("Pod", name, path, f"{type(error).__name__}: {error}") from error
         return known[1]
 
     def _resource_facts(self, workflow: Object) -> dict[str, ResourceFacts]:
@@ -130,7 +140,7 @@ class WorkflowDriver:
         if uid not in self._results:
             folder = self._folder(uid)
             names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-            stored = [read_json(os.path.join(folder, name)) for name in names if name[0] != "."]
+            stored = [_outcome(os.path.join(folder, name)) for name in names if name[0] != "."]
             self._results[uid] = {entry["node"]: ResourceFacts(**entry["facts"]) for entry in stored if entry}
         return self._results[uid]
 
@@ -144,6 +154,8 @@ class WorkflowDriver:
         try:
             stored = self._carry_out(workflow, node_id, action, manifest)
             facts: dict[str, Any] = {"phase": "Succeeded", "object": stored}
+        except BrokenObjectError:
+            raise  # it is put aside, and the step is done then
         except PrimusError as error:
             facts = {"phase": "Failed", "message": str(error)}
         folder = self._folder(workflow["metadata"]["uid"])
@@ -191,6 +203,15 @@ class WorkflowDriver:
                     stored = change.get("Pod", name)
                     if stored is not None:
                         self._cache.wrote(change.put(mark_deleted(stored, None)))
+
+
+def _outcome(path: str) -> Object | None:
+    """What came of a resource step; one whose file is broken is done again, which finds what was done before."""
+    try:
+        return read_json(path)
+    except Unavailable:
+        traceback.print_exc()
+        return None
 
 
 def _owned(pod: Object, workflow: Object) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import time
 
 from tasks.embedded import linux, supervisor
 from tasks.embedded.container import detect_namespaces
@@ -86,7 +87,8 @@ def _serve(root: str, setting: str, asked: int, answers: int) -> NoReturn:
                 _supervise(root, name, uid, namespaces)
             os.write(answers, f"{uid} {pid} {start_time(pid) or 0}\n".encode())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    revive_keeper(root)
+    while wait := revive_keeper(root):
+        time.sleep(wait)
     os._exit(0)
 
 

@@ -16,12 +16,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, List, Optional, Tuple
 
 from workflows.programs import checkpoint_proofs, flags
-from workflows.reports import RankEnd, Termination, from_json, to_json
+from workflows.programs import coordination_journal as journal
+from workflows.programs.coordination_model import Reported
+from workflows.programs.gang_progress import Moment, Progress, learn
+from workflows.reports import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 
 LAST_LINES = 100
 LINE_CHARACTERS = 2000
 TAIL_BYTES = 262144
 LAST_STEPS = 300
+LAST_MOMENTS = 60
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class Collected:
     """Pods and logs that did not fit."""
     steps: List[List[Any]] = field(default_factory=lambda: [])
     """`[step, at, seconds, loss]` of the last steps: those that ended after somebody last asked the coordinator."""
+    moments: List[List[Any]] = field(default_factory=lambda: [])
+    """`[kind, at, detail]` of the last beginnings and ends of loading and saving checkpoints, as with the steps."""
 
 
 def failed(end: RankEnd) -> bool:
@@ -104,8 +110,9 @@ def fit(collected: Collected, limit_bytes: int) -> Collected:
             small = replace(small, pods=[replace(p, ranks=[e for e in p.ranks if failed(e)]) for p in small.pods])
         elif len(small.logs) > 10:
             small = _halve_logs(small)
-        elif len(small.steps) > 10:
-            small = replace(small, steps=small.steps[len(small.steps) // 2 :])
+        elif len(small.steps) > 10 or len(small.moments) > 10:
+            steps, moments = small.steps, small.moments
+            small = replace(small, steps=steps[len(steps) // 2 :], moments=moments[len(moments) // 2 :])
         elif len(small.pods) > 1:
             kept = small.pods[: len(small.pods) // 2]
             small = replace(small, pods=kept, left_out=small.left_out + len(small.pods) - len(kept))
@@ -150,6 +157,7 @@ def gather(options: Options) -> Collected:
         without_record=lost,
         logs=_logs(options),
         steps=_steps(options),
+        moments=_moments(options),
     )
 
 
@@ -173,16 +181,36 @@ def _record(path: str) -> Optional[Termination]:
 def _steps(options: Options) -> List[List[Any]]:
     rows: List[List[Any]] = []
     for path in glob.glob(os.path.join(glob.escape(options.run_dir), f"a{options.attempt}", "*", "steps.jsonl")):
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            lines = file.read().splitlines()
-        for line in lines:
+        for line in _last_lines(path):
             try:
                 seen = json.loads(line)
                 rows.append([int(seen["step"]), float(seen["at"]), seen.get("seconds"), seen.get("loss")])
             except (ValueError, KeyError, TypeError):
                 continue  # cut off at the beginning of the tail, or by the end of the node
     return sorted(rows, key=lambda row: row[1])[-LAST_STEPS:]
+
+
+def _moments(options: Options) -> List[List[Any]]:
+    """What the coordinator made of its last reports, thought through once more from its memory."""
+    path = os.path.join(options.run_dir, f"a{options.attempt}", "coordinator", "journal.jsonl")
+    lines = _last_lines(path) if os.path.exists(path) else []
+    events = [event for event in journal.read(lines) if isinstance(event, Reported)]
+    role = next((event.key[0] for event in events if any(isinstance(one, StepSeen) for one in event.reports)), "")
+    found: List[Moment] = []
+    progress = Progress()
+    for event in events:
+        for report in event.reports if role in ("", event.key[0]) else ():
+            if isinstance(report, (StepSeen, PhaseSeen)):
+                learned = learn(progress, report)
+                progress = learned.progress
+                found += learned.moments
+    return [list(moment) for moment in found[-LAST_MOMENTS:]]
+
+
+def _last_lines(path: str) -> List[str]:
+    with open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+        return file.read().decode("utf-8", "replace").split("\n")
 
 
 def _logs(options: Options) -> List[LogSize]:

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from workflows.programs.coordination_model import (
     FINAL_STATES,
     Announce,
+    AppendMoment,
     AppendStep,
     Effect,
     Event,
@@ -142,10 +143,10 @@ def _one_report(state: State, member: Member, report: Any) -> Next:
     if member.role != state.deciding_role or not isinstance(report, (StepSeen, PhaseSeen, CheckpointSeen)):
         return Next(state)
     learned = learn(state.progress, report)
-    effects: Tuple[Effect, ...] = ()
+    effects: List[Effect] = [AppendMoment(moment) for moment in learned.moments]
     if learned.row is not None:
-        effects = (ReplaceStep(learned.row) if learned.again else AppendStep(learned.row),)
-    return Next(replace(state, progress=learned.progress), effects)
+        effects.append(ReplaceStep(learned.row) if learned.again else AppendStep(learned.row))
+    return Next(replace(state, progress=learned.progress), tuple(effects))
 
 
 def _rank_ended(state: State, member: Member, end: RankEnd) -> Next:

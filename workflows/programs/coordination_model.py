@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Union
 
-from workflows.programs.gang_progress import Progress, StepRow
+from workflows.programs.gang_progress import Moment, Progress, StepRow
 from workflows.reports import RankEnd
 
 Key = Tuple[str, int]
@@ -137,6 +137,13 @@ class ReplaceStep:
 
 
 @dataclass(frozen=True)
+class AppendMoment:
+    """A further beginning or end of a stall."""
+
+    moment: Moment
+
+
+@dataclass(frozen=True)
 class GiveOrder:
     """Launchers that wait for orders get this one."""
 
@@ -150,7 +157,7 @@ class Announce:
     role: str
 
 
-Effect = Union[AppendStep, ReplaceStep, GiveOrder, Announce]
+Effect = Union[AppendStep, ReplaceStep, AppendMoment, GiveOrder, Announce]
 
 
 @dataclass(frozen=True)

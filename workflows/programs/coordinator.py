@@ -10,6 +10,7 @@ from workflows.programs import coordination_journal as journal
 from workflows.programs.appender import Appender
 from workflows.programs.coordination import advance, meeting_of, orders_for
 from workflows.programs.coordination_model import (
+    AppendMoment,
     AppendStep,
     Event,
     Joined,
@@ -24,12 +25,15 @@ from workflows.programs.coordination_model import (
     StopAsked,
 )
 from workflows.programs.coordination_status import finite, status
-from workflows.programs.gang_progress import StepRow
+from workflows.programs.gang_progress import Moment, StepRow
+from workflows.programs.numbered_rows import NumberedRows
 from workflows.programs.serve import Later, Request, Response, Server
 
 LONGEST_WAIT_SECONDS = 60.0
 STEP_ROWS = 200_000
 """Rows of steps kept in memory (20 MB); older ones are in the journal and in the launchers' `steps.jsonl`."""
+MOMENT_ROWS = 50_000
+"""Moments kept in memory (10 MB), two for each checkpoint."""
 ROWS_AN_ANSWER = 5000
 
 
@@ -59,8 +63,8 @@ class Coordinator:
         )
         self._heard: Dict[Key, float] = {}
         """Last word of each launcher; not part of the state, since a heartbeat changes nothing else."""
-        self._rows: List[StepRow] = []
-        self._first_row = 0
+        self._rows: NumberedRows[StepRow] = NumberedRows(STEP_ROWS)
+        self._moments: NumberedRows[Moment] = NumberedRows(MOMENT_ROWS)
         self._journal = ""
         self._appender: Optional[Appender] = None
         self._server: Optional[Server] = None
@@ -137,14 +141,12 @@ class Coordinator:
         for effect in effects:
             if isinstance(effect, AppendStep):
                 self._rows.append(effect.row)
-            elif isinstance(effect, ReplaceStep) and self._rows:
-                self._rows[-1] = effect.row
+            elif isinstance(effect, ReplaceStep):
+                self._rows.replace_last(effect.row)
+            elif isinstance(effect, AppendMoment):
+                self._moments.append(effect.moment)
             elif self._server is not None:
                 self._server.wake()
-        if len(self._rows) > STEP_ROWS:
-            surplus = STEP_ROWS // 4
-            del self._rows[:surplus]
-            self._first_row += surplus
 
     def join(self, request: Request) -> Response:
         """POST /v1/join."""
@@ -219,10 +221,12 @@ class Coordinator:
     def steps(self, request: Request) -> Response:
         """GET /v1/steps."""
         since = max(0, int(request.query.get("since") or 0))
-        start = max(0, since - self._first_row)
-        rows = self._rows[start : start + ROWS_AN_ANSWER]
-        following = max(since, self._first_row + start + len(rows)) if rows else self._first_row + len(self._rows)
-        return Response(200, {"next": following, "steps": [_row(row) for row in rows]})
+        following, rows = self._rows.since(since, ROWS_AN_ANSWER)
+        answer: Dict[str, Any] = {"next": following, "steps": [_row(row) for row in rows]}
+        if "moments_since" in request.query:
+            since = max(0, int(request.query["moments_since"] or 0))
+            answer["next_moment"], answer["moments"] = self._moments.since(since, ROWS_AN_ANSWER)
+        return Response(200, answer)
 
     def stop(self, request: Request) -> Response:
         """POST /v1/stop."""

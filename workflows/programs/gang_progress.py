@@ -14,6 +14,32 @@ StepRow = Tuple[int, float, Optional[float], Optional[float]]
 """Step, Unix time, seconds and loss as the program said them."""
 
 
+class Moment(NamedTuple):
+    """The gang began or ended to load (`restore`) or to save (`checkpoint`) a checkpoint."""
+
+    kind: str
+    """`restore-begin`, `restore-end`, `checkpoint-begin`, `checkpoint-end`."""
+    at: float
+    """Unix time in seconds; a beginning may be told in hindsight, so times are not in order."""
+    detail: str = ""
+    """The line that said so."""
+
+
+class Stall(NamedTuple):
+    """The gang stands still since `at`."""
+
+    phase: str
+    """`restore` or `checkpoint`."""
+    rank: int
+    """The lowest one that said so; only its words end it."""
+    at: float
+    rows: int = 0
+    """Steps that another rank has reported since."""
+
+
+STALLS = ("restore", "checkpoint")
+
+
 @dataclass(frozen=True)
 class Progress:
     """Steps, phase and checkpoints of a gang."""
@@ -29,6 +55,7 @@ class Progress:
     first_nan_step: Optional[int] = None
     phase: str = ""
     phase_at: float = 0.0
+    stall: Optional[Stall] = None
     checkpoints: Tuple[CheckpointSeen, ...] = ()
     last_checkpoint_step: Optional[int] = None
     """Of the newest one that was proven good."""
@@ -59,6 +86,8 @@ class Learned(NamedTuple):
     row: Optional[StepRow] = None
     again: bool = False
     """The row stands for the newest step, about which more is known now."""
+    moments: Tuple[Moment, ...] = ()
+    """Beginnings and ends of stalls, to be added to those that were told before."""
 
 
 def learn(progress: Progress, report: Union[StepSeen, PhaseSeen, CheckpointSeen]) -> Learned:
@@ -68,7 +97,8 @@ def learn(progress: Progress, report: Union[StepSeen, PhaseSeen, CheckpointSeen]
     if isinstance(report, PhaseSeen):
         if progress.reporting_rank is not None and report.rank > progress.reporting_rank:
             return Learned(progress)
-        return Learned(replace(progress, phase=report.phase, phase_at=report.at))
+        stall, moments = _entered(progress.stall, report)
+        return Learned(replace(progress, phase=report.phase, phase_at=report.at, stall=stall), moments=moments)
     if progress.reporting_rank is not None and report.rank > progress.reporting_rank:
         return Learned(progress)
     return _step(progress, report)
@@ -85,6 +115,7 @@ def _step(progress: Progress, report: StepSeen) -> Learned:
     kept = progress.recent[:-1] if again else progress.recent
     gap = report.step - (progress.step if progress.step is not None else report.step)
     finite = report.loss is None or math.isfinite(report.loss)
+    stall, moments = (progress.stall, ()) if again else _stepped(progress.stall, report)
     progress = replace(
         progress,
         reporting_rank=report.rank,
@@ -94,8 +125,41 @@ def _step(progress: Progress, report: StepSeen) -> Learned:
         first_nan_step=progress.first_nan_step if finite or progress.first_nan_step is not None else report.step,
         phase="step",
         phase_at=report.at,
+        stall=stall,
     )
-    return Learned(progress, row, again)
+    return Learned(progress, row, again, moments)
+
+
+def _entered(stall: Optional[Stall], report: PhaseSeen) -> Tuple[Optional[Stall], Tuple[Moment, ...]]:
+    """What a rank's new phase begins and ends."""
+    if report.phase in STALLS:
+        begun = Stall(report.phase, report.rank, report.at)
+        opened = Moment(f"{report.phase}-begin", report.at, report.detail)
+        if stall is None:
+            return begun, (opened,)
+        if stall.phase == report.phase:
+            return stall._replace(rank=min(stall.rank, report.rank)), ()
+        return begun, (_over(stall, report.at if stall.phase == "restore" else stall.at), opened)
+    if stall is None or stall.rank != report.rank:
+        return stall, ()
+    given_up = stall.phase == "checkpoint" and report.phase == "init"
+    return None, (_over(stall, stall.at if given_up else report.at, report.detail),)
+
+
+def _stepped(stall: Optional[Stall], report: StepSeen) -> Tuple[Optional[Stall], Tuple[Moment, ...]]:
+    """A step ends every stall; but the line of the step before a save may arrive after the save has begun.
+
+    Ranks that report steps say their phase themselves. Where one rank saves and another reports the steps, as with
+    Megatron, clocks and ways differ, so it is the second step that tells of a save whose end nobody told.
+    """
+    if stall is None or (stall.phase == "checkpoint" and stall.rows == 0):
+        return (None if stall is None else stall._replace(rows=1)), ()
+    return None, (_over(stall, report.at),)
+
+
+def _over(stall: Stall, at: float, detail: str = "") -> Moment:
+    """The end of a stall; one at its own beginning takes it back."""
+    return Moment(f"{stall.phase}-end", max(stall.at, at), detail)
 
 
 def _checkpoint(progress: Progress, report: CheckpointSeen) -> Progress:

@@ -1,7 +1,8 @@
 """The short gate on one node before an attempt: does it answer, count its GPUs, store, keep time and have room?
 
 Seconds, no rendezvous. Each check is pass, fail or unknown; one that crashes or stays silent is unknown, and unknown is
-not healthy. The exit code is 0 only for pass, 1 for fail and unknown, 3 where the report could not be written.
+not healthy. The exit code is 0 only for pass, 1 for fail and unknown, 3 where the report could not be written. After a
+failure the same program examines suspects: it also hands on what the kernel said, and ends well with its report.
 
     python3 programs.pyz gate --run-dir=/data/runs/x --expected-gpus=8 --gpu-vendor=amd --out-dir=/tmp/out
 """
@@ -13,13 +14,13 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Tuple
 
-from workflows.programs import checkpoint_proofs, flags, gate_gpus
+from workflows.programs import checkpoint_proofs, flags, gate_gpus, gate_kernel
 from workflows.programs.checkpoint_listing import storage_is_there
+from workflows.programs.gate_verdicts import FAIL, PASS, UNKNOWN, Check, at_least, at_most, overall
 from workflows.reports import GateReport, to_json
 
-PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 PROBE_BYTES = 1 << 20
 FIRST_SANE_YEAR_SECONDS = 1735689600.0
 """2025-01-01: a clock before it was never set."""
@@ -47,6 +48,12 @@ class Options:
     """Longest time of one check; silent for longer is unknown."""
     out_dir: str = ""
     """Folder for the output parameter `report`; empty: standard output only."""
+    examination: bool = False
+    """Look at a suspect after a failure: at the kernel's log too, and end well whatever is found."""
+    kernel_since: float = 0.0
+    """Unix seconds: older lines of the kernel's log are left out."""
+    kernel_folder: str = ""
+    """Folder whose `<node>.log` stands for the kernel's log: embedded nodes have no kernel of their own."""
 
     def argv(self) -> List[str]:
         """These options as flags."""
@@ -65,47 +72,6 @@ def parse(argv: List[str]) -> Options:
     if options.timeout_seconds <= 0:
         raise flags.UsageError(f"--timeout-seconds: must be positive, got {options.timeout_seconds}")
     return options
-
-
-@dataclass(frozen=True)
-class Check:
-    """What one check found."""
-
-    check: str
-    verdict: str
-    measured: Optional[float]
-    limit: Optional[float]
-    unit: str
-    evidence: str
-
-    def plain(self) -> Dict[str, Any]:
-        """As it stands in the report."""
-        return {
-            "check": self.check,
-            "verdict": self.verdict,
-            "measured": self.measured,
-            "limit": self.limit,
-            "unit": self.unit,
-            "evidence": self.evidence,
-        }
-
-
-def at_least(check: str, measured: float, limit: float, unit: str, evidence: str) -> Check:
-    """Pass where `measured` reaches `limit`."""
-    return Check(check, PASS if measured >= limit else FAIL, measured, limit, unit, evidence)
-
-
-def at_most(check: str, measured: float, limit: float, unit: str, evidence: str) -> Check:
-    """Pass where `measured` stays within `limit`."""
-    return Check(check, PASS if measured <= limit else FAIL, measured, limit, unit, evidence)
-
-
-def overall(checks: Sequence[Check]) -> str:
-    """Fail where any failed, else unknown where any is unknown or none was made, else pass."""
-    words = {one.verdict for one in checks}
-    if FAIL in words:
-        return FAIL
-    return PASS if words == {PASS} else UNKNOWN
 
 
 def judge_clock(now: float, storage_now: float, limit_seconds: float) -> Check:
@@ -205,6 +171,17 @@ CHECKS: Mapping[str, Callable[[Options], Check]] = {
 """Everything the gate looks at, side by side."""
 
 
+def checks_of(options: Options, node: str) -> Mapping[str, Callable[[Options], Check]]:
+    """What is looked at on this node."""
+    if not options.examination:
+        return CHECKS
+
+    def kernel(asked: Options) -> Check:
+        return gate_kernel.check(node, asked.kernel_since, asked.kernel_folder, asked.timeout_seconds)
+
+    return {**CHECKS, "kernel": kernel}
+
+
 def examine(
     options: Options, node: str, checks: Mapping[str, Callable[[Options], Check]] = CHECKS, now: float = 0.0
 ) -> GateReport:
@@ -274,13 +251,14 @@ def _read(path: str) -> str:
 
 
 def main(argv: List[str]) -> int:
-    """Examine this node and report; the exit code: 0 only for pass, so that nothing is started past a gate."""
+    """Look at this node and report; the exit code of a gate is 0 only for pass, so that nothing is started past it."""
     try:
         options = parse(argv)
     except flags.UsageError as error:
         print(f"gate: {error}", file=sys.stderr)
         return 2
-    report = examine(options, os.environ.get("PRIMUS_NODE") or os.uname().nodename, now=time.time())
+    node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
+    report = examine(options, node, checks_of(options, node), now=time.time())
     print(to_json(report), flush=True)
     try:
         if options.out_dir:
@@ -290,4 +268,4 @@ def main(argv: List[str]) -> int:
     except OSError as error:
         print(f"gate: cannot write {options.out_dir}: {error}", file=sys.stderr)
         return 3
-    return 0 if report.verdict == "pass" else 1
+    return 0 if options.examination or report.verdict == PASS else 1

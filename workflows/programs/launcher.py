@@ -233,7 +233,7 @@ class Launcher:
         for local_rank in range(self._options.processes_per_node):
             rank = meeting.first_rank + local_rank
             environment = rank_environment(self._environment, self._options, self._place, meeting, local_rank)
-            reader = Reader(self._framework, counting(self._options, self._place), rank)
+            reader = Reader(self._framework, counting(self._options, self._place), rank, time.time())
             start = ranks.Start(rank, local_rank, argv, environment, folder, self._options.pseudo_terminal)
             end = self._ranks.start(start, reader, time.time())
             failed += [end] if end is not None else []

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Dict, List, Match, Optional, Pattern, Tuple, Union
 
-from workflows.programs.progress_formats import FRAMEWORKS, Format, Framework, PhaseMark, from_pattern
+from workflows.programs.progress_formats import FRAMEWORKS, Format, Framework, from_pattern
+from workflows.programs.progress_phases import Phases
 from workflows.reports import PhaseSeen, StepSeen
 
 LINE_LIMIT = 8000
@@ -146,16 +147,17 @@ class Reader:
         framework: what it prints; None: its lines say nothing.
         counting: how its numbers are counted.
         rank: stands in the reports.
+        started_at: Unix time in seconds when the rank was started; None: not known.
     """
 
-    def __init__(self, framework: Optional[Framework], counting: Counting, rank: int) -> None:
+    def __init__(
+        self, framework: Optional[Framework], counting: Counting, rank: int, started_at: Optional[float] = None
+    ) -> None:
         formats = framework.formats if framework is not None else ()
-        marks: Tuple[PhaseMark, ...] = framework.marks if framework is not None else ()
+        self._phases = Phases(framework.marks if framework is not None else (), rank, started_at)
         self._finders = [_Finder(form, counting.world_size) for form in formats]
-        self._marks = [(re.compile(mark.pattern), mark.phase) for mark in marks]
         self._position = _Position(counting)
         self._rank = rank
-        self._phase = ""
         self.last: Optional[StepSeen] = None
 
     def feed(self, text: str, at: float) -> List[Report]:
@@ -173,7 +175,8 @@ class Reader:
             if finder.hint in text:
                 for record in finder.find(text):
                     reports += self._taken(record, at)
-        return reports or self._marked(text, at)
+        reports += self._phases.feed(text, at)  # a save is told behind a bar, without a new line
+        return reports
 
     def _taken(self, record: Record, at: float) -> List[Report]:
         if record.counter is None:
@@ -192,7 +195,7 @@ class Reader:
             tokens_per_second=record.tokens_per_second,
             total_steps=self._position.total(record),
         )
-        return [*self._enter("step", "", at), self.last]
+        return [*self._phases.step(at), self.last]
 
     def _loss_only(self, record: Record, at: float) -> List[Report]:
         """A loss that came apart from its step belongs to the latest one; a repeated record says nothing new."""
@@ -200,18 +203,6 @@ class Reader:
             return []
         self.last = replace(self.last, loss=record.loss, at=at)
         return [self.last]
-
-    def _marked(self, text: str, at: float) -> List[Report]:
-        for pattern, phase in self._marks:
-            if pattern.search(text) is not None:
-                return self._enter(phase, text.strip()[:200], at)
-        return []
-
-    def _enter(self, phase: str, detail: str, at: float) -> List[Report]:
-        if phase == self._phase:
-            return []
-        self._phase = phase
-        return [PhaseSeen(phase=phase, at=at, rank=self._rank, detail=detail)]
 
 
 class _Position:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, Tuple
 
+from workflows.programs import progress_marks
+from workflows.programs.progress_marks import PhaseMark
+
 NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
 """A number as trainers print it: 2.5, 1.018988E+01, 7,282, nan."""
 BAR = r"\d+%\|[^|]{0,200}\|\s*"
@@ -35,15 +38,6 @@ class Format:
 
 
 @dataclass(frozen=True)
-class PhaseMark:
-    """A line that says what the program does now."""
-
-    pattern: str
-    phase: str
-    """A phase of `PhaseSeen`."""
-
-
-@dataclass(frozen=True)
 class Framework:
     """What one framework prints."""
 
@@ -62,11 +56,6 @@ _MEGATRON = Format(
         ("bad", r"number of nan iterations: +(?P<value>\d+)"),
     ),
 )
-_MEGATRON_MARKS = (
-    PhaseMark(r"^ *saving checkpoint at iteration +\d+ to |saving checkpoint at iteration +\d+ to ", "checkpoint"),
-    PhaseMark(r"loading (?:distributed )?checkpoint from ", "restore"),
-    PhaseMark(r"Evaluating on \d+ samples|Evaluating iter \d+", "evaluation"),
-)
 _TITAN = Format(
     # Without the look-behind the validation line, which ends in the same words, would count as a training step.
     record=rf"(?<!validate )\bstep: +(?P<step>\d+)  +(?:loss|global_avg_loss): +(?P<loss>{NUMBER})",
@@ -75,10 +64,6 @@ _TITAN = Format(
         ("tokens_per_second_per_rank", rf"\btps: +(?P<value>{NUMBER})"),
         ("seconds", rf"(?:step_time|elapsed_time_per_step): +(?P<value>{NUMBER})"),
     ),
-)
-_TITAN_MARKS = (
-    PhaseMark(r"Saving (?:the|a full|a model only) checkpoint", "checkpoint"),
-    PhaseMark(r"Loading the checkpoint from ", "restore"),
 )
 
 FRAMEWORKS: Dict[str, Framework] = {
@@ -93,15 +78,11 @@ FRAMEWORKS: Dict[str, Framework] = {
                 ),
             ),
         ),
-        marks=(
-            PhaseMark(r"^checkpoint step \d+ saved to ", "checkpoint"),
-            PhaseMark(r"^restore step \d+ from ", "restore"),
-            PhaseMark(r"^final step \d+ ", "ended"),
-        ),
+        marks=progress_marks.DEMO,
     ),
-    "megatron": Framework(formats=(_MEGATRON,), marks=_MEGATRON_MARKS),
-    "primus": Framework(formats=(_MEGATRON, _TITAN), marks=_MEGATRON_MARKS + _TITAN_MARKS),
-    "torchtitan": Framework(formats=(_TITAN,), marks=_TITAN_MARKS),
+    "megatron": Framework(formats=(_MEGATRON,), marks=progress_marks.MEGATRON),
+    "primus": Framework(formats=(_MEGATRON, _TITAN), marks=progress_marks.MEGATRON + progress_marks.TITAN),
+    "torchtitan": Framework(formats=(_TITAN,), marks=progress_marks.TITAN),
     "nemo": Framework(
         formats=(
             Format(
@@ -122,7 +103,7 @@ FRAMEWORKS: Dict[str, Framework] = {
                 ),
             ),
         ),
-        marks=(PhaseMark(r"Validation:|Validation DataLoader \d+:|Validation: iteration \d+", "evaluation"),),
+        marks=progress_marks.NEMO,
     ),
     "huggingface": Framework(
         formats=(
@@ -134,12 +115,7 @@ FRAMEWORKS: Dict[str, Framework] = {
             ),
             Format(record=rf"\{{'loss': '?(?P<loss>{NUMBER})'?[,}}]", hint="'loss'"),
         ),
-        marks=(
-            PhaseMark(r"\*\*\*\*\* Running (?:Evaluation|Prediction) \*\*\*\*\*|\{'eval_loss': ", "evaluation"),
-            PhaseMark(r"Saving model checkpoint to ", "checkpoint"),
-            PhaseMark(r"Loading model from |Continuing training from checkpoint", "restore"),
-            PhaseMark(r"\{'train_runtime': ", "ended"),
-        ),
+        marks=progress_marks.HUGGING_FACE,
     ),
     "lightning": Framework(
         formats=(
@@ -153,7 +129,7 @@ FRAMEWORKS: Dict[str, Framework] = {
                 counter="epoch",
             ),
         ),
-        marks=(PhaseMark(r"Validation DataLoader \d+:|^Validating:", "evaluation"),),
+        marks=progress_marks.LIGHTNING,
     ),
 }
 """`regex` is made from the profile's pattern; `file` and `none` read no lines."""
@@ -164,4 +140,4 @@ def from_pattern(pattern: str) -> Framework:
 
     Counters that fall back to their beginning count epochs: the position goes on from where it was.
     """
-    return Framework(formats=(Format(record=pattern, hint="", counter="epoch"),))
+    return Framework(formats=(Format(record=pattern, hint="", counter="epoch"),), marks=progress_marks.ANYBODY)
