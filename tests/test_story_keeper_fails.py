@@ -59,8 +59,8 @@ def test_training_goes_on_while_the_keeper_fails(scene: Stage) -> None:
     story = scene.until(lambda story: not says_so(log, story), "a keeper that works")
     story = scene.end()
     assert succeeded(story), scene.tell()
+    assert story.incidents == (), scene.tell()
     assert outcomes(story) == ["succeeded"]
-    assert story.incidents == ()
     assert "waits" not in story.run.why
     scene.no_orphans()
 
@@ -74,8 +74,8 @@ def test_a_run_is_not_given_up_because_its_cluster_stands_still(scene: Stage) ->
     log.rmdir()
     story = scene.end()
     assert succeeded(story), scene.tell()
+    assert story.incidents == (), scene.tell()
     assert outcomes(story) == ["succeeded"]
-    assert story.incidents == ()
     scene.no_orphans()
 
 

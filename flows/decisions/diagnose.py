@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flows.decisions.blame import culprits_of, scene, suspect, unfit
 from flows.decisions.certainty import unopposed
 from flows.decisions.clues import Clue, Weighed, weigh
-from flows.decisions.exits import exits, terminations
+from flows.decisions.exits import Exit, exits, terminations
 from flows.decisions.gang import Gang, failing, read_gang
 from flows.decisions.health import or_healthy
 from flows.decisions.history import memories
 from flows.decisions.lines import gather
 from flows.decisions.observe import observe
-from flows.decisions.places import read_places
+from flows.decisions.places import Places, read_places
 from flows.decisions.readings import readings
 from flows.decisions.treatment import treatment_of
 from flows.decisions.witnesses import exit_clue, testimony
 from profiles.vocabulary import FaultClass
-from workflows.evidence import Evidence, Signal
+from workflows.evidence import Evidence, LogLine, Signal
 from workflows.programs.fingerprint import stable
 
 MAX_EVIDENCE = 12
@@ -76,9 +77,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     told = memories(weighed.fault_class, fingerprint, step, nodes, size, evidence.past)
     if told:
         weighed = weigh((*clues, *told), gang.victims, gang.failed_at)
-    reported = [(end.rank, end.node) for end in ends if end.rank is not None and not end.local]
-    places = read_places(lines, reported) if evidence.signal is Signal.LOGS else None
-    culprits = culprits_of(evidence, weighed, gang, places)
+    culprits = culprits_of(evidence, weighed, gang, _places(evidence, lines, ends))
     strongest = weighed.telling[0] if weighed.telling else None
     treatment = treatment_of(weighed.fault_class, strongest.rule if strongest else "")
     blamed = {rank for _, rank in culprits if rank is not None}
@@ -100,6 +99,13 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         advice=(strongest.advice if strongest else "") or treatment.advice,
         why=_why(weighed, gang),
     )
+
+
+def _places(evidence: Evidence, lines: Sequence[LogLine], ends: Sequence[Exit]) -> Places | None:
+    """What foreign logs tell of nodes; None where the cluster tells it."""
+    if evidence.signal is not Signal.LOGS:
+        return None
+    return read_places(lines, [(end.rank, end.node) for end in ends if end.rank is not None and not end.local])
 
 
 def _fingerprint(weighed: Weighed, gang: Gang) -> str:

@@ -28,6 +28,8 @@ AFTER_MARK = {"traceback": 80, "frame": 20, "stack": 60, "ending": 24}
 LONGEST = max(AFTER, *AFTER_MARK.values())
 NUMBERED, THINNED = 300, 64
 """Lines that differ in numbers alone, where numbers matter, and that are all read; of more, each so-and-so-many-th."""
+CROWD = 600
+"""Telling lines of one shape in one block that are all looked at; of those in the middle of more, each 64th."""
 FLOOD_LINES, FLOOD_BYTES = 8192, 8
 """A block (about a megabyte) of more lines than this, with fewer bytes each on average, is a flood of short lines."""
 _LONGER = re.compile(rb"[^\n]{12,}")
@@ -152,9 +154,23 @@ class Skimmer:
         self._learnt.learn(self._window[start:], self._templates[start:], self._shapes[start:])
         templates, shapes = self._templates[:until], self._shapes[:until]
         telling, steps = self._learnt.telling(templates, shapes), self._learnt.steps(templates, shapes)
-        told = self._tell(telling[bisect_left(telling, start) :])
+        told = self._tell(self._without_crowds(telling[bisect_left(telling, start) :]))
         self._trail.follow(self._window, steps[bisect_left(steps, start) :], told, self._piece)
         self._looked = until
+
+    def _without_crowds(self, places: list[int]) -> list[int]:
+        """The places without most of those in the middle of many lines of one shape."""
+        if len(places) <= CROWD:
+            return places
+        crowds: dict[bytes, list[int]] = {}
+        for place in places:
+            crowds.setdefault(self._shapes[place], []).append(place)
+        half = CROWD // 2
+        kept = (
+            (*crowd[:half], *crowd[half:-half:THINNED], *crowd[max(half, len(crowd) - half) :])
+            for crowd in crowds.values()
+        )
+        return sorted(chain.from_iterable(kept))
 
     def _tell(self, places: Iterable[int]) -> list[int]:
         """Keep the telling lines of the window and what stands around them; those that tell something after all."""

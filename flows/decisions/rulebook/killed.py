@@ -63,6 +63,14 @@ RULES: tuple[Rule, ...] = (
          "  traceback : Signal 11 (SIGSEGV) received by PID 6421",
          "Sending process 4121 closing signal SIGTERM",
          "torchrun, GNU time, systemd, Go programs, Intel MPI, slurmctld", literals=("exit string: segme", "signal", "sigsegv", "status=11/segv", "wtermsig 11"), supersedes=REPORTS),
+    Rule("dataloader-worker-crashed",
+         r"DataLoader worker \(pid(?:\(s\))? [\d, ]{1,80}\) is killed by signal: (?:Segmentation fault|Aborted|Floating point "
+         r"exception|Illegal instruction|Terminated)|Unexpected (?:segmentation fault|floating-point exception) encountered in "
+         r"worker", F.PROCESS_KILLED, 0.6, "rank",
+         "RuntimeError: DataLoader worker (pid 624) is killed by signal: Segmentation fault.",
+         "RuntimeError: DataLoader worker (pid 624) is killed by signal: Killed.",
+         "PyTorch data loader: native code of a worker crashed, often that of a decoding library",
+         literals=("dataloader worker ", "encountered in worker"), supersedes=("python-exception",)),
     Rule("killed-exit-code", by_code("-9|137|-SIGKILL"), F.PROCESS_KILLED, 0.68, "rank",
          "command terminated with exit code 137",
          "rank 3 finished with exit code 1",

@@ -48,7 +48,7 @@ RULES: tuple[Rule, ...] = (
          "request refused by policy",
          "errno ECONNREFUSED", literals=("connection refused", "econnrefused"), echo=True),
     Rule("nccl-refused",
-         r"(?:[Cc]onnect(?:ion)? to (?P<peer>[\w.\-:%]{1,64}?)<\d{1,5}>|NCCL WARN .{0,100}connect) (?:returned|failed ?:) Connection refused",
+         r"(?:[Cc]onnect(?:ion)? to (?P<peer>[\w.\-:%]{1,64}?)<\d{1,5}>|NCCL WARN .{0,100}connect) (?:returned|failed ?:) Connection refused(?!, retrying)",
          F.RENDEZVOUS, 0.5, "peer",
          "gpu-3:2387398:2387398 [3] os/linux.cc:200 NCCL WARN ncclOsSocketPollConnect: connect to 10.82.101.249<37857> returned "
          "Connection refused, exceeded error retry count after 35 attempts",
