@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from flows.decisions.levels import believed, level_of
 from flows.decisions.rulebook import (
@@ -45,6 +45,7 @@ from flows.decisions.rulebook import (
     xids,
 )
 from flows.decisions.rules import Rule
+from flows.decisions.words import Words, template
 from profiles.vocabulary import FaultClass
 
 MAX_CHARACTERS = 2000
@@ -107,12 +108,10 @@ def rule_named(name: str) -> Rule | None:
 
 MAX_FOUND = 4096
 """Lines, as they are compared, whose likely rules are remembered."""
-_LOWER, _DROPPED = bytes(range(256)).lower(), b"0123456789 \t"
-
-
-def template(text: bytes) -> bytes:
-    """Lines as they are compared: in lower case, without digits, spaces and tabs."""
-    return text.translate(_LOWER, _DROPPED)
+MANY = 300
+"""Different lines after which it is worth the time to prepare for more of them."""
+MANY_BYTES = 100_000
+"""In more text than this (what is alike in it counts once), most words stand somewhere."""
 
 
 class Index:
@@ -124,8 +123,13 @@ class Index:
         for number, rule in enumerate(self.rules):
             for word in rule.literals:
                 words.setdefault(template(word.encode()), set()).add(number)
-        self._words = tuple(words.items())
+        self.words = {word: tuple(numbers) for word, numbers in words.items()}
         self._found: dict[bytes, tuple[Rule, ...]] = {}
+        self._read = 0
+
+    @cached_property
+    def _search(self) -> Words:
+        return Words(self.words)
 
     def likely(self, text: str) -> tuple[Rule, ...]:
         """The rules that may hold for a text, in their order; the others need not be tried on it."""
@@ -134,16 +138,26 @@ class Index:
         if found is None:
             if len(self._found) >= MAX_FOUND:
                 self._found.clear()
-            found = self._found[key] = self._announced(key)
+            found = self._found[key] = self.announced(self.words_in(key))
         return found
 
     def within(self, texts: Iterable[str]) -> Index:
         """The rules that may hold for any of these lines."""
-        return Index(self._announced(b"\n".join({template(text.encode("utf-8", "replace")) for text in texts})))
+        joined = b"\n".join({template(text.encode("utf-8", "replace")) for text in texts})
+        if len(joined) > MANY_BYTES:
+            return self
+        return Index(self.announced(word for word in self.words if word in joined))
 
-    def _announced(self, key: bytes) -> tuple[Rule, ...]:
-        found = {number for word, numbers in self._words if word in key for number in numbers}
-        return tuple(self.rules[number] for number in sorted(found))
+    def words_in(self, key: bytes) -> list[bytes]:
+        """The words that a text (`flows.decisions.words.template`) holds."""
+        self._read += 1
+        if self._read > MANY < len(self.words):
+            return self._search.within(key)
+        return [word for word in self.words if word in key]
+
+    def announced(self, words: Iterable[bytes]) -> tuple[Rule, ...]:
+        """The rules that the words announce, in their order."""
+        return tuple(self.rules[number] for number in sorted({number for word in words for number in self.words[word]}))
 
 
 ALL = Index(RULES)

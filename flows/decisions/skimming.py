@@ -10,12 +10,12 @@ from itertools import chain, islice
 
 from flows.decisions.keeping import FirstAndLast, Piece, in_turn, outer
 from flows.decisions.learning import Learning, shape_of
-from flows.decisions.matching import template
 from flows.decisions.ordinary import CUT_BYTES, Ordinary
 from flows.decisions.reading import MAX_LINE_CHARACTERS
 from flows.decisions.rules import Rule
 from flows.decisions.telling import DULL, Teller, Telling, readable, rules_again
 from flows.decisions.trail import Trail
+from flows.decisions.words import template
 
 OF_A_KIND = 16
 """Lines of one rule or mark kept from the beginning with what stands around them, and as many from the end."""

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pydantic_core import SchemaValidator, core_schema
-
 from flows.decisions.lines import clean
-from flows.decisions.matching import ALL, MAX_CHARACTERS, match_rules, template
+from flows.decisions.matching import ALL, MAX_CHARACTERS, match_rules
 from flows.decisions.numbers_in_patterns import numbers_matter
 from flows.decisions.reading import read_lines
 from flows.decisions.rules import Rule
 from flows.decisions.steps import done, step_of
+from flows.decisions.words import finder, template
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
@@ -50,15 +49,13 @@ MARKS: dict[str, tuple[str, ...]] = {
 (`flows.decisions.exits`), stacks, what a program says when it starts again, and what observers follow over many lines:
 loss scales, servers that do not answer, and waits that ended (`flows.decisions.standing`)."""
 STEP_WORDS = ("loss", "step", "iter", "train", "epoch")
-OWN_WORDS = (*STEP_WORDS, *(word for words in MARKS.values() for word in words))
+OWN_WORDS = tuple(template(w.encode()) for w in (*STEP_WORDS, *(word for words in MARKS.values() for word in words)))
 BINARY_SHARE = 0.25
 """Lines with more characters than this that no encoding explains are no text."""
 SHORTEST = 3
 """Words with fewer characters that are no digits stand in every second line: alone they announce nothing."""
 BEGINNING = 5
 """So much of each word is looked for first."""
-GROUP = 24
-"""Words looked for at once where it matters which ones are held."""
 CHATTER = 80
 """So many different lines that hold a word and tell nothing make it chatter."""
 TOGETHER = 8
@@ -94,16 +91,6 @@ DULL = Telling()
 """Neither this line nor one with other numbers tells anything."""
 
 
-def finder(words: Iterable[bytes]) -> Callable[[str], bool]:
-    """Whether a text (latin-1) holds any of many words, at the speed of compiled code in time linear to its length.
-
-    The engine is the one that pydantic checks patterns with; Python's own needs as long as all words one by one.
-    """
-    pattern = "|".join(re.escape(word.decode("latin-1")) for word in sorted(set(words)) if word)
-    schema = core_schema.str_schema(pattern=pattern or r"[^\s\S]", regex_engine="rust-regex", strict=True)
-    return SchemaValidator(schema).isinstance_python
-
-
 class Teller:
     """Knows what lines are worth, and remembers what it has read; one serves all files of a diagnosis.
 
@@ -120,29 +107,11 @@ class Teller:
         self._finders: tuple[Callable[[str], bool], Callable[[str], bool]] | None = None
 
     @cached_property
-    def _rules(self) -> dict[bytes, list[int]]:
-        """Words, and the numbers of the rules that they announce."""
-        words: dict[bytes, list[int]] = {template(word.encode()): [] for word in OWN_WORDS}
-        for number, rule in enumerate(ALL.rules):
-            for word in {template(word.encode()) for word in rule.literals}:
-                words.setdefault(word, []).append(number)
-        return words
-
-    @cached_property
     def _announcing(self) -> set[bytes]:
         """Words that announce something, and were no chatter so far."""
         failing = {number for number, rule in enumerate(ALL.rules) if rule.fault_class is not FaultClass.NONE}
-        return {
-            word
-            for word, numbers in self._rules.items()
-            if len(word) >= SHORTEST and (not numbers or not failing.isdisjoint(numbers))
-        } | {template(word.encode()) for word in OWN_WORDS}
-
-    @cached_property
-    def _groups(self) -> list[tuple[Callable[[str], bool], list[bytes]]]:
-        listed = sorted(self._rules)
-        groups = [listed[start : start + GROUP] for start in range(0, len(listed), GROUP)]
-        return [(finder(group), group) for group in groups]
+        words = {w for w, numbers in ALL.words.items() if len(w) >= SHORTEST and not failing.isdisjoint(numbers)}
+        return words | set(OWN_WORDS)
 
     def announced(self, templates: Iterable[bytes]) -> set[bytes]:
         """Those of the templates whose lines may tell something."""
@@ -163,16 +132,12 @@ class Teller:
         if found is None:
             if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
-            words = self._held(template(line))
-            numbers = sorted({number for word in words for number in self._rules[word]})
-            found = tell(readable(line), [ALL.rules[number] for number in numbers])
+            key = template(line)
+            words = ALL.words_in(key)
+            found = tell(readable(line), ALL.announced(words))
             found = self._shapes[shape] = found if found.numbered is None else replace(found, shape=shape)
-            self._credit(words, found)
+            self._credit([*words, *(word for word in OWN_WORDS if word in key)], found)
         return found
-
-    def _held(self, text: bytes) -> list[bytes]:
-        decoded = text.decode("latin-1")
-        return [word for holds_any, words in self._groups if holds_any(decoded) for word in words if word in text]
 
     def _credit(self, words: Iterable[bytes], found: Telling) -> None:
         """Words that announced nothing too often are chatter in these logs: they announce no more."""

@@ -82,7 +82,8 @@ RULES: tuple[Rule, ...] = (
          "srun: error: Unable to allocate resources: Socket timed out",
          "srun", literals=("srun: error:",), supersedes=("slurm-step-terminated", "slurm-launch-failed")),
     Rule("ray-node-dead",
-         r"The node with (?:node id|client ID):? [\w<> -]{1,80}?(?:(?: and ip:| and address:) (?P<peer>[\w.:-]{3,60}))?.{0,120}has been marked dead|"
+         r"The node with (?:node id|client ID):? (?:[\w<> -]{1,80}?(?: and ip:| and address:) (?P<peer>[\w.:-]{3,60})|[\w<> -]{1,80}).{0,120}"
+         r"has been marked dead|"
          r"because (?:its node has died|the node (?:it was running on )?(?:is dead|has died|failed))|NodeDiedError|\bRAY_NODE_REMOVED\b|"
          r"mistakenly been marked as dead by the GCS|[Tt]he node (?:where|which|on which) .{0,80}(?:died|crashed|failed)|"
          r"[Oo]wner's node has crashed", F.NODE_LOST, 0.8, "peer",
