@@ -49,7 +49,7 @@ def view(**changes: object) -> AttemptView:
         ("a deleted pod", view(pods=(P0, replace(P1, phase="Gone"), CO)), Signal.PODS_GONE),
         (
             "everything deleted by somebody",
-            view(jobset=None, pods=(), nodes=(), coordinator=None, submitted_at=1.0, vanished=True),
+            view(jobset=None, pods=(), nodes=(), coordinator=None, submitted_at=1.0, vanished="deleted by somebody"),
             Signal.PODS_GONE,
         ),
         ("a failed JobSet", view(jobset="Failed", pods=()), Signal.ATTEMPT_FAILED),
@@ -111,6 +111,7 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
             "the workflow has succeeded and the JobSet is not seen yet",
             view(jobset=None, workflow=WorkflowFacts("Succeeded")),
         ),
+        ("it completed, but how is not heard yet", view(jobset="Completed", pods=(), away="the cluster stands still")),
         ("a pod completed before its peers", view(pods=(P0, replace(P1, phase="Succeeded"), CO))),
     ],
 )

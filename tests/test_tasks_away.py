@@ -17,9 +17,10 @@ from profiles.resolve import Resolved
 from profiles.vocabulary import RunState
 from tasks.ledger import Ledger
 from tasks.settings import Settings
-from tasks.watching import AWAY_SECONDS, AttemptWatch
+from tasks.watching import AttemptWatch
 from tasks.world import Right, World, patient, standing_in, tell_waiting
 from tests.ledgers import THERE, driven, everyone_died
+from workflows.evidence import AWAY_SECONDS
 from workflows.records import AttemptRecord
 
 DEADLINE_SECONDS = 30.0
@@ -194,9 +195,11 @@ def test_a_short_silence_is_nobody_s_business(watching: Begin) -> None:
     cluster = Halting(WAITING)
     watch, clock = watching(cluster)
     cluster.set(silent="a hiccup")
-    assert watch.view().away == ""
+    assert (watch.view().away, watch.view().waits_for) == ("a hiccup", "")
     clock[0] += AWAY_SECONDS
-    assert watch.view().away == "a hiccup"
+    assert watch.view().waits_for == "a hiccup"
+    cluster.set()
+    assert (watch.view().away, watch.view().waits_for) == ("", "")
 
 
 def test_nothing_is_missed_before_everything_was_told(watching: Begin) -> None:
@@ -222,5 +225,5 @@ def test_what_is_left_of_a_broken_object_counts_though_its_labels_are_gone(watch
         (WAITING["metadata"]["name"], "trainer", "Failed", "BrokenObject")
     ]
     for version, kind in (("12", "Workflow"), ("13", "JobSet")):
-        cluster.set(event=Seen("DELETED", {"kind": kind, "metadata": {"name": "r-a1"}, "status": {}}, version))
-    assert watch.view().vanished
+        cluster.set(event=Seen("DELETED", {"kind": kind, "metadata": {"name": "r-a1"}, "status": end}, version))
+    assert watch.view().vanished == "its file was broken: no JSON"

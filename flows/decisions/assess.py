@@ -44,6 +44,8 @@ Rule = Callable[[AttemptView, Case], Finding | None]
 
 def assess(view: AttemptView, case: Case) -> Finding | None:
     """The first rule that fires, or None: go on watching."""
+    if view.jobset == "Completed" and view.away:
+        return None  # how it ended is told by pods of which we may not have heard yet
     for rule in RULES:
         finding = rule(view, case)
         if finding is not None:
@@ -103,7 +105,7 @@ def _pods_gone(view: AttemptView, case: Case) -> Finding | None:
 def _vanished(view: AttemptView, _: Case) -> Finding | None:
     if not view.vanished or view.submitted_at is None:
         return None
-    return Finding(Signal.PODS_GONE, "its workflow and its JobSet were deleted by somebody")
+    return Finding(Signal.PODS_GONE, f"its workflow and its JobSet are gone: {view.vanished}")
 
 
 def _attempt_failed(view: AttemptView, _: Case) -> Finding | None:

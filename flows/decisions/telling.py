@@ -52,14 +52,14 @@ STEP_WORDS = ("loss", "step", "iter", "train", "epoch")
 OWN_WORDS = tuple(template(w.encode()) for w in (*STEP_WORDS, *(word for words in MARKS.values() for word in words)))
 BINARY_SHARE = 0.25
 """Lines with more characters than this that no encoding explains are no text."""
-SHORTEST = 3
+SHORTEST = 2
 """Words with fewer characters that are no digits stand in every second line: alone they announce nothing."""
 BEGINNING = 5
 """So much of each word is looked for first."""
 CHATTER = 80
 """So many different lines that hold a word and tell nothing make it chatter."""
-TOGETHER = 8
-"""Words of chatter that are left out together: looking for all others must be prepared anew each time."""
+TOGETHER = 3
+"""Blocks of a log whose words of chatter are left out together: looking for all others must be prepared anew."""
 RATIO = 50
 """As long as one telling line comes to at most this many, a word is no chatter."""
 MAX_SHAPES = 20_000
@@ -104,6 +104,7 @@ class Teller:
         self._told: Counter[bytes] = Counter()
         self._silent: Counter[bytes] = Counter()
         self._chatter: set[bytes] = set()
+        self._waited = 0
         self._finders: tuple[Callable[[str], bool], Callable[[str], bool]] | None = None
 
     @cached_property
@@ -115,9 +116,11 @@ class Teller:
 
     def announced(self, templates: Iterable[bytes]) -> set[bytes]:
         """Those of the templates whose lines may tell something."""
-        if len(self._chatter) >= TOGETHER:
+        self._waited += bool(self._chatter)
+        if self._waited >= TOGETHER:
             self._announcing.difference_update(self._chatter)
             self._chatter.clear()
+            self._waited = 0
             self._finders = None
         if self._finders is None:  # by the beginnings of the words, which is faster, and by the words
             self._finders = finder({word[:BEGINNING] for word in self._announcing}), finder(self._announcing)

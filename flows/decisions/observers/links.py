@@ -17,11 +17,11 @@ FLAPS = 3
 """Times that a link must have gone down, until it counts although it came back."""
 _DRIVER = (
     r"\b(?:mlx5_core|mlx4_core|mlx4_en|bnxt_en|ionic|ice|i40e|ixgbe|igb|irdma|ena|efa|gve|qede|hns3|cxgb4|tg3|hfi1|"
-    r"mlx5_ib)\b"
+    r"mlx5_ib|infiniband)\b"
 )
 _BOND = r"bond\w{1,12}: \(?(?:slave )?(?P<slave>\S{1,24}?)\)?:? "
 _LINK = re.compile(
-    rf"(?:{_DRIVER} (?P<device>\S{{1,40}}) (?:(?P<port>\S{{1,24}}?):? )?|{_BOND})"
+    rf"(?:{_DRIVER} (?P<device>\S{{1,40}}):? (?:(?P<port>\S{{1,24}}?):? )?|{_BOND})"
     r".{0,40}?\b(?:(?P<down>(?i:link(?: is)? down)|Link DOWN|Lost carrier|link status definitely down)|"
     r"(?P<up>(?i:link(?: is)? up)|Link (?:ACTIVE|UP)|link status definitely up))"
 )

@@ -1,0 +1,80 @@
+"""Training that begins again: steps and loss fall back to the beginning, or a resume ends at step 0."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from flows.decisions.clues import Clue
+from flows.decisions.lines import by_stream
+from flows.decisions.steps import Step, steps
+from profiles.vocabulary import FaultClass
+from workflows.evidence import LogLine
+
+REWOUND_WEIGHT = 0.85
+"""Steps and loss both went back to where an untrained model stands."""
+ASKED_WEIGHT = 0.72
+"""A resume was asked for, and the program says that it begins at 0."""
+BEGINNING_SHARE = 0.02
+"""So small a share of the steps reached counts as the beginning."""
+LOSS_FACTOR = 1.5
+"""A loss so many times higher is that of an untrained model, not of a new epoch."""
+CONFIRMING = 2
+"""Steps that must follow the fall; one odd line proves nothing."""
+
+_ZERO = re.compile(
+    r"(?i)\bcontinuing training from (?:global step|step|epoch|iteration) 0\b|"
+    r"\b(?:starting|start|begin(?:ning)?|initiali[sz]ing)\b.{0,40}\b"
+    r"(?:from scratch|from (?:step|iteration|epoch) 0\b|at (?:step|iteration) 0\b)"
+)
+_ASKED = re.compile(
+    r"(?i)\bresum(?:e|ing|ed)\b.{0,160}\b(?:checkpoint|step|iter(?:ation)?|epoch)s?[-_ =:]{0,3}0{0,9}[1-9]\d{0,8}\b|"
+    r"\brequested (?:restore|resume)(?: at| from)? step [1-9]|\bresume ?= ?true\b|--resume[= ]\S*\d|"
+    r"\bafter restart [1-9]"
+)
+
+
+def rewinds(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Both signs, stream by stream."""
+    for stream in by_stream(lines):
+        found = _fall(steps(stream)) or _at_zero(stream)
+        if found is not None:
+            yield found
+
+
+def _fall(seen: Sequence[Step]) -> Clue | None:
+    numbered = [item for item in seen if item.step is not None]
+    for index in range(1, len(numbered) - CONFIRMING + 1):
+        before, after = numbered[index - 1], numbered[index]
+        reached, begun = before.step or 0, after.step or 0
+        later = numbered[index : index + CONFIRMING]
+        if reached < 50 or begun > max(1, BEGINNING_SHARE * reached) or before.loss is None:
+            continue
+        if all(item.loss is not None and item.loss > LOSS_FACTOR * before.loss for item in later):
+            text = f"step {reached} with loss {before.loss:g}, then step {begun} with loss {after.loss:g}"
+            return _clue(text, "steps-rewound", REWOUND_WEIGHT, after.line)
+    return None
+
+
+def _at_zero(stream: Sequence[LogLine]) -> Clue | None:
+    asked = next((line for line in stream if _ASKED.search(line.text[:2000])), None)
+    zero = next((line for line in stream if _ZERO.search(line.text[:2000])), None)
+    if asked is None or zero is None or zero.line < asked.line:
+        return None
+    first = next((item.step for item in steps(stream) if item.line.line > zero.line and item.step is not None), 0)
+    return _clue(zero.text[:400], "resume-at-zero", ASKED_WEIGHT, zero) if first <= CONFIRMING else None
+
+
+def _clue(text: str, rule: str, weight: float, line: LogLine) -> Clue:
+    return Clue(
+        FaultClass.STARTED_OVER,
+        weight,
+        text,
+        rule,
+        "code",
+        line.node,
+        line.rank,
+        line.at,
+        file=line.file,
+        line=line.line,
+    )
