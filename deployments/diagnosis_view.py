@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from io import StringIO
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from deployments.edge import out
 from flows.decisions.clues import Clue
 from flows.decisions.diagnose import Diagnosis
 from flows.decisions.matching import rule_named
@@ -60,9 +62,11 @@ def _evidence(clue: Clue) -> dict[str, Any]:
 
 def show(found: Diagnosis, selections: Sequence[Selection]) -> None:
     """Print the diagnosis; with colours on a terminal only."""
-    console = Console(file=sys.stdout, force_terminal=sys.stdout.isatty(), highlight=False, soft_wrap=True)
+    text = StringIO()  # rich would end the program by itself where nobody reads any more
+    console = Console(file=text, force_terminal=sys.stdout.isatty(), highlight=False, soft_wrap=True)
     for line in lines_of(found, selections):
         console.print(line)
+    out(text.getvalue())
 
 
 def lines_of(found: Diagnosis, selections: Sequence[Selection]) -> list[Text]:

@@ -39,7 +39,10 @@ def shown() -> Generator[Outcome]:
         outcome.code = WRONG_USAGE
     except BrokenPipeError:
         _silence_stdout()
-        outcome.code = GOOD
+    except SystemExit as exit_:
+        if not isinstance(exit_.__context__, BrokenPipeError):
+            raise
+        _silence_stdout()  # typer turns it into an exit of its own
     except Exception as error:  # the edge: whatever it is, a person gets one line and the log gets the rest
         outcome.code = _explain(error)
 

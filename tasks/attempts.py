@@ -120,7 +120,7 @@ def watch_attempt(
         notebook = Notebook(attempt)
         while True:
             view = notebook.with_requests(watch.wait(POLL_SECONDS))
-            tell_waiting(view.away)
+            tell_waiting(view.waits_for)
             notebook.keep(watch, view)
             said = until(view, notebook.attempt)
             if said is not None:

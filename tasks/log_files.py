@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from profiles.errors import NotFound, ProfileError
 
@@ -23,10 +22,20 @@ STANDARD_INPUT = "-"
 BLOCK_BYTES = 1 << 20
 HEAD_BYTES = 4096
 """What a file of a folder is judged by: text or not."""
-BINARY_SHARE = 0.1
-"""A file of a folder with more control characters than this at its beginning is no log."""
-_OPENERS: tuple[tuple[bytes, Callable[[IO[bytes]], IO[bytes]]], ...] = (
-    (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),  # type: ignore[return-value]
+CONTROL_SHARE, BROKEN_SHARE = 0.05, 0.25
+"""A file of a folder with more control characters, or more that no encoding explains, at its beginning is no log."""
+_NO_LOGS = frozenset(
+    {
+        ".safetensors", ".pt", ".pth", ".ckpt", ".distcp", ".bin", ".npy", ".npz", ".pkl", ".parquet", ".arrow",
+        ".onnx", ".so", ".whl", ".zip", ".tar", ".tgz", ".png", ".jpg", ".pdf", ".csv", ".tsv", ".yaml", ".yml",
+        ".toml", ".cfg", ".ini", ".lock", ".md", ".rst", ".html", ".css", ".js", ".py", ".pyc", ".ipynb", ".sh",
+        ".c", ".cc", ".cpp", ".cu", ".h",
+    }
+)  # fmt: skip
+"""Checkpoints, data, programs and settings lie in folders of runs too; whoever means one of them names it."""
+Opener = Callable[["io.BufferedReader[io.FileIO]"], io.BufferedIOBase]
+_OPENERS: tuple[tuple[bytes, Opener], ...] = (
+    (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
     (b"BZh", bz2.BZ2File),
     (b"\xfd7zXZ", lzma.LZMAFile),
 )
@@ -53,15 +62,27 @@ class LogFile:
         left = self.size_bytes
         with _unpacked(self._open()) as file:
             while left is None or left > 0:
-                try:
-                    block = file.read(BLOCK_BYTES if left is None else min(left, BLOCK_BYTES))
-                except (OSError, *_BROKEN) as error:
-                    self.broken.append(f"{self.name}: read only in part: {error}")
-                    return
-                if not block:
+                block = self._block(file, BLOCK_BYTES if left is None else min(left, BLOCK_BYTES))
+                if block:
+                    yield block
+                if not block or self.broken:
                     return
                 left = None if left is None else left - len(block)
-                yield block
+
+    def _block(self, file: io.BufferedIOBase, size: int) -> bytes:
+        """As many bytes as there are, up to `size`; where the file is damaged, those before the damage."""
+        parts: list[bytes] = []
+        while size > 0:
+            try:
+                part = file.read1(size)
+            except (OSError, *_BROKEN) as error:
+                self.broken.append(f"{self.name}: read only in part: {error}")
+                break
+            if not part:
+                break
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
 
     def tail(self, size_bytes: int) -> bytes:
         """The last whole lines of a file, as far as they fit; b"" where it cannot be read from its end."""
@@ -72,10 +93,8 @@ class LogFile:
             text = file.read(min(size_bytes, self.size_bytes))
         return text if self.size_bytes <= size_bytes else text.partition(b"\n")[2]
 
-    def _open(self) -> IO[bytes]:
-        if self.path is None:
-            return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
-        return self.path.open("rb", buffering=0)
+    def _open(self) -> io.FileIO:
+        return io.FileIO(sys.stdin.fileno(), closefd=False) if self.path is None else io.FileIO(self.path)
 
 
 def find_logs(names: Sequence[str]) -> tuple[tuple[LogFile, ...], tuple[str, ...]]:
@@ -145,20 +164,22 @@ def _age(name: str) -> tuple[str, int]:
 
 
 def _is_text(path: Path) -> bool:
-    with _unpacked(path.open("rb", buffering=0)) as file:
+    if path.suffix.lower() in _NO_LOGS:
+        return False
+    with _unpacked(io.FileIO(path)) as file:
         try:
-            head = file.read(HEAD_BYTES)
+            head = file.read(HEAD_BYTES).replace(b"\0", b"")  # a crash leaves holes, Windows two bytes a letter
         except _BROKEN:
             return False
-    text = head.replace(b"\0", b"") if head[:2] in (b"\xff\xfe", b"\xfe\xff") else head
-    odd = len(text) - len(text.translate(None, _CONTROL + b"\0"))
-    return bool(head) and odd <= BINARY_SHARE * len(head)
+    odd = len(head) - len(head.translate(None, _CONTROL))
+    broken = head.decode("utf-8", "replace").count("\ufffd")
+    return bool(head) and odd <= CONTROL_SHARE * len(head) and broken <= BROKEN_SHARE * len(head)
 
 
 @contextmanager
-def _unpacked(raw: IO[bytes]) -> Generator[IO[bytes]]:
+def _unpacked(raw: io.FileIO) -> Generator[io.BufferedIOBase]:
     """The file, or what is in it where its first bytes say that it is compressed; closed afterwards."""
-    with raw, io.BufferedReader(raw, BLOCK_BYTES) as file:  # pyright: ignore[reportArgumentType]
+    with raw, io.BufferedReader(raw, BLOCK_BYTES) as file:
         opener = _opener(file.peek(8))
         if opener is None:
             yield file
@@ -167,5 +188,5 @@ def _unpacked(raw: IO[bytes]) -> Generator[IO[bytes]]:
                 yield inner
 
 
-def _opener(head: bytes) -> Callable[[IO[bytes]], IO[bytes]] | None:
+def _opener(head: bytes) -> Opener | None:
     return next((opener for magic, opener in _OPENERS if head.startswith(magic)), None)

@@ -33,8 +33,6 @@ from workflows.reports import Termination
 T = TypeVar("T")
 WATCH_SECONDS = 2.0
 """One watch lasts at most so long, so that a reader notices within this time that nobody listens any more."""
-AWAY_SECONDS = 2.0
-"""A cluster that does not answer for a shorter time is nobody's business."""
 COORDINATOR_SECONDS = 0.2
 """Between two questions to the coordinator: about the time a person notices."""
 
@@ -55,6 +53,8 @@ class Known:
     pending_since: float | None = None
     away: dict[str, tuple[float, str]] = field(default_factory=lambda: {})
     """Since when a reader has got no answer, and why, by kind."""
+    why_gone: str = "deleted by somebody"
+    """What became of the attempt's own objects, where they are gone."""
     listed: set[str] = field(default_factory=set[str])
     """Kinds of which everything that exists was told."""
 
@@ -125,7 +125,8 @@ class AttemptWatch:
                 coordinator=self._known.coordinator,
                 submitted_at=self._attempt.submitted_at,
                 pending_since=since,
-                away=self._away(),
+                away=next((why for _, why in self._known.away.values()), ""),
+                away_since=min((since for since, _ in self._known.away.values()), default=None),
                 vanished=self._vanished(),
             )
 
@@ -180,13 +181,10 @@ class AttemptWatch:
         jobset = self._known.objects.get("JobSet", {}).get(name)
         return jobset_state(jobset) if jobset else None
 
-    def _away(self) -> str:
-        long = [why for since, why in self._known.away.values() if self._now() - since >= AWAY_SECONDS]
-        return long[0] if long else ""
-
-    def _vanished(self) -> bool:
+    def _vanished(self) -> str:
         kinds = ("Workflow", "JobSet", "Pod")
-        return self._known.listed.issuperset(kinds) and not any(self._known.objects.get(kind) for kind in kinds)
+        gone = self._known.listed.issuperset(kinds) and not any(self._known.objects.get(kind) for kind in kinds)
+        return self._known.why_gone if gone else ""
 
     def _read(self, kind: Kind, selector: dict[str, str] | None) -> None:
         since: str | None = None
@@ -201,9 +199,8 @@ class AttemptWatch:
             except Transient as error:
                 self._silent(kind, str(error))
                 self._ended.wait(error.retry_after_seconds)
-            except PrimusError as error:
+            except PrimusError:
                 since = None
-                self._silent(kind, str(error))
                 self._ended.wait(1.0)
 
     def _answered(self, kind: Kind) -> None:
@@ -229,6 +226,8 @@ class AttemptWatch:
                     if kind == "Pod":
                         ours = is_ours(manifest, self._attempt.run)
                         self._known.gone[name] = manifest if ours else last | {"status": manifest.get("status", {})}
+                    elif manifest.get("status", {}).get("reason") == "BrokenObject":
+                        self._known.why_gone = str(manifest["status"].get("message", ""))
                 else:
                     table[name] = manifest
         self._known.changed.set()

@@ -24,7 +24,8 @@ from tasks.log_files import find_logs
 XID = "[12345.678901] NVRM: Xid (PCI:0000:44:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 RESET = "ConnectionResetError: [Errno 104] Connection reset by peer"
 FIELDS = {
-    "class", "confidence", "alternatives", "culprits", "victims", "evidence", "action", "retry_helps", "node_suspect", "why",
+    "class", "confidence", "alternatives", "culprits", "victims", "evidence", "action", "retry_helps", "node_suspect",
+    "why",
 }  # fmt: skip
 
 

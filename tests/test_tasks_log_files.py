@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -165,13 +165,17 @@ def test_what_cannot_be_read_inside_a_folder_is_passed_over_and_said(
 
 def deny(monkeypatch: pytest.MonkeyPatch, denied: Path) -> None:
     """As mode 000 does to everybody but root, who runs tests in containers."""
-    really = Path.open
+    really, opened = Path.open, io.FileIO
 
-    def opened(path: Path, *words: object, **more: object) -> object:
+    def open_path(path: Path, *words: object, **more: object) -> object:
         if path == denied:
             raise PermissionError(13, "Permission denied")
         return really(path, *words, **more)  # type: ignore[call-overload]
 
-    denied.chmod(0)
-    assert stat.S_IMODE(denied.stat().st_mode) == 0
-    monkeypatch.setattr(Path, "open", opened)
+    def open_file(path: object, *words: object, **more: object) -> io.FileIO:
+        if path == denied:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *words, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "open", open_path)
+    monkeypatch.setattr("tasks.log_files.io.FileIO", open_file)

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from workflows.reports import GateReport, ResumeChoice, Termination
 
+AWAY_SECONDS = 2.0
+"""A cluster that does not answer for a shorter time is nobody's business."""
+
 
 class Signal(StrEnum):
     """What made us look."""
@@ -188,5 +191,12 @@ class AttemptView:
     """Why a person asked for the end; "" when nobody did."""
     away: str = ""
     """Why the cluster does not answer; "" while it does. What is known is then old, and no time limit runs."""
-    vanished: bool = False
-    """Its workflow, its JobSet and its pods were looked for, and none of them exists."""
+    away_since: float | None = None
+    vanished: str = ""
+    """Its workflow, its JobSet and its pods were looked for, and none of them exists: why; "" where one does."""
+
+    @property
+    def waits_for(self) -> str:
+        """Why the cluster does not answer, where that lasts long enough to be told."""
+        lasts = self.away_since is not None and self.now - self.away_since >= AWAY_SECONDS
+        return self.away if lasts else ""

@@ -40,6 +40,8 @@ _NO_NODE = re.compile(
     r"train(?:ing)?|run|job|slurm|host|node|pod|system|server|linux|crash|output|my|the|gpu)$"
 )
 """Words beside a tool's name that are no names of nodes."""
+_PACKED = re.compile(r"(?:(?<=\.log|\.out|\.err|\.txt)\.\d{1,3})?(?:\.(?:gz|bz2|xz))?$")
+"""What rotation and packing put behind a name."""
 _SOURCES = (
     (re.compile(rf"(?:^|/)(?:[\w.-]{{1,80}}[-_.])?{_KERNEL}\b", re.IGNORECASE), "kernel"),
     (re.compile(r"(?:^|/)(?:events?|describe)\b", re.IGNORECASE), "event"),
@@ -70,6 +72,7 @@ class Place:
 @cache
 def place_of(name: str) -> Place:
     """Source, rank and node from a file's name; what it does not tell stays empty."""
+    name = _PACKED.sub("", name)
     rank = next((int(hit[1]) for pattern in _RANK_IN_NAME if (hit := pattern.search(name))), None)
     named = (hit[1] for pattern in _NODE_IN_NAME if (hit := pattern.search(name)))
     node = next((word for word in named if not _NO_NODE.match(word)), "")

@@ -21,10 +21,10 @@ RULES: tuple[Rule, ...] = (
          "network operators, node problem detectors", literals=("flapp", "flaps"), supersedes=AFTER),
     Rule("link-error-counter", r"\b(?:link_downed|link_error_recovery|symbol_error(?:s|_counter)?|port_rcv_errors|"
          r"local_ack_timeout_err|packet_seq_err|roce_slow_restart)\b[\"']?[ =:]{1,3}[1-9]\d{2,18}\b", F.FABRIC, 0.55, "node",
-         "mlx5_3/1 counters: symbol_error 8123 link_downed 14",
+         "mlx5_3/1 counters: symbol_error 8123",
          "mlx5_3/1 counters: symbol_error 0 link_downed 0",
          "perfquery, ethtool, exporters: hundreds of errors are no accident",
-         literals=("link_downed", "link_error_recove", "symbol_error", "port_rcv_errors", "local_ack_timeout", "packet_seq_err",
+         fallback=True, literals=("link_downed", "link_error_recove", "symbol_error", "port_rcv_errors", "local_ack_timeout", "packet_seq_err",
                    "roce_slow_restart")),
     Rule("mad-failed", r"_do_madrpc failed|\bmad_rpc\b.{0,60}\bfailed|ibpanic: .{0,80}failed", F.FABRIC, 0.7, "nobody",
          "ibwarn: [1234] mad_rpc: _do_madrpc failed; dport (Lid 12)",
@@ -39,10 +39,10 @@ RULES: tuple[Rule, ...] = (
          r".{0,100}\b(?:QP|CQ|qp|cq)\b.{0,60}\b(?:error|fatal|ERROR|FATAL)\b(?! ?[:=] ?0)", F.FABRIC, 0.65, "node",
          "mlx5_0: QP 1234 error: Local QP operation error",
          "mlx5_0: QP 1234 moved to RTS",
-         "RDMA drivers", literals=("error", "fatal"), supersedes=AFTER),
+         "RDMA drivers", fallback=True, literals=("error", "fatal"), supersedes=AFTER),
     Rule("gid-missing", r"(?i)\b(?:unable to find|no|could not find|cannot find)(?: a| any)? (?:valid |usable |matching )?(?:RoCE ?v?2? )?"
          r"GID(?: index)?\b|\bGID index \d{1,3} (?:is )?(?:invalid|not (?:found|valid)|empty)", F.FABRIC, 0.6, "node",
          "NCCL WARN NET/IB : Unable to find a valid GID index",
          "NET/IB : GID index 3 is used",
-         "NCCL, RCCL, UCX: the NIC has no address, or NCCL_IB_GID_INDEX names another one", literals=("gid",)),
+         "NCCL, RCCL, UCX: the NIC has no address, or NCCL_IB_GID_INDEX names another one", fallback=True, literals=("gid",)),
 )  # fmt: skip
