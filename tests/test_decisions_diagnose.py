@@ -666,3 +666,18 @@ def test_noise_does_not_change_the_class(evidence: Evidence, noise: list[str]) -
     lines = tuple(LogLine(text, "rank", 0, "node-0") for text in noise)
     found, noisy = diagnose(evidence), diagnose(replace(evidence, lines=(*lines, *evidence.lines)))
     assert (noisy.fault_class, noisy.confidence) == (found.fault_class, found.confidence)
+
+
+def test_records_of_our_launcher_that_come_late_do_not_outlive_an_exception() -> None:
+    """Steps are reported in batches: a rank's exception stands in the log before the steps that went before it."""
+
+    def said(number: int, text: str, rank: int | None) -> LogLine:
+        return LogLine(text, "launcher" if rank is None else "rank", rank, "node-1", None, "demo-a1-1", number)
+
+    texts = [*raised("IndexError: list index out of range")]
+    lines = [said(number, text, 1) for number, text in enumerate(texts, 1)]
+    lines += [
+        said(10 + step, f'@primus {{"report":"StepSeen","step":{step},"loss":2.1}}', None) for step in range(3, 6)
+    ]
+    found = diagnose(incident(lines=tuple(lines), terminations=(left("node-1", end(1, 1)),)))
+    assert found.fault_class is F.USER_CODE, found

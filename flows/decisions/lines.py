@@ -73,13 +73,17 @@ def _unwrapped(text: str) -> str:
     return log if isinstance(log, str) else text
 
 
+TOLD_BY_RANKS = frozenset({"completed", "rank-failed", "told-to-stop"})
+"""Ends of launchers whose detail says no more than the ends of the ranks."""
+
+
 def gather(evidence: Evidence) -> tuple[LogLine, ...]:
     """Every line of the evidence, cleaned: those given, the ranks' last ones, and the workflow's message; no copies."""
     lines = list(evidence.lines)
     for termination in evidence.terminations:
         for end in termination.ranks:
             lines += (LogLine(x, "rank", end.rank, termination.node, None) for x in end.last_lines)
-        if termination.detail:
+        if termination.detail and termination.reason not in TOLD_BY_RANKS:
             lines.append(LogLine(termination.detail, "launcher", None, termination.node, None))
     if evidence.workflow_message:
         lines.append(LogLine(evidence.workflow_message, "event"))

@@ -51,6 +51,10 @@ _CUES = (
 """One of them stands in every line that says so."""
 
 
+REPORTED = "@primus "
+"""Our launcher's own records of steps come later than the lines they were read from."""
+
+
 @dataclass(frozen=True)
 class Step:
     """What one line says of the training."""
@@ -67,6 +71,8 @@ class Step:
 
 def step_of(line: LogLine) -> Step | None:
     """The step that the line reports; None for every other line."""
+    if line.text.startswith(REPORTED):
+        return None
     found = _numbers(line.text[:2000])
     return None if found is None else Step(line, *found)
 
