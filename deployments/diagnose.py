@@ -9,6 +9,7 @@ from deployments.diagnosis_view import document, show
 from deployments.edge import GOOD, UNKNOWN, out_json, say
 from flows.decisions.diagnose import Diagnosis, diagnose
 from flows.decisions.foreign import evidence_from
+from flows.decisions.learning import Learning
 from flows.decisions.selection import Selection, select, select_all
 from flows.decisions.telling import Teller
 from tasks.log_files import LogFile, find_logs
@@ -63,7 +64,7 @@ def _say_first(logs: Sequence[LogFile]) -> None:
 
 def provisional(logs: Sequence[LogFile]) -> Diagnosis:
     """What the last megabytes of the logs say. Numbers of lines mean nothing in it."""
-    teller, each = Teller(PROVISIONAL_CHATTER), PROVISIONAL_BYTES // max(1, len(logs))
+    learning, each = Learning(Teller(PROVISIONAL_CHATTER)), PROVISIONAL_BYTES // max(1, len(logs))
     most = max(8, PROVISIONAL_LINES // max(1, len(logs)))
-    ends: list[Selection] = [select(log.name, [log.tail(each)], teller, most) for log in logs]
+    ends: list[Selection] = [select(log.name, [log.tail(each)], learning, most) for log in logs]
     return diagnose(evidence_from(ends))

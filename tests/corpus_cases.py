@@ -64,6 +64,10 @@ class Answer:
 
     @property
     def culprit_known(self) -> bool:
+        """Its ranks are known, or its nodes, and the log names them: nobody can name a node that stands nowhere."""
+        if self.case.nodes:
+            told = "\n".join(text for name, lines in self.case.files for text in (name, *lines)).lower()
+            return all(node.lower() in told for node in self.case.nodes)
         return self.case.ranks is not None or self.case.nodes is not None
 
     @property

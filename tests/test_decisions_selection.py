@@ -10,12 +10,13 @@ import pytest
 
 from flows.decisions.diagnose import diagnose
 from flows.decisions.foreign import evidence_from, evidence_of
+from flows.decisions.learning import Learning
 from flows.decisions.matching import RULES
 from flows.decisions.reading import place_of
 from flows.decisions.selection import LEAST, LINES, Selection, select, select_all
 from flows.decisions.telling import Teller
 from profiles.vocabulary import FaultClass
-from tests.corpus_cases import cases
+from tests.corpus_cases import CorpusCase, cases
 
 XID = "NVRM: Xid (PCI:0000:44:00): {number}, pid=4711, name=python, Ch 00000010"
 TORCHRUN = """
@@ -62,7 +63,7 @@ def middle(*lines: str, around: int = 12_000, most: int = 800) -> dict[int, str]
     return {number - around: line for number, line in found.items() if around < number <= around + len(lines)}
 
 
-TELLER = Teller()
+LEARNT = Learning(Teller())
 NOISE = text(chatter(20_000))
 
 
@@ -72,9 +73,9 @@ def before(name: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("case", cases("development"), ids=lambda case: case.name)
-def test_a_case_tells_the_same_with_20000_lines_before_and_behind_it(case) -> None:
+def test_a_case_tells_the_same_with_20000_lines_before_and_behind_it(case: CorpusCase) -> None:
     alone = diagnose(evidence_of(case.files))
-    long = [select(name, [*before(name), text(lines), NOISE], TELLER, 800) for name, lines in case.files]
+    long = [select(name, [*before(name), text(lines), NOISE], LEARNT, 800) for name, lines in case.files]
     assert all(item.kept <= 800 for item in long)
     assert diagnose(evidence_from(long)).fault_class is alone.fault_class
 
@@ -83,7 +84,7 @@ def test_a_case_tells_the_same_with_20000_lines_before_and_behind_it(case) -> No
 def test_the_same_with_the_usual_allowance(part: str) -> None:
     for case in cases("development")[7::40]:
         long = [
-            select(name, [*before(name), text(lines)] if part == "front" else [text(lines), NOISE], TELLER)
+            select(name, [*before(name), text(lines)] if part == "front" else [text(lines), NOISE], LEARNT)
             for name, lines in case.files
         ]
         assert diagnose(evidence_from(long)).fault_class is diagnose(evidence_of(case.files)).fault_class, case.name
@@ -92,7 +93,7 @@ def test_the_same_with_the_usual_allowance(part: str) -> None:
 def test_a_short_log_is_kept_whole() -> None:
     for case in cases("development"):
         for name, lines in case.files:
-            found = select(name, [text(lines)], TELLER)
+            found = select(name, [text(lines)], LEARNT)
             assert found.runs == (((1, tuple(lines)),) if lines else ())
             assert found.lines == len(lines)
 
@@ -211,7 +212,7 @@ def test_lines_of_a_rare_shape_are_kept() -> None:
 def test_what_is_kept_is_bounded_whatever_comes() -> None:
     alarms = [f"{rule.example} {'x' * i}" for i in range(5) for rule in RULES]
     for most in (LEAST, 100, 2000):
-        found = select("x.log", [text(alarms), text(chatter(5000))], TELLER, most)
+        found = select("x.log", [text(alarms), text(chatter(5000))], LEARNT, most)
         assert found.kept <= most
 
 
@@ -231,7 +232,7 @@ def test_hostile_lines_are_lines(name: str) -> None:
     raw, shown = HOSTILE[name]
     data = b"before\n" + raw + b"\nRuntimeError: NCCL error\n"
     blocks = [data[start : start + 1_000_000] for start in range(0, len(data), 1_000_000)]
-    assert kept(select("x.log", blocks, TELLER)) == {1: "before", 2: shown, 3: "RuntimeError: NCCL error"}
+    assert kept(select("x.log", blocks, LEARNT)) == {1: "before", 2: shown, 3: "RuntimeError: NCCL error"}
 
 
 @pytest.mark.parametrize(
@@ -239,7 +240,7 @@ def test_hostile_lines_are_lines(name: str) -> None:
     [(b"", {}), (b"\n", {1: ""}), (b"a", {1: "a"}), (b"a\n", {1: "a"}), (b"a\n\nb", {1: "a", 2: "", 3: "b"})],
 )
 def test_line_ends(data: bytes, lines: dict[int, str]) -> None:
-    found = select("x.log", [data], TELLER)
+    found = select("x.log", [data], LEARNT)
     assert (kept(found), found.lines, found.size_bytes) == (lines, len(lines), len(data))
 
 

@@ -96,18 +96,29 @@ def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[
     """
     ends = list(found)
     caused = any(item.signal != 15 for item in ends)
+    swept = _swept(ends, failing)
     nodes: dict[str, list[RankEnd]] = {}
     first = min((item.at for item in ends if item.at is not None), default=0.0)
     for item in ends:
         if item.rank is None:
             continue
         at = (item.at if item.at is not None else first) - (0.001 if item.root else 0.0)
-        asked = caused and item.signal == 15 and item.rank not in failing
+        asked = (caused and item.signal == 15 and item.rank not in failing) or item.rank in swept
         end = RankEnd(item.rank, item.rank, at, item.code, item.signal, requested=asked)
         nodes.setdefault(item.node, []).append(end)
     return tuple(
         Termination("", 0, "", node, "", "rank-failed", ranks, detail="") for node, ranks in sorted(nodes.items())
     )
+
+
+def _swept(ends: Sequence[Exit], failing: Collection[int]) -> frozenset[int]:
+    """Ranks that a launcher killed after another one had failed with an exit code and a cause of its own.
+
+    One killed rank alone may be what broke the others: nothing is said of it.
+    """
+    killed = frozenset(item.rank for item in ends if item.signal == 9 and item.rank is not None)
+    fallen = any(item.code and item.rank in failing for item in ends)
+    return killed if fallen and len(killed) > 1 and not killed & set(failing) else frozenset()
 
 
 def _torchrun(block: dict[str, str], root: bool, line: LogLine) -> list[Exit]:

@@ -75,7 +75,7 @@ def failing(clues: Sequence[Clue], ends: Sequence[Exit]) -> frozenset[int]:
     """Ranks that failed with the very cause of one that nobody had told to end: they would have ended as well."""
     causes: dict[str, set[int]] = {}
     for clue in clues:
-        if clue.original and clue.rank is not None:
+        if clue.original and clue.rank is not None and not clue.rule.startswith("signal-"):
             causes.setdefault(clue.rule, set()).add(clue.rank)
     own = {end.rank for end in ends if end.signal != 15 and end.rank is not None}
     return frozenset(rank for ranks in causes.values() if ranks & own for rank in ranks)

@@ -31,7 +31,8 @@ _WORDS = re.compile(
     r"^\s{0,8}Traceback \(most recent call last\)|"
     r"\b(?:[A-Z]\w{0,60}(?:Error|Exception)|[Ee]rror|ERROR)(?: ?\(\w{0,20}\))?: \S|"
     r"\b(?:[Ff]atal|FATAL|[Aa]borted|[Aa]borting|ABORT(?:ED|ING)?|core dumped|terminate called|[Ss]egmentation fault|"
-    r"[Kk]illed|KILLED|[Aa]ssertion|panic(?=:)|[Cc]rash(?:ed|es)?)\b|"
+    r"[Kk]illed|KILLED|[Aa]ssertion|panic(?=:)|[Cc]rash(?:ed|es)?|died unexpectedly)\b|"
+    r"^(?:.{1,80}: line \d{1,6}:\s{1,6}\d{1,9} )?Terminated(?:\s{2}|$)|"
     r"(?i:(?<![\w#-])(?:fail(?:ed|ure|s)?|unable to|timed out|refused|denied|corrupt(?:ed)?|unhealthy|"
     r"not responding|exceeded)\b(?![=-]))"
 )

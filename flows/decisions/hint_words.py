@@ -168,6 +168,9 @@ MESSAGES: tuple[Hint, ...] = (
          r"\btrac(?:er|ed)\b|existing size|view size",
          (USER, 1.0)),
     says(r"to satisfy the constraint", (USER, 2.5), (NUMERIC, 2.0)),
+    says(r"of distribution (?:Normal|Categorical|MultivariateNormal|Independent).{0,160}\bReal"
+         r".{0,80}found invalid values",
+         (NUMERIC, 5.0)),
     says(r"mismatch between collectives|collective .{0,40}mismatch", (USER, 2.5)),
     # Peers and the store.
     says(r"connection (?:reset|closed|refused)|broken pipe|closed the connection|store(?:->|\.)get|tcpstore|"

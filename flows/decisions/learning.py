@@ -1,10 +1,11 @@
-"""What was learnt of the lines of one log: lines that are alike are read once, or a few times to be sure."""
+"""What was learnt of the lines of logs: lines that are alike are read once, or a few times to be sure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 from flows.decisions.telling import DULL, Teller, Telling
+from flows.decisions.words import template
 
 KNOWN_BYTES = 8 << 20
 """Templates remembered; when there are more, all are forgotten."""
@@ -14,16 +15,20 @@ SETTLED = 50
 """So many lines of one shape, all different and all telling the same, settle what the others tell."""
 FEW = 4
 """Where less than every such line is new, new lines are worth remembering; in free text every line is new."""
-_LOWER, _DROPPED = bytes(range(256)).lower(), b"0123456789abcdefABCDEF \t"
 
 
-def shape_of(text: bytes) -> bytes:
-    """Lines without numbers and hashes: in lower case, without digits, spaces, tabs and the letters a to f."""
-    return text.translate(_LOWER, _DROPPED)
+def shape_of(templates: bytes) -> bytes:
+    """Templates without hashes: without the letters a to f."""
+    return templates.translate(None, b"abcdef")
+
+
+def is_few(different: Sized, lines: Sized) -> bool:
+    """Are there so few different ones among the lines that a new one says something?"""
+    return len(different) * FEW <= len(lines) + 40 * FEW
 
 
 class Learning:
-    """What the lines of one log tell, by their templates and shapes."""
+    """What lines tell, by their templates and shapes; one serves all logs of a diagnosis."""
 
     def __init__(self, teller: Teller) -> None:
         self._teller = teller
@@ -38,24 +43,33 @@ class Learning:
         """Read those of the lines that are not known yet, if a word announces anything."""
         if self._known_bytes > KNOWN_BYTES or len(self._votes) + len(self._settled) > MAX_SHAPES:
             self._forget()
-        settled, known = self._settled, self._known
-        fresh = {
-            key: place
-            for place, (key, shape) in enumerate(zip(templates, shapes, strict=True))
-            if shape not in settled and key not in known
-        }
+        fresh = self._fresh(templates, shapes)
         if not fresh:
             return
         announced = self._teller.announced(fresh)
-        if len(fresh) * FEW <= len(lines) + 40 * FEW:
-            known |= fresh.keys()
+        if is_few(fresh, lines):
+            self._known |= fresh
             self._known_bytes += sum(map(len, fresh))
-        alike = len({shapes[place] for place in fresh.values()}) * FEW <= len(fresh) + 40 * FEW
-        for key in fresh if alike else announced:
-            found = self._teller.of(lines[fresh[key]]) if key in announced else DULL
+        alike = is_few(set(shapes), lines)
+        wanted = fresh if alike else announced
+        first = {key: place for place, key in enumerate(templates) if key in wanted} if wanted else {}
+        for key, place in first.items():
+            found = self._teller.of(lines[place]) if key in announced else DULL
             self._remember(key, found)
             if alike:
-                self._vote(shapes[fresh[key]], found)
+                self._vote(shapes[place], found)
+
+    def _fresh(self, templates: Sequence[bytes], shapes: Sequence[bytes]) -> set[bytes]:
+        """Templates that are not known, of shapes that are not settled."""
+        if not self._settled:
+            return set(templates) - self._known
+        settled = self._settled
+        both = zip(templates, shapes, strict=True)
+        return {key for key, shape in both if shape not in settled} - self._known
+
+    def alone(self, line: bytes) -> Telling:
+        """What one line tells, without learning from it."""
+        return self._teller.of(line) if self._teller.announced((template(line),)) else DULL
 
     def telling(self, templates: Sequence[bytes], shapes: Sequence[bytes]) -> list[int]:
         """Places of the lines that tell more than a step, or may do so."""

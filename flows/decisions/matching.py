@@ -25,6 +25,7 @@ from flows.decisions.rulebook import (
     host_memory,
     killed,
     kubernetes,
+    laggards,
     links,
     memory,
     nodes,
@@ -34,8 +35,10 @@ from flows.decisions.rulebook import (
     nvidia_tools,
     objects,
     platforms,
+    ports,
     power,
     python,
+    rdma,
     rendezvous,
     rocm,
     schedulers,
@@ -44,6 +47,7 @@ from flows.decisions.rulebook import (
     stalls,
     storage,
     transports,
+    watchers,
     xids,
 )
 from flows.decisions.rules import Rule
@@ -67,7 +71,11 @@ RULES: tuple[Rule, ...] = (
     *rocm.RULES,
     *fabric.RULES,
     *links.RULES,
+    *ports.RULES,
+    *rdma.RULES,
     *stalls.RULES,
+    *watchers.RULES,
+    *laggards.RULES,
     *adapters.RULES,
     *transports.RULES,
     *collectives.RULES,
@@ -110,12 +118,10 @@ def rule_named(name: str) -> Rule | None:
     return next((rule for rule in RULES if rule.name == name), None)
 
 
-MAX_FOUND = 4096
+MAX_FOUND = 16_384
 """Lines, as they are compared, whose likely rules are remembered."""
 MANY = 300
 """Different lines after which it is worth the time to prepare for more of them."""
-MANY_BYTES = 100_000
-"""In more text than this (what is alike in it counts once), most words stand somewhere."""
 
 
 class Index:
@@ -146,11 +152,8 @@ class Index:
         return found
 
     def within(self, texts: Iterable[str]) -> Index:
-        """The rules that may hold for any of these lines."""
-        joined = b"\n".join({template(text.encode("utf-8", "replace")) for text in texts})
-        if len(joined) > MANY_BYTES:
-            return self
-        return Index(self.announced(word for word in self.words if word in joined))
+        """These rules, or none where none may hold for any of these lines."""
+        return self if any(self.likely(text) for text in texts) else NOTHING
 
     def words_in(self, key: bytes) -> list[bytes]:
         """The words that a text (`flows.decisions.words.template`) holds."""
@@ -161,9 +164,11 @@ class Index:
 
     def announced(self, words: Iterable[bytes]) -> tuple[Rule, ...]:
         """The rules that the words announce, in their order."""
-        return tuple(self.rules[number] for number in sorted({number for word in words for number in self.words[word]}))
+        numbers = {number for word in words for number in self.words.get(word, ())}
+        return tuple(self.rules[number] for number in sorted(numbers))
 
 
+NOTHING = Index(())
 ALL = Index(RULES)
 
 

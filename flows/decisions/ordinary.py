@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from flows.decisions.keeping import FirstAndLast, Piece, Sample, in_turn, outer
+from flows.decisions.learning import is_few
 
 RARE, RARE_LINES = 32, 500
 """A shape of at most so many lines is rare; and so many lines of rare shapes are kept from each end of a log."""
@@ -43,15 +44,17 @@ class Ordinary:
 
     def follow(self, lines: Sequence[bytes], shapes: Sequence[bytes], first: int) -> None:
         """The next lines of a log, their shapes (`flows.decisions.learning.shape_of`), and the number of the first."""
-        last = {shape: place for place, shape in enumerate(shapes)}
-        if len(last) * 4 <= len(lines) + 160:  # in free text every line is new, which says nothing
-            self._learn(last)
+        different = set(shapes)
+        if is_few(different, lines):
+            self._learn(different)
+            last = {shape: place for place, shape in enumerate(shapes)}
             for shape, place in last.items():
                 self._last.pop(shape, None)  # the newest stand last
                 self._last[shape] = _piece(lines, place, first)
             for shape in tuple(islice(self._last, max(0, len(self._last) - SHAPES))):
                 del self._last[shape]
-        for place in outer([place for place, shape in enumerate(shapes) if shape in self._rare], RARE_LINES):
+        rare = [place for place, shape in enumerate(shapes) if shape in self._rare] if self._rare else []
+        for place in outer(rare, RARE_LINES):
             self._count(shapes[place], _piece(lines, place, first))
         for place in range(0, len(lines), max(1, len(lines) // SAMPLED)):
             self._sample.offer(_piece(lines, place, first))
@@ -65,12 +68,12 @@ class Ordinary:
         shapes = reversed(tuple(self._last.values()))
         return chain(heard, self._sample.items, in_turn((shapes, self._rare_lines.outer_first())))
 
-    def _learn(self, shapes: dict[bytes, int]) -> None:
+    def _learn(self, shapes: set[bytes]) -> None:
         if self._known_bytes > KNOWN_BYTES:
             self._known.clear()
             self._rare.clear()
             self._known_bytes = 0
-        fresh = shapes.keys() - self._known
+        fresh = shapes - self._known
         self._known |= fresh
         self._known_bytes += sum(map(len, fresh))
         self._rare |= dict.fromkeys(fresh, 0)

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from flows.decisions.learning import Learning
 from flows.decisions.skimming import Skimmer
 from flows.decisions.telling import Teller, readable
 
 LINES = 6000
 """Lines kept of one log: a third from its beginning, a third from its end, a third from between."""
-TOTAL_LINES = 20_000
+TOTAL_LINES = 8000
 """Lines kept of all logs of a diagnosis."""
 LEAST = 8
 """Lines kept of each log, however many there are."""
@@ -59,16 +60,16 @@ class Selection:
         return sum(len(texts) for _, texts in self.runs)
 
 
-def select(name: str, blocks: Iterable[bytes], teller: Teller | None = None, most: int = LINES) -> Selection:
+def select(name: str, blocks: Iterable[bytes], learning: Learning | None = None, most: int = LINES) -> Selection:
     """The telling lines of one log.
 
     Args:
         name: of the file.
         blocks: its bytes.
-        teller: knows what lines are worth; None: one of its own.
+        learning: what lines of other logs told; None: nothing.
         most: number of lines to be kept at most.
     """
-    skimmer, size = Skimmer(teller or Teller(), most), 0
+    skimmer, size = Skimmer(learning or Learning(Teller()), most), 0
     for block in blocks:
         size += len(block)
         skimmer.feed(block)
@@ -78,11 +79,11 @@ def select(name: str, blocks: Iterable[bytes], teller: Teller | None = None, mos
 
 def select_all(logs: Sequence[Log], total: int = TOTAL_LINES) -> tuple[Selection, ...]:
     """The telling lines of several logs, in their order; what small ones leave of the allowance is for large ones."""
-    teller, left, found = Teller(), total, dict[int, Selection]()
+    learning, left, found = Learning(Teller()), total, dict[int, Selection]()
     sizes = [float("inf") if log.size_bytes is None else log.size_bytes for log in logs]
     for place, index in enumerate(sorted(range(len(logs)), key=lambda index: sizes[index])):
         most = max(LEAST, min(LINES, left // (len(logs) - place)))
-        found[index] = select(logs[index].name, logs[index].blocks(), teller, most)
+        found[index] = select(logs[index].name, logs[index].blocks(), learning, most)
         left -= found[index].kept
     return tuple(found[index] for index in range(len(logs)))
 

@@ -13,7 +13,7 @@ from flows.decisions.learning import Learning, shape_of
 from flows.decisions.ordinary import CUT_BYTES, Ordinary
 from flows.decisions.reading import MAX_LINE_CHARACTERS
 from flows.decisions.rules import Rule
-from flows.decisions.telling import DULL, Teller, Telling, readable, rules_again
+from flows.decisions.telling import Telling, readable, rules_again
 from flows.decisions.trail import Trail
 from flows.decisions.words import template
 
@@ -44,12 +44,12 @@ class Skimmer:
     """Takes a log in blocks and keeps its telling lines.
 
     Args:
-        teller: knows what lines are worth.
+        learning: what lines tell, as far as it was learnt; it learns from this log too.
         most: number of lines to be kept at most, at least 8: a third from the beginning, a third from the end.
     """
 
-    def __init__(self, teller: Teller, most: int) -> None:
-        self._teller = teller
+    def __init__(self, learning: Learning, most: int) -> None:
+        self._learnt = learning
         self._ends = max(2, most // 3)
         self._between = max(4, most - 2 * self._ends)
         self._carry = b""
@@ -60,7 +60,6 @@ class Skimmer:
         self._templates: list[bytes] = []
         self._looked = 0  # lines of the window that were looked at, and stay as what stands before others
         self._shapes: list[bytes] = []
-        self._learnt = Learning(teller)
         self._times: dict[bytes, int] = {}
         self._room = ROOM_BYTES
         self._kinds: dict[str, FirstAndLast[Piece]] = {}
@@ -114,11 +113,12 @@ class Skimmer:
         if len(self._head) < self._ends:
             self._head += lines[: self._ends - len(self._head)]
         self._tail.extend(lines)
-        shapes = shape_of(text).split(b"\n")
+        templates = template(text)
+        shapes = shape_of(templates).split(b"\n")
         self._ordinary.follow(lines, shapes, self._lines + 1)
         self._lines += len(lines)
         self._window += lines
-        self._templates += template(text).split(b"\n")
+        self._templates += templates.split(b"\n")
         self._shapes += shapes
         if not self._is_short:
             self._look(len(self._window) - LONGEST)
@@ -136,7 +136,7 @@ class Skimmer:
         for hit in islice(_LONGER.finditer(text), FLOOD_LINES):
             number += text.count(b"\n", at, hit.start())
             at, line = hit.start(), hit[0][:CUT_BYTES]
-            found = self._teller.of(line) if self._teller.announced((template(line),)) else DULL
+            found = self._learnt.alone(line)
             for kind in chain(found.rules, found.marks):
                 self._keep(self._kinds, kind, OF_A_KIND, (number, (line,)))
         self._lines += count

@@ -77,7 +77,7 @@ def step_of(line: LogLine) -> Step | None:
     return None if found is None else Step(line, *found)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=32_768)
 def _numbers(text: str) -> tuple[int | None, float | None, float | None, float | None] | None:
     """Step, epoch, loss and norm; remembered, since every observer asks for the same lines."""
     lower = text.lower()

@@ -56,10 +56,10 @@ SHORTEST = 2
 """Words with fewer characters that are no digits stand in every second line: alone they announce nothing."""
 BEGINNING = 5
 """So much of each word is looked for first."""
-CHATTER = 80
+CHATTER = 60
 """So many different lines that hold a word and tell nothing make it chatter."""
-TOGETHER = 3
-"""Blocks of a log whose words of chatter are left out together: looking for all others must be prepared anew."""
+TOGETHER = 8
+"""So many times words of chatter are left out until they are so from the first, inexact look too."""
 RATIO = 50
 """As long as one telling line comes to at most this many, a word is no chatter."""
 MAX_SHAPES = 20_000
@@ -116,14 +116,14 @@ class Teller:
 
     def announced(self, templates: Iterable[bytes]) -> set[bytes]:
         """Those of the templates whose lines may tell something."""
-        self._waited += bool(self._chatter)
-        if self._waited >= TOGETHER:
-            self._announcing.difference_update(self._chatter)
+        if self._chatter or self._finders is None:
+            self._waited = 0 if self._finders is None else self._waited + 1
+            self._announcing -= self._chatter
             self._chatter.clear()
-            self._waited = 0
-            self._finders = None
-        if self._finders is None:  # by the beginnings of the words, which is faster, and by the words
-            self._finders = finder({word[:BEGINNING] for word in self._announcing}), finder(self._announcing)
+            # By the beginnings of the words, which is faster and need not be exact, and by the words.
+            may_hold = self._finders[0] if self._finders is not None and self._waited % TOGETHER else None
+            may_hold = may_hold or finder({word[:BEGINNING] for word in self._announcing})
+            self._finders = may_hold, finder(self._announcing)
         may_hold, holds = self._finders
         likely = {text for text in templates if may_hold(text.decode("latin-1"))}
         return {text for text in likely if holds(text.decode("latin-1"))}
@@ -136,10 +136,12 @@ class Teller:
             if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
             key = template(line)
-            words = ALL.words_in(key)
+            words = [*ALL.words_in(key), *(word for word in OWN_WORDS if word in key)]
+            if self._chatter and self._chatter.issuperset(self._announcing.intersection(words)):
+                return DULL
             found = tell(readable(line), ALL.announced(words))
             found = self._shapes[shape] = found if found.numbered is None else replace(found, shape=shape)
-            self._credit([*words, *(word for word in OWN_WORDS if word in key)], found)
+            self._credit(words, found)
         return found
 
     def _credit(self, words: Iterable[bytes], found: Telling) -> None:

@@ -12,7 +12,7 @@ from workflows.evidence import LogLine
 AT_ENDS = 50
 """Step lines kept from the beginning of a log, and as many from its end."""
 SAMPLED = 64
-"""Step lines of one block (about a megabyte) that the sample is drawn from."""
+"""Step lines of one block (about a megabyte) that are looked at and sampled, at most; fewer where few can be kept."""
 AROUND = 2
 """Step lines kept before and after a telling line."""
 NEAR = 400
@@ -41,6 +41,7 @@ class Trail:
         self._near: FirstAndLast[Piece] = FirstAndLast(NEAR, NEAR)
         self._falls: FirstAndLast[Piece] = FirstAndLast(FALLS, FALLS)
         self._sample: Sample[Piece] = Sample(most)
+        self._looks = min(SAMPLED, 2 + most)
         self._last: list[Piece] = []
         self._reached: int | None = None
         self._wanted = 0
@@ -57,7 +58,7 @@ class Trail:
         self._around(places, telling, cut)
         for place in outer(places, AT_ENDS):
             self._ends.offer(cut(place, place + 1))
-        stride = len(places) // SAMPLED + 1
+        stride = len(places) // self._looks + 1
         for place in places[::stride]:
             self._sample.offer(cut(place, place + 1))
         self._fallen(lines, places, stride, cut)

@@ -216,11 +216,13 @@ def _rank_end(record: Termination, end: RankEnd) -> Iterator[Clue]:
 
 
 def exit_clue(end: Exit) -> Clue:
-    """What an end means that a launcher reported in a log."""
+    """What an end means that a launcher reported in a log; SIGTERM is how everybody ends whom somebody told to."""
     who = "a process" if end.rank is None else f"{'local rank' if end.local else 'rank'} {end.rank}"
     who += f" on {end.node}" if end.node else ""
     about = Clue(F.UNKNOWN, 0.2, f"{who} ended with code {end.code}", "exit-code", "rank", end.node, end.rank, end.at,
                  echo=True, file=end.line.file, line=end.line.line)  # fmt: skip
+    if 15 in (end.signal, (end.code or 0) - 128):
+        return replace(about, text=f"{who} ended by signal 15: it was told to", rule="signal-15")
     return next(_exit(end.code, end.signal, replace(about, text=who, echo=False)), about)
 
 

@@ -17,13 +17,14 @@ FLAPS = 3
 """Times that a link must have gone down, until it counts although it came back."""
 _DRIVER = (
     r"\b(?:mlx5_core|mlx4_core|mlx4_en|bnxt_en|ionic|ice|i40e|ixgbe|igb|irdma|ena|efa|gve|qede|hns3|cxgb4|tg3|hfi1|"
-    r"mlx5_ib|infiniband)\b"
+    r"mlx5_ib|infiniband|cxi_core|cxi\d{1,2}|igc|e1000e|be2net|bnx2x|enic|sfc|qedr)\b"
 )
 _BOND = r"bond\w{1,12}: \(?(?:slave )?(?P<slave>\S{1,24}?)\)?:? "
 _LINK = re.compile(
     rf"(?:{_DRIVER} (?P<device>\S{{1,40}}):? (?:(?P<port>\S{{1,24}}?):? )?|{_BOND})"
-    r".{0,40}?\b(?:(?P<down>(?i:link(?: is)? down)|Link DOWN|Lost carrier|link status definitely down)|"
-    r"(?P<up>(?i:link(?: is)? up)|Link (?:ACTIVE|UP)|link status definitely up))"
+    r".{0,40}?\b(?:(?P<down>(?i:link(?: is)? down)|Link DOWN|Lost carrier|link status definitely down|"
+    r"logical state changed to PORT_DOWN)|"
+    r"(?P<up>(?i:link(?: is)? up)|Link (?:ACTIVE|UP)|link status definitely up|logical state changed to PORT_ACTIVE))"
 )
 
 
@@ -32,7 +33,11 @@ def down(lines: Sequence[LogLine]) -> Iterator[Clue]:
     falls: dict[tuple[str, str, str], list[LogLine]] = {}
     up: dict[tuple[str, str, str], bool] = {}
     for line in lines:
-        hit = _LINK.search(line.text[:400]) if "ink" in line.text or "arrier" in line.text else None
+        hit = (
+            _LINK.search(line.text[:400])
+            if "ink" in line.text or "arrier" in line.text or "PORT_" in line.text
+            else None
+        )
         if hit is None:
             continue
         name = hit["slave"] or f"{hit['device']} {hit['port'] or ''}"

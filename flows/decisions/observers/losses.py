@@ -32,10 +32,13 @@ LAST_SCALE = 1.0
 """DeepSpeed does not go below this."""
 
 _LOST = re.compile(
-    r"(?:^|[\s\[({,;|'\"/_-])(?P<which>[a-z]{0,20}[_ -])?loss['\"]?\s{0,3}[:=|]?\s{0,3}['\"]?(?:tensor\()?[-+]?"
+    r"(?:^|[\s\[({,;|'\"/_-])(?P<which>[a-z]{0,20}[_ -])?loss(?:_(?!scal)[a-z]\w{0,20})?['\"]?\s{0,3}[:=|]?"
+    r"\s{0,3}['\"]?(?:tensor\()?[-+]?"
     r"(?:nan|inf(?:inity)?)\b",
     re.IGNORECASE,
 )
+_NAMED = re.compile(r"\bloss_(?!scal)[a-z]\w{0,20}['\"]?\s{0,3}[:=]\s{0,3}['\"]?\d", re.IGNORECASE)
+"""A loss with its part named behind it that is a number: of use only beside others that are none."""
 _FIRST = re.compile(r"(?P<which>[a-z]{2,12}[_ -])?loss", re.IGNORECASE)
 _NOT_TRAINED = ("val", "valid", "validation", "eval", "test", "dev", "best", "min", "lowest", "prev", "last", "initial")
 """Losses that are not those of a step: a best loss begins with infinity."""
@@ -96,6 +99,8 @@ def _value(line: LogLine) -> _Value | None:
         return None
     if loss is None and _LOST.search(lower):
         loss = math.nan
+    elif loss is None and _NAMED.search(lower):
+        return _Value(line, "good", None)
     if norm is None and _NORM.search(lower):
         norm = math.nan
     if loss is None and norm is None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from flows.decisions.clues import Clue
-from flows.decisions.observers.resumption import BEGINNING_SHARE, asked, not_found, says_none, second_start
+from flows.decisions.observers.reentry import BEGINNING_SHARE, asked
+from flows.decisions.observers.resumption import not_found, says_none, second_start
 from flows.decisions.steps import Step, steps
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine

@@ -13,7 +13,7 @@ from workflows.evidence import LogLine
 
 TABLE_WEIGHT = 0.85
 """A table of all ranks, one of them far off."""
-_UNITS = r"ms|s|sec|seconds|us|TFLOPS?|TF|GB/s|tok/s|tokens/s|samples/s|it/s|MHz"
+_UNITS = r"ms|s|sec|seconds|us|TFLOPS?|TFLOP/s|GFLOPS?|Gflop/s|TF|GB/s|tok/s|tokens/s|samples/s|it/s|MHz"
 _ROW = re.compile(
     r"^(?:[-*•|]? *)(?:Rank|rank|RANK|GPU|Worker|worker)[ =_]{0,3}(?P<rank>\d{1,6})\b(?P<node>[^:]{0,120}?)"
     rf"(?::|=|Score=| +)\s{{0,12}}(?P<value>\d{{1,12}}(?:\.\d{{1,9}})?) ?(?P<unit>{_UNITS})?[\s,|]*$"
@@ -21,7 +21,10 @@ _ROW = re.compile(
 _BARE = re.compile(r"^\d{1,12}(?:\.\d{1,9})? ?[A-Za-z/]{1,9}\s*$")
 """What is left of a row whose beginning was taken for a launcher's prefix."""
 _SCORE = re.compile(r"^ *Rank=(?P<rank>\d{1,6}) Node=(?P<node>\S{1,100}) Score=(?P<value>\d{1,3}(?:\.\d{1,9})?)")
-_RATES = frozenset({"TFLOPS", "TFLOP", "TF", "GB/s", "tok/s", "tokens/s", "samples/s", "it/s", "MHz"})
+_RATES = frozenset(
+    {"TFLOPS", "TFLOP", "TFLOP/s", "GFLOPS", "GFLOP", "Gflop/s", "TF", "GB/s", "tok/s", "tokens/s", "samples/s"}
+    | {"it/s", "MHz"}
+)
 _TIMES = frozenset({"ms", "s", "sec", "seconds", "us"})
 _TIME_HEAD = re.compile(r"(?i)\((?:ms|s|sec(?:onds)?|us)\)|\b(?:time|timings?|latency|duration|elapsed)\b")
 _RATE_HEAD = re.compile(

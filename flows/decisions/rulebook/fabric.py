@@ -117,7 +117,7 @@ RULES: tuple[Rule, ...] = (
          "libfabric:8811:1777727412::core:mr:ofi_monitor():120<warn> FI_HMEM_CUDA: disabled",
          "libfabric's warnings of errors", literals=("libfabric:",), supersedes=WAITING),
     Rule("nccl-peer-silent",
-         r"[Cc]onnect(?:ion)? to (?P<peer>[\w.\-:%]{1,64}?)<\d{1,5}> (?:failed ?: |returned )(?:"
+         r"[Cc]onnect(?:ion)? to (?P<peer>[\w.\-:%]{1,64}?)<\d{1,5}> (?:failed ?: |returned (?:\d{1,3}\()?)(?:"
          r"Connection timed out|Software caused connection abort|Operation timed out|No route to host|"
          r"Network is unreachable)", F.FABRIC, 0.62, "peer",
          "dgx-3:211:400 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.4.1.7<40219> "

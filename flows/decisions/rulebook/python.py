@@ -39,6 +39,13 @@ RULES: tuple[Rule, ...] = (
          "2025-03-01 10:00:00,123 - trainer - ERROR - KeyError: 'labels', falling back to the default",
          "logging, torchelastic's error file: an exception that was caught and told of", literals=("error", "exception"),
          fallback=True),
+    Rule("native-exception",
+         r"terminate called after throwing an instance of 'std::(?:out_of_range|logic_error|length_error|bad_function_call|"
+         r"bad_optional_access|bad_variant_access|bad_cast|domain_error)'|^thread '.{1,80}' (?:\(\d{1,9}\) )?panicked at ", F.USER_CODE, 0.55, "code",
+         "terminate called after throwing an instance of 'std::out_of_range'",
+         "terminate called after throwing an instance of 'c10::Error'",
+         "C++ and Rust runtimes: what the program's own code threw",
+         literals=("terminate called after", "panicked at"), supersedes=("dumped-core", "signal-6")),
     Rule("syntax-error", r"^(?:SyntaxError|IndentationError|TabError): ", F.USER_CODE, 0.95, "code",
          "SyntaxError: invalid syntax",
          "no SyntaxError here",

@@ -6,7 +6,7 @@ from flows.decisions.rules import Rule
 from profiles.vocabulary import FaultClass
 
 F = FaultClass
-LATER = ("collective_timeout", "process_killed")
+LATER = ("collective_timeout", "process_killed", "python-exception")
 
 RULES: tuple[Rule, ...] = (
     Rule("hang-detected", r"\b(?:[Hh]ang|HANG|[Hh]ung|[Dd]eadlock|DEADLOCK)\b.{0,50}\b(?:detected|suspected|confirmed|DETECTED|"

@@ -75,7 +75,7 @@ RULES: tuple[Rule, ...] = (
          "gloo connected the full mesh",
          "Gloo", literals=("connectfullmesh failed", "gloo/transport/")),
     Rule("mpi-lost-peer", r"(?:(?:ORTE|PRTE) has lost communication with a remote daemon|PMIX ERROR: .{0,40}(?:UNREACHABLE|LOST)|"
-         r"btl_tcp_endpoint.{0,120}(?:failed|Connection)|A process or daemon was unable to complete)", F.COLLECTIVE_TIMEOUT,
+         r"btl_tcp_endpoint.{0,120}(?:failed(?!: (?:No route|Network is unr))|Connection)|A process or daemon was unable to complete)", F.COLLECTIVE_TIMEOUT,
          0.5, "nobody",
          "ORTE has lost communication with a remote daemon.",
          "ORTE daemon started",
