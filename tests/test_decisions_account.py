@@ -298,3 +298,9 @@ def test_short_steps_read_in_one_go_take_the_time_since_the_last_look() -> None:
     attempt = AttemptRecord("r", 1, 0.0, "first", submitted_at=1.0, applied_at=2.0, running_at=9.0)
     summed = totals(tile([attempt], [], {1: rows}, 0.0, rows[-1].at), 1)
     assert math.isclose(summed.productive_gpu_seconds, 0.45, rel_tol=0.02)
+
+
+def test_a_save_that_took_no_time_beside_the_end_of_another_is_none() -> None:
+    row = [StepRow(1, 3.0)]
+    done = totals(tile([attempt(1, 0.0)], saves(1, (0.0, 1.0), (1.0, 1.0), (2.0, 2.0)), {1: row}, 0.0, 4.0), 1).by_state
+    assert done.get(T.CHECKPOINT_STALL, 0.0) <= 1.0

@@ -254,12 +254,14 @@ def intervals(marks: Iterable[MarkRecord], opened: str, closed: str, end: float 
     since: float | None = None
     ordered = sorted((mark for mark in marks if mark.kind in (opened, closed)), key=lambda mark: mark.at)
     for at, together in groupby(ordered, key=lambda mark: mark.at):
-        kinds = {mark.kind for mark in together}
+        # What opened and closed at one moment is no interval, in whatever order it was written.
+        kinds = [mark.kind for mark in together]
+        more = kinds.count(opened) - kinds.count(closed)
         if since is not None and closed in kinds:
             found.append((since, at))
-            since = at if opened in kinds else None
-        elif since is None and kinds == {opened}:
-            since = at  # opened and closed at one moment is no interval, in whatever order it was written
+            since = at if more >= 0 else None
+        elif since is None and more > 0:
+            since = at
     if since is not None and end is not None and end > since:
         found.append((since, end))
     return found
