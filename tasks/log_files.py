@@ -136,7 +136,8 @@ def _log(name: str) -> tuple[object, LogFile]:
     except OSError as error:
         raise ProfileError("LOG", f"{name} cannot be read: {error.strerror or error}") from None
     known = plain and _opener(head) is None
-    return (facts.st_dev, facts.st_ino), LogFile(name, path, facts.st_size if known else None)
+    size = facts.st_size or None if known else None  # the kernel's own files say that they are empty
+    return (facts.st_dev, facts.st_ino), LogFile(name, path, size)
 
 
 def _within(folder: Path, passed: list[str]) -> list[str]:

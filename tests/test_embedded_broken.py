@@ -171,7 +171,8 @@ def test_a_broken_workflow_ends_in_error(one: EmbeddedCluster) -> None:
     assert found["status"]["phase"] == "Error"
     assert "its file was broken" in found["status"]["message"]
     for item in one.list("Pod", {"workflows.argoproj.io/workflow": "w"}):
-        assert ended(one, item["metadata"]["name"])["status"]["reason"] == "WorkflowEnded"
+        # A supervisor that was born while the keeper was killed is one that nobody knows.
+        assert ended(one, item["metadata"]["name"])["status"]["reason"] in ("WorkflowEnded", "SupervisorLost")
 
 
 def test_a_workflow_without_its_result_of_a_step_does_the_step_again(one: EmbeddedCluster) -> None:

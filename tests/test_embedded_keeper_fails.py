@@ -203,6 +203,32 @@ def test_a_zygote_goes_on_trying_where_nobody_asks(one: EmbeddedCluster) -> None
         time.sleep(0.01)
 
 
+def test_a_zygote_that_ends_at_once_again_and_again_is_a_failure_too(one: EmbeddedCluster) -> None:
+    one.apply(pod("runs", "sleep", "1000"))
+    phase(one, "runs", "Running")
+    deadline, said = time.monotonic() + DEADLINE_SECONDS, ""
+    while "zygote ended" not in said:
+        assert time.monotonic() < deadline, fails(one)
+        keeper = locks.holder(keeper_lock(str(one.root)))
+        for zygote in [] if keeper is None else processes.children(keeper):
+            with suppress(ProcessLookupError):
+                os.kill(zygote, signal.SIGKILL)
+        try:
+            one.list("Pod")
+        except Unavailable as error:
+            said = str(error)
+        time.sleep(0.01)
+    one_more = pod("later", "true")
+    state = ""
+    while state != "Succeeded":
+        assert time.monotonic() < deadline, state
+        with suppress(Unavailable):
+            one.apply(one_more)
+            state = ended(one, "later")["status"]["phase"]
+        time.sleep(0.02)
+    assert one.pod_processes("runs"), "training is left alone"
+
+
 PROGRAM = """
 import sys, time
 from pathlib import Path
@@ -268,9 +294,8 @@ def test_the_same_cause_is_told_in_the_same_words(tmp_path: Path) -> None:
     root = str(tmp_path)
     said: set[str] = set()
     for _ in range(5):
-        write_failure(root, "exit 1")
         with open(failures_path(root), "a") as file:
-            file.write("  ValueError: no\n")
+            file.write("2026-01-01T00:00:00Z exit 1\n  \n  Traceback:\n  ValueError: no\n\n")
         try:
             demand_keeper(root)
         except Unavailable as error:
@@ -279,6 +304,18 @@ def test_the_same_cause_is_told_in_the_same_words(tmp_path: Path) -> None:
         f"the embedded cluster stands still: its keeper ends at every start, exit 1 (ValueError: no); "
         f"see {root}/keeper.log"
     }
+
+
+def test_what_is_still_being_written_does_not_count(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    whole = "2026-01-01T00:00:00Z exit 1\n  first\n\n2026-01-01T00:00:01Z exit 2\n  second\n\n"
+    seen: list[tuple[list[str], str]] = []
+    for size in range(len(whole) + 1):
+        Path(failures_path(root)).write_text(whole[:size])
+        found = read_failures(root)
+        if found is not None and (found.ends, found.last_line) not in seen:
+            seen.append((found.ends, found.last_line))
+    assert seen == [(["exit 1"], "first"), (["exit 1", "exit 2"], "second")]
 
 
 def test_failures_that_are_long_past_are_forgotten(tmp_path: Path) -> None:

@@ -221,3 +221,8 @@ def test_a_record_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "message").read_text())["reason"] == "completed"
     assert len(problems) == 1
     assert str(blocked) in problems[0]
+
+
+def test_a_rank_ends_once() -> None:
+    ended = advance(RUNNING, Ended((end(0, exit_code=0),)), 0.0).state
+    assert advance(ended, Ended((end(0, exit_code=1),)), 1.0).state == ended

@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable
 
 from tasks.embedded.cache import Cache
+from tasks.embedded.envelope import problem_of
 from tasks.embedded.objects import END_ANNOTATION, Object, finished, new_uid, section, timestamp
+from tasks.embedded.store import BrokenObjectError
 
 
 def end_pods(cache: Cache, names: Iterable[str], reason: str, message: str) -> None:
@@ -29,7 +31,11 @@ def _asked(pod: Object) -> bool:
 
 
 def create_pods(cache: Cache, manifests: Iterable[Object], namespace: str, owner: Object) -> None:
-    """Create pods that do not exist yet."""
+    """Create pods that do not exist yet.
+
+    Raises:
+        BrokenObjectError: the owner asks for what is no pod.
+    """
     wanted = [manifest for manifest in manifests if manifest["metadata"]["name"] not in cache["Pod"]]
     if not wanted:
         return
@@ -46,7 +52,18 @@ def create_pods(cache: Cache, manifests: Iterable[Object], namespace: str, owner
                 continue
             born = {"uid": new_uid(), "creationTimestamp": timestamp(), "generation": 1, "namespace": namespace}
             metadata = {**manifest["metadata"], **born, "ownerReferences": [reference]}
-            cache.wrote(change.put({**manifest, "metadata": metadata, "status": {"phase": "Pending"}}))
+            whole: Object = {**manifest, "metadata": metadata, "status": {"phase": "Pending"}}
+            _check(cache, whole, owner)
+            cache.wrote(change.put(whole))
+
+
+def _check(cache: Cache, pod: Object, owner: Object) -> None:
+    numbered = {**pod, "metadata": {**pod["metadata"], "resourceVersion": "0"}}
+    problem = problem_of(numbered, "Pod", pod["metadata"]["name"])
+    if problem:
+        kind, name = owner["kind"], owner["metadata"]["name"]
+        path = cache.store.path(kind, name)
+        raise BrokenObjectError(kind, name, path, f"it asks for a pod that is none: {problem}")
 
 
 def put_status(cache: Cache, kind: str, owner: Object, status: Object) -> None:

@@ -77,20 +77,21 @@ def read_failures(root: str) -> Failures | None:
     try:
         at = os.stat(path).st_mtime
         with open(path, "rb") as file:
-            lines = file.read().decode(errors="replace").splitlines()
+            # An empty line ends each of them; what stands behind the last one is being written now.
+            entries = file.read().decode(errors="replace").split("\n\n")[:-1]
     except OSError:
         return None
-    ends = [line.partition(" ")[2] for line in lines if line[:1].isdigit()]
-    if not ends or time.time() - at > MEMORY_SECONDS:
+    if not entries or time.time() - at > MEMORY_SECONDS:
         return None
-    told = lines[-1].strip() if lines[-1].startswith(" ") else ""
-    return Failures(ends, told[:_LINE_CHARACTERS], at)
+    ends = [entry.partition("\n")[0].partition(" ")[2] for entry in entries]
+    told = entries[-1].rpartition("\n  ")[2] if "\n" in entries[-1] else ""
+    return Failures(ends, told.strip()[:_LINE_CHARACTERS], at)
 
 
 def write_failure(root: str, end: str) -> None:
     """Append one: how it ended."""
     with open(failures_path(root), "ab") as file:
-        file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {end}\n".encode())
+        file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {end}\n\n".encode())
 
 
 def note_start(root: str) -> None:

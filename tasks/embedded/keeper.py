@@ -32,6 +32,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tasks.embedded.reconcile import Reconciler
 
+MOST_BROKEN_ROUNDS = 100
+"""A keeper that only ever puts objects aside makes no progress: then it ends, and the next one is started later."""
+
 
 def main(root: str) -> int:
     """Keep the cluster under `root` until nothing is pending; returns at once where another keeper lives."""
@@ -83,12 +86,17 @@ class Keeper:
         What breaks on one object puts that object aside; what breaks on none ends this keeper.
         """
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        broken = 0
         while True:
             try:
                 over = self._round(lock)
             except (BrokenObjectError, *BREAKS) as error:
+                broken += 1
+                if broken > MOST_BROKEN_ROUNDS:
+                    raise
                 self._reconciler.pass_over(error)
                 continue
+            broken = 0
             if over is not None:
                 return over
 

@@ -22,6 +22,7 @@ _NURSE = r"""
   [ "$code" -eq 0 ] || {
     echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) exit $code"
     tail -c 2000 "$0/keeper.log" 2>&1 | tail -n 8 | sed 's/^/  /'
+    echo
   } >>"$0/keeper.failures"
   rm -f "$0/keeper.starting"
 ) </dev/null >/dev/null 2>&1 &

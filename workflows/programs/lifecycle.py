@@ -142,10 +142,9 @@ def _ready(state: State, event: Event) -> Next:
 
 def _ended(state: State, event: Ended) -> Next:
     requested = state.stage in ("saving", "ending")
-    ends = tuple(replace(end, requested=True) if requested else end for end in event.ends)
-    state = replace(
-        state, ends=(*state.ends, *ends), alive=state.alive - {end.rank for end in ends if end.rank in state.alive}
-    )
+    # A process ends once: what is said of it a second time is not about it.
+    ends = tuple(replace(end, requested=True) if requested else end for end in event.ends if end.rank in state.alive)
+    state = replace(state, ends=(*state.ends, *ends), alive=state.alive - {end.rank for end in ends})
     culprits = sorted((end for end in ends if failed(end)), key=_blame)
     actions: Tuple[Action, ...] = ()
     if culprits and state.first_failing is None:
