@@ -31,6 +31,7 @@ from tasks.embedded.nodes import reconcile_nodes
 from tasks.embedded.objects import Object, entries, matches
 from tasks.embedded.spec import Spec, written_spec
 from tasks.embedded.store import Store, write_file
+from tasks.embedded.watch import newest_version
 from tasks.embedded.watching import watch
 
 TOKEN_HEADER = "X-Primus-Token"  # noqa: S105 - a header's name
@@ -250,14 +251,18 @@ class EmbeddedCluster:
         Raises:
             Conflict: the time is up; says what the object's status was.
         """
+        # From a version before the first look, so that what happens after it is told.
+        since = newest_version(self._store)
         current = self.get(kind, name)
         if done(current):
             return current
-        for event in self.watch(kind, timeout_seconds=timeout_seconds):
-            if event.type != "SYNC" and event.object["metadata"]["name"] == name:
+        for event in self.watch(kind, since=since, timeout_seconds=timeout_seconds):
+            if event.type == "SYNC":
+                current = self.get(kind, name)
+            elif event.object["metadata"]["name"] == name:
                 current = None if event.type == "DELETED" else event.object
-                if done(current):
-                    return current
+            if done(current):
+                return current
         status = "gone" if current is None else current.get("status")
         raise Conflict(f"{kind} {name} is not as wished after {timeout_seconds:g} s: {status}")
 

@@ -92,3 +92,10 @@ class ChangeReader:
             return os.stat(self._store.log_path).st_ino != os.fstat(self._log).st_ino
         except FileNotFoundError:
             return False
+
+
+def newest_version(store: Store) -> str:
+    """Version of the newest change, for a watch that goes on after it."""
+    reader = ChangeReader(store)
+    reader.close()
+    return str(reader.version)
