@@ -21,6 +21,7 @@ from tasks.embedded.launch import (
     keeper_command,
     keeper_environment,
     keeper_lock,
+    look_mark,
     look_mark_taken,
     start_mark,
 )
@@ -114,7 +115,8 @@ class Keeper:
         if self._settles_at is not None and time.monotonic() >= self._settles_at:
             self._settles_at = None
             forget_failures(self._root)
-        return None if self._sleep() else False
+        # A wish of this moment may have woken us while the round was read; the next one wakes us from the sleep.
+        return None if os.path.exists(look_mark(self._root)) or self._sleep() else False
 
     def _sleep(self) -> bool:
         poller = select.poll()

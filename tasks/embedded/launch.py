@@ -46,8 +46,8 @@ def busy_mark(root: str) -> str:
     return os.path.join(root, "keeper.busy")
 
 
-def _look_mark(root: str) -> str:
-    """In the folder that a keeper sleeps on, so that it wakes from it."""
+def look_mark(root: str) -> str:
+    """A wish for the keeper; in the folder that it sleeps on, so that it wakes from it."""
     return os.path.join(root, "changes", "look")
 
 
@@ -58,14 +58,14 @@ def ask_to_look(root: str) -> None:
         Unavailable: this machine does not let us start one.
     """
     with contextlib.suppress(OSError):
-        os.close(os.open(_look_mark(root), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        os.close(os.open(look_mark(root), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     start_keeper(root)
 
 
 def look_mark_taken(root: str) -> bool:
     """Whether somebody asked for it; the wish counts as granted."""
     try:
-        os.unlink(_look_mark(root))
+        os.unlink(look_mark(root))
     except OSError:
         return False
     return True
