@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiles.errors import Conflict, NotFound, Unavailable
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
-from tasks.cluster import Manifest, current
+from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import node_facts
 from tasks.world import patient, touch, world
 from workflows import labels
@@ -15,6 +16,8 @@ from workflows.records import NodeRecord, VerdictRecord
 from workflows.reports import GateReport
 
 LIVE = ("Pending", "Running")
+TAINT_TRIES = 8
+"""Writers of one node's taints are few: the node controller, a cloud's own, people."""
 
 
 def pool_nodes(resolved: Resolved) -> list[Manifest]:
@@ -82,25 +85,42 @@ def quarantine(resolved: Resolved, node: str, why: str, incident: str) -> str:
     written = here.ledger.node(resolved.cluster.name, node)
     if written is None or written.state != "quarantined":
         return f"{node} is not held out of service any more: it stays as it is"
-    found = cluster.get("Node", node)
-    if found is None:
-        return f"{node} no longer exists; it is not used again"
     ours = {"key": labels.QUARANTINE_TAINT, "value": incident.replace(":", "-")[:63], "effect": "NoSchedule"}
-    taints = [item for item in found.get("spec", {}).get("taints", []) if item["key"] != labels.QUARANTINE_TAINT]
-    marks = {labels.VERDICT: str(VerdictWord.FAIL)}
-    cluster.patch("Node", node, {"metadata": {"labels": marks}, "spec": {"taints": [*taints, ours]}})
+    if not _mark(cluster, node, str(VerdictWord.FAIL), [ours]):
+        return f"{node} no longer exists; it is not used again"
     return f"{node} is quarantined"
+
+
+def _mark(cluster: Cluster, node: str, verdict: str | None, taints: list[Manifest]) -> bool:
+    """Set our verdict and, in place of our quarantine taint, `taints`; False where there is no such node.
+
+    A node's taints are one list, and the node controller writes it too, most of all while a node is lost: the write
+    is meant for the list that was read, and after a change in between it is read again.
+
+    Raises:
+        Unavailable: somebody changes the node all the time.
+    """
+    for _ in range(TAINT_TRIES):
+        found = cluster.get("Node", node)
+        if found is None:
+            return False
+        kept = [item for item in found.get("spec", {}).get("taints", []) if item["key"] != labels.QUARANTINE_TAINT]
+        metadata = {"labels": {labels.VERDICT: verdict}, "resourceVersion": found["metadata"]["resourceVersion"]}
+        try:
+            cluster.patch("Node", node, {"metadata": metadata, "spec": {"taints": [*kept, *taints]}})
+        except NotFound:
+            return False
+        except Conflict:
+            continue
+        return True
+    raise Unavailable(f"{node} is changed by somebody else all the time; its taints are written once it rests")
 
 
 @touch("release {node}: {why}")
 def release(resolved: Resolved, node: str, why: str) -> str:
     """Take back what we did to the node."""
-    here, cluster = world(), current()
-    found = cluster.get("Node", node)
-    if found is not None:
-        kept = [item for item in found.get("spec", {}).get("taints", []) if item["key"] != labels.QUARANTINE_TAINT]
-        marks = {labels.VERDICT: None}
-        cluster.patch("Node", node, {"metadata": {"labels": marks}, "spec": {"taints": kept}})
+    here = world()
+    _mark(current(), node, None, [])
     here.ledger.set_node(NodeRecord(resolved.cluster.name, node, "schedulable", why, here.now()))
     return f"{node} is released"
 
