@@ -21,8 +21,9 @@ from flows.translate import finding_of, resolution_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState
 from tasks.actions import constraints_of, finish_action, write_decision, write_diagnosis
-from tasks.attempts import clear_attempt, end_attempt
+from tasks.attempts import end_attempt
 from tasks.candidates import brake_state, node_candidates
+from tasks.clearing import clear_attempt
 from tasks.evidence import gather
 from tasks.examination import Look, examine, unexamined
 from tasks.lease import driving

@@ -32,7 +32,8 @@ from profiles.errors import Refused
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.vocabulary import OUTCOME_STOPPED, OUTCOME_SUCCEEDED, RunState
-from tasks.attempts import clear_attempt, end_attempt, submit_attempt, watch_attempt, write_attempt
+from tasks.attempts import end_attempt, submit_attempt, watch_attempt, write_attempt
+from tasks.clearing import clear_attempt
 from tasks.evidence import open_incident, refuse
 from tasks.lease import driving
 from tasks.nodes import keep_verdicts

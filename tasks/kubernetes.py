@@ -115,9 +115,10 @@ class KubernetesCluster:
         return stored
 
     def delete(self, kind: Kind, name: str, *, grace_seconds: int | None = None) -> None:
-        """See `Cluster.delete`. A grace period also goes to the pods that the object made.
+        """See `Cluster.delete`. A grace period also goes to the pods that the object made, of at least a second.
 
-        Kubernetes itself would give them the one of their own.
+        Kubernetes itself would give them the one of their own. With a grace of 0 it forgets a pod at once, while its
+        processes may still run; that is asked for a pod by its own name, when its node is dead.
 
         Raises:
             Conflict, Refused, Unavailable.
@@ -130,7 +131,7 @@ class KubernetesCluster:
         self._delete(Request("DELETE", resource.path(self._namespace, name), what, body=body))
         if grace and resource.pods_label:
             pods = RESOURCES["Pod"].path(self._namespace)
-            body = json.dumps(options | grace).encode()
+            body = json.dumps(options | {"gracePeriodSeconds": max(1, grace_seconds or 0)}).encode()
             self._delete(Request("DELETE", pods, f"{what}'s pods", selector({resource.pods_label: name}), body))
 
     def logs(self, pod: str, container: str = "", *, tail_lines: int | None = None) -> str:

@@ -6,7 +6,8 @@ import json
 
 from profiles.errors import PrimusError
 from profiles.resolve import Resolved
-from tasks.attempts import clear_attempt, plan_of
+from tasks.attempts import plan_of
+from tasks.clearing import clear_attempt
 from tasks.cluster import Manifest, current
 from tasks.facts import moments, outputs
 from tasks.world import touch, world

@@ -1,0 +1,65 @@
+"""The end of an attempt in the cluster: nothing of it is left that could still train."""
+
+from __future__ import annotations
+
+from profiles.errors import Conflict, Unavailable
+from profiles.resolve import Resolved
+from tasks.cluster import Cluster, current
+from tasks.facts import pod_facts
+from tasks.world import touch, world
+from workflows import labels
+from workflows.failover import EXAMINATION
+from workflows.records import AttemptRecord
+
+
+@touch("clear attempt {attempt.number} away")
+def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: float, dead_nodes: tuple[str, ...]) -> str:
+    """End everything of the attempt and wait until its pods are gone or their nodes are proven dead.
+
+    Returns:
+        What was done, in words.
+
+    Raises:
+        Conflict: the objects of that name are not ours.
+        Unavailable: pods are still there after their grace and a margin; asking again continues.
+    """
+    here, cluster = world(), current()
+    here.fencing  # noqa: B018 - raises Fenced before anything is deleted
+    name = labels.attempt_name(attempt.run, attempt.number)
+    jobset = cluster.get("JobSet", name)
+    if jobset is not None and jobset["metadata"].get("labels", {}).get(labels.RUN) != attempt.run:
+        raise Conflict(f"JobSet {name} is not ours: it lacks the label {labels.RUN}={attempt.run}")
+    cluster.delete("Workflow", name, grace_seconds=0)
+    cluster.delete("JobSet", name, grace_seconds=round(grace_seconds))
+    deadline = here.now() + grace_seconds + 30.0
+    ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
+    for examination in cluster.list("Workflow", {**ours, labels.PIPELINE: EXAMINATION}):
+        cluster.delete("Workflow", examination["metadata"]["name"], grace_seconds=0)
+    _forget_the_dead(cluster, ours, dead_nodes)
+    left = _alive(cluster, resolved, ours, dead_nodes)
+    while left:
+        if here.now() > deadline:
+            raise Unavailable(f"pods of attempt {attempt.number} do not end: {', '.join(left[:5])}", 5.0)
+        for _ in cluster.watch("Pod", ours, timeout_seconds=1.0):
+            left = _alive(cluster, resolved, ours, dead_nodes)
+            if not left:
+                break
+        else:
+            left = _alive(cluster, resolved, ours, dead_nodes)
+    return f"attempt {attempt.number} is gone"
+
+
+def _alive(cluster: Cluster, resolved: Resolved, ours: dict[str, str], dead_nodes: tuple[str, ...]) -> list[str]:
+    role = resolved.run.deciding_role
+    pods = [pod_facts(pod, role.processes_per_node, role.name) for pod in cluster.list("Pod", ours)]
+    return [pod.name for pod in pods if pod.phase in ("Pending", "Running") and pod.node not in dead_nodes and pod.role]
+
+
+def _forget_the_dead(cluster: Cluster, ours: dict[str, str], dead_nodes: tuple[str, ...]) -> None:
+    """Remove the pods of nodes that are proven dead: nobody there will ever confirm their end.
+
+    Until they are gone, their Job counts them as running and the queue holds their place.
+    """
+    for pod in cluster.list("Pod", ours):
+        if pod.get("spec", {}).get("nodeName") in dead_nodes:
+            cluster.delete("Pod", pod["metadata"]["name"], grace_seconds=0)
