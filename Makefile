@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: demo test check golden bench lock clean help
+.PHONY: demo test check golden bench lock clean help bed-up bed-down bed-test
 
 demo: $(STAMP) ## Train on this machine, lose a node, resume, compare with an unfailed run
 	@$(BIN)/primus demo
@@ -20,10 +20,19 @@ check: $(STAMP) ## Format, lint, types, import rules, documents
 	@$(BIN)/python -m pytest -q tests/test_documents.py
 
 golden: $(STAMP) ## Rewrite the golden manifests and generated references (look at the diff before you commit)
-	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_workflows_golden.py tests/test_profiles_fields.py tests/test_decisions_rules_page.py
+	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_workflows_golden.py tests/test_workflows_workspace.py tests/test_profiles_fields.py tests/test_decisions_rules_page.py
 
 bench: $(STAMP) ## Measure, each figure beside a limit measured in the same run
 	@$(BIN)/python -m tests.benchmarks
+
+bed-up: $(STAMP) ## Start a real control plane with real nodes on this machine (the first time compiles it; docs/bed.md)
+	@$(BIN)/python -m tests.bed up $(BED)
+
+bed-down: $(STAMP) ## Stop it; nothing is left behind
+	@$(BIN)/python -m tests.bed down
+
+bed-test: $(STAMP) ## Tests against it: starts one, hurts it, takes it down
+	@$(BIN)/python -m pytest -q tests/bed
 
 lock: ## Write constraints.txt anew from the present environment
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude pip >constraints.txt
@@ -32,7 +41,7 @@ clean: ## Remove the virtual environment and caches
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
 
 help: ## This list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 # One environment for everything. Set up again only when what it is made from changed.
 $(STAMP): pyproject.toml constraints.txt

@@ -29,13 +29,15 @@ def list_profiles(*, as_json: bool) -> int:
 
 
 def show_profile(name: str, overrides: tuple[str, ...], *, as_json: bool) -> int:
-    """One profile as a whole: a run profile, else a cluster, hardware or recovery profile of that name."""
+    """One profile as a whole: a run profile, else a cluster, workspace, hardware or recovery profile of that name."""
     kinds = {item.kind for item in load.list_profiles() if item.name == name}
     value: Value
     if not kinds or "run" in kinds:
         value = load.load_run(name, overrides=overrides)
     elif "cluster" in kinds:
         value = load.load_cluster(name, overrides=overrides)
+    elif "workspace" in kinds:
+        value = load.load_workspace(name, overrides=overrides)
     else:
         value = load.load_hardware(name) if "hardware" in kinds else load.load_recovery(name)
     if as_json:
@@ -70,6 +72,21 @@ def render(profile: str, cluster: str, overrides: tuple[str, ...], form: str, *,
     settings = Settings.from_environment(os.environ)
     resolved = resolve_request(TrainRequest(profile=profile, cluster=cluster, overrides=overrides), settings)
     return render_resolved(resolved, form, as_json=as_json)
+
+
+def render_workspace(profile: str, *, with_control: bool, as_json: bool) -> int:
+    """Everything a workspace needs in a cluster; with what the runner needs once, before it."""
+    from workflows.workspace import control, workspace
+
+    wanted = load.load_workspace(profile)
+    documents = [*(control(wanted.runner_namespace) if with_control else []), *workspace(wanted)]
+    if as_json:
+        out_json(documents)
+    else:
+        import yaml
+
+        out(yaml.safe_dump_all(documents, sort_keys=False, width=120))
+    return GOOD
 
 
 def render_resolved(resolved: Resolved, form: str, *, as_json: bool) -> int:

@@ -28,6 +28,7 @@ from profiles.run import RunProfile
 from profiles.suggest import did_you_mean
 from profiles.validation import checked
 from profiles.values import Value
+from profiles.workspace import WorkspaceProfile
 
 __all__ = [
     "Listed",
@@ -40,6 +41,7 @@ __all__ = [
     "load_recovery",
     "load_run",
     "load_text",
+    "load_workspace",
     "resolve",
     "run_from_mapping",
 ]
@@ -58,8 +60,15 @@ _FOLDERS: Mapping[type[Value], str] = {
     ClusterProfile: "clusters",
     HardwareProfile: "hardware",
     RecoveryProfile: "recovery",
+    WorkspaceProfile: "workspaces",
 }
-_NOUNS = {"runs": "run", "clusters": "cluster", "hardware": "hardware", "recovery": "recovery"}
+_NOUNS = {
+    "runs": "run",
+    "clusters": "cluster",
+    "hardware": "hardware",
+    "recovery": "recovery",
+    "workspaces": "workspace",
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Listed:
     """One line of `primus profiles list`."""
 
     kind: str
-    """`run`, `cluster`, `hardware` or `recovery`."""
+    """`run`, `cluster`, `hardware`, `recovery` or `workspace`."""
     name: str
     path: Path
     description: str
@@ -106,6 +115,11 @@ def load_recovery(name_or_path: str, search: Sequence[Path] = ()) -> RecoveryPro
         ProfileError: no such profile, or something in it is wrong.
     """
     return _load(RecoveryProfile, name_or_path, (), search)
+
+
+def load_workspace(name_or_path: str, overrides: Iterable[str] = (), search: Sequence[Path] = ()) -> WorkspaceProfile:
+    """A workspace profile; see `load_run`."""
+    return _load(WorkspaceProfile, name_or_path, overrides, search)
 
 
 def run_from_mapping(

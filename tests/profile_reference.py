@@ -17,6 +17,7 @@ from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.run import RunProfile
 from profiles.values import PATTERNS
+from profiles.workspace import WorkspaceProfile
 
 BEGIN = "<!-- generated from the models by `make golden`: do not edit below -->"
 END = "<!-- end of the generated part -->"
@@ -25,6 +26,7 @@ CHAPTERS: list[tuple[str, type[BaseModel]]] = [
     ("Recovery profiles", RecoveryProfile),
     ("Cluster profiles", ClusterProfile),
     ("Hardware profiles", HardwareProfile),
+    ("Workspace profiles", WorkspaceProfile),
     ("The resolved profile", Resolved),
     ("The request of a run", TrainRequest),
 ]

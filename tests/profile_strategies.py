@@ -15,6 +15,7 @@ from profiles.fields import is_optional
 from profiles.hardware import HardwareProfile, Peak
 from profiles.run import CheckpointPolicy, ProgressSource, RunProfile
 from profiles.values import ENVIRONMENT_NAME_PATTERN, NAME_PATTERN, QUANTITY_PATTERN
+from profiles.workspace import Flavor, Quota, WorkspaceProfile
 
 TEXT = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12),
@@ -33,7 +34,7 @@ def values(model: type[BaseModel]) -> SearchStrategy[Any]:
     """Values of `model` that satisfy its validators; fields are left at their defaults now and then."""
     required = {name: _field(info) for name, info in model.model_fields.items() if info.is_required()}
     optional = {name: _field(info) for name, info in model.model_fields.items() if not info.is_required()}
-    data = st.fixed_dictionaries(required, optional=optional).map(_REPAIRS.get(model, lambda item: item))
+    data = st.fixed_dictionaries(required, optional=optional).map(_REPAIRS.get(model, _unchanged))
     return data.map(lambda item: _made(model, item)).filter(lambda value: value is not None)
 
 
@@ -144,6 +145,21 @@ def _run(data: dict[str, Any]) -> dict[str, Any]:
     return data | {"roles": tuple(role.model_copy(update={"decides": place == 0}) for place, role in enumerate(roles))}
 
 
+def _unchanged(data: dict[str, Any]) -> dict[str, Any]:
+    return data
+
+
+def _flavor(data: dict[str, Any]) -> dict[str, Any]:
+    return data | {
+        "taints": ("a.org/b=c:NoSchedule",) if data.get("taints") else (),
+        "quotas": {"cpu": Quota(nominal="8")},
+    }
+
+
+def _workspace(data: dict[str, Any]) -> dict[str, Any]:
+    return data | {"flavors": tuple({item.name: item for item in data["flavors"]}.values())}
+
+
 _REPAIRS: dict[type[BaseModel], Any] = {
     Pool: _pool,
     Storage: _storage,
@@ -152,5 +168,7 @@ _REPAIRS: dict[type[BaseModel], Any] = {
     CheckpointPolicy: _checkpoint,
     ProgressSource: _progress,
     RunProfile: _run,
+    Flavor: _flavor,
+    WorkspaceProfile: _workspace,
 }
 """What turns random fields into ones that agree with each other."""

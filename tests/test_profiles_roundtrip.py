@@ -17,9 +17,10 @@ from profiles.recovery import RecoveryProfile
 from profiles.resolve import Resolved
 from profiles.run import RunProfile
 from profiles.validation import checked
+from profiles.workspace import WorkspaceProfile
 from tests.profile_strategies import TEXT, values
 
-MODELS = (RunProfile, ClusterProfile, HardwareProfile, RecoveryProfile)
+MODELS = (RunProfile, ClusterProfile, HardwareProfile, RecoveryProfile, WorkspaceProfile)
 CALM = settings(
     max_examples=40,
     deadline=None,
