@@ -14,8 +14,9 @@ from profiles.fault import FaultSpec, parse_fault
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
 from tasks.clusters import embedded_cluster
-from tasks.faults import Scene, cause, step_seen
+from tasks.faults import cause, step_seen
 from tasks.ledger import Ledger
+from tasks.scene import Scene
 from tasks.settings import Settings
 from workflows.records import Story
 

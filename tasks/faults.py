@@ -1,4 +1,4 @@
-"""Causing faults, for drills and tests: from outside, on real processes, files and locks of the embedded cluster.
+"""Causing faults, for drills and tests: from outside, on real processes, files and locks of this machine.
 
 Never a branch in the trainer: signals, power cuts, flipped bytes, full file systems and held locks. Only exception, NaN
 and lack of memory are asked of a trainer, through the fault file it polls.
@@ -6,7 +6,6 @@ and lack of memory are asked of a trainer, through the fault file it polls.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -14,45 +13,18 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from profiles.errors import NotFound, ProfileError
 from profiles.fault import KINDS, FaultSpec
 from profiles.resolve import Resolved
-from tasks.embedded.api import EmbeddedCluster
 from tasks.identity import process_start
-from tasks.ledger import Ledger
-from tasks.opening import run_folder
-from tasks.settings import Settings
+from tasks.scene import Scene
 from workflows import labels
-from workflows.records import AttemptRecord, MarkRecord
+from workflows.records import MarkRecord
 
 FAULT_FILE = "fault.json"
 """Name of the fault file in the run's folder; the demo profile tells its trainer."""
-
-
-@dataclass(frozen=True)
-class Scene:
-    """Where a fault is caused."""
-
-    settings: Settings
-    ledger: Ledger
-    cluster: EmbeddedCluster
-    resolved: Resolved
-    attempt: AttemptRecord
-
-    @property
-    def folder(self) -> Path:
-        """The run's folder."""
-        return run_folder(self.resolved, self.attempt.run)
-
-    def pods(self, role: str = "") -> list[str]:
-        """Names of the attempt's pods, of one role or all."""
-        marks = {labels.RUN: self.attempt.run, labels.ATTEMPT: str(self.attempt.number)}
-        if role:
-            marks[labels.ROLE] = role
-        return [pod["metadata"]["name"] for pod in self.cluster.list("Pod", marks)]
 
 
 def cause(spec: FaultSpec, scene: Scene) -> float:
@@ -247,10 +219,7 @@ def _disk_full(_: FaultSpec, scene: Scene) -> None:
 
 
 def _api_away(spec: FaultSpec, scene: Scene) -> None:
-    # Whoever wants to change anything in the cluster waits for this lock, as for an API server that hangs.
-    with (scene.cluster.root / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        time.sleep(spec.seconds)
+    scene.cluster.hold(spec.seconds)
 
 
 def _ledger_away(spec: FaultSpec, scene: Scene) -> None:

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,23 +25,23 @@ from profiles.fault import parse_fault
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED, RunState
-from tasks.clusters import embedded_cluster
-from tasks.faults import Scene, cause, step_seen
+from tasks.faults import cause, step_seen
 from tasks.ledger import Ledger
 from tasks.opening import open_run, run_folder
+from tasks.scene import Scene
 from tasks.settings import Settings
+from tests.grounds import EmbeddedGround, Ground
 from workflows.records import AttemptRecord, IncidentRecord, Story
 
-DEADLINE_SECONDS = 90.0
-"""Generous: a loaded machine is slow, a broken story hangs for ever."""
+DEADLINE_SECONDS = EmbeddedGround.deadline_seconds
 PROFILE = Path(__file__).parent / "profiles" / "story.yaml"
 
 
 class Stage:
     """One home with one embedded cluster. Use `stage()`."""
 
-    def __init__(self, home: Path, api_url: str) -> None:
-        self.home, self.api_url = home, api_url
+    def __init__(self, home: Path, api_url: str, ground: Ground) -> None:
+        self.home, self.api_url, self.ground = home, api_url, ground
         os.environ["PRIMUS_HOME"] = str(home)
         self.settings = Settings.from_environment({"PRIMUS_HOME": str(home)})
         self.ledger = Ledger(self.settings.ledger_url)
@@ -57,7 +57,9 @@ class Stage:
 
     def open(self, name: str = "story", profile: str = str(PROFILE), **request: Any) -> Stage:
         """Write the run down."""
-        wanted = TrainRequest(profile=profile, name=name, cluster=request.pop("cluster", "local"), **request)
+        wanted = TrainRequest(
+            profile=profile, name=name, cluster=request.pop("cluster", self.ground.profile), **request
+        )
         self.run = open_run(wanted, self.settings, self.ledger, time.time()).name
         return self
 
@@ -99,7 +101,7 @@ class Stage:
 
     @property
     def cluster(self) -> Any:
-        return embedded_cluster(self.resolved.cluster, self.home)
+        return self.ground.cluster(self.resolved, self.home)
 
     @property
     def folder(self) -> Path:
@@ -112,7 +114,7 @@ class Stage:
 
     def until(self, holds: Callable[[Story], bool], what: str) -> Story:
         """Wait until the ledger says so."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + self.ground.deadline_seconds
         while not holds(story := self.story):
             assert time.monotonic() < deadline, f"did not happen: {what}; {self.tell()}"
             if self._thread is not None and not self._thread.is_alive() and not holds(self.story):
@@ -123,7 +125,7 @@ class Stage:
     def at_step(self, step: int) -> Stage:
         """Wait until the newest attempt's launchers have seen the step."""
         story = self.until(lambda story: story.attempt is not None and story.attempt.submitted_at is not None, "submit")
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + self.ground.deadline_seconds
         scene = self.scene()
         while step_seen(scene) < step:
             assert time.monotonic() < deadline, f"step {step} was not seen; {self.tell()}"
@@ -142,20 +144,17 @@ class Stage:
         """Wait until the run has ended and its driver too."""
         story = self.until(lambda story: story.run.state in FINISHED, "the end of the run")
         if self._thread is not None:
-            self._thread.join(DEADLINE_SECONDS)
+            self._thread.join(self.ground.deadline_seconds)
             assert not self._thread.is_alive(), self.tell()
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + self.ground.deadline_seconds
         while driver_pid(self.home, self.run) is not None:
             assert time.monotonic() < deadline, "the driver does not end"
             time.sleep(0.01)
         return story
 
     def no_orphans(self) -> None:
-        """Nothing of the cluster runs any more; its keeper left too."""
-        deadline = time.monotonic() + 15.0
-        while left := self.cluster.processes():
-            assert time.monotonic() < deadline, [(pid, _command(pid)) for pid in left]
-            time.sleep(0.02)
+        """Nothing of the cluster runs any more."""
+        self.ground.no_orphans(self.resolved, self.home)
 
     def weights(self) -> str:
         """Digest of the weights that the newest attempt's rank 0 printed."""
@@ -178,26 +177,19 @@ class Stage:
         return "\n".join(lines)
 
 
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return "gone"
-
-
 @contextmanager
-def stage(api_url: str) -> Iterator[Stage]:
+def stage(api_url: str, ground: Ground | None = None) -> Generator[Stage]:
     """A stage in a short temporary folder, struck afterwards with everything on it."""
     home = Path(tempfile.mkdtemp(prefix="primus-"))
     before = os.environ.get("PRIMUS_HOME")
-    made = Stage(home, api_url)
+    made = Stage(home, api_url, ground or EmbeddedGround())
     try:
         yield made
         if made.run and made.story.run.state in FINISHED:
             made.no_orphans()
     finally:
         if made.run:
-            made.cluster.stop()
+            made.ground.strike(made.resolved, home)
         made.ledger.close()
         if before is not None:
             os.environ["PRIMUS_HOME"] = before

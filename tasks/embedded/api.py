@@ -16,6 +16,7 @@ from typing import Literal
 from profiles.errors import Conflict, NotFound, Unavailable
 from tasks.embedded import admission, faults, processes
 from tasks.embedded.follow import follow
+from tasks.embedded.image_rules import refuse_unknown_images
 from tasks.embedded.images import write_programs
 from tasks.embedded.launch import (
     ask_for_keeper,
@@ -97,6 +98,7 @@ class EmbeddedCluster:
             Conflict: the object is being deleted, or changed since the version that the manifest names.
         """
         refuse_unreachable_mounts(manifest, self._namespaces_mode)
+        refuse_unknown_images(manifest, [vars(image) for image in self.spec.images])
         if not dry_run:
             ask_for_keeper(str(self.root))
         stored = admission.admit(self._store, self.spec.namespace, manifest, dry_run=dry_run)
@@ -207,6 +209,10 @@ class EmbeddedCluster:
         faults.lose_node(self._store, name, silent=silent)
         if not silent:
             self._wake("Node")
+
+    def hold(self, seconds: float) -> None:
+        """Nobody can change anything for so long, as with an API server that hangs."""
+        faults.hold(self._store, seconds)
 
     def restore_node(self, name: str) -> None:
         """Power again: the node is ready and empty.

@@ -38,6 +38,12 @@ def lose_node(store: Store, name: str, *, silent: bool) -> None:
         _forget_volumes(store, pod)
 
 
+def hold(store: Store, seconds: float) -> None:
+    """Keep the lock that every change needs."""
+    with store.transaction():
+        time.sleep(seconds)
+
+
 def _kill_pods(store: Store, pods: list[Object]) -> None:
     deadline = time.monotonic() + processes.KILL_DEADLINE_SECONDS
     supervisors: list[processes.Process] = []
