@@ -8,7 +8,7 @@ from pathlib import Path
 from profiles import load
 from profiles.cluster import ClusterProfile
 from profiles.compare import differences, digest
-from profiles.errors import Conflict
+from profiles.errors import Conflict, Unavailable
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.run import RunProfile
@@ -62,8 +62,10 @@ def open_run(request: TrainRequest, settings: Settings, ledger: Ledger, now: flo
     Raises:
         Conflict: a run of this name exists with another profile; the differences are named.
         ProfileError: the request is wrong; nothing was written.
+        Unavailable: the run's storage in PRIMUS_HOME cannot be made.
     """
     resolved = resolve_request(request, settings)
+    _make_own_storage(resolved, settings.home)
     record = RunRecord(
         name=request.name or free_name(ledger, resolved.run),
         state=RunState.PENDING,
@@ -85,6 +87,16 @@ def open_run(request: TrainRequest, settings: Settings, ledger: Ledger, now: flo
     if request.mode is not None and request.mode is not stored.mode:
         ledger.set_mode(record.name, request.mode)
     return ledger.run(record.name) or stored
+
+
+def _make_own_storage(resolved: Resolved, home: Path) -> None:
+    """Folders of PRIMUS_HOME that pods of a real cluster mount: only an existing one is taken there."""
+    for item in resolved.cluster.storage:
+        if item.kind == "host_path" and Path(item.source).is_relative_to(home):
+            try:
+                Path(item.source).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise Unavailable(f"{item.source} cannot be made: {error.strerror}") from error
 
 
 def resolved_of(record: RunRecord) -> Resolved:

@@ -1,0 +1,138 @@
+"""Where the bed keeps what it builds and what it runs with."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MODULES = HERE / "modules"
+ROOT = HERE.parent.parent
+
+
+def source_key() -> str:
+    """The name of the folder for what is built: a hash over every file that a binary is made from."""
+    digest = hashlib.sha256()
+    for path in sorted(MODULES.rglob("*")):
+        if path.is_file():
+            digest.update(f"{path.relative_to(MODULES)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """What is built once and kept: binaries, images, manifests."""
+
+    root: Path
+
+    @property
+    def binaries(self) -> Path:
+        """One file a program; the seven of Kubernetes and etcd are links to one."""
+        return self.root / "bin"
+
+    @property
+    def sources(self) -> Path:
+        """Copies of the module folders; Argo's own source with one link restored."""
+        return self.root / "src"
+
+    @property
+    def images(self) -> Path:
+        """Docker archives that `ctr images import` reads."""
+        return self.root / "images"
+
+    @property
+    def manifests(self) -> Path:
+        """What ships in the modules, rendered, as JSON."""
+        return self.root / "manifests"
+
+    @property
+    def stamps(self) -> Path:
+        """One file a finished component; it holds the seconds it took."""
+        return self.root / "stamps"
+
+    @property
+    def logs(self) -> Path:
+        """What the compiler said, one file a component."""
+        return self.root / "log"
+
+    def make(self) -> None:
+        """Create the folders."""
+        for path in (self.binaries, self.sources, self.images, self.manifests, self.stamps, self.logs):
+            path.mkdir(parents=True, exist_ok=True)
+
+
+def cache() -> Cache:
+    """`$PRIMUS_BED_CACHE`, or a folder of the user's cache that is named after the sources."""
+    named = os.environ.get("PRIMUS_BED_CACHE")
+    if named:
+        return Cache(Path(named).resolve())
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Cache((user / "primus-flows" / "bed" / source_key()).resolve())
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The running bed's own folder: data, certificates, logs, process ids."""
+
+    root: Path
+
+    @property
+    def certificates(self) -> Path:
+        """The bed's authority and what it signed."""
+        return self.root / "certificates"
+
+    @property
+    def kubeconfigs(self) -> Path:
+        """One a component."""
+        return self.root / "kubeconfigs"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.root / "kubeconfig"
+
+    @property
+    def logs(self) -> Path:
+        """One a component, and the API server's audit log."""
+        return self.root / "log"
+
+    @property
+    def audit(self) -> Path:
+        """The API server's audit log: one JSON event a line, level Metadata."""
+        return self.logs / "audit.log"
+
+    @property
+    def processes(self) -> Path:
+        """One file a component: how it is started, its pid and the pid's start time."""
+        return self.root / "processes"
+
+    @property
+    def settings(self) -> Path:
+        """Generated configuration files."""
+        return self.root / "settings"
+
+    @property
+    def record(self) -> Path:
+        """What this bed was started with."""
+        return self.root / "bed.json"
+
+    @property
+    def machine(self) -> Path:
+        """How the machine was before."""
+        return self.root / "machine.json"
+
+    def node(self, name: str) -> Path:
+        """All that one real node owns."""
+        return self.root / "nodes" / name
+
+    def make(self) -> None:
+        """Create the folders."""
+        for path in (self.certificates, self.kubeconfigs, self.logs, self.processes, self.settings):
+            path.mkdir(parents=True, exist_ok=True)
+
+
+def folder() -> Folder:
+    """`$PRIMUS_BED_DIR`, or `build/bed` of the checkout."""
+    return Folder(Path(os.environ.get("PRIMUS_BED_DIR") or ROOT / "build" / "bed").resolve())

@@ -1,0 +1,137 @@
+"""Long-lived processes: each is written down with its command, so that it can be stopped and started again by name.
+
+A process is ours when its id and its start time are those written down; ids alone are given out again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.bed import groups
+from tests.bed.commands import BedError, until
+from tests.bed.layout import Folder
+
+STOP_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """How one component is started."""
+
+    name: str
+    command: list[str]
+    namespace: str
+    """Network namespace."""
+    group: str
+    """Control group, below ours."""
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class Running:
+    """One started process."""
+
+    process: int
+    started: str
+    """Clock ticks since the boot, as the kernel tells."""
+
+
+def begun(process: int) -> str:
+    """Start time of a living process; "" where it is gone or only its entry is left."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    if fields[0] in "ZX":
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process, os.WNOHANG)
+        return ""
+    return fields[19]
+
+
+class Processes:
+    """The bed's processes, as its folder tells of them."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def names(self) -> list[str]:
+        """Every component that was ever started here."""
+        return sorted(path.stem for path in self._folder.processes.glob("*.json"))
+
+    def program(self, name: str) -> Program:
+        """How `name` is started; LookupError where it never was."""
+        path = self._folder.processes / f"{name}.json"
+        if not path.exists():
+            raise LookupError(f"no component {name!r}; there are: {', '.join(self.names())}")
+        return Program(**json.loads(path.read_text(encoding="utf-8")))
+
+    def running(self, name: str) -> int:
+        """Its process id; 0 where it does not run."""
+        path = self._folder.processes / f"{name}.pid"
+        if not path.exists():
+            return 0
+        known = Running(**json.loads(path.read_text(encoding="utf-8")))
+        return known.process if begun(known.process) == known.started else 0
+
+    def log(self, name: str) -> Path:
+        """What it prints."""
+        return self._folder.logs / f"{name}.log"
+
+    def start(self, program: Program) -> None:
+        """Start it and write it down; nothing where it runs."""
+        written = self._folder.processes / f"{program.name}.json"
+        written.write_text(json.dumps(asdict(program), indent=1) + "\n", encoding="utf-8")
+        if self.running(program.name):
+            return
+        group = groups.make(program.group) / "cgroup.procs"
+        enter = ["/bin/sh", "-c", f'echo $$ >{group} && exec "$@"', program.name]
+        # Not `ip netns exec`: it mounts /sys anew and would hide the control groups from kubelet and containerd.
+        command = ["nsenter", f"--net=/run/netns/{program.namespace}", "--", *enter, *program.command]
+        log = os.open(self.log(program.name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            process = os.posix_spawnp(
+                "nsenter",
+                command,
+                {**os.environ, **program.environment},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, nothing, 0),
+                    (os.POSIX_SPAWN_DUP2, log, 1),
+                    (os.POSIX_SPAWN_DUP2, log, 2),
+                ],
+                setsid=True,
+            )
+        finally:
+            os.close(log)
+            os.close(nothing)
+        known = Running(process, begun(process))
+        (self._folder.processes / f"{program.name}.pid").write_text(json.dumps(asdict(known)), encoding="utf-8")
+
+    def start_again(self, name: str) -> None:
+        """Start a component as it was started before."""
+        self.start(self.program(name))
+
+    def send(self, name: str, number: signal.Signals) -> bool:
+        """Signal one; False where it does not run."""
+        process = self.running(name)
+        if process:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+        return bool(process)
+
+    def stop(self, name: str, limit_s: float = STOP_LIMIT_S) -> None:
+        """SIGTERM, and SIGKILL after `limit_s`."""
+        self.send(name, signal.SIGCONT)
+        if not self.send(name, signal.SIGTERM):
+            return
+        try:
+            until(f"end of {name}", lambda: not self.running(name), limit_s)
+        except BedError:
+            self.send(name, signal.SIGKILL)
+            until(f"end of {name} after SIGKILL", lambda: not self.running(name))
