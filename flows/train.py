@@ -28,7 +28,7 @@ from flows.decisions.moves import (
 )
 from flows.failover import act, recover
 from flows.plan import next_attempt
-from profiles.errors import Refused
+from profiles.errors import Conflict, NotFound, Refused
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.vocabulary import OUTCOME_STOPPED, OUTCOME_SUCCEEDED, RunState
@@ -117,7 +117,7 @@ def submit(resolved: Resolved, attempt: AttemptRecord) -> None:
     set_state(attempt.run, state, f"submits attempt {attempt.number}")
     try:
         submit_attempt(resolved, attempt)
-    except Refused as error:
+    except (Refused, NotFound, Conflict) as error:
         refuse(attempt, str(error))
 
 

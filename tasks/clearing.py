@@ -6,6 +6,7 @@ from profiles.errors import Conflict, Unavailable
 from profiles.resolve import Resolved
 from tasks.cluster import Cluster, current
 from tasks.facts import pod_facts
+from tasks.nodes import not_ready
 from tasks.world import touch, world
 from workflows import labels
 from workflows.failover import EXAMINATION
@@ -15,6 +16,12 @@ from workflows.records import AttemptRecord
 @touch("clear attempt {attempt.number} away")
 def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: float, dead_nodes: tuple[str, ...]) -> str:
     """End everything of the attempt and wait until its pods are gone or their nodes are proven dead.
+
+    Args:
+        resolved: the run's profile.
+        attempt: which.
+        grace_seconds: for its pods to save.
+        dead_nodes: known to be dead already; those whose condition says so meanwhile count as well.
 
     Returns:
         What was done, in words.
@@ -35,31 +42,32 @@ def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: flo
     ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
     for examination in cluster.list("Workflow", {**ours, labels.PIPELINE: EXAMINATION}):
         cluster.delete("Workflow", examination["metadata"]["name"], grace_seconds=0)
-    _forget_the_dead(cluster, ours, dead_nodes)
-    left = _alive(cluster, resolved, ours, dead_nodes)
-    while left:
+    dead = frozenset(dead_nodes)
+    _forget_the_dead(cluster, ours, dead)
+    while left := _alive(cluster, resolved, ours, dead):
         if here.now() > deadline:
             raise Unavailable(f"pods of attempt {attempt.number} do not end: {', '.join(left[:5])}", 5.0)
         for _ in cluster.watch("Pod", ours, timeout_seconds=1.0):
-            left = _alive(cluster, resolved, ours, dead_nodes)
-            if not left:
+            if not _alive(cluster, resolved, ours, dead):
                 break
         else:
-            left = _alive(cluster, resolved, ours, dead_nodes)
+            # Conditions speak later than whoever found the node dead, or after a node that died only now.
+            dead |= frozenset(not_ready(resolved))
+            _forget_the_dead(cluster, ours, dead)
     return f"attempt {attempt.number} is gone"
 
 
-def _alive(cluster: Cluster, resolved: Resolved, ours: dict[str, str], dead_nodes: tuple[str, ...]) -> list[str]:
+def _alive(cluster: Cluster, resolved: Resolved, ours: dict[str, str], dead: frozenset[str]) -> list[str]:
     role = resolved.run.deciding_role
     pods = [pod_facts(pod, role.processes_per_node, role.name) for pod in cluster.list("Pod", ours)]
-    return [pod.name for pod in pods if pod.phase in ("Pending", "Running") and pod.node not in dead_nodes and pod.role]
+    return [pod.name for pod in pods if pod.phase in ("Pending", "Running") and pod.node not in dead and pod.role]
 
 
-def _forget_the_dead(cluster: Cluster, ours: dict[str, str], dead_nodes: tuple[str, ...]) -> None:
+def _forget_the_dead(cluster: Cluster, ours: dict[str, str], dead: frozenset[str]) -> None:
     """Remove the pods of nodes that are proven dead: nobody there will ever confirm their end.
 
     Until they are gone, their Job counts them as running and the queue holds their place.
     """
     for pod in cluster.list("Pod", ours):
-        if pod.get("spec", {}).get("nodeName") in dead_nodes:
+        if pod.get("spec", {}).get("nodeName") in dead:
             cluster.delete("Pod", pod["metadata"]["name"], grace_seconds=0)

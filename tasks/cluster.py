@@ -20,9 +20,21 @@ Manifest = dict[str, Any]
 """One Kubernetes object as JSON: `apiVersion`, `kind`, `metadata`, …"""
 
 Kind = Literal[
-    "Workflow", "JobSet", "Pod", "Node", "Secret", "ConfigMap", "Event", "Workload", "PersistentVolumeClaim", "Job"
+    "Workflow",
+    "JobSet",
+    "Pod",
+    "Node",
+    "Secret",
+    "ConfigMap",
+    "Event",
+    "Workload",
+    "LocalQueue",
+    "ClusterQueue",
+    "ResourceFlavor",
+    "PersistentVolumeClaim",
+    "Job",
 ]
-"""The kinds we read or write. Nodes are the only ones without a namespace."""
+"""The kinds we read or write. Nodes, ClusterQueues and ResourceFlavors have no namespace."""
 
 
 class Event(Protocol):
@@ -124,6 +136,10 @@ class Cluster(Protocol):
 
     def follow(self, pod: str, container: str = "", *, timeout_seconds: float) -> Iterator[str]:
         """Lines as they come, without their newline, until the container ended or the time is up."""
+        ...
+
+    def reaches(self, pod: str, *, timeout_seconds: float) -> bool | None:
+        """Whether the pod's node answers the cluster; None where nothing can be said. Takes at most twice the time."""
         ...
 
     def call(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 
-from profiles.errors import NotFound, Unavailable
+from profiles.errors import NotFound, PrimusError, Unavailable
 from profiles.resolve import Resolved
+from tasks.attempts import attempt_token
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import node_facts, pod_facts, termination, workflow_facts
+from tasks.silence import Asker, Silence, silence
 from tasks.world import touch, world
 from workflows import labels
-from workflows.evidence import AttemptView, Evidence, LogLine, PastIncident, PodFacts, Signal
+from workflows.evidence import AttemptView, Evidence, LogLine, NodeFacts, PastIncident, PodFacts, Signal
 from workflows.records import AttemptRecord, IncidentRecord, MarkRecord, Story
 
 SETTLE_SECONDS = 1.0
@@ -38,6 +41,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
     workflow = cluster.get("Workflow", labels.attempt_name(attempt.run, attempt.number)) or {}
     said = workflow_facts(workflow)
     left = [termination(pod) for pod in pods]
+    quiet = _silence(attempt, facts, nodes) if signal in _ENDING else Silence()
     return Evidence(
         signal=signal,
         run=attempt.run,
@@ -49,6 +53,8 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
         gate=said.gate,
         choice=said.choice,
         lines=tuple(line for pod in _first_failed(facts) for line in _lines(cluster, pod)),
+        silent_nodes=quiet.launchers,
+        unreached_nodes=quiet.kubelets,
         workflow_message="; ".join([said.message, *(f"{name}: {why}" for name, why in said.failed_steps)]).strip("; "),
         first_step=attempt.first_step,
         resume_step=attempt.resumed_from_step,
@@ -61,6 +67,19 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
 
 
 _ENDING = frozenset({Signal.POD_FAILED, Signal.ATTEMPT_FAILED, Signal.PREEMPTION_NOTICE, Signal.NODE_NOT_READY})
+
+
+def _silence(attempt: AttemptRecord, pods: tuple[PodFacts, ...], nodes: list[NodeFacts]) -> Silence:
+    cluster, here = current(), world()
+
+    def token() -> str:
+        try:
+            return attempt_token(cluster, attempt)
+        except PrimusError:
+            return ""
+
+    asker = Asker(cluster, token, here.now, time.sleep)
+    return silence(asker, pods, frozenset(node.name for node in nodes if node.ready is True))
 
 
 def _facts(pods: list[Manifest], resolved: Resolved) -> tuple[PodFacts, ...]:

@@ -12,6 +12,7 @@ from tasks.cluster import Answered, Kind, Manifest, Seen
 from tasks.kubernetes_configuration import configuration_of
 from tasks.kubernetes_errors import failure, is_other_manager, parse_status
 from tasks.kubernetes_logs import Container, follow_log, read_log
+from tasks.kubernetes_reach import reaches
 from tasks.kubernetes_resources import APPLY, MERGE, RESOURCES, objection, part, parts, resource_of, selector
 from tasks.kubernetes_server import ApiServer, Request, decoded
 from tasks.kubernetes_watch import Collection, list_all, watch
@@ -149,6 +150,10 @@ class KubernetesCluster:
             NotFound, Refused, Unavailable.
         """
         return follow_log(Container(self._server, self._namespace, pod, container), timeout_seconds)
+
+    def reaches(self, pod: str, *, timeout_seconds: float) -> bool | None:
+        """See `Cluster.reaches` and `tasks.kubernetes_reach.reaches`."""
+        return reaches(self._server, self._namespace, pod, timeout_seconds)
 
     def call(
         self,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from flows.decisions.decide import decide
 from flows.decisions.decision import Situation
 from flows.decisions.diagnose import Diagnosis, diagnose
+from flows.decisions.lost import lost_nodes
 from flows.decisions.suspects import MAY_BE_HARDWARE, MOST, held, ordinal, suspects, told, with_examination
-from flows.decisions.witnesses import lost_nodes
 from profiles.vocabulary import FaultClass, Mode, RunState
 from tests.test_decisions_diagnose import EVIDENCE, NOW, TIMEOUT, XID, end, incident, kernel, left, pod, rank_line
 from workflows.evidence import Evidence, LogLine, NodeFacts, Signal

@@ -122,6 +122,8 @@ class Evidence:
     """Why the attempt's workflow failed, in Argo's words."""
     silent_nodes: tuple[str, ...] = ()
     """Nodes whose launchers stopped talking to the coordinator."""
+    unreached_nodes: tuple[str, ...] = ()
+    """Nodes whose kubelet the cluster did not reach, while it reached others."""
     first_step: int | None = None
     resume_step: int | None = None
     last_step: int | None = None

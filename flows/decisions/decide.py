@@ -12,9 +12,9 @@ from flows.decisions.checkpoint import CheckpointRule, fall_back_past, roll_back
 from flows.decisions.decision import STARTS, Decision, NodeStep, Situation, give_up, recent, restarts_left
 from flows.decisions.diagnose import Diagnosis
 from flows.decisions.limits import LIMITS
+from flows.decisions.lost import NODE_LOST
 from flows.decisions.odds import FUTILE, Odds, odds
 from flows.decisions.treatment import Treatment, treatment_of
-from flows.decisions.witnesses import NODE_LOST
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction
 
 SURE_TO_EVICT = 0.8

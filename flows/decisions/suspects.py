@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from flows.decisions.diagnose import Diagnosis
-from flows.decisions.witnesses import lost_nodes
+from flows.decisions.lost import lost_nodes
 from profiles.vocabulary import FaultClass, Mode, VerdictWord
 from workflows.evidence import Evidence, LogLine
 from workflows.records import IncidentRecord, Story
@@ -42,7 +42,7 @@ def suspects(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
         return ()
     refused = {report.node for report in evidence.gate if report.verdict != VerdictWord.PASS}
     living = {node.name for node in evidence.nodes if node.exists and node.ready is True}
-    worth = living - refused - set(lost_nodes(evidence))
+    worth = living - refused - set(lost_nodes(evidence)) - set(evidence.unreached_nodes)
     return tuple(node for node in _named(diagnosis, evidence) if node in worth)[:MOST]
 
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from flows.decisions.clues import Clue
 from flows.decisions.exits import Exit
+from flows.decisions.lost import lost, lost_nodes, unreached
 from profiles.vocabulary import FaultClass
-from workflows.evidence import Evidence, NodeFacts, PodFacts, Signal
+from workflows.evidence import Evidence, PodFacts, Signal
 from workflows.reports import RankEnd, Termination
 
 F = FaultClass
@@ -69,6 +70,9 @@ SIGNAL_NUMBERS: dict[int, tuple[FaultClass, float, str]] = {
 }
 """Signals that ended a process that had not been asked to end."""
 
+UNTOLD_CRASH = 0.5
+"""A launcher of somebody else's reports a crash: where it happened would stand in lines beside it."""
+
 LAUNCHER_REASONS: dict[str, tuple[FaultClass, float]] = {
     "signalled": (F.PREEMPTED, 0.6),
     "coordinator-lost": (F.RENDEZVOUS, 0.6),
@@ -88,9 +92,6 @@ GATE_CHECKS: dict[str, tuple[FaultClass, float]] = {
 }
 """What a failed check of the gate or of an examination means, by a word in its name."""
 
-NODE_LOST = "node-lost"
-"""The witness of nodes: conditions and two silent paths prove the loss, not a text."""
-
 Witness = Callable[[Evidence], Iterator[Clue]]
 
 
@@ -99,74 +100,18 @@ def testimony(evidence: Evidence) -> tuple[Clue, ...]:
     return tuple(clue for witness in WITNESSES for clue in witness(evidence))
 
 
-def lost_nodes(evidence: Evidence) -> dict[str, str]:
-    """Nodes that are lost, with the proof in words. Two paths must agree where no condition says so."""
-    lost: dict[str, str] = {}
-    for node in evidence.nodes:
-        proof = _proof_of_loss(evidence, node)
-        if proof:
-            lost[node.name] = proof
-    if _observer_suspect(evidence):
-        return lost
-    known = {node.name for node in evidence.nodes}
-    for name in evidence.silent_nodes:
-        if name not in lost and name not in known and _left_nothing(evidence, name):
-            lost[name] = "its launchers are silent and its pods are gone without an exit code"
-    return lost
-
-
-def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
-    named = f" ({node.reason})" if node.reason else ""
-    if not node.exists:
-        return "the node object is gone"
-    if node.ready is False:
-        return f"condition Ready is False{named}"
-    if any(pod.node == node.name and pod.reason == "NodeLost" for pod in evidence.pods):
-        return "the cluster says its pods were lost with it"
-    silent = node.name in evidence.silent_nodes
-    if node.ready is None and (
-        silent or _left_nothing(evidence, node.name) or evidence.signal is Signal.NODE_NOT_READY
-    ):
-        return f"condition Ready is Unknown{named} and nothing on it answers"
-    if silent and not _observer_suspect(evidence) and _left_nothing(evidence, node.name):
-        return "its launchers are silent and its pods are gone without an exit code"
-    return ""
-
-
-def _observer_suspect(evidence: Evidence) -> bool:
-    """More than half of the gang silent at once: whoever looks is the more likely cause."""
-    gang = {pod.node for pod in evidence.pods if pod.node}
-    return len(gang & set(evidence.silent_nodes)) * 2 > len(gang) > 1
-
-
-def _left_nothing(evidence: Evidence, node: str) -> bool:
-    mine = [pod for pod in evidence.pods if pod.node == node]
-    records = any(item.node == node and item.ranks for item in evidence.terminations)
-    return bool(mine) and not records and all(p.phase in ("Gone", "Failed") and p.exit_code is None for p in mine)
-
-
 def _signals(evidence: Evidence) -> Iterator[Clue]:
     said = SIGNALS.get(evidence.signal)
     if said is not None:
         yield Clue(said[0], said[1], evidence.detail or f"signal {evidence.signal}", f"signal-{evidence.signal}")
 
 
-def _nodes(evidence: Evidence) -> Iterator[Clue]:
-    for name, proof in lost_nodes(evidence).items():
-        yield Clue(F.NODE_LOST, 0.97, f"{name}: {proof}", NODE_LOST, "node", node=name,
-                   supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown", "fabric",
-                               "launcher-signalled"))  # fmt: skip
-    if _observer_suspect(evidence) and not lost_nodes(evidence):
-        text = f"{len(evidence.silent_nodes)} nodes silent at once: the observer is the likelier cause"
-        yield Clue(F.CONTROL_PLANE, 0.8, text, "observer-suspect", supersedes=("node_lost",))
-
-
 def _pods(evidence: Evidence) -> Iterator[Clue]:
-    lost = lost_nodes(evidence)
+    gone = lost_nodes(evidence)
     for pod in evidence.pods:
         if pod.unschedulable:
             yield Clue(F.SCHEDULING, 0.9, f"{pod.name}: {pod.unschedulable}", "pod-unschedulable")
-        if pod.node in lost:
+        if pod.node in gone:
             continue
         yield from _pod(pod)
 
@@ -190,14 +135,14 @@ def _pod(pod: PodFacts) -> Iterator[Clue]:
 
 
 def _exits(evidence: Evidence) -> Iterator[Clue]:
-    lost = lost_nodes(evidence)
+    gone = lost_nodes(evidence)
     recorded = {item.pod for item in evidence.terminations if item.ranks}
     for record in evidence.terminations:
-        if record.node not in lost:
+        if record.node not in gone:
             yield from (clue for end in record.ranks for clue in _rank_end(record, end))
     for pod in evidence.pods:
         leaving = pod.deleted or pod.disrupted
-        if pod.name in recorded or pod.node in lost or leaving or pod.reason in ("OOMKilled", "NodeLost"):
+        if pod.name in recorded or pod.node in gone or leaving or pod.reason in ("OOMKilled", "NodeLost"):
             continue
         yield from _exit(
             pod.exit_code, pod.signal, Clue(F.UNKNOWN, 0.0, pod.name, "", node=pod.node, at=pod.finished_at)
@@ -221,6 +166,9 @@ def exit_clue(end: Exit) -> Clue:
     who += f" on {end.node}" if end.node else ""
     about = Clue(F.UNKNOWN, 0.2, f"{who} ended with code {end.code}", "exit-code", "rank", end.node, end.rank, end.at,
                  echo=True, file=end.line.file, line=end.line.line)  # fmt: skip
+    if end.signal == 11:
+        about = replace(about, text=f"{who} ended by signal 11, without a word of where", rule="signal-11")
+        return replace(about, fault_class=F.PROCESS_KILLED, weight=UNTOLD_CRASH, echo=False)
     if 15 in (end.signal, (end.code or 0) - 128):
         return replace(about, text=f"{who} ended by signal 15: it was told to", rule="signal-15")
     return next(_exit(end.code, end.signal, replace(about, text=who, echo=False)), about)
@@ -287,4 +235,4 @@ def _numbers(evidence: Evidence) -> Iterator[Clue]:
         yield Clue(F.NUMERIC, 0.9, text, "first-nan-step", supersedes=("user_code", "unknown"))
 
 
-WITNESSES: tuple[Witness, ...] = (_signals, _nodes, _pods, _exits, _asked, _gate, _checkpoint, _numbers)
+WITNESSES: tuple[Witness, ...] = (_signals, lost, unreached, _pods, _exits, _asked, _gate, _checkpoint, _numbers)

@@ -162,6 +162,10 @@ class EmbeddedCluster:
         name = container or manifest["spec"]["containers"][0]["name"]
         yield from follow(self._store, manifest, name, self._log_path(manifest, container), timeout_seconds)
 
+    def reaches(self, pod: str, *, timeout_seconds: float) -> bool:
+        """Always: every node is this machine, and its keeper sees at once which processes live."""
+        return self._pod(pod) is not None
+
     def call(
         self,
         pod: str,
@@ -244,10 +248,10 @@ class EmbeddedCluster:
             NotFound: no such pod, or it has no such volume.
         """
         manifest = self._pod(pod)
-        for candidate in entries(manifest["spec"], "volumes"):
-            if candidate["name"] == volume:
-                return Path(PodFolder(str(self.root), manifest["metadata"]["uid"]).volume(candidate))
-        raise NotFound(f"pod {pod} has no volume {volume}")
+        found = next((item for item in entries(manifest["spec"], "volumes") if item["name"] == volume), None)
+        if found is None:
+            raise NotFound(f"pod {pod} has no volume {volume}")
+        return Path(PodFolder(str(self.root), manifest["metadata"]["uid"]).volume(found))
 
     def wait(
         self, kind: str, name: str, done: Callable[[Object | None], bool], timeout_seconds: float
@@ -257,8 +261,7 @@ class EmbeddedCluster:
         Raises:
             Conflict: the time is up; says what the object's status was.
         """
-        # From a version before the first look, so that what happens after it is told.
-        since = newest_version(self._store)
+        since = newest_version(self._store)  # before the first look, so that what happens after it is told
         current = self.get(kind, name)
         if done(current):
             return current
@@ -271,8 +274,6 @@ class EmbeddedCluster:
                 return current
         status = "gone" if current is None else current.get("status")
         raise Conflict(f"{kind} {name} is not as wished after {timeout_seconds:g} s: {status}")
-
-    # Inside.
 
     def _pod(self, name: str) -> Object:
         manifest = self._store.get("Pod", name)
