@@ -95,7 +95,7 @@ def render_resolved(resolved: Resolved, form: str, *, as_json: bool) -> int:
     from workflows.plan import AttemptPlan
 
     plan = AttemptPlan(resolved=resolved, run=f"{resolved.run.name[:24].rstrip('-')}-1", attempt=1)
-    documents = [gang(plan, form)] if form not in ("", "dry-run") else manifests(plan)
+    documents = gang(plan, form) if form not in ("", "dry-run") else manifests(plan)
     if form == "dry-run":
         from tasks.clusters import open_cluster
 

@@ -21,10 +21,11 @@ from profiles.load import list_profiles, load_cluster, load_run, resolve
 from profiles.run import RunProfile
 from workflows.failover import examination_workflow, post_flight_workflow
 from workflows.lint import applied, lint
-from workflows.manifests import manifests
+from workflows.manifests import FORMS, gang, manifests
 from workflows.plan import AttemptPlan
 
 FOLDER = Path(__file__).parent / "golden"
+KUBEFLOW = tuple(form for form in FORMS if form != "jobset")
 REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
 
 
@@ -38,7 +39,8 @@ def plans() -> dict[str, AttemptPlan]:
         except ProfileError:
             continue  # this pool is not for this profile; that some pool is, another test says
         nodes = tuple(f"node-{index}" for index in range(resolved.run.deciding_role.replicas))
-        name = f"{run.name}-on-{cluster.engine}-{pool.hardware}"
+        where = "bed" if cluster.name == "bed" else cluster.engine
+        name = f"{run.name}-on-{where}-{pool.hardware}"
         found.setdefault(name, AttemptPlan(resolved, f"{run.name[:24].rstrip('-')}-1", 1, nodes, fencing=1))
     return found
 
@@ -70,10 +72,23 @@ def special() -> dict[str, list[dict[str, Any]]]:
     return {"special-roll-back": manifests(again), "special-failover": [one.to_dict() for one in around]}
 
 
+def in_other_forms() -> dict[str, list[dict[str, Any]]]:
+    """The gang alone for Kubeflow's controllers, of a run on CPUs and of one on whole GPU nodes."""
+    chosen = {"demo": "cpu", "megatron-lm": "mi300x"}
+    cluster = load_cluster("kubernetes-example")
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run, pool in chosen.items():
+        resolved = resolve(load_run(run).model_copy(update={"pool": pool}), cluster)
+        nodes = tuple(f"node-{index}" for index in range(resolved.run.deciding_role.replicas))
+        plan = AttemptPlan(resolved, f"{run}-1", 1, nodes, fencing=1)
+        found |= {f"{form}-{run}-on-kubernetes-{pool}": gang(plan, form) for form in KUBEFLOW}
+    return found
+
+
 @cache
 def wanted() -> dict[str, list[dict[str, Any]]]:
     """All golden files with what belongs into them."""
-    return {name: manifests(plan) for name, plan in plans().items()} | special()
+    return {name: manifests(plan) for name, plan in plans().items()} | special() | in_other_forms()
 
 
 def read(document: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +98,7 @@ def read(document: dict[str, Any]) -> dict[str, Any]:
 
 def _without_texts(document: dict[str, Any]) -> dict[str, Any]:
     copy = yaml.safe_load(yaml.safe_dump(document))
-    for template in copy["spec"]["templates"]:
+    for template in copy["spec"].get("templates", []):
         template.get("resource", {}).pop("manifest", None)
     return copy
 
@@ -131,6 +146,13 @@ def test_every_shipped_run_renders_somewhere() -> None:
 def test_every_shipped_profile_passes_every_rule(name: str) -> None:
     plan = plans()[name]
     assert [finding for one in manifests(plan) for finding in lint(one, plan)] == []
+
+
+@pytest.mark.parametrize("form", KUBEFLOW)
+@pytest.mark.parametrize("name", sorted(plans()))
+def test_every_shipped_profile_passes_every_rule_in_every_form(name: str, form: str) -> None:
+    plan = plans()[name]
+    assert [finding for one in gang(plan, form) for finding in lint(one, plan)] == []
 
 
 @pytest.mark.parametrize("name", sorted(plans()))

@@ -1,4 +1,4 @@
-"""The strict schemas of Argo Workflows and JobSet."""
+"""The strict schemas of everything that we send."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.attempt_plans import a_gpu_plan
-from workflows.jobset import jobset
-from workflows.manifests import manifests
+from tests.attempt_plans import a_gpu_plan, a_plan
+from workflows.manifests import gang, manifests
 from workflows.schema import SCHEMAS, schema_errors
 
 POD = ("spec", "replicatedJobs", 1, "template", "spec", "template", "spec")
+
+WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
 
 WRONG: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("JobSet", ("spec", "maxRestarts"), 0, "spec"),
@@ -29,11 +30,29 @@ WRONG: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("Workflow", ("spec", "templates"), {}, "spec.templates"),
     ("Workflow", ("metadata", "ownerReferences"), [], "metadata"),
     ("Workflow", ("status",), {}, "."),
+    ("TrainJob", ("spec", "trainer", "nodes"), 2, "spec.trainer"),
+    ("TrainJob", ("spec", "trainer", "numNodes"), "2", "spec.trainer.numNodes"),
+    ("TrainJob", ("spec", "trainer", "args"), ["a"] * 129, "spec.trainer.args"),
+    ("TrainJob", ("spec", "activeDeadlineSeconds"), 0, "spec.activeDeadlineSeconds"),
+    ("TrainJob", ("spec", "runtimeRef"), {}, "spec.runtimeRef"),
+    ("TrainingRuntime", ("spec", "mlPolicy", "nodes"), 2, "spec.mlPolicy"),
+    ("TrainingRuntime", ("spec", "template", *POD, "containers", 0, "image"), 5, ".containers[0].image"),
+    ("PyTorchJob", ("spec", "runPolicy", "cleanpodpolicy"), "All", "spec.runPolicy"),
+    ("PyTorchJob", (*WORKER, "replicas"), "2", "Worker.replicas"),
+    ("PyTorchJob", (*WORKER, "template", "spec", "container"), [], "Worker.template.spec"),
+    ("PyTorchJob", ("apiVersion",), "kubeflow.org/v1beta1", "apiVersion"),
+    ("Job", ("spec", "parallelism"), "1", "spec.parallelism"),
+    ("Job", ("spec", "template", "spec", "containers", 0, "cmd"), [], ".containers[0]"),
+    ("Job", ("spec", "template", "spec", "containers", 0, "resources", "limits", "cpu"), [], "limits.cpu"),
+    ("Service", ("spec", "ports", 0, "port"), "29400", "spec.ports[0].port"),
+    ("Service", ("spec", "selectors"), {}, "spec"),
 ]
 
 
 def built(kind: str) -> dict[str, Any]:
-    return copy.deepcopy(jobset(a_gpu_plan()) if kind == "JobSet" else manifests(a_gpu_plan())[-1])
+    gpus, plain = a_gpu_plan(), a_plan()
+    made = [manifests(gpus)[-1], *gang(gpus), *gang(gpus, "trainjob"), *gang(plain, "pytorchjob")]
+    return copy.deepcopy(next(one for one in made if one["kind"] == kind))
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
@@ -60,6 +79,13 @@ def test_numbers_and_texts_are_both_taken_where_kubernetes_takes_both() -> None:
     template["retryStrategy"]["limit"] = "2"
     template["activeDeadlineSeconds"] = "120"
     assert schema_errors(manifest) == []
+
+
+def test_a_port_may_have_a_number_or_a_name_as_its_target() -> None:
+    service = built("Service")
+    for target in (29400, "primus"):
+        service["spec"]["ports"][0]["targetPort"] = target
+        assert schema_errors(service) == []
 
 
 def test_items_may_be_anything() -> None:

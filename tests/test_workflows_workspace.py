@@ -78,6 +78,12 @@ def test_rights_of_a_workspace_end_at_its_namespace() -> None:
     assert homes == {"primus-pipelines": "team", "primus-runner": "primus-flows", "primus-monitor": "primus-flows"}
 
 
+def test_two_runners_of_one_cluster_do_not_take_each_others_rights() -> None:
+    [one], [other] = (by_kind(control(space), "ClusterRoleBinding") for space in ("primus-flows", "other-flows"))
+    assert one["metadata"]["name"] != other["metadata"]["name"]
+    assert one["roleRef"] == other["roleRef"]
+
+
 def test_admitted_pods_tolerate_what_keeps_others_away() -> None:
     flavor = by_kind(workspace(load_text(WorkspaceProfile, SMALL)), "ResourceFlavor")[0]["spec"]
     assert flavor["nodeTaints"] == [

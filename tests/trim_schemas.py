@@ -1,4 +1,4 @@
-"""Make workflows/schemas/*.json from the custom resource definitions of Argo Workflows and JobSet.
+"""Make workflows/schemas/*.json from the definitions of Argo Workflows, JobSet, Kubeflow and Kubernetes itself.
 
 Run by hand when a version changes; workflows/schemas/README.md has the commands.
 """
@@ -13,11 +13,19 @@ from typing import Any
 
 import yaml
 
+OPENAPI = "api/openapi-spec/swagger.json"
 TARGET = Path(__file__).parent.parent / "workflows" / "schemas"
 SOURCES = {
     "argo-workflow.json": ("argo-workflows", "manifests/base/crds/full/argoproj.io_workflows.yaml"),
     "jobset.json": ("jobset", "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"),
+    "trainjob.json": ("kubeflow/trainer", "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml"),
+    "trainingruntime.json": ("kubeflow/trainer", "manifests/base/crds/trainer.kubeflow.org_trainingruntimes.yaml"),
+    "pytorchjob.json": ("training-operator", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),
+    "job.json": ("kubernetes", f"{OPENAPI}#io.k8s.api.batch.v1.Job"),
+    "service.json": ("kubernetes", f"{OPENAPI}#io.k8s.api.core.v1.Service"),
 }
+"""Schema -> word in the folder's name of the module, file in it; for Kubernetes' own kinds also the definition."""
+QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 KEPT = (
     *("type", "enum", "pattern", "required", "minimum", "maximum", "minLength", "maxLength"),
     *("minItems", "maxItems", "minProperties", "maxProperties"),
@@ -105,28 +113,63 @@ def _replaced(part: Any, names: dict[str, str], definitions: dict[str, Any], *, 
     return {"$ref": f"#/$defs/{name}"}
 
 
+def _kind(text: str) -> tuple[str, str, dict[str, Any]]:
+    """API version, kind and whole schema of a custom resource definition."""
+    document = yaml.load(text, Loader=yaml.CSafeLoader)["spec"]
+    version = document["versions"][0]
+    return f"{document['group']}/{version['name']}", document["names"]["kind"], version["schema"]["openAPIV3Schema"]
+
+
+def _own_kind(text: str, name: str) -> tuple[str, str, dict[str, Any]]:
+    """The same of a kind that Kubernetes brings along."""
+    definitions = json.loads(text)["definitions"]
+    names = definitions[name]["x-kubernetes-group-version-kind"][0]
+    version = "/".join(filter(None, (names["group"], names["version"])))
+    return version, names["kind"], _resolved(definitions[name], definitions)
+
+
+def _resolved(part: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The part with definitions in place of references to them, in the words of custom resource definitions."""
+    if "$ref" in part:
+        name = part["$ref"].removeprefix("#/definitions/")
+        found = _resolved(definitions[name], definitions)
+        return {**found, "x-kubernetes-int-or-string": True} if name == QUANTITY else found
+    result = dict(part)
+    if part.get("format") == "int-or-string":
+        result["x-kubernetes-int-or-string"] = True
+    if "properties" in part:
+        result["properties"] = {key: _resolved(child, definitions) for key, child in part["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(part.get(key), dict):
+            result[key] = _resolved(part[key], definitions)
+    return result
+
+
 def main(modules: list[str]) -> None:
-    """Write one schema for each module folder, e.g. `…/github.com/argoproj/argo-workflows/v4@v4.1.4`."""
+    """Write the schemas of each module folder, e.g. `…/github.com/argoproj/argo-workflows/v4@v4.1.4`."""
     for folder in map(Path, modules):
-        name = next(name for name, (word, _) in SOURCES.items() if word in str(folder))
-        document = yaml.load((folder / SOURCES[name][1]).read_text(), Loader=yaml.CSafeLoader)
-        version = document["spec"]["versions"][0]
-        whole = version["schema"]["openAPIV3Schema"]
-        api = f"{document['spec']['group']}/{version['name']}"
-        body = {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["apiVersion", "kind", "metadata", "spec"],
-            "properties": {
-                "apiVersion": {"const": api},
-                "kind": {"const": document["spec"]["names"]["kind"]},
-                "metadata": METADATA,
-                "spec": trimmed(whole["properties"]["spec"]),
-            },
-        }
-        note = f"From {folder.name.partition('@')[2]} of {SOURCES[name][0]}, Apache-2.0; see README.md here."
-        TARGET.joinpath(name).write_text(json.dumps({"$comment": note, **shared(body)}, separators=(",", ":")) + "\n")
-        print(name, TARGET.joinpath(name).stat().st_size)
+        for name, (word, source) in SOURCES.items():
+            if word not in str(folder):
+                continue
+            path, _, definition = source.partition("#")
+            text = (folder / path).read_text()
+            api, kind, whole = _own_kind(text, definition) if definition else _kind(text)
+            body = {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["apiVersion", "kind", "metadata", "spec"],
+                "properties": {
+                    "apiVersion": {"const": api},
+                    "kind": {"const": kind},
+                    "metadata": METADATA,
+                    "spec": trimmed(whole["properties"]["spec"]),
+                },
+            }
+            note = f"From {folder.name.partition('@')[2]} of {word}, Apache-2.0; see README.md here."
+            TARGET.joinpath(name).write_text(
+                json.dumps({"$comment": note, **shared(body)}, separators=(",", ":")) + "\n"
+            )
+            print(name, TARGET.joinpath(name).stat().st_size)
 
 
 if __name__ == "__main__":

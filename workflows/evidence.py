@@ -9,6 +9,8 @@ from workflows.reports import GateReport, ResumeChoice, Termination
 
 AWAY_SECONDS = 2.0
 """A cluster that does not answer for a shorter time is nobody's business."""
+NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
+"""Reasons of containers that the runtime could not start: they leave no log, its own words tell why."""
 
 
 class Signal(StrEnum):

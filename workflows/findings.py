@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from workflows import labels
 from workflows.plan import AttemptPlan
 
 Part = dict[str, Any]
@@ -29,6 +30,7 @@ class PodPart:
     """The part of a manifest that becomes a pod."""
 
     path: str
+    """Where its containers stand."""
     name: str
     """Name of the template or role."""
     pods: int
@@ -37,6 +39,8 @@ class PodPart:
     """Path and content of every container, init containers first."""
     volumes: tuple[str, ...]
     """Names of the volumes that it may mount."""
+    marked: tuple[str, Part] | None = None
+    """Path and content of its own labels; None for a template of a Workflow, whose labels all pods share."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Subject:
 
     @property
     def kind(self) -> str:
-        """`Workflow` or `JobSet`."""
+        """One of those that `workflows.schema` knows."""
         return self.manifest["kind"]
 
     @property
@@ -61,9 +65,26 @@ class Subject:
         """The object's `spec`."""
         return part(self.manifest, "spec")
 
+    @property
+    def jobset(self) -> tuple[str, Part]:
+        """Path and content of the specification of a JobSet: its own, or a TrainingRuntime's template."""
+        if self.kind == "TrainingRuntime":
+            return "spec.template.spec", part(part(self.spec, "template"), "spec")
+        return "spec", self.spec if self.kind == "JobSet" else {}
+
     def pod_parts(self) -> Iterator[PodPart]:
-        """Everything that becomes a pod."""
-        return _of_workflow(self.spec) if self.kind == "Workflow" else _of_jobset(self.spec)
+        """Everything that becomes a pod, and the part of one that a TrainJob holds."""
+        if self.kind == "Workflow":
+            yield from _of_workflow(self.spec)
+        elif self.kind == "Job":
+            yield _of_job("spec", self.spec)
+        elif self.kind == "PyTorchJob":
+            yield from _of_pytorchjob(self.spec)
+        elif self.kind == "TrainJob":
+            trainer = part(self.spec, "trainer")
+            yield PodPart("spec.trainer", "trainer", trainer.get("numNodes", 1), (("spec.trainer", trainer),), ())
+        else:
+            yield from _of_jobset(*self.jobset)
 
 
 def part(of: Part, key: str) -> Part:
@@ -91,11 +112,26 @@ def _of_workflow(spec: Part) -> Iterator[PodPart]:
             yield PodPart(path, template.get("name", ""), 1, (*beside, *own), tuple(volumes))
 
 
-def _of_jobset(spec: Part) -> Iterator[PodPart]:
-    for path, job in at("spec", "replicatedJobs", parts(spec, "replicatedJobs")):
-        inner = part(part(job, "template"), "spec")
-        pod = part(part(inner, "template"), "spec")
-        where = f"{path}.template.spec.template.spec"
-        containers = [pair for key in ("initContainers", "containers") for pair in at(where, key, parts(pod, key))]
-        volumes = tuple(volume["name"] for volume in parts(pod, "volumes"))
-        yield PodPart(where, job["name"], inner.get("parallelism", 1), tuple(containers), volumes)
+def _of_jobset(path: str, spec: Part) -> Iterator[PodPart]:
+    for where, job in at(path, "replicatedJobs", parts(spec, "replicatedJobs")):
+        yield _of_job(f"{where}.template.spec", part(part(job, "template"), "spec"), job["name"])
+
+
+def _of_job(path: str, job: Part, name: str = "") -> PodPart:
+    return _of_template(f"{path}.template", part(job, "template"), job.get("parallelism", 1), name)
+
+
+def _of_pytorchjob(spec: Part) -> Iterator[PodPart]:
+    for replica, content in part(spec, "pytorchReplicaSpecs").items():
+        path = f"spec.pytorchReplicaSpecs.{replica}.template"
+        yield _of_template(path, part(content, "template"), content.get("replicas", 1))
+
+
+def _of_template(path: str, template: Part, pods: int, name: str = "") -> PodPart:
+    """`name` empty: the role that its label names."""
+    own: Part = part(part(template, "metadata"), "labels")
+    spec, where = part(template, "spec"), f"{path}.spec"
+    containers = [pair for key in ("initContainers", "containers") for pair in at(where, key, parts(spec, key))]
+    volumes = tuple(volume["name"] for volume in parts(spec, "volumes"))
+    role = name or own.get(labels.ROLE, "")
+    return PodPart(where, role, pods, tuple(containers), volumes, (f"{path}.metadata.labels", own))

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
-from workflows import lint_gang, lint_pods, lint_workflow
+from workflows import lint_gang, lint_kubeflow, lint_pods, lint_workflow
 from workflows.findings import Finding, Part, Subject, part, parts
 from workflows.plan import AttemptPlan
-from workflows.schema import schema_errors
+from workflows.schema import SCHEMAS, schema_errors
 
 _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+
+WORKFLOW = ("Workflow",)
+HELD = ("JobSet", "TrainingRuntime", "PyTorchJob")
+"""What holds the pods of a gang."""
+PODS = (*WORKFLOW, *HELD, "Job")
+"""What has templates of pods."""
+PROGRAMS = (*PODS, "TrainJob")
+"""What says which program runs."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +31,7 @@ class Rule:
 
     name: str
     """Stands in each finding."""
-    kind: Literal["Workflow", "JobSet", "both"]
+    kinds: tuple[str, ...]
     """What it is about."""
     why: str
     """What goes wrong where it does not hold."""
@@ -31,25 +40,30 @@ class Rule:
 
 
 RULES = (
-    Rule("size", "both", "the API server refuses more than 1.5 MiB, status included", lint_gang.size),
-    Rule("name", "both", "a name too long or illegal is refused when its pods are made", lint_gang.names),
-    Rule("labels", "both", "what carries no label of ours is not found again", lint_gang.marks),
-    Rule("references", "Workflow", "Argo says it after the submission, or runs into it", lint_workflow.references),
-    Rule("unreached", "Workflow", "a template that no step uses was forgotten", lint_workflow.unreached),
-    Rule("command", "both", "without a command Argo asks the image's registry for one", lint_pods.commands),
-    Rule("deadline", "Workflow", "a step without a limit waits for ever", lint_workflow.deadlines),
-    Rule("default", "Workflow", "a skipped step without one fails the step that reads it", lint_workflow.defaults),
-    Rule("resource", "Workflow", "a step that waits or owns ends the training with itself", lint_workflow.resources),
-    Rule("limits", "both", "without limits one pod takes the node of another", lint_pods.limits),
-    Rule("mounts", "both", "a mount without its volume never starts", lint_pods.mounts),
-    Rule("secret", "both", "manifests are read by many", lint_pods.secrets),
-    Rule("gang", "JobSet", "anything else restarts or ends pods behind the flow's back", lint_gang.shape),
-    Rule("gpus", "both", "a dropped request runs the ranks without GPUs", lint_gang.gpus),
+    Rule("size", tuple(SCHEMAS), "the API server refuses more than 1.5 MiB, status included", lint_gang.size),
+    Rule("name", tuple(SCHEMAS), "a name too long or illegal is refused when its pods are made", lint_gang.names),
+    Rule("labels", tuple(SCHEMAS), "what carries no label of ours is not found again", lint_gang.marks),
+    Rule("references", WORKFLOW, "Argo says it after the submission, or runs into it", lint_workflow.references),
+    Rule("unreached", WORKFLOW, "a template that no step uses was forgotten", lint_workflow.unreached),
+    Rule("command", PROGRAMS, "without a command Argo asks the image's registry for one", lint_pods.commands),
+    Rule("deadline", WORKFLOW, "a step without a limit waits for ever", lint_workflow.deadlines),
+    Rule("deadline", ("TrainJob", "PyTorchJob"), "no flow ends what is beyond its budget", lint_kubeflow.deadlines),
+    Rule("default", WORKFLOW, "a skipped step without one fails the step that reads it", lint_workflow.defaults),
+    Rule("resource", WORKFLOW, "a step that waits or owns ends the training with itself", lint_workflow.resources),
+    Rule("limits", PODS, "without limits one pod takes the node of another", lint_pods.limits),
+    Rule("mounts", PODS, "a mount without its volume never starts", lint_pods.mounts),
+    Rule("secret", PROGRAMS, "manifests are read by many", lint_pods.secrets),
+    Rule("gang", ("JobSet",), "anything else restarts or ends pods behind the flow's back", lint_gang.shape),
+    Rule("gang", ("TrainingRuntime",), "the controller would restart it or leave pods out", lint_kubeflow.runtime),
+    Rule("gang", ("TrainJob",), "the controller would take another runtime, or another size", lint_kubeflow.trainjob),
+    Rule("gang", ("PyTorchJob",), "the operator would restart pods or lose their last words", lint_kubeflow.pytorchjob),
+    Rule("gang", ("Job",), "the gang would end with its coordinator, or wait for it", lint_kubeflow.coordinator),
+    Rule("gpus", (*WORKFLOW, *HELD), "a dropped request runs the ranks without GPUs", lint_gang.gpus),
 )
 
 
 def lint(manifest: Part, plan: AttemptPlan | None = None) -> list[Finding]:
-    """Everything that is wrong with a Workflow or JobSet, and with the JobSet inside a Workflow's resource step.
+    """Everything that is wrong with a manifest of ours, and with the JobSet inside a Workflow's resource step.
 
     Args:
         manifest: the object.
@@ -82,4 +96,4 @@ def _inside(path: str, inner: Any, plan: AttemptPlan | None) -> list[Finding]:
 
 
 def _rules(subject: Subject) -> list[Rule]:
-    return [rule for rule in RULES if rule.kind in (subject.kind, "both")]
+    return [rule for rule in RULES if subject.kind in rule.kinds]

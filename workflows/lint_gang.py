@@ -43,12 +43,15 @@ def names(subject: Subject) -> Wrong:
 
 def _names(subject: Subject) -> Iterator[tuple[str, str]]:
     yield "metadata.name", subject.name
+    pods = list(subject.pod_parts())
     if subject.kind == "Workflow":
-        for pod in subject.pod_parts():
-            yield f"{pod.path}.name", f"{subject.name}-{pod.name}{NODE_HASH}"
-        return
-    jobs = parts(subject.spec, "replicatedJobs")
-    for (path, job), pod in zip(at("spec", "replicatedJobs", jobs), subject.pod_parts(), strict=True):
+        yield from ((f"{pod.path}.name", f"{subject.name}-{pod.name}{NODE_HASH}") for pod in pods)
+    elif subject.kind == "PyTorchJob":
+        yield from ((pod.path, f"{subject.name}-worker-{pod.pods - 1}") for pod in pods)
+    elif subject.kind == "Job":
+        yield "metadata.name", f"{subject.name}{POD_SUFFIX}"
+    where, spec = subject.jobset
+    for (path, job), pod in zip(at(where, "replicatedJobs", parts(spec, "replicatedJobs")), pods, strict=False):
         job_name = f"{subject.name}-{pod.name}-{job.get('replicas', 1) - 1}"
         yield f"{path}.name", f"{job_name}-{pod.pods - 1}{POD_SUFFIX}"
 
@@ -71,24 +74,29 @@ def _labelled(subject: Subject) -> Iterator[tuple[str, Part, tuple[str, ...]]]:
     yield "metadata.labels", part(part(subject.manifest, "metadata"), "labels"), OURS
     if subject.kind == "Workflow":
         yield "spec.podMetadata.labels", part(part(subject.spec, "podMetadata"), "labels"), OURS
-        return
-    for path, job in at("spec", "replicatedJobs", parts(subject.spec, "replicatedJobs")):
-        template = part(job, "template")
-        pod = part(part(template, "spec"), "template")
-        for where, owner in ((f"{path}.template", template), (f"{path}.template.spec.template", pod)):
-            yield f"{where}.metadata.labels", part(part(owner, "metadata"), "labels"), (*OURS, labels.ROLE)
+    if subject.kind == "Service":
+        yield "spec.selector", part(subject.spec, "selector"), (*OURS, labels.ROLE)
+    if subject.kind == "TrainingRuntime":
+        yield "spec.template.metadata.labels", part(part(part(subject.spec, "template"), "metadata"), "labels"), OURS
+    where, spec = subject.jobset
+    for path, job in at(where, "replicatedJobs", parts(spec, "replicatedJobs")):
+        own = part(part(part(job, "template"), "metadata"), "labels")
+        yield f"{path}.template.metadata.labels", own, (*OURS, labels.ROLE)
+    for pod in subject.pod_parts():
+        if pod.marked:
+            yield (*pod.marked, (*OURS, labels.ROLE))
 
 
 def shape(subject: Subject) -> Wrong:
     """All pods of a role at once, no restarts behind the flow's back, one role decides."""
-    spec = subject.spec
+    where, spec = subject.jobset
     if part(spec, "failurePolicy").get("maxRestarts", 0) != 0:
-        yield "spec.failurePolicy.maxRestarts", "must be 0: every attempt is a new JobSet"
+        yield f"{where}.failurePolicy.maxRestarts", "must be 0: every attempt is a new JobSet"
     jobs = parts(spec, "replicatedJobs")
     targets: list[str] = part(spec, "successPolicy").get("targetReplicatedJobs") or []
     if len(targets) != 1 or targets[0] not in [job["name"] for job in jobs]:
-        yield "spec.successPolicy.targetReplicatedJobs", "must name the one role that decides"
-    for path, job in at("spec", "replicatedJobs", jobs):
+        yield f"{where}.successPolicy.targetReplicatedJobs", "must name the one role that decides"
+    for path, job in at(where, "replicatedJobs", jobs):
         inner = part(part(job, "template"), "spec")
         deciding = job["name"] in targets
         yield from ((f"{path}.template.spec", message) for message in _job_shape(inner, deciding=deciding))
@@ -114,8 +122,8 @@ def gpus(subject: Subject) -> Wrong:
     if plan is None:
         return
     resource = plan.resolved.hardware.resource_name
-    wanted = {role.name: plan.gpus(role) for role in plan.resolved.run.roles} if subject.kind == "JobSet" else {}
-    wanted |= {GATE: plan.resolved.gpus_per_pod} if subject.kind == "Workflow" else {}
+    roles = {role.name: plan.gpus(role) for role in plan.resolved.run.roles}
+    wanted = {GATE: plan.resolved.gpus_per_pod} if subject.kind == "Workflow" else roles
     for pod in subject.pod_parts():
         found = sum(_requested(container, resource) for path, container in pod.containers if ".initC" not in path)
         expected = wanted.get(pod.name, 0)

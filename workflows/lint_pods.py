@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from workflows import labels
 from workflows.findings import Part, PodPart, Subject, part, parts
 from workflows.placeholders import folder_variable
+from workflows.trainjob import CONTAINER
 
 Wrong = Iterator[tuple[str, str]]
 
@@ -28,11 +29,12 @@ addresses."""
 
 
 def commands(subject: Subject) -> Wrong:
-    """Every container names its image and its command."""
+    """Every container names its image and its command; that of the ranks in a TrainingRuntime gets the TrainJob's."""
     for pod in subject.pod_parts():
         for path, container in pod.containers:
+            told = subject.kind == "TrainingRuntime" and container.get("name") == CONTAINER
             for key in ("image", "command"):
-                if not container.get(key):
+                if not container.get(key) and not told:
                     yield f"{path}.{key}", "must be set"
 
 

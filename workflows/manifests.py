@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from profiles.errors import ProfileError
 from workflows.jobset import jobset
 from workflows.plan import AttemptPlan
+from workflows.pytorchjob import pytorchjob
 from workflows.training import gate_workflows, training_workflow
+from workflows.trainjob import trainjob
 
-Form = str
-"""What a gang is written as; see `gang`."""
-
-JOBSET = "jobset"
-KNOWN_FORMS = (JOBSET, "trainjob", "pytorchjob")
+_FORMS: Mapping[str, Callable[[AttemptPlan], list[dict[str, Any]]]] = {
+    "jobset": lambda plan: [jobset(plan)],
+    "trainjob": trainjob,
+    "pytorchjob": pytorchjob,
+}
+FORMS = tuple(_FORMS)
+"""What a gang can be written as. The flow sends JobSets; the others are for clusters that want Kubeflow's."""
 
 
 def manifests(plan: AttemptPlan) -> list[dict[str, Any]]:
@@ -28,14 +33,12 @@ def manifests(plan: AttemptPlan) -> list[dict[str, Any]]:
     return [workflow.to_dict() for workflow in (*gate_workflows(plan), training_workflow(plan))]
 
 
-def gang(plan: AttemptPlan, form: Form = JOBSET) -> dict[str, Any]:
-    """The gang alone, as `primus render train --as <form>` prints it, with nothing to resume from.
+def gang(plan: AttemptPlan, form: str = "jobset") -> list[dict[str, Any]]:
+    """The gang alone, as `primus render train --as <form>` prints it, with nothing to resume from, in order.
 
     Raises:
-        ProfileError: the form is unknown or not offered.
+        ProfileError: the form is unknown, or it cannot hold what the profile asks for.
     """
-    if form == JOBSET:
-        return jobset(plan)
-    if form in KNOWN_FORMS:
-        raise ProfileError("as", f"{form} is not offered yet; use {JOBSET}")
-    raise ProfileError("as", f"{form!r} is unknown; choose {JOBSET}")
+    if form not in _FORMS:
+        raise ProfileError("as", f"{form!r} is unknown; choose one of {', '.join(FORMS)}")
+    return _FORMS[form](plan)

@@ -11,6 +11,8 @@ from typing import Any, Literal
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
 
 Json = dict[str, Any]
+WAITS = " [waits, training is left alone: "
+"""Stands in a run's `why` behind why it is in its state, as long as a neighbour does not answer."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Strict check of a manifest against the definitions of Argo Workflows 4.1.4 and JobSet 0.12.0."""
+"""Strict check of a manifest against the definitions that `schemas/README.md` lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from jsonschema.exceptions import ValidationError
 
 from workflows.findings import Finding
 
-SCHEMAS = {"Workflow": "argo-workflow.json", "JobSet": "jobset.json"}
+SCHEMAS = {
+    "Workflow": "argo-workflow.json",
+    "JobSet": "jobset.json",
+    "TrainJob": "trainjob.json",
+    "TrainingRuntime": "trainingruntime.json",
+    "PyTorchJob": "pytorchjob.json",
+    "Job": "job.json",
+    "Service": "service.json",
+}
 RULE = "schema"
 MESSAGE_CHARACTERS = 300
 

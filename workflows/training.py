@@ -8,7 +8,8 @@ from hera.workflows import Container, Step, Steps, Workflow
 
 from workflows import commands, labels, pods, templates
 from workflows.commands import whole_seconds
-from workflows.jobset import PIPELINE, jobset
+from workflows.gang_pods import PIPELINE
+from workflows.jobset import jobset
 from workflows.plan import AttemptPlan
 from workflows.pods import Part
 from workflows.programs.gate_gpus import FAKE_VARIABLE

@@ -79,7 +79,8 @@ def control(namespace: str = "primus-flows") -> list[Manifest]:
     binding = {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": "primus-nodes"},
+        # Two runners of one cluster have a binding each: a second one does not take the first one's rights.
+        "metadata": {"name": f"primus-nodes-{namespace}"},
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "primus-nodes"},
         "subjects": [{"kind": "ServiceAccount", "name": RUNNER, "namespace": namespace}],
     }
