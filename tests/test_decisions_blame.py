@@ -6,6 +6,7 @@ import pytest
 
 from flows.decisions.blame import hosts
 from flows.decisions.exits import exits
+from flows.decisions.foreign import evidence_of
 from flows.decisions.observers import links
 from profiles.vocabulary import FaultClass
 from tests.told_logs import STEPS, enqueued, lines_of, raised, seen, told, watchdog
@@ -82,7 +83,10 @@ CASES: dict[str, tuple[dict[str, str], FaultClass, Culprits]] = {
         log(raised(5, BROKEN_IMAGE), TERMINATED), F.DATA, {("", 5)},
     ),
     "an error of the code that the launcher ended the others for": (
-        log(raised(1, NO_MASK), TERMINATED), F.USER_CODE, set(),
+        log(raised(1, NO_MASK), TERMINATED), F.USER_CODE, {("", 1)},
+    ),
+    "an error of the code in an excerpt that holds one rank alone": (
+        log(raised(1, NO_MASK)), F.USER_CODE, set(),
     ),
     "two ranks that raised the same, one of them ended meanwhile": (
         log(raised(0, NO_MASK), raised(1, NO_MASK), SUMMARY.format(rank=0, code=-15), SUMMARY.format(rank=1, code=1)),
@@ -196,6 +200,10 @@ ENDS: dict[str, tuple[str, list[tuple[int, int]]]] = {
     "Lightning": ("[rank: 1] Child process with PID 4121 terminated with code -9. Forcefully terminating", [(1, 9)]),
     "horovodrun": ("The first process to do so was:\nProcess name: 2\nExit code: 137", [(2, 9)]),
     "srun": ("srun: error: gpu-8: tasks 8-10,12: Killed", [(8, 9), (9, 9), (10, 9), (12, 9)]),
+    "Composer's": ("ERROR:composer.cli.launcher:Global rank 0 (PID 208865) exited with code -11", [(0, 11)]),
+    "Composer's, as it was": ("ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.", [(2, 7)]),
+    "Paddle's": ("Container rank 1 status failed cmd ['python', '-u', 't.py'] code -9 log log/workerlog.1", [(1, 9)]),
+    "an end without a fault": ("rank 2 exited with code 0", []),
     "nothing": ("Exit code: 137", []),
 }
 
@@ -204,3 +212,30 @@ ENDS: dict[str, tuple[str, list[tuple[int, int]]]] = {
 def test_ends_that_launchers_report(launcher: str) -> None:
     text, wanted = ENDS[launcher]
     assert [(end.rank, end.signal) for end in exits(lines_of({"x.log": text}))] == wanted
+
+
+FELL = "srun: error: gpu-8: task 5: Exited with exit code 1"
+TERMINATING = "srun: Terminating StepId=4711.0"
+OTHERS_KILLED = "srun: error: gpu-8: tasks 0-4,6-7: Killed"
+SWEPT: dict[str, tuple[str, set[int]]] = {
+    "after another task had failed": (f"{FELL}\n{TERMINATING}\n{OTHERS_KILLED}", {0, 1, 2, 3, 4, 6, 7}),
+    "before the step was ended": (f"{OTHERS_KILLED}\n{TERMINATING}", set()),
+    "by whoever cancelled the step": (f"{TERMINATING}\n{OTHERS_KILLED}", set()),
+    "because its memory ran out": (f"{FELL}\n{TERMINATING}\nsrun: error: gpu-8: task 3: Out Of Memory", set()),
+}
+
+
+@pytest.mark.parametrize("sentence", SWEPT)
+def test_a_task_that_was_killed(sentence: str) -> None:
+    text, wanted = SWEPT[sentence]
+    assert {end.rank for end in exits(lines_of({"x.log": text})) if end.swept} == wanted
+
+
+def test_nodes_before_lines_are_told_by_those_that_come_again() -> None:
+    texts = [f"cn{number}: step {step}" for step in range(3) for number in (1, 2)] + ["cn3: OSError: x", "layer4: 0.1"]
+    (line, other) = evidence_of([("x.log", texts)]).lines[-2:]
+    assert (line.node, line.text, other.node) == ("cn3", "OSError: x", "")
+    (line,) = evidence_of([("x.log", ["cn3: NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."])]).lines
+    assert line.node == "cn3"
+    (line,) = evidence_of([("x.log", ["cn3: OSError: x"])]).lines
+    assert line.node == ""

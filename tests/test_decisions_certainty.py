@@ -21,8 +21,8 @@ def weighed(confidence: float, rivals: bool = False, kind: FaultClass = F.STORAG
     return Weighed(kind, confidence, ((F.FABRIC, 0.1),) if rivals else (), telling, ())
 
 
-@pytest.mark.parametrize(("before", "after"), [(0.5, 0.667), (0.75, 0.857), (0.9, 0.947), (0.0, 0.0), (1.0, MOST)])
-def test_odds_double_where_nothing_contradicts(before: float, after: float) -> None:
+@pytest.mark.parametrize(("before", "after"), [(0.5, 0.833), (0.75, 0.938), (0.9, 0.978), (0.0, 0.0), (1.0, MOST)])
+def test_odds_are_five_times_as_good_where_nothing_contradicts(before: float, after: float) -> None:
     assert unopposed(weighed(before)).confidence == after
 
 

@@ -149,3 +149,49 @@ def test_an_exception_named_within_a_line() -> None:
 def test_any_lines_are_read(texts: list[str]) -> None:
     for item in read(*texts):
         assert item.type
+
+
+TORN = """\
+Traceback (most recent call last): (RANK 6)
+  File 
+"/usr/lib/python3/dist-packages/torch/distributed/checkpoint/state_dict_loader.p
+y", line 198, in local_step
+    local_plan = planner.create_local_plan()
+  File 
+"/usr/lib/python3/dist-packages/torch/distributed/checkpoint/default_planner.py"
+, line 235, in create_default_local_load_plan
+    md = metadata.state_dict_metadata[fqn]
+         ~~~~~~~~~~~~~~~~~~~~~~~~~~~~^^^^^
+KeyError: 
+'state.model.weight.exp_avg'"""
+
+
+def test_frames_that_were_broken_at_the_width_of_a_terminal_are_read() -> None:
+    (found,) = tracebacks([LogLine(text, "file", line=number) for number, text in enumerate(TORN.split("\n"), 1)])
+    assert found.frames == (
+        "torch/distributed/checkpoint/state_dict_loader.py:local_step",
+        "torch/distributed/checkpoint/default_planner.py:create_default_local_load_plan",
+    )
+    assert found.message == "'state.model.weight.exp_avg'"
+    assert found.code == "local_plan = planner.create_local_plan()\nmd = metadata.state_dict_metadata[fqn]"
+
+
+BOXED = """\
+╭───────────────────── Traceback (most recent call last) ─────────────────────╮
+│ /opt/conda/lib/python3.7/site-packages/deepspeed/runtime/config.py:         │
+│ 891 in _batch_assertion                                                     │
+│                                                                             │
+│    890 │   │   assert train_batch == micro_batch * grad_acc * self.world     │
+│ ❱  891 │   │   │   f"Check batch related parameters. train_batch_size"       │
+╰─────────────────────────────────────────────────────────────────────────────╯
+AssertionError: Check batch related parameters. train_batch_size is not
+equal to micro_batch_per_gpu * gradient_acc_step * world_size 64 != 4 *
+8 * 1
+ERROR:torch.distributed.elastic.multiprocessing.api:failed"""
+
+
+def test_a_boxed_traceback_ends_with_a_message_over_several_lines() -> None:
+    (found,) = tracebacks([LogLine(text, "file", line=number) for number, text in enumerate(BOXED.split("\n"), 1)])
+    assert found.frames == ("deepspeed/runtime/config.py:_batch_assertion",)
+    assert found.message.endswith("train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * "
+                                  "world_size 64 != 4 * 8 * 1")  # fmt: skip

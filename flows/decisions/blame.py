@@ -67,6 +67,8 @@ def culprits_of(evidence: Evidence, weighed: Weighed, gang: Gang, places: Places
         found += _accused(tuple(clue for clue in weighed.others if clue.blames == "peer"), places)
     if not found and weighed.fault_class in LOCAL:
         found += _few(strong, places)
+    if not found and gang.alone is not None and any(c.blames == "node" and c.rank == gang.alone for c in strong):
+        found.append((places.homes.get(gang.alone, ""), gang.alone))
     if not found and gang.alone is not None and _own_doing(weighed, gang, strong):
         found.append((places.homes.get(gang.alone, ""), gang.alone))
     return _sorted(found or _where(strong, places))
@@ -77,7 +79,7 @@ def _own_doing(weighed: Weighed, gang: Gang, strong: Sequence[Clue]) -> bool:
     if any(clue.blames == "rank" and clue.rank is None for clue in strong):
         return True
     if weighed.fault_class is FaultClass.USER_CODE:
-        return bool(gang.victims - {gang.alone})
+        return gang.others
     return weighed.fault_class in OWN_DOING
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from flows.decisions.cues import Cue
 from workflows.evidence import LogLine
 from workflows.reports import RankEnd, Termination
 
@@ -27,9 +28,17 @@ _MPIRUN = re.compile(
     r"process rank (?P<rank>\d{1,6}) with PID \d{1,9} on node (?P<node>[\w.-]{1,100}) "
     r"exited on signal (?P<signal>\d{1,3})"
 )
+_RANK_ENDED = re.compile(
+    r"\b[Rr]ank (?P<rank>\d{1,6})(?: \(PID \d{1,9}\))? (?:has )?(?:crashed|exited|failed|died|ended|terminated) with "
+    r"(?:an? )?(?:non-?zero )?(?:exit |return |status )?(?:code|status)[:=]? ?(?P<code>-?\d{1,4})\b|"
+    r"\bContainer rank (?P<container>\d{1,6}) status failed cmd .{1,6000}\] code (?P<ended>-?\d{1,4}) log "
+)
+"""Composer and others; Paddle."""
+_RANKS_ABORTED = re.compile(r"\btrainer process with rank=\[(?P<tasks>\d[\d, ]{0,400})\] was aborted")
 _MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d{1,6}) in communicator")
 _SPAWN = re.compile(
-    r"[Pp]rocess (?P<rank>\d{1,5}) terminated with (?:signal (?P<signal>SIG[A-Z]{2,6})|exit code (?P<code>\d+))"
+    r"[Pp]rocess (?P<rank>\d{1,5}) terminated with "
+    r"(?:signal (?P<signal>SIG[A-Z]{2,6})|exit code (?P<code>\d+)|the following error:)"
 )
 _CHILD = re.compile(r"Child process with PID \d{1,9} terminated with code (?P<code>-?\d{1,4})")
 _SUBPROCESS = re.compile(r"--local[_-]rank[= ](?P<rank>\d{1,4})\b.{0,4000}exits with return code = (?P<code>-?\d{1,4})")
@@ -37,10 +46,26 @@ _HOROVOD_NAME = re.compile(r"^Process name: (?P<rank>\d{1,6})\s*$")
 _HOROVOD_CODE = re.compile(r"^Exit code: (?P<code>-?\d{1,4})\s*$")
 _PER_NODE = re.compile(r"nproc[_-]per[_-]node['\"]?\s{0,8}[:= ]\s{0,8}(?P<count>\d{1,3})\b")
 _EVENT = re.compile(r'"torchelastic\.worker\.status\.FAILED".{0,300}"global_rank": (?P<rank>\d{1,6})')
+_SWEEP = re.compile(
+    r"\bsrun: (?:launch/slurm: _step_signal: )?(?:Terminating (?:job step|StepId)|Job step aborted)|"
+    r"\bslurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,60} ON \S{1,120} CANCELLED"
+)
+"""What Slurm prints when it ends what is left of a step: whoever is killed afterwards did not begin it."""
 _RETURNED = re.compile(
     r"exits with return code = (?P<code>-?\d{1,4})|returned non-zero exit status (?P<status>-?\d{1,3})|"
     r"died with <Signals\.(?P<signal>SIG[A-Z]{2,6})"
 )
+_SAYS_FIELD = Cue("time:", "host:", "rank:", "exitcode:", "traceback:", _ROOT, "]:", "process name:",
+                  of=(_FIELD, _HOROVOD_NAME, _HOROVOD_CODE))  # fmt: skip
+_SAYS_EXIT = Cue(
+    "crashed with", "exited with", "failed with", "died with", "ended with", "status failed cmd",
+    "trainer process with rank", "failed (exitcode:", "srun: error:", "exited on signal", "mpi_abort was invoked",
+    "terminated with", "exits with return code", "torchelastic.worker.status", "returned non-zero exit",
+    "died with <signals",
+    of=(_FAILED, _SRUN, _MPIRUN, _MPI_ABORT, _SPAWN, _CHILD, _SUBPROCESS, _EVENT, _RETURNED, _RANK_ENDED,
+        _RANKS_ABORTED),
+)  # fmt: skip
+_SAYS_SWEEP = Cue("srun:", "cancelled", of=(_SWEEP,))
 NUMBERS = {
     "SIGHUP": 1, "SIGINT": 2, "SIGILL": 4, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9, "SIGSEGV": 11,
     "SIGPIPE": 13, "SIGTERM": 15,
@@ -62,29 +87,45 @@ class Exit:
     local: bool
     """`rank` is local to its node."""
     line: LogLine
+    swept: bool = False
+    """Killed with what was left of a step, after another task had failed."""
 
 
 def exits(lines: Sequence[LogLine]) -> tuple[Exit, ...]:
     """Every end that a launcher reports in the lines, in order; a rank that is told of twice comes once."""
     found: list[Exit] = []
-    block: dict[str, str] = {}
-    root = False
+    report = _Report()
     for line in lines:
-        text = line.text
-        root = root or _ROOT in text
-        field = _FIELD.match(text)
-        if field is not None:
-            block[field["name"]] = field["value"]
-            if field["name"] == "exitcode" and "rank" in block:
-                found += _torchrun(block, root, line)
+        if _SAYS_FIELD.holds(line.text):
+            found += report.read(line)
+        if _SAYS_EXIT.holds(line.text):
+            found += _said(line.text, line)
+    return _once(_globally(_sweeping(found, lines), lines))
+
+
+@dataclass
+class _Report:
+    """A report over several lines: what its fields said so far."""
+
+    block: dict[str, str] = field(default_factory=dict[str, str])
+    root: bool = False
+    """The launcher's report of who failed first was reached."""
+
+    def read(self, line: LogLine) -> list[Exit]:
+        """The end that the line completes."""
+        text, block = line.text, self.block
+        self.root = self.root or _ROOT in text
+        if (said := _FIELD.match(text)) is not None:
+            block[said["name"]] = said["value"]
+            if said["name"] == "exitcode" and "rank" in block:
+                return _torchrun(block, self.root, line)
         elif "[" in text and text.strip().endswith("]:"):
-            block = {}
+            self.block = {}
         elif hit := _HOROVOD_NAME.match(text):
-            block = {"horovod": hit["rank"]}
+            self.block = {"horovod": hit["rank"]}
         elif (hit := _HOROVOD_CODE.match(text)) and "horovod" in block:
-            found.append(_ended(int(block["horovod"]), line.node, int(hit["code"]), line, root=True))
-        found += _said(text, line)
-    return _once(_globally(found, lines))
+            return [_ended(int(block["horovod"]), line.node, int(hit["code"]), line, root=True)]
+        return []
 
 
 def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[Termination, ...]:
@@ -103,7 +144,8 @@ def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[
         if item.rank is None:
             continue
         at = (item.at if item.at is not None else first) - (0.001 if item.root else 0.0)
-        asked = (caused and item.signal == 15 and item.rank not in failing) or item.rank in swept
+        told = caused and item.signal == 15 and item.rank not in failing
+        asked = told or item.swept or item.rank in swept
         end = RankEnd(item.rank, item.rank, at, item.code, item.signal, requested=asked)
         nodes.setdefault(item.node, []).append(end)
     return tuple(
@@ -119,6 +161,22 @@ def _swept(ends: Sequence[Exit], failing: Collection[int]) -> frozenset[int]:
     killed = frozenset(item.rank for item in ends if item.signal == 9 and item.rank is not None)
     fallen = any(item.code and item.rank in failing for item in ends)
     return killed if fallen and len(killed) > 1 and not killed & set(failing) else frozenset()
+
+
+def _sweeping(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
+    """The ends, those marked that came when Slurm ended a step in which a task had failed by itself."""
+    began: dict[str, int] = {}
+    for line in _SAYS_SWEEP.among(lines):
+        if line.file not in began and _SWEEP.search(line.text):
+            began[line.file] = line.line
+    late = [_late(item, began.get(item.line.file)) for item in found]
+    fallen = {item.line.file for item, after in zip(found, late, strict=True) if not after and item.signal != 15}
+    return [replace(item, swept=after and item.line.file in fallen) for item, after in zip(found, late, strict=True)]
+
+
+def _late(item: Exit, began: int | None) -> bool:
+    killed = item.signal in (9, 15) and "Out Of Memory" not in item.line.text
+    return killed and began is not None and item.line.line > began
 
 
 def _torchrun(block: dict[str, str], root: bool, line: LogLine) -> list[Exit]:
@@ -150,8 +208,17 @@ def _aborted(hit: re.Match[str], line: LogLine) -> list[Exit]:
 
 
 def _spawned(hit: re.Match[str], line: LogLine) -> list[Exit]:
-    code = int(hit["code"]) if hit["code"] else -NUMBERS.get(hit["signal"], 9)
+    code = -NUMBERS.get(hit["signal"], 9) if hit["signal"] else int(hit["code"] or 1)
     return [_ended(int(hit["rank"]), line.node, code, line, local=True)]
+
+
+def _rank_ended(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    code = int(hit["code"] or hit["ended"])
+    return [_ended(int(hit["rank"] or hit["container"]), line.node, code, line)] if code else []
+
+
+def _ranks_aborted(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(rank, line.node, 1, line) for rank in _tasks(hit["tasks"].replace(" ", ""))]
 
 
 def _child(hit: re.Match[str], line: LogLine) -> list[Exit]:
@@ -173,6 +240,8 @@ _REPORTS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], LogLine], list[E
     (_MPIRUN, _mpirun),
     (_MPI_ABORT, _aborted),
     (_SPAWN, _spawned),
+    (_RANK_ENDED, _rank_ended),
+    (_RANKS_ABORTED, _ranks_aborted),
     (_CHILD, _child),
     (_SUBPROCESS, _failed),
     (_EVENT, _event),

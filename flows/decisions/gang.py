@@ -29,6 +29,8 @@ class Gang:
 
     alone: int | None = None
     """The one rank that failed of its own while others only suffered; None where there is no such one."""
+    others: bool = False
+    """True where others than `alone` are known to have suffered; a rank above 0 may stand alone in an excerpt."""
 
     @property
     def fingerprint(self) -> str:
@@ -58,17 +60,19 @@ def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gan
     suffered |= {clue.rank for clue in clues if clue.echo and clue.rank is not None and own} - own
     culprits = own or {end.rank for _, end in failed}
     victims = frozenset(asked | suffered)
-    return Gang(first, node, victims, _alone(culprits, victims, clues))
+    others = bool(victims - culprits) or _told(culprits, clues)
+    return Gang(first, node, victims, _alone(culprits, others), others)
 
 
-def _alone(culprits: set[int], victims: frozenset[int], clues: Sequence[Clue]) -> int | None:
+def _alone(culprits: set[int], others: bool) -> int | None:
     """The one culprit, where others are known to have suffered: by their ends, their words, or the launcher's."""
-    if len(culprits) != 1:
-        return None
-    rank = next(iter(culprits))
-    echoes = (clue for clue in clues if clue.echo)
-    told = any(clue.rank not in (None, rank) or clue.rule == "elastic-sigterm" for clue in echoes)
-    return rank if rank > 0 or victims - culprits or told else None
+    rank = next(iter(culprits)) if len(culprits) == 1 else None
+    return rank if rank is not None and (rank > 0 or others) else None
+
+
+def _told(culprits: set[int], clues: Sequence[Clue]) -> bool:
+    """Do lines tell of others that suffered: ranks that print echoes, a launcher that ends the rest?"""
+    return any(clue.echo and (clue.rank not in (None, *culprits) or clue.rule == "elastic-sigterm") for clue in clues)
 
 
 def failing(clues: Sequence[Clue], ends: Sequence[Exit]) -> frozenset[int]:

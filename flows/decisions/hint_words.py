@@ -45,10 +45,12 @@ MESSAGES: tuple[Hint, ...] = (
          r"in (?:the )?checkpoint but", (MISMATCH, 3.0)),
     says(r"restoring state from a different|fingerprint do(?:es)?(?: not|n.t) match", (MISMATCH, 3.0)),
     says(r"compatible with the (?:stored|saved) ", (MISMATCH, 5.0)),
+    says(r"\bmetadataindex\(", (MISMATCH, 5.0)),
     says(r"sstable|table file|tensor ?bundle", (CORRUPT, 4.0)),
     says(r"assign requires shapes of both tensors to match|graph from the checkpoint|dict key mismatch|"
          r"tree structures? do(?:es)? not match|weight file containing \d+ layers|layer count mismatch|"
          r"cannot load model parameters|model parameters do not match", (MISMATCH, 4.0)),
+    says(r"can't get attribute '", (MISMATCH, 2.5)),
     says(r"can't get attribute '|rng state must be|maximum supported version for reading", (MISMATCH, 3.5)),
     says(_CHECKPOINT, (CORRUPT, 1.2), (MISMATCH, 1.2), (CONFIG, 0.3)),
     says(r"\.(?:pt|pth|ckpt|safetensors|distcp|msgpack|pdparams|npz)\b|pytorch_model|mp_rank_\d|zero_pp_rank|"
@@ -77,6 +79,8 @@ MESSAGES: tuple[Hint, ...] = (
          r"could not convert string to|does not match (?:the )?schema|(?:serialized|parse) example|"
          r"index file doesn't match|relative sample index",
          (DATA, 3.2)),
+    says(r"\bbad data\b|(?:located page was|page .{0,20}) wrong type", (DATA, 3.0)),
+    says(r"unable to connect to endpoint", (STORAGE, 5.0), (PEERS, -1.0)),
     says(r"couldn't cast array", (DATA, 2.0)),
     says(r"infer the same data file format|couldn't cast|trailing data|expected object or value|unterminated string|"
          r"could not broadcast input|file (?:extension|type|format)\b|input contains nan|extra data: line", (DATA, 3.0),
@@ -122,10 +126,14 @@ MESSAGES: tuple[Hint, ...] = (
     says(r"no such file or directory|not found\b|cannot find|can't find|unable to find|could not find|couldn't find|"
          r"does not (?:exist|appear to have)|doesn't exist|is not a (?:local folder|directory|file)", (CONFIG, 2.2),
          (DATA, -1.5), (USER, -0.5)),
+    says(r"no such file.{0,300}\.(?:jpe?g|png|webp|tiff?|bmp|wav|flac|mp[34]|ogg|avi|npy|npz)\b", (DATA, 5.5),
+         (CONFIG, -1.0)),
     says(r"file signature not found|truncated file", (CORRUPT, 2.0), (DATA, 2.0), (CONFIG, -2.0)),
     says(r"cannot open shared object|undefined symbol|glibc|version `|cuda version|compiled with cuda|sm_\d\d|"
          r"compute capabilit|ninja|nvcc|building extension|cuda_home|is too old|not compatible with the (?:current|"
          r"installed)", (CONFIG, 3.2)),
+    says(r"\b(?:built?|compiled) without\b|without .{0,30}\bsupport\b", (CONFIG, 2.8)),
+    says(r"check batch related parameters", (CONFIG, 5.0)),
     says(r"binary incompatib|incompatible with the installed|numpy\.dtype size", (CONFIG, 5.0)),
     says(r"device ordinal|no kernel image|invalid device|not enough (?:gpus|slots|devices)|"
          r"requires? \d+ gpus?|only \d+ (?:gpus?|devices?) ", (CONFIG, 3.0)),
@@ -173,6 +181,9 @@ MESSAGES: tuple[Hint, ...] = (
          (NUMERIC, 5.0)),
     says(r"mismatch between collectives|collective .{0,40}mismatch", (USER, 2.5)),
     # Peers and the store.
+    says(r"\bhccl|\bEI000[26]\b|getting socket times out", (PEERS, 3.0), (JOIN, 1.0), (USER, -1.0)),
+    says(r"socket closed|\bdeadline[_ ]exceeded|\bunavailable: |failed to connect to all addresses|shutdown barrier|"
+         r"heartbeat timed? ?out|coordination service", (PEERS, 2.5), (JOIN, 0.5), (USER, -1.0)),
     says(r"connection (?:reset|closed|refused)|broken pipe|closed the connection|store(?:->|\.)get|tcpstore|"
          r"socket timeout|barrier|nccl|gloo|heartbeat|rank \d+ .{0,40}(?:failed|lost|dead)", (PEERS, 1.5),
          (USER, -0.5)),

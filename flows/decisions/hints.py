@@ -22,7 +22,7 @@ CORRUPT, MISMATCH, JOIN, PEERS = (
     F.COLLECTIVE_TIMEOUT,
 )
 OTHER = F.UNKNOWN
-Part = Literal["type", "message", "frames", "inner"]
+Part = Literal["type", "message", "frames", "inner", "code"]
 """Name of the exception; its message; the last frames, one a line; the innermost frame."""
 Points = tuple[FaultClass, float]
 
@@ -59,6 +59,11 @@ def passes(pattern: str, *points: Points) -> Hint:
 def ends(pattern: str, *points: Points) -> Hint:
     """The innermost frame holds this."""
     return Hint((("inner", pattern),), points)
+
+
+def reads(pattern: str, *points: Points) -> Hint:
+    """A source line of the innermost frames holds this."""
+    return Hint((("code", pattern),), points)
 
 
 def both(first: tuple[Part, str], second: tuple[Part, str], *points: Points) -> Hint:
@@ -116,6 +121,7 @@ TYPES: tuple[Hint, ...] = (
     typed(r"OSError|IOError|EnvironmentError", (STORAGE, 0.8), (CONFIG, 0.8), (DATA, 0.5), (USER, -1.0)),
     typed(r"Connection\w*Error|TimeoutError|timeout|BrokenPipeError|Dist(?:Network|Store|Backend)?Error"
           r"|gaierror|RemoteDisconnected", (PEERS, 1.5), (USER, -1.0)),
+    typed(r"(?:Unavailable|Aborted|DeadlineExceeded|Cancelled)Error", (PEERS, 3.5), (USER, -1.0)),
     typed(r"Rendezvous\w*|DistStoreError", (JOIN, 3.5), (USER, -1.0)),
 )  # fmt: skip
 
@@ -155,10 +161,26 @@ FRAMES: tuple[Hint, ...] = (
            r"soundfile|librosa|torchaudio|torchvision/(?:io|datasets)|decord|(?:^|/)av/|pandas/|pyarrow/|json/decoder|"
            r"jsonlines|^datasets/|tf_?record|nibabel|lmdb|mmcv/(?:image|fileio)|fairseq/data|mxnet/io|/dali/|ffcv",
            (DATA, 1.6), (CORRUPT, -0.3)),
+    both(("type", r"^AssertionError$"),
+         ("inner", r"(?:^|[/_])(?:indexed_|merged_)?data(?:set|loader|_loader)?s?\w*\.py:|/data(?:sets?)?/\w+\.py:"),
+         (DATA, 1.2)),
     ends(r"PIL/|soundfile|librosa|torchaudio|torchvision/io|tarfile|gzip|zlib|lzma|json/(?:decoder|__init__)|pyarrow|"
          r"pandas/|decord|codecs|nibabel|cv2|webdataset|h5py|numpy/lib/\w*(?:npyio|format)|csv\.py", (DATA, 1.2)),
     both(("type", r"^(?:FileNotFoundError|OSError|PermissionError|IsADirectoryError)$"), ("frames", _READING),
          (DATA, 1.0)),
+    both(("type", r"^KeyError$"),
+         ("code", r"\b\w*(?:state_?dict|check_?point|ckpt|snapshot|saved|metadata)\w*(?:\.\w{1,40})?\["),
+         (MISMATCH, 5.5), (USER, -1.0)),
+    both(("type", r"^KeyError$"), ("message", r"^['\"][\w.]{1,200}\.(?:weight|bias|exp_avg\w{0,4}|_extra_state)['\"]$"),
+         (MISMATCH, 4.5)),
+    reads(r"\.load_state_dict\(|\bload_(?:check_?point|ckpt|optimizer|model_state)\w*\(", (MISMATCH, 1.5),
+          (CORRUPT, 0.5)),
+    reads(r"\btorch\.load\(|\bpickle\.loads?\(", (CORRUPT, 1.5), (MISMATCH, 0.7)),
+    reads(r"\b(?:Image\.open|imread|sf\.read|torchaudio\.load|json\.loads?|np\.(?:load|memmap)|pd\.read_\w+|pq\.read\w*|"
+          r"decompress|decode_\w*|next\((?:self\.)?\w*(?:loader|data|iter)\w*)\(?|"
+          r"\bfor .{1,60} in \w*(?:loader|dataloader)\b", (DATA, 1.0)),
+    reads(r"\bos\.environ\[", (CONFIG, 3.0)),
+    reads(r"\binit_process_group\(|\bTCPStore\(", (JOIN, 1.5)),
     passes(r"argparse\.py|hydra/|omegaconf|hf_argparser|training_args|arguments?\.py:|config(?:uration|s)?\w*\.py:|"
            r":(?:validate_\w+|parse_(?:args|known_args|config)|_?check_\w*(?:config|arg|batch|support|require)\w*|"
            r"__post_init__|_\w*sanity_check|_batch_assertion|_configure_train_batch_size|load_config|from_config|"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
-from workflows.evidence import Evidence, LogLine
+from workflows.evidence import NEVER_STARTED, Evidence, LogLine, PodFacts
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CTIME = r"(?:[A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}"
@@ -16,16 +15,32 @@ _PREFIXES = (
     re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d):? (?:std(?:out|err) [FP] )?"),
     re.compile(r"^\[?(?:default|trainer|worker)[ _-]?(?P<rank>\d{1,7})(?:\|\d{1,4})?\]?: ?", re.IGNORECASE),
     re.compile(r"^\[?rank[ _-]?(?P<global>\d{1,7})\]?: ?", re.IGNORECASE),
+    re.compile(
+        r"^\[?rank[ _-]?(?P<global>\d{1,7}),? ?(?:on |@ ?|\()(?:the )?(?:host(?:name)?[ =:]{1,2}|node[ =:]{1,2})?"
+        r"(?P<node>[A-Za-z][\w.-]{0,80}?)\)?\]?: ",
+        re.IGNORECASE,
+    ),
+    re.compile(r"^\[(?P<node>[a-z][\w.-]{0,60}?\d[\w.-]{0,30}):(?P<rank>\d)\]:? "),
     re.compile(r"^\[rank: (?P<global>\d{1,7})\] "),
     re.compile(rf"^(?:{_CTIME})?\[\d{{1,4}},(?P<global>\d{{1,7}})\]<std(?:out|err)>: ?"),
     re.compile(r"^\[\d{1,4},mpirank:(?P<global>\d{1,7}),(?P<node>[\w.-]{1,80})\]<std(?:out|err)>: ?"),
     re.compile(r"^\((?:[\w.:<>()\- ]{1,80} )?pid=\d{1,9}(?:, ip=\[?(?P<node>[\w.:]{3,64}?)\]?)?\) ?"),
+    re.compile(r"^\((?:raylet|gcs_server|autoscaler)(?:, ip=\[?(?P<node>[\w.:]{3,64}?)\]?)?\) "),
     re.compile(r"^\((?:head|worker\d{1,4}), rank=\d{1,5}, pid=\d{1,9}(?:, ip=(?P<node>[\w.:]{3,64}))?\) "),
+    re.compile(r"^[A-Za-z][\w.-]{0,60}/\d{1,4} (?=\[(?:default|rank|trainer|worker))"),
     re.compile(r"^\[pod/[\w.-]{1,120}/[\w.-]{1,80}\] "),
     re.compile(rf"^(?P<node>[\w.-]{{0,60}}{_SERVICE}[\w.-]{{0,20}}[-._]\d{{1,4}}) {{1,30}}\| (?=\S)"),
 )
 """Kubernetes, torchrun's `--tee`, PyTorch and our own launcher, Lightning, mpirun, SageMaker, Ray, SkyPilot, kubectl's
-`--prefix`, docker compose; applied in turn, each at most twice. A `global` rank is right whatever a file is named."""
+`--prefix`, docker compose, TorchX, programs that name host and rank; applied in turn, each at most twice. A `global`
+rank is right whatever a file is named."""
+_ANY_PREFIX = re.compile(
+    rf"\d{{4}}-\d\d-\d\dT|(?i:\[?(?:default|trainer|worker|rank)[ _-]?\d{{1,7}}(?:\|\d{{1,4}})?\]?:)|"
+    rf"(?i:\[?rank[ _-]?\d{{1,7}},? ?(?:on |@|\())|\[[a-z][\w.-]{{0,92}}:\d\]|[A-Za-z][\w.-]{{0,60}}/\d{{1,4}} \[|"
+    rf"{_CTIME}\[\d|\[(?:rank:|\d{{1,4}},|pod/)|\(|"
+    rf"[\w.-]{{0,60}}{_SERVICE}[\w.-]{{0,40}} {{1,30}}\|"
+)
+"""How each of them begins: most lines have none."""
 _LABEL = re.compile(r"^ {0,6}(?P<rank>\d{1,6}): ")
 """srun's `--label`. A line whose rank is known already may begin with a number for other reasons."""
 _DOCKER = '{"log":"'
@@ -39,17 +54,17 @@ def uncoloured(text: str) -> str:
 def clean(line: LogLine) -> LogLine:
     """The line without colours, overwritten progress bars and launchers' prefixes; a rank named there is taken over."""
     text = uncoloured(_unwrapped(line.text[:8000])).rstrip("\r\n").rsplit("\r", 1)[-1]
-    line, text, named = _taken_off(replace(line, text=""), text)
+    rank, node, text, named = _taken_off(line.rank, line.node, text)
     label = None if named else _LABEL.match(text)
-    if label is not None and line.rank in (None, int(label["rank"])):
-        line, text, _ = _taken_off(replace(line, rank=int(label["rank"])), text[label.end() :])
-    return replace(line, text=text)
+    if label is not None and rank in (None, int(label["rank"])):
+        rank, node, text, _ = _taken_off(int(label["rank"]), node, text[label.end() :])
+    return LogLine(text, line.source, rank, node, line.at, line.file, line.line)
 
 
-def _taken_off(line: LogLine, text: str) -> tuple[LogLine, str, bool]:
-    """The line with what the prefixes of its text tell, the text without them, and whether one named a rank."""
-    rank, node, named = line.rank, line.node, False
-    for prefix in _PREFIXES * 2:
+def _taken_off(rank: int | None, node: str, text: str) -> tuple[int | None, str, str, bool]:
+    """Rank and node as the prefixes of a text tell them, the text without them, and whether one named a rank."""
+    named = False
+    for prefix in _PREFIXES * 2 if _ANY_PREFIX.match(text) else ():
         hit = prefix.match(text)
         if hit is None:
             continue
@@ -59,7 +74,9 @@ def _taken_off(line: LogLine, text: str) -> tuple[LogLine, str, bool]:
             rank, named = int(said["global"]), True
         elif said.get("rank"):
             rank, named = (int(said["rank"]) if rank is None else rank), True
-    return replace(line, rank=rank, node=node), text, named
+        if _ANY_PREFIX.match(text) is None:
+            break
+    return rank, node, text, named
 
 
 def _unwrapped(text: str) -> str:
@@ -85,11 +102,16 @@ def gather(evidence: Evidence) -> tuple[LogLine, ...]:
             lines += (LogLine(x, "rank", end.rank, termination.node, None) for x in end.last_lines)
         if termination.detail and termination.reason not in TOLD_BY_RANKS:
             lines.append(LogLine(termination.detail, "launcher", None, termination.node, None))
+    lines += (LogLine(pod.message, "event", None, pod.node) for pod in evidence.pods if _never_started(pod))
     if evidence.workflow_message:
         lines.append(LogLine(evidence.workflow_message, "event"))
     if evidence.detail:
         lines.append(LogLine(evidence.detail, "event"))
     return _without_copies(clean(line) for line in lines)
+
+
+def _never_started(pod: PodFacts) -> bool:
+    return pod.reason in NEVER_STARTED and bool(pod.message)
 
 
 def by_stream(lines: Iterable[LogLine]) -> tuple[tuple[LogLine, ...], ...]:

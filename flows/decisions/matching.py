@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from flows.decisions.levels import believed, level_of
+from flows.decisions.numbers_in_patterns import blind, numbers_matter, zeroed
 from flows.decisions.rulebook import (
     adapters,
     amd,
@@ -120,8 +121,46 @@ def rule_named(name: str) -> Rule | None:
 
 MAX_FOUND = 16_384
 """Lines, as they are compared, whose likely rules are remembered."""
-MANY = 300
-"""Different lines after which it is worth the time to prepare for more of them."""
+MAX_ALIKE = 4096
+"""Lines, with 0 for every digit, whose rules are remembered."""
+MANY_ALIKE = 8
+"""So many of them, and it is worth the time to see whether rules that look at numbers can hold for any."""
+
+
+@dataclass
+class Alike:
+    """Texts that differ in digits alone, and the rules that may hold for them: most look at no digit."""
+
+    rules: list[Rule]
+    """Those that still need to be looked at, in their order."""
+    times: int = 0
+    sure: set[str] = field(default_factory=set[str])
+    """Names of those that hold for all such texts, and name no peer."""
+    open: set[str] = field(default_factory=set[str])
+    """Names of those that may hold for some such texts."""
+
+    def search(self, rule: Rule, text: str) -> str | None:
+        """The peer that the rule finds in the text, "" for none; None where the rule does not hold."""
+        if rule.name in self.sure:
+            return ""
+        hit = rule.regex.search(text)
+        if hit is None and (blind(rule.pattern) or self._fails(rule, text)):
+            self.rules = [other for other in self.rules if other is not rule]
+        elif hit is not None and not rule.regex.groups and blind(rule.pattern):
+            self.sure.add(rule.name)
+        return None if hit is None else next(filter(None, hit.groupdict().values()), "")
+
+    def matches(self, rules: Iterable[Rule], text: str) -> list[Match]:
+        """Those of the rules that hold for the text."""
+        peers = ((rule, self.search(rule, text)) for rule in rules)
+        return [Match(rule, peer) for rule, peer in peers if peer is not None]
+
+    def _fails(self, rule: Rule, text: str) -> bool:
+        """True where the rule fails whatever the numbers are; asked once, of texts that come again and again."""
+        if self.times < MANY_ALIKE or rule.name in self.open:
+            return False
+        self.open.add(rule.name)
+        return not numbers_matter(rule.pattern, text)
 
 
 class Index:
@@ -135,7 +174,7 @@ class Index:
                 words.setdefault(template(word.encode()), set()).add(number)
         self.words = {word: tuple(numbers) for word, numbers in words.items()}
         self._found: dict[bytes, tuple[Rule, ...]] = {}
-        self._read = 0
+        self._alike: dict[bytes, Alike] = {}
 
     @cached_property
     def _search(self) -> Words:
@@ -151,16 +190,24 @@ class Index:
             found = self._found[key] = self.announced(self.words_in(key))
         return found
 
+    def alike(self, text: str) -> Alike:
+        """What is known of all texts that differ from this one in digits alone: many ranks print them."""
+        key = zeroed(text)
+        found = self._alike.get(key)
+        if found is None:
+            if len(self._alike) >= MAX_ALIKE:
+                self._alike.clear()
+            found = self._alike[key] = Alike(list(self.likely(text)))
+        found.times += 1
+        return found
+
     def within(self, texts: Iterable[str]) -> Index:
         """These rules, or none where none may hold for any of these lines."""
         return self if any(self.likely(text) for text in texts) else NOTHING
 
     def words_in(self, key: bytes) -> list[bytes]:
         """The words that a text (`flows.decisions.words.template`) holds."""
-        self._read += 1
-        if self._read > MANY < len(self.words):
-            return self._search.within(key)
-        return [word for word in self.words if word in key]
+        return self._search.within(key)
 
     def announced(self, words: Iterable[bytes]) -> tuple[Rule, ...]:
         """The rules that the words announce, in their order."""
@@ -172,30 +219,37 @@ NOTHING = Index(())
 ALL = Index(RULES)
 
 
-def match_line(text: str, origin: str = "", index: Index = ALL) -> tuple[Match, ...]:
+def match_line(text: str, origin: str = "", index: Index = ALL, *, noise: bool = True) -> tuple[Match, ...]:
     """All rules that hold for one cleaned line; healthy noise alone where the line is noise.
 
     Args:
         text: the line without prefixes and colours (`flows.decisions.lines.clean`).
         origin: `LogLine.source`; "" where it is not known.
         index: the rules to be tried, in the order of `RULES`.
+        noise: whether it must be known of lines that no other rule holds for that they are noise.
     """
     text = text[:MAX_CHARACTERS]
-    return match_rules(text, origin, index.likely(text))
+    return _matches(text, origin, index.alike(text), noise)
 
 
 def match_rules(text: str, origin: str, rules: Iterable[Rule]) -> tuple[Match, ...]:
     """The same, where the rules that may hold are known, in the order of `RULES`."""
-    found: list[Match] = []
-    for rule in rules:
-        if rule.origins and origin and origin not in rule.origins:
-            continue
-        hit = rule.regex.search(text)
-        if hit is None:
-            continue
-        if rule.fault_class is FaultClass.NONE:
-            return (Match(rule),)
-        found.append(Match(rule, hit.groupdict().get("peer") or ""))
+    return _matches(text, origin, Alike(list(rules)))
+
+
+def _matches(text: str, origin: str, alike: Alike, noise: bool = True) -> tuple[Match, ...]:
+    rules = [rule for rule in alike.rules if not rule.origins or not origin or origin in rule.origins]
+    if not rules:
+        return ()
+    calm = (rule for rule in rules if rule.fault_class is FaultClass.NONE)
+    loud = [rule for rule in rules if rule.fault_class is not FaultClass.NONE]
+    found = [] if noise else alike.matches(loud, text)
+    if not noise and not found:
+        return ()
+    quiet = next((rule for rule in calm if alike.search(rule, text) is not None), None)
+    if quiet is not None:
+        return (Match(quiet),)
+    found = found or alike.matches(loud, text)
     if found:
         level = level_of(text)
         found = [match for match in found if believed(match.rule, level)]

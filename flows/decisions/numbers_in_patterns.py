@@ -11,7 +11,12 @@ from functools import cache
 
 _KEPT = re.compile(r"(\\.|\{\d*,?\d*\}|\(\?P?<\w+>|\(\?P=\w+\)|\[(?:\\.|[^\]\\])*\])")
 """Escapes, repetitions, names of groups, sets of characters."""
+MAX_FAILED = 4096
+"""Texts, with 0 for every digit, that are remembered of one pattern."""
 _PARENTHESIS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|[()]")
+_BACK = re.compile(r"\(\?P=|\\[1-9]")
+"""What asks for the same text, and with it the same number, again."""
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LOOK = re.compile(r"\(\?<?[!=]")
 
 
@@ -23,10 +28,48 @@ def numbers_matter(pattern: str, text: str) -> bool:
     return relaxed is None or relaxed.search(text) is not None
 
 
+def blind(pattern: str) -> bool:
+    """True where the pattern takes every digit for any other: it holds for a text as for its `zeroed` form."""
+    return not _has_numbers(pattern)
+
+
+class Seldom:
+    """A pattern that looks at no digit and seldom holds: of texts that differ in digits alone one is tried.
+
+    Raises:
+        ValueError: some digit matters to the pattern.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        if not blind(pattern):
+            raise ValueError(f"some digit matters to {pattern}")
+        self.regex = re.compile(pattern)
+        self._failed: set[bytes] = set()
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """As the pattern itself."""
+        key = zeroed(text)
+        if key in self._failed:
+            return None
+        hit = self.regex.search(text)
+        if hit is None:
+            if len(self._failed) >= MAX_FAILED:
+                self._failed.clear()
+            self._failed.add(key)
+        return hit
+
+
+def zeroed(text: str) -> bytes:
+    """The text with 0 for every digit."""
+    return text.encode("utf-8", "replace").translate(_ZEROS)
+
+
 @cache
 def _has_numbers(pattern: str) -> bool:
     parts = enumerate(_KEPT.split(pattern))
-    return any(_some_digits(part) if place % 2 else _any_digit(part) for place, part in parts)
+    return _BACK.search(pattern) is not None or any(
+        _some_digits(part) if place % 2 else _any_digit(part) for place, part in parts
+    )
 
 
 def _any_digit(text: str) -> bool:
@@ -41,6 +84,8 @@ def _some_digits(kept: str) -> bool:
 @cache
 def _with_any_numbers(pattern: str) -> re.Pattern[str] | None:
     """The pattern with any numbers for those that stand in it; None where that cannot be had so simply."""
+    if _BACK.search(pattern) is not None:
+        return None
     parts = _KEPT.split(_without_looks(pattern))
     made: list[str] = []
     for place, part in enumerate(parts):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from workflows.evidence import LogLine
 
 _HOST = r"[A-Za-z][\w.-]{0,100}|\d{1,3}(?:\.\d{1,3}){3}"
@@ -27,12 +28,18 @@ _OWN = (
     re.compile(rf"\b[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d (?P<node>{_HOST}) kernel: "),
     re.compile(rf"(?:^|[\s(]){_USER}@(?P<node>{_HOST}){_WHERE}[%$#>](?: |$)"),
     re.compile(rf"^\[{_USER}@(?P<node>{_HOST}) [^\]]{{1,100}}\][$#]"),
+    re.compile(rf"^Message from syslogd@(?P<node>{_HOST}) at "),
+    re.compile(rf"^NodeName=(?P<node>{_HOST}) +(?:Arch|CoresPerSocket|State)="),
+    re.compile(rf"\bkubectl describe no(?:des?)?[ /](?P<node>{_HOST})\s*$"),
+    re.compile(rf"^(?:Labels:)?\s{{1,40}}kubernetes\.io/hostname=(?P<node>{_HOST})\s*$"),
     re.compile(rf"^(?:Host ?name|HOSTNAME|SLURMD_NODENAME|NODE_NAME|Node)[:=] *(?P<node>{_HOST})(?:[\s/,;]|$)"),
 )
 """What names the machine that the line, and with it its file, comes from."""
 _NAMED = (
     re.compile(rf"\bnode/(?P<node>{_HOST})\b"),
     re.compile(rf"\bNode (?P<node>{_HOST}) (?:status is now|event|has been|is not|is un|became|went|was)\b"),
+    re.compile(rf"\s\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d +(?P<node>{_HOST})\s*$"),
+    re.compile(rf"\bnode \([^)]{{0,120}}\bIP: (?P<node>{_HOST})\b"),
     re.compile(rf"\bNode(?:Name|List)=(?P<node>{_HOST})(?=[\s,]|$)"),
     re.compile(rf"^(?P<node>{_HOST}) +(?:NotReady|Unknown|NotReady,SchedulingDisabled) "),
 )
@@ -40,6 +47,7 @@ _NAMED = (
 _SPOKEN_OF = (
     re.compile(rf"\b(?:instance|[Nn]ode(?:[ _]?[Nn]ame)?|[Hh]ost(?:[ _]?[Nn]ame)?){_IS}(?P<node>{_HOST}){_OVER}"),
     re.compile(rf"\b(?:on|from) (?:the )?(?:node|host|instance)[: ] ?['\"]?(?P<node>{_HOST}){_OVER}"),
+    re.compile(rf"\b(?:node|host|machine) \((?P<node>{_HOST})\)"),
 )
 """The same where any word may follow: only what looks like a name counts, see `_is_name`."""
 _RECORD = re.compile(rf"['\"]node_?[nN]ame['\"]: ?['\"](?P<node>{_HOST})['\"]")
@@ -53,12 +61,17 @@ _ADDRESS = re.compile(
 _ALIAS = re.compile(
     r"from peer (?P<peer>[\w.\-]{1,64}?)<\d{1,5}>.{0,200}remoteGids? ?(?:::ffff:)?(?P<gid>\d{1,3}(?:\.\d{1,3}){3})"
 )
+_SAYS_RANK = Cue("rank]", "rank nranks", of=(_RANK_OF_LINE,))
+_SAYS_NODE, _SAYS_ALIAS = Cue("ccl", "@", "kernel:", "ost", "node", "describe no"), Cue("from peer", of=(_ALIAS,))
 _IP = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}$")
 _NODE_ROW = re.compile(rf"^Node: {{0,20}}(?P<node>{_HOST})/(?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}})")
 _WIDE_ROW = re.compile(rf" (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}}) {{1,20}}(?P<node>{_HOST})(?: {{1,20}}<none>| *$)")
 _POD = re.compile(r"(?:^|[-_/])(?P<role>master|worker|launcher|trainer|chief)s?-(?P<index>\d{1,4})(?=[-_.]|$)")
+_SAYS_ADDRESS = Cue("...", of=(_ADDRESS, _NODE_ROW, _WIDE_ROW))
+"""What is left of an address without its digits."""
 _POD_NAME = re.compile(r"^Name: {1,20}(?P<name>[a-z0-9.-]{1,200})$")
 _POD_GPUS = re.compile(r"^ {1,12}(?:nvidia|amd)\.com/gpu: {1,20}(?P<gpus>\d{1,3})$")
+_SAYS_POD = Cue("name:", ".com/gpu:", of=(_POD_NAME, _POD_GPUS))
 
 
 @dataclass(frozen=True)
@@ -141,10 +154,14 @@ def agent_node(text: str) -> str:
 
 def rank_of(line: LogLine) -> int | None:
     """The rank that printed a line, by its launcher, or by its own words where it has none."""
-    if line.rank is not None or "ank " not in line.text:
+    if line.rank is not None or not _SAYS_RANK.holds(line.text) or not _may_name_rank(line.text):
         return line.rank
     hit = _RANK_OF_LINE.search(line.text[:400])
     return int(hit[1] or hit[2]) if hit is not None else None
+
+
+def _may_name_rank(text: str) -> bool:
+    return "Rank " in text or ("comm " in text and " rank " in text)
 
 
 def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = ()) -> Places:
@@ -169,7 +186,7 @@ def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = 
             if node:
                 homes.setdefault(rank, node)
         addresses.update(_addresses(line.text, node))
-        if hit := _ALIAS.search(line.text):
+        if hit := _ALIAS.search(line.text) if _SAYS_ALIAS.holds(line.text) else None:
             aliases[hit["peer"]] = hit["gid"]
     homes.update({rank: node for rank, node in reported if node})
     for peer, gid in aliases.items():
@@ -184,11 +201,12 @@ def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = 
 
 
 def _may_tell(text: str) -> bool:
-    return any(cue in text for cue in ("CCL", "@", "kernel:", "ost", "OST", "Node", "NODE"))
+    words = ("CCL", "@", "kernel:", "ost", "OST", "Node", "NODE", "describe no")
+    return _SAYS_NODE.holds(text) and any(word in text for word in words)
 
 
 def _addresses(text: str, node: str) -> Iterator[tuple[str, str]]:
-    if "." not in text:
+    if not _SAYS_ADDRESS.holds(text):
         return
     if node and ("CCL" in text) and (hit := _ADDRESS.search(text)):
         yield hit["address"], node
@@ -201,7 +219,7 @@ def _pods(lines: Sequence[LogLine]) -> dict[str, tuple[int, ...]]:
     """Ranks of described pods: the pod's index times its GPUs, a master's before its workers'."""
     names: dict[str, str] = {}
     gpus: dict[str, int] = {}
-    for line in lines:
+    for line in _SAYS_POD.among(lines):
         if hit := _POD_NAME.match(line.text):
             names.setdefault(line.file, hit["name"])
         if hit := _POD_GPUS.match(line.text):

@@ -46,6 +46,7 @@ WRAPPED_FACTOR = 0.5
 """What an exception is worth that only tells of a worker's: the worker's own stands beside it, unless it was cut."""
 VAGUE = ("connection-error",)
 """Rules of exceptions with several owners: replaced only where the hints are surer."""
+_REPLACED = frozenset({*NAMELESS, *VAGUE})
 BLAMES: dict[FaultClass, Blames] = {USER: "code", CONFIG: "code", DATA: "code", MISMATCH: "code"}
 
 
@@ -69,7 +70,7 @@ class Told:
 
 
 @lru_cache(maxsize=4096)
-def judge(type_name: str, message: str, frames: tuple[str, ...] = (), trained: bool = False) -> Judged:
+def judge(type_name: str, message: str, frames: tuple[str, ...] = (), trained: bool = False, code: str = "") -> Judged:
     """The class that an exception speaks for.
 
     Args:
@@ -77,12 +78,14 @@ def judge(type_name: str, message: str, frames: tuple[str, ...] = (), trained: b
         message: its message, as far as the log has it.
         frames: `path:function` of the last frames, the innermost last.
         trained: steps were made before it.
+        code: source lines of the innermost frames, where the log holds them.
     """
     parts: dict[Part, str] = {
         "type": type_name,
         "message": message[:MAX_CHARACTERS],
         "frames": "\n".join(frames),
         "inner": frames[-1] if frames else "",
+        "code": code,
     }
     points: dict[FaultClass, float] = {USER: ANYBODY}
     spoken: set[FaultClass] = set()
@@ -112,14 +115,20 @@ def second_tier(matches: tuple[Match, ...], text: str, raised: Raised | None, tr
         raised: the exception whose traceback ends with the line; None where it ends none.
         trained: steps were made before it.
     """
+    if raised is None and matches and matches[0].rule.name not in _REPLACED:
+        return Told(matches, True)
     names = {match.rule.name for match in matches}
-    if names - {*NAMELESS, *VAGUE} or not (names or raised):
+    if names - _REPLACED or not (names or raised):
         return Told(matches, bool(matches))
     base = rule_named(NAMELESS[0])
     type_name, message = (raised.type, raised.message) if raised is not None else named(text)
     if base is None or not type_name:
         return Told(matches, False)
-    judged = judge(type_name, message, raised.frames if raised is not None else (), trained)
+    judged = (
+        judge(type_name, message, raised.frames, trained, raised.code)
+        if raised is not None
+        else judge(type_name, message, (), trained)
+    )
     if names & set(VAGUE) and not _surer(judged, matches):
         return Told(matches, False)
     form = next((match.rule for match in matches if match.rule.name in NAMELESS), base)

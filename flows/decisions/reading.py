@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -29,7 +30,7 @@ _END = r"(?:\.(?:log|txt|out|err|json|gz))?$"
 _MODEL = r"(?:[hav]100|[hb][23]00|gb[23]00|mi\d{3}x?)"
 _STEM = rf"(?:node|cn|host|compute|dgx|hgx|srv|server|nid|worker|gpu[-_]?[a-z]|gpu-?\d(?=\d)|{_MODEL}|ip-\d)"
 _NODE_IN_NAME = (
-    re.compile(rf"(?:^|/){_TOOL}[-_.]([A-Za-z][\w.-]{{0,80}}?){_END}"),
+    re.compile(rf"(?:^|/){_TOOL}(?:[-_.]{_TOOL})?[-_.]([A-Za-z][\w.-]{{0,80}}?){_END}"),
     re.compile(rf"(?:^|/)([A-Za-z][\w.-]{{0,80}}?)[-_.]{_TOOL}{_END}"),
     re.compile(rf"(?:^|/)({_STEM}[-_\w]{{0,60}}\d[\w-]{{0,20}})\.(?:log|txt|out|err)$"),
     re.compile(rf"(?:^|/)({_STEM}[-_\w]{{0,60}}\d[\w-]{{0,20}})/[^/]{{1,80}}$"),
@@ -47,17 +48,29 @@ _SOURCES = (
     (re.compile(r"(?:^|/)(?:events?|describe)\b", re.IGNORECASE), "event"),
 )
 _SYSLOG = re.compile(
-    r"^(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,]{8,18}(?:Z|[+-]\d\d:?\d\d)) "
+    r"^(?:<\d{1,3}>)?(?:[^\W\d_]{3,5}\.? {1,2}\d{1,2} \d\d:\d\d:\d\d|"
+    r"\d{4}-\d\d-\d\dT[\d:.,]{8,18}(?:Z|[+-]\d\d:?\d\d)) "
     r"(?P<node>[\w.-]{1,100}) (?P<program>[\w./()-]{1,60}?)(?:\[\d{1,8}\])?: "
 )
+_DAEMON = re.compile(
+    r"(?:.*/)?(?:slurm\w{1,6}|mmfs\w{0,3}|munged|systemd-oomd|earlyoom|opensm|beegfs[\w-]{0,12}|weka\w{0,8})$"
+)
+"""Programs whose names are part of what they say."""
 _KERNEL_STAMP = re.compile(
     r"^(?:kernel: )?(?:<\d{1,3}>)?\[ {0,6}\+?\d{1,9}\.\d{3,6}\] ?(?:\[ *T?\d+\] ?)?|"
     r"^\[(?:[A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}\] "
 )
 _PDSH = re.compile(r"^(?!rank\d)(?P<node>[a-z][a-z0-9-]{0,40}\d[\w.-]{0,40}): ")
 """pdsh and clush put the node before each line; a name without a digit would be anything."""
-_NODES_OF_A_HOST = 3
-"""Lines in a row of one file that must begin with the same `name: ` before it counts as a node."""
+_PDSH_KERNEL = re.compile(
+    rf"{_PDSH.pattern}(?:kernel: )?(?=\[ {{0,6}}\d{{1,9}}\.\d{{3,6}}\] |NVRM: |"
+    r"amdgpu \d|mlx5_core \d|pcieport \d|nvidia-nvswitch|nvme\d|nvme nvme|EDAC |mce: |LustreError: |"
+    r"Out of memory: |Memory cgroup out |\w[\w.-]{0,40} invoked oom-killer)"
+)
+"""The same before what only kernels print: there one line is enough."""
+_NUMBERS = re.compile(r"\d{1,40}")
+LINES_OF_A_HOST = 3
+"""Lines of one file that must begin with the same `name: ` before it counts as a node."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,7 @@ def read_lines(name: str, texts: Iterable[str], clock: Clock | None = None, firs
         if hit is not None:
             node, text = hit["node"], text[hit.end() :]
             source = "kernel" if hit["program"] == "kernel" else source
+            text = f"{hit['program']}: {text}" if _DAEMON.match(hit["program"]) else text
         if hit is None or source == "kernel":
             kernel = _KERNEL_STAMP.match(text)
             if kernel is not None:
@@ -109,30 +123,28 @@ def read_lines(name: str, texts: Iterable[str], clock: Clock | None = None, firs
 
 
 def without_hosts(lines: Iterable[LogLine]) -> Iterator[LogLine]:
-    """Lines of one file whose launcher put the node's name before each: the name is taken off and taken over."""
-    held: list[tuple[LogLine, str]] = []
-    known: set[str] = set()
-    for line in lines:
-        hit = _PDSH.match(line.text)
-        name = hit["node"] if hit is not None else ""
-        if name and name not in known:
-            held.append((line, name))
-            if sum(other == name for _, other in held) < _NODES_OF_A_HOST:
-                continue
-            known.add(name)
-        elif not held:
-            yield _of_host(line, name if name in known else "")
-            continue
-        else:
-            held.append((line, name))
-        for item, other in held:
-            yield _of_host(item, other if other in known else "")
-        held = []
-    for item, other in held:
-        yield _of_host(item, other if other in known else "")
+    """Lines of one file whose launcher put the node's name before each: the name is taken off and taken over.
+
+    A name that stands before several lines is a node's, and so is any that differs from such a one in numbers alone.
+    """
+    kept = list(lines)
+    names = [hit["node"] if (hit := _PDSH.match(line.text)) is not None else "" for line in kept]
+    known = {name for name, count in Counter(names).items() if name and count >= LINES_OF_A_HOST}
+    known |= {name for line, name in zip(kept, names, strict=True) if name and _PDSH_KERNEL.match(line.text)}
+    shapes = set(map(_shape, known))
+    for line, name in zip(kept, names, strict=True):
+        yield _of_host(line, name if name and _shape(name) in shapes else "")
+
+
+def _shape(name: str) -> str:
+    return _NUMBERS.sub("0", name)
 
 
 def _of_host(line: LogLine, node: str) -> LogLine:
     if not node:
         return line
-    return LogLine(line.text[len(node) + 2 :], line.source, line.rank, node, line.at, line.file, line.line)
+    text, source = line.text[len(node) + 2 :], line.source
+    kernel = _KERNEL_STAMP.match(text)
+    if kernel is not None:
+        source, text = "kernel", text[kernel.end() :]
+    return LogLine(text, source, line.rank, node, line.at, line.file, line.line)

@@ -9,7 +9,7 @@ from flows.decisions.clues import Clue
 from flows.decisions.gang import dying
 from flows.decisions.lines import by_stream
 from flows.decisions.matching import ALL, MAX_CHARACTERS, Match, match_line
-from flows.decisions.places import agent_node
+from flows.decisions.places import agent_node, rank_of
 from flows.decisions.raised import Told, second_tier
 from flows.decisions.standing import lessened, lived_with, standing
 from flows.decisions.steps import step_of
@@ -66,7 +66,7 @@ def _told(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[Match, ...], f
     told: dict[int, tuple[LogLine, Told]] = {}
     for line in stream:
         item = raised.get(id(line))
-        matches = match_line(line.text, line.source, index)
+        matches = match_line(line.text, line.source, index, noise=item is not None)
         if matches or item is not None:
             told[id(line)] = (line, second_tier(matches, line.text, item, 0 < begun < line.line))
     factors = _chained([item for item in raised.values() if item.consequence], told)
@@ -103,7 +103,7 @@ def _reading(line: LogLine, match: Match, node: str, end: RankEnd | None, factor
         rule=rule.name,
         blames=rule.blames,
         node=line.node or node or agent_node(line.text),
-        rank=line.rank,
+        rank=rank_of(line) if rule.blames == "rank" else line.rank,
         at=line.at if line.at is not None else (end.at if end is not None else None),
         echo=rule.echo or factor < 1.0,
         supersedes=rule.supersedes,

@@ -27,7 +27,8 @@ class Rule:
     name: str
     """Unique, kebab case; appears beside the line as evidence."""
     pattern: str
-    """Regular expression searched in the cleaned line, without nested repetition. Group `peer`: who is blamed."""
+    """Regular expression searched in the cleaned line, without nested repetition. Group `peer`, or any other with a
+    name: who is blamed."""
     fault_class: FaultClass
     """`none`: healthy noise; the line tells nothing, whatever else matches."""
     weight: float

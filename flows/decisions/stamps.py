@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta, timezone
 LOOK_CHARACTERS = 120
 """A stamp further to the right belongs to the message."""
 _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_MONTHS = {name: number for number, name in enumerate(_NAMES, 1)}
+MONTHS = {name: number for number, name in enumerate(_NAMES, 1)}
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 _ISO = re.compile(rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _]{_CLOCK} ?(?P<zone>Z|[+-]\d\d:?\d\d)?")
 _AMERICAN = re.compile(rf"\b(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}}) {_CLOCK}")
 _GLOG = re.compile(rf"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) {_CLOCK}")
-_SYSLOG = re.compile(rf"\b(?P<name>{'|'.join(_MONTHS)}) (?P<day>[ \d]\d) {_CLOCK}(?: (?P<year>\d{{4}}))?")
+_SYSLOG = re.compile(rf"\b(?P<name>{'|'.join(MONTHS)}) (?P<day>[ \d]\d) {_CLOCK}(?: (?P<year>\d{{4}}))?")
 
 
 @dataclass
@@ -70,7 +70,7 @@ def _glog(hit: re.Match[str], clock: Clock) -> float:
 def _syslog(hit: re.Match[str], clock: Clock) -> float:
     if hit["year"]:
         clock.year = int(hit["year"])
-    return _seconds(hit, clock.year, _MONTHS[hit["name"]])
+    return _seconds(hit, clock.year, MONTHS[hit["name"]])
 
 
 def _seconds(hit: re.Match[str], year: int, month: int, zone: timezone = UTC) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.steps import done, lived_until
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
@@ -26,6 +27,13 @@ _BACK = re.compile(
     r"successfully acquired lease|[Ss]uccessfully registered node|[Cc]onnection .{0,60}(?:re-?established|restored)|"
     r"[Rr]econnected to .{0,40}(?:server|controller|control plane)|slurmctld .{0,40}(?:responding again|is up)"
 )
+_SAYS_GRANTED = Cue(
+    "successfully assigned", "been allocated resources", "granted job allocation", "successfully provisioned",
+    "cluster launched", "(autoscaler +", "admitted by cluster", "workload admitted", "workload was admitted",
+    "pod group is ready", "are ready to be scheduled", of=(_GRANTED,),
+)  # fmt: skip
+_SAYS_BACK = Cue("successfully acquired lease", "successfully registered node", "re-established", "reestablished",
+                 "restored", "reconnected to", "slurmctld", of=(_BACK,))  # fmt: skip
 _POD = re.compile(r"\bpods?/(?P<pod>[\w.-]{1,120})")
 CRASH = re.compile(
     r"terminate called|Fatal Python error|[Ss]egmentation fault|[Ss]egfault|core dumped|double free|\b[Aa]borted\b|"
@@ -35,6 +43,7 @@ CRASH = re.compile(
 _PARTED = re.compile(r"has failed to (?:shutdown|send a keep-alive heartbeat to) the rendezvous")
 """What torchrun says when the store's host left first, as it does at the end of every run."""
 _SURVIVED = ("Exception ignored in", "--- Logging error ---")
+_SAYS_SURVIVED = Cue(*_SURVIVED)
 _NAME = re.compile(r"^[A-Za-z_][\w.]{0,120}(?::|$)")
 _CRASHES = frozenset({FaultClass.USER_CODE, FaultClass.PROCESS_KILLED, FaultClass.UNKNOWN})
 
@@ -56,22 +65,21 @@ class Standing:
 def standing(stream: Sequence[LogLine]) -> Standing:
     """What takes back clues of this stream."""
     granted: list[tuple[int, str]] = []
-    back = ended = 0
-    for line in stream:
-        text = line.text[:2000]
-        if hit := _GRANTED.search(text):
+    back = 0
+    for line in _SAYS_GRANTED.among(stream):
+        if hit := _GRANTED.search(line.text[:2000]):
             granted.append((line.line, hit["pod"] or ""))
-        if _BACK.search(text):
+    for line in _SAYS_BACK.among(stream):
+        if _BACK.search(line.text[:2000]):
             back = line.line
-        if not ended and done(line):
-            ended = line.line
+    ended = next((line.line for line in stream if line.line and done(line)), 0)
     return Standing(tuple(granted), back, ended, frozenset(_ignored(stream)))
 
 
 def _ignored(stream: Sequence[LogLine]) -> Iterator[int]:
     """Numbers of the lines from `Exception ignored in` to the name of the exception."""
     inside: list[int] = []
-    for line in stream:
+    for line in stream if _SAYS_SURVIVED.anywhere(stream) else ():
         if line.text.startswith(_SURVIVED):
             inside = [line.line]
         elif inside and (not line.text or line.text[0].isspace() or line.text.startswith("Traceback")):

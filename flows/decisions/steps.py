@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from flows.decisions.cues import Cue
 from workflows.evidence import LogLine
 
 _STEP = re.compile(
@@ -49,7 +50,10 @@ _CUES = (
     "exiting program a", "reached ", "final step",
 )  # fmt: skip
 """One of them stands in every line that says so."""
-
+_SAYS_DONE, _SAYS_STEP = Cue(*_CUES), Cue("loss", "step", "iter")
+_NORM_NAMES = "abcdefghijklmnopqrstuvwxyz_ "
+_LOSS_NAMES = _NORM_NAMES + "/-"
+"""What the names of losses and norms are made of."""
 
 REPORTED = "@primus "
 """Our launcher's own records of steps come later than the lines they were read from."""
@@ -71,7 +75,7 @@ class Step:
 
 def step_of(line: LogLine) -> Step | None:
     """The step that the line reports; None for every other line."""
-    if line.text.startswith(REPORTED):
+    if not _SAYS_STEP.holds(line.text) or line.text.startswith(REPORTED):
         return None
     found = _numbers(line.text[:2000])
     return None if found is None else Step(line, *found)
@@ -83,10 +87,14 @@ def _numbers(text: str) -> tuple[int | None, float | None, float | None, float |
     lower = text.lower()
     if "loss" not in lower and not ("step" in lower or "iter" in lower):
         return None
-    loss, rate = _LOSS.search(text), _RATE.search(text)
-    if loss is None and rate is None:
+    begins = _beginning(lower, "loss", _LOSS_NAMES) if len(lower) == len(text) else 0
+    loss = _LOSS.search(text, begins) if begins is not None else None
+    if loss is None and _RATE.search(text) is None:
         return None
-    step, epoch, norm = _STEP.search(text), _EPOCH.search(text), _NORM.search(text)
+    step = _STEP.search(text)
+    epoch = _EPOCH.search(text) if "epoch" in lower else None
+    begins = _beginning(lower, "norm", _NORM_NAMES) if len(lower) == len(text) else 0
+    norm = _NORM.search(text, begins) if begins is not None else None
     if step is None and epoch is None:
         return None
     return (
@@ -97,8 +105,19 @@ def _numbers(text: str) -> tuple[int | None, float | None, float | None, float |
     )
 
 
+def _beginning(lower: str, word: str, names: str) -> int | None:
+    """Where the first name that ends with a word may begin; None where the word does not stand there.
+
+    Patterns that begin with names are slow to find out where they do not hold.
+    """
+    place = lower.find(word)
+    return len(lower[:place].rstrip(names)) if place >= 0 else None
+
+
 def done(line: LogLine) -> bool:
     """True where the line says that the training came to its end."""
+    if not _SAYS_DONE.holds(line.text):
+        return False
     lower = line.text[:2000].lower()
     return any(cue in lower for cue in _CUES) and _DONE.search(line.text[:2000]) is not None
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from flows.decisions.cues import Cue
 from workflows.evidence import LogLine
 
 KEPT_FRAMES = 12
@@ -34,6 +35,18 @@ _EXCEPTION = re.compile(
 )
 _FRAME = re.compile(r'^\s*File \\?"(?P<file>[^"\\]{1,400})\\?", line \d+(?:, in ?(?P<function>.{0,200}))?$')
 _RICH = re.compile(r"^[│|] (?P<file>[^\s│]{1,300}\.py):\d+ in ?(?P<function>[\w<>.]{0,200})")
+_RICH_PATH = re.compile(r"^[│|] (?P<file>[^\s│]{1,300}\.py): *[│|]$")
+_RICH_PLACE = re.compile(r"^[│|] \d{1,6} in ?(?P<function>[\w<>.]{0,200})")
+"""The same where the path is so long that the line breaks."""
+_NEXT_LINE = re.compile(r"^(?:\[|\d{4}-|[A-Z]{4,}\b|Traceback|[IWEF]\d{4} |\d{1,3}%)")
+"""What begins a line of its own, and does not go on with the last one's message."""
+RICH_CHARACTERS = 55
+"""Rich breaks messages at the terminal's width: a shorter line was not broken."""
+_SAYS_RAISED = Cue(_HEAD, *_SURVIVED, *_CHAINS, 'file "', 'file \\"', ".py:", of=(_FRAME, _RICH, _RICH_PATH))
+_CODE = re.compile(r"^(?:\s{1,400}(?![\s^~|│])|[│|] ❱ *\d{1,6} [│|]?)(?P<code>.{3,400})")
+"""A frame's source line, as Python and Rich print it."""
+_TORN = re.compile(r"^\s{0,8}File\s*$")
+TORN_CHARACTERS = 400
 _BOX = ("│", "╭", "╰", "|")
 
 
@@ -49,6 +62,8 @@ class Raised:
     """The line that names the exception."""
     consequence: bool = False
     """True where it was raised while handling an earlier one, caused by it, or only wraps it."""
+    code: str = ""
+    """Source lines of the two innermost frames, the innermost last; "" where the log does not hold them."""
     cause: Raised | None = None
     """The exception of which this is a consequence; None where the log does not hold it."""
 
@@ -67,19 +82,56 @@ class _Reader:
     growing: int = 0
     """Lines that may still belong to the last exception's message."""
     before: str = ""
+    boxed: bool = False
+    """The traceback came in a box, as Rich draws it: its messages are broken over several lines."""
+    path: str = ""
+    codes: tuple[str, ...] = ()
+    torn: str = ""
+    """A frame's line that was broken at the terminal's width, as far as it was read."""
+
+    @property
+    def idle(self) -> bool:
+        """True where only what begins a traceback can mean anything."""
+        return not (self.inside or self.growing or self.torn or self.path or self.before.startswith(_SURVIVED))
 
     def read(self, text: str, line: LogLine) -> None:
+        text = self._mended(text)
+        if self.torn:
+            return
         if _HEAD in text:
             self._begin(text)
         elif text.startswith(_CHAINS):
             self.chained, self.growing = True, 0
-        elif (frame := _FRAME.match(text) or _RICH.match(text)) is not None:
-            self._frame(frame["file"], frame["function"] or "", text)
+        elif self._framed(text):
+            pass
         elif not self.inside:
             self._grow(text)
+        elif (code := _CODE.match(text)) is not None:
+            self.codes = (*self.codes[:-1], self.codes[-1] or code["code"].strip()) if self.codes else ()
         elif text.strip() and not text[0].isspace() and not text.startswith(_BOX):
             self._end(text, line)
         self.before = text or self.before
+
+    def _framed(self, text: str) -> bool:
+        """True where the line is a frame's, or the first half of one."""
+        if (frame := _FRAME.match(text) or _RICH.match(text)) is not None:
+            self._frame(frame["file"], frame["function"] or "", text)
+        elif (path := _RICH_PATH.match(text)) is not None:
+            self.path = path["file"]
+        elif self.path and (place := _RICH_PLACE.match(text)) is not None:
+            self._frame(self.path, place["function"], text)
+        else:
+            return False
+        return True
+
+    def _mended(self, text: str) -> str:
+        """The text; a frame's line that was broken is held back until it is whole."""
+        if self.torn:
+            whole = f"{self.torn}{text.strip()}"
+            self.torn = whole if len(whole) < TORN_CHARACTERS and ", in " not in whole else ""
+            return whole
+        self.torn = "  File " if self.inside and _TORN.match(text) else ""
+        return text
 
     def _begin(self, text: str) -> None:
         self.inside, self.loose, self.strangers, self.growing = True, False, 0, 0
@@ -93,7 +145,9 @@ class _Reader:
             self.survived = self.before.startswith(_SURVIVED)
         self.loose = self.loose or not text[0].isspace()
         self.strangers, self.growing = 0, 0
+        self.boxed, self.path = text.startswith(_BOX), ""
         self.frames = [*self.frames[1 - KEPT_FRAMES :], f"{_own(path)}:{function.strip()}"]
+        self.codes = (*self.codes[-1:], "")
 
     def _end(self, text: str, line: LogLine) -> None:
         hit = _RAISED.match(text)
@@ -102,8 +156,9 @@ class _Reader:
             self.inside = self.strangers < STRANGERS
             return
         if not self.survived:
-            self._raise(Raised(hit["type"], hit["message"] or "", tuple(self.frames), line, self.chained))
-        self.inside, self.chained, self.frames = False, False, []
+            code = "\n".join(self.codes)[:MESSAGE_CHARACTERS]
+            self._raise(Raised(hit["type"], hit["message"] or "", tuple(self.frames), line, self.chained, code))
+        self.inside, self.chained, self.frames, self.codes = False, False, [], ()
 
     def _raise(self, raised: Raised) -> None:
         last = self.found[-1] if self.found else None
@@ -115,8 +170,14 @@ class _Reader:
         self.found.append(raised)
         self.growing = 1 if not raised.message else 4
 
+    def _goes_on(self, text: str) -> bool:
+        """Does a line go on with the message of the last exception?"""
+        if text[0].isspace() or not self.found[-1].message:
+            return True
+        return self.boxed and len(self.before) > RICH_CHARACTERS and _NEXT_LINE.match(text) is None
+
     def _grow(self, text: str) -> None:
-        if self.growing and text.strip() and (text[0].isspace() or not self.found[-1].message):
+        if self.growing and text.strip() and self._goes_on(text):
             last = self.found[-1]
             message = f"{last.message} {text.strip()}".strip()[:MESSAGE_CHARACTERS]
             self.found[-1] = replace(last, message=message)
@@ -129,6 +190,9 @@ def tracebacks(lines: Sequence[LogLine]) -> tuple[Raised, ...]:
     """The exceptions in the lines of one source, in order."""
     reader = _Reader()
     for line in lines:
+        if reader.idle and not _SAYS_RAISED.holds(line.text):
+            reader.before = line.text or reader.before
+            continue
         for text in _parts(line.text):
             reader.read(text, line)
     return tuple(reader.found)
@@ -142,7 +206,9 @@ def named(text: str) -> tuple[str, str]:
 
 _NAMED = re.compile(
     r"(?:^|(?<=[\s:'\"(\[<]))(?P<type>(?:[A-Za-z_][\w.]{0,100}\.)?[A-Z]\w{0,60}"
-    r"(?:Error|Exception|Interrupt|Exit|Iteration))(?:\([\w.]{1,80}\))?(?:'>)?(?:$|[,:] ?(?P<message>.*))"
+    r"(?:Error|Exception|Interrupt|Exit|Iteration)|"
+    r"[a-z_][\w.]{0,80}[._](?:errors?|exceptions?|exc|errorfactory)\.[A-Z]\w{2,60})"
+    r"(?:\([\w.]{1,80}\))?(?:'>)?(?:$|[,:] ?(?P<message>.*))"
 )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from struct import unpack_from
 
 from pydantic_core import SchemaValidator, core_schema
 
 _LOWER, _DROPPED = bytes(range(256)).lower(), b"0123456789 \t"
-GROUP = 24
-"""Words looked for at once where it matters which ones are held."""
+PIECE_BYTES = 4
+"""A text holds a word only if it holds the word's first bytes, and the next ones: those are compared as numbers."""
 
 
 def template(text: bytes) -> bytes:
@@ -31,11 +33,28 @@ class Words:
     """Tells which of many words a text holds."""
 
     def __init__(self, words: Iterable[bytes]) -> None:
-        listed = sorted(set(words))
-        groups = [listed[start : start + GROUP] for start in range(0, len(listed), GROUP)]
-        self._groups = [(finder(group), group) for group in groups]
+        self._short: list[bytes] = []
+        self._by_piece: dict[int, list[tuple[int, bytes]]] = {}
+        for word in sorted(set(words)):
+            if len(word) < PIECE_BYTES:
+                self._short.append(word)
+            else:
+                first = next(_pieces(word))
+                second = next(_pieces(word[PIECE_BYTES:])) if len(word) >= 2 * PIECE_BYTES else first
+                self._by_piece.setdefault(first, []).append((second, word))
+        self._pieces = frozenset(self._by_piece)
 
     def within(self, text: bytes) -> list[bytes]:
         """The words that the text holds."""
-        decoded = text.decode("latin-1")
-        return [word for holds_any, words in self._groups if holds_any(decoded) for word in words if word in text]
+        pieces = set(_pieces(text))
+        likely = (self._by_piece[piece] for piece in self._pieces & pieces)
+        long = (word for words in likely for second, word in words if second in pieces)
+        return [word for word in (*self._short, *long) if word in text]
+
+
+def _pieces(text: bytes) -> Iterator[int]:
+    """All pieces of the text, wherever they begin, as numbers."""
+    size = len(text)
+    return chain.from_iterable(
+        unpack_from(f"{(size - start) // PIECE_BYTES}I", text, start) for start in range(min(PIECE_BYTES, size))
+    )

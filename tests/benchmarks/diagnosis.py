@@ -18,14 +18,28 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from flows.decisions.diagnose import diagnose
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import cases
+from workflows.evidence import Evidence, LogLine, Signal
 
 MB = 100
 SECONDS_GOAL, MEGABYTES_GOAL, FIRST_GOAL_SECONDS = 5.0, 150, 1.5
 REPEATS = 3
 CHUNK_LINES = 20_000
+PODS, POD_LINES, GANG_GOAL_SECONDS = 64, 200, 0.5
 FAULT = "node-7 kernel: NVRM: Xid (PCI:0000:44:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+RAISED = """Traceback (most recent call last):
+  File "/workspace/train.py", line 377, in main
+    loss = model(batch)
+  File "/workspace/model.py", line 91, in forward
+    return self.projection(batch.flatten(1))
+RuntimeError: mat1 and mat2 shapes cannot be multiplied (4096x1024 and 512x4096)""".splitlines()
+WAITED = (
+    "[E ProcessGroupNCCL.cpp:563] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8821, "
+    "OpType=ALLREDUCE, NumelIn=25557032, NumelOut=25557032, Timeout(ms)=600000) ran for 600127 milliseconds before "
+    "timing out."
+)
 DIGITS = b"0123456789"
 ENVIRONMENT = {**os.environ, "PRIMUS_HOME": "/nonexistent"}
 
@@ -39,6 +53,7 @@ def main() -> int:
             path = Path(folder) / f"{name.replace(' ', '-')}.log"
             line = write(path, chunk, size)
             good &= measure(name, path, line)
+    good &= measure_gang()
     return 0 if good else 1
 
 
@@ -71,6 +86,43 @@ with open(sys.argv[1], errors="replace") as file:
         lower = line.lower()
         found += "nvrm" in lower or "traceback" in lower or "error:" in lower
 """
+
+
+def measure_gang() -> bool:
+    """A failure of many pods, as the flow diagnoses it before it recovers: processor time, every line new each time."""
+    diagnose(gang_of(random.Random(0), pods=2))  # patterns are compiled by the first one
+    evidences = [gang_of(random.Random(seed), PODS) for seed in range(1, 1 + REPEATS)]
+    runs: list[float] = []
+    for evidence in evidences:
+        began = time.process_time()
+        found = diagnose(evidence)
+        runs.append(time.process_time() - began)
+        assert found.fault_class is FaultClass.USER_CODE, found
+    began, lines, cued = time.process_time(), evidences[0].lines, 0
+    for line in lines:
+        lower = line.text.lower()
+        cued += "nvrm" in lower or "traceback" in lower or "error:" in lower
+    loop, seconds = time.process_time() - began, min(runs)
+    print(
+        f"{PODS} pods x {POD_LINES} lines, a rank's exception in one: {seconds * 1000:.0f} ms, "
+        f"{seconds / len(lines) * 1e6:.0f} us a line (goal <= {GANG_GOAL_SECONDS} s); a Python loop that lowers and "
+        f"searches each line for three words {loop * 1000:.0f} ms, {cued} found"
+    )
+    return seconds <= GANG_GOAL_SECONDS
+
+
+def gang_of(rng: random.Random, pods: int) -> Evidence:
+    """The last lines of every pod: ordinary ones, one rank's exception, and the others' time-outs after it."""
+    healthy = (line for line in training(rng).decode().splitlines() if line.startswith(("[default", "[rank", "node-")))
+    text = [line.split("]: ", 1)[-1] for line in healthy]
+    lines: list[LogLine] = []
+    for pod in range(pods):
+        start = rng.randrange(len(text) - POD_LINES)
+        last = RAISED if pod == pods // 3 else [WAITED.format(pod)]
+        said = [*text[start : start + POD_LINES - len(last)], *last]
+        file = f"bench-a1-worker-0-{pod}"
+        lines += [LogLine(one, "rank", pod, f"node-{pod}", None, file, number) for number, one in enumerate(said, 1)]
+    return Evidence(Signal.POD_FAILED, "bench", 1, 1_740_000_000.0, lines=tuple(lines))
 
 
 def diagnosed(path: Path, line: int) -> tuple[float, float, float]:

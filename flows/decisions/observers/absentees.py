@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.observers.collectives import LAGGING_WEIGHT, missing, numbers
 from flows.decisions.observers.streams import Lived
 from profiles.vocabulary import FaultClass
@@ -27,19 +28,24 @@ _RAS_GROUP = re.compile(
     r"^\s*(?:(?P<count>\d{1,7}) ranks? (?:has|have)|Rank (?P<rank>\d{1,7}) has) "
     r"(?:launched up to operation|status) \w{1,20}(?: -- GPU .{1,60} on node (?P<node>\S{1,100}))?"
 )
+_SAYS_STALLED = Cue(_STALLED, "[missing ranks:", "[ready ranks:", of=(_STALLED_OP,))
+_SAYS_TASKS, _SAYS_DIFFERENT = Cue(_TASKS_HEAD), Cue(_RAS_HEAD)
 _RAS_ROW = re.compile(r"^\s*Rank (?P<rank>\d{1,7}) -- GPU .{1,60} on node (?P<node>\S{1,100})")
 
 
 def stalled(lines: Sequence[LogLine]) -> Iterator[Clue]:
-    """Horovod's stall inspector: who did not submit its tensors, unless the training went on afterwards."""
-    if not any(_STALLED in line.text for line in lines):
+    """Horovod's stall inspector: who did not submit its tensors, unless the training went on afterwards.
+
+    Its head stands once a minute, the rows below it are many: an excerpt may hold the rows alone.
+    """
+    if not _SAYS_STALLED.anywhere(lines):
         return
     lived = Lived(lines)
     said: LogLine | None = None
     inside = False
     lacking: list[set[int]] = []
     for line in lines:
-        if _STALLED in line.text and not lived.outlived(line):
+        if _begins(line, said) and not lived.outlived(line):
             said = line
         if said is None:
             continue
@@ -52,6 +58,11 @@ def stalled(lines: Sequence[LogLine]) -> Iterator[Clue]:
             lacking.append(ranks)
     if said is not None:
         yield from _stalled(said, lacking)
+
+
+def _begins(line: LogLine, said: LogLine | None) -> bool:
+    """A report's head, or its first row where the log has lost the head."""
+    return _STALLED in line.text or (said is None and _STALLED_OP.search(line.text) is not None)
 
 
 def _lacking(line: LogLine, row: re.Match[str] | None) -> set[int]:
@@ -81,7 +92,7 @@ def _stalled(said: LogLine, lacking: Sequence[set[int]]) -> Iterator[Clue]:
 def tasks(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """JAX's coordination service lists the tasks that did not come to a barrier, one a line."""
     inside = False
-    for line in lines:
+    for line in lines if _SAYS_TASKS.anywhere(lines) else ():
         if _TASKS_HEAD in line.text:
             inside = True
         elif inside and (hit := _TASK_ROW.match(line.text)):
@@ -94,7 +105,7 @@ def tasks(lines: Sequence[LogLine]) -> Iterator[Clue]:
 def mismatched(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """NCCL's RAS: the ranks that launched fewer collectives than most, or have another status."""
     inside, few, most = False, False, 0
-    for line in lines:
+    for line in lines if _SAYS_DIFFERENT.anywhere(lines) else ():
         if _RAS_HEAD in line.text:
             inside, few, most = True, False, 0
             continue

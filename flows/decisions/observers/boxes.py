@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.lines import by_stream
 from flows.decisions.matching import match_line
 from profiles.vocabulary import FaultClass
@@ -15,10 +16,13 @@ _ROW = re.compile(r"^\|(?P<name>[^|]{1,60})\|(?P<said>[^|]{1,200})\|?$")
 _TELLING = ("Warning", "Error", "Info")
 """Names of rows that hold words; the others hold results."""
 MAX_ROWS = 40
+_SAYS_CELL = Cue(*(f"|{word}" for word in _TELLING))
 
 
 def wrapped(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """What cells say that are wrapped over several rows, by the rules for lines."""
+    if not _SAYS_CELL.anywhere(lines):
+        return
     for stream in by_stream(line for line in lines if line.text.startswith("|") or line.text[:1].islower()):
         for cell in _cells(stream):
             yield from _read(cell)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.places import rank_of
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
@@ -53,13 +54,18 @@ _DID_NOT_JOIN = re.compile(
     r"\[" + _RANKS + r"\] (?P<what>joined but didn't finish|finished collective #\d{1,12}, but didn't join) coll"
 )
 _SNAPSHOT = re.compile(r"^\s*\[" + _RANKS + r"\] (?:started|finished) [A-Z_]{4,40}\s*$")
+_SAYS_ENQUEUED = Cue("last enqueued", of=(_ENQUEUED,))
+_SAYS_TIMED_OUT = Cue("watchdog caught coll", of=(_TIMED_OUT,))
+_SAYS_NAMED = Cue("missing rank", "culprit rank", "lagging ranks that", "waiting for rank", "waiting on rank",
+                  "absent rank", of=[pattern for _, pattern in _NAMED])  # fmt: skip
+_SAYS_DESYNC = Cue("joined but didn't fin", "but didn't join", "] started", "] finished", of=(_DID_NOT_JOIN, _SNAPSHOT))
 
 
 def lagging(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Ranks that had enqueued fewer collectives than most of their group when the watchdog fired."""
     groups: dict[str, dict[int, tuple[int, LogLine]]] = {}
-    for line in lines:
-        hit = _ENQUEUED.search(line.text) if "enqueued" in line.text else None
+    for line in _SAYS_ENQUEUED.among(lines):
+        hit = _ENQUEUED.search(line.text)
         if hit is not None:
             groups.setdefault(hit["group"] or "", {})[int(hit["rank"])] = (int(hit["work"]), line)
     for _, members in sorted(groups.items()):
@@ -79,10 +85,12 @@ def _behind(members: dict[int, tuple[int, LogLine]]) -> list[Clue]:
 
 def silent(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """The few ranks that are there and whose watchdogs said nothing, while all others' fired in one collective."""
+    if not _SAYS_TIMED_OUT.anywhere(lines):
+        return
     waiting: dict[int, tuple[str, str]] = {}
     seen: dict[int, LogLine] = {}
     for line in lines:
-        hit = _TIMED_OUT.search(line.text) if "Watchdog" in line.text else None
+        hit = _TIMED_OUT.search(line.text) if _SAYS_TIMED_OUT.holds(line.text) else None
         rank = int(hit["rank"]) if hit is not None else rank_of(line)
         if rank is None:
             continue
@@ -105,9 +113,7 @@ def _late(rank: int, line: LogLine, text: str, weight: float, rule: str = "colle
 
 def reported(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Ranks that a tool's report names as missing, where it names them on one line."""
-    for line in lines:
-        if "rank" not in line.text and "Rank" not in line.text:
-            continue
+    for line in _SAYS_NAMED.among(lines):
         hits = ((rule, hit) for rule, pattern in _NAMED if (hit := pattern.search(line.text)))
         rule, hit = next(hits, ("", None))
         if hit is not None:
@@ -118,7 +124,7 @@ def desync(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """PyTorch's own report: those that did not finish a collective that others did; else those that did not join."""
     behind: dict[str, tuple[list[int], LogLine]] = {}
     everybody: set[int] = set()
-    for line in lines:
+    for line in _SAYS_DESYNC.among(lines):
         if (hit := _DID_NOT_JOIN.search(line.text)) is not None:
             ranks = numbers(hit["ranks"])
             behind.setdefault("joined" if hit["what"].startswith("joined") else "absent", (ranks, line))

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
 _ALLOCATED = re.compile(r"\bJobId=(?P<job>\d{1,12})\S{0,12} NodeList=(?P<node>[\w.-]{1,100})(?=[\s,]|$)")
 _KILLED = re.compile(r"\bJobId=(?P<job>\d{1,12})\S{0,12} WTERMSIG (?P<signal>9|11|7)\b")
+_SAYS_JOB = Cue("nodelist=", "wtermsig", of=(_ALLOCATED, _KILLED))
 KILLED_WEIGHT = 0.7
 """Nothing says why; the node is where to look."""
 
@@ -18,7 +20,7 @@ KILLED_WEIGHT = 0.7
 def killed(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Jobs that a signal ended, blamed on their node where they had one only."""
     nodes: dict[str, str] = {}
-    for line in lines:
+    for line in _SAYS_JOB.among(lines):
         allocated = _ALLOCATED.search(line.text) if "NodeList=" in line.text else None
         if allocated is not None:
             nodes[allocated["job"]] = allocated["node"]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from flows.decisions.cues import Cue
 from flows.decisions.lines import by_stream
 from flows.decisions.places import rank_of
 from workflows.evidence import LogLine
@@ -38,6 +39,8 @@ _CRASH = (
     "SIGSEGV",
 )
 """A dump after one of these is a last word, not a look at something that hangs."""
+_SAYS_THREAD = Cue("(active", "(idle", "(most recent call first", "traceback for thread", "thread (", "#",
+                   of=(_PY_SPY, _FAULTHANDLER, _PYSTACK, _GDB, _GDB_FRAME))  # fmt: skip
 _HEADS = ("Thread ", "Current thread ", "Process ", "Traceback for ")
 KEPT_FRAMES = 40
 
@@ -65,7 +68,7 @@ class _Thread:
 def stacks(lines: Sequence[LogLine]) -> tuple[Stack, ...]:
     """The stacks of processes that were looked at while they ran; none of those that were dumped in a crash."""
     found: list[Stack] = []
-    for stream in by_stream(lines):
+    for stream in by_stream(lines) if _SAYS_THREAD.anywhere(lines) else ():
         if not any(line.text.startswith(_HEADS) or line.text.startswith("#0 ") for line in stream):
             continue
         if any(word in line.text for line in stream for word in _CRASH):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.lines import by_stream
 from flows.decisions.rules import Blames
 from profiles.vocabulary import FaultClass
@@ -17,6 +18,7 @@ _STUCK = re.compile(r"^(?:INFO: )?task:?[ ]?\S{1,40}(?::\d{1,9} blocked for more
 _MODULE = re.compile(r"\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8} \[(?P<module>\w{2,40})\]")
 _OTHER_TASK = re.compile(r"^(?:INFO: )?task:?[ ]?\S{1,40}(?::\d{1,9} blocked| {1,20}state:)")
 _BOOTED = re.compile(r"^Linux version \d{1,2}\.\d{1,3}")
+_SAYS_STUCK, _SAYS_BOOTED = Cue("blocked for more than", "state:d", of=(_STUCK,)), Cue("linux version", of=(_BOOTED,))
 MAX_FRAMES = 80
 """Lines after the head of a stuck task that still belong to its stack."""
 OWNERS: tuple[tuple[re.Pattern[str], FaultClass, float], ...] = (
@@ -32,7 +34,7 @@ REBOOT_WEIGHT = 0.65
 
 def stuck(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Tasks that the kernel cannot wake, and the first module in their stacks."""
-    for stream in by_stream(lines):
+    for stream in by_stream(lines) if _SAYS_STUCK.anywhere(lines) else ():
         for number, line in enumerate(stream):
             if _STUCK.match(line.text):
                 yield from _owner(line, stream[number + 1 : number + 1 + MAX_FRAMES])
@@ -53,7 +55,7 @@ def _owner(head: LogLine, frames: Sequence[LogLine]) -> Iterator[Clue]:
 
 def rebooted(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Nodes whose kernel log goes on with a boot."""
-    for stream in by_stream(lines):
+    for stream in by_stream(lines) if _SAYS_BOOTED.anywhere(lines) else ():
         if stream[0].source != "kernel":
             continue
         for line in stream[1:]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
@@ -26,18 +27,16 @@ _LINK = re.compile(
     r"logical state changed to PORT_DOWN)|"
     r"(?P<up>(?i:link(?: is)? up)|Link (?:ACTIVE|UP)|link status definitely up|logical state changed to PORT_ACTIVE))"
 )
+_SAYS_LINK = Cue("link down", "link is down", "lost carrier", "link status definitely", "port_down", "link up",
+                 "link is up", "link active", "port_active", of=(_LINK,))  # fmt: skip
 
 
 def down(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Links whose last word is that they are down, and links that went down again and again."""
     falls: dict[tuple[str, str, str], list[LogLine]] = {}
     up: dict[tuple[str, str, str], bool] = {}
-    for line in lines:
-        hit = (
-            _LINK.search(line.text[:400])
-            if "ink" in line.text or "arrier" in line.text or "PORT_" in line.text
-            else None
-        )
+    for line in _SAYS_LINK.among(lines):
+        hit = _LINK.search(line.text[:400])
         if hit is None:
             continue
         name = hit["slave"] or f"{hit['device']} {hit['port'] or ''}"

@@ -6,13 +6,15 @@ a log ends.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.lines import by_stream
 from flows.decisions.steps import step_of
 from profiles.vocabulary import FaultClass
@@ -28,8 +30,13 @@ EXPLODED_LOSS = 5.0
 """And it must be large: small losses vary by large factors."""
 SMALLEST_SCALE = 1e-4
 """fairseq gives up below this (`--min-loss-scale`); a sound half-precision run stays above 1."""
+RUNNING_DOWN, LOW_SCALE = 8, 0.01
+"""So many halvings one after another, to so little: no step was made in between, and none will be."""
 LAST_SCALE = 1.0
 """DeepSpeed does not go below this."""
+
+LEAPT, UNTRAINED_LOSS = 3.0, 8.0
+"""A loss so many times the lowest one, and as large as that of a language model that knows nothing."""
 
 _LOST = re.compile(
     r"(?:^|[\s\[({,;|'\"/_-])(?P<which>[a-z]{0,20}[_ -])?loss(?:_(?!scal)[a-z]\w{0,20})?['\"]?\s{0,3}[:=|]?"
@@ -43,9 +50,17 @@ _FIRST = re.compile(r"(?P<which>[a-z]{2,12}[_ -])?loss", re.IGNORECASE)
 _NOT_TRAINED = ("val", "valid", "validation", "eval", "test", "dev", "best", "min", "lowest", "prev", "last", "initial")
 """Losses that are not those of a step: a best loss begins with infinity."""
 _NORM = re.compile(r"\bgrad(?:ient)?[_ ]norm['\"]?\s{0,3}[:=]\s{0,3}['\"]?[-+]?(?:nan|inf)\b", re.IGNORECASE)
+_UNSCALED = re.compile(r"\bloss[_ ]scale['\"]?\s{0,3}[:=]\s{0,3}1\.0+\b")
+"""Nothing is scaled, so no step is skipped; Megatron-LM leaves out a loss that is no number."""
 _SCALE = re.compile(
-    r"reducing (?:loss scale )?to (?P<scale>[\d.]{1,24}(?:e[-+]?\d{1,3})?)|"
+    r"(?:reducing (?:loss scale )?to|setting loss scale to:) (?P<scale>[\d.]{1,24}(?:e[-+]?\d{1,3})?)|"
     r"[Aa]ttempted loss scale: (?P<same>[\d.]{1,24})\b(?!,)"
+)
+_FIRST_CHARACTERS = 13
+"""So much of it may stand before the word."""
+_SAYS_NUMBER, _SAYS_SCALE = (
+    Cue("loss", "norm", of=(_LOST, _NORM)),
+    Cue("reducing", "setting loss scale", "attempted loss scale", of=(_SCALE,)),
 )
 
 
@@ -55,29 +70,44 @@ class _Value:
     state: str
     """`good`, `lost` (the loss is no number), `zero` (exactly 0, without a norm), `norm` (the norm alone is none)."""
     loss: float | None
+    unscaled: bool = False
+    """No loss is named, and none is scaled."""
 
 
 def not_finite(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Streams that end with steps whose numbers are lost, or explode."""
-    for stream in by_stream(lines):
+    for stream in by_stream(_SAYS_NUMBER.among(lines)):
         values = [value for line in stream if (value := _value(line)) is not None]
         if values:
-            yield from _ending(values)
+            yield from _ending(list(_vanished(values)))
             yield from _exploding(values)
+
+
+def _vanished(values: Sequence[_Value]) -> Iterator[_Value]:
+    """The values; a loss that lines named before, and no longer name where the norm is no number, is lost."""
+    named = False
+    for value in values:
+        named = named or value.loss is not None
+        yield replace(value, state="lost") if named and value.unscaled and value.state == "norm" else value
 
 
 def underflow(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Streams whose loss scale went down to nothing."""
-    for stream in by_stream(lines):
+    for stream in by_stream(_SAYS_SCALE.among(lines)):
         scales = [(line, scale) for line in stream if (scale := _scale(line.text)) is not None]
         if not scales:
             continue
         line, last = scales[-1]
-        stuck = len(scales) >= MANY and all(scale <= LAST_SCALE for _, scale in scales[-MANY:])
+        stuck = len(scales) >= MANY and all(scale <= LAST_SCALE for _, scale in scales[-MANY:]) and last >= LAST_SCALE
+        falls = last < LOW_SCALE and _running_down([scale for _, scale in scales[-RUNNING_DOWN:]])
         if last < SMALLEST_SCALE:
             yield _clue(line, "loss-scale-underflow", 0.93)
-        elif stuck and last >= LAST_SCALE:
+        elif stuck or falls:
             yield _clue(line, "loss-scale-underflow", 0.85)
+
+
+def _running_down(scales: Sequence[float]) -> bool:
+    return len(scales) == RUNNING_DOWN and all(later < before for before, later in itertools.pairwise(scales))
 
 
 def _scale(text: str) -> float | None:
@@ -94,7 +124,7 @@ def _value(line: LogLine) -> _Value | None:
         return None
     step = step_of(line)
     loss, norm = (step.loss, step.norm) if step is not None else (None, None)
-    first = _FIRST.search(lower)
+    first = _FIRST.search(lower, max(0, lower.find("loss") - _FIRST_CHARACTERS))
     if first is not None and (first["which"] or "").strip("_- ") in _NOT_TRAINED:
         return None
     if loss is None and _LOST.search(lower):
@@ -105,7 +135,7 @@ def _value(line: LogLine) -> _Value | None:
         norm = math.nan
     if loss is None and norm is None:
         return None
-    return _Value(line, _state(loss, norm), loss)
+    return _Value(line, _state(loss, norm), loss, loss is None and _UNSCALED.search(lower) is not None)
 
 
 def _state(loss: float | None, norm: float | None) -> str:
@@ -133,12 +163,22 @@ def _ending(values: Sequence[_Value]) -> Iterator[Clue]:
 
 def _exploding(values: Sequence[_Value]) -> Iterator[Clue]:
     losses = [value for value in values if value.loss is not None and math.isfinite(value.loss)]
+    if MANY <= len(losses) < 2 * MANY:
+        yield from _leaping(losses)
     if len(losses) < 2 * MANY:
         return
     usual = statistics.median(abs(value.loss or 0.0) for value in losses[: len(losses) // 2])
     last = losses[-MANY:]
     if all((value.loss or 0.0) > max(EXPLODED * usual, EXPLODED_LOSS) for value in last):
         yield _clue(last[0].line, "loss-exploded", 0.55)
+
+
+def _leaping(losses: Sequence[_Value]) -> Iterator[Clue]:
+    """An excerpt of few steps: a trained model's loss, then that of an untrained one to the end."""
+    lowest = min(abs(value.loss or 0.0) for value in losses)
+    leapt = [value for value in losses if (value.loss or 0.0) > max(LEAPT * lowest, UNTRAINED_LOSS)]
+    if len(leapt) > 1 and list(losses[-len(leapt) :]) == leapt:
+        yield _clue(leapt[0].line, "loss-exploded", 0.45)
 
 
 def _clue(line: LogLine, rule: str, weight: float) -> Clue:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
+from flows.decisions.numbers_in_patterns import Seldom
 from flows.decisions.observers.numbers import slow
 from flows.decisions.observers.tables import NO_COMPUTE, straggler
 from flows.decisions.places import rank_of
@@ -23,7 +25,7 @@ MOST_LINES = 50_000
 """Lines that are compared; a log may have millions."""
 _TIME_UNIT = r"(?:ms|s|sec|seconds|us)"
 _RATE_UNIT = r"(?:[TG]?FLOPS?(?:/s)?|[TGtg]flops?(?:/s)?|tokens/s(?:ec)?|tok/s|samples/s(?:ec)?|img/s|it/s|GB/s|Gb/s)"
-_VALUE = re.compile(
+_VALUE = Seldom(
     rf"(?P<value>\d[\d,]{{0,12}}(?:\.\d{{1,6}})?) ?(?:(?P<time>{_TIME_UNIT})|(?P<rate>{_RATE_UNIT}))(?![\w/])"
 )
 _NAMED_VALUE = re.compile(
@@ -55,9 +57,13 @@ _HOSTS = re.compile(
 _PAIR = re.compile(r"['\"](?P<name>[\w.-]{1,80})['\"]: ?(?P<value>\d{1,9}(?:\.\d{1,9})?)")
 _INLINE = re.compile(r"\brank ?(?P<rank>\d{1,5})[:=] ?(?P<value>\d{1,9}(?:\.\d{1,6})?) ?(?:ms|s)\b")
 _NAMES = ("tps", "wps", "tflops", "throughput", "_time")
-_CUES = ("{", "ank", "ANK", "Gflop/s")
-"""What every list holds; most lines are skipped by it."""
 _BURN = re.compile(r"\((?P<value>\d{1,7}) Gflop/s\)")
+_TIMES = ("step", "iteration", "compute", "forward", "iter")
+_SAYS_LIST = Cue("gflop/s", "rank:", "rank=", "per-rank", "per_rank", "per rank", "all rank", "each rank", "by rank",
+                 *(word + gap + "time" for word in _TIMES for gap in (" ", "_")),
+                 of=(_LIST, _HOSTS, _INLINE, _BURN))  # fmt: skip
+_SAYS_VALUE = Cue("time", "took", "duration", "latency", "forward", "fwd", "gemm", "matmul", "flop", "/s", "tps", "wps",
+                  "throughput", of=(_TIMED,))  # fmt: skip
 
 
 def alike(lines: Sequence[LogLine]) -> Iterator[Clue]:
@@ -66,7 +72,7 @@ def alike(lines: Sequence[LogLine]) -> Iterator[Clue]:
     last: dict[str, LogLine] = {}
     kept = 0
     for line in lines:
-        told = _measure(line) if kept < MOST_LINES else None
+        told = _measure(line) if kept < MOST_LINES and _SAYS_VALUE.holds(line.text) else None
         if told is None:
             continue
         kept += 1
@@ -110,9 +116,8 @@ def _measure(line: LogLine) -> tuple[str, str, float, bool] | None:
 def listed(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """One value a rank on a single line: a list, a mapping of hosts, `rank 0: 3 ms | rank 1: 3 ms`, gpu-burn's row."""
     last: dict[str, tuple[dict[str, float], LogLine, bool]] = {}
-    for line in lines:
-        text = line.text[:8000]
-        told = _list_of(text) if any(cue in text for cue in _CUES) else None
+    for line in _SAYS_LIST.among(lines):
+        told = _list_of(line.text[:8000])
         if told is not None:
             values, what, rate = told
             last[re.sub(r"[\d.]+", "#", what)] = (values, line, rate)

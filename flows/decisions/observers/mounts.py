@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
@@ -24,12 +25,13 @@ _BACK = re.compile(
     r"CIFS: .{0,60}\b(?P<cifs>\S{1,120}) reconnected"
 )
 _WORDS = ("nfs: server", "lustre: ", "ceph: mds", "cifs: ")
+_SAYS_SERVER = Cue(*_WORDS, of=(_AWAY, _BACK))
 
 
 def unanswered(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Servers, or mounts, whose client was still waiting when the node's log ended."""
     waiting: dict[tuple[str, str, str], LogLine] = {}
-    for line in lines:
+    for line in _SAYS_SERVER.among(lines):
         if not any(word in line.text[:300].lower() for word in _WORDS):
             continue
         if (hit := _AWAY.search(line.text)) is not None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.observers.positions import Position, position
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
@@ -80,6 +81,13 @@ _NOT_OWN = re.compile(
     r"(?i)https?://|detectron2://|torchvision://|modelzoo|open-mmlab|hugging ?face|\bhub\b|evaluat|inference|"
     r"\bvae\b|vocoder|tokenizer|reward|reference|deleting|removing|\bsaving\b|\bsaved (?:to|as|check|at|in)\b"
 )
+_SAYS_RESUMES = Cue(
+    "resum", "restor", "continu", "reading model", "restart", "optimizer", "scheduler", "loading checkpoint",
+    "loading the checkpoint", "loaded checkpoint", "loaded the checkpoint", "loaded successfully", "found",
+    of=(_RESUMES,),
+)  # fmt: skip
+_SAYS_LOADS = Cue("load", "checkpoint", "ckpt", "restore", of=(_LOADS,))
+_SAYS_FLAG = Cue("resume", of=(_RESUME_FLAG,))
 _CUES = ("esum", "estart", "eading model", "heckpoint", "HECKPOINT", "ontinu", "--", "oad", "estor", "ound")
 
 
@@ -105,7 +113,7 @@ class _Wish:
 def asked(lines: Sequence[LogLine]) -> Clue | None:
     """A checkpoint of a later step or epoch was asked for, and what follows is the first step or epoch."""
     wish: _Wish | None = None
-    resumes = any(_RESUME_FLAG.search(line.text[:2000]) for line in lines if "esume" in line.text)
+    resumes = any(_RESUME_FLAG.search(line.text[:2000]) for line in _SAYS_FLAG.among(lines))
     for line in lines:
         place = position(line) if wish is not None else None
         if wish is not None and place is not None:
@@ -139,16 +147,15 @@ def _later(old: _Wish | None, new: _Wish) -> _Wish:
 
 def _wish(line: LogLine, resumes: bool) -> _Wish | None:
     text = line.text[:2000]
+    strong = _RESUMES.search(text) if _SAYS_RESUMES.holds(line.text) else None
+    cue = strong or (_LOADS.search(text) if _SAYS_LOADS.holds(line.text) else None)
     if (
-        not any(cue in text for cue in _CUES)
+        cue is None
+        or not any(word in text for word in _CUES)
         or _FINE_TUNING.search(text)
         or _NOT_OWN.search(text)
         or _WISHED.search(text)
     ):
-        return None
-    strong = _RESUMES.search(text)
-    cue = strong or _LOADS.search(text)
-    if cue is None:
         return None
     weight = ASKED_WEIGHT if strong or resumes else LOADED_WEIGHT
     wish = _Wish(line, weight)

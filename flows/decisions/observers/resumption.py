@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.steps import steps
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
@@ -30,6 +31,12 @@ _NOT_FOUND = re.compile(
     r"checkpoint \S{1,200} (?:does not exist|not found)\b.{0,60}(?:scratch|random|ignor|skip|new|start)"
 )
 _MAY_SAY = ("heckpoint", "HECKPOINT", "cratch", "metadata file", "from random", "latest file")
+_SAYS_NONE = Cue(
+    "metadata file", "start from random", "no checkpoint", "no previous checkpoint", "no existing checkpoint",
+    "no valid checkpoint", "no usable checkpoint", "no saved checkpoint", "no resumable checkpoint",
+    "no latest checkpoint", "there is no", "there are no", "there were no", "looking for", "unable to find latest",
+    "did not find last", "from scratch", "does not exist", "not found", of=(_NOT_FOUND,),
+)  # fmt: skip
 _NO_REPORT = re.compile(r"(?i)^\s*(?:--|usage|help)|from scratch (?:is|or|can|if)\b|raise |error:")
 _AGAIN = re.compile(
     r"(?i)\b(?:(?:auto-?)?requeu\w{1,4}|DUE TO (?:JOB REQUEUE|PREEMPTION|TIME LIMIT|NODE FAILURE)|restarting|"
@@ -39,6 +46,7 @@ _AGAIN = re.compile(
 )
 _KEPT = re.compile(r"(?i)(?:global_?step|iter|step|checkpoint|epoch|model)[-_=]?0{0,9}[1-9]\d{0,8}")
 _LISTED = re.compile(r"^(?:[-d][rwxst-]{9}.{0,80} )?\S{1,300}$")
+_PATH = re.compile(r"[\w.@-]{0,80}/[\w./@-]{1,200}")
 _SAVED = re.compile(r"(?i)\b(?:saved|successfully saved|saving) (?:a )?(?:checkpoint|model|state)")
 
 
@@ -54,7 +62,7 @@ def second_start(line: LogLine) -> bool:
 
 def not_found(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """The message that there is no checkpoint, where it is not that of a healthy first run."""
-    said = [line for line in lines if says_none(line) and not _NO_REPORT.search(line.text[:1000])]
+    said = [line for line in _SAYS_NONE.among(lines) if says_none(line) and not _NO_REPORT.search(line.text[:1000])]
     if not said:
         return
     first = said[0]
@@ -70,9 +78,21 @@ def _kept(line: LogLine, said: LogLine) -> bool:
     """A checkpoint that was saved before the message, or stands in a listing of files."""
     text = line.text.strip()[:1000]
     if _SAVED.search(text):
+        if not _same_place(text, said.text):
+            return False
         earlier = line.at is not None and said.at is not None and line.at < said.at
         return earlier if line.file != said.file else line.line < said.line
     return line.file != said.file and "/" in text and bool(_LISTED.match(text) and _KEPT.search(text))
+
+
+def _same_place(saved: str, missed: str) -> bool:
+    """False where both name files, and no folder is the same: another program's checkpoints."""
+    first, second = _folders(saved), _folders(missed)
+    return not first or not second or bool(first & second)
+
+
+def _folders(text: str) -> set[str]:
+    return {part for path in _PATH.findall(text[:1000]) for part in path.split("/")[:-1]} - {"", ".", ".."}
 
 
 def _clue(line: LogLine, weight: float, text: str, rule: str) -> Clue:

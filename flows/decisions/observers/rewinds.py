@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.lines import by_stream
 from flows.decisions.steps import Step, steps
 from profiles.vocabulary import FaultClass
@@ -32,6 +33,9 @@ _ASKED = re.compile(
     r"\brequested (?:restore|resume)(?: at| from)? step [1-9]|\bresume ?= ?true\b|--resume[= ]\S*\d|"
     r"\bafter restart [1-9]"
 )
+_SAYS_ZERO = Cue("continuing training from", "from scratch", "from step", "from iteration", "from epoch", "at step",
+                 "at iteration", of=(_ZERO,))  # fmt: skip
+_SAYS_ASKED = Cue("resum", "requested restore", "after restart", of=(_ASKED,))
 
 
 def rewinds(lines: Sequence[LogLine]) -> Iterator[Clue]:
@@ -57,8 +61,8 @@ def _fall(seen: Sequence[Step]) -> Clue | None:
 
 
 def _at_zero(stream: Sequence[LogLine]) -> Clue | None:
-    asked = next((line for line in stream if _ASKED.search(line.text[:2000])), None)
-    zero = next((line for line in stream if _ZERO.search(line.text[:2000])), None)
+    asked = next((line for line in _SAYS_ASKED.among(stream) if _ASKED.search(line.text[:2000])), None)
+    zero = next((line for line in _SAYS_ZERO.among(stream) if _ZERO.search(line.text[:2000])), None)
     if asked is None or zero is None or zero.line < asked.line:
         return None
     first = next((item.step for item in steps(stream) if item.line.line > zero.line and item.step is not None), 0)

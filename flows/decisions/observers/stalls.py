@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.lines import by_stream
 from flows.decisions.steps import done, steps
 from profiles.vocabulary import FaultClass
@@ -29,11 +30,14 @@ _BAR = re.compile(r"\b0%\|[^|]{0,200}\| 0/\d{1,9} \[(?:(?P<hours>\d{1,3}):)?(?P<
 _ENDED = re.compile(
     r"CANCELLED AT|\bSIGTERM\b|\bSIGINT\b|KeyboardInterrupt|[Tt]erminated\b|signal (?:15|2)\b|[Kk]illed by user|scancel"
 )
+_SAYS_BAR = Cue("0%|", of=(_BAR,))
+_SAYS_ENDED = Cue("cancelled at", "sigterm", "sigint", "keyboardinterrupt", "terminated", "signal", "killed by user",
+                  "scancel", of=(_ENDED,))  # fmt: skip
 
 
 def bars(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Progress bars that stand at zero where their log ends."""
-    for stream in by_stream(lines):
+    for stream in by_stream(lines) if _SAYS_BAR.anywhere(lines) else ():
         told = [line for line in stream[-3:] if line.text.strip()]
         hit = _BAR.search(told[-1].text) if told else None
         if hit is None:
@@ -45,7 +49,9 @@ def bars(lines: Sequence[LogLine]) -> Iterator[Clue]:
 
 def silences(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Steps, then a long silence, then an end from outside."""
-    for stream in by_stream(lines):
+    for stream in by_stream(lines) if _SAYS_ENDED.anywhere(lines) else ():
+        if not _SAYS_ENDED.anywhere(stream):
+            continue
         timed = [found.line for found in steps(stream) if found.line.at is not None]
         if len(timed) < FEWEST_STEPS or any(done(line) for line in stream):
             continue

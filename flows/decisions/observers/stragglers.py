@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.observers.numbers import SLOW_RATIO, slow
 from flows.decisions.observers.tables import COMPUTE, NO_COMPUTE, straggler
 from flows.decisions.places import rank_of
@@ -47,12 +48,19 @@ _PAIR = re.compile(r"(?P<name>[A-Za-z][\w./-]{1,60})['\"]?\s?(?::|=|\()\s?(?P<va
 _TIMER_LINE = re.compile(
     r"(?i)\btime \(ms\)|(?:step|iter(?:ation)?|forward|fwd|compute|backward|bwd)[_ -]?(?:time|ms)\b"
 )
+_SAYS_STRAGGLER = Cue("straggler", "slow rank", of=(_STRAGGLER_ID, _DETECTED_LATER, _HEAD))
+_SAYS_EXTREMES = Cue("mnrtt/rnk", "mnetpt/rnk", "time/rank:", "throughput/rank:", of=(*_EXTREMES, _EXTREME))
+_TIMED = ("step", "iter", "iteration", "forward", "fwd", "compute", "backward", "bwd")
+_SAYS_TIMES = Cue("time (ms)", *(a + b + c for a in _TIMED for b in ("", "_", "-") for c in ("time", "ms")),
+                  of=(_TIMER_LINE,))  # fmt: skip
 
 
 def named(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Ranks that a detector names, on its line or on rows below it."""
     inside = False
     for line in lines:
+        if not inside and not _SAYS_STRAGGLER.holds(line.text):
+            continue
         row = _HEAD_ROW.match(line.text) if inside else None
         if row is not None:
             yield straggler(int(row["rank"]), row["node"], line, line.text.strip(), "straggler-named", NAMED_WEIGHT)
@@ -78,9 +86,7 @@ def extremes(lines: Sequence[LogLine]) -> Iterator[Clue]:
     seen: dict[int, tuple[float, LogLine]] = {}
     last: int | None = None
     ends: dict[tuple[str, str], tuple[float, int]] = {}
-    for line in lines:
-        if "/R" not in line.text:
-            continue
+    for line in _SAYS_EXTREMES.among(lines):
         for rank, ratio in _extremes(line.text, ends):
             if ratio >= SLOW_RATIO:
                 seen[rank] = (max(ratio, seen.get(rank, (0.0, line))[0]), line)
@@ -113,7 +119,7 @@ def timers(lines: Sequence[LogLine]) -> Iterator[Clue]:
     values: dict[str, dict[int, list[float]]] = {}
     where: dict[int, LogLine] = {}
     kept = 0
-    for line in lines:
+    for line in _SAYS_TIMES.among(lines):
         rank = rank_of(line) if "ime" in line.text or "_ms" in line.text else None
         if rank is None or kept >= MOST_ROWS or not _TIMER_LINE.search(line.text):
             continue

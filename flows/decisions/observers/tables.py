@@ -7,12 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
+from flows.decisions.numbers_in_patterns import Seldom
 from flows.decisions.observers.numbers import slow
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
 TABLE_WEIGHT = 0.85
 """A table of all ranks, one of them far off."""
+MOST_COLUMNS = 12
+"""Columns of a table; a longer line is prose."""
 _UNITS = r"ms|s|sec|seconds|us|TFLOPS?|TFLOP/s|GFLOPS?|Gflop/s|TF|GB/s|tok/s|tokens/s|samples/s|it/s|MHz"
 _ROW = re.compile(
     r"^(?:[-*•|]? *)(?:Rank|rank|RANK|GPU|Worker|worker)[ =_]{0,3}(?P<rank>\d{1,6})\b(?P<node>[^:]{0,120}?)"
@@ -38,12 +42,20 @@ COMPUTE = re.compile(
     r"(?i)(?:fwd|forward|compute|bwd_inner|backward_inner|step_time|iter(?:ation)?_time|step-time|data|batch-generator)"
 )
 """Timers of what a rank does by itself."""
+WORTH_IT = 0.1
+"""Among the slowest, a rank with less than this share of the longest time made nobody wait."""
+_SLOWEST_BY = re.compile(r"(?i)\bslowest (?:\w{1,12} )?by (?P<name>\w{2,40})")
+"""A head that says that only the slowest are listed, and in which column: nobody left out is slower than the last."""
 _NODE = re.compile(r"\((?P<node>[A-Za-z][\w.-]{2,100})\)|Node=(?P<other>\S{1,100})")
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?$")
 _MAPPING = re.compile(
     r"(?P<head>(?i:\b(?:elapsed|step|iteration|compute|forward|check) times?\b[^{]{0,60}))"
     r"\{(?P<items>\d[\d:., ]{10,60000})\}"
 )
+_RANK_WORD = Seldom(r"(?i)(?:^|[\s|])rank(?:[\s|]|$)")
+_SAYS_RANK, _SAYS_MEMBER = Cue("rank"), Cue("rank", "gpu", "worker", of=(_ROW, _SCORE))
+_SAYS_MAPPING = Cue(*(f"{word} time" for word in ("elapsed", "step", "iteration", "compute", "forward", "check")),
+                    of=(_MAPPING,))  # fmt: skip
 _END = LogLine(".", "file")
 """Ends the last table."""
 
@@ -62,16 +74,19 @@ def rows(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Rows of ranks under a heading: times, rates or scores."""
     table: _Table | None = None
     head, rate = "", None
+    heads: list[str] = []
     for line in [*lines, _END]:
-        row = _row(line)
+        row = _row(line) if line.text[:1].isdigit() or _SAYS_MEMBER.holds(line.text) else None
         if row is None:
             if table is not None:
                 yield from _outliers(table)
             table = None
-            if line.text.strip():
-                head = line.text.strip()[:120]
-                rate = _is_rate(head, rate if head.endswith(":") else None)
+            if said := line.text.strip():
+                head = said[:120]
+                heads = [*heads, head] if head.endswith(":") else [head]
             continue
+        rate = _announced(heads, rate)
+        heads = []
         low = _low_is_slow(row, rate)
         if table is None and low is not None:
             table = _Table(head, low)
@@ -92,6 +107,13 @@ def _is_rate(head: str, before: bool | None) -> bool | None:
     if _RATE_HEAD.search(head):
         return True
     return False if _TIME_HEAD.search(head) else before
+
+
+def _announced(heads: Sequence[str], rate: bool | None) -> bool | None:
+    """What several headings in a row announce, of which only the first may not end with a colon."""
+    for head in heads:
+        rate = _is_rate(head, rate if head.endswith(":") else None)
+    return rate
 
 
 def _low_is_slow(row: re.Match[str], rate: bool | None) -> bool | None:
@@ -116,39 +138,52 @@ def _outliers(table: _Table) -> Iterator[Clue]:
 def columns(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Tables whose head names the columns, one of them `rank`."""
     names: list[str] = []
+    by = ""
     table: dict[int, tuple[list[float], LogLine]] = {}
     for line in [*lines, _END]:
-        words = line.text.replace("|", " ").split()
+        if not names and not (_SAYS_RANK.holds(line.text) and (_RANK_WORD.search(line.text) or "slowest" in line.text)):
+            continue
+        words = line.text.replace("|", " ").split(None, MOST_COLUMNS)
         if names and len(words) == len(names) and all(_NUMBER.match(word) for word in words):
             numbers = [float(word) for word in words]
             table[int(numbers[names.index("rank")])] = (numbers, line)
             continue
         if names and not set(line.text) <= set("-+|=: "):
-            yield from _columns(names, table)
-            names, table = [], {}
+            yield from _columns(names, table, by)
+            names, table, by = [], {}, ""
+        if hit := _SLOWEST_BY.search(line.text):
+            by = hit["name"].lower()
+        if not 2 <= len(words) <= MOST_COLUMNS:
+            continue
         lower = [word.lower() for word in words]
-        if "rank" in lower and 2 <= len(words) <= 12 and not any(_NUMBER.match(word) for word in words):
+        if "rank" in lower and not any(_NUMBER.match(word) for word in words):
             names = lower
 
 
-def _columns(names: Sequence[str], table: Mapping[int, tuple[list[float], LogLine]]) -> Iterator[Clue]:
-    told: set[int] = set()
+def _columns(names: Sequence[str], table: Mapping[int, tuple[list[float], LogLine]], by: str) -> Iterator[Clue]:
     for number, name in enumerate(names):
         rate = _RATE_HEAD.search(name) is not None
         if name == "rank" or NO_COMPUTE.search(name) or not (rate or COMPUTE.search(name)):
             continue
-        found = slow({rank: values[number] for rank, (values, _) in table.items()}, low_is_slow=rate)
+        values = {rank: row[number] for rank, (row, _) in table.items()}
+        if by in names:
+            if name != by:
+                continue
+            values |= {-1 - other: min(values.values(), default=0.0) for other in range(len(values))}
+        found = slow(values, low_is_slow=rate)
+        if by == name:
+            found = {rank: ratio for rank, ratio in found.items() if values[rank] >= WORTH_IT * max(values.values())}
         for rank, ratio in found.items():
-            if rank not in told:
-                told.add(rank)
-                text = f"rank {rank}: {name} is {ratio:.1f} times off the median of {len(table)} ranks"
-                yield straggler(rank, "", table[rank][1], text, "straggler-columns", TABLE_WEIGHT)
+            text = f"rank {rank}: {name} is {ratio:.1f} times off the median of {len(table)} ranks"
+            yield straggler(rank, "", table[rank][1], text, "straggler-columns", TABLE_WEIGHT)
+        if found:
+            return  # In the columns after it the others may stand out: they waited for these.
 
 
 def mappings(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """`{0: 19.9, 1: 143.1}` of ranks or nodes after a word of time; of equal reports the last one counts."""
     last: dict[str, tuple[dict[int, float], LogLine]] = {}
-    for line in lines:
+    for line in _SAYS_MAPPING.among(lines):
         hit = _MAPPING.search(line.text) if "{" in line.text else None
         if hit is not None:
             last[hit["head"]] = (_pairs(hit["items"]), line)

@@ -79,7 +79,7 @@ RULES: tuple[Rule, ...] = (
          literals=("reset", "keep alive watchdog", "device hung", "device has hung", "stopped responding", "admin queue ",
                    "failed to process c", "missed completion", "missed interrupt", "malicious event", "pfr requested", "tx hang")),
     Rule("ib-port-state",
-         r"\b(?:mlx\d_\d{1,2}|mlx5_bond_\d|ib\d{1,2}|hfi1_\d|bnxt_re\d{1,2}|irdma\d{1,2}|rdmap\w{3,20}|ionic_\d{1,2})\b.{0,60}"
+         r"\b(?:mlx\d_\d{1,2}|mlx5_bond_\d|ib\d{1,2}|hfi1_\d|bnxt_re\d{1,2}|irdma\d{1,2}|rdmap\w{3,20}|ionic_\d{1,2})\b.{0,120}"
          r"(?:SM (?:lost|not found)|port \d+ (?:is )?(?:in )?(?:INIT|DOWN) state|state[: ]{1,2}(?:1: )?(?:DOWN|Down)|"
          r"physical_state[: ]{1,2}(?:DISABLED|POLLING|LINK_UP_FAIL)|is not (?:ACTIVE|active)|link_layer .{0,30}\bdown\b)",
          F.FABRIC, 0.65, "node",
@@ -110,10 +110,10 @@ RULES: tuple[Rule, ...] = (
          "pcieport 0000:00:01.1: AER: Corrected error received: 0000:02:00.0",
          "Linux PCIe AER", literals=("uncorrect",)),
     Rule("ib-kernel-error",
-         r"\b(?:infiniband|ib_core|mlx5_ib|rdma_rxe|ipoib|ib\d{1,2})\b.{0,60}(?:dump error cqe|dump_cqe|QP .{0,24}error|"
-         r"multicast join failed|transmit timeout|failed to modify QP|ib_query_port failed)", F.FABRIC, 0.6, "node",
+         r"\b(?:infiniband|ib_core|mlx5_ib|rdma_rxe|ipoib|ib\d{1,2}|efa_\d)\b.{0,60}(?:dump error cqe|dump_cqe|QP .{0,24}error|"
+         r"Failed to (?:process command|allocate|create|register|reg|modify|destroy)\b.{0,60}(?:err|status|\[)[ =]?-?\d|multicast join failed|transmit timeout|failed to modify QP|ib_query_port failed)", F.FABRIC, 0.6, "node",
          "infiniband mlx5_2: dump_cqe:272:(pid 0): dump error cqe",
          "infiniband mlx5_2: registered",
          "Linux RDMA core", literals=("dump error cqe", "dump_cqe", "error", "multicast join fai", "transmit timeout",
-                                      "failed to modify", "ib_query_port fail")),
+                                      "failed to modify", "ib_query_port fail", "failed to process c", "failed to allocate", "failed to create", "failed to register", "failed to reg", "failed to destroy")),
 )  # fmt: skip

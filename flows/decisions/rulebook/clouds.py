@@ -13,7 +13,7 @@ RULES: tuple[Rule, ...] = (
     Rule("spot-notice",
          r"(?i)(?:spot instance (?:interruption|termination)|spot (?:interruption|termination|preemption|reclaim\w{0,4}) "
          r"(?:warning|notice|event|detected|received|was triggered)|spot ITN\b|preemptible .{0,40}terminat|"
-         r"(?:node|instance|vm|pod) .{0,60}due to (?:a )?spot (?:interruption|reclaim|eviction)|"
+         r"(?:interrupted|stopped|terminated|evicted)\b.{0,40}\bspot (?:interruption|reclaim|preemption)|(?:node|instance|vm|pod) .{0,60}due to (?:a )?spot (?:interruption|reclaim|eviction)|"
          r"scheduled maintenance event|termination notice|interruption notice)", F.PREEMPTED, 0.92, "nobody",
          "Spot instance interruption notice received, terminating at 10:02:00Z",
          "spot price updated",
@@ -40,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     Rule("azure-scheduled-event",
          r"\"?EventType\"?\s{0,2}[:=]\s{0,2}\"?(?:Preempt|Terminate|Redeploy|Reboot|Freeze)\b|"
          r"\b(?:Freeze|Reboot|Redeploy|Terminate|Preempt|VMEvent)Scheduled\s{1,12}True\b|"
+         r"^(?:.{0,60}\s)?(?:Reboot|Redeploy|Terminate|Preempt)Scheduled\s{1,12}(?!False|Unknown)|"
          r"(?i:(?:low.priority|spot) (?:node|vm|virtual machine)s?\b.{0,60}(?:evicted|preempted|reclaimed)|"
          r"(?:virtual machine|vm|instance) .{0,60}(?:was|has been|is being) evicted)", F.PREEMPTED, 0.9,
          "nobody",

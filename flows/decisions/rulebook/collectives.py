@@ -112,11 +112,11 @@ RULES: tuple[Rule, ...] = (
          "signal SIGTERM",
          "SIGTERM handler installed",
          "torchrun", literals=("process", "received"), echo=True),
-    Rule("slurm-step-terminated", r"(?:slurmstepd: error: \*\*\* STEP \S+ ON \S+ CANCELLED|srun: Job step aborted|"
+    Rule("slurm-step-terminated", r"(?:slurmstepd: error: \*\*\* STEP \S+ ON \S+ CANCELLED|srun: (?:Job step aborted|Force Terminated (?:job|StepId)|Terminating (?:job step|StepId))|"
          r"srun: error: \S+: tasks? [\d,\-]+: (?:Exited|Terminated|Killed))", F.UNKNOWN, 0.25, "nobody",
          "srun: error: gpu-17: tasks 8-15: Terminated",
          "srun: job 4711 started",
-         "Slurm", literals=(": error:", "run: job step abor"), echo=True),
+         "Slurm", literals=("lurmstepd: error:", "run: error:", "run: job step abor", "run: force termin", "run: terminating"), echo=True),
     Rule("mpi-abort", r"(?:MPI_ABORT was invoked on rank|mpirun noticed that process rank \d+)", F.UNKNOWN, 0.25,
          "nobody",
          "mpirun noticed that process rank 3 with PID 0 on node gpu-3 exited on signal 9 (Killed).",
@@ -135,8 +135,12 @@ RULES: tuple[Rule, ...] = (
          "usually happens because a task triggered the barrier too early or too slowly.",
          "barrier passed",
          "JAX coordination service", literals=("barrier timed out",), echo=True),
+    Rule("hccl-timeout", r"\bEI000[26]: |\bHccl\w{2,40}.{0,80}(?:[Tt]imed? ?out|times out)", F.COLLECTIVE_TIMEOUT, 0.72, "nobody",
+         "RuntimeError: HCCL function error: HcclCommInitRootInfo, error code is 4. EI0006: Getting socket times out.",
+         "HCCL version 7.0",
+         "Ascend's collectives", literals=("ei0002: ", "ei0006: ", "hccl"), supersedes=("python-exception", "logged-exception"), echo=True),
     Rule("jax-heartbeat", r"(?:UNAVAILABLE: )?The following tasks are unhealthy .{0,60}: ?(?P<peer>/job:[\w/:, ]{1,800})|"
-         r"UNAVAILABLE: The following tasks are unhealthy|/job:\S{1,40}/task:\d{1,6} (?:has )?(?:heartbeat|Heartbeat) timed? ?out|"
+         r"UNAVAILABLE: The following tasks are unhealthy|(?P<task>/job:\S{1,40}/task:\d{1,6}) (?:has )?(?:heartbeat|Heartbeat) timed? ?out|"
          r"Terminating process because the (?:JAX distributed service|coordinator) detected fatal errors",
          F.COLLECTIVE_TIMEOUT, 0.5, "peer",
          "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats): "

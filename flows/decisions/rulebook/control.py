@@ -12,6 +12,12 @@ ECHOES = ("rendezvous", "collective_timeout", "storage", "unknown")
 """What the same broken connection is called by programs that know nothing of the server."""
 
 RULES: tuple[Rule, ...] = (
+    Rule("controller-crashes",
+         r"(?<![\w-])(?!\S{0,120}(?:device-plugin|driver|dcgm|gpu-operator|fabric))\S{0,80}(?:operator|controller|webhook|scheduler|apiserver|etcd|coredns|kueue|volcano)[\w-]{0,60} {1,20}"
+         r"\d{1,2}/\d{1,2} {1,20}CrashLoopBackOff\b", F.CONTROL_PLANE, 0.75, "nobody",
+         "training-operator-6bfc7b8d86-czlnz   0/1     CrashLoopBackOff   11 (82s ago)   26m",
+         "llama-worker-3   0/1     CrashLoopBackOff   11 (82s ago)   26m",
+         "kubectl get pods: who steers the jobs does not run", literals=("crashloopbackoff",), supersedes=("crash-loop", *ECHOES)),
     Rule("control-plane", r"(?:etcdserver: (?:request timed out|leader changed|no leader|too many requests|mvcc: |not enough)|"
          r"mvcc: database space exceeded|the server is currently unable to handle the request|net/http: TLS handshake timeout|"
          r"apiserver .{0,60}(?:unavailable|timed out|not ready)|the server was unable to return a response in the time allotted|"

@@ -62,7 +62,7 @@ RULES: tuple[Rule, ...] = (
          supersedes=("nccl-cuda-failure", "python-exception"), vendor="nvidia"),
     Rule("cuda-device-assert",
          r"device-side assert triggered|cudaErrorAssert\b|CUDA_ERROR_ASSERT\b|"
-         rf"(?:block|thread): \[.{{1,80}}\] Assertion `(?!input_val).{{1,300}}`(?: failed|$)|{numbered('710', '59')}", F.USER_CODE, 0.85, "code",
+         rf"(?:block|thread): \[.{{1,80}}\] Assertion `(?!input_val).{{1,300}}`(?: failed|$)|[Dd]evice-side assertion `.{{1,300}}' failed|{numbered('710', '59')}", F.USER_CODE, 0.85, "code",
          "RuntimeError: CUDA error: device-side assert triggered",
          "assertion failed on the host",
          "CUDA runtime error 710: an index out of range in the user's tensors",

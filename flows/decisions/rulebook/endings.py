@@ -40,12 +40,12 @@ RULES: tuple[Rule, ...] = (
          "mpirun, Horovod, DeepSpeed, SageMaker, Ray jobs, Slurm",
          literals=(":sigkill_handler]", "algorithmerror: ", "executeuserscripte", "exits with return ", "failed (non-zero e", "job entrypoint com", "mpirun detected th", "terminated normall"), supersedes=("program-ended",), echo=True),
     Rule("replica-failed",
-         r"Job \S{1,120} is failed because|\breplica\(s\) failed|\bfailed=[1-9]\d{0,4}\b|[Ee]xited with non-zero exit code|"
+         r"Job \S{1,120} is failed because|\breplica\(s\) failed|\bphase Failed\b|\bfailed=[1-9]\d{0,4}\b|[Ee]xited with non-zero exit code|"
          r"(?:Pod|pod|container|Container|child) .{0,120} (?:failed|terminated) .{0,40}(?:exit code|exitCode)|"
          r"Reason: {1,12}(?:Error|ContainerCannotRun|BackoffLimitExceeded)$", F.UNKNOWN, 0.3, "nobody",
          "PyTorchJob llama is failed because 1 Worker replica(s) failed.",
          "expected=1, running=1, succeeded=0, failed=0, Replicas=1",
-         "operators of training jobs, Argo", literals=(" failed ", " terminated ", "exited with non-ze", "failed=", "reason:", "replica(s) failed"), supersedes=("program-ended",), echo=True),
+         "operators of training jobs, Argo", literals=(" failed ", " terminated ", "exited with non-ze", "failed=", "phase failed", "reason:", "replica(s) failed"), supersedes=("program-ended",), echo=True),
     Rule("dumped-core", r"\bAborted \(core dumped\)|terminate called (?:after throwing|without an active|recursively)|"
          r"^Fatal Python error: (?!Segmentation|Bus)|\(core dumped\)$|\bcore dumped\b", F.UNKNOWN, 0.3, "nobody",
          "Aborted (core dumped)",

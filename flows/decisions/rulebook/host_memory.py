@@ -111,6 +111,11 @@ RULES: tuple[Rule, ...] = (
          "errno ENOMEM, C++, PyTorch and TensorFlow on the CPU",
          literals=("[errno 12]", "alloc_cpu.cpp:", "cannot allocate me", "cudahostalloc", "defaultcpuallocato", "enomem", "failed to allocate", "hiphostmalloc", "memory", "oom when allocatin", "page allocation fa", "std::bad_alloc"),
          supersedes=("python-exception",), advice=MORE),
+    Rule("windows-paging", r"\[WinError 1455\]|paging file is too small", F.HOST_OOM, 0.85, "rank",
+         "OSError: [WinError 1455] The paging file is too small for this operation to complete.",
+         "paging file: 64 GB",
+         "Windows: ERROR_COMMITMENT_LIMIT", literals=("[winerror 1455]", "paging file is too"), supersedes=("python-exception",),
+         advice="enlarge the paging file, or use fewer data loader workers"),
     Rule("shared-memory",
          r"(?:DataLoader worker .{0,40}killed by signal: Bus error|insufficient shared memory \(shm\)|"
          r"unable to (?:open|write to|resize|allocate|mmap \d+ bytes from) (?:shared memory object|file </torch_)|"

@@ -9,7 +9,7 @@ F = FaultClass
 AFTER = ("collective_timeout", "nccl-unhandled")
 
 RULES: tuple[Rule, ...] = (
-    Rule("ibstat-down", r"^\s{0,12}(?:Port \d{1,3}: )?(?:State: Down|Physical state: (?:Disabled|Polling|Sleep|LinkErrorRecovery))\s*$",
+    Rule("ibstat-down", r"^\s{0,12}(?:Port \d{1,3}: )?(?:State: (?:Down|Initializing|Armed)|Physical state: (?:Disabled|Polling|Sleep|LinkErrorRecovery))\s*$",
          F.FABRIC, 0.55, "node",
          "  Physical state: Polling",
          "  Physical state: LinkUp",

@@ -157,6 +157,10 @@ RULES: tuple[Rule, ...] = (
          "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0",
          "Linux EDAC, baseboard controllers: the host's memory is broken", literals=("edac", "memory failure: 0x", "uncorrectable ecc", "uncorrectable memo", "uncorrected hardwa"),
          supersedes=("process_killed", "machine-check")),
+    Rule("sinfo-down", r"^\S{1,40} {1,20}up {1,20}\S{1,20} {1,20}\d{1,6} {1,20}down\*? {1,20}(?P<peer>[\w.,\[\]-]{1,200}) *$", F.NODE_LOST, 0.65, "peer",
+         "gpu*         up   infinite      1  down* cn17",
+         "gpu*         up   infinite      7  alloc cn[10-16]",
+         "sinfo", literals=("down",), supersedes=("process_killed", "collective_timeout")),
     Rule("reboot", r"(?:reboot: (?:Restarting system|Power down)|systemd-shutdown\[1\]|"
          r"systemd\[1\]: Reached target .{0,20}(?:Reboot|Power-Off|Shutdown)|^System is (?:powering down|rebooting)|"
          r"systemd-logind(?:\[\d+\])?: (?:System is (?:powering down|rebooting)|The system will (?:reboot|power off) now))", F.NODE_LOST, 0.8, "node",

@@ -8,6 +8,10 @@ from profiles.vocabulary import FaultClass
 F = FaultClass
 
 RULES: tuple[Rule, ...] = (
+    Rule("nvlink-inactive", r"Unable to retrieve NVLink information as all links are (?i:inactive)", F.GPU_HARDWARE, 0.6, "node",
+         "NVML: Unable to retrieve NVLink information as all links are inActive",
+         "NVML: Unable to retrieve NVLink information as NVLink is not supported",
+         "nvidia-smi nvlink: an NVLink GPU without one link", literals=("unable to retrieve nvlink",), vendor="nvidia"),
     Rule("gpu-off-the-bus",
          r"(?i)\bfallen off the (?:pcie? )?bus\b(?!\?)|GPUFellOffTheBus|\bgpu.{0,40}\bfell off (?:of )?the (?:pcie? )?bus",
          F.GPU_HARDWARE, 0.95, "node",

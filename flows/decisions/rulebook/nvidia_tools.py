@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
          advice="use an image for the driver that is installed"),
     Rule("fabric-manager",
          r"system not yet initialized|cudaErrorSystemNotReady|CUDA_ERROR_SYSTEM_NOT_READY|"
-         r"(?i:fabric ?manager).{0,100}(?:not running|failed|never reported|doesn't match|version mismatch|is not initialized|exited)|"
+         r"(?i:fabric ?manager).{0,100}(?:not running|failed|never reported|(?:doesn't|don't|does not|do not) match|version mismatch|is not initialized|exited)|"
          r"nvidia-fabricmanager.{0,60}(?:Failed|failed|inactive)|"
          r"request to query NVSwitch device information from NVSwitch driver failed|\bError 802\b", F.GPU_DRIVER, 0.85, "node",
          "RuntimeError: CUDA error: system not yet initialized",
@@ -86,6 +86,20 @@ RULES: tuple[Rule, ...] = (
          literals=("cuda_error_system_", "cudaerrorsystemnot", "error 802", "fabric manager", "fabricmanager", "nvidia-fabricmanag", "request to query n", "system not yet ini"),
          supersedes=("user_code", "cuda-no-device", "python-exception"), vendor="nvidia",
          advice="start the fabric manager, in the version of the driver"),
+    Rule("smi-uncorrected",
+         r"^\| .{1,60}\| [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f] (?:Off|On) \| {1,30}[1-9]\d{0,8} \||"
+         r"(?i:\buncorrectable (?:ecc )?errors? (?:count[ :=(]{1,3}[1-9]|(?:on|in) (?:the )?gpu))", F.GPU_HARDWARE, 0.72, "node",
+         "|   1  Tesla V100S-PCI...  Off  | 00000000:00:08.0 Off |                   17 |",
+         "|   0  Tesla V100S-PCI...  Off  | 00000000:00:07.0 Off |                    0 |",
+         "nvidia-smi: the column of volatile uncorrected ECC errors; health checks", literals=(" off |", " on |", "uncorrectable "), vendor="nvidia"),
+    Rule("pcie-width-lost", r"\bLnkSta:.{0,60}\bWidth x\d{1,2} \(downgraded\)", F.GPU_HARDWARE, 0.5, "node",
+         "LnkSta: Speed 16GT/s, Width x4 (downgraded)",
+         "LnkSta: Speed 2.5GT/s (downgraded), Width x16",
+         "lspci -vv: lanes are lost; a lower speed alone is how idle devices save power", literals=("lnksta:",)),
+    Rule("pod-out-of-gpus", r"\bOutOf(?:nvidia|amd)\.com/gpu\b", F.GPU_DRIVER, 0.6, "nobody",
+         "gpu-replicaset-bxbc2   0/1   OutOfnvidia.com/gpu   0   2h   <none>   controller-2   <none>",
+         "gpu-replicaset-bxbc2   1/1   Running   0   2h   10.2.2.9   controller-2   <none>",
+         "kubelet: a pod came to a node whose device plugin had not registered the GPUs", literals=("outofnvidia.com/gp", "outofamd.com/gpu")),
     Rule("driver-container",
          r"(?i)driver (?:validation|daemonset).{0,60}(?:failed|error|not ready)|failed to validate (?:the )?driver|"
          r"nvidia-(?:driver|device-plugin)-daemonset.{0,80}(?:CrashLoopBackOff|Error|OOMKilled)|"

@@ -15,7 +15,7 @@ RULES: tuple[Rule, ...] = (
          r"\bpreemption (?:signal|notice|notification|warning|event|request)s? "
          r"(?:was |were |is |has been )?(?:received|detected|caught|arrived|sent)|"
          r"\b(?:job|worker|node|cluster|run|trial|task|pod|replica|allocation|experiment|workload|actor|container)s?\b "
-         r".{0,50}\b(?:is|was|were|has been|have been|got|being) (?:forcibly )?preempted\b|"
+         r".{0,50}\b(?:is|was|were|has been|have been|got|being) (?:forcibly )?preempted\b(?!,? or )|"
          r"\b(?:job|worker|node|vm|instance|spot|tpu|task|pod|replica|allocation)s?\b preempted\b|"
          r"\bpreempted[,:;] ?(?:recover|requeu|restart|reschedul|retry|sav|exit)", F.PREEMPTED, 0.92, "nobody",
          "(bert-qa pid=920210) I 05-04 00:52:46 controller.py:100] The cluster is preempted.",

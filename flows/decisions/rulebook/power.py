@@ -57,12 +57,12 @@ RULES: tuple[Rule, ...] = (
          "amdgpu 0000:63:00.0: amdgpu: GPU is not throttled",
          "amdgpu swsmu: heat, power or current", literals=("warn: gpu is throt",), vendor="amd", advice=COOLING),
     Rule("critical-temperature",
-         r"(?i)critical temperature reached|(?:thermal|temperature).{0,60}shutting down|temperature .{0,60}upper (?:critical|non-recoverable)|"
+         r"(?i)critical temp(?:erature)? reached|HARDWARE PROTECTION shutdown|(?:thermal|temperature).{0,60}shutting down|temperature .{0,60}upper (?:critical|non-recoverable)|"
          r"\bthermal trip\b(?!.{0,20}(?:not|disabled))|inlet temperature is (?:greater|above)|temperature.{0,40}\bgoing high\b.{0,20}assert|upper (?:critical|non-recoverable) going high \| asserted|"
          r"overheat(?:ed|ing)?\b.{0,60}(?:shut|power|emergency|protect|detected)", F.THERMAL_POWER, 0.85, "node",
          "thermal thermal_zone0: critical temperature reached, shutting down",
          "critical temperature is 105 C",
-         "Linux thermal core, ACPI, baseboard controllers", literals=("critical temperatu", "overheat", "shutting down", "temperature", "thermal trip", "upper critical goi", "upper non-recovera"),
+         "Linux thermal core, ACPI, baseboard controllers", literals=("critical temp", "hardware protection", "overheat", "shutting down", "temperature", "thermal trip", "upper critical goi", "upper non-recovera"),
          supersedes=("reboot", "node_lost", "process_killed", "collective_timeout"), advice=COOLING),
     Rule("power-supply",
          r"(?i)power supply\W.{0,80}(?:failure detected|ac lost|input lost|predictive failure|redundancy lost)|\bPSU ?\d?.{0,40}(?:fail(?:ed|ure)|AC lost|input lost)|"

@@ -25,11 +25,12 @@ RULES: tuple[Rule, ...] = (
          "CPython: what survivors raise when a peer dies", literals=("connection", "error", "socket.timeout"),
          supersedes=("python-exception",), echo=True, fallback=True),
     Rule("python-exception",
-         r"^(?:[A-Za-z_][\w.]{0,100}\.)?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Iteration)(?:: |:$|$)",
+         r"^(?:[A-Za-z_][\w.]{0,100}\.)?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Iteration)(?:: |:$|$)|"
+         r"^[a-z_][\w.]{0,80}(?:\.|_)(?:errors?|exceptions?|exc|errorfactory)\.[A-Z]\w{2,60}(?:: |:?$)",
          F.USER_CODE, 0.8, "code",
          "IndexError: list index out of range",
          "note: Error handling is on",
-         "CPython: an exception nobody caught", literals=("error", "exception", "exit", "interrupt", "iteration"),
+         "CPython: an exception nobody caught", literals=("error", "exception", "exit", "interrupt", "iteration", ".exc.", "_exc."),
          fallback=True),
     Rule("logged-exception",
          r"^(?!.{0,1500}(?i:\bretry|\bretrying|ignor|skipp|fall(?:ing)?[ -]?back|will try|continu|WARN))"

@@ -49,6 +49,15 @@ RULES: tuple[Rule, ...] = (
          "RuntimeError: No HIP GPUs are available",
          "HIP GPUs: 8",
          "HIP runtime error 100", literals=("hip error", "hip failure", "hip runtime error", "hip runtime failur", "hip_error", "hip_failure", "hip_runtime error", "hip_runtime failur", "hiperror", "hipfailure", "hipruntime error", "hipruntime failure", "hsa_init", "no amd gpu detecte", "no amd gpu found", "no amd gpu specifi", "no amd gpus detect", "no amd gpus found", "no amd gpus specif", "no gpu agent detec", "no gpu agent found", "no gpu agents dete", "no gpu agents foun", "no hip gpus are av", "no rocm-capable de"), vendor="amd"),
+    Rule("rocm-driver-absent", r"driver not initialized \(amdgpu not found|\bRSMI_STATUS_INIT_ERROR\b|\bAMDSMI_STATUS_(?:DRIVER_NOT_LOADED|NOT_INIT)\b",
+         F.GPU_DRIVER, 0.85, "node",
+         "rocm_smi: driver not initialized (amdgpu not found in modules)",
+         "rocm_smi: driver initialized",
+         "rocm-smi, amd-smi", literals=("driver not initiali", "rsmi_status_init_er", "amdsmi_status_drive", "amdsmi_status_not_i"), vendor="amd"),
+    Rule("amd-smi-uncorrected", r"\bUNCORRECTABLE_COUNT: {1,8}[1-9]", F.GPU_HARDWARE, 0.72, "node",
+         "        UNCORRECTABLE_COUNT: 5",
+         "        UNCORRECTABLE_COUNT: 0",
+         "amd-smi metric --ecc", literals=("uncorrectable_count",), vendor="amd"),
     Rule("hip-no-binary",
          r"hipErrorNoBinaryForGpu|hipErrorInvalidDeviceFunction|HIP error: (?:no kernel image is available|invalid device function|"
          r"device kernel image is invalid)|HSA_STATUS_ERROR_INVALID_ISA|Cannot read \S{1,200}TensileLibrary|"

@@ -83,11 +83,11 @@ RULES: tuple[Rule, ...] = (
          "Slurm slurm_errno.c",
          literals=("invalid --", "invalid -n", "invalid cpu count", "invalid feature sp", "invalid generic re", "invalid job array ", "invalid license sp", "invalid node count", "invalid qos spec", "invalid wckey spec", "more processors re", "node count specifi", "partition", "requested time lim", "unable to open fil", "user's group not p"),
          advice="correct account, partition, time or resources of the job"),
-    Rule("slurm-revoked", r"(?:Job allocation \d{1,12} has been revoked|srun: Force Terminated (?:job|StepId)|"
+    Rule("slurm-revoked", r"(?:Job allocation \d{1,12} has been revoked|"
          r"allocation \d{1,12} (?:was )?revoked)", F.PREEMPTED, 0.5, "nobody",
          "salloc: Job allocation 4711 has been revoked.",
          "salloc: Granted job allocation 4711",
-         "salloc, srun: taken away, without saying why", literals=(" has been revoked", "allocation ", "srun: force termin"), echo=True),
+         "salloc, srun: taken away, without saying why", literals=(" has been revoked", "allocation "), echo=True),
     Rule("slurm-controller-away",
          r"(?:Unable to contact slurm controller|Unable to confirm allocation|Socket timed out on send/recv operation|"
          r"Zero Bytes were transmitted or received|Slurm temporarily unable to accept job|"

@@ -1,0 +1,134 @@
+"""A lost node on the bed until the first resumed step, beside the floor: what the engines alone need for as much.
+
+The floor is an empty workflow of the attempt's own shape, whose pods do nothing and whose JobSet sleeps, from its
+submission until all pods of the JobSet run, and the trainer's own start by hand. Detection costs nothing here: the
+node's condition says at once that it is lost. Needs a bed that is up (`make bed-up`).
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tasks.attempts import plan_of
+from tasks.cluster import Cluster, Manifest
+from tasks.programs import programs_archive
+from tests.bed.ground import BedGround
+from tests.benchmarks.by_hand import first_step_seconds
+from tests.benchmarks.scenes import command, shown, wait_for_first_step
+from tests.stages import Stage, stage
+from workflows import labels
+from workflows.manifests import manifests
+from workflows.plan import AttemptPlan
+
+REPEATS = 3
+STEP_SECONDS = 0.1
+STEPS_BETWEEN = 8
+GOAL_SECONDS = 1.5
+"""Over the floor."""
+DEADLINE_SECONDS = 120.0
+IDLE = "bed.local/busybox:1"
+OVERRIDES = ("steps=100000", "checkpoint.interval_steps=5", command("--step-seconds", str(STEP_SECONDS)))
+
+
+def empty(manifest: Manifest, seconds: int = 0) -> Manifest:
+    """The same object with every program replaced by one that does nothing for so many seconds."""
+    copy: Manifest = yaml.safe_load(yaml.safe_dump(manifest))
+    for template in copy["spec"].get("templates", []):
+        if "resource" in template:
+            inner = empty(yaml.safe_load(template["resource"]["manifest"]), 600)
+            template["resource"]["manifest"] = yaml.safe_dump(inner)
+        _idle(template.get("container"), seconds)
+    for job in copy["spec"].get("replicatedJobs", []):
+        pod = job["template"]["spec"]["template"]["spec"]
+        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+            _idle(container, seconds if container in pod["containers"] else 0)
+    return copy
+
+
+def _idle(container: dict[str, Any] | None, seconds: int) -> None:
+    if container is not None:
+        container |= {"image": IDLE, "command": ["sleep", str(seconds)], "env": []}
+        container.pop("args", None)
+
+
+def floor(cluster: Cluster, plan: AttemptPlan) -> float:
+    """Seconds from submitting an empty attempt until its pods run; everything of it is deleted."""
+    name = labels.attempt_name(plan.run, plan.attempt)
+    *_, main = [empty(one) for one in manifests(plan)]
+    began = time.monotonic()
+    cluster.apply(main)
+    wanted = plan.resolved.run.deciding_role.replicas
+    marks = {labels.RUN: plan.run, "jobset.sigs.k8s.io/jobset-name": name}
+    try:
+        while sum(pod["status"].get("phase") == "Running" for pod in cluster.list("Pod", marks)) < wanted + 1:
+            assert time.monotonic() - began < DEADLINE_SECONDS, f"the empty attempt {name} does not start"
+            time.sleep(0.02)
+        return time.monotonic() - began
+    finally:
+        cluster.delete("Workflow", name, grace_seconds=1)
+        cluster.delete("JobSet", name, grace_seconds=1)
+
+
+def recovery(made: Stage) -> tuple[float, float]:
+    """Seconds from a node's loss to the first resumed step, and of the floor for the same shape."""
+    made.start("bench", profile="demo", overrides=OVERRIDES)
+    wait_for_first_step(made, 1, DEADLINE_SECONDS)
+    made.at_step((made.story.attempts[0].first_step or 0) + STEPS_BETWEEN)
+    at = made.fault(f"lose-node:{made.story.attempts[0].nodes[1]}")
+    took = wait_for_first_step(made, 2, DEADLINE_SECONDS) - at
+    attempt = made.story.attempts[1]
+    from workflows.records import RequestRecord
+
+    made.ledger.request(RequestRecord(f"{made.run}-stop", made.run, "stop", 0.0, "measured"))
+    made.end()
+    made.no_orphans()
+    plan = replace(plan_of(made.resolved, attempt, 1), run="floor", attempt=1)
+    return took, floor(made.cluster, plan)
+
+
+def by_hand(home: Path) -> float:
+    """The same ranks' own start on this machine, from nothing."""
+    options = ["--steps", "100000", "--seed", "7", "--step-seconds", str(STEP_SECONDS)]
+    archive = programs_archive(home)
+    return statistics.median(first_step_seconds(archive, options, 2, home) for _ in range(3))
+
+
+def main() -> int:
+    """Print the figures; 1 where the goal was missed."""
+    from deployments.console import ensure_console, stop_console
+
+    import tempfile
+
+    home = Path(tempfile.mkdtemp(prefix="primus-bench-"))
+    url = ensure_console(home)
+    taken: list[float] = []
+    floors: list[float] = []
+    try:
+        own = by_hand(home)
+        for _ in range(REPEATS):
+            with stage(url, BedGround()) as made:
+                took, least = recovery(made)
+            taken.append(took)
+            floors.append(least + own)
+    finally:
+        stop_console(home)
+    over = statistics.median(took - least for took, least in zip(taken, floors, strict=True))
+    met = over <= GOAL_SECONDS
+    print(
+        f"node lost on the bed -> first resumed step {shown(taken)}; the floor of the same shape {shown(floors)} "
+        f"(of it the ranks' own start {own:.2f} s); over it {over:.2f} s, goal <= {GOAL_SECONDS}: "
+        f"{'met' if met else 'MISSED'}",
+        flush=True,
+    )
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
