@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from deployments import cli_more
+from deployments import cli_clusters, cli_more
 from deployments.cli_options import Cluster, Json, Run, Set, Why, app
 
-__all__ = ["cli_more", "main"]
+__all__ = ["cli_clusters", "cli_more", "main"]
 
 
 @app.command()
@@ -141,7 +141,6 @@ def resume(
 
 
 NOT_BUILT = {
-    "workflow": "running any Argo Workflow manifest",
     "preflight": "testing nodes",
     "health": "the node daemon",
     "nodes": "looking at nodes",
@@ -149,12 +148,8 @@ NOT_BUILT = {
     "bootstrap": "setting a cluster up",
     "monitor": "the monitor loop",
     "failover": "the failover flow by hand",
-    "why": "explaining why a run waits",
-    "queue": "looking at the queue",
     "incidents": "incidents over all runs",
     "fleet": "the fleet on one screen",
-    "clusters": "cluster profiles from living clusters",
-    "doctor": "checking a cluster",
 }
 """Commands promised and not built yet; each says so in one line and exits 2."""
 

@@ -6,7 +6,44 @@ from typing import Annotated
 
 import typer
 
-from deployments.cli_options import Cluster, Json, Profile, Run, Set, Why, app, profiles_app, render_app
+from deployments.cli_options import Cluster, Json, Profile, Run, Set, Why, app, profiles_app, render_app, workflow_app
+
+
+@app.command()
+def why(run: Run, as_json: Json = False) -> int:
+    """Why a run waits, where it stands, what blocks it: from the ledger and the cluster's own objects.
+
+    Exit code 0: the answer is known; 3: it is not, since the cluster or the ledger does not answer.
+
+    Example: primus why demo-1
+    """
+    from deployments.why import show_why
+
+    return show_why(run, as_json=as_json)
+
+
+@app.command()
+def queue(cluster: Cluster = "", as_json: Json = False) -> int:
+    """What waits and what runs on a cluster: place, priority, age, GPUs, what blocks each, and the quotas.
+
+    Example: primus queue --cluster local
+    """
+    from deployments.queue import show_queue
+
+    return show_queue(cluster, as_json=as_json)
+
+
+@app.command()
+def doctor(cluster: Cluster = "", as_json: Json = False) -> int:
+    """Whether a cluster is fit for runs: versions, kinds, rights, GPUs, storage, clock, controllers; what to do.
+
+    Exit code 0: everything passed; 1: something failed; 3: something could not be found out.
+
+    Example: primus doctor --cluster local
+    """
+    from deployments.doctor import show_doctor
+
+    return show_doctor(cluster, as_json=as_json)
 
 
 @app.command()
@@ -187,13 +224,52 @@ def render_train(
     profile: Profile,
     cluster: Cluster = "",
     overrides: Set = None,
-    form: Annotated[str, typer.Option("--as", help="jobset.")] = "",
+    form: Annotated[
+        str, typer.Option("--as", metavar="jobset|trainjob|pytorchjob", help="The gang alone, in this form.")
+    ] = "",
     as_json: Json = False,
 ) -> int:
     """The manifests of the first attempt.
 
-    Example: primus render train demo
+    Example: primus render train demo --as trainjob
     """
     from deployments.profiles_view import render
 
     return render(profile, cluster, tuple(overrides or ()), form, as_json=as_json)
+
+
+@render_app.command("workspace")
+def render_workspace(
+    profile: Annotated[str, typer.Argument(help="Workspace profile: a shipped one by name, or a path.")],
+    with_control: Annotated[bool, typer.Option("--with-control", help="Also what the runner needs once.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Namespace, rights, queue, quotas and priorities of a workspace, for `kubectl apply --server-side -f -`.
+
+    Example: primus render workspace ./my-team.yaml
+    """
+    from deployments.profiles_view import render_workspace as show
+
+    return show(profile, with_control=with_control, as_json=as_json)
+
+
+@workflow_app.command("run")
+def workflow_run(
+    file: Annotated[str, typer.Argument(help="Manifest of an Argo Workflow, YAML or JSON; - for standard input.")],
+    cluster: Cluster = "",
+    parameters: Annotated[
+        list[str] | None, typer.Option("-p", "--parameter", help="Workflow parameter as NAME=VALUE; may be repeated.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="Name of the workflow instead of the file's.")] = "",
+    as_json: Json = False,
+) -> int:
+    """Run any Argo Workflow manifest: checked first, submitted, watched to its end, shown as a tree.
+
+    What the embedded cluster does not run is refused by its path before anything starts (exit code 2). Ctrl-C stops
+    watching, never the workflow. Exit code 0: Succeeded; 1: Failed or Error; 3: its end could not be found out.
+
+    Example: primus workflow run hello.yaml -p message=hi
+    """
+    from deployments.workflow_run import RunOptions, run_workflow
+
+    return run_workflow(RunOptions(file, cluster, tuple(parameters or ()), name, as_json))

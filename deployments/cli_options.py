@@ -17,8 +17,12 @@ app = typer.Typer(
 )
 profiles_app = typer.Typer(no_args_is_help=True, help="Shipped profiles, and whether yours is right.")
 render_app = typer.Typer(no_args_is_help=True, help="Print the manifests that would be sent; touches nothing.")
+workflow_app = typer.Typer(no_args_is_help=True, help="Any Argo Workflow, on the embedded cluster or a real one.")
+clusters_app = typer.Typer(no_args_is_help=True, help="Cluster profiles, and making one from a living cluster.")
 app.add_typer(profiles_app, name="profiles")
+app.add_typer(clusters_app, name="clusters")
 app.add_typer(render_app, name="render")
+app.add_typer(workflow_app, name="workflow")
 
 Run = Annotated[str, typer.Argument(help="Name of the run.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]

@@ -18,5 +18,5 @@ def amount(quantity: str) -> Decimal:
     Args:
         quantity: already checked against the pattern of `profiles.values.Quantity`.
     """
-    number = quantity.rstrip("mkMGTPi")
+    number = quantity.rstrip("mkKMGTPi")
     return Decimal(number) * _UNITS[quantity[len(number) :]]

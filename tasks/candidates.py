@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from profiles.resolve import Resolved
-from profiles.vocabulary import VerdictWord
-from tasks.cluster import Manifest
-from tasks.facts import node_facts
+from tasks.facts import node_candidate
 from tasks.nodes import busy_nodes, pool_nodes
 from tasks.world import patient, world
-from workflows import labels
 from workflows.fleet import BrakeState, NodeCandidate
 
 
@@ -19,41 +16,8 @@ def node_candidates(resolved: Resolved, run: str, attempt: int) -> list[NodeCand
     nodes = pool_nodes(resolved)
     busy = busy_nodes(run, attempt)
     ours = {item.node: item for item in here.ledger.nodes(resolved.cluster.name)}
-    return [
-        _candidate(node, resolved, busy, {name: item.why for name, item in ours.items() if item.state == "quarantined"})
-        for node in nodes
-    ]
-
-
-def _candidate(node: Manifest, resolved: Resolved, busy: dict[str, str], quarantined: dict[str, str]) -> NodeCandidate:
-    facts = node_facts(node)
-    marks: dict[str, str] = node["metadata"].get("labels", {})
-    tolerated = {*resolved.pool.taints}
-    keeps_away = tuple(
-        taint
-        for taint in facts.taints
-        if taint not in tolerated
-        and not taint.endswith(":PreferNoSchedule")
-        and not taint.startswith((labels.QUARANTINE_TAINT, "node.kubernetes.io/"))
-    )
-    tainted = any(taint.startswith(labels.QUARANTINE_TAINT) for taint in facts.taints)
-    return NodeCandidate(
-        name=facts.name,
-        pool=resolved.pool.name,
-        ready=facts.ready,
-        cordoned=facts.unschedulable,
-        quarantined=quarantined.get(facts.name, "tainted by us" if tainted else ""),
-        taints=keeps_away,
-        verdict=_verdict(marks.get(labels.VERDICT, "")),
-        busy=busy.get(facts.name, ""),
-        spare=marks.get(labels.SPARE) == "true",
-        rack=marks.get(labels.RACK, ""),
-        block=marks.get(labels.BLOCK, ""),
-    )
-
-
-def _verdict(word: str) -> VerdictWord:
-    return VerdictWord(word) if word in tuple(VerdictWord) else VerdictWord.UNKNOWN
+    out = {name: item.why for name, item in ours.items() if item.state == "quarantined"}
+    return [node_candidate(node, resolved, busy, out) for node in nodes]
 
 
 @patient

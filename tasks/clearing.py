@@ -23,9 +23,6 @@ def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: flo
         grace_seconds: for its pods to save.
         dead_nodes: known to be dead already; those whose condition says so meanwhile count as well.
 
-    Returns:
-        What was done, in words.
-
     Raises:
         Conflict: the objects of that name are not ours.
         Unavailable: pods are still there after their grace and a margin; asking again continues.

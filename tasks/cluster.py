@@ -33,8 +33,14 @@ Kind = Literal[
     "ResourceFlavor",
     "PersistentVolumeClaim",
     "Job",
+    "Namespace",
+    "Topology",
+    "WorkloadPriorityClass",
+    "PriorityClass",
+    "StorageClass",
+    "Service",
 ]
-"""The kinds we read or write. Nodes, ClusterQueues and ResourceFlavors have no namespace."""
+"""The kinds we read or write. Those from Namespace on, and Kueue's, are only read; Services over all namespaces."""
 
 
 class Event(Protocol):

@@ -9,13 +9,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
+from profiles.resolve import Resolved
+from profiles.vocabulary import VerdictWord
 from tasks.cluster import Manifest
 from workflows import labels
-from workflows.evidence import CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
+from workflows.evidence import NEVER_STARTED, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
+from workflows.fleet import NodeCandidate
 from workflows.records import PROGRAM_MARKS, MarkRecord
 from workflows.reports import GateReport, ResumeChoice, Termination, from_json
 
 Json = Mapping[str, Any]
+LIVE = ("Pending", "Running")
+"""Phases of pods that hold their node."""
 
 
 def seconds(timestamp: str | None) -> float | None:
@@ -47,7 +52,7 @@ def pod_facts(pod: Json, processes_per_node: int, deciding_role: str) -> PodFact
         node=pod.get("spec", {}).get("nodeName", "") or "",
         phase=status.get("phase", "Pending"),
         reason=status.get("reason") or ended.get("reason") or waiting.get("reason") or "",
-        message=status.get("message") or waiting.get("message") or "",
+        message=status.get("message") or waiting.get("message") or _runtime_said(ended),
         exit_code=code,
         signal=ended.get("signal") or (code - 128 if isinstance(code, int) and code > 128 else None),
         finished_at=seconds(ended.get("finishedAt")),
@@ -56,6 +61,11 @@ def pod_facts(pod: Json, processes_per_node: int, deciding_role: str) -> PodFact
         unschedulable=unplaced.get("message", "") if unplaced.get("status") == "False" else "",
         deleted="deletionTimestamp" in metadata,
     )
+
+
+def _runtime_said(ended: Json) -> str:
+    """Why a container never started. A message of one that did is the launcher's own: see `termination`."""
+    return str(ended.get("message") or "") if ended.get("reason") in NEVER_STARTED else ""
 
 
 def _container_state(status: Json) -> Json:
@@ -224,3 +234,57 @@ def _number(value: object) -> float | None:
 def is_ours(manifest: Manifest, run: str) -> bool:
     """The run label, not the name, decides what is ours."""
     return manifest.get("metadata", {}).get("labels", {}).get(labels.RUN) == run
+
+
+def users_of(pods: Iterable[Json], run: str, attempt: int) -> dict[str, str]:
+    """Nodes on which training pods of other runs or attempts live, with the name of that run."""
+    found: dict[str, str] = {}
+    for pod in pods:
+        marks: Json = pod["metadata"].get("labels", {})
+        owner = marks.get(labels.RUN, "")
+        ours = owner == run and marks.get(labels.ATTEMPT) == str(attempt)
+        training = marks.get(labels.ROLE, "") not in ("", labels.COORDINATOR_ROLE)
+        node = pod.get("spec", {}).get("nodeName")
+        if node and training and not ours and pod.get("status", {}).get("phase") in LIVE:
+            found[node] = owner
+    return found
+
+
+def pool_selector(resolved: Resolved) -> Mapping[str, str]:
+    """Labels of the nodes of the run's pool."""
+    return resolved.pool.labels if resolved.cluster.engine == "kubernetes" else {labels.POOL: resolved.pool.name}
+
+
+def node_candidate(node: Json, resolved: Resolved, busy: Mapping[str, str], out: Mapping[str, str]) -> NodeCandidate:
+    """A node of the pool as decisions about nodes see it.
+
+    Args:
+        node: the Node object.
+        resolved: the run's profile; taints that its pool names are tolerated.
+        busy: who uses which node.
+        out: why we took which node out of service.
+    """
+    facts = node_facts(node)
+    marks: Json = node["metadata"].get("labels", {})
+    keeps_away = tuple(
+        taint
+        for taint in facts.taints
+        if taint not in resolved.pool.taints
+        and not taint.endswith(":PreferNoSchedule")
+        and not taint.startswith((labels.QUARANTINE_TAINT, "node.kubernetes.io/"))
+    )
+    tainted = any(taint.startswith(labels.QUARANTINE_TAINT) for taint in facts.taints)
+    word = marks.get(labels.VERDICT, "")
+    return NodeCandidate(
+        name=facts.name,
+        pool=resolved.pool.name,
+        ready=facts.ready,
+        cordoned=facts.unschedulable,
+        quarantined=out.get(facts.name, "tainted by us" if tainted else ""),
+        taints=keeps_away,
+        verdict=VerdictWord(word) if word in tuple(VerdictWord) else VerdictWord.UNKNOWN,
+        busy=busy.get(facts.name, ""),
+        spare=marks.get(labels.SPARE) == "true",
+        rack=marks.get(labels.RACK, ""),
+        block=marks.get(labels.BLOCK, ""),
+    )

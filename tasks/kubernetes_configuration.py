@@ -11,7 +11,8 @@ import kubernetes.config
 from kubernetes.client.configuration import Configuration
 from kubernetes.config import ConfigException
 
-from profiles.errors import Permanent
+from profiles.errors import Permanent, ProfileError
+from profiles.suggest import did_you_mean
 
 kubernetes_config = cast(Any, kubernetes.config)
 """Its loaders carry no types."""
@@ -39,3 +40,28 @@ def configuration_of(context: str, environ: Mapping[str, str] = os.environ) -> C
             f"no access to a Kubernetes cluster ({error}): set KUBECONFIG, or `context` in the cluster profile"
         ) from error
     return configuration
+
+
+def context_of(context: str, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """Name of a context and the namespace it stands in; ("", "default") where there is no kubeconfig.
+
+    Args:
+        context: name of the context; "" for the current one.
+        environ: where KUBECONFIG is looked up.
+
+    Raises:
+        ProfileError: the kubeconfig has no such context.
+        Permanent: it is broken.
+    """
+    file = environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    if not context and not environ.get("KUBECONFIG") and not Path(file).exists():
+        return "", "default"
+    try:
+        contexts, current = kubernetes_config.list_kube_config_contexts(config_file=file)
+    except (ConfigException, OSError, ValueError) as error:
+        raise Permanent(f"the kubeconfig cannot be read ({error}): set KUBECONFIG") from error
+    known: dict[str, Any] = {item["name"]: item for item in contexts}
+    found = known.get(context) if context else current
+    if found is None:
+        raise ProfileError("--context", f'the kubeconfig has no context "{context}"' + did_you_mean(context, known))
+    return str(found["name"]), str((found.get("context") or {}).get("namespace") or "default")

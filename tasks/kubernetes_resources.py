@@ -30,6 +30,8 @@ class Resource:
     """The status is written through a path of its own; a write to the object ignores it."""
     pods_label: str = ""
     """Label that names the owner on the pods it made; "" where it makes none."""
+    read_only: bool = False
+    """We look at it and never write it."""
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
         """URL path of the collection, one object, or a part of it."""
@@ -56,8 +58,24 @@ RESOURCES: Mapping[Kind, Resource] = {
         Resource("ConfigMap", "v1", "configmaps"),
         Resource("Event", "v1", "events"),
         Resource("Workload", "kueue.x-k8s.io/v1beta2", "workloads", status_apart=True),
+        Resource("LocalQueue", "kueue.x-k8s.io/v1beta2", "localqueues", status_apart=True),
+        Resource("ClusterQueue", "kueue.x-k8s.io/v1beta2", "clusterqueues", namespaced=False, status_apart=True),
+        Resource("ResourceFlavor", "kueue.x-k8s.io/v1beta2", "resourceflavors", namespaced=False),
         Resource("PersistentVolumeClaim", "v1", "persistentvolumeclaims", status_apart=True),
         Resource("Job", "batch/v1", "jobs", status_apart=True, pods_label="batch.kubernetes.io/job-name"),
+        Resource("Namespace", "v1", "namespaces", namespaced=False, read_only=True),
+        Resource("Topology", "kueue.x-k8s.io/v1beta2", "topologies", namespaced=False, read_only=True),
+        Resource(
+            "WorkloadPriorityClass",
+            "kueue.x-k8s.io/v1beta2",
+            "workloadpriorityclasses",
+            namespaced=False,
+            read_only=True,
+        ),
+        Resource("PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", namespaced=False, read_only=True),
+        Resource("StorageClass", "storage.k8s.io/v1", "storageclasses", namespaced=False, read_only=True),
+        # Without a namespace the path lists those of all namespaces, which is all we ask of them.
+        Resource("Service", "v1", "services", namespaced=False, read_only=True),
     )
 }
 
@@ -81,9 +99,10 @@ def resource_of(manifest: Manifest, namespace: str) -> Resource:
         Refused: not one of our kinds, another version of it, no name, or another namespace.
     """
     kind, metadata = manifest.get("kind"), part(manifest, "metadata")
-    resource = next((resource for resource in RESOURCES.values() if resource.kind == kind), None)
+    ours = {str(resource.kind): resource for resource in RESOURCES.values() if not resource.read_only}
+    resource = ours.get(str(kind))
     if resource is None:
-        raise Refused("kind", f"{kind!r} is none of the kinds we write: {', '.join(RESOURCES)}")
+        raise Refused("kind", f"{kind!r} is none of the kinds we write: {', '.join(ours)}")
     if manifest.get("apiVersion") != resource.api_version:
         raise Refused(
             "apiVersion", f"{manifest.get('apiVersion')!r} of {kind}: this program writes {resource.api_version}"

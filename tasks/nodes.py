@@ -8,36 +8,25 @@ from profiles.errors import Conflict, NotFound, Unavailable
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import Cluster, Manifest, current
-from tasks.facts import node_facts
+from tasks.facts import node_facts, pool_selector, users_of
 from tasks.world import patient, touch, world
 from workflows import labels
 from workflows.fleet import BrakeState
 from workflows.records import NodeRecord, VerdictRecord
 from workflows.reports import GateReport
 
-LIVE = ("Pending", "Running")
 TAINT_TRIES = 8
 """Writers of one node's taints are few: the node controller, a cloud's own, people."""
 
 
 def pool_nodes(resolved: Resolved) -> list[Manifest]:
     """The pool's Node objects, by name."""
-    selector = resolved.pool.labels if resolved.cluster.engine == "kubernetes" else {labels.POOL: resolved.pool.name}
-    return current().list("Node", selector)
+    return current().list("Node", pool_selector(resolved))
 
 
 def busy_nodes(run: str, attempt: int) -> dict[str, str]:
     """Nodes on which pods of other runs live, with the name of that run."""
-    found: dict[str, str] = {}
-    for pod in current().list("Pod"):
-        marks = pod["metadata"].get("labels", {})
-        owner = marks.get(labels.RUN, "")
-        ours = owner == run and marks.get(labels.ATTEMPT) == str(attempt)
-        training = marks.get(labels.ROLE, "") not in ("", labels.COORDINATOR_ROLE)
-        node = pod.get("spec", {}).get("nodeName")
-        if node and training and not ours and pod.get("status", {}).get("phase") in LIVE:
-            found[node] = owner
-    return found
+    return users_of(current().list("Pod"), run, attempt)
 
 
 @dataclass(frozen=True)

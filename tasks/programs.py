@@ -19,7 +19,19 @@ ARCHIVE = "programs.pyz"
 FORMAT = 1
 """Raise it when the archive's layout changes; archives of another layout are never taken for this one."""
 
-_MAIN = b"import sys\n\nfrom workflows.programs.main import main\n\nsys.exit(main(sys.argv[1:]))\n"
+_MAIN = b"""import sys
+
+if sys.version_info < (3, 9):
+    found = "this image has %d.%d (%s)" % (sys.version_info[0], sys.version_info[1], sys.executable)
+    sys.stderr.write("programs: needs Python 3.9 or later, " + found + "\\n")
+    sys.exit(126)
+
+from workflows.programs.main import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+"""What a Python starts in the archive. Any from 2.7 on understands it up to the message; 126 is what shells say of a
+program that is there and cannot be run."""
 _PACKAGE = Path(str(workflows.__file__)).parent
 _BESIDE = ("__init__.py", "reports.py")
 """What the programs stand on."""
@@ -86,11 +98,20 @@ def _archive(sources: dict[str, bytes]) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, source in sources.items():
             archive.writestr(zipfile.ZipInfo(name, _EARLIEST), source)
-            archive.writestr(zipfile.ZipInfo(f"{name}c", _EARLIEST), _compiled(name, source))
+            archive.writestr(zipfile.ZipInfo(f"{name}c", _EARLIEST), compiled(name, source))
     return buffer.getvalue()
 
 
-def _compiled(name: str, source: bytes) -> bytes:
+def compiled(name: str, source: bytes) -> bytes:
+    """Content of the `.pyc` of a module whose source never changes: the same bytes for the same Python.
+
+    Args:
+        name: the file that tracebacks name.
+        source: its content.
+
+    Raises:
+        SyntaxError: this Python does not understand it.
+    """
     code = compile(source, name, "exec", dont_inherit=True, optimize=0)
     digest = importlib.util.source_hash(source)
     return importlib.util.MAGIC_NUMBER + _HASH_BASED_UNCHECKED + digest + marshal.dumps(code, _MARSHAL_VERSION)

@@ -22,6 +22,7 @@ from prefect.cache_policies import NO_CACHE
 from profiles.errors import Fenced, Permanent, Transient
 from tasks.ledger import Ledger
 from tasks.settings import Settings
+from workflows.records import WAITS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -128,10 +129,6 @@ def world() -> World:
     if here is None:
         raise Permanent("no world is in use here: wrap the call in `with standing_in(world)`")
     return here
-
-
-WAITS = " [waits, training is left alone: "
-"""Stands in a run's `why` behind why it is in its state, as long as a neighbour does not answer."""
 
 
 def tell_waiting(said: str) -> None:

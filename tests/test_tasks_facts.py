@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.facts import moments
+from tasks.facts import moments, pod_facts
 from workflows.programs.gang_progress import STALLS
 from workflows.records import PROGRAM_MARKS, MarkRecord
 
@@ -46,3 +48,17 @@ JSON = st.recursive(
 @given(JSON)
 def test_nothing_that_is_told_breaks_it(told: object) -> None:
     assert all(mark.kind in PROGRAM_MARKS for mark in moments("r", 1, told))
+
+
+def ended(reason: str, message: str) -> dict[str, Any]:
+    state = {"terminated": {"reason": reason, "exitCode": 128, "message": message}}
+    return {"metadata": {"name": "p"}, "status": {"phase": "Failed", "containerStatuses": [{"state": state}]}}
+
+
+def test_a_container_that_never_started_is_told_of_by_the_runtime() -> None:
+    said = 'failed to create containerd task: exec: "python3": executable file not found in $PATH: unknown'
+    assert pod_facts(ended("StartError", said), 1, "trainer").message == said
+
+
+def test_what_a_launcher_left_is_no_message_of_the_runtime() -> None:
+    assert pod_facts(ended("Error", '{"pod": "p"}'), 1, "trainer").message == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from profiles.errors import Unavailable
 from tasks import programs
 from tasks.programs import programs_archive
+from tests.old_pythons import old_python
 
 
 def test_the_same_content_is_one_file_with_the_same_bytes(tmp_path: Path) -> None:
@@ -96,6 +98,43 @@ def test_compiled_modules_are_taken_where_they_fit_and_the_source_elsewhere(tmp_
             content = source.read(name)
             target.writestr(name, b"raise SystemExit(77)\n" if name.endswith(".py") else content)
     assert start(broken, "no-such-program").returncode == 2
+
+
+OLD = "import sys; sys.version_info = (3, 6, 15); import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
+SAYS = "programs: needs Python 3.9 or later, this image has 3.6 ("
+
+
+def test_an_old_python_is_told_so_in_one_line(tmp_path: Path) -> None:
+    archive = programs_archive(tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", OLD, str(archive)], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 126
+    assert ended.stderr.startswith(SAYS)
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.7", "3.8"])
+def test_real_old_pythons_get_as_far_as_that_line(tmp_path: Path, version: str) -> None:
+    """Where this machine has them; what they must understand is checked without them below."""
+    python = old_python(version)
+    if python is None:
+        pytest.skip(f"this machine has no Python {version}")
+    archive = programs_archive(tmp_path)
+    ended = subprocess.run([python, str(archive), "launch"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.count("\n")) == (126, 1), ended.stderr
+    assert f"this image has {version} (" in ended.stderr
+
+
+def test_what_comes_before_the_line_has_nothing_new(tmp_path: Path) -> None:
+    with zipfile.ZipFile(programs_archive(tmp_path)) as archive:
+        source = archive.read("__main__.py").decode("ascii")
+    tree = ast.parse(source, feature_version=(3, 4))
+    kinds = {type(node) for node in ast.walk(tree)}
+    assert not kinds & {ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.Await, ast.AsyncFunctionDef, ast.Starred}
+    first, check, *_ = tree.body
+    assert ast.unparse(first) == "import sys"
+    assert isinstance(check, ast.If), "the check comes before anything else is imported"
 
 
 def test_many_builders_at_once_leave_one_whole_file(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ class EmbeddedCluster:
 
     def reaches(self, pod: str, *, timeout_seconds: float) -> bool:
         """Always: every node is this machine, and its keeper sees at once which processes live."""
-        return self._pod(pod) is not None
+        return bool(self._pod(pod))
 
     def call(
         self,

@@ -44,6 +44,8 @@ class PodFolder:
         """Held by the living supervisor."""
         self.started = os.path.join(self.path, "started")
         """Stands once a supervisor began: a pod runs once."""
+        self.artifacts = os.path.join(self.path, "artifacts")
+        """Holds the input artifacts that lie in no volume."""
 
     def log(self, container: str) -> str:
         """What the container printed (stdout and stderr)."""
@@ -158,12 +160,14 @@ def termination_message(folder: PodFolder, container: Object, *, failed: bool) -
     return text
 
 
-def output_values(paths: str, locate: Callable[[str], str], result: str | None) -> str:
+def output_values(
+    paths: str, locate: Callable[[str], str], result: str | None, artifacts: dict[str, str | None] | None = None
+) -> str:
     """The JSON of the annotation with output values; a file that is not there is null."""
     values: dict[str, str | None] = {}
     for name, path in json.loads(paths or "{}").items():
         values[name] = read_text(locate(path))
-    return json.dumps({"outputs": values, "result": result})
+    return json.dumps({"outputs": values, "result": result, **({"artifacts": artifacts} if artifacts else {})})
 
 
 def read_text(path: str, limit_bytes: int = 1 << 20) -> str | None:

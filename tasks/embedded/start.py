@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from tasks.embedded import images
+from tasks.embedded import artifacts, images
+from tasks.embedded.capture import Capture
 from tasks.embedded.container import Launch, start
 from tasks.embedded.engine import pod as pods
 from tasks.embedded.environment import MINIMAL, MissingReferenceError, Pod, expand, variables
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from tasks.embedded.objects import Object
     from tasks.embedded.store import Store
 
-RESULT_LIMIT_BYTES = 256 * 1024
-"""Argo's own limit of `outputs.result`."""
-
 
 class NotYetError(Exception):
     """The container cannot be started now; it waits with a reason and is tried again, as on Kubernetes."""
@@ -42,43 +40,6 @@ class NotYetError(Exception):
     def retry_after(self, attempt: int) -> float:
         """Seconds until the next try: doubling, at most five minutes."""
         return min(300.0, self._retry_seconds * 2 ** min(attempt - 1, 20))
-
-
-class Capture:
-    """Standard output of a container whose result is wanted: copied to the log and kept."""
-
-    def __init__(self, log: int) -> None:
-        self.descriptor, self.writing = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self.descriptor, False)
-        self._log = log
-        self._kept = b""
-        self.closed = False
-        self._finished = False
-
-    def pump(self) -> None:
-        """Copy what is there now."""
-        while not self.closed:
-            try:
-                piece = os.read(self.descriptor, 65536)
-            except BlockingIOError:
-                return
-            if not piece:
-                self.closed = True
-            else:
-                os.write(self._log, piece)
-                self._kept = (self._kept + piece)[:RESULT_LIMIT_BYTES]
-
-    def finish(self) -> None:
-        """Take what is left in the pipe and close it."""
-        if not self._finished:
-            self.pump()
-            self._finished = self.closed = True
-            os.close(self.descriptor)
-            os.close(self._log)
-
-    def text(self) -> str:
-        """The result: standard output without its last newline."""
-        return self._kept.decode(errors="replace").removesuffix("\n")
 
 
 class Run:
@@ -117,6 +78,7 @@ class Starter:
 
         Raises:
             NotYetError: something it needs is not there yet.
+            ArtifactError: an input artifact will never be there.
         """
         found = images.find_image(self._settings["images"], container.get("image", ""))
         if found is None:
@@ -142,11 +104,13 @@ class Starter:
     def outputs_of(self, run: Run) -> str | None:
         """What the main container left, as the annotation of output values says it; None where nothing is asked for."""
         annotations = section(self._manifest["metadata"], "annotations")
-        if OUTPUTS_ANNOTATION not in annotations and run.capture is None:
+        kept = artifacts.output_paths(self._manifest)
+        if OUTPUTS_ANNOTATION not in annotations and run.capture is None and not kept:
             return None
         locate = self.locate(run.spec, run.status.restart_count)
         result = run.capture.text() if run.capture is not None else None
-        return output_values(annotations.get(OUTPUTS_ANNOTATION, ""), locate, result)
+        stored = artifacts.keep(self._folder.cluster, self._manifest, locate) if kept else None
+        return output_values(annotations.get(OUTPUTS_ANNOTATION, ""), locate, result, stored)
 
     def _view(self, container: Object, restart: int) -> View:
         life = self._folder.life(container["name"], restart)
@@ -155,26 +119,34 @@ class Starter:
         return view
 
     def _leaves_files_in_root(self, container: Object) -> bool:
-        """Whether an output parameter lies neither in a volume nor in /tmp nor in a folder of the host."""
-        paths: Mapping[str, str] = json.loads(
+        """Whether an output lies neither in a volume nor in /tmp nor in a folder of the host."""
+        values: Mapping[str, str] = json.loads(
             section(self._manifest["metadata"], "annotations").get(OUTPUTS_ANNOTATION, "{}")
         )
+        paths = [*values.values(), *artifacts.output_paths(self._manifest)]
         folders = [TMP, *(mount["mountPath"] for mount in entries(container, "volumeMounts"))]
-        return any(not any(path.startswith(folder.rstrip("/") + "/") for folder in folders) for path in paths.values())
+        return any(not any(path.startswith(folder.rstrip("/") + "/") for folder in folders) for path in paths)
 
     def _script_or(self, path: str, container: Object) -> str:
         """Without mounts: a path below a mount point lies in the volume's folder."""
+        return self._in_volume(path, container) or path
+
+    def _in_main_volume(self, path: str) -> str | None:
+        return self._in_volume(path, self._manifest["spec"]["containers"][0])
+
+    def _in_volume(self, path: str, container: Object) -> str | None:
         volumes = {volume["name"]: volume for volume in entries(self._manifest["spec"], "volumes")}
         for mount in entries(container, "volumeMounts"):
             prefix = mount["mountPath"].rstrip("/") + "/"
             if path.startswith(prefix):
                 return os.path.join(self._folder.source(volumes[mount["name"]], mount), path.removeprefix(prefix))
-        return path
+        return None
 
     def _prepare(self) -> None:
         if self._prepared:
             return
         self._folder.prepare(self._pod)
+        artifacts.lay_out(self._folder.cluster, self._manifest, self._folder.artifacts, self._in_main_volume)
         own = os.path.join(self._folder.path, "hosts")
         if self._folder.hosts(self._manifest) == own:
             name, address = self._host_name(), self._manifest["status"]["podIP"]
@@ -265,7 +237,10 @@ class Starter:
         cluster = self._folder.cluster
         if cluster.startswith(TMP + "/") and not any(cluster.startswith(folder + "/") for folder in shown):
             shown.append(cluster)
-        return [*(Mount(path, path) for path in shown), *self._folder.mounts(container, self._manifest)]
+        found = [*(Mount(path, path) for path in shown), *self._folder.mounts(container, self._manifest)]
+        if container["name"] == self._manifest["spec"]["containers"][0]["name"]:
+            found += artifacts.mounts(self._manifest, self._folder.artifacts, self._in_main_volume)
+        return found
 
 
 def hosts_text(entries: list[tuple[str, list[str]]]) -> str:

@@ -12,16 +12,11 @@ import signal
 import time
 
 from tasks.embedded import linux, locks, processes
+from tasks.embedded.artifacts import NOT_LOADED, ArtifactError
 from tasks.embedded.engine import pod as pods
 from tasks.embedded.launch import ask_to_look, insist_on_keeper
 from tasks.embedded.layout import PodFolder, termination_message
-from tasks.embedded.objects import (
-    END_ANNOTATION,
-    entries,
-    finished,
-    section,
-    timestamp,
-)
+from tasks.embedded.objects import END_ANNOTATION, entries, finished, section, timestamp
 from tasks.embedded.publishing import SupersededError, publish
 from tasks.embedded.start import NotYetError, Run, Starter, oom_kills
 from tasks.embedded.store import Store, read_json
@@ -153,6 +148,9 @@ class Supervisor:
             run.failures_to_prepare += 1
             run.status.state = pods.waiting(wait.reason_at(run.failures_to_prepare), str(wait))
             run.start_due = time.monotonic() + wait.retry_after(run.failures_to_prepare)
+            return
+        except ArtifactError as error:
+            self._ended(run, pods.not_started(NOT_LOADED, str(error), timestamp()))
             return
         run.failures_to_prepare = 0
         run.status.restart_count += restarted

@@ -13,6 +13,7 @@ from profiles.errors import Conflict, PrimusError, Unavailable
 from tasks.embedded import admission
 from tasks.embedded.cache import Cache
 from tasks.embedded.ending import create_pods, end_pods, put_status
+from tasks.embedded.engine.failure import NodeFailure
 from tasks.embedded.engine.workflow import PodFacts, ResourceFacts, advance
 from tasks.embedded.objects import (
     BREAKS,
@@ -90,7 +91,7 @@ class WorkflowDriver:
         """A workflow that the interpreter breaks on ends with an error of its own; the others go on."""
         try:
             self._advance(name, workflow)
-        except BREAKS as error:
+        except (*BREAKS, NodeFailure) as error:
             status: Object = section(workflow, "status")
             if status.get("phase") not in DONE:
                 traceback.print_exc()
@@ -241,6 +242,7 @@ def pod_facts(pod: Object) -> PodFacts:
         started_at=parse_timestamp(status.get("startTime")),
         finished_at=parse_timestamp(end.get("finishedAt")),
         outputs=section(values, "outputs"),
+        artifacts=section(values, "artifacts"),
         result=values.get("result"),
         reason=reason,
         node=pod["spec"].get("nodeName") or "",

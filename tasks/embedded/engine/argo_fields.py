@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tasks.embedded.engine import argo_artifact_fields as artifacts
 from tasks.embedded.engine.argo_pod_fields import (
     AFFINITY,
     CONTAINER,
@@ -29,7 +30,7 @@ from tasks.embedded.engine.shapes import (
     Shape,
 )
 
-_FILES = "hand files over by a volume, small values by parameters"
+_FILES = "there is no artifact store here; artifacts lie in the cluster's own folder"
 _TEMPLATES = "put the template into this workflow"
 _LOCKS = "nothing else runs on this cluster at the same time; use parallelism"
 
@@ -39,17 +40,16 @@ _ARGUMENT = Fields(
     required=("name",),
     refused={"valueFrom": "give a value", "globalName": "only outputs have one"},
 )
-_ARGUMENTS = Fields({"parameters": Listed(_ARGUMENT)}, refused={"artifacts": _FILES})
-_INPUTS = Fields({"parameters": Listed(_ARGUMENT)}, refused={"artifacts": _FILES})
+_ARGUMENTS = Fields({"parameters": Listed(_ARGUMENT), "artifacts": Listed(artifacts.ARGUMENT)})
+_INPUTS = Fields({"parameters": Listed(_ARGUMENT), "artifacts": Listed(artifacts.INPUT)})
 _OUTPUT = Fields(
     {
         "name": TEXT,
         "globalName": TEXT,
         "description": TEXT,
         "valueFrom": Fields(
-            {**_OUTPUT_SOURCE, "supplied": Fields({})},
+            {**_OUTPUT_SOURCE, "supplied": Fields({}), "expression": TEXT},
             refused={
-                "expression": "compute it in a step",
                 "event": "there are no event sources",
                 "configMapKeyRef": "read it in a step",
                 "jqFilter": "use jsonPath",
@@ -60,18 +60,15 @@ _OUTPUT = Fields(
     refused={"value": "an output's value comes from valueFrom"},
 )
 _OUTPUTS = Fields(
-    {"parameters": Listed(_OUTPUT)},
-    refused={"artifacts": _FILES, "result": "it is made by itself", "exitCode": "it is made by itself"},
+    {"parameters": Listed(_OUTPUT), "artifacts": Listed(artifacts.OUTPUT)},
+    refused={"result": "it is made by itself", "exitCode": "it is made by itself"},
 )
-_HOOKS = Fields(
-    {
-        "exit": Fields(
-            {"template": TEXT, "arguments": _ARGUMENTS},
-            required=("template",),
-            refused={"expression": "test workflow.status in a when", "templateRef": _TEMPLATES},
-        )
-    },
-    refused={"running": "only the hook exit is run"},
+_HOOKS = Keyed(
+    Fields(
+        {"template": TEXT, "arguments": _ARGUMENTS, "expression": TEXT},
+        required=("template",),
+        refused={"templateRef": _TEMPLATES},
+    )
 )
 _SEQUENCE = Fields({"count": TEXT_OR_NUMBER, "start": TEXT_OR_NUMBER, "end": TEXT_OR_NUMBER, "format": TEXT})
 _STEP: dict[str, Shape] = {
@@ -79,7 +76,7 @@ _STEP: dict[str, Shape] = {
     "template": TEXT,
     "arguments": _ARGUMENTS,
     "when": TEXT,
-    "withItems": Listed(ANYTHING),
+    "withItems": Listed(ANYTHING, least=1),
     "withParam": TEXT,
     "withSequence": _SEQUENCE,
     "continueOn": Fields({"failed": FLAG, "error": FLAG}),
@@ -150,6 +147,7 @@ _TEMPLATE: dict[str, Shape] = {
     "steps": Listed(Listed(STEP, least=1), least=1),
     "retryStrategy": _RETRY,
     "activeDeadlineSeconds": TEXT_OR_NUMBER,
+    "timeout": TEXT,
     "parallelism": WHOLE,
     "metadata": _METADATA,
     "initContainers": Listed(INIT_CONTAINER),
@@ -163,7 +161,7 @@ _REFUSED_TEMPLATE = {
     "plugin": "there are no plugins",
     "daemon": "start the server inside the step that needs it",
     "sidecars": "start it inside the step that needs it",
-    "timeout": "use activeDeadlineSeconds",
+    "pendingTimeout": "use timeout, which counts from the same moment",
     "memoize": "every step runs",
     "archiveLocation": _FILES,
     "failFast": "use dag.failFast",

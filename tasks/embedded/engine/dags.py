@@ -5,13 +5,16 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tasks.embedded.engine.argo_names import node_id
+from tasks.embedded.engine.calls import Call, Hook
 from tasks.embedded.engine.depends import is_met
+from tasks.embedded.engine.failure import NodeFailure
 from tasks.embedded.engine.fan_out import Calls, instances_of, outbound, skip_reason
+from tasks.embedded.engine.hooks import hook_node_name
 from tasks.embedded.engine.items import Instance
 from tasks.embedded.engine.json_values import Json
-from tasks.embedded.engine.plan import Call
-from tasks.embedded.engine.run import COMPLETED, DONE, FAILED, NodeFailure, Run
-from tasks.embedded.engine.scope import Boundary, call_node_name, publish, template_outputs
+from tasks.embedded.engine.outputs import publish, template_outputs
+from tasks.embedded.engine.run import COMPLETED, DONE, FAILED, Run
+from tasks.embedded.engine.scope import Boundary, call_node_name
 
 _ASKED = {"Succeeded": "Succeeded", "Failed": "Failed", "Errored": "Error", "Skipped": "Skipped", "Omitted": "Omitted"}
 """From a result that `depends` may ask for to the phase that it means."""
@@ -22,20 +25,20 @@ def run_dag(run: Run, boundary: Boundary, calls: Calls) -> None:
     settled: set[str] = set()
     running = False
     for name, key in _node_ids(run.plan.name, boundary.node_name, tuple(boundary.template.tasks)):
-        node = run.nodes.get(key)
-        if node is not None and node["phase"] not in DONE and run.idle(node):
+        node, task = run.nodes.get(key), boundary.template.tasks[name]
+        if node is not None and not task.hooks and node["phase"] not in DONE and run.idle(node):
             running = True
-        elif _run_task(run, boundary, boundary.template.tasks[name], calls, settled):
+        elif _run_task(run, boundary, task, calls, settled):
             settled.add(name)
         else:
             running = running or key in run.nodes
+    running = running or _workflow_hooks_run(run, boundary)
     phase = "Running" if running else _assess(run, boundary, settled)
     if phase == "Running":
         return
     key = boundary.node_id
-    run.edit(key)["outboundNodes"] = [
-        last for target in boundary.template.targets for last in outbound(run, _task_id(run, boundary, target))
-    ]
+    ends = [_task_id(run, boundary, target) for target in boundary.template.targets]
+    run.edit(key)["outboundNodes"] = [last for end in ends if end in run.nodes for last in outbound(run, end)]
     if phase in FAILED:
         run.mark(run.nodes[key], phase)
         return
@@ -60,16 +63,42 @@ def _task_id(run: Run, boundary: Boundary, name: str) -> str:
     return run.id_of(call_node_name(boundary, name))
 
 
+def _workflow_hooks_run(run: Run, boundary: Boundary) -> bool:
+    """Whether a hook of the workflow still runs: as a child of the root it keeps a DAG there from ending."""
+    return boundary.node_name == run.plan.name and _hook_runs(run, run.plan.name, run.plan.hooks)
+
+
+def _hook_runs(run: Run, name: str, hooks: tuple[Hook, ...]) -> bool:
+    found = (run.find(hook_node_name(name, hook.name)) for hook in hooks)
+    return any(node is not None and node["phase"] not in DONE for node in found)
+
+
 def _run_task(run: Run, boundary: Boundary, task: Call, calls: Calls, settled: set[str]) -> bool:
-    """Start a task or go on with it; whether it and its exit hook are done."""
+    """Start a task or go on with it; whether it and its hooks are done."""
     name = call_node_name(boundary, task.name)
     node = run.find(name)
+    # While a hook runs, Argo goes on with nothing below its task. One that finds no room holds nothing up.
+    if node is not None and not _hooks_done(run, boundary, node, task, calls) and _hook_runs(run, name, task.hooks):
+        return False
     if node is None or node["phase"] not in DONE:
         if node is None and not _may_start(run, boundary, task, name, settled):
             node = run.find(name)
             return node is not None and node["phase"] in DONE
         node = _advance_task(run, boundary, task, name, calls)
-    return node is not None and node["phase"] in DONE and calls.hook_done(boundary, node, task.hook)
+    if node is not None and not _hooks_done(run, boundary, run.nodes[node["id"]], task, calls):
+        return False
+    return node is not None and node["phase"] in DONE and calls.hook_done(boundary, run.nodes[node["id"]], task)
+
+
+def _hooks_done(run: Run, boundary: Boundary, node: Json, task: Call, calls: Calls) -> bool:
+    """Whether no hook of the task holds it up; a hook that cannot be computed makes the task an error."""
+    if not task.hooks or node["phase"] not in (*DONE, "Running"):
+        return True
+    try:
+        return calls.hooks_done(boundary, node, task)
+    except NodeFailure as error:
+        run.mark(run.nodes[node["id"]], "Error", str(error))
+        return True
 
 
 def _may_start(run: Run, boundary: Boundary, task: Call, name: str, settled: set[str]) -> bool:
@@ -114,14 +143,15 @@ def _connect(run: Run, boundary: Boundary, task: Call, key: str) -> None:
 
 
 def _advance_task(run: Run, boundary: Boundary, task: Call, name: str, calls: Calls) -> Json | None:
-    group = run.find(name) if task.items is not None else None
     try:
         found = instances_of(run, boundary, task, name)
     except NodeFailure as error:
         return _task_error(run, boundary, task, name, str(error))
-    if task.items is not None and group is None:
-        group = run.add(boundary.place(task, name), "TaskGroup", task.template, "Running")
-        _connect(run, boundary, task, group["id"])
+    if task.items is None:
+        return _run_instance(run, boundary, task, None, found[0], calls)
+    group = run.find(name) or _start_group(run, boundary, task, name, empty=not found)
+    if group["phase"] in DONE:
+        return group
     phase = "Succeeded"
     held = False
     for instance in found:
@@ -130,13 +160,22 @@ def _advance_task(run: Run, boundary: Boundary, task: Call, name: str, calls: Ca
         node = _run_instance(run, boundary, task, group, instance, calls)
         # Instances start in order: where one has no room, those after it have none either.
         held = held or node is None
-        if node is None or node["phase"] not in DONE:
+        # On Argo the items of a fan-out run the exit hook, and their group runs it again.
+        if node is None or node["phase"] not in DONE or not calls.hook_done(boundary, node, task):
             phase = "Running"
         elif node["phase"] in FAILED and phase != "Running":
             phase = node["phase"]
-    if group is None:
-        return run.find(name)
     return run.mark(run.nodes[group["id"]], phase)
+
+
+def _start_group(run: Run, boundary: Boundary, task: Call, name: str, *, empty: bool) -> Json:
+    place = boundary.place(task, name)
+    if empty:
+        group = run.add(place, "Skipped", task.template, "Skipped", message="Skipped, empty params")
+    else:
+        group = run.add(place, "TaskGroup", task.template, "Running")
+    _connect(run, boundary, task, group["id"])
+    return group
 
 
 def _run_instance(

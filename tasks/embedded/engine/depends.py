@@ -5,18 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, assert_never
 
 from tasks.embedded.engine.expression_tree import (
     Binary,
-    Call,
-    Choice,
     Constant,
     Expression,
     ExpressionError,
-    Member,
-    Name,
-    Sequence,
     Unary,
 )
 from tasks.embedded.engine.expressions import Token, parse_tokens
@@ -85,11 +79,5 @@ def is_met(tree: Expression, asked: Callable[[str, str], bool]) -> bool:
             if sign == "&&":
                 return is_met(left, asked) and is_met(right, asked)
             return is_met(left, asked) or is_met(right, asked)
-        case Name() | Member() | Choice() | Call() | Sequence():
-            raise _never(tree)
         case _:
-            assert_never(tree)
-
-
-def _never(tree: Any) -> AssertionError:
-    return AssertionError(f"read_depends makes no {tree}")
+            raise AssertionError(f"read_depends makes no {tree}")

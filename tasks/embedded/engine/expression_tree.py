@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import assert_never
 
 
 class ExpressionError(Exception):
@@ -31,6 +30,40 @@ class Member:
 
     value: Expression
     key: Expression
+    optional: bool = False
+    """`object?.name`: nil where the object is nil."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`value[low:high]`; a bound that is not written is None."""
+
+    value: Expression
+    low: Expression | None
+    high: Expression | None
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """`#` (name ""), `#index` or `#acc` inside a closure."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Closure:
+    """`{ # > 1 }`: computed anew for each item of a list."""
+
+    body: Expression
+
+
+@dataclass(frozen=True)
+class Let:
+    """`let name = value; body`."""
+
+    name: str
+    value: Expression
+    body: Expression
 
 
 @dataclass(frozen=True)
@@ -74,26 +107,46 @@ class Sequence:
     items: tuple[Expression, ...]
 
 
-Expression = Constant | Name | Member | Unary | Binary | Choice | Call | Sequence
+@dataclass(frozen=True)
+class Mapping:
+    """`{key: value}`."""
+
+    pairs: tuple[tuple[Expression, Expression], ...]
+
+
+Expression = (
+    Constant | Name | Member | Slice | Pointer | Closure | Let | Unary | Binary | Choice | Call | Sequence | Mapping
+)
 
 
 def parts_of(tree: Expression) -> Iterator[Expression]:
     """The tree itself and all trees inside it."""
     yield tree
-    match tree:
-        case Constant() | Name():
-            inner: tuple[Expression, ...] = ()
-        case Member(left, right) | Binary(_, left, right):
-            inner = (left, right)
-        case Unary(_, value):
-            inner = (value,)
-        case Choice(condition, yes, no):
-            inner = (condition, yes, no)
-        case Call(_, arguments):
-            inner = arguments
-        case Sequence(items):
-            inner = items
-        case _:
-            assert_never(tree)
-    for part in inner:
+    for part in _inner(tree):
         yield from parts_of(part)
+
+
+def _inner(tree: Expression) -> tuple[Expression, ...]:
+    match tree:
+        case Member(left, right) | Binary(_, left, right):
+            return (left, right)
+        case Unary(_, value) | Closure(value):
+            return (value,)
+        case Choice(condition, yes, no):
+            return (condition, yes, no)
+        case Call(_, items) | Sequence(items):
+            return items
+        case _:
+            return _rarer(tree)
+
+
+def _rarer(tree: Expression) -> tuple[Expression, ...]:
+    match tree:
+        case Slice(value, low, high):
+            return (value, *(bound for bound in (low, high) if bound is not None))
+        case Let(_, value, body):
+            return (value, body)
+        case Mapping(pairs):
+            return tuple(part for pair in pairs for part in pair)
+        case _:
+            return ()

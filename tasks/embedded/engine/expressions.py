@@ -2,102 +2,52 @@
 
 They differ in three places: in a `when`, a bare word is a text (`heads == tails` compares two words), a regular
 expression is matched by `=~`, and lists stand in parentheses; in an `expression`, a bare word is a name, there are
-functions, members and word operators. A tree of frozen values comes out; `evaluation.py` computes it. `depends` has its
-own words and is read by `depends.py` through the same parser.
+functions, members, closures and word operators. A tree of frozen values comes out; `evaluation.py` computes it.
+`depends` has its own words and is read by `depends.py` through the same parser.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal as OneOf
 
+from tasks.embedded.engine.expression_tokens import (
+    CHOICE_POWER,
+    POWERS,
+    RIGHT_TO_LEFT,
+    UNARY_POWER,
+    WORD_OPERATORS,
+    Token,
+    tokens_of,
+)
 from tasks.embedded.engine.expression_tree import (
     Binary,
     Call,
     Choice,
+    Closure,
     Constant,
     Expression,
     ExpressionError,
+    Let,
+    Mapping,
     Member,
     Name,
+    Pointer,
     Sequence,
+    Slice,
     Unary,
 )
 
 Dialect = OneOf["when", "expression"]
-
-
-@dataclass(frozen=True)
-class Token:
-    """One token: its kind, and its text (for texts: the content without quotes)."""
-
-    kind: OneOf["number", "text", "word", "operator", "end"]
-    text: str
-
-
-_TOKEN = re.compile(
-    r"""\s*(?:
-    (?P<number>0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)
-    |(?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)
-    |(?P<word>[^\W\d]\w*)
-    |(?P<operator>==|!=|>=|<=|=~|!~|&&|\|\||\*\*|\?\?|\?\.|[-+*/%<>!()\[\],?:.^])
-    )""",
-    re.VERBOSE,
+LOOSE_PLUS = "+text"
+"""`+` of a `when`, which also joins texts with numbers."""
+CLOSED = frozenset(
+    (
+        *("all", "none", "any", "one", "count", "sum", "map", "filter", "groupBy", "sortBy", "reduce"),
+        *("find", "findIndex", "findLast", "findLastIndex"),
+    )
 )
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
-_WORD_OPERATORS = ("in", "contains", "startsWith", "endsWith", "matches")
-_POWERS: dict[str, int] = {
-    "||": 10,
-    "or": 10,
-    "&&": 15,
-    "and": 15,
-    **dict.fromkeys(("==", "!=", "<", ">", "<=", ">=", "=~", "!~", "not in", *_WORD_OPERATORS), 20),
-    "+": 30,
-    "-": 30,
-    "*": 60,
-    "/": 60,
-    "%": 60,
-    "**": 100,
-    "^": 100,
-    "??": 120,
-}
-_RIGHT_TO_LEFT = ("**", "^")
-_CHOICE_POWER = 5
-_UNARY_POWER = 90
-
-
-def tokens_of(text: str) -> tuple[Token, ...]:
-    """The tokens of an expression.
-
-    Raises:
-        ExpressionError: a character that belongs to no token.
-    """
-    found: list[Token] = []
-    position = 0
-    end = len(text.rstrip())
-    while position < end:
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise ExpressionError(f"Invalid token: '{text[position:].strip()[:20]}'")
-        position = match.end()
-        if match["number"] is not None:
-            found.append(Token("number", match["number"]))
-        elif match["text"] is not None:
-            found.append(Token("text", _unquoted(match["text"])))
-        elif match["word"] is not None:
-            found.append(Token("word", match["word"]))
-        else:
-            found.append(Token("operator", match["operator"]))
-    return (*found, Token("end", ""))
-
-
-def _unquoted(text: str) -> str:
-    inner = text[1:-1]
-    if text[0] == "`" or "\\" not in inner:
-        return inner
-    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), inner)
+"""Functions whose second argument is computed for each item, with or without braces around it."""
 
 
 @lru_cache(maxsize=4096)
@@ -107,7 +57,7 @@ def parse(text: str, dialect: Dialect) -> Expression:
     Raises:
         ExpressionError: the text is no expression.
     """
-    return parse_tokens(tokens_of(text), dialect)
+    return parse_tokens(tokens_of(text, when=dialect == "when"), dialect)
 
 
 def parse_tokens(tokens: tuple[Token, ...], dialect: Dialect) -> Expression:
@@ -117,7 +67,10 @@ def parse_tokens(tokens: tuple[Token, ...], dialect: Dialect) -> Expression:
         ExpressionError: the tokens are no expression.
     """
     reader = _Reader(tokens, dialect)
-    tree = reader.expression(0)
+    try:
+        tree = reader.whole()
+    except RecursionError as error:
+        raise ExpressionError("its parentheses are nested too deeply") from error
     if reader.peek().kind != "end":
         raise ExpressionError(f"unexpected '{reader.peek().text}'")
     return tree
@@ -130,9 +83,10 @@ class _Reader:
         self._tokens = tokens
         self._dialect: Dialect = dialect
         self._position = 0
+        self._closures = 0
 
-    def peek(self) -> Token:
-        return self._tokens[self._position]
+    def peek(self, ahead: int = 0) -> Token:
+        return self._tokens[min(self._position + ahead, len(self._tokens) - 1)]
 
     def take(self) -> Token:
         token = self.peek()
@@ -152,37 +106,58 @@ class _Reader:
             return True
         return False
 
+    def whole(self) -> Expression:
+        """An expression, `let` in front of it included."""
+        if self._dialect == "expression" and self.peek() == Token("word", "let") and self.peek(1).kind == "word":
+            self.take()
+            name = self.take().text
+            self.expect("=")
+            value = self.expression(0)
+            self.expect(";")
+            return Let(name, value, self.whole())
+        return self.expression(0)
+
     def expression(self, power: int) -> Expression:
         left = self._members(self._operand())
         while True:
-            operator = self._infix()
-            if operator == "?" and power <= _CHOICE_POWER:
+            operator, length = self._infix()
+            if operator == "?" and power <= CHOICE_POWER:
                 left = self._choice(left)
                 continue
-            strength = _POWERS.get(operator, -1)
+            strength = POWERS.get(operator.removeprefix("not "), -1)
             if strength < 0 or strength <= power:
                 return left
-            self._position += 2 if operator == "not in" else 1
-            right = self.expression(strength - 1 if operator in _RIGHT_TO_LEFT else strength)
-            left = Binary({"and": "&&", "or": "||"}.get(operator, operator), left, right)
+            self._position += length
+            left = self._joined(left, operator, strength)
 
-    def _infix(self) -> str:
+    def _joined(self, left: Expression, operator: str, strength: int) -> Expression:
+        if operator == "|":
+            return self._members(self._call(self.take().text, (left,)))
+        right = self.expression(strength - 1 if operator in RIGHT_TO_LEFT else strength)
+        if operator.startswith("not "):
+            return Unary("!", Binary(operator.removeprefix("not "), left, right))
+        if operator == "+" and self._dialect == "when":
+            return Binary(LOOSE_PLUS, left, right)
+        return Binary({"and": "&&", "or": "||"}.get(operator, operator), left, right)
+
+    def _infix(self) -> tuple[str, int]:
+        """The operator that comes next ("" for none) and its number of tokens."""
         token = self.peek()
         if token.kind == "operator":
-            return token.text
+            return ("", 0) if self._dialect == "when" and token.text in ("|", "..") else (token.text, 1)
         if token.kind != "word":
-            return ""
+            return "", 0
         if self._dialect == "when":
-            return "in" if token.text in ("in", "IN") else ""
-        if token.text == "not" and self._tokens[self._position + 1].text == "in":
-            return "not in"
-        return token.text if token.text in _POWERS else ""
+            return ("in", 1) if token.text in ("in", "IN") else ("", 0)
+        if token.text == "not" and self.peek(1).text in WORD_OPERATORS:
+            return f"not {self.peek(1).text}", 2
+        return (token.text, 1) if token.text in POWERS else ("", 0)
 
     def _choice(self, condition: Expression) -> Expression:
         self.expect("?")
-        yes = self.expression(_CHOICE_POWER - 1)
+        yes = condition if self.peek() == Token("operator", ":") else self.expression(0)
         self.expect(":")
-        return Choice(condition, yes, self.expression(_CHOICE_POWER - 1))
+        return Choice(condition, yes, self.expression(CHOICE_POWER - 1))
 
     def _operand(self) -> Expression:
         token = self.take()
@@ -192,12 +167,21 @@ class _Reader:
             return Constant(token.text)
         if token.kind == "word":
             return self._word(token.text)
+        return self._sign(token)
+
+    def _sign(self, token: Token) -> Expression:
         if token.text in ("!", "-", "+"):
-            return Unary(token.text, self.expression(_UNARY_POWER))
+            return Unary(token.text, self.expression(UNARY_POWER))
         if token.text == "(":
             return self._parenthesis()
         if token.text == "[":
             return self._bracket()
+        if self._dialect == "expression" and token.text == "{":
+            return Mapping(self._pairs())
+        if self._closures and token.text == "#":
+            return Pointer(self.take().text if self.peek().text in ("acc", "index") else "")
+        if self._closures and token.text == ".":
+            return Member(Pointer(""), Constant(self.take().text))
         raise ExpressionError(f"unexpected '{token.text}'" if token.text else "Unexpected end of expression")
 
     def _word(self, word: str) -> Expression:
@@ -210,18 +194,51 @@ class _Reader:
         if word == "nil":
             return Constant(None)
         if word == "not":
-            return Unary("!", self.expression(_POWERS["=="]))
-        if self.found("("):
-            return Call(word, self._list(")"))
-        return Name(word)
+            return Unary("!", self.expression(POWERS["=="]))
+        return self._call(word, ()) if self.peek() == Token("operator", "(") else Name(word)
+
+    def _call(self, function: str, first: tuple[Expression, ...]) -> Expression:
+        while self.found("."):
+            function += f".{self.take().text}"
+        self.expect("(")
+        items = list(first)
+        while not self.found(")"):
+            if len(items) > len(first):
+                self.expect(",")
+            items.append(self._closure() if function in CLOSED and len(items) == 1 else self.expression(0))
+        return Call(function, tuple(items))
+
+    def _closure(self) -> Expression:
+        self._closures += 1
+        braces = self.found("{")
+        body = self.whole()
+        if braces:
+            self.expect("}")
+        self._closures -= 1
+        return Closure(body)
+
+    def _pairs(self) -> tuple[tuple[Expression, Expression], ...]:
+        pairs: list[tuple[Expression, Expression]] = []
+        while not self.found("}"):
+            if pairs:
+                self.expect(",")
+            computed = self.found("(")
+            key = self.expression(0) if computed else Constant(self.take().text)
+            if computed:
+                self.expect(")")
+            self.expect(":")
+            pairs.append((key, self.expression(0)))
+        return tuple(pairs)
 
     def _parenthesis(self) -> Expression:
+        if self._dialect == "expression":
+            tree = self.whole()
+            self.expect(")")
+            return tree
         items = self._list(")")
-        if len(items) == 1:
-            return items[0]
-        if self._dialect == "when" and items:
-            return Sequence(items)
-        raise ExpressionError("unexpected ')'")
+        if not items:
+            raise ExpressionError("unexpected ')'")
+        return items[0] if len(items) == 1 else Sequence(items)
 
     def _bracket(self) -> Expression:
         if self._dialect == "when":
@@ -240,25 +257,37 @@ class _Reader:
 
     def _members(self, value: Expression) -> Expression:
         while self._dialect == "expression":
+            optional = self.peek().text == "?."
             if self.found(".") or self.found("?."):
-                word = self.take()
-                if word.kind != "word":
-                    raise ExpressionError(f"expected a name after '.', found '{word.text}'")
-                value = Member(value, Constant(word.text))
-                if isinstance(value.value, Name) and self.found("("):
-                    value = Call(f"{value.value.name}.{word.text}", self._list(")"))
+                value = self._named(value, optional)
             elif self.found("["):
-                value = Member(value, self.expression(0))
-                self.expect("]")
+                value = self._indexed(value)
             else:
                 break
         return value
+
+    def _named(self, value: Expression, optional: bool) -> Expression:
+        word = self.take()
+        if word.kind != "word":
+            raise ExpressionError(f"expected a name after '.', found '{word.text}'")
+        if isinstance(value, Name) and self.peek() == Token("operator", "("):
+            return self._call(f"{value.name}.{word.text}", ())
+        return Member(value, Constant(word.text), optional)
+
+    def _indexed(self, value: Expression) -> Expression:
+        low = None if self.peek() == Token("operator", ":") else self.expression(0)
+        if not self.found(":"):
+            self.expect("]")
+            return Member(value, low or Constant(None))
+        high = None if self.peek() == Token("operator", "]") else self.expression(0)
+        self.expect("]")
+        return Slice(value, low, high)
 
 
 def _number(text: str, dialect: Dialect) -> float | int:
     if text[:2] in ("0x", "0X"):
         whole = int(text, 16)
-    elif text.isdigit():
+    elif text.replace("_", "").isdigit():
         whole = int(text)
     else:
         return float(text)

@@ -23,6 +23,8 @@ class PodFacts:
     finished_at: float | None = None
     outputs: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
     """Output parameter to the content of its file; None where the file is absent."""
+    artifacts: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
+    """Output artifact to its key in the cluster's folder; None where nothing lies at its path."""
     result: str | None = None
     """Standard output without its last newline; needed where the pod has the annotation `primus-flows.io/result`."""
     reason: str = ""

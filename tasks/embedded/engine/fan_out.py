@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from tasks.embedded.engine.argo_names import node_id
+from tasks.embedded.engine.calls import Call
 from tasks.embedded.engine.evaluation import evaluate_when
 from tasks.embedded.engine.expression_tree import ExpressionError
+from tasks.embedded.engine.failure import NodeFailure
 from tasks.embedded.engine.items import Instance, ItemsError, instances
 from tasks.embedded.engine.json_values import Json
-from tasks.embedded.engine.plan import Call, Hook
-from tasks.embedded.engine.run import NodeFailure, Run
+from tasks.embedded.engine.run import Run
 from tasks.embedded.engine.scope import Boundary, lookup_of, resolved
-from tasks.embedded.engine.substitution import substitute, substitute_all
+from tasks.embedded.engine.substitution import substitute_all
 
 
 class Calls(Protocol):
@@ -24,8 +25,12 @@ class Calls(Protocol):
         """Run one instance of a call, or go on with it; None where it may not start yet."""
         ...
 
-    def hook_done(self, boundary: Boundary | None, node: Json, hook: Hook | None) -> bool:
+    def hook_done(self, boundary: Boundary | None, node: Json, call: Call) -> bool:
         """Run the exit hook of a node that is done; whether nothing of it is left to wait for."""
+        ...
+
+    def hooks_done(self, boundary: Boundary, node: Json, call: Call) -> bool:
+        """Start the hooks of a node whose expression is true; whether all that started are done."""
         ...
 
 
@@ -58,7 +63,7 @@ def skip_reason(run: Run, boundary: Boundary, call: Call, item: Mapping[str, str
     """
     if not call.when:
         return ""
-    text = substitute(call.when, lookup_of(run, boundary, item))
+    text = resolved(call.when, lookup_of(run, boundary, item))
     try:
         return "" if evaluate_when(text) else f"when '{text}' evaluated false"
     except ExpressionError as error:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.embedded.engine.failure import NodeFailure
 from tasks.embedded.engine.json_values import Json, as_list, as_map, go_json, maps, text_of
 from tasks.embedded.engine.plan import Template
-from tasks.embedded.engine.run import NodeFailure, Place, Run
+from tasks.embedded.engine.run import Place, Run
+from tasks.embedded.engine.scope import Values
 from tasks.embedded.engine.substitution import Lookup, substitute_all
 
 SCRIPT_PATH = "/argo/staging/script"
@@ -21,6 +23,8 @@ ANNOTATION_NODE_ID = "workflows.argoproj.io/node-id"
 ANNOTATION_OUTPUTS = "primus-flows.io/outputs"
 ANNOTATION_RESULT = "primus-flows.io/result"
 ANNOTATION_SCRIPT = "primus-flows.io/script-source"
+ANNOTATION_ARTIFACTS = "primus-flows.io/artifacts"
+"""JSON {"store", "inputs", "outputs"}: files laid out before main starts, and files kept when it ended."""
 ANNOTATION_PRIVATE_TMP = "primus-flows.io/private-tmp"
 
 _FROM_TEMPLATE_OR_WORKFLOW = (
@@ -48,7 +52,7 @@ class Attempt:
     """Nodes where earlier attempts failed (`retryStrategy.affinity.nodeAntiAffinity`)."""
 
 
-def pod_manifest(run: Run, place: Place, template: Template, attempt: Attempt) -> Json:
+def pod_manifest(run: Run, place: Place, template: Template, attempt: Attempt, inputs: Values) -> Json:
     """The pod of one node, complete: what the store's own checks of pods accept.
 
     Raises:
@@ -58,7 +62,7 @@ def pod_manifest(run: Run, place: Place, template: Template, attempt: Attempt) -
     def lookup(tag: str) -> str | None:
         return attempt.tags.get(tag, run.globals.get(tag))
 
-    metadata = _metadata(run, place, template, lookup)
+    metadata = _metadata(run, place, template, lookup, inputs)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -67,7 +71,7 @@ def pod_manifest(run: Run, place: Place, template: Template, attempt: Attempt) -
     }
 
 
-def _metadata(run: Run, place: Place, template: Template, lookup: Lookup) -> Json:
+def _metadata(run: Run, place: Place, template: Template, lookup: Lookup, inputs: Values) -> Json:
     common = as_map(run.plan.spec.get("podMetadata"))
     own = as_map(template.spec.get("metadata"))
     labels = as_map(common.get("labels")) | as_map(own.get("labels")) | {LABEL_WORKFLOW: run.plan.name}
@@ -81,6 +85,9 @@ def _metadata(run: Run, place: Place, template: Template, lookup: Lookup) -> Jso
         annotations[ANNOTATION_OUTPUTS] = go_json(paths)
     if place.boundary is not None and place.call in place.boundary.wants_result:
         annotations[ANNOTATION_RESULT] = "true"
+    files = _artifacts(run, key, template, inputs)
+    if files:
+        annotations[ANNOTATION_ARTIFACTS] = go_json(files)
     source = as_map(template.spec.get("script")).get("source")
     if source:
         annotations[ANNOTATION_SCRIPT] = source
@@ -93,6 +100,23 @@ def _metadata(run: Run, place: Place, template: Template, lookup: Lookup) -> Jso
         "labels": {key: text_of(value) for key, value in substitute_all(labels, lookup).items()},
         "annotations": resolved | kept,
     }
+
+
+def _artifacts(run: Run, key: str, template: Template, inputs: Values) -> Json:
+    """What the supervisor must know of a pod's artifacts; empty where it has none. Keys are the node's own folder."""
+    if not template.artifact_outputs and not inputs.artifacts:
+        return {}
+    outputs = [{**item, "key": _key(key, item)} for item in template.artifact_outputs]
+    store = str(run.plan.constants["workflow.uid"])
+    return {"store": store, "inputs": list(inputs.artifacts.values()), "outputs": outputs}
+
+
+def _key(node_id: str, artifact: Json) -> str:
+    """Where an output artifact is kept: packed unless it says otherwise, as Argo does."""
+    archive = as_map(artifact.get("archive"))
+    if "none" in archive:
+        return f"{node_id}/{artifact['name']}/{str(artifact['path']).rstrip('/').rpartition('/')[2]}"
+    return f"{node_id}/{artifact['name']}.{'zip' if 'zip' in archive else 'tgz'}"
 
 
 def _spec(run: Run, template: Template, attempt: Attempt, lookup: Lookup) -> Json:

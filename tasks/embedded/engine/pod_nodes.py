@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tasks.embedded.engine.artifact_places import stored
+from tasks.embedded.engine.durations import seconds_of
 from tasks.embedded.engine.facts import PodFacts
-from tasks.embedded.engine.json_values import Json, as_map, text_of
+from tasks.embedded.engine.failure import NodeFailure
+from tasks.embedded.engine.json_values import Json, as_map, moment, text_of
+from tasks.embedded.engine.outputs import output_field, publish
 from tasks.embedded.engine.plan import Template
 from tasks.embedded.engine.pod_manifest import Attempt, pod_manifest
 from tasks.embedded.engine.run import DONE, Place, Run
-from tasks.embedded.engine.scope import inputs_field, output_field, publish
+from tasks.embedded.engine.scope import Values, inputs_field
+from tasks.embedded.engine.substitution import substitute
 
+NOT_LOADED = "ArtifactNotLoaded"
+"""Reason of a container's end that never began: an input artifact could not be laid out."""
 OVERDUE = "Step exceeded its deadline"
 
 
-def run_pod(run: Run, place: Place, template: Template, inputs: dict[str, str], attempt: Attempt) -> Json:
+def run_pod(run: Run, place: Place, template: Template, inputs: Values, attempt: Attempt) -> Json:
     """Start the pod of a container or script template, or go on waiting for it."""
     node = run.find(place.node_name)
     if node is None:
@@ -23,9 +33,28 @@ def run_pod(run: Run, place: Place, template: Template, inputs: dict[str, str], 
         if refused:
             return run.mark(node, "Failed", refused)
     if node["phase"] not in DONE and run.pod_of(node) not in run.pods:
-        manifest = pod_manifest(run, place, template, attempt)
+        limits = [
+            limit for limit in (attempt.deadline, timeout_of(run, node, template, attempt.tags)) if limit is not None
+        ]
+        attempt = replace(attempt, deadline=min(limits, default=None))
+        manifest = pod_manifest(run, place, template, attempt, inputs)
         run.create[manifest["metadata"]["name"]] = manifest
     return node
+
+
+def timeout_of(run: Run, node: Json, template: Template, tags: Mapping[str, str]) -> float | None:
+    """The moment at which a node's template times out, waiting counted; None where it never does.
+
+    Raises:
+        NodeFailure: it is no duration.
+    """
+    text = text_of(template.spec.get("timeout") or "")
+    if not text:
+        return None
+    try:
+        return moment(node["startedAt"]) + seconds_of(substitute(text, lambda tag: tags.get(tag, run.globals.get(tag))))
+    except ValueError as error:
+        raise NodeFailure(f"timeout: {error}") from error
 
 
 def no_start_reason(run: Run, place: Place) -> str:
@@ -48,7 +77,8 @@ def pod_changed(run: Run, node: Json, facts: PodFacts, template: Template) -> No
         case "Succeeded":
             _ended(run, node, facts, template, "Succeeded", "")
         case "Failed":
-            _ended(run, node, facts, template, "Failed", failure_message(facts))
+            phase = "Error" if facts.reason == NOT_LOADED else "Failed"
+            _ended(run, node, facts, template, phase, failure_message(facts))
         case _:
             run.mark(node, "Error", f"Unexpected pod phase for {run.pod_of(node)}: {facts.phase}")
 
@@ -94,9 +124,28 @@ def _outputs(facts: PodFacts, template: Template) -> tuple[Json, str]:
                 f"main: output parameter '{parameter['name']}': the file {source.get('path')} was not written "
                 "and valueFrom.default is not set"
             )
+    artifacts, lacking = _artifacts(facts, template)
+    missing = missing or lacking
     outputs: Json = {"parameters": found} if found else {}
+    if artifacts:
+        outputs["artifacts"] = artifacts
     if facts.result is not None:
         outputs["result"] = facts.result
     if facts.exit_code is not None:
         outputs["exitCode"] = str(facts.exit_code)
     return outputs, missing
+
+
+def _artifacts(facts: PodFacts, template: Template) -> tuple[list[Json], str]:
+    """The artifacts a pod left behind, and which required one is missing ("" where none is)."""
+    found: list[Json] = []
+    missing = ""
+    for artifact in template.artifact_outputs:
+        key = facts.artifacts.get(artifact["name"])
+        if key is not None:
+            found.append(stored({name: value for name, value in artifact.items() if name != "optional"}, key))
+        elif not artifact.get("optional"):
+            missing = missing or (
+                f"main: output artifact '{artifact['name']}': {artifact.get('path')} no such file or directory"
+            )
+    return found, missing

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tasks.embedded.engine.failure import NodeFailure
 from tasks.embedded.engine.json_values import Json, as_map
-from tasks.embedded.engine.pod_nodes import OVERDUE, pod_changed
+from tasks.embedded.engine.pod_nodes import OVERDUE, pod_changed, timeout_of
 from tasks.embedded.engine.resources import resource_ended
 from tasks.embedded.engine.run import DONE, Run
+from tasks.embedded.engine.scope import input_tags, stored_inputs
 
 
 def survey(run: Run) -> list[Json]:
@@ -62,6 +64,30 @@ def end_unfinished(run: Run, unfinished: list[Json]) -> None:
             run.mark(current, "Failed", OVERDUE)
 
 
+def end_late(run: Run, unfinished: list[Json]) -> bool:
+    """Fail what still waits for its pod to start after its template's timeout; whether anything did."""
+    late = False
+    for node in unfinished:
+        template = run.template_of(node)
+        current = run.nodes[node["id"]]
+        if (
+            template is None
+            or not template.spec.get("timeout")
+            or (node["type"], current["phase"]) != ("Pod", "Pending")
+        ):
+            continue
+        try:
+            until = timeout_of(run, node, template, input_tags(stored_inputs(node)))
+        except NodeFailure:
+            continue  # its pod was made with the same text, so it cannot be
+        if until is not None and run.now >= until:
+            run.mark(current, "Failed", "timeout")
+            late = True
+        elif until is not None:
+            run.wake(until)
+    return late
+
+
 def end_rest(run: Run) -> None:
     """Fail what still runs when the workflow has ended: an error beside it let nobody wait for it."""
     for node in list(run.nodes.values()):
@@ -73,7 +99,7 @@ def in_exit_hook(run: Run, node: Json) -> bool:
     """Whether a node belongs to an exit hook."""
     current: Json | None = node
     while current is not None:
-        if as_map(current.get("nodeFlag")).get("hooked"):
+        if as_map(current.get("nodeFlag")).get("hooked") and current["name"].endswith(".onExit"):
             return True
         current = run.nodes.get(current.get("boundaryID", ""))
     return False

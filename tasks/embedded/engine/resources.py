@@ -9,18 +9,20 @@ from typing import Any
 
 from profiles.errors import Refused
 from tasks.embedded.engine.facts import ResourceFacts
+from tasks.embedded.engine.failure import NodeFailure
 from tasks.embedded.engine.json_values import Json, as_list, as_map, is_list, is_map, text_of
+from tasks.embedded.engine.outputs import output_field, publish
 from tasks.embedded.engine.plan import Template
 from tasks.embedded.engine.pod_nodes import no_start_reason
-from tasks.embedded.engine.run import DONE, NodeFailure, Place, Run
-from tasks.embedded.engine.scope import inputs_field, output_field, publish
+from tasks.embedded.engine.run import DONE, Place, Run
+from tasks.embedded.engine.scope import Values, inputs_field
 from tasks.embedded.engine.substitution import substitute
 from tasks.embedded.engine.yaml_text import read_yaml
 
 _PATH_PART = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]")
 
 
-def run_resource(run: Run, place: Place, template: Template, inputs: dict[str, str], tags: Mapping[str, str]) -> Json:
+def run_resource(run: Run, place: Place, template: Template, inputs: Values, tags: Mapping[str, str]) -> Json:
     """Ask for the manifest to be applied, or go on waiting for it."""
     node = run.find(place.node_name)
     if node is None:

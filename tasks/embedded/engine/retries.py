@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from tasks.embedded.engine.durations import seconds_of, spoken
 from tasks.embedded.engine.evaluation import evaluate_condition
 from tasks.embedded.engine.expression_tree import ExpressionError
+from tasks.embedded.engine.failure import NodeFailure
 from tasks.embedded.engine.json_values import Json, as_map, moment, stamp, text_of
-from tasks.embedded.engine.run import DONE, FAILED, NodeFailure, Run
+from tasks.embedded.engine.run import DONE, FAILED, Run
 from tasks.embedded.engine.scope import attempts_of
 from tasks.embedded.engine.substitution import Lookup, substitute_all
 

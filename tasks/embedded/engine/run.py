@@ -20,10 +20,6 @@ ACTIVE_TYPES = frozenset(("Pod", "DAG", "Steps"))
 """Node types that a template's `parallelism` counts."""
 
 
-class NodeFailure(Exception):  # noqa: N818 # an outcome of a node, not a fault of ours
-    """A node cannot run; the text becomes its message, its phase Error."""
-
-
 @dataclass(frozen=True)
 class Place:
     """Where in the tree a template runs."""
@@ -40,6 +36,8 @@ class Place:
     hooked: bool = False
     retried: bool = False
     depth: int = 0
+    label: str = ""
+    """What the called template knows as `steps.name` or `tasks.name`."""
 
     def attempt(self, name: str) -> Place:
         """The place of one attempt of a retried template."""
@@ -65,6 +63,9 @@ class Run:
         self.nodes: dict[str, Json] = dict(as_map(status.get("nodes")))
         self.globals: dict[str, str] = {}
         self.outputs: dict[str, str] = {}
+        """Parameters with a `globalName`."""
+        self.artifacts: dict[str, Json] = {}
+        """Artifacts with a `globalName`."""
         self.shutdown = ""
         self.deadline: float | None = None
         self.create: dict[str, Json] = {}

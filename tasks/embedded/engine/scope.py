@@ -1,16 +1,18 @@
-"""What the tags of a template mean while it runs: inputs, globals, and the outputs of steps and tasks before it."""
+"""What the tags of a template mean while it runs: inputs, globals, and what the steps and tasks before it left."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from tasks.embedded.engine.json_values import Json, as_list, as_map, go_json, is_list, is_map, maps, text_of
-from tasks.embedded.engine.plan import Call, Template
-from tasks.embedded.engine.run import NodeFailure, Place, Run
-from tasks.embedded.engine.substitution import Lookup, UnresolvedError, substitute, substitute_strictly
+from tasks.embedded.engine.aggregates import aggregated
+from tasks.embedded.engine.argo_names import display_name
+from tasks.embedded.engine.calls import Call
+from tasks.embedded.engine.failure import NodeFailure
+from tasks.embedded.engine.json_values import Json, as_list, as_map, go_json, maps, text_of
+from tasks.embedded.engine.plan import Template
+from tasks.embedded.engine.run import Place, Run
+from tasks.embedded.engine.substitution import Lookup, substitute, substitute_strictly
 
 _PLAIN = {
     "id": "id",
@@ -22,6 +24,16 @@ _PLAIN = {
 
 
 @dataclass(frozen=True)
+class Values:
+    """What a template is given, or was started with."""
+
+    parameters: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
+    """None: the argument names an output that was never made, so it counts as not given."""
+    artifacts: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    """Name to artifact, its place resolved."""
+
+
+@dataclass(frozen=True)
 class Boundary:
     """A DAG or steps template while it runs: what its calls are resolved against."""
 
@@ -29,8 +41,14 @@ class Boundary:
     node_name: str
     template: Template
     inputs: Mapping[str, str]
+    artifacts: Mapping[str, Json]
     on_exit: bool
     depth: int
+
+    @property
+    def prefix(self) -> str:
+        """How tags name its calls."""
+        return "tasks" if self.template.kind == "dag" else "steps"
 
     def place(self, call: Call, node_name: str) -> Place:
         """Where one of its calls runs."""
@@ -42,40 +60,81 @@ class Boundary:
             self.template,
             on_exit=self.on_exit,
             depth=self.depth + 1,
+            label=display_name(node_name, self.node_name),
         )
 
 
-def input_tags(values: Mapping[str, str]) -> dict[str, str]:
+def input_tags(values: Values) -> dict[str, str]:
     """Input parameters as tags."""
-    tags = {f"inputs.parameters.{name}": value for name, value in values.items()}
-    tags["inputs.parameters"] = go_json([{"name": name, "value": value} for name, value in values.items()])
+    given = {name: value for name, value in values.parameters.items() if value is not None}
+    tags = {f"inputs.parameters.{name}": value for name, value in given.items()}
+    tags["inputs.parameters"] = go_json([{"name": name, "value": value} for name, value in given.items()])
     return tags
 
 
-def resolve_inputs(run: Run, template: Template, arguments: Mapping[str, str]) -> dict[str, str]:
+def path_tags(template: Template) -> dict[str, str]:
+    """Where a pod's files lie: `inputs.artifacts.n.path`, `outputs.artifacts.n.path`, `outputs.parameters.n.path`."""
+    found = {f"inputs.artifacts.{item['name']}.path": item.get("path") for item in template.artifact_inputs}
+    found |= {f"outputs.artifacts.{item['name']}.path": item.get("path") for item in template.artifact_outputs}
+    for item in template.outputs:
+        found[f"outputs.parameters.{item['name']}.path"] = as_map(item.get("valueFrom")).get("path")
+    return {tag: str(path) for tag, path in found.items() if path}
+
+
+def resolve_inputs(run: Run, template: Template, given: Values) -> Values:
     """The values of a template's inputs: the argument, else its value, else its default.
 
     Raises:
         NodeFailure: an input got no value.
     """
-    values: dict[str, str] = {}
+    values: dict[str, str | None] = {}
     for parameter in template.inputs:
-        given = arguments.get(parameter.name)
+        argument = given.parameters.get(parameter.name)
         own = parameter.default if parameter.value is None else parameter.value
-        if given is None and own is None:
-            raise NodeFailure(f"inputs.parameters.{parameter.name} was not supplied")
-        values[parameter.name] = substitute(own or "", run.globals.get) if given is None else given
-    return values
+        if argument is None and own is None:
+            absent = parameter.name in given.parameters
+            why = "argument references an absent optional (skipped/omitted node output with no default)"
+            raise NodeFailure(f"inputs.parameters.{parameter.name}" + (f": {why}" if absent else " was not supplied"))
+        values[parameter.name] = substitute(own or "", run.globals.get) if argument is None else argument
+    artifacts: dict[str, Json] = {}
+    for artifact in template.artifact_inputs:
+        found = _input_artifact(run, artifact, given.artifacts.get(artifact["name"]))
+        if found is not None:
+            artifacts[artifact["name"]] = found
+    return Values(values, artifacts)
 
 
-def stored_inputs(node: Json) -> dict[str, str]:
+_OWN = ("name", "path", "mode", "recurseMode")
+"""What an input artifact keeps of its own; all the rest comes from the argument."""
+
+
+def _input_artifact(run: Run, own: Json, given: Json | None) -> Json | None:
+    if given is None and "raw" in own:
+        text = substitute(str(as_map(own["raw"]).get("data", "")), run.globals.get)
+        return {**own, "raw": {"data": text}}
+    if given is None:
+        if own.get("optional"):
+            return None
+        raise NodeFailure(f"inputs.artifacts.{own['name']} was not supplied")
+    kept = {name: own[name] for name in _OWN if name in own}
+    return {key: value for key, value in given.items() if key not in ("mode", "recurseMode")} | kept
+
+
+def stored_inputs(node: Json) -> Values:
     """The inputs that a node was started with."""
-    return {str(item["name"]): text_of(item["value"]) for item in maps(as_map(node.get("inputs")).get("parameters"))}
+    inputs = as_map(node.get("inputs"))
+    parameters = {str(item["name"]): text_of(item["value"]) for item in maps(inputs.get("parameters"))}
+    return Values(parameters, {str(item["name"]): item for item in maps(inputs.get("artifacts"))})
 
 
-def inputs_field(values: Mapping[str, str]) -> Json | None:
+def inputs_field(values: Values) -> Json | None:
     """Inputs as a node shows them; None where there are none."""
-    return {"parameters": [{"name": name, "value": value} for name, value in values.items()]} if values else None
+    found: Json = {}
+    if values.parameters:
+        found["parameters"] = [{"name": name, "value": value} for name, value in values.parameters.items()]
+    if values.artifacts:
+        found["artifacts"] = list(values.artifacts.values())
+    return found or None
 
 
 def lookup_of(run: Run, boundary: Boundary, more: Mapping[str, str] | None = None) -> Lookup:
@@ -87,16 +146,15 @@ def lookup_of(run: Run, boundary: Boundary, more: Mapping[str, str] | None = Non
         more: tags of one instance (`item`), which win.
     """
     first = more or {}
-    prefix = "tasks" if boundary.template.kind == "dag" else "steps"
 
     def lookup(tag: str) -> str | None:
         for known in (first, boundary.inputs, run.globals):
             if tag in known:
                 return known[tag]
         scope, _, rest = tag.partition(".")
-        if scope == prefix:
-            name, _, field = rest.partition(".")
-            return boundary.node_name if (name, field) == ("name", "") else call_value(run, boundary, name, field)
+        if scope == boundary.prefix:
+            name, _, what = rest.partition(".")
+            return call_value(run, boundary, name, what)
         return None
 
     return lookup
@@ -108,10 +166,27 @@ def resolved(text: str, lookup: Lookup) -> str:
     Raises:
         NodeFailure: a tag has no value (a skipped step's output without a default, for example).
     """
-    try:
-        return substitute_strictly(text, lookup)
-    except UnresolvedError as error:
-        raise NodeFailure(str(error)) from error
+    return substitute_strictly(text, lookup)
+
+
+def argument_values(run: Run, boundary: Boundary, arguments: tuple[tuple[str, str], ...], lookup: Lookup) -> Json:
+    """Arguments with their tags replaced; None where one is nothing but the tag of an output that was never made.
+
+    Raises:
+        NodeFailure: a tag has no value.
+    """
+    return {name: None if _is_absent(run, boundary, text) else resolved(text, lookup) for name, text in arguments}
+
+
+def _is_absent(run: Run, boundary: Boundary, text: str) -> bool:
+    if not (text.startswith("{{") and text.endswith("}}")) or "{{" in text[2:]:
+        return False
+    scope, _, rest = text[2:-2].strip().partition(".")
+    name, _, what = rest.partition(".")
+    if scope != boundary.prefix or not what.startswith("outputs."):
+        return False
+    node = call_node(run, boundary, name)
+    return node is not None and node["type"] == "Skipped" and call_value(run, boundary, name, what) is None
 
 
 def call_node(run: Run, boundary: Boundary, name: str) -> Json | None:
@@ -125,18 +200,17 @@ def call_node_name(boundary: Boundary, name: str) -> str:
     return f"{boundary.node_name}.{name}" if group is None else f"{boundary.node_name}[{group}].{name}"
 
 
-def call_value(run: Run, boundary: Boundary, name: str, field: str) -> str | None:
-    """The value of `steps.<name>.<field>` or `tasks.<name>.<field>`; None where it has none (yet)."""
+def call_value(run: Run, boundary: Boundary, name: str, what: str) -> str | None:
+    """The value of `steps.<name>.<what>` or `tasks.<name>.<what>`; None where it has none (yet)."""
     node = call_node(run, boundary, name)
     if node is None or node["type"] == "TaskGroup":
-        children = _fan_out(run, boundary, name, node)
-        if node is not None and field in _PLAIN:
-            return node_value(run, node, field)
-        return _aggregate(run, call_node_name(boundary, name), children, field)
-    value = node_value(run, node, field)
+        if node is not None and what in _PLAIN:
+            return node_value(run, node, what)
+        return _aggregate(run, call_node_name(boundary, name), _fan_out(run, boundary, name, node), what)
+    value = node_value(run, node, what)
     if value is None and node["type"] == "Skipped":
         template = run.template_of(node)
-        return template.defaults().get(field.removeprefix("outputs.parameters.")) if template else None
+        return template.defaults().get(what.removeprefix("outputs.parameters.")) if template else None
     return value
 
 
@@ -155,18 +229,18 @@ def attempts_of(run: Run, node: Json) -> list[Json]:
     return [child for child in children if child["name"].startswith(prefix)]
 
 
-def node_value(run: Run, node: Json, field: str) -> str | None:
+def node_value(run: Run, node: Json, what: str) -> str | None:
     """One field of a node as tags name them: `status`, `exitCode`, `outputs.result`, `outputs.parameters.n`, …."""
     node = last_attempt(run, node)
-    if field in _PLAIN:
-        return node.get(_PLAIN[field]) or None
+    if what in _PLAIN:
+        return node.get(_PLAIN[what]) or None
     outputs = as_map(node.get("outputs"))
-    if field == "exitCode":
+    if what == "exitCode":
         return outputs.get("exitCode")
-    if field == "outputs.result":
+    if what == "outputs.result":
         return outputs.get("result")
-    if field.startswith("outputs.parameters."):
-        wanted = field.removeprefix("outputs.parameters.")
+    if what.startswith("outputs.parameters."):
+        wanted = what.removeprefix("outputs.parameters.")
         for parameter in as_list(outputs.get("parameters")):
             if parameter["name"] == wanted and "value" in parameter:
                 return text_of(parameter["value"])
@@ -182,84 +256,13 @@ def _fan_out(run: Run, boundary: Boundary, name: str, group: Json | None) -> lis
     return [child for child in children if child["name"].startswith(prefix) and child["type"] != "Skipped"]
 
 
-def _aggregate(run: Run, name: str, children: list[Json], field: str) -> str | None:
+def _aggregate(run: Run, name: str, children: list[Json], what: str) -> str | None:
     if not children:
         return None
-    known = run.memo.get((name, field))
+    known = run.memo.get((name, what))
     if known is None:
         outputs = [as_map(child.get("outputs")) for child in children if child["phase"] == "Succeeded"]
-        known = _aggregated(outputs, field)
+        known = aggregated(outputs, what)
         if known is not None:
-            run.memo[name, field] = known
+            run.memo[name, what] = known
     return known
-
-
-def _aggregated(outputs: list[Json], field: str) -> str | None:
-    if field == "outputs.result":
-        return go_json([_item(str(found["result"])) for found in outputs if found.get("result") is not None])
-    values = [
-        {item["name"]: text_of(item.get("value", "")) for item in maps(found.get("parameters"))} for found in outputs
-    ]
-    if field == "outputs.parameters":
-        return go_json([found for found in values if found])
-    if not field.startswith("outputs.parameters."):
-        return None
-    wanted = field.removeprefix("outputs.parameters.")
-    texts = [found[wanted] for found in values if wanted in found]
-    return _list_text(texts) if texts else None
-
-
-def _item(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _list_text(texts: list[str]) -> str:
-    """A JSON list of texts; where every text is itself a JSON list or object, a list of these, as on Argo."""
-    values = [_item(text) for text in texts]
-    return go_json(values if all(is_map(value) or is_list(value) for value in values) else texts)
-
-
-def template_outputs(run: Run, boundary: Boundary) -> Json | None:
-    """The outputs of a DAG or steps template from those of its steps; None where it has none.
-
-    Raises:
-        NodeFailure: an output refers to what was never made and has no default.
-    """
-    lookup = lookup_of(run, boundary)
-    found: list[Json] = []
-    for parameter in boundary.template.outputs:
-        source = as_map(parameter.get("valueFrom"))
-        try:
-            value = substitute_strictly(_braced(str(source.get("parameter", ""))), lookup)
-        except UnresolvedError as error:
-            if source.get("default") is None:
-                raise NodeFailure(f"unable to resolve outputs.parameters.{parameter['name']}: {error}") from error
-            value = text_of(source["default"])
-        found.append(output_field(parameter, value))
-    return {"parameters": found} if found else None
-
-
-def _braced(text: str) -> str:
-    """Argo takes the reference with and without braces."""
-    return text if "{{" in text else f"{{{{{text}}}}}"
-
-
-def output_field(parameter: Json, value: str) -> Json:
-    """One output parameter as a node shows it."""
-    named = {"globalName": parameter["globalName"]} if parameter.get("globalName") else {}
-    return {"name": parameter["name"], "value": value, **named}
-
-
-def publish(run: Run, outputs: object) -> None:
-    """Make outputs with a `globalName` known to the whole workflow."""
-    for parameter in maps(as_map(outputs).get("parameters")):
-        name = parameter.get("globalName")
-        if name and "value" in parameter:
-            value = text_of(parameter["value"])
-            if run.outputs.get(name) != value:
-                run.changed = True
-            run.outputs[str(name)] = value
-            run.globals[f"workflow.outputs.parameters.{name}"] = value

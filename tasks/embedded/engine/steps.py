@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from tasks.embedded.engine.calls import Call
+from tasks.embedded.engine.failure import NodeFailure
 from tasks.embedded.engine.fan_out import Calls, instances_of, outbound, skip_reason
 from tasks.embedded.engine.items import Instance
 from tasks.embedded.engine.json_values import Json
-from tasks.embedded.engine.plan import Call
-from tasks.embedded.engine.run import DONE, FAILED, NodeFailure, Run
-from tasks.embedded.engine.scope import Boundary, publish, template_outputs
+from tasks.embedded.engine.outputs import publish, template_outputs
+from tasks.embedded.engine.run import DONE, FAILED, Run
+from tasks.embedded.engine.scope import Boundary, call_value
 
 
 def run_steps(run: Run, boundary: Boundary, calls: Calls) -> None:
@@ -22,6 +24,8 @@ def run_steps(run: Run, boundary: Boundary, calls: Calls) -> None:
         if node["phase"] not in DONE:
             return
         before = node
+        if node["phase"] == "Succeeded" and not _results_fit(run, boundary, group):
+            return
         if node["phase"] in FAILED:
             _set_outbound(run, key, node)
             run.mark(run.nodes[key], "Failed", node.get("message", ""))
@@ -29,6 +33,18 @@ def run_steps(run: Run, boundary: Boundary, calls: Calls) -> None:
     if before is not None:
         _set_outbound(run, key, before)
     _succeed(run, boundary)
+
+
+def _results_fit(run: Run, boundary: Boundary, group: tuple[Call, ...]) -> bool:
+    """Whether the results of the group's fan-outs make lists; on Argo the template is an error where they do not."""
+    for call in group:
+        if call.items is not None and call.name in boundary.template.wants_result:
+            try:
+                call_value(run, boundary, call.name, "outputs.result")
+            except NodeFailure as error:
+                run.mark(run.nodes[boundary.node_id], "Error", str(error))
+                return False
+    return True
 
 
 def _succeed(run: Run, boundary: Boundary) -> None:
@@ -62,43 +78,67 @@ def _start_group(run: Run, boundary: Boundary, name: str, before: Json | None) -
     return node
 
 
-_GROUP = Call("", "", (), "", None, frozenset(), None, None)
+_GROUP = Call("")
 """A step group is nobody's call; only its place in the tree is used."""
 
 
 def _run_group(run: Run, boundary: Boundary, node: Json, group: tuple[Call, ...], calls: Calls) -> Json:
-    key, name = node["id"], node["name"]
+    key = node["id"]
     ends: list[str] = []
     for call in group:
         try:
-            found = instances_of(run, boundary, call, f"{name}.{call.name}")
+            ends += _ends_of(run, boundary, node, call, calls)
+        except _InstanceError as error:
+            return _group_error(run, key, error.instance, call, boundary, str(error))
         except NodeFailure as error:
             return run.mark(run.nodes[key], "Error", str(error))
-        if not found:
-            _skip_empty(run, boundary, key, call, f"{name}.{call.name}")
-        held = False
-        for instance in found:
-            # Instances start in order: where one has no room, those after it have none either.
-            if held and instance.node_id not in run.nodes:
-                continue
-            try:
-                ends.append(_instance_end(run, boundary, key, call, instance, calls))
-            except NodeFailure as error:
-                return _group_error(run, key, instance, call, boundary, str(error))
-            held = held or instance.node_id not in run.nodes
     if _WAITING in ends:
         return run.nodes[key]
     failed = next((end for end in ends if end), "")
     return run.mark(run.nodes[key], "Failed" if failed else "Succeeded", failed or None)
 
 
+def _ends_of(run: Run, boundary: Boundary, node: Json, call: Call, calls: Calls) -> list[str]:
+    """How the instances of one step stand.
+
+    Raises:
+        NodeFailure: its list of items cannot be made, or a hook of it cannot run.
+    """
+    name = f"{node['name']}.{call.name}"
+    found = instances_of(run, boundary, call, name)
+    if not found:
+        _skip_empty(run, boundary, node["id"], call, name)
+    ends: list[str] = []
+    held = False
+    for instance in found:
+        # Instances start in order: where one has no room, those after it have none either.
+        if held and instance.node_id not in run.nodes:
+            continue
+        ends.append(_instance_end(run, boundary, node["id"], call, instance, calls))
+        held = held or instance.node_id not in run.nodes
+    return ends
+
+
 _WAITING = "waiting"
+
+
+class _InstanceError(NodeFailure):
+    """One instance of a step cannot run."""
+
+    def __init__(self, instance: Instance, text: str) -> None:
+        super().__init__(text)
+        self.instance = instance
 
 
 def _instance_end(run: Run, boundary: Boundary, key: str, call: Call, instance: Instance, calls: Calls) -> str:
     """How one step of a group stands: `_WAITING`, "" (good, skipped or allowed to fail), or the group's message."""
-    child = _run_step(run, boundary, key, call, instance, calls)
-    if child is None or child["phase"] not in DONE or not calls.hook_done(boundary, child, call.hook):
+    try:
+        child = _run_step(run, boundary, key, call, instance, calls)
+    except NodeFailure as error:
+        raise _InstanceError(instance, str(error)) from error
+    if child is not None and call.hooks and not calls.hooks_done(boundary, child, call):
+        return _WAITING
+    if child is None or child["phase"] not in DONE or not calls.hook_done(boundary, child, call):
         return _WAITING
     if child["phase"] in FAILED and child["phase"] not in call.continue_on:
         return f"child '{child['id']}' failed"

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tasks.embedded.engine.durations import seconds_of
+from tasks.embedded.engine.failure import NodeFailure
 from tasks.embedded.engine.json_values import Json, as_map, moment, text_of
 from tasks.embedded.engine.plan import Template
 from tasks.embedded.engine.pod_nodes import no_start_reason
-from tasks.embedded.engine.run import DONE, NodeFailure, Place, Run
-from tasks.embedded.engine.scope import inputs_field
+from tasks.embedded.engine.run import DONE, Place, Run
+from tasks.embedded.engine.scope import Values, inputs_field
 from tasks.embedded.engine.substitution import substitute
 
 
-def run_suspend(run: Run, place: Place, template: Template, inputs: dict[str, str], tags: Mapping[str, str]) -> Json:
+def run_suspend(run: Run, place: Place, template: Template, inputs: Values, tags: Mapping[str, str]) -> Json:
     """Start waiting, or end the wait when its time is over."""
     node = run.find(place.node_name)
     if node is None:

@@ -7,22 +7,13 @@ import re
 from profiles.errors import Refused
 from tasks.embedded.engine.argo_fields import WORKFLOW
 from tasks.embedded.engine.durations import seconds_of
-from tasks.embedded.engine.evaluation import FUNCTIONS
-from tasks.embedded.engine.expression_tree import (
-    Call,
-    Constant,
-    Expression,
-    ExpressionError,
-    Member,
-    Name,
-    parts_of,
-)
-from tasks.embedded.engine.expressions import parse
 from tasks.embedded.engine.json_values import Json, as_list, as_map, is_list, is_map, maps, text_of, without_nulls
 from tasks.embedded.engine.plan import KINDS, kind_of, templates_of
 from tasks.embedded.engine.resources import check_resource
 from tasks.embedded.engine.shapes import check
+from tasks.embedded.engine.validation_artifacts import check_template_artifacts
 from tasks.embedded.engine.validation_calls import check_calls
+from tasks.embedded.engine.validation_sight import Sight, check_expression
 from tasks.embedded.engine.validation_tags import check_tags
 
 FIELD_NAME = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
@@ -35,8 +26,8 @@ _OUTPUT_SOURCES = {
     "script": ("path",),
     "resource": ("jsonPath",),
     "suspend": ("supplied",),
-    "dag": ("parameter",),
-    "steps": ("parameter",),
+    "dag": ("parameter", "expression"),
+    "steps": ("parameter", "expression"),
 }
 """Where the outputs of a template's type may come from."""
 
@@ -77,7 +68,7 @@ def _merged(manifest: Json) -> Json:
 
 
 def _check_name(metadata: Json) -> None:
-    name = metadata.get("name")
+    name = metadata.get("name") or (str(metadata.get("generateName") or "") and f"{metadata['generateName']}x")
     if not isinstance(name, str) or not name:
         raise Refused("metadata.name", "is required")
     if len(name) > NAME_LIMIT or not OBJECT_NAME.fullmatch(name):
@@ -109,16 +100,29 @@ def _check_template(template: Json, spec: Json, path: str) -> None:
     _check_limit(template, path)
     for index, parameter in enumerate(maps(as_map(template.get("outputs")).get("parameters"))):
         _check_output(parameter, kind, f"{path}.outputs.parameters[{index}]")
+    check_template_artifacts(template, kind, path)
     if kind in ("container", "script"):
         _check_pod(template, spec, kind, path)
     elif kind == "resource":
         check_resource(as_map(template["resource"]), f"{path}.resource")
     elif kind == "suspend":
         _check_duration(as_map(template["suspend"]).get("duration"), f"{path}.suspend.duration")
-    if template.get("activeDeadlineSeconds") is not None:
-        _check_deadline(template, kind, f"{path}.activeDeadlineSeconds")
+    _check_times(template, kind, path)
     if template.get("retryStrategy") is not None:
         _check_retry(as_map(template["retryStrategy"]), f"{path}.retryStrategy")
+
+
+def _check_times(template: Json, kind: str, path: str) -> None:
+    if template.get("activeDeadlineSeconds") is not None:
+        _check_deadline(template, kind, f"{path}.activeDeadlineSeconds")
+    timeout = template.get("timeout")
+    if timeout is None:
+        return
+    if kind not in ("container", "script"):
+        raise Refused(f"{path}.timeout", "only templates with a pod have one; use spec.activeDeadlineSeconds")
+    if timeout.isdigit():
+        raise Refused(f"{path}.timeout", f"needs a unit, like {timeout}s")
+    _check_duration(timeout, f"{path}.timeout")
 
 
 def _check_parameters(template: Json, path: str) -> None:
@@ -136,7 +140,7 @@ def _check_parameters(template: Json, path: str) -> None:
 def _check_output(parameter: Json, kind: str, path: str) -> None:
     source = as_map(parameter["valueFrom"])
     allowed = _OUTPUT_SOURCES[kind]
-    for given in ("path", "jsonPath", "parameter", "supplied"):
+    for given in ("path", "jsonPath", "parameter", "supplied", "expression"):
         if given in source and given not in allowed:
             raise Refused(f"{path}.valueFrom.{given}", f"a {kind} template's outputs come from {' or '.join(allowed)}")
     if not any(name in source for name in allowed):
@@ -203,23 +207,7 @@ def _check_retry(retry: Json, path: str) -> None:
         raise Refused(f"{path}.backoff.duration", "is required")
     expression = retry.get("expression")
     if expression and "{{" not in expression:
-        try:
-            _check_names_of(parse(expression, "expression"))
-        except ExpressionError as error:
-            raise Refused(f"{path}.expression", f"'{expression}': {error}") from error
+        check_expression(expression, f"{path}.expression", _LAST_RETRY)
 
 
-_LAST_RETRY = ("exitCode", "status", "duration", "message")
-
-
-def _check_names_of(tree: Expression) -> None:
-    for part in parts_of(tree):
-        match part:
-            case Name(name) if name != "lastRetry":
-                raise ExpressionError(f"unknown name {name}; known: lastRetry")
-            case Member(Name(), Constant(key)) if key not in _LAST_RETRY:
-                raise ExpressionError(f"lastRetry has {', '.join(_LAST_RETRY)}, no {key}")
-            case Call(function) if function not in FUNCTIONS:
-                raise ExpressionError(f"unknown function {function}; known: {', '.join(FUNCTIONS)}")
-            case _:
-                pass
+_LAST_RETRY = Sight(frozenset(f"lastRetry.{name}" for name in ("exitCode", "status", "duration", "message")))

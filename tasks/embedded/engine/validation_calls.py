@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from profiles.errors import Refused
+from tasks.embedded.engine.calls import EXIT, arguments_of
 from tasks.embedded.engine.depends import read_depends
 from tasks.embedded.engine.expression_tree import ExpressionError
 from tasks.embedded.engine.expressions import parse
 from tasks.embedded.engine.items import ItemsError, go_format, sequence
 from tasks.embedded.engine.json_values import Json, as_list, as_map, maps, text_of
+from tasks.embedded.engine.substitution import substitute
+from tasks.embedded.engine.validation_artifacts import check_given_artifacts
 
 _NAME = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
-_FAN_OUTS = ("withItems", "withParam", "withSequence")
+FAN_OUTS = ("withItems", "withParam", "withSequence")
 
 
 def calls_of(template: Json, path: str) -> Iterator[tuple[str, Json]]:
@@ -26,33 +30,62 @@ def calls_of(template: Json, path: str) -> Iterator[tuple[str, Json]]:
 
 
 def check_calls(spec: Json, templates: Mapping[str, Json]) -> None:
-    """Check every call of every template, and the workflow's own exit hook.
+    """Check every call of every template, and the workflow's own hooks.
 
     Raises:
         Refused: a call cannot work; with its path.
     """
-    given = {parameter["name"] for parameter in maps(as_map(spec.get("arguments")).get("parameters"))}
+    given = given_by(spec)
+    parameters = {f"workflow.parameters.{name}": value for name, value in arguments_of(spec)}
     _check_target(templates, str(spec["entrypoint"]), given, "spec.entrypoint")
     _check_hooks(spec, templates, given, "spec")
+    if as_map(as_map(spec.get("hooks")).get(EXIT)).get("expression"):
+        raise Refused("spec.hooks.exit.expression", "Argo does not look at it; test workflow.status in a when")
     for index, template in enumerate(templates.values()):
         path = f"spec.templates[{index}]"
         seen: set[str] = set()
         for where, call in calls_of(template, path):
             _check_call(call, templates, given, where, seen)
+            _check_step_hooks(template, call, where)
         if "dag" in template:
-            _check_dag(as_map(template["dag"]), f"{path}.dag")
+            _check_dag(as_map(template["dag"]), f"{path}.dag", parameters)
     _check_recursion(templates)
 
 
-def _check_call(call: Json, templates: Mapping[str, Json], given: set[str], path: str, seen: set[str]) -> None:
+def _check_step_hooks(template: Json, call: Json, path: str) -> None:
+    """Argo knows the items of a step only by their own names, so a hook's expression cannot name their step."""
+    if "steps" in template and any(call.get(field) is not None for field in FAN_OUTS):
+        for hook in as_map(call.get("hooks")):
+            if hook != EXIT:
+                raise Refused(f"{path}.hooks.{hook}", "a step with a fan-out has none: put the loop into a template")
+
+
+@dataclass(frozen=True)
+class Given:
+    """The names of arguments."""
+
+    parameters: frozenset[str]
+    artifacts: frozenset[str]
+
+    def __or__(self, other: Given) -> Given:
+        return Given(self.parameters | other.parameters, self.artifacts | other.artifacts)
+
+
+def given_by(holder: Json) -> Given:
+    """What a workflow, step, task or hook gives to the template that it calls."""
+    arguments = as_map(holder.get("arguments"))
+    parameters, artifacts = (maps(arguments.get(part)) for part in ("parameters", "artifacts"))
+    return Given(frozenset(item["name"] for item in parameters), frozenset(item["name"] for item in artifacts))
+
+
+def _check_call(call: Json, templates: Mapping[str, Json], given: Given, path: str, seen: set[str]) -> None:
     name = call["name"]
     if not _NAME.fullmatch(name):
         raise Refused(f"{path}.name", f"'{name}' may hold only letters, digits and -, and no - at its ends")
     if name in seen:
         raise Refused(f"{path}.name", f"the name '{name}' is used twice in this template")
     seen.add(name)
-    own = {parameter["name"] for parameter in maps(as_map(call.get("arguments")).get("parameters"))}
-    _check_target(templates, call["template"], own, f"{path}.template")
+    _check_target(templates, call["template"], given_by(call), f"{path}.template")
     for index, parameter in enumerate(maps(as_map(call.get("arguments")).get("parameters"))):
         if parameter.get("value") is None:
             raise Refused(f"{path}.arguments.parameters[{index}].value", "is required")
@@ -65,30 +98,37 @@ def _check_call(call: Json, templates: Mapping[str, Json], given: set[str], path
     _check_hooks(call, templates, given, path)
 
 
-def _check_target(templates: Mapping[str, Json], name: str, given: set[str], path: str) -> None:
+def _check_target(templates: Mapping[str, Json], name: str, given: Given, path: str) -> None:
     """A called template must exist, and each of its inputs must have a value."""
     template = templates.get(name)
     if template is None:
         raise Refused(path, f"there is no template '{name}'; known: {', '.join(templates)}")
     for parameter in maps(as_map(template.get("inputs")).get("parameters")):
-        if parameter["name"] not in given and parameter.get("value") is None and parameter.get("default") is None:
+        if (
+            parameter["name"] not in given.parameters
+            and parameter.get("value") is None
+            and parameter.get("default") is None
+        ):
             raise Refused(path, f"template '{name}' needs the argument '{parameter['name']}', which is not given")
+    check_given_artifacts(template, set(given.artifacts), path)
 
 
-def _check_hooks(holder: Json, templates: Mapping[str, Json], given: set[str], path: str) -> None:
-    """An exit hook gets the workflow's arguments and its own."""
+def _check_hooks(holder: Json, templates: Mapping[str, Json], given: Given, path: str) -> None:
+    """An exit hook without arguments gets the workflow's; every other hook needs an expression."""
     if holder.get("onExit"):
         _check_target(templates, holder["onExit"], given, f"{path}.onExit")
-    hook = as_map(as_map(holder.get("hooks")).get("exit"))
-    if hook:
-        own = {parameter["name"] for parameter in maps(as_map(hook.get("arguments")).get("parameters"))}
-        _check_target(templates, hook["template"], given | own, f"{path}.hooks.exit.template")
+    for name, hook in as_map(holder.get("hooks")).items():
+        where, own = f"{path}.hooks.{name}", given_by(hook)
+        if name != EXIT and not hook.get("expression"):
+            raise Refused(f"{where}.expression", "is required; only the hook exit runs without one")
+        inherited = name == EXIT and not own.parameters and not own.artifacts
+        _check_target(templates, hook["template"], given if inherited else own, f"{where}.template")
 
 
 def _check_fan_out(call: Json, path: str) -> None:
-    used = [name for name in _FAN_OUTS if call.get(name) is not None]
+    used = [name for name in FAN_OUTS if call.get(name) is not None]
     if len(used) > 1:
-        raise Refused(f"{path}.{used[1]}", f"a step has only one of {', '.join(_FAN_OUTS)}")
+        raise Refused(f"{path}.{used[1]}", f"a step has only one of {', '.join(FAN_OUTS)}")
     if "withSequence" not in used:
         return
     loop = as_map(call["withSequence"])
@@ -103,7 +143,7 @@ def _check_fan_out(call: Json, path: str) -> None:
         raise Refused(where, str(error)) from error
 
 
-def _check_dag(dag: Json, path: str) -> None:
+def _check_dag(dag: Json, path: str, known: Mapping[str, str]) -> None:
     tasks = {task["name"]: task for task in maps(dag["tasks"])}
     needs: dict[str, tuple[str, ...]] = {}
     for index, task in enumerate(tasks.values()):
@@ -112,7 +152,7 @@ def _check_dag(dag: Json, path: str) -> None:
             raise Refused(f"{where}.dependencies", "a task has either depends or dependencies")
         field = "depends" if task.get("depends") else "dependencies"
         needs[task["name"]] = _needed(task, tasks, f"{where}.{field}")
-    for target in str(dag.get("target") or "").split():
+    for target in substitute(str(dag.get("target") or ""), known.get).split():
         if target not in tasks:
             raise Refused(f"{path}.target", f"there is no task '{target}'")
     _check_cycles(needs, path)
@@ -135,7 +175,7 @@ def _needed(task: Json, tasks: Mapping[str, Json], path: str) -> tuple[str, ...]
 
 def _check_item_results(text: str, tasks: Mapping[str, Json], path: str) -> None:
     for name in re.findall(r"([-\w]+)\.(?:AnySucceeded|AllFailed)\b", text):
-        if name in tasks and not any(tasks[name].get(field) is not None for field in _FAN_OUTS):
+        if name in tasks and not any(tasks[name].get(field) is not None for field in FAN_OUTS):
             raise Refused(path, f"AnySucceeded and AllFailed need a fan-out; '{name}' is none")
 
 
@@ -169,5 +209,5 @@ def _check_recursion(templates: Mapping[str, Json]) -> None:
 
 def _sure(call: Json) -> bool:
     return (
-        not call.get("when") and not call.get("depends") and not any(call.get(field) is not None for field in _FAN_OUTS)
+        not call.get("when") and not call.get("depends") and not any(call.get(field) is not None for field in FAN_OUTS)
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from profiles.errors import Refused
+from tasks.embedded.engine.calls import EXIT, call_of, ordered
+from tasks.embedded.engine.global_values import STRFTIME
 from tasks.embedded.engine.json_values import Json, as_list, as_map, maps
-from tasks.embedded.engine.plan import call_of, kind_of, ordered
-from tasks.embedded.engine.substitution import tags, texts
-from tasks.embedded.engine.validation_calls import calls_of
+from tasks.embedded.engine.plan import kind_of
+from tasks.embedded.engine.validation_artifacts import check_argument_artifacts, check_output_artifacts
+from tasks.embedded.engine.validation_calls import FAN_OUTS, calls_of
+from tasks.embedded.engine.validation_sight import Sight, check_expression, check_texts
 
 _WORKFLOW = (
     "name",
@@ -28,38 +30,7 @@ _WORKFLOW = (
     "status",
     "failures",
 )
-_STEP_FIELDS = ("id", "startedAt", "finishedAt", "status", "exitCode", "hostNodeName", "outputs.result")
 _RETRY = ("retries", "lastRetry.exitCode", "lastRetry.status", "lastRetry.duration", "lastRetry.message")
-
-
-@dataclass(frozen=True)
-class _Sight:
-    """What tags may name at some place."""
-
-    names: frozenset[str]
-    calls: Mapping[str, Json] = field(default_factory=dict[str, Json])
-    """Steps or tasks that are done by then: name -> the template they run."""
-    prefix: str = ""
-    items: bool = False
-
-    def sees(self, tag: str) -> bool:
-        """Whether a tag has a meaning here."""
-        if tag in self.names:
-            return True
-        if self.items and (tag == "item" or tag.startswith("item.")):
-            return True
-        scope, _, rest = tag.partition(".")
-        name, _, what = rest.partition(".")
-        if scope != self.prefix or name not in self.calls:
-            return False
-        return what in _STEP_FIELDS or _has_output(self.calls[name], what)
-
-
-def _has_output(template: Json, what: str) -> bool:
-    if what == "outputs.parameters":
-        return True
-    names = {parameter["name"] for parameter in maps(as_map(template.get("outputs")).get("parameters"))}
-    return what.startswith("outputs.parameters.") and what.removeprefix("outputs.parameters.") in names
 
 
 def check_tags(manifest: Json, templates: Mapping[str, Json]) -> None:
@@ -69,10 +40,14 @@ def check_tags(manifest: Json, templates: Mapping[str, Json]) -> None:
         Refused: a tag can never be replaced; with the path of the text that holds it.
     """
     spec = as_map(manifest["spec"])
-    common = _Sight(frozenset(_globals(manifest, templates)))
+    artifacts = frozenset(f"workflow.outputs.artifacts.{name}" for name in _global_names(templates, "artifacts"))
+    common = Sight(frozenset(_globals(manifest, templates)), artifacts=artifacts)
     for key, value in spec.items():
-        if key not in ("templates", "templateDefaults"):
-            _check_texts(value, f"spec.{key}", common)
+        if key not in ("templates", "templateDefaults", "hooks", "arguments"):
+            check_texts(value, f"spec.{key}", common)
+    _check_parameters(spec, "spec", common)
+    check_argument_artifacts(spec, "spec", common)
+    _check_hooks(spec, "spec", common, common)
     for index, template in enumerate(templates.values()):
         _check_template(template, templates, f"spec.templates[{index}]", common, "retryStrategy" in spec)
 
@@ -84,82 +59,111 @@ def _globals(manifest: Json, templates: Mapping[str, Json]) -> set[str]:
     found |= {f"workflow.parameters.{item['name']}" for item in maps(as_map(spec.get("arguments")).get("parameters"))}
     for part in ("labels", "annotations"):
         found |= {f"workflow.{part}.{key}" for key in as_map(metadata.get(part)) | as_map(extra.get(part))}
-    for template in templates.values():
-        for parameter in maps(as_map(template.get("outputs")).get("parameters")):
-            if parameter.get("globalName"):
-                found.add(f"workflow.outputs.parameters.{parameter['globalName']}")
-    return found
+    found |= {f"workflow.creationTimestamp.{letter}" for letter in STRFTIME}
+    return found | {f"workflow.outputs.parameters.{name}" for name in _global_names(templates, "parameters")}
+
+
+def _global_names(templates: Mapping[str, Json], part: str) -> set[str]:
+    outputs = (maps(as_map(template.get("outputs")).get(part)) for template in templates.values())
+    return {str(item["globalName"]) for items in outputs for item in items if item.get("globalName")}
 
 
 def _check_template(
-    template: Json, templates: Mapping[str, Json], path: str, common: _Sight, always_retried: bool
+    template: Json, templates: Mapping[str, Json], path: str, common: Sight, always_retried: bool
 ) -> None:
     kind = kind_of(template)
-    inputs = {f"inputs.parameters.{item['name']}" for item in maps(as_map(template.get("inputs")).get("parameters"))}
-    names = common.names | inputs | {"inputs.parameters", "node.name"}
+    own = as_map(template.get("inputs"))
+    inputs = {f"inputs.parameters.{item['name']}" for item in maps(own.get("parameters"))}
+    names = common.names | inputs | {"inputs.parameters", "node.name", "steps.name", "tasks.name"}
     if kind in ("container", "script", "resource"):
-        names |= {"pod.name"}
+        names |= {"pod.name", *_paths(template)}
     if always_retried or template.get("retryStrategy") is not None:
         names |= set(_RETRY)
-    sight = replace(common, names=frozenset(names))
+    artifacts = common.artifacts | {f"inputs.artifacts.{item['name']}" for item in maps(own.get("artifacts"))}
+    sight = replace(common, names=frozenset(names), artifacts=artifacts)
     for key, value in template.items():
         if key not in ("dag", "steps", "inputs", "outputs"):
-            _check_texts(value, f"{path}.{key}", sight)
-    _check_texts(template.get("inputs"), f"{path}.inputs", common)
+            check_texts(value, f"{path}.{key}", sight)
+    check_texts(template.get("inputs"), f"{path}.inputs", common)
     sights = _call_sights(template, templates, sight)
     for where, call in calls_of(template, path):
         _check_call(call, where, sights[call["name"]], templates)
+    _check_outputs(template, path, _after_all(template, templates, sight))
+
+
+def _paths(template: Json) -> set[str]:
+    """Tags for the paths of a pod's files."""
+    found: set[str] = set()
+    for part, kinds in (("inputs", ("artifacts",)), ("outputs", ("artifacts", "parameters"))):
+        for kind in kinds:
+            found |= {f"{part}.{kind}.{item['name']}.path" for item in maps(as_map(template.get(part)).get(kind))}
+    return found
+
+
+def _check_outputs(template: Json, path: str, sight: Sight) -> None:
     for index, parameter in enumerate(maps(as_map(template.get("outputs")).get("parameters"))):
         where = f"{path}.outputs.parameters[{index}].valueFrom"
         source = dict(as_map(parameter["valueFrom"]))
-        if kind in ("dag", "steps") and "{{" not in str(source["parameter"]):
+        if source.get("expression"):
+            check_expression(str(source["expression"]), f"{where}.expression", sight)
+        elif "parameter" in source and "{{" not in str(source["parameter"]):
             source["parameter"] = f"{{{{{source['parameter']}}}}}"
-        _check_texts(source, where, _after_all(template, templates, sight))
+        check_texts(source, where, sight)
+    check_output_artifacts(template, path, sight)
 
 
 def _called(template: Json, templates: Mapping[str, Json]) -> dict[str, Json]:
     return {call["name"]: templates[call["template"]] for _, call in calls_of(template, "")}
 
 
-def _after_all(template: Json, templates: Mapping[str, Json], sight: _Sight) -> _Sight:
+def _after_all(template: Json, templates: Mapping[str, Json], sight: Sight) -> Sight:
     prefix = {"dag": "tasks", "steps": "steps"}.get(str(kind_of(template)), "")
     return replace(sight, calls=_called(template, templates), prefix=prefix)
 
 
-def _call_sights(template: Json, templates: Mapping[str, Json], sight: _Sight) -> dict[str, _Sight]:
+def _call_sights(template: Json, templates: Mapping[str, Json], sight: Sight) -> dict[str, Sight]:
     """What each call sees: steps of earlier groups; tasks it depends on, directly or not."""
     called = _called(template, templates)
-    found: dict[str, _Sight] = {}
+    found: dict[str, Sight] = {}
     before: set[str] = set()
     for group in as_list(template.get("steps")):
         for step in maps(group):
             calls = {name: called[name] for name in called if name in before}
-            found[step["name"]] = replace(sight, calls=calls, prefix="steps", names=sight.names | {"steps.name"})
+            found[step["name"]] = replace(sight, calls=calls, prefix="steps")
         before |= {step["name"] for step in maps(group)}
     tasks = {task["name"]: call_of(task) for task in maps(as_map(template.get("dag")).get("tasks"))}
     for name in tasks:
         ancestors = [other for other in ordered(tasks, (name,)) if other != name]
         calls = {other: called[other] for other in ancestors}
-        found[name] = replace(sight, calls=calls, prefix="tasks", names=sight.names | {"tasks.name"})
+        found[name] = replace(sight, calls=calls, prefix="tasks")
     return found
 
 
-def _check_call(call: Json, path: str, sight: _Sight, templates: Mapping[str, Json]) -> None:
-    fan_out = any(call.get(name) is not None for name in ("withItems", "withParam", "withSequence"))
-    for key in ("withItems", "withParam", "withSequence"):
-        _check_texts(call.get(key), f"{path}.{key}", sight)
-    _check_texts(call.get("when"), f"{path}.when", replace(sight, items=fan_out))
-    _check_texts(call.get("arguments"), f"{path}.arguments", replace(sight, items=fan_out))
+def _check_call(call: Json, path: str, sight: Sight, templates: Mapping[str, Json]) -> None:
+    fan_out = any(call.get(name) is not None for name in FAN_OUTS)
+    for key in FAN_OUTS:
+        check_texts(call.get(key), f"{path}.{key}", sight)
+    inside = replace(sight, items=fan_out)
+    check_texts(call.get("when"), f"{path}.when", inside)
+    _check_parameters(call, path, inside)
+    check_argument_artifacts(call, path, inside)
     own = templates[call["template"]]
     outputs = {f"outputs.parameters.{item['name']}" for item in maps(as_map(own.get("outputs")).get("parameters"))}
     after = replace(sight, calls={**sight.calls, call["name"]: own}, names=sight.names | outputs)
-    _check_texts(call.get("hooks"), f"{path}.hooks", after)
+    during = replace(sight, names=sight.names | {f"{sight.prefix}.{call['name']}.status"})
+    _check_hooks(call, path, during, after)
 
 
-def _check_texts(value: object, path: str, sight: _Sight) -> None:
-    for where, text in texts(value, path):
-        for tag in tags(text):
-            if tag.startswith("="):
-                raise Refused(where, f"{{{{{tag}}}}}: expression tags are not supported; compute the value in a step")
-            if not sight.sees(tag):
-                raise Refused(where, f"failed to resolve {{{{{tag}}}}}: nothing of that name is known here")
+def _check_parameters(holder: Json, path: str, sight: Sight) -> None:
+    check_texts(as_map(holder.get("arguments")).get("parameters"), f"{path}.arguments.parameters", sight)
+
+
+def _check_hooks(holder: Json, path: str, during: Sight, after: Sight) -> None:
+    """Hooks see their step as it runs, exit hooks also what it left."""
+    for name, hook in as_map(holder.get("hooks")).items():
+        where = f"{path}.hooks.{name}"
+        if as_map(hook).get("expression"):
+            check_expression(str(hook["expression"]), f"{where}.expression", during)
+        sight = after if name == EXIT else during
+        _check_parameters(as_map(hook), where, sight)
+        check_argument_artifacts(as_map(hook), where, sight)

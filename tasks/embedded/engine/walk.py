@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tasks.embedded.engine.argo_names import exit_node_name
+from tasks.embedded.engine.artifact_places import argument_artifacts
+from tasks.embedded.engine.calls import Call
 from tasks.embedded.engine.dags import run_dag
+from tasks.embedded.engine.failure import NodeFailure
+from tasks.embedded.engine.hooks import exit_hook_done, hooks_done
 from tasks.embedded.engine.json_values import Json, as_map
-from tasks.embedded.engine.plan import Call, Hook, Template
+from tasks.embedded.engine.plan import Template
 from tasks.embedded.engine.pod_manifest import Attempt
 from tasks.embedded.engine.pod_nodes import run_pod
 from tasks.embedded.engine.resources import run_resource
 from tasks.embedded.engine.retries import Settled, Wait, after_attempt, retry_tags
-from tasks.embedded.engine.run import COMPLETED, DONE, NodeFailure, Place, Run
+from tasks.embedded.engine.run import DONE, Place, Run
 from tasks.embedded.engine.scope import (
     Boundary,
+    Values,
+    argument_values,
     attempts_of,
     input_tags,
     inputs_field,
-    last_attempt,
     lookup_of,
+    path_tags,
     resolve_inputs,
-    resolved,
     stored_inputs,
 )
 from tasks.embedded.engine.steps import run_steps
-from tasks.embedded.engine.substitution import substitute
 from tasks.embedded.engine.suspends import run_suspend
 
 MAX_DEPTH = 60
@@ -39,13 +42,13 @@ class Walker:
     def __init__(self, run: Run) -> None:
         self.run = run
 
-    def template(self, place: Place, name: str, arguments: Mapping[str, str]) -> Json | None:
+    def template(self, place: Place, name: str, given: Values) -> Json | None:
         """Run a template, or go on with it.
 
         Args:
             place: where in the tree.
             name: the template.
-            arguments: values for its inputs; only looked at when it starts.
+            given: values for its inputs; only looked at when it starts.
 
         Returns:
             Its node; None where `parallelism` lets it not start yet.
@@ -62,7 +65,7 @@ class Walker:
         template = run.plan.templates[name]
         if node is None and self._blocked(place):
             return None
-        inputs = resolve_inputs(run, template, arguments) if node is None else stored_inputs(node)
+        inputs = resolve_inputs(run, template, given) if node is None else stored_inputs(node)
         if template.retry is not None:
             return self._retried(place, template, node, inputs)
         return self._body(place, template, inputs, None)
@@ -76,7 +79,7 @@ class Walker:
         limit = place.boundary.parallelism if place.boundary is not None else None
         return limit is not None and run.active_children.get(place.boundary_id, 0) >= limit
 
-    def _retried(self, place: Place, template: Template, node: Json | None, inputs: dict[str, str]) -> Json:
+    def _retried(self, place: Place, template: Template, node: Json | None, inputs: Values) -> Json:
         run = self.run
         if node is None:
             node = run.add(place, "Retry", template.name, "Running", inputs=inputs_field(inputs))
@@ -110,7 +113,7 @@ class Walker:
         return self.run.mark(self.run.nodes[node["id"]], phase, message)
 
     def _attempt(
-        self, place: Place, template: Template, key: str, inputs: dict[str, str], deadline: float | None
+        self, place: Place, template: Template, key: str, inputs: Values, deadline: float | None
     ) -> Json | None:
         run = self.run
         attempts = attempts_of(run, run.nodes[key])
@@ -134,31 +137,32 @@ class Walker:
         run.link(key, child["id"])
         return child
 
-    def _body(self, place: Place, template: Template, inputs: dict[str, str], attempt: Attempt | None) -> Json:
+    def _body(self, place: Place, template: Template, inputs: Values, attempt: Attempt | None) -> Json:
         run = self.run
-        tags = input_tags(inputs)
+        tags = input_tags(inputs) | _own_tags(place)
         match template.kind:
             case "dag" | "steps":
                 return self._inner(place, template, inputs, tags | dict(attempt.tags if attempt else {}))
             case "suspend":
                 return run_suspend(run, place, template, inputs, tags)
             case "container" | "script" | "resource":
-                own = {"node.name": place.node_name}
-                own["pod.name"] = run.pod_of({"name": place.node_name, "templateName": template.name})
+                pod = run.pod_of({"name": place.node_name, "templateName": template.name})
                 given = attempt or Attempt({})
-                tags = {**tags, **own, **given.tags}
+                tags = {**tags, **path_tags(template), "pod.name": pod, **given.tags}
                 if template.kind == "resource":
                     return run_resource(run, place, template, inputs, tags)
                 return run_pod(run, place, template, inputs, Attempt(tags, given.deadline, given.avoid_nodes))
 
-    def _inner(self, place: Place, template: Template, inputs: dict[str, str], tags: dict[str, str]) -> Json:
+    def _inner(self, place: Place, template: Template, inputs: Values, tags: dict[str, str]) -> Json:
         run = self.run
         node = run.find(place.node_name)
         if node is None:
             kind = "DAG" if template.kind == "dag" else "Steps"
             node = run.add(place, kind, template.name, "Running", inputs=inputs_field(inputs))
         if node["phase"] not in DONE:
-            boundary = Boundary(node["id"], place.node_name, template, tags, place.on_exit, place.depth)
+            boundary = Boundary(
+                node["id"], place.node_name, template, tags, inputs.artifacts, place.on_exit, place.depth
+            )
             (run_dag if template.kind == "dag" else run_steps)(run, boundary, self)
         return run.nodes[node["id"]]
 
@@ -169,53 +173,33 @@ class Walker:
             NodeFailure: it cannot start.
         """
         place = boundary.place(call, node_name)
-        arguments: dict[str, str] = {}
+        given = Values()
         if self.run.find(node_name) is None:
             if self._blocked(place):
                 return None
             lookup = lookup_of(self.run, boundary, item)
-            arguments = {name: resolved(value, lookup) for name, value in call.arguments}
-        return self.template(place, call.template, arguments)
-
-    def hook_done(self, boundary: Boundary | None, node: Json, hook: Hook | None) -> bool:
-        """Run the exit hook of a node that is done; whether nothing of it is left to wait for."""
-        run = self.run
-        if hook is None or node["phase"] not in COMPLETED:
-            return True
-        name = exit_node_name(node["name"])
-        existing = run.find(name)
-        if existing["phase"] in DONE if existing is not None else run.shutdown == "Terminate":
-            return True
-        place = Place(name, on_exit=True, hooked=True)
-        if boundary is not None:
-            place = Place(
-                name,
-                "",
-                boundary.node_id,
-                boundary.node_name,
-                boundary.template,
-                on_exit=True,
-                hooked=True,
-                depth=boundary.depth + 1,
+            given = Values(
+                argument_values(self.run, boundary, call.arguments, lookup),
+                argument_artifacts(self.run, boundary, call.artifacts, lookup),
             )
-        try:
-            started = self.template(place, hook.template, self._hook_arguments(boundary, node, hook))
-        except NodeFailure as error:
-            started = run.add(place, "Skipped", hook.template, "Error", message=str(error))
-        if started is None:
-            return False
-        if boundary is not None:
-            run.link(node["id"], started["id"])
-        return started["phase"] in DONE
+        return self.template(place, call.template, given)
 
-    def _hook_arguments(self, boundary: Boundary | None, node: Json, hook: Hook) -> dict[str, str]:
-        run = self.run
-        if boundary is None:
-            return {
-                **run.plan.arguments,
-                **{name: substitute(value, run.globals.get) for name, value in hook.arguments},
-            }
-        outputs = as_map(last_attempt(run, node).get("outputs"))
-        own = {f"outputs.parameters.{item['name']}": str(item["value"]) for item in outputs.get("parameters", ())}
-        lookup = lookup_of(run, boundary, own)
-        return {**run.plan.arguments, **{name: resolved(value, lookup) for name, value in hook.arguments}}
+    def hook_done(self, boundary: Boundary | None, node: Json, call: Call) -> bool:
+        """Run the exit hook of a node that is done; whether nothing of it is left to wait for."""
+        return call.hook is None or exit_hook_done(self.run, self, boundary, node, call.name, call.hook)
+
+    def hooks_done(self, boundary: Boundary, node: Json, call: Call) -> bool:
+        """Start the hooks of a node whose expression is true; whether all that started are done.
+
+        Raises:
+            NodeFailure: an expression cannot be computed, or a hook cannot start.
+        """
+        return hooks_done(self.run, self, boundary, node, call.name, call.hooks)
+
+
+def _own_tags(place: Place) -> dict[str, str]:
+    """What a template knows of the place where it runs: its node's name, and the step or task that called it."""
+    found = {"node.name": place.node_name}
+    if place.boundary is not None and place.label:
+        found[f"{'tasks' if place.boundary.kind == 'dag' else 'steps'}.name"] = place.label
+    return found

@@ -11,11 +11,23 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tasks.embedded.engine.argo_names import exit_node_name, pod_name
+from tasks.embedded.engine.artifact_places import argument_artifacts
 from tasks.embedded.engine.facts import PodFacts, ResourceFacts, Step
+from tasks.embedded.engine.failure import NodeFailure
+from tasks.embedded.engine.hooks import exit_hook_done, hooks_done
 from tasks.embedded.engine.json_values import Json, as_map, maps, moment, stamp, text_of
 from tasks.embedded.engine.plan_cache import plan_of
-from tasks.embedded.engine.reconcile import end_rest, end_unfinished, pods_to_end, reconcile, reconcile_born, survey
-from tasks.embedded.engine.run import DONE, FAILED, NodeFailure, Place, Run
+from tasks.embedded.engine.reconcile import (
+    end_late,
+    end_rest,
+    end_unfinished,
+    pods_to_end,
+    reconcile,
+    reconcile_born,
+    survey,
+)
+from tasks.embedded.engine.run import DONE, FAILED, Place, Run
+from tasks.embedded.engine.scope import Values
 from tasks.embedded.engine.validation import validate_workflow
 from tasks.embedded.engine.walk import Walker
 
@@ -50,6 +62,7 @@ def advance(workflow: Json, pods: Mapping[str, PodFacts], resources: Mapping[str
     unfinished = survey(run)
     reconcile(run, unfinished)
     end_unfinished(run, unfinished)
+    late = end_late(run, unfinished)
     ended: tuple[str, str] | None = None
     if not as_map(workflow.get("spec")).get("suspend"):
         ended = _walk_until_settled(run)
@@ -61,7 +74,7 @@ def advance(workflow: Json, pods: Mapping[str, PodFacts], resources: Mapping[str
         status=_status(run, status, ended),
         create_pods=tuple(run.create.values()),
         apply_resources=tuple(run.apply.values()),
-        delete_pods=pods_to_end(run) if ended or run.shutdown or run.overdue else (),
+        delete_pods=pods_to_end(run) if ended or late or run.shutdown or run.overdue else (),
         wake_at=None if ended else run.wake_at,
     )
 
@@ -75,8 +88,10 @@ def _prepare(run: Run, workflow: Json, status: Json) -> None:
     run.globals["workflow.status"] = "Running"
     run.globals["workflow.duration"] = f"{run.now - started:.6f}"
     for parameter in maps(as_map(status.get("outputs")).get("parameters")):
-        run.outputs[parameter["name"]] = text_of(parameter["value"])
-        run.globals[f"workflow.outputs.parameters.{parameter['name']}"] = text_of(parameter["value"])
+        value = text_of(parameter["value"])
+        run.outputs[parameter["name"]] = run.globals[f"workflow.outputs.parameters.{parameter['name']}"] = value
+    for artifact in maps(as_map(status.get("outputs")).get("artifacts")):
+        run.artifacts[artifact["name"]] = artifact
 
 
 def _walk_until_settled(run: Run) -> tuple[str, str] | None:
@@ -94,26 +109,43 @@ def _walk_until_settled(run: Run) -> tuple[str, str] | None:
 def _walk(run: Run) -> tuple[str, str] | None:
     plan, walker = run.plan, Walker(run)
     try:
-        root = walker.template(Place(plan.name), plan.entrypoint, plan.arguments)
+        artifacts = argument_artifacts(run, None, plan.artifacts, run.globals.get)
+        root = walker.template(Place(plan.name), plan.entrypoint, Values(plan.arguments, artifacts))
     except NodeFailure as error:
         left = run.find(plan.name)
         if left is not None and left["phase"] not in DONE:
             run.mark(left, "Error", str(error))
         return "Error", f"error in entry template execution: {error}"
-    if root is None or root["phase"] not in DONE:
+    if root is None:
         return None
-    phase = _PHASES[root["phase"]]
-    run.globals["workflow.status"] = phase
-    run.globals["workflow.failures"] = _failures(run)
-    if not walker.hook_done(None, root, plan.hook):
+    run.globals["workflow.status"] = _PHASES.get(root["phase"]) or str(root["phase"])
+    if plan.hooks or root["phase"] in DONE:
+        run.globals["workflow.failures"] = _failures(run)
+    if not _hooks_done(run, walker, root) or root["phase"] not in DONE:
         return None
-    message = root.get("message", "")
+    return _ended(run, walker, run.nodes[root["id"]])
+
+
+def _ended(run: Run, walker: Walker, root: Json) -> tuple[str, str] | None:
+    """The workflow's phase and message once its root and its exit hook are done; None before."""
+    plan, phase = run.plan, _PHASES[root["phase"]]
+    if plan.hook is not None and not exit_hook_done(run, walker, None, root, "", plan.hook):
+        return None
     if phase in FAILED:
-        return phase, f"Stopped with strategy '{run.shutdown}'" if run.shutdown else message
+        return phase, f"Stopped with strategy '{run.shutdown}'" if run.shutdown else root.get("message", "")
     left = run.find(exit_node_name(plan.name)) if plan.hook else None
     if left is not None and left["phase"] in FAILED:
         return _PHASES[left["phase"]], left.get("message", "")
     return phase, ""
+
+
+def _hooks_done(run: Run, walker: Walker, root: Json) -> bool:
+    """Whether no hook of the workflow holds its end up; one that cannot be computed makes the root an error."""
+    try:
+        return hooks_done(run, walker, None, root, "", run.plan.hooks)
+    except NodeFailure as error:
+        run.mark(run.nodes[root["id"]], "Error", str(error))
+        return True
 
 
 def _failures(run: Run) -> str:
@@ -147,8 +179,13 @@ def _status(run: Run, before: Json, ended: tuple[str, str] | None) -> Json:
     status.pop("message", None)
     if message:
         status["message"] = message
+    outputs: Json = {}
     if run.outputs:
-        status["outputs"] = {"parameters": [{"name": name, "value": value} for name, value in run.outputs.items()]}
+        outputs["parameters"] = [{"name": name, "value": value} for name, value in run.outputs.items()]
+    if run.artifacts:
+        outputs["artifacts"] = list(run.artifacts.values())
+    if outputs:
+        status["outputs"] = outputs
     status["conditions"] = [{"type": "PodRunning", "status": "True" if pods["Running"] else "False"}]
     if ended:
         status["conditions"].append({"type": "Completed", "status": "True"})

@@ -1,0 +1,159 @@
+"""An image as one file that every tool reads: an OCI layout, with the list that `docker load` wants beside it.
+
+Specifications: OCI image format 1.1 (image-layout.md, manifest.md, config.md); `docker save` writes the same mixture.
+Layers are not compressed, so no version of a compression library is part of a digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import platform
+import tarfile
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deployments.images.layers import Layer, moment
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Content with its name: the SHA-256 of itself."""
+
+    digest: str
+    """`sha256:…`."""
+    size: int
+    where: Path | bytes
+
+    @property
+    def path(self) -> str:
+        """Path in the layout."""
+        return f"blobs/{self.digest.replace(':', '/')}"
+
+    def described(self, kind: str) -> dict[str, Any]:
+        """An OCI descriptor."""
+        return {"mediaType": kind, "digest": self.digest, "size": self.size}
+
+
+def configuration(settings: dict[str, Any], layers: Sequence[Blob]) -> Blob:
+    """The image's configuration.
+
+    Args:
+        settings: its `config`: user, entry point, environment.
+        layers: the lowest first.
+    """
+    machine = platform.machine()
+    written = datetime.fromtimestamp(moment(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return in_memory(
+        {
+            "created": written,
+            "architecture": ARCHITECTURES.get(machine, machine),
+            "os": "linux",
+            "config": settings,
+            "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in layers]},
+            "history": [{"created": written, "created_by": "deployments.images"} for _ in layers],
+        }
+    )
+
+
+def in_memory(value: dict[str, Any]) -> Blob:
+    """JSON as a blob."""
+    content = _json(value)
+    return Blob(f"sha256:{hashlib.sha256(content).hexdigest()}", len(content), content)
+
+
+@contextmanager
+def written(layers: Sequence[Layer], folder: Path) -> Generator[list[Blob]]:
+    """The layers as files in a temporary folder below `folder`."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".layers-") as scratch:
+        blobs: list[Blob] = []
+        for number, layer in enumerate(layers):
+            path = Path(scratch) / str(number)
+            with path.open("wb") as file:
+                layer.write(file)
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            blobs.append(Blob(f"sha256:{digest}", path.stat().st_size, path))
+        yield blobs
+
+
+def write(path: Path, settings: dict[str, Any], layers: Sequence[Layer], names: Sequence[str]) -> str:
+    """Write the image's archive, whole or not at all; the digest of its manifest.
+
+    Args:
+        path: of the archive.
+        settings: the image's `config`.
+        layers: the lowest first.
+        names: what the image is called, e.g. `primus-flows/programs:0.1`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with written(layers, path.parent) as blobs:
+        config = configuration(settings, blobs)
+        described = [layer.described(LAYER) for layer in blobs]
+        manifest = in_memory(
+            {"schemaVersion": 2, "mediaType": MANIFEST, "config": config.described(CONFIG), "layers": described}
+        )
+        files = {blob.path: blob for blob in (config, manifest, *blobs)}
+        files |= {name: _unnamed(value) for name, value in _lists(manifest, config, blobs, names).items()}
+        half = path.with_name(f".{path.name}.half")
+        with tarfile.TarFile(half, "w", format=tarfile.GNU_FORMAT) as archive:
+            for folder in ("blobs", "blobs/sha256"):
+                archive.addfile(_entry(folder, 0o755, tarfile.DIRTYPE))
+            for name, blob in sorted(files.items()):
+                _add(archive, name, blob)
+        half.replace(path)
+    return manifest.digest
+
+
+def _lists(manifest: Blob, config: Blob, layers: Sequence[Blob], names: Sequence[str]) -> dict[str, Any]:
+    """What says which image is in the layout: for OCI's tools, for containerd, for Docker."""
+    named = [
+        {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rpartition(":")[2]}
+        for name in names
+    ]
+    entries = [{**manifest.described(MANIFEST), "annotations": marks} for marks in named]
+    docker = {"Config": config.path, "RepoTags": list(names), "Layers": [layer.path for layer in layers]}
+    index = "application/vnd.oci.image.index.v1+json"
+    return {
+        "oci-layout": {"imageLayoutVersion": "1.0.0"},
+        "index.json": {"schemaVersion": 2, "mediaType": index, "manifests": entries},
+        "manifest.json": [docker],
+    }
+
+
+def _unnamed(value: object) -> Blob:
+    content = _json(value)
+    return Blob("", len(content), content)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _add(archive: tarfile.TarFile, name: str, blob: Blob) -> None:
+    entry = _entry(name, 0o644, tarfile.REGTYPE)
+    entry.size = blob.size
+    if isinstance(blob.where, bytes):
+        archive.addfile(entry, io.BytesIO(blob.where))
+        return
+    with blob.where.open("rb") as file:
+        archive.addfile(entry, file)
+
+
+def _entry(name: str, mode: int, kind: bytes) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.mode, entry.type, entry.mtime = mode, kind, moment()
+    return entry

@@ -1,0 +1,73 @@
+"""Manifests as people write them, and objects as controllers store them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+
+import pytest
+
+from profiles.errors import ProfileError
+from tasks.workflow_files import read_workflow, with_name, with_parameters
+from tasks.workflow_runs import unpacked
+
+FORM = {"kind": "Workflow", "metadata": {"generateName": "x-"}, "spec": {}}
+
+
+def test_plain_words_are_read_as_kubernetes_tools_read_them() -> None:
+    text = (
+        "kind: Workflow\nday: 2026-01-01\nclock: 1:30\nflag: yes\nmode: 0755\nversion: 1.10\nquoted: '1'\n1: {no: ~}\n"
+    )
+    assert read_workflow(text, "f") == {
+        "kind": "Workflow",
+        "day": "2026-01-01",
+        "clock": "1:30",
+        "flag": True,
+        "mode": 0o755,
+        "version": 1.1,
+        "quoted": "1",
+        "1": {"false": None},
+    }
+
+
+def test_anchors_merge_and_json_is_yaml() -> None:
+    found = read_workflow("base: &b {a: 1, b: 2}\nkind: Workflow\nspec: {<<: *b, b: 3}\n", "f")
+    assert found["spec"] == {"a": 1, "b": 3}
+    assert read_workflow(json.dumps(FORM), "f") == FORM
+
+
+def test_a_name_is_drawn_once_and_fits() -> None:
+    names = {with_name(FORM, "")["metadata"]["name"] for _ in range(20)}
+    assert len(names) > 10
+    assert all(re.fullmatch(r"x-[a-z0-9]{5}", name) for name in names)
+    long = {**FORM, "metadata": {"generateName": "y" * 80}}
+    assert len(with_name(long, "")["metadata"]["name"]) == 63
+    assert with_name(FORM, "given")["metadata"] == {"name": "given"}
+
+
+def test_parameters_replace_or_are_added_and_a_slip_is_named() -> None:
+    spec = {
+        "entrypoint": "m",
+        "arguments": {"parameters": [{"name": "a", "value": "1"}, {"name": "b", "valueFrom": {}}]},
+        "templates": [{"name": "m", "inputs": {"parameters": [{"name": "d"}]}, "x": "{{workflow.parameters.c}}"}],
+    }
+    made = with_parameters({**FORM, "spec": spec}, ["b=2=3", "c=", "d=4"])
+    assert made["spec"]["arguments"]["parameters"] == [
+        {"name": "a", "value": "1"},
+        {"name": "b", "value": "2=3"},
+        {"name": "c", "value": ""},
+        {"name": "d", "value": "4"},
+    ]
+    with pytest.raises(ProfileError, match="no parameter 'e'; it has a, b, c, d"):
+        with_parameters({**FORM, "spec": spec}, ["e=1"])
+    assert with_parameters(FORM, []) is FORM
+
+
+def test_nodes_that_a_controller_compressed_are_unpacked() -> None:
+    packed = base64.b64encode(gzip.compress(json.dumps({"w": {"phase": "Succeeded"}}).encode())).decode()
+    found = unpacked({"status": {"phase": "Succeeded", "compressedNodes": packed}})
+    assert found["status"] == {"phase": "Succeeded", "nodes": {"w": {"phase": "Succeeded"}}}
+    strange = {"status": {"compressedNodes": "KLUv/Q=="}}
+    assert unpacked(strange) == strange, "something newer than gzip stays as it is"
