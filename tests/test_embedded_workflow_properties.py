@@ -22,12 +22,15 @@ def draw_call(draw: st.DrawFn, name: str, templates: list[str]) -> dict[str, Any
     call: dict[str, Any] = {"name": name, "template": draw(st.sampled_from(templates[::-1]))}
     for field, values in (
         ("when", st.sampled_from(WHENS[:3] + WHENS[4:])),
-        ("withItems", st.lists(st.sampled_from(["a", 1, {"k": "v"}]), max_size=3)),
+        ("withItems", st.lists(st.sampled_from(["a", 1, {"k": "v"}]), min_size=1, max_size=3)),
         ("continueOn", st.fixed_dictionaries({"failed": st.booleans(), "error": st.booleans()})),
         ("onExit", st.just("bye")),
     ):
         if draw(st.integers(0, 5)) == 5:
             call[field] = draw(values)
+    if "withItems" not in call and draw(st.integers(0, 5)) == 5:
+        expressions = ["true", "false", "workflow.status == 'Running'"]
+        call["hooks"] = {"beside": {"template": "bye", "expression": draw(st.sampled_from(expressions))}}
     return call
 
 

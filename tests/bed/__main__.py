@@ -102,7 +102,8 @@ def status(here: Folder) -> int:
     for name in processes.names():
         process = processes.running(name)
         well &= bool(process)
-        print(f"{name:28} {f'running, process {process}' if process else 'NOT RUNNING'}")
+        not_running = "stopped" if processes.is_stopped(name) else "NOT RUNNING"
+        print(f"{name:28} {f'running, process {process}' if process else not_running}")
     try:
         ready = Api(here, known).ready_nodes()
     except (OSError, BedError) as error:
@@ -125,7 +126,7 @@ def touch(asked: argparse.Namespace, here: Folder) -> None:
         return
     node = known.real_node(name)
     if asked.command in ("stop", "kill"):
-        faults.kill(node)
+        faults.kill(node, processes)
     elif asked.command == "start":
         faults.revive(here, known, node, processes, Api(here, known))
     elif asked.command == "freeze":

@@ -102,6 +102,12 @@ def write_kubeconfig(
     return path
 
 
+def write_account(folder: Folder, options: Options, path: Path, user: str, token: str, namespace: str) -> None:
+    """A kubeconfig of a service account, complete in itself: it may be copied away."""
+    authority = {"certificate-authority-data": encoded(folder.certificates / "ca.crt")}
+    _write(path, _kubeconfig(options, user, {"token": token}, authority, namespace))
+
+
 def _kubeconfig(
     options: Options, name: str, user: dict[str, str], authority: dict[str, str], namespace: str = "default"
 ) -> dict[str, object]:

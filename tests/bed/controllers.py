@@ -16,10 +16,10 @@ from tests.bed.layout import Cache, Folder
 from tests.bed.options import NAMESPACE, Options
 from tests.bed.plane import healthy, write
 from tests.bed.processes import Processes, Program
+from tests.bed.tenancy import request_token
 
 JOBSET_PORT, KUEUE_PORT = 9443, 9444
 ARGO_HEALTH_PORT, JOBSET_HEALTH_PORT, KUEUE_HEALTH_PORT = 6060, 8081, 8082
-TOKEN_S = 30 * 24 * 3600
 EXECUTOR_IMAGE = "bed.local/argoexec:1"
 
 
@@ -68,13 +68,13 @@ def _namespace(name: str) -> Manifest:
 def _established(api: Api, definitions: list[Manifest]) -> bool:
     wanted = {definition["metadata"]["name"] for definition in definitions}
     found = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions?resourceVersion=0")["items"]
-    there = {
-        item["metadata"]["name"]
-        for item in found
-        for condition in item.get("status", {}).get("conditions") or []
-        if condition["type"] == "Established" and condition["status"] == "True"
-    }
+    there = {item["metadata"]["name"] for item in found if _is_established(item)}
     return wanted <= there
+
+
+def _is_established(definition: Manifest) -> bool:
+    conditions: list[Manifest] = definition.get("status", {}).get("conditions") or []  # null in the first moment
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
 def start(place: Place, hooks: list[Manifest]) -> None:
@@ -108,9 +108,7 @@ def ready(options: Options, name: str) -> bool:
 
 def account(place: Place, name: str, service_account: str, namespace: str) -> str:
     """A kubeconfig with a token of a real service account; its path."""
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_S}}
-    token = place.api.request("POST", path, asked)["status"]["token"]
+    token = request_token(place.api, service_account, namespace)
     return str(write_kubeconfig(place.folder, place.options, name, {"token": token}, namespace))
 
 

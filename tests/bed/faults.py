@@ -12,8 +12,9 @@ from tests.bed.options import Node, Options
 from tests.bed.processes import Processes
 
 
-def kill(node: Node) -> None:
+def kill(node: Node, processes: Processes) -> None:
     """No goodbye: kubelet, containerd and every process of every pod get SIGKILL."""
+    processes.mark_stopped(nodes.components(node))
     groups.end(node.name)
 
 

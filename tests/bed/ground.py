@@ -12,6 +12,8 @@ from profiles.cluster import ClusterProfile
 from profiles.errors import NotFound
 from profiles.resolve import Resolved
 from tasks.kubernetes import KubernetesCluster
+from tasks.kubernetes_configuration import configuration_of
+from tasks.kubernetes_server import ApiServer
 from tests.bed import faults, groups
 from tests.bed.api import Api
 from tests.bed.layout import Folder, folder
@@ -24,10 +26,11 @@ GONE_SECONDS = 60.0
 
 
 class BedCluster(KubernetesCluster):
-    """The seam to the bed, and what breaks it: its nodes and pods are processes of this machine."""
+    """The seam to the bed for its administrator, and what breaks it: nodes and pods are processes of this machine."""
 
     def __init__(self, profile: ClusterProfile, options: Options, where: Folder) -> None:
-        super().__init__(profile)
+        environment = {"KUBECONFIG": str(where.kubeconfig)}
+        super().__init__(profile, ApiServer(lambda: configuration_of(profile.context, environment)))
         self._options, self._where = options, where
 
     def pod_processes(self, pod: str) -> list[int]:
@@ -41,7 +44,7 @@ class BedCluster(KubernetesCluster):
 
     def lose_node(self, name: str, *, silent: bool = False) -> None:
         """SIGKILL to everything on it; unless `silent` its condition says so at once, as a cloud's controller does."""
-        faults.kill(self._options.real_node(name))
+        faults.kill(self._options.real_node(name), Processes(self._where))
         if not silent:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             lost = {"type": "Ready", "status": "False", "reason": "PowerLost", "message": f"node {name} lost its power"}
@@ -83,7 +86,7 @@ def _started(pid: int) -> tuple[int, int]:
 
 
 class BedGround:
-    """The bed of this checkout, which must be up."""
+    """The bed of this checkout, which must be up. Flows have the rights of the product's runner, tests all of them."""
 
     profile = "bed"
     deadline_seconds = 240.0
@@ -93,7 +96,7 @@ class BedGround:
         found = load(self.where)
         assert found is not None, "the bed is not up: make bed-up"
         self.options = found
-        os.environ["KUBECONFIG"] = str(self.where.kubeconfig)
+        os.environ["KUBECONFIG"] = str(self.where.account("runner"))
 
     def cluster(self, resolved: Resolved, home: Path) -> Any:
         """See `tests.grounds.Ground`."""

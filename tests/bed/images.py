@@ -6,31 +6,26 @@ layers: each is kept and unpacked once a node.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import json
 import subprocess
-import sys
-import sysconfig
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+from deployments.images import interpreter, recipes
+from deployments.images.interpreter import INTERPRETER, PACKAGES
+from deployments.images.layers import Layer
 from tasks.programs import programs_archive
-from tests.bed import layers
-from tests.bed.layers import Layer
 from tests.bed.layout import Cache
 
 REGISTRY = "bed.local"
 TAG = "1"
 ARCHIVE = "images.tar"
-PYTHON = "/opt/python"
-"""Where the interpreter lies inside images; it finds its library beside itself."""
 BUSYBOX = Path("/bin/busybox")
-NOT_NEEDED = {"__pycache__", "test", "tests", "idlelib", "tkinter", "lib2to3", "pydoc_data", "ensurepip"}
+NOT_NEEDED = frozenset({"__pycache__", "tests"})
 USERS = b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
-STARTER = b'#!/bin/sh\nexec python3 -I -S /opt/primus/programs.pyz "$@"\n'
 IMAGES = {
     "pause": ("pause",),
     "busybox": ("base",),
@@ -42,10 +37,6 @@ IMAGES = {
 """Images and their layers, the lowest first."""
 SHIPPED = {"primus-demo": ("primus-flows/demo:0.1",), "primus-programs": ("primus-flows/programs:0.1",)}
 """The names by which shipped profiles call them."""
-INTERPRETER = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
-VERSION = f"python{sysconfig.get_python_version()}"
-LIBRARY = Path(sysconfig.get_path("stdlib"))
-PACKAGES = Path(sysconfig.get_path("platlib"))
 
 
 def pause(cache: Cache) -> Layer:
@@ -78,15 +69,10 @@ def argoexec(cache: Cache) -> Layer:
 
 
 def python(cache: Cache) -> Layer:
-    """The interpreter that runs this, with its standard library and the shared libraries that both name."""
+    """The interpreter that runs this, as in the product's own images."""
     del cache
     layer = Layer()
-    layer.file(f"{PYTHON}/bin/{VERSION}", INTERPRETER)
-    for name in ("python3", "python"):
-        layer.link(f"/usr/bin/{name}", f"{PYTHON}/bin/{VERSION}")
-    without = NOT_NEEDED | {"site-packages", "dist-packages"}
-    copied = list(_copy(layer, LIBRARY, f"{PYTHON}/lib/{VERSION}", without))
-    _shared(layer, [INTERPRETER, *copied])
+    interpreter.add(layer)
     return layer
 
 
@@ -94,19 +80,16 @@ def numpy(cache: Cache) -> Layer:
     """What the shipped demo trainer needs beside Python."""
     del cache
     layer = Layer()
-    copied: list[Path] = []
-    for folder in ("numpy", "numpy.libs"):
-        copied += _copy(layer, PACKAGES / folder, f"{_packages_inside()}/{folder}", {"__pycache__", "tests"})
-    _shared(layer, copied)
+    found = [one for name in ("numpy", "numpy.libs") for one in interpreter.files(PACKAGES / name, NOT_NEEDED)]
+    for path in found:
+        layer.file(f"{interpreter.packages_inside()}/{path.relative_to(PACKAGES)}", path)
+    interpreter.add_libraries(layer, [path for path in found if ".so" in path.suffixes])
     return layer
 
 
 def programs(cache: Cache) -> Layer:
     """Our program archive, started as `primus-programs`."""
-    layer = Layer()
-    layer.file("/opt/primus/programs.pyz", programs_archive(cache.root))
-    layer.data("/usr/bin/primus-programs", STARTER, 0o755)
-    return layer
+    return recipes.programs_layer(cache.root)
 
 
 LAYERS: dict[str, Callable[[Cache], Layer]] = {
@@ -117,36 +100,6 @@ LAYERS: dict[str, Callable[[Cache], Layer]] = {
     "numpy": numpy,
     "programs": programs,
 }
-
-
-def _packages_inside() -> str:
-    """Where this kind of Python looks for packages when it lies in PYTHON: Debian's differs from others."""
-    script = f"import site; print(site.getsitepackages([{PYTHON!r}])[0])"
-    return subprocess.run([INTERPRETER, "-I", "-c", script], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def _copy(layer: Layer, source: Path, target: str, without: set[str]) -> Iterator[Path]:
-    """Copy a tree; yields the shared objects in it."""
-    for path in sorted(source.rglob("*")):
-        inside = path.relative_to(source)
-        if path.is_file() and not without & set(inside.parts) and path.suffix not in (".a", ".pyc"):
-            layer.file(f"{target}/{inside}", path)
-            if ".so" in path.suffixes:
-                yield path
-
-
-def _shared(layer: Layer, binaries: Iterable[Path]) -> None:
-    """The machine's own libraries that binaries name, where the loader looks for them."""
-    for binary in binaries:
-        for word in _needed(binary):
-            if not word.startswith(str(PACKAGES)):
-                layer.file(word, Path(word))
-
-
-@functools.cache
-def _needed(binary: Path) -> tuple[str, ...]:
-    told = subprocess.run(["ldd", binary], capture_output=True, text=True, check=False).stdout
-    return tuple(word for word in told.split() if word.startswith("/"))
 
 
 def refresh(cache: Cache) -> list[str]:
@@ -175,7 +128,8 @@ def _key(cache: Cache, name: str) -> str:
         "programs": [programs_archive(cache.root)],
     }
     looks = [f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}".encode() for path in made_from[name]]
-    own = [Path(__file__).read_bytes(), Path(str(layers.__file__)).read_bytes()]
+    theirs = sorted(Path(str(interpreter.__file__)).parent.glob("*.py"))
+    own = [path.read_bytes() for path in (Path(__file__), *theirs)]
     return hashlib.sha256(b"\0".join([*looks, *own])).hexdigest()
 
 

@@ -93,6 +93,10 @@ class Folder:
         """The administrator's."""
         return self.root / "kubeconfig"
 
+    def account(self, ending: str) -> Path:
+        """A kubeconfig beside it, with the rights of a service account of the product."""
+        return self.root / f"kubeconfig-{ending}"
+
     @property
     def logs(self) -> Path:
         """One a component, and the API server's audit log."""

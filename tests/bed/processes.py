@@ -1,14 +1,17 @@
 """Long-lived processes: each is written down with its command, so that it can be stopped and started again by name.
 
-A process is ours when its id and its start time are those written down; ids alone are given out again.
+A process is ours when its id and its start time are those written down; ids alone are given out again. Beside them
+stands whether it is meant to run: `tests.bed.supervisor` starts again what ended by itself, never what was stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
+from collections.abc import Generator, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -54,6 +57,16 @@ def begun(process: int) -> str:
     return fields[19]
 
 
+def _inherited() -> list[int]:
+    """Descriptors that our caller left open: a lock among them would be held as long as the component lives."""
+    found: list[int] = []
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if number > 2 and os.get_inheritable(number):
+                found.append(number)
+    return found
+
+
 class Processes:
     """The bed's processes, as its folder tells of them."""
 
@@ -83,8 +96,42 @@ class Processes:
         """What it prints."""
         return self._folder.logs / f"{name}.log"
 
+    def is_stopped(self, name: str) -> bool:
+        """Whether it was stopped on purpose."""
+        return self._mark(name).exists()
+
+    def mark_stopped(self, names: Iterable[str]) -> None:
+        """Nobody starts these again unless asked to; whoever ends them says so before."""
+        with self._alone():
+            for name in names:
+                self._mark(name).touch()
+
+    def _mark(self, name: str) -> Path:
+        return self._folder.processes / f"{name}.stopped"
+
+    @contextlib.contextmanager
+    def _alone(self) -> Generator[None]:
+        """Only one of us decides at a time who is to run; without it one starts what another just ended."""
+        with (self._folder.processes / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
     def start(self, program: Program) -> None:
         """Start it and write it down; nothing where it runs."""
+        with self._alone():
+            self._mark(program.name).unlink(missing_ok=True)
+            self._start(program)
+
+    def start_ended(self, name: str) -> bool:
+        """Start a component again that ended by itself; whether it did."""
+        with self._alone():
+            started_before = (self._folder.processes / f"{name}.pid").exists()
+            if not started_before or self.is_stopped(name) or self.running(name):
+                return False
+            self._start(self.program(name))
+            return True
+
+    def _start(self, program: Program) -> None:
         written = self._folder.processes / f"{program.name}.json"
         written.write_text(json.dumps(asdict(program), indent=1) + "\n", encoding="utf-8")
         if self.running(program.name):
@@ -104,6 +151,7 @@ class Processes:
                     (os.POSIX_SPAWN_DUP2, nothing, 0),
                     (os.POSIX_SPAWN_DUP2, log, 1),
                     (os.POSIX_SPAWN_DUP2, log, 2),
+                    *((os.POSIX_SPAWN_CLOSE, number) for number in _inherited()),
                 ],
                 setsid=True,
             )
@@ -126,7 +174,8 @@ class Processes:
         return bool(process)
 
     def stop(self, name: str, limit_s: float = STOP_LIMIT_S) -> None:
-        """SIGTERM, and SIGKILL after `limit_s`."""
+        """SIGTERM, and SIGKILL after `limit_s`; it stays stopped until it is started."""
+        self.mark_stopped([name])
         self.send(name, signal.SIGCONT)
         if not self.send(name, signal.SIGTERM):
             return

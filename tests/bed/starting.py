@@ -22,6 +22,7 @@ from tests.bed import (
     nodes,
     options,
     plane,
+    supervisor,
     tenancy,
 )
 from tests.bed.api import Api
@@ -123,8 +124,9 @@ def _fill(cache: Cache, folder: Folder, wanted: Options, processes: Processes, a
     if wanted.kwok:
         kwok.start(cache, folder, wanted, processes, api)
         clock.mark(f"{wanted.kwok} played nodes Ready")
-    tenancy.settle(api, wanted)
+    tenancy.settle(api, folder, wanted)
     (folder.root / "shared").mkdir(exist_ok=True)
     health = f"http://{wanted.plane}:{plane.DNS_HEALTH_PORT}/ready"
     until("name server ready", lambda: plane.healthy(health))
+    supervisor.start(folder, processes)
     clock.mark("name server, queues and service accounts ready: the bed is up")

@@ -6,7 +6,7 @@ import shutil
 import signal
 from pathlib import Path
 
-from tests.bed import groups, machine, network
+from tests.bed import groups, machine, network, supervisor
 from tests.bed.commands import run
 from tests.bed.layout import Folder
 from tests.bed.processes import Processes
@@ -18,6 +18,7 @@ KEPT = {"log", "shared", "times.json"}
 def down(folder: Folder) -> list[str]:
     """Stop everything of the bed; returns what is left of it, which should be nothing."""
     processes = Processes(folder)
+    supervisor.end(processes)
     for name in ("kube-apiserver", "etcd"):
         processes.send(name, signal.SIGTERM)  # they may flush; all others have nothing to lose
     groups.end()

@@ -1,68 +1,63 @@
-"""What a team finds on its cluster: a namespace, a service account for pipelines, queues and priorities."""
+"""What a team finds on its cluster: the workspace that the product itself builds, and its accounts' kubeconfigs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from decimal import Decimal
+
+from profiles.load import load_workspace
+from profiles.quantities import amount
+from profiles.workspace import Flavor, Quota, WorkspaceProfile
+from tests.bed import certificates
 from tests.bed.api import Api, Manifest
+from tests.bed.layout import HERE, Folder
 from tests.bed.options import Options
+from workflows import workspace
 
-NAMESPACE = "training"
-QUEUE = "training"
-ACCOUNT = "primus-pipelines"
-FLAVOR = "bed"
-PRIORITIES = {"low": 100, "normal": 1000, "high": 10000}
-RIGHTS = "rbac.authorization.k8s.io"
+PROFILE = HERE / "workspace.yaml"
+GPU = "nvidia.com/gpu"
+"""What the profile calls the GPUs; a bed may be started with others."""
+MONITOR = "primus-monitor"
+ACCOUNTS = {"runner": workspace.RUNNER, "monitor": MONITOR}
+"""Who gets a kubeconfig of the product's rights, by the ending of its name."""
+TOKEN_S = 30 * 24 * 3600
 
 
-def settle(api: Api, options: Options) -> None:
+def settle(api: Api, folder: Folder, options: Options) -> None:
     """Make all of it; Kueue must answer, it checks its own objects."""
-    api.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    api.ensure_all([*_account(), *_priorities(), *_queues(options)])
+    profile = fitted(load_workspace(str(PROFILE)), api.nodes(), options)
+    apply(api, [*workspace.control(profile.runner_namespace), *workspace.workspace(profile)])
+    for ending, account in ACCOUNTS.items():
+        token = request_token(api, account, profile.runner_namespace)
+        path = folder.account(ending)
+        certificates.write_account(folder, options, path, account, token, profile.name)
 
 
-def _account() -> list[Manifest]:
-    """Pods of pipelines report results and apply JobSets, nothing else."""
-    about = {"metadata": {"name": ACCOUNT, "namespace": NAMESPACE}}
-    change = ["get", "list", "watch", "create", "patch", "update"]
-    rules = [
-        {"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]},
-        {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": change},
+def apply(api: Api, manifests: Iterable[Manifest]) -> None:
+    """In their order as far as that matters: namespaces first."""
+    found = list(manifests)
+    api.ensure_all(manifest for manifest in found if manifest["kind"] == "Namespace")
+    api.ensure_all(manifest for manifest in found if manifest["kind"] != "Namespace")
+
+
+def request_token(api: Api, account: str, namespace: str) -> str:
+    """A token of a service account, as `kubectl create token` asks for one."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_S}}
+    return api.request("POST", path, asked)["status"]["token"]
+
+
+def fitted(profile: WorkspaceProfile, nodes: list[Manifest], options: Options) -> WorkspaceProfile:
+    """The workspace with what the nodes of each flavor can give as its quotas."""
+    return profile.model_copy(update={"flavors": tuple(_filled(flavor, nodes, options) for flavor in profile.flavors)})
+
+
+def _filled(flavor: Flavor, nodes: list[Manifest], options: Options) -> Flavor:
+    rooms = [
+        node["status"]["allocatable"]
+        for node in nodes
+        if flavor.node_labels.items() <= node["metadata"]["labels"].items()
     ]
-    binding = {
-        "roleRef": {"apiGroup": RIGHTS, "kind": "Role", "name": ACCOUNT},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
-    }
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", **about},
-        {"apiVersion": f"{RIGHTS}/v1", "kind": "Role", **about, "rules": rules},
-        {"apiVersion": f"{RIGHTS}/v1", "kind": "RoleBinding", **about, **binding},
-    ]
-
-
-def _priorities() -> list[Manifest]:
-    """Of pods and of Kueue's workloads, by the same names."""
-    return [
-        {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "value": value, "description": "of the bed"}
-        for name, value in PRIORITIES.items()
-        for version, kind in (
-            ("scheduling.k8s.io/v1", "PriorityClass"),
-            ("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass"),
-        )
-    ]
-
-
-def _queues(options: Options) -> list[Manifest]:
-    """One queue that counts CPUs, memory and GPUs of all nodes; a higher priority preempts a lower one."""
-    version = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
-    room = {"cpu": "1000", "memory": "8Ti", options.gpu: str(options.gpus * (options.nodes + options.kwok))}
-    quotas = [{"name": name, "nominalQuota": quota} for name, quota in room.items()]
-    cluster_queue = {
-        "namespaceSelector": {},
-        "preemption": {"withinClusterQueue": "LowerPriority"},
-        "resourceGroups": [{"coveredResources": list(room), "flavors": [{"name": FLAVOR, "resources": quotas}]}],
-    }
-    local = {"metadata": {"name": QUEUE, "namespace": NAMESPACE}, "spec": {"clusterQueue": QUEUE}}
-    return [
-        {**version, "kind": "ResourceFlavor", "metadata": {"name": FLAVOR}},
-        {**version, "kind": "ClusterQueue", "metadata": {"name": QUEUE}, "spec": cluster_queue},
-        {**version, "kind": "LocalQueue", **local},
-    ]
+    names = [options.gpu if name == GPU else name for name in flavor.quotas]
+    sums = {name: sum((amount(room.get(name, "0")) for room in rooms), Decimal(0)) for name in names}
+    return flavor.model_copy(update={"quotas": {name: Quota(nominal=str(int(value))) for name, value in sums.items()}})

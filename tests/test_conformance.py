@@ -1,0 +1,33 @@
+"""Ordinary users' workflows do on the embedded cluster what Argo's documents and source say they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from profiles.load import load_cluster
+from tasks.clusters import embedded_spec
+from tests.conformance_cases import Case, check, load_cases, run_all
+from tests.embedded_stage import cluster
+
+CASES = load_cases()
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Any]]]:
+    """Every case, run side by side on one embedded cluster with the shipped profile's images."""
+    home = tmp_path_factory.mktemp("conformance")
+    profile = load_cluster("local")
+    with cluster(home / "cluster", embedded_spec(profile, home)) as one:
+        yield run_all(one, CASES, profile.namespace)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_workflow_ends_as_argo_says(case: Case, ended: dict[str, dict[str, Any]]) -> None:
+    check(case, ended[case.name])
+
+
+def test_the_corpus_is_large_enough() -> None:
+    assert len([case for case in CASES if not case.refused]) >= 80
