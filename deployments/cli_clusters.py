@@ -38,7 +38,7 @@ def clusters_show(
 
 
 @clusters_app.command("import")
-def clusters_import(  # noqa: PLR0913, PLR0917 - each is a flag of its own
+def clusters_import(
     context: Annotated[str, typer.Option("--context", help="Context of the kubeconfig; empty: the current one.")] = "",
     namespace: Annotated[
         str, typer.Option("--namespace", help="Where runs are to live; empty: the context's namespace.")

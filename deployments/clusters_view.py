@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +135,7 @@ def import_cluster(options: ImportOptions, *, as_json: bool) -> int:
     """Look at a living cluster and print a profile of it; nothing is written to the cluster.
 
     Returns:
-        0: the profile is whole; 1: something is missing, which is said; 3: it is missing since the cluster would not tell.
+        0: the profile is whole; 1: something is missing, which is said; 3: the cluster would not tell it.
 
     Raises:
         ProfileError: no such context, a file that exists, or a storage that means nothing.
@@ -180,9 +179,10 @@ def _tell(found: Imported, path: str) -> None:
     if path:
         for field, remark in found.remarks:
             say(f"look at {field}: {remark}")
-        say(f"written: {path}; try it with primus train PROFILE --cluster ./{path.removeprefix('./')} --dry-run")
+        named = path if "/" in path else f"./{path}"
+        say(f"written: {path}; try it with primus train PROFILE --cluster {named} --dry-run")
     elif found.remarks:
-        say(f"{len(found.remarks)} things to look at are marked with {MARK} in the comments")
+        say(f"to look at: {len(found.remarks)}, marked with {MARK} in the comments")
     if found.problem:
         say(f"primus: this is no whole profile yet: {found.problem}")
 
@@ -203,8 +203,9 @@ def text(found: Imported) -> str:
     """The profile as YAML, with where each value came from and what to look at before each field."""
     lines = [*_comment("Made from a living cluster by `primus clusters import`. Look it over before you use it.")]
     if found.problem:
-        lines += _comment(f"{MARK} This is no whole profile yet: {found.problem}")
-    for field in dict.fromkeys((*found.fields, *(field for field, _ in found.remarks if field.isidentifier()))):
+        lines += _comment(f"{MARK} This is no whole profile yet; what is missing stands where it belongs.")
+    told = {*found.fields, *(field for field, _ in found.remarks)}
+    for field in (field for field in ClusterProfile.model_fields if field in told):
         lines += _comments(found, field, "")
         value = found.fields.get(field)
         if field in ("pools", "storage") and value:
@@ -241,4 +242,7 @@ def _comments(found: Imported, at: str, indent: str) -> list[str]:
 def _comment(words: str, indent: str = "") -> list[str]:
     """Comment lines; whatever the words hold, they stay a comment."""
     lead = f"{indent}# "
-    return [f"{lead}{line}" for line in wrap(" ".join(words.split()), WIDTH - len(lead))]
+    return [
+        f"{lead}{line}"
+        for line in wrap(" ".join(words.split()), WIDTH - len(lead), break_on_hyphens=False, break_long_words=False)
+    ]

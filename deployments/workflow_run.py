@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from deployments.edge import FAILED, GOOD, INTERRUPTED, UNKNOWN, out, out_json, say
 from deployments.workflow_tree import tree_lines
@@ -23,7 +23,10 @@ from tasks.settings import Settings
 from tasks.workflow_files import read_workflow, with_name, with_parameters
 from tasks.workflow_runs import check_workflow, follow_workflow, phase_of, submit_workflow, unpacked
 
-REDRAWS_PER_SECOND = 10.0
+if TYPE_CHECKING:
+    from rich.text import Text
+
+REDRAWS_PER_SECOND = 4
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,9 @@ def run_workflow(options: RunOptions) -> int:
     profile = localised(load_cluster(options.cluster or settings.cluster), settings.home)
     cluster = open_cluster(profile, settings.home)
     check_workflow(cluster, manifest, profile.namespace)
-    submit_workflow(cluster, manifest)
-    say(f"workflow {name} on {profile.name}")
     try:
+        submit_workflow(cluster, manifest)
+        say(f"workflow {name} on {profile.name}")
         found = _watched(cluster, name)
     except KeyboardInterrupt:
         say(f"\nstopped watching; the workflow {name} goes on. Watch it again: {_again(options, name)}")
@@ -114,8 +117,10 @@ def _view(name: str) -> Generator[View]:
     from rich.console import Console
     from rich.live import Live
 
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-        yield _Shown(name, live.update)
+    shown = _Shown(name)
+    console = Console(stderr=True)
+    with Live(console=console, refresh_per_second=REDRAWS_PER_SECOND, transient=True, get_renderable=shown.text):
+        yield shown
 
 
 class _Quiet:
@@ -125,27 +130,23 @@ class _Quiet:
         """Nothing."""
 
 
-class _Update(Protocol):
-    def __call__(self, renderable: str, *, refresh: bool) -> None: ...
-
-
 class _Shown:
-    """The tree on a terminal, drawn anew when something changed."""
+    """The tree on a terminal, drawn anew a few times a second, so that the times of what runs move."""
 
-    def __init__(self, name: str, update: _Update) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._update = update
-        self._drawn_at = 0.0
+        self._status: dict[str, Any] = {}
 
     def show(self, found: Manifest) -> None:
-        """Draw it, unless it was drawn a moment ago."""
-        if time.monotonic() - self._drawn_at < 1 / REDRAWS_PER_SECOND:
-            return
-        lines = tree_lines(found.get("status") or {}, self._name, time.time())
+        """Remember it for the next drawing."""
+        self._status = found.get("status") or {}
+
+    def text(self) -> Text:
+        """What fits on the screen: the first line and the newest ones."""
+        from rich.text import Text
+
+        lines = tree_lines(self._status, self._name, time.time())
         size = shutil.get_terminal_size()
         room = max(3, size.lines - 2)
         shown = lines if len(lines) <= room else [lines[0], f"… {len(lines) - room + 1} lines", *lines[2 - room :]]
-        from rich.text import Text
-
-        self._update(Text("\n".join(line[: size.columns] for line in shown)), refresh=True)  # pyright: ignore[reportArgumentType]
-        self._drawn_at = time.monotonic()
+        return Text("\n".join(line[: size.columns] for line in shown))

@@ -156,7 +156,7 @@ class ClusterProfile(Value):
     image_pull_secrets: tuple[ObjectName, ...] = ()
     """Names of pull secrets in the namespace."""
     run_as_user: int | None = None
-    """User id of training pods; None: the image's own."""
+    """User id of training pods and of our own, which write into the runs' folders; None: the image's own."""
     read_kernel_log: bool = False
     """Pods that examine suspects may read what their node's kernel said: they get the capability SYSLOG, which the
     namespace must allow (Pod Security level `privileged`). Without it that part of an examination is unknown."""

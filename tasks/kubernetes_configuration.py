@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import kubernetes.config
+import yaml
 from kubernetes.client.configuration import Configuration
 from kubernetes.config import ConfigException
 
@@ -35,7 +36,7 @@ def configuration_of(context: str, environ: Mapping[str, str] = os.environ) -> C
             kubernetes_config.load_kube_config(file, context or None, configuration, persist_config=False)
         else:
             kubernetes_config.load_incluster_config(configuration)
-    except (ConfigException, OSError, ValueError) as error:
+    except (ConfigException, OSError, ValueError, yaml.YAMLError) as error:
         raise Permanent(
             f"no access to a Kubernetes cluster ({error}): set KUBECONFIG, or `context` in the cluster profile"
         ) from error
@@ -50,18 +51,18 @@ def context_of(context: str, environ: Mapping[str, str] = os.environ) -> tuple[s
         environ: where KUBECONFIG is looked up.
 
     Raises:
-        ProfileError: the kubeconfig has no such context.
-        Permanent: it is broken.
+        ProfileError: there is no kubeconfig that can be read, or it has no such context.
     """
     file = environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     if not context and not environ.get("KUBECONFIG") and not Path(file).exists():
         return "", "default"
     try:
         contexts, current = kubernetes_config.list_kube_config_contexts(config_file=file)
-    except (ConfigException, OSError, ValueError) as error:
-        raise Permanent(f"the kubeconfig cannot be read ({error}): set KUBECONFIG") from error
-    known: dict[str, Any] = {item["name"]: item for item in contexts}
-    found = known.get(context) if context else current
+    except (ConfigException, OSError, ValueError, yaml.YAMLError) as error:
+        raise ProfileError("KUBECONFIG", f"names no kubeconfig that can be read ({error})") from error
+    known: dict[str, dict[str, Any]] = {item["name"]: item for item in contexts}
+    found: dict[str, Any] | None = known.get(context) if context else current
     if found is None:
         raise ProfileError("--context", f'the kubeconfig has no context "{context}"' + did_you_mean(context, known))
-    return str(found["name"]), str((found.get("context") or {}).get("namespace") or "default")
+    inside = cast("dict[str, Any]", found.get("context") or {})
+    return str(found["name"]), str(inside.get("namespace") or "default")

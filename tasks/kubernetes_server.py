@@ -24,6 +24,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError, ReadTimeoutError
 from profiles.errors import Permanent, PrimusError, Unavailable
 from tasks.kubernetes_errors import failure, parse_status, retry_after_seconds, worth_repeating
 from tasks.kubernetes_resources import JSON
+from tasks.kubernetes_starting import READY_PATH, Starting, refuses_rights
 
 REQUEST_SECONDS = 10.0
 """Limit of one request with all its tries."""
@@ -97,6 +98,7 @@ class ApiServer:
         self._load, self.clock, self.sleep = load, clock, sleep
         self._lock = threading.Lock()
         self._connected: tuple[Configuration, urllib3.PoolManager] | None = None
+        self._starting = Starting(self._readiness, clock)
 
     def json(self, request: Request, timeout_seconds: float = REQUEST_SECONDS) -> dict[str, Any]:
         """The JSON object that the server answers.
@@ -158,7 +160,8 @@ class ApiServer:
         try:
             if response.status >= 400:
                 body = _read(response, self.clock() + REQUEST_SECONDS, self.clock, request.what)
-                raise failure(response.status, response.headers, body, request.what)
+                error = failure(response.status, response.headers, body, request.what)
+                raise self._starting.excuse(response.status, body, request.what) or error
             yield _lines(response, request.what)
         finally:
             # Not read to its end, the connection cannot be used again.
@@ -179,7 +182,14 @@ class ApiServer:
         if isinstance(outcome, Reply) and outcome.status == 401 and parse_status(outcome.body):
             self._reload()
             return self._try_once(request, deadline)
+        if isinstance(outcome, Reply) and refuses_rights(outcome.status, outcome.body):
+            excuse = self._starting.excuse(outcome.status, outcome.body, request.what)
+            return self._try_once(request, deadline) if excuse is None else _Lost(excuse, repeatable=True)
         return outcome
+
+    def _readiness(self) -> int | None:
+        answer = self._try_once(Request("GET", READY_PATH, "ask whether it is ready"), self.clock() + CONNECT_SECONDS)
+        return answer.status if isinstance(answer, Reply) else None
 
     def _try_once(self, request: Request, deadline: float) -> Reply | _Lost:
         left = max(0.05, deadline - self.clock())
@@ -285,8 +295,5 @@ def _as_unavailable(what: str) -> Generator[None]:
     try:
         yield
     except (HTTPError, OSError) as error:
-        raise Unavailable(f"{what}: the cluster does not answer ({_short(error)})") from error
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise Unavailable(f"{what}: the cluster does not answer ({said})") from error

@@ -22,6 +22,8 @@ _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' own letters for `generateName`: no word can come out by accident."""
 _SUFFIX_LENGTH = 5
 _NAME_LIMIT = 63
+_USED = re.compile(r"""workflow\.parameters(?:\.|\[\\?["'])([-\w]+)""")
+"""A workflow parameter as tags and expressions name it, inside JSON text."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -141,7 +143,7 @@ def _pair(word: str) -> tuple[str, str]:
 def _check_known(manifest: Manifest, declared: list[str], names: list[str]) -> None:
     """A name that the file neither declares nor uses is a slip of the pen."""
     spec = as_map(manifest.get("spec"))
-    used = set(re.findall(r"workflow\.parameters\.([-\w]+)", json.dumps(spec, default=str)))
+    used = set(_USED.findall(json.dumps(spec, default=str)))
     for template in maps(spec.get("templates")):
         if template.get("name") == spec.get("entrypoint"):
             used |= {str(item.get("name")) for item in maps(as_map(template.get("inputs")).get("parameters"))}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,27 +64,37 @@ def _read(path: Path) -> Case:
     return Case(path.stem, expected, with_name(read_workflow(text, path.name), ""))
 
 
-def run_all(cluster: Cluster, cases: Iterable[Case], namespace: str) -> dict[str, Json]:
-    """Run all cases side by side; the ended objects (or the refusals) by the names of the cases."""
+def run_all(
+    cluster: Cluster, cases: Iterable[Case], namespace: str, *, at_once: int = 1000, seconds: float = DEADLINE_SECONDS
+) -> dict[str, Json]:
+    """Run cases side by side, `at_once` of them; the ended objects (or the refusals) by the names of the cases.
+
+    Whatever has not ended within `seconds` is given as it stands then; what was not even begun is missing.
+    """
     found: dict[str, Json] = {}
     waiting: dict[str, str] = {}
-    for case in cases:
-        try:
-            check_workflow(cluster, case.manifest, namespace)
-        except Refused as error:
-            found[case.name] = {"refused": error}
-            continue
-        if not case.refused:
-            waiting[submit_workflow(cluster, case.manifest)["metadata"]["name"]] = case.name
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while waiting and time.monotonic() < deadline:
+    left, deadline = deque(cases), time.monotonic() + seconds
+    while (left or waiting) and time.monotonic() < deadline:
+        while left and len(waiting) < at_once:
+            _begin(cluster, left.popleft(), namespace, found, waiting)
         for event in cluster.watch("Workflow", timeout_seconds=5.0):
             name = event.object.get("metadata", {}).get("name")
             if name in waiting and phase_of(event.object) in ENDED:
                 found[waiting.pop(name)] = unpacked(event.object)
-            if not waiting:
+            if not waiting or (left and len(waiting) < at_once):
                 break
     return found | {case: unpacked(cluster.get("Workflow", name) or {}) for name, case in waiting.items()}
+
+
+def _begin(cluster: Cluster, case: Case, namespace: str, found: dict[str, Json], waiting: dict[str, str]) -> None:
+    """Submit a case, or write down its refusal."""
+    try:
+        check_workflow(cluster, case.manifest, namespace)
+    except Refused as error:
+        found[case.name] = {"refused": error}
+        return
+    if not case.refused:
+        waiting[submit_workflow(cluster, case.manifest)["metadata"]["name"]] = case.name
 
 
 def check(case: Case, found: Json) -> None:
@@ -118,7 +129,8 @@ def relative_nodes(found: Json) -> dict[str, Json]:
 
 def parameters_of(holder: Mapping[str, Any], part: str = "outputs") -> dict[str, str]:
     """Values of parameters by name."""
-    return {item["name"]: item.get("value") for item in (holder.get(part) or {}).get("parameters", ())}
+    found: Json = holder.get(part) or {}
+    return {item["name"]: item.get("value") for item in found.get("parameters", ())}
 
 
 def _check_text(wanted: str, found: str, what: str) -> None:

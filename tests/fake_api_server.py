@@ -191,10 +191,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _route(self, seen: Seen) -> None:
         parts = seen.path.strip("/").split("/")
-        if "namespaces" in parts:
-            parts = parts[parts.index("namespaces") + 2 :]
-        else:
-            parts = parts[2:] if parts[0] == "api" else parts[3:]
+        inside = parts[parts.index("namespaces") + 2 :] if "namespaces" in parts else []
+        parts = inside or (parts[2:] if parts[0] == "api" else parts[3:])
         plural, name, rest = parts[0] if parts else "", parts[1] if len(parts) > 1 else "", parts[2:]
         if rest[:1] == ["proxy"]:
             self._answer(*self.api.pod_app(seen))

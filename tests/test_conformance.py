@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,3 +32,26 @@ def test_a_workflow_ends_as_argo_says(case: Case, ended: dict[str, dict[str, Any
 
 def test_the_corpus_is_large_enough() -> None:
     assert len([case for case in CASES if not case.refused]) >= 80
+
+
+def wrong(case: Case) -> Iterator[dict[str, Any]]:
+    """The expectations of a case, each with one thing changed that is then not so."""
+    yield {"phase": "Running"}
+    yield {"nodes": {"[9].nowhere": "Succeeded"}}
+    yield {"seconds": [1000, 2000]}
+    for name in case.expected.get("nodes", {}):
+        yield {"absent": [name]}
+        yield {"nodes": {name: "Running"}}
+        for field in ("result", "exitCode"):
+            yield {"nodes": {name: {field: "never"}}}
+        for field in ("parameters", "inputs"):
+            yield {"nodes": {name: {field: {"text": "never", "out": "never"}}}}
+    for first, second in case.expected.get("order", ()):
+        yield {"order": [[second, first]]}
+
+
+def test_a_wrong_expectation_is_noticed(ended: dict[str, dict[str, Any]]) -> None:
+    for case in CASES:
+        for change in wrong(case) if not case.refused else [{"refused": "spec.elsewhere"}]:
+            with pytest.raises(AssertionError):
+                check(replace(case, expected={**case.expected, **change}), ended[case.name])

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deployments.edge import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE
+from deployments.workflow_run import RunOptions, run_workflow
 from deployments.workflow_tree import tree_lines
+from profiles.errors import ProfileError, Refused
 from profiles.load import load_cluster
 from tasks.clusters import embedded_cluster
 from tasks.embedded.api import EmbeddedCluster
@@ -37,7 +40,10 @@ spec:
         - [{name: say, template: say}]
         - [{name: again, template: say, when: "{{steps.say.outputs.result}} == never"}]
     - name: say
-      script: {image: busybox, command: [sh], source: "echo {{workflow.parameters.text}}; exit {{workflow.parameters.code}}"}
+      script:
+        image: busybox
+        command: [sh]
+        source: echo {{workflow.parameters.text}}; exit {{workflow.parameters.code}}
 """
 WAITS = """
 apiVersion: argoproj.io/v1alpha1
@@ -71,14 +77,14 @@ def primus(home: Path, *words: str, given: str = MANIFEST) -> subprocess.Complet
 def test_a_pipe_gets_the_final_tree(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "hello.yaml"
     file.write_text(MANIFEST)
-    done = primus(home, str(file), "-p", "text=you there")
+    done = primus(home, str(file), "-p", "text=ciao")
     assert done.returncode == GOOD, done.stderr
     first, *lines = done.stdout.splitlines()
     assert first.startswith("✔ hello-")
     assert "Succeeded" in first
     assert [line.split("  ")[0] for line in lines] == ["├─✔ say", "│", "└─○ again (say)"]
-    assert "result: you there" in done.stdout
-    assert "when 'you there == never'" in done.stdout or "evaluated false" in done.stdout
+    assert "result: ciao" in done.stdout
+    assert "when 'ciao == never' evaluated false" in done.stdout
     assert done.stderr.splitlines() == [f"workflow {first.split()[1]} on local"]
 
 
@@ -110,12 +116,26 @@ def test_json_is_the_object_with_argos_own_status(home: Path) -> None:
         (["-", "--cluster", "nope"], MANIFEST, "nope"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_starts(home: Path, words: list[str], given: str, said: str) -> None:
+def test_what_is_wrong_is_said_before_anything_starts(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], given: str, said: str
+) -> None:
+    file = tmp_path / "given.yaml"
+    file.write_text(given)
+    monkeypatch.setenv("PRIMUS_HOME", str(home))
     before = {one["metadata"]["name"] for one in embedded(home).list("Workflow")}
-    done = primus(home, *words, given=given)
-    assert (done.returncode, done.stdout) == (WRONG_USAGE, "")
-    assert said in done.stderr
+    cluster = words[words.index("--cluster") + 1] if "--cluster" in words else ""
+    parameters = (words[words.index("-p") + 1],) if "-p" in words else ()
+    options = RunOptions(str(file) if words[0] == "-" else words[0], cluster, parameters, "", as_json=False)
+    with pytest.raises((ProfileError, Refused)) as error:
+        run_workflow(options)
+    assert said in str(error.value)
     assert {one["metadata"]["name"] for one in embedded(home).list("Workflow")} == before
+
+
+def test_a_refusal_is_one_line_and_exit_code_2(home: Path) -> None:
+    done = primus(home, "-", given=MANIFEST.replace("script:", "scrpt:"))
+    assert (done.returncode, done.stdout) == (WRONG_USAGE, "")
+    assert done.stderr == "primus: spec.templates[1].scrpt: unknown field; did you mean script?\n"
 
 
 def test_a_name_that_is_taken_is_refused_and_one_under_way_is_adopted(home: Path) -> None:
@@ -170,6 +190,27 @@ def test_a_workflow_that_somebody_deletes_has_no_known_end(home: Path) -> None:
     assert "was deleted while it was watched" in said
 
 
+def test_a_terminal_sees_the_tree_while_it_runs(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "slow.yaml"
+    file.write_text(MANIFEST.replace("echo {{", "sleep 1; echo {{"))
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "PRIMUS_HOME": str(home), "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    process = subprocess.Popen(command(str(file)), stdout=subprocess.PIPE, stderr=follower, env=environment)
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(leader, 65536)
+        except OSError:  # the other side was closed
+            break
+        seen += piece
+    os.close(leader)
+    shown, _ = process.communicate(timeout=30)
+    assert process.returncode == GOOD
+    assert "● say" in seen.decode()
+    assert "✔ say" in shown.decode()
+
+
 def node(name: str, kind: str = "Pod", phase: str = "Succeeded", **more: Any) -> dict[str, Any]:
     begun = {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:02Z"}
     return {
@@ -197,7 +238,7 @@ def test_the_tree_shows_attempts_items_hooks_and_what_runs() -> None:
         node("w.d(0)", boundaryID="w", displayName="d(0)"),
     ]
     status = {"phase": "Running", "nodes": {one["id"]: one for one in nodes}}
-    assert tree_lines(status, "w", time.mktime((2026, 1, 1, 0, 0, 0, 0, 0, 0)))[1:] == [
+    assert tree_lines(status, "w", datetime(2026, 1, 1, tzinfo=UTC).timestamp())[1:] == [
         "├─✔ a  2.0 s",
         "│ ├─✖ a(0)  2.0 s  main: Error (exit code 1)",
         "│ └─✔ a(1)  2.0 s",

@@ -71,7 +71,7 @@ def workflows(draw: st.DrawFn) -> dict[str, Any]:
         container("tried", "{{retries}}", retryStrategy=retry),
         container("bye"),
         {"name": "pause", "suspend": {"duration": "2"}},
-        {"name": "apply", "resource": {"action": "apply", "manifest": '{"apiVersion": "v1", "kind": "X"}'}},
+        {"name": "apply", "resource": {"action": "apply", "manifest": '{"apiVersion": "v1", "kind": "ConfigMap"}'}},
     ]
     known = list(LEAVES)
     for name in ("low", "mid", "main"):

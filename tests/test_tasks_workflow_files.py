@@ -52,6 +52,7 @@ def test_parameters_replace_or_are_added_and_a_slip_is_named() -> None:
         "entrypoint": "m",
         "arguments": {"parameters": [{"name": "a", "value": "1"}, {"name": "b", "valueFrom": {}}]},
         "templates": [{"name": "m", "inputs": {"parameters": [{"name": "d"}]}, "x": "{{workflow.parameters.c}}"}],
+        "onExit": "{{=workflow.parameters['f-g'] + workflow.parameters[\"h\"]}}",
     }
     made = with_parameters({**FORM, "spec": spec}, ["b=2=3", "c=", "d=4"])
     assert made["spec"]["arguments"]["parameters"] == [
@@ -60,7 +61,7 @@ def test_parameters_replace_or_are_added_and_a_slip_is_named() -> None:
         {"name": "c", "value": ""},
         {"name": "d", "value": "4"},
     ]
-    with pytest.raises(ProfileError, match="no parameter 'e'; it has a, b, c, d"):
+    with pytest.raises(ProfileError, match="no parameter 'e'; it has a, b, c, d, f-g, h"):
         with_parameters({**FORM, "spec": spec}, ["e=1"])
     assert with_parameters(FORM, []) is FORM
 

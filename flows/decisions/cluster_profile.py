@@ -124,7 +124,7 @@ def _pools(made: Written, stock: Inventory, found: Grouped, hardware: Mapping[st
         made.remarks += [(f"{at}.{field}", text) for field, text in part.remarks]
     if not found.groups:
         what = "its nodes may not be read" if "Node" in stock.unread else "no node can be used"
-        made.remark("pools", f"none: {what}")
+        made.miss("pools", f"no pool: {what}")
 
 
 def _unserved(part: Written, stock: Inventory, group: Group, queued: bool) -> None:
@@ -153,7 +153,7 @@ def _storage(made: Written, stock: Inventory, given: Sequence[str]) -> None:
     if len(found) > 1:
         made.remark("storage", "the first one holds the runs' folders: put the right one there")
     if not found:
-        made.remark("storage", _no_storage(stock))
+        made.miss("storage", _no_storage(stock))
 
 
 def _no_storage(stock: Inventory) -> str:
@@ -245,10 +245,10 @@ def _by_reason(left_out: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def _finished(made: Written, stock: Inventory, found: Grouped) -> Imported:
-    order = {name: place for place, name in enumerate((*made.fields, "priority_classes", "endpoints"))}
-    remarks = sorted(made.remarks, key=lambda item: order.get(re.split(r"[.\[]", item[0])[0], 4))
+    order = list(ClusterProfile.model_fields)
+    remarks = sorted(made.remarks, key=lambda item: order.index(re.split(r"[.\[]", item[0])[0]))
     missing = [name for name in ("pools", "storage") if not made.fields[name]]
-    problem = next((text for name in missing for field, text in remarks if field == name), "")
+    problem = "; ".join(made.problems)
     profile = None
     if not missing:
         try:

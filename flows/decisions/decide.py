@@ -190,7 +190,8 @@ def _give_up_by_class(diagnosis: Diagnosis, situation: Situation, treatment: Tre
     promise = _promise(diagnosis, situation)
     if promise.success >= FUTILE and diagnosis.fault_class is not FaultClass.STARTED_OVER:
         return replace(_new_attempt(diagnosis, situation, treatment), charged=True)
-    why = f"{diagnosis.fault_class}: {diagnosis.why}; {promise.words}"
+    to_do = f"; what to do: {diagnosis.advice}" if diagnosis.advice else ""
+    why = f"{diagnosis.fault_class}: {diagnosis.why}; {promise.words}{to_do}"
     return give_up(why, "a change by a person, then `primus resume`")
 
 

@@ -53,7 +53,7 @@ _ACCELERATOR = re.compile(r"gpu|tpu|npu|xpu|gaudi|neuron|mig-|i915|accelerator",
 _NIC = re.compile(
     r"^rdma/|rdma|sriov|roce|infiniband|hostdev|mlnx|(^|[^a-z])(v?nics?|hca|efa|ib)([^a-z]|$)", re.IGNORECASE
 )
-"""Extended resources that count fabric NICs: `rdma/hca`, `vpc.amazonaws.com/efa`, `nvidia.com/hostdev`, `amd.com/nic`."""
+"""Extended resources that count fabric NICs: `rdma/hca`, `vpc.amazonaws.com/efa`, `nvidia.com/hostdev`, …"""
 
 
 @dataclass(frozen=True)

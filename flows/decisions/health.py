@@ -34,7 +34,8 @@ _WORDS = re.compile(
     r"[Kk]illed|KILLED|[Aa]ssertion|panic(?=:)|[Cc]rash(?:ed|es)?|died unexpectedly)\b|"
     r"^(?:.{1,80}: line \d{1,6}:\s{1,6}\d{1,9} )?Terminated(?:\s{2}|$)|"
     r"(?i:(?<![\w#-])(?:fail(?:ed|ure|s)?|unable to|timed out|refused|denied|corrupt(?:ed)?|unhealthy|"
-    r"not responding|exceeded)\b(?![=-]))"
+    r"not responding|exceeded|degraded|unresponsive|(?<!/)unreachable|stuck|hung|inconsistent|misbehav\w{1,4}|"
+    r"malfunction\w{0,4})\b(?![=-]))"
 )
 """What programs say when something goes wrong, in whatever words follow."""
 _KERNEL_WORDS = re.compile(r"\*ERROR\*|\b(?:Oops|BUG:|Call Trace|[Kk]ernel panic|[Ff]atal)\b|\bI/O error\b")

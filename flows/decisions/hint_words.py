@@ -21,6 +21,7 @@ _CHECKPOINT = (r"(?<!utils\.)(?<!activation )(?<!activation_)(?<!gradient )(?<!g
 
 MESSAGES: tuple[Hint, ...] = (
     # What was saved does not fit what is being trained.
+    says(r"INTERNAL ASSERT FAILED", (USER, 2.5)),
     says(r"state[_ ]dict(?:ionary)?\b", (MISMATCH, 2.8)),
     says(r"(?:checkpoint|ckpt|state_dict).{0,120}(?:mismatch|different|differs|incompatible|architecture|expected \d|"
          r"instead of)|"

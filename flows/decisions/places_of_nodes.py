@@ -72,11 +72,13 @@ def _told(nodes: Sequence[NodeStock], label: str) -> list[str] | None:
 def _placed(rack: str, racks: Sequence[str], block: str, blocks: Sequence[str] | None) -> Places:
     sizes = Counter(racks)
     most, least = max(sizes.values()), min(sizes.values())
-    told = f"{len(sizes)} by {rack}" + (f", of {least} to {most} nodes: the largest counts" if least < most else "")
+    told = f"{len(sizes)} by label {rack}" + (
+        f", of {least} to {most} nodes: the largest counts" if least < most else ""
+    )
     if blocks is None:
         return Places(most, 1, rack, "", f"racks: {told}; blocks are not known, written as one rack by block")
     pairs = set(zip(racks, blocks, strict=True))
     if len(pairs) > len(sizes):
         return Places(most, 1, rack, "", f"racks: {told}; {block} cuts through racks, so blocks are not known")
     by_block: Mapping[str, int] = Counter(name for _, name in pairs)
-    return Places(most, max(by_block.values()), rack, block, f"racks: {told}; blocks: {len(by_block)} by {block}")
+    return Places(most, max(by_block.values()), rack, block, f"racks: {told}; blocks: {len(by_block)} by label {block}")

@@ -29,6 +29,8 @@ class Written:
     """Where a field's value came from; "": the whole value."""
     remarks: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """(field, what a person should look at)."""
+    problems: list[str] = field(default_factory=list[str])
+    """What is missing that a profile needs, and what to do; remarks too."""
 
     def put(self, name: str, value: object, source: str = "") -> None:
         """A field with its source."""
@@ -39,6 +41,11 @@ class Written:
     def remark(self, name: str, text: str) -> None:
         """Something that is not known, or that somebody should look at."""
         self.remarks.append((name, text))
+
+    def miss(self, name: str, text: str) -> None:
+        """Something without which this is no profile."""
+        self.remark(name, text)
+        self.problems.append(text)
 
 
 def slug(text: str) -> str:
@@ -90,7 +97,7 @@ def pool(
     made.put("nodes", len(group.nodes))
     _spares(made, group.nodes)
     _places(made, places(group.nodes, levels))
-    made.put("labels", dict(group.selector or {}), "carried by these nodes and no other node of the cluster")
+    made.put("labels", dict(group.selector or {}), "carried by these nodes and by no other that takes pods")
     _taints(made, group.nodes)
     _host(made, group.nodes)
     if group.flavor:
@@ -142,8 +149,8 @@ def _by_value(odd: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, ...], list[
 def _host(made: Written, nodes: Sequence[NodeStock]) -> None:
     cpus = [_amount(node.allocatable.get("cpu", "")) for node in nodes]
     memory = [_amount(node.allocatable.get("memory", "")) for node in nodes]
-    told = "the least that a node offers to pods; what daemons ask for comes off it"
-    for name, found, text in (("cpus_per_node", cpus, _whole), ("memory_per_node", memory, _bytes)):
+    least = "the least that one of these nodes offers to pods; what daemons ask for comes off it"
+    for name, found, text, told in (("cpus_per_node", cpus, _whole, least), ("memory_per_node", memory, _bytes, "")):
         known = [value for value in found if value >= 1]
         if known:
             made.put(name, text(min(known)), told)

@@ -1,6 +1,7 @@
 """Nodes into pools: alike in hardware, taints and flavor, and told from all other nodes by labels. Pure.
 
-Every node ends in exactly one pool or is left out with a reason; no pool's labels select a node of another pool.
+Every node ends in exactly one pool or is left out with a reason. A pool's labels select its nodes and no others, except
+such as take no pods anyway: those of the control plane, behind their taint, and those that are being deleted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from profiles.hardware import HardwareProfile
 from workflows import labels
 from workflows.inventory import FlavorStock, NodeStock
 
-_CONTROL = re.compile(r"^node-role\.kubernetes\.io/(control-plane|master)")
+_CONTROL = re.compile(r"^node-role\.kubernetes\.io/(control-plane|master)=")
+"""A control plane without this taint takes pods, so it is a node like others."""
 _PASSING_TAINT = re.compile(
     rf"^node\.kubernetes\.io/|^node\.cloudprovider\.kubernetes\.io/|^{re.escape(labels.PREFIX)}/"
     r"|^ToBeDeleted|^DeletionCandidate|^karpenter\.sh/(disrupted|disruption|unregistered)"
@@ -72,7 +74,8 @@ def grouped(
             kind = matches[node.name].hardware
             alike = (kind, lasting_taints(node), tuple(nics(node)), _flavor(node, flavors, used))
             keys.setdefault(alike, []).append(node)
-    table = LabelTable(nodes, frozenset(key for flavor in flavors for key in flavor.node_labels))
+    taking = [node for node in nodes if not node.leaving and not _is_control(node)]
+    table = LabelTable(taking, frozenset(key for flavor in flavors for key in flavor.node_labels))
     groups = [
         Group(kind, tuple(members), matches[members[0].name].seen, flavor)
         for (kind, _, _, flavor), members in sorted(keys.items())
@@ -103,7 +106,7 @@ def named(nodes: Iterable[str], most: int = 4) -> str:
 
 
 def _not_ours(node: NodeStock) -> str:
-    if any(_CONTROL.search(key) for key in node.labels) or any(_CONTROL.search(taint) for taint in node.taints):
+    if _is_control(node):
         return "it runs the control plane"
     if node.leaving:
         return "it is being deleted"
@@ -111,6 +114,10 @@ def _not_ours(node: NodeStock) -> str:
         return "it is no machine (virtual-kubelet)"
     system = node.labels.get("kubernetes.io/os", "linux")
     return "" if system == "linux" else f"its system is {system}"
+
+
+def _is_control(node: NodeStock) -> bool:
+    return any(_CONTROL.search(taint) for taint in node.taints)
 
 
 def _misfit(found: Match) -> str:

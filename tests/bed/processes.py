@@ -57,6 +57,11 @@ def begun(process: int) -> str:
     return fields[19]
 
 
+def _environment() -> dict[str, str]:
+    """Of the caller's only what programs need: a component outlives whatever the caller's variables speak of."""
+    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TZ") if name in os.environ}
+
+
 def _inherited() -> list[int]:
     """Descriptors that our caller left open: a lock among them would be held as long as the component lives."""
     found: list[int] = []
@@ -146,7 +151,7 @@ class Processes:
             process = os.posix_spawnp(
                 "nsenter",
                 command,
-                {**os.environ, **program.environment},
+                {**_environment(), **program.environment},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, nothing, 0),
                     (os.POSIX_SPAWN_DUP2, log, 1),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deployments.images import interpreter, oci
 from deployments.images.__main__ import build
 from deployments.images.layers import Layer
+from deployments.images.recipes import USER
 from profiles.vocabulary import Action, FaultClass, RunState
 from tests.bed import nodes, up
 from tests.bed.commands import run
@@ -48,39 +48,59 @@ def removed(name: str) -> None:
         run("ctr", "--address", nodes.socket(bed.folder, node), "-n", "k8s.io", "images", "remove", name, check=False)
 
 
-def config_failure(scene: Stage, story: Any) -> str:
+@pytest.fixture(scope="module")
+def cluster(standing: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A profile of the bed with the programs image as of now, run by its own user."""
+    del standing
+    folder = tmp_path_factory.mktemp("built")
+    imported(build("programs", folder, [BUILT]).archive)
+    profile = folder / "built.yaml"
+    profile.write_text(f"extends: bed\nname: built\nprograms_image: {BUILT}\n")
+    yield str(profile)
+    removed(BUILT)
+
+
+def started(scene: Stage, cluster: str, *overrides: str) -> Stage:
+    """A run whose storage everybody may write to, as site administrators set it up."""
+    scene.home.chmod(0o755)
+    shared = scene.home / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    return scene.start(cluster=cluster, overrides=overrides)
+
+
+def config_failure(scene: Stage) -> str:
     """The words of a run that was given up for its image, after one attempt and with nothing left behind."""
+    story = scene.end()
     seen = incident(story)
     assert (seen.fault_class, seen.action) == (FaultClass.CONFIG, Action.GIVE_UP), scene.tell()
     assert story.run.state is RunState.FAILED, scene.tell()
     assert outcomes(story) == ["config"]
     assert seen.culprits == ()
     scene.no_orphans()
-    return " ".join([*seen.evidence, seen.why, story.run.why])
+    return " ".join([*seen.evidence, story.run.why])
 
 
-def test_an_image_without_python(scene: Stage) -> None:
-    story = scene.start(overrides=(f"roles.trainer.image={WITHOUT}",)).end()
-    told = config_failure(scene, story)
+def test_an_image_without_python(scene: Stage, cluster: str) -> None:
+    told = config_failure(started(scene, cluster, f"roles.trainer.image={WITHOUT}"))
     assert 'exec: "python3": executable file not found in $PATH' in told
-    assert "the image has no python3 on its PATH: take one that has Python 3.9 or later" in story.run.why
+    assert "the image has no python3 on its PATH: take one that has Python 3.9 or later" in told
 
 
-def test_an_image_with_an_old_python_only(scene: Stage, tmp_path: Path) -> None:
+def test_an_image_with_an_old_python_only(scene: Stage, cluster: str, tmp_path: Path) -> None:
     python = old_python("3.6") or old_python("3.7") or old_python("3.8")
     if python is None:
-        pytest.skip("this machine has no Python older than 3.9")
+        pytest.skip("this machine has no Python older than 3.9: such an image was NOT tried")
     version = python.name.removeprefix("python")
     archive = tmp_path / "old.tar"
     oci.write(archive, {"Env": ["PATH=/usr/bin"]}, [old_layer(python, version)], [OLD])
     imported(archive)
     try:
-        story = scene.start(overrides=(f"roles.trainer.image={OLD}",)).end()
+        told = config_failure(started(scene, cluster, f"roles.trainer.image={OLD}"))
     finally:
         removed(OLD)
-    told = config_failure(scene, story)
     assert f"programs: needs Python 3.9 or later, this image has {version} (" in told
-    assert "take an image with Python 3.9 or later as its python3" in story.run.why
+    assert "take an image with Python 3.9 or later as its python3" in told
 
 
 def old_layer(python: Path, version: str) -> Layer:
@@ -96,22 +116,14 @@ def old_layer(python: Path, version: str) -> Layer:
     return layer
 
 
-def pods_of(scene: Stage, role: str) -> Sequence[dict[str, Any]]:
-    found = scene.cluster.list("Pod", {labels.RUN: scene.run})
-    return [pod for pod in found if pod["metadata"]["labels"].get(labels.ROLE) == role]
-
-
-def test_the_built_image_brings_the_programs_and_coordinates(scene: Stage, tmp_path: Path) -> None:
-    imported(build("programs", tmp_path, [BUILT]).archive)
-    cluster = tmp_path / "built.yaml"
-    cluster.write_text(f"extends: bed\nname: built\nprograms_image: {BUILT}\nrun_as_user: 0\n")
-    try:
-        scene.start(cluster=str(cluster), overrides=("steps=20",)).at_step(5)
-        (coordinator,) = pods_of(scene, labels.COORDINATOR_ROLE)
-        story = scene.end()
-    finally:
-        removed(BUILT)
+def test_the_built_image_tests_nodes_brings_the_programs_and_coordinates(scene: Stage, cluster: str) -> None:
+    started(scene, cluster, "steps=40").at_step(5)
+    pods = scene.cluster.list("Pod", {labels.RUN: scene.run})
+    coordinators = [pod for pod in pods if pod["metadata"]["labels"].get(labels.ROLE) == labels.COORDINATOR_ROLE]
+    (coordinator,) = coordinators
     assert coordinator["spec"]["containers"][0]["image"] == BUILT
+    assert scene.folder.stat().st_uid == USER
+    story = scene.end()
     assert succeeded(story), scene.tell()
     assert outcomes(story) == ["succeeded"]
     scene.no_orphans()

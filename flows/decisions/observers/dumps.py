@@ -27,9 +27,10 @@ _FILE_FRAME = re.compile(
     r'^ {2,}(?:\((?:Python|C)\) )?File "(?P<file>[^"]{1,400})", line \d{1,7},? in (?P<function>[\w<>.:~]{1,200})'
 )
 _GDB_FRAME = re.compile(
-    r"^#\d{1,4} +(?:0x[0-9a-f]{1,18} in )?(?P<function>[\w:~<>@.]{1,200}) ?"
+    r"^[>* ]{0,3}#\d{1,4} +(?:0x[0-9a-f]{1,18} in )?(?P<function>\?\?|[\w:~<>@.]{1,200}) ?"
     r"\(.{0,400}?\)?(?: (?:from|at) (?P<file>\S{1,300}))?$"
 )
+_INNERMOST = re.compile(r"[>* ]{0,3}#0 ")
 _CRASH = (
     "Fatal Python error",
     "*** Process received signal",
@@ -37,6 +38,11 @@ _CRASH = (
     "core dumped",
     "SIGABRT",
     "SIGSEGV",
+    "terminated with signal",
+    " in abort (",
+    " in raise (",
+    " in __GI_abort (",
+    " in __GI_raise (",
 )
 """A dump after one of these is a last word, not a look at something that hangs."""
 _SAYS_THREAD = Cue("(active", "(idle", "(most recent call first", "traceback for thread", "thread (", "#",
@@ -69,7 +75,7 @@ def stacks(lines: Sequence[LogLine]) -> tuple[Stack, ...]:
     """The stacks of processes that were looked at while they ran; none of those that were dumped in a crash."""
     found: list[Stack] = []
     for stream in by_stream(lines) if _SAYS_THREAD.anywhere(lines) else ():
-        if not any(line.text.startswith(_HEADS) or line.text.startswith("#0 ") for line in stream):
+        if not any(line.text.startswith(_HEADS) or _INNERMOST.match(line.text) for line in stream):
             continue
         if any(word in line.text for line in stream for word in _CRASH):
             continue
@@ -113,7 +119,7 @@ def _threads(group: Sequence[LogLine]) -> Iterator[_Thread]:
             thread = begun
             continue
         frame = _frame(line.text)
-        if frame is not None and thread is None and line.text.startswith("#0 "):
+        if frame is not None and thread is None and _INNERMOST.match(line.text):
             thread = _Thread(line, "gdb", True)
         if frame is not None and thread is not None and len(thread.frames) < KEPT_FRAMES:
             thread.frames.append(frame)

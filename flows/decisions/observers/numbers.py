@@ -15,12 +15,15 @@ SMALLEST_SPREAD = 0.02
 """Share of the median that the spread is taken to be at least; else equal peers make every difference infinite."""
 
 
-def slow(values: Mapping[int, float], *, low_is_slow: bool = False) -> dict[int, float]:
+def slow(
+    values: Mapping[int, float], *, low_is_slow: bool = False, ratio_at_least: float = SLOW_RATIO
+) -> dict[int, float]:
     """Those far off the slow side of their peers, with how many times slower than the median each is.
 
     Args:
         values: one number a rank, all of one unit; times, or rates.
         low_is_slow: the numbers are rates or scores: the slow one has the smallest.
+        ratio_at_least: so many times the median (of rates: that part of it) a slow one is off.
     """
     usable = {rank: value for rank, value in values.items() if value > 0}
     if len(usable) < FEWEST:
@@ -32,6 +35,6 @@ def slow(values: Mapping[int, float], *, low_is_slow: bool = False) -> dict[int,
     for rank, value in usable.items():
         ratio = middle / value if low_is_slow else value / middle
         z = 0.6745 * (middle - value if low_is_slow else value - middle) / spread
-        if z > FAR_OFF and ratio >= SLOW_RATIO:
+        if z > FAR_OFF and ratio >= ratio_at_least:
             found[rank] = ratio
     return found if len(found) * 2 < len(usable) else {}

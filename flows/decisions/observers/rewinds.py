@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -33,15 +34,27 @@ _ASKED = re.compile(
     r"\brequested (?:restore|resume)(?: at| from)? step [1-9]|\bresume ?= ?true\b|--resume[= ]\S*\d|"
     r"\bafter restart [1-9]"
 )
+NAMED_WEIGHT = 0.75
+"""A later place is named, or was reached, by the same run that then shows the first one."""
+FEWEST_OF_TRIAL = 10
+_KEPT = re.compile(
+    r"(?i)\b(?:snapshot|check_?point|ckpt|resum\w{1,4}|restor\w{1,4}|load\w{0,3}|start(?:ing)? from|last_?iter|"
+    r"init_?from)"
+    r"[^\n]{0,80}?(?<![\d.])(?P<at>[1-9]\d{1,8})(?![\d.]*\d)"
+)
+_SAVES = re.compile(r"(?i)\bsav(?:e|ed|ing)\b|\bwr(?:ite|iting|ote|itten)\b")
+_TRIAL = re.compile(r"\[pid=(?P<pid>\d{1,9})\], (?P<seconds>\d{1,9}) s, (?P<iter>\d{1,9}) iter\b")
+_SAYS_TRIAL = Cue("[pid=", of=(_TRIAL,))
 _SAYS_ZERO = Cue("continuing training from", "from scratch", "from step", "from iteration", "from epoch", "at step",
                  "at iteration", of=(_ZERO,))  # fmt: skip
 _SAYS_ASKED = Cue("resum", "requested restore", "after restart", of=(_ASKED,))
 
 
 def rewinds(lines: Sequence[LogLine]) -> Iterator[Clue]:
-    """Both signs, stream by stream."""
+    """All signs, stream by stream."""
     for stream in by_stream(lines):
-        found = _fall(steps(stream)) or _at_zero(stream)
+        seen = steps(stream)
+        found = _fall(seen) or _at_zero(stream) or _from_there(stream, seen) or _trials(stream)
         if found is not None:
             yield found
 
@@ -57,6 +70,40 @@ def _fall(seen: Sequence[Step]) -> Clue | None:
         if all(item.loss is not None and item.loss > LOSS_FACTOR * before.loss for item in later):
             text = f"step {reached} with loss {before.loss:g}, then step {begun} with loss {after.loss:g}"
             return _clue(text, "steps-rewound", REWOUND_WEIGHT, after.line)
+    return None
+
+
+def _from_there(stream: Sequence[LogLine], seen: Sequence[Step]) -> Clue | None:
+    """A step was reached, its checkpoint is named as what is gone on from, and the next step is the first of all."""
+    numbered = [item for item in seen if item.step is not None]
+    for before, after in itertools.pairwise(numbered):
+        reached, begun = before.step or 0, after.step or 0
+        if reached < 50 or begun > max(1, BEGINNING_SHARE * reached) or (after.epoch or 0) > (before.epoch or 0):
+            continue
+        between = (line.text[:2000] for line in stream if before.line.line < line.line < after.line.line)
+        far = (int(hit["at"]) for text in between if not _SAVES.search(text) for hit in _KEPT.finditer(text))
+        if any(0.5 * reached <= at <= reached for at in far):
+            text = (
+                f"step {reached}, then its checkpoint is taken up, then step {begun}: {after.line.text.strip()[:200]}"
+            )
+            return _clue(text, "step-after-checkpoint", NAMED_WEIGHT, after.line)
+    return None
+
+
+def _trials(stream: Sequence[LogLine]) -> Clue | None:
+    """Ray Tune's lines of one trial: its time goes on, its iterations begin anew, in another process."""
+    before: re.Match[str] | None = None
+    for line in _SAYS_TRIAL.among(stream):
+        hit = _TRIAL.search(line.text[:1000])
+        if hit is None:
+            continue
+        if before is not None and hit["pid"] != before["pid"] and int(hit["seconds"]) >= int(before["seconds"]):
+            reached, begun = int(before["iter"]), int(hit["iter"])
+            if reached >= FEWEST_OF_TRIAL and begun <= max(1, BEGINNING_SHARE * reached):
+                return _clue(
+                    f"iteration {reached}, then {line.text.strip()[:200]}", "trial-rewound", NAMED_WEIGHT, line
+                )
+        before = hit
     return None
 
 

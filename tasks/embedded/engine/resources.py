@@ -18,6 +18,7 @@ from tasks.embedded.engine.run import DONE, Place, Run
 from tasks.embedded.engine.scope import Values, inputs_field
 from tasks.embedded.engine.substitution import substitute
 from tasks.embedded.engine.yaml_text import read_yaml
+from tasks.embedded.objects import API_VERSIONS
 
 _PATH_PART = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]")
 
@@ -56,6 +57,10 @@ _FLAGS = ("--server-side", "--force-conflicts", "--field-manager", "--validate")
 """Flags of kubectl that say how to apply, not what: the cluster here applies in one way only."""
 
 
+_UNKNOWN = "x"
+"""Stands for what only the run will know."""
+
+
 def check_resource(resource: Json, path: str) -> None:
     """Check a resource template before anything starts.
 
@@ -68,12 +73,16 @@ def check_resource(resource: Json, path: str) -> None:
     if resource.get("setOwnerReference"):
         raise Refused(f"{path}.setOwnerReference", "must be false: what is applied outlives the workflow")
     try:
-        manifest = manifest_of(substitute(str(resource["manifest"]), lambda tag: "x"))
+        manifest = manifest_of(substitute(str(resource["manifest"]), lambda tag: _UNKNOWN))
     except NodeFailure as error:
         raise Refused(f"{path}.manifest", str(error)) from error
     for field in ("apiVersion", "kind"):
         if not manifest.get(field):
             raise Refused(f"{path}.manifest", f"has no {field}")
+    if manifest["kind"] not in (*API_VERSIONS, _UNKNOWN):
+        raise Refused(
+            f"{path}.manifest", f"kind {manifest['kind']} is not known here; known: {', '.join(API_VERSIONS)}"
+        )
 
 
 def resource_ended(run: Run, node: Json, facts: ResourceFacts, template: Template) -> None:

@@ -18,6 +18,7 @@ from tasks.embedded.engine.expression_tree import (
     parts_of,
 )
 from tasks.embedded.engine.expressions import CLOSED, parse
+from tasks.embedded.engine.json_paths import check_path
 from tasks.embedded.engine.json_values import Json, as_map, maps
 from tasks.embedded.engine.substitution import tags, texts
 
@@ -96,11 +97,22 @@ def check_expression(text: str, path: str, sight: Sight, *, artifacts: bool = Fa
     for part in parts_of(tree):
         if isinstance(part, Call) and part.function not in FUNCTIONS and part.function not in CLOSED:
             raise Refused(path, f"unknown function {part.function}; known: {', '.join([*FUNCTIONS, *sorted(CLOSED)])}")
+        if isinstance(part, Call) and part.function == "jsonpath":
+            _check_json_path(part, path)
     for name in _paths_of(tree, frozenset()):
         if name in WHOLE_ONLY:
             raise Refused(path, f"'{text}': {name} as a whole is not supported in an expression; name one of its parts")
         if not sight.sees(name) and not (artifacts and sight.sees_artifact(name)) and not _may_be(name, sight):
             raise Refused(path, f"'{text}': nothing of the name {name} is known here")
+
+
+def _check_json_path(call: Call, path: str) -> None:
+    given = call.arguments[1] if len(call.arguments) > 1 else None
+    if isinstance(given, Constant):
+        try:
+            check_path(str(given.value))
+        except ValueError as error:
+            raise Refused(path, f"jsonpath: {error}") from error
 
 
 def _may_be(name: str, sight: Sight) -> bool:

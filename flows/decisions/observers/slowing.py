@@ -1,0 +1,116 @@
+"""Slowing: a training whose steps took a steady time, then a multiple of it, and stay there; or slow beside its twin.
+
+Nothing failed and nobody is named. That is how a slow device, a neighbour on the same machine or a throttled link looks
+from afar, so the sign counts little beside any other.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
+from profiles.vocabulary import FaultClass
+from workflows.evidence import LogLine
+
+SLOWED_WEIGHT = 0.55
+"""A steady time that became a multiple of itself and stayed."""
+TWIN_WEIGHT = 0.5
+"""The same lines of several hosts' files; in one of them all take a multiple of the time."""
+SLOWED_RATIO = 1.8
+FEWEST_BEFORE, FEWEST_AFTER = 4, 3
+FEWEST_OF_TWIN = 4
+MOST_VALUES = 20_000
+_VALUE = re.compile(
+    r"(?i)(?P<key>elapsed time per iteration|(?:iteration|iter|step|batch|train_step|loop|minibatch|training step)"
+    r"(?: \d{1,9})?(?: ?/ ?\d{1,9})?[\s:,_-]{0,3}(?:real )?(?:time|took|takes|duration|finished in|"
+    r"completed in)|real time|"
+    r"time per (?:step|iteration|batch)|(?:ms|s|sec|seconds)/(?:step|iter|batch|it)|"
+    r"(?:tokens|samples|images|imgs?|seqs|steps|iterations?|it)(?: ?/ ?|_per_| per )s(?:ec(?:ond)?)?(?:/gpu)?|"
+    r"throughput|tgs|tps)"
+    r"\b(?: [a-z]{1,8})?(?: ?\([\w/ ]{1,12}\))?['\"]?\s{0,3}[:=]?\s{0,12}(?P<value>\d{1,9}(?:\.\d{1,9})?)(?!\.?\d)"
+)
+_RATE_KEY = re.compile(r"(?i)(?:/|per)[ _]?s(?:ec(?:ond)?)?(?:/gpu)?$|throughput|tgs|tps")
+_SAYS = Cue("time", "took", "takes", "duration", "finished in", "completed in", "/step", "/iter", "/batch", "/it", "/s",
+            "per_s", "per s", "throughput", "tgs", "tps", of=(_VALUE,))  # fmt: skip
+_MEMBER = re.compile(r"(?i)(?:^|[-_./])(?:node|host|gpu|rank|worker|cn|cu|gn|nid|dgx|hgx|srv|server|compute)[-_]?\d")
+
+
+@dataclass
+class _Series:
+    """One quantity of one stream, in order."""
+
+    rate: bool
+    values: list[float] = field(default_factory=list[float])
+    lines: list[LogLine] = field(default_factory=list[LogLine])
+
+    @property
+    def times(self) -> list[float]:
+        """Rates turned over: a larger number is slower."""
+        return [1.0 / max(value, 1e-9) for value in self.values] if self.rate else self.values
+
+
+def slowed(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Streams that became slow and stayed so; files of hosts of which one is slow throughout."""
+    series: dict[tuple[str, int | None, str, str], _Series] = {}
+    kept = 0
+    for line in _SAYS.among(lines):
+        hit = _VALUE.search(line.text[:600]) if kept < MOST_VALUES else None
+        if hit is None:
+            continue
+        kept += 1
+        key = re.sub(r"[\d\s/]+", " ", hit["key"].lower())
+        found = series.setdefault((line.file, line.rank, line.node, key), _Series(bool(_RATE_KEY.search(hit["key"]))))
+        found.values.append(float(hit["value"]))
+        found.lines.append(line)
+    for (_, rank, _, key), one in series.items():
+        if rank in (None, 0) and (place := _turn(one.times)) is not None:
+            line = one.lines[place]
+            text = f"{key} was steady and is a multiple of it from here on: {line.text.strip()[:200]}"
+            yield _clue(line, SLOWED_WEIGHT, text, "steps-slowed")
+            return
+    yield from _twins(series)
+
+
+def _turn(times: Sequence[float]) -> int | None:
+    """Where a steady series becomes a slow one for good; None where it does not."""
+    if len(times) < FEWEST_BEFORE + FEWEST_AFTER:
+        return None
+    for place in range(FEWEST_BEFORE, len(times) - FEWEST_AFTER + 1):
+        if times[place] < 1.5 * times[place - 1]:
+            continue
+        before, after = sorted(times[1:place]), sorted(times[place:])
+        usual = statistics.median(before)
+        steady = usual > 0 and before[int(0.9 * (len(before) - 1))] <= 1.3 * usual
+        lasting = after[0] >= 1.3 * usual and statistics.median(after) >= SLOWED_RATIO * usual
+        if steady and lasting:
+            return place
+    return None
+
+
+def _twins(series: dict[tuple[str, int | None, str, str], _Series]) -> Iterator[Clue]:
+    keys: dict[str, dict[str, _Series]] = {}
+    for (file, _, _, key), one in series.items():
+        if _MEMBER.search(file) and len(one.values) >= FEWEST_OF_TWIN:
+            keys.setdefault(key, {}).setdefault(file, one)
+    for key, files in keys.items():
+        if len(files) < 2:
+            continue
+        usual = max(min(statistics.median(one.times) for one in files.values()), 1e-9)
+        far = [one for one in files.values() if statistics.median(one.times) >= SLOWED_RATIO * usual]
+        near = [one for one in files.values() if one not in far]
+        if len(far) == 1 and min(far[0].times) > max(max(one.times) for one in near):
+            line = far[0].lines[0]
+            yield _clue(
+                line, TWIN_WEIGHT, f"{line.file}: {key} is a multiple of that of the others", "slower-than-twin"
+            )
+            return
+
+
+def _clue(line: LogLine, weight: float, text: str, rule: str) -> Clue:
+    """Whatever else is known explains it better."""
+    return Clue(FaultClass.STRAGGLER, weight, text[:400], rule, node=line.node, echo=True, file=line.file,
+                line=line.line)  # fmt: skip
