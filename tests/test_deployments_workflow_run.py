@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from profiles.load import load_cluster
 from tasks.clusters import embedded_cluster
 from tasks.embedded.api import EmbeddedCluster
 
+DEADLINE_SECONDS = 90.0
 MANIFEST = """
 apiVersion: v1
 kind: ConfigMap
@@ -160,11 +162,21 @@ def watching(home: Path) -> subprocess.Popen[str]:
     return process
 
 
+def interrupted(process: subprocess.Popen[str]) -> str:
+    """What it says at Ctrl-C; pressed again where Python dropped it, as it does within a weak reference's callback."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        process.send_signal(signal.SIGINT)
+        try:
+            return process.communicate(timeout=10)[1]
+        except subprocess.TimeoutExpired:
+            assert time.monotonic() < deadline, "Ctrl-C does not end it"
+
+
 def test_ctrl_c_stops_watching_and_the_same_command_goes_on(home: Path) -> None:
     one = embedded(home)
     process = watching(home)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    said = interrupted(process)
     assert process.returncode == INTERRUPTED
     assert "stopped watching; the workflow waits goes on" in said
     assert "primus workflow run - --name waits" in said
@@ -175,17 +187,17 @@ def test_ctrl_c_stops_watching_and_the_same_command_goes_on(home: Path) -> None:
     assert other.returncode == WRONG_USAGE, "the same name, another workflow"
     process = watching(home)
     one.patch("Workflow", "waits", {"spec": {"shutdown": "Stop"}})
-    shown, _ = process.communicate(timeout=30)
+    shown, _ = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == FAILED
     assert "✖ waits  Failed" in shown
     one.delete("Workflow", "waits")
-    one.wait("Workflow", "waits", lambda it: it is None, 30)
+    one.wait("Workflow", "waits", lambda it: it is None, DEADLINE_SECONDS)
 
 
 def test_a_workflow_that_somebody_deletes_has_no_known_end(home: Path) -> None:
     process = watching(home)
     embedded(home).delete("Workflow", "waits")
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == UNKNOWN
     assert "was deleted while it was watched" in said
 
@@ -205,7 +217,7 @@ def test_a_terminal_sees_the_tree_while_it_runs(home: Path, tmp_path: Path) -> N
             break
         seen += piece
     os.close(leader)
-    shown, _ = process.communicate(timeout=30)
+    shown, _ = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == GOOD
     assert "● say" in seen.decode()
     assert "✔ say" in shown.decode()

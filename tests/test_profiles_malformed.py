@@ -77,6 +77,7 @@ LOADERS: dict[str, Load] = {
     "clusters": load.load_cluster,
     "hardware": load.load_hardware.__wrapped__,
     "recovery": load.load_recovery,
+    "workspaces": load.load_workspace,
 }
 CLUSTER = load.load_cluster("local-gpus")
 

@@ -27,15 +27,15 @@ flavors:
 
 
 def built() -> dict[str, list[dict[str, Any]]]:
-    example = load_workspace("workspace-example")
-    return {"control.yaml": control(), "workspace-example.yaml": workspace(example)}
+    example = load_workspace("training")
+    return {"control.yaml": control(), "workspace-training.yaml": workspace(example)}
 
 
 def by_kind(manifests: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [item for item in manifests if item["kind"] == kind]
 
 
-@pytest.mark.parametrize("name", ["control.yaml", "workspace-example.yaml"])
+@pytest.mark.parametrize("name", ["control.yaml", "workspace-training.yaml"])
 def test_what_is_shipped_is_what_is_built(name: str) -> None:
     made, file = built()[name], SHIPPED / name
     if REWRITE:
@@ -48,7 +48,7 @@ def test_what_is_shipped_is_what_is_built(name: str) -> None:
 
 def test_what_is_used_comes_after_what_it_uses() -> None:
     order = ["Namespace", "ServiceAccount", "Role", "ResourceFlavor", "ClusterQueue", "LocalQueue"]
-    kinds = [item["kind"] for item in workspace(load_workspace("workspace-example"))]
+    kinds = [item["kind"] for item in workspace(load_workspace("training"))]
     places = [kinds.index(kind) for kind in order]
     assert all(one < other for one, other in pairwise(places))
 
