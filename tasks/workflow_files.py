@@ -13,7 +13,7 @@ import yaml
 
 from profiles.errors import ProfileError
 from tasks.cluster import Manifest
-from tasks.embedded.engine.json_values import as_map, is_map, maps
+from tasks.embedded.engine.json_values import as_map, is_list, is_map, maps, text_of
 from tasks.embedded.engine.yaml_scalars import plain
 
 _PLAIN = "tag:primus-flows.io,2026:plain"
@@ -79,12 +79,43 @@ def read_workflow(text: str, source: str) -> Manifest:
     documents = [one for one in found if one is not None]
     workflows = [one for one in maps(documents) if one.get("kind") == "Workflow"]
     if len(workflows) == 1:
-        return workflows[0]
+        return as_texts(workflows[0])
     if workflows:
         names = ", ".join(_called(one) for one in workflows)
         raise ProfileError("(whole file)", f"holds {len(workflows)} Workflows ({names}); give one at a time", source)
     kinds = [str(as_map(one).get("kind", "no kind")) if is_map(one) else type(one).__name__ for one in documents]
     raise ProfileError("kind", f"holds no Workflow; it holds {', '.join(kinds) or 'nothing'}", source)
+
+
+def as_texts(found: Any) -> Any:
+    """The manifest with every parameter's value as the text that Argo's own command makes of it: `3` is "3".
+
+    The API server itself takes nothing but texts there. Items of a fan-out are no parameters and stay as they are.
+    """
+    if is_list(found):
+        return [as_texts(item) for item in found]
+    if not is_map(found):
+        return found
+    held = {key: value if key == "withItems" else as_texts(value) for key, value in found.items()}
+    if is_list(held.get("parameters")):
+        held["parameters"] = [_texts_of(item) if is_map(item) else item for item in held["parameters"]]
+    return held
+
+
+def _texts_of(parameter: Manifest) -> Manifest:
+    """One parameter so: its value, its defaults, the values it may have."""
+    held = {key: _text(value) if key in ("value", "default") else value for key, value in parameter.items()}
+    if is_list(held.get("enum")):
+        held["enum"] = [_text(value) for value in held["enum"]]
+    source = held.get("valueFrom")
+    if is_map(source) and "default" in source:
+        held["valueFrom"] = {**source, "default": _text(source["default"])}
+    return held
+
+
+def _text(value: Any) -> Any:
+    """Numbers and truth values as texts; what is none of them is left for the cluster to refuse."""
+    return text_of(value) if isinstance(value, (bool, int, float)) else value
 
 
 def _called(manifest: Manifest) -> str:

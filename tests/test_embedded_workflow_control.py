@@ -210,7 +210,7 @@ def test_pending_pods_say_why() -> None:
 
 
 def test_an_error_in_one_step_leaves_nothing_running() -> None:
-    bad = {"name": "b", "template": "t", "when": "{{steps.a.outputs.result}} == 1"}
+    bad = {"name": "b", "template": "t", "when": "{{steps.a.outputs.result}} == {{item}}", "withItems": [1]}
     templates = [
         {"name": "main", "steps": [[{"name": "a", "template": "t"}], [{"name": "c", "template": "t"}, bad]]},
         container("t"),
@@ -221,6 +221,18 @@ def test_an_error_in_one_step_leaves_nothing_running() -> None:
     assert "Invalid 'when' expression 'a b == 1'" in world.message
     assert world.phases()["wf[1].c"] == "Failed"
     assert all(node["phase"] not in ("Pending", "Running") for node in world.nodes.values())
+
+
+def test_nothing_of_a_group_starts_where_a_step_of_it_cannot_be_resolved() -> None:
+    bad = {"name": "b", "template": "t", "when": "{{steps.a.outputs.result}} == 1"}
+    templates = [
+        {"name": "main", "steps": [[{"name": "a", "template": "t"}], [{"name": "c", "template": "t"}, bad]]},
+        container("t"),
+    ]
+    world = World(workflow(templates=templates), lambda pod: PodFacts("Succeeded", exit_code=0, result="a b"))
+    world.run()
+    assert world.message.startswith("failed to resolve references: Invalid 'when' expression 'a b == 1'")
+    assert world.phases() == {"wf": "Failed", "wf[0]": "Succeeded", "wf[0].a": "Succeeded", "wf[1]": "Error"}
 
 
 def test_a_workflow_of_a_thousand_nodes_is_cheap_to_move() -> None:

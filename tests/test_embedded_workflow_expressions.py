@@ -72,6 +72,7 @@ def test_a_when_is_true_or_false(text: str, expected: bool | None) -> None:
         ("1 / 0 == 1", "zero"),
         ("'a' =~ '('", "bad regular expression"),
         ("x in y", "needs a list"),
+        ("'2026-11-22T03:21:49Z' =~ 'T'", "Failed to evaluate 'when' expresion"),
     ],
 )
 def test_a_bad_when_says_what_is_wrong(text: str, part: str) -> None:

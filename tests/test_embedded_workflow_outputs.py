@@ -217,4 +217,4 @@ def test_a_list_that_is_none_fails_its_step() -> None:
     world = World(workflow(templates=[dag(loop), container("t")], arguments=arguments(list="nope")))
     world.run()
     assert world.phase == "Error"
-    assert world.nodes["wf.a"]["message"] == "withParam value could not be parsed as a JSON list: nope"
+    assert world.nodes["wf.a"]["message"].startswith("withParam value could not be parsed as a JSON list: nope: ")

@@ -32,6 +32,25 @@ def test_plain_words_are_read_as_kubernetes_tools_read_them() -> None:
     }
 
 
+def test_values_of_parameters_become_texts_as_argos_own_command_makes_them() -> None:
+    text = """
+kind: Workflow
+spec:
+  arguments: {parameters: [{name: n, value: 3, enum: [3, 1.5]}, {name: f, default: true}]}
+  templates:
+    - outputs: {parameters: [{name: o, valueFrom: {default: 0}}]}
+      withItems: [{parameters: [{value: 1}]}]
+"""
+    spec = read_workflow(text, "f")["spec"]
+    assert spec["arguments"]["parameters"] == [
+        {"name": "n", "value": "3", "enum": ["3", "1.5"]},
+        {"name": "f", "default": "true"},
+    ]
+    [template] = spec["templates"]
+    assert template["outputs"]["parameters"] == [{"name": "o", "valueFrom": {"default": "0"}}]
+    assert template["withItems"] == [{"parameters": [{"value": 1}]}]
+
+
 def test_anchors_merge_and_json_is_yaml() -> None:
     found = read_workflow("base: &b {a: 1, b: 2}\nkind: Workflow\nspec: {<<: *b, b: 3}\n", "f")
     assert found["spec"] == {"a": 1, "b": 3}

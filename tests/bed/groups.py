@@ -32,6 +32,12 @@ def trees() -> list[Path]:
     ]
 
 
+def trees_of_others() -> list[Path]:
+    """Where container runtimes make groups after ours without being told: version 2 beside version 1."""
+    beside = TOP / "unified"
+    return [] if unified() or not beside.is_dir() else [beside]
+
+
 def holding() -> Path:
     """The tree in which the bed's own processes are found."""
     return TOP if unified() else TOP / "pids"
@@ -99,7 +105,7 @@ def end(group: str = "", limit_s: float = 10.0) -> None:
 
 def remove() -> None:
     """All of our groups in all trees."""
-    for tree in trees():
+    for tree in [*trees(), *trees_of_others()]:
         top = tree / ROOT
         for path in [*below(top), top]:
             with contextlib.suppress(FileNotFoundError):
@@ -115,4 +121,4 @@ def removed(path: Path) -> bool:
 
 def leftovers() -> list[str]:
     """Groups of ours that are still there."""
-    return [str(tree / ROOT) for tree in trees() if (tree / ROOT).exists()]
+    return [str(tree / ROOT) for tree in [*trees(), *trees_of_others()] if (tree / ROOT).exists()]

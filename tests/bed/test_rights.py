@@ -15,6 +15,7 @@ import pytest
 from profiles.workspace import WorkspaceProfile
 from tests.bed import samples, tenancy, up
 from tests.bed.api import Manifest, RefusedError, path_of
+from tests.bed.commands import until
 from tests.bed.up import Bed
 from workflows import workspace
 
@@ -140,6 +141,8 @@ def two_teams(standing: None) -> Iterator[Bed]:
         name=OTHER, queue=samples.QUEUE, flavors=(samples.played(1),), runner_namespace=OTHER_HOME
     )
     control = workspace.control(OTHER_HOME)
+    home = samples.namespace(OTHER_HOME)
+    until(f"{OTHER_HOME} free", lambda: found.find(home) is None, samples.LIMIT_S, 0.3)  # of the run before
     tenancy.apply(found.api, control)
     with samples.workspaces(found, profile):
         yield found

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tasks.embedded.engine.failure import NodeFailure
-from tasks.embedded.engine.json_values import Json, go_json, is_list, is_map, maps, text_of
+from tasks.embedded.engine.json_values import Json, go_json, is_list, is_map, maps, text_of, why_no_json
 
 
 def aggregated(outputs: list[Json], what: str) -> str | None:
@@ -33,9 +33,7 @@ def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        first = text.strip()[:1]
-        why = f"invalid character '{first}' looking for beginning of value" if first else "unexpected end of JSON input"
-        raise NodeFailure(f"the results of a fan-out must be JSON: {why}") from error
+        raise NodeFailure(why_no_json(text)) from error
 
 
 def _item(text: str) -> Any:

@@ -194,7 +194,8 @@ def _run_instance(
             node = calls.call(boundary, task, instance.node_name, instance.item)
     except NodeFailure as error:
         node = run.find(instance.node_name)
-        message = f"task '{instance.node_name}' errored: {error}"
+        # Argo says less of a `when` than of all else.
+        message = str(error) if "'when' expres" in str(error) else f"task '{instance.node_name}' errored: {error}"
         if node is None:
             node = run.add(boundary.place(task, instance.node_name), "Skipped", task.template, "Error", message=message)
         else:

@@ -59,10 +59,14 @@ def evaluate_when(text: str) -> bool:
     if not text.strip():
         return True
     try:
-        value = evaluate(parse(text, "when"), Environment({}))
+        tree = parse(text, "when")
     except ExpressionError as error:
         hint = ' (hint: try wrapping the affected expression in quotes ("))' if "Invalid token" in str(error) else ""
         raise ExpressionError(f"Invalid 'when' expression '{text}': {error}{hint}") from error
+    try:
+        value = evaluate(tree, Environment({}))
+    except ExpressionError as error:
+        raise ExpressionError(f"Failed to evaluate 'when' expresion '{text}': {error}") from error  # so Argo spells it
     if not isinstance(value, bool):
         raise ExpressionError(f"Expected boolean evaluation for '{text}'. Got {value}")
     return value

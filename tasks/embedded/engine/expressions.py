@@ -37,6 +37,7 @@ from tasks.embedded.engine.expression_tree import (
     Slice,
     Unary,
 )
+from tasks.embedded.engine.when_dates import seconds_of_date
 
 Dialect = OneOf["when", "expression"]
 LOOSE_PLUS = "+text"
@@ -164,7 +165,8 @@ class _Reader:
         if token.kind == "number":
             return Constant(_number(token.text, self._dialect))
         if token.kind == "text":
-            return Constant(token.text)
+            moment = seconds_of_date(token.text) if self._dialect == "when" else None
+            return Constant(token.text if moment is None else moment)
         if token.kind == "word":
             return self._word(token.text)
         return self._sign(token)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from tasks.embedded.engine.argo_names import node_id
-from tasks.embedded.engine.json_values import Json, go_json, is_list, is_map, text_of
+from tasks.embedded.engine.json_values import Json, go_json, is_list, is_map, text_of, why_no_json
 
 
 class ItemsError(Exception):
@@ -64,8 +64,9 @@ def _values(kind: str, source: str) -> list[Any]:
         return sequence(json.loads(source))
     try:
         values: object = json.loads(source)
-    except ValueError:
-        values = None
+    except ValueError as error:
+        text = source.strip()
+        raise ItemsError(f"withParam value could not be parsed as a JSON list: {text}: {why_no_json(text)}") from error
     if not is_list(values):
         raise ItemsError(f"withParam value could not be parsed as a JSON list: {source.strip()}")
     return values
@@ -73,12 +74,24 @@ def _values(kind: str, source: str) -> list[Any]:
 
 def _named(step_name: str, index: int, item: object) -> tuple[str, dict[str, str]]:
     if is_map(item):
-        parts = sorted(f"{key}:{text_of(value)}" for key, value in item.items())
-        tags = {f"item.{key}": text_of(value) for key, value in item.items()}
-        return f"{step_name}({index}:{','.join(parts)})", {**tags, "item": go_json(item)}
-    if is_list(item):
-        return f"{step_name}({index}:[{' '.join(text_of(value) for value in item)}])", {"item": go_json(item)}
-    return f"{step_name}({index}:{text_of(item)})", {"item": text_of(item)}
+        tags = {f"item.{key}": _printed(value) for key, value in item.items()}
+        called = ",".join(sorted(f"{key}:{_printed(value)}" for key, value in item.items()))
+        tags["item"] = go_json(item)
+    elif is_list(item):
+        called, tags = f"[{' '.join(_printed(value) for value in item)}]", {"item": go_json(item)}
+    else:
+        called, tags = _printed(item), {"item": text_of(item)}
+    # Argo finds the index again behind the last parenthesis: it keeps none of the item's own.
+    return f"{step_name}({index}:{called.translate(_NO_PARENTHESES)})", tags
+
+
+_NO_PARENTHESES = str.maketrans("", "", "()")
+
+
+def _printed(value: object) -> str:
+    """An item as Argo prints it: its JSON; a text without the quotes around it, those inside stay escaped."""
+    text = json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    return text[1:-1] if isinstance(value, str) else text
 
 
 def sequence(spec: Json) -> list[str]:

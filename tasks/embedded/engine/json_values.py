@@ -56,6 +56,14 @@ def go_json(value: object) -> str:
     return text
 
 
+def why_no_json(text: str) -> str:
+    """What Go says of a text that is no JSON; of most, it complains about the first character."""
+    first = text.strip()[:1]
+    if not first:
+        return "unexpected end of JSON input"
+    return f"invalid character '{first}' looking for beginning of value"
+
+
 def stamp(seconds: float) -> str:
     """A moment (seconds since 1970) as RFC 3339 with microseconds."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

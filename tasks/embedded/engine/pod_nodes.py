@@ -20,6 +20,8 @@ from tasks.embedded.engine.substitution import substitute
 NOT_LOADED = "ArtifactNotLoaded"
 """Reason of a container's end that never began: an input artifact could not be laid out."""
 OVERDUE = "Step exceeded its deadline"
+_OVERDUE_POD = "DeadlineExceeded"
+"""Reason of a pod that was ended for its `activeDeadlineSeconds`: its node tells no exit code."""
 
 
 def run_pod(run: Run, place: Place, template: Template, inputs: Values, attempt: Attempt) -> Json:
@@ -89,9 +91,11 @@ def _sentence(facts: PodFacts) -> str:
 
 def failure_message(facts: PodFacts) -> str:
     """What a failed pod's node says: `main: Error (exit code 3)`, or why the pod failed as a whole."""
-    if facts.exit_code:
+    if facts.exit_code and facts.reason != _OVERDUE_POD:
         text = f"main: {facts.reason or 'Error'} (exit code {facts.exit_code})"
         return f"{text}: {facts.message}" if facts.message else text
+    if facts.reason == _OVERDUE_POD:
+        return facts.message
     return _sentence(facts) or "pod failed: main container did not complete successfully"
 
 
@@ -131,7 +135,7 @@ def _outputs(facts: PodFacts, template: Template) -> tuple[Json, str]:
         outputs["artifacts"] = artifacts
     if facts.result is not None:
         outputs["result"] = facts.result
-    if facts.exit_code is not None:
+    if facts.exit_code is not None and facts.reason != _OVERDUE_POD:
         outputs["exitCode"] = str(facts.exit_code)
     return outputs, missing
 

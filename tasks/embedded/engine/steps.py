@@ -9,7 +9,7 @@ from tasks.embedded.engine.items import Instance
 from tasks.embedded.engine.json_values import Json
 from tasks.embedded.engine.outputs import publish, template_outputs
 from tasks.embedded.engine.run import DONE, FAILED, Run
-from tasks.embedded.engine.scope import Boundary, call_value
+from tasks.embedded.engine.scope import Boundary, argument_values, call_value, lookup_of
 
 
 def run_steps(run: Run, boundary: Boundary, calls: Calls) -> None:
@@ -85,6 +85,11 @@ _GROUP = Call("")
 def _run_group(run: Run, boundary: Boundary, node: Json, group: tuple[Call, ...], calls: Calls) -> Json:
     key = node["id"]
     ends: list[str] = []
+    try:
+        for call in group if not node.get("children") else ():
+            _resolve(run, boundary, call)
+    except NodeFailure as error:
+        return run.mark(run.nodes[key], "Error", f"failed to resolve references: {error}")
     for call in group:
         try:
             ends += _ends_of(run, boundary, node, call, calls)
@@ -96,6 +101,24 @@ def _run_group(run: Run, boundary: Boundary, node: Json, group: tuple[Call, ...]
         return run.nodes[key]
     failed = next((end for end in ends if end), "")
     return run.mark(run.nodes[key], "Failed" if failed else "Succeeded", failed or None)
+
+
+def _resolve(run: Run, boundary: Boundary, call: Call) -> None:
+    """Look whether all that a step refers to is there: Argo does so for a whole group before it starts any of it.
+
+    Raises:
+        NodeFailure: something never was, or cannot be computed.
+    """
+    try:
+        if skip_reason(run, boundary, call, {}):
+            return
+    except NodeFailure:
+        # The `when` of a fan-out may speak of its item, which is not there yet.
+        if call.items is None:
+            raise
+    lookup = lookup_of(run, boundary)
+    known = tuple(pair for pair in call.arguments if call.items is None or "item" not in pair[1])
+    argument_values(run, boundary, known, lookup)
 
 
 def _ends_of(run: Run, boundary: Boundary, node: Json, call: Call, calls: Calls) -> list[str]:
