@@ -86,3 +86,19 @@ def test_a_job_that_a_signal_ended_is_looked_for_on_its_one_node() -> None:
         node="",
     )
     assert [(clue.node, clue.line) for clue in controllers.killed(log)] == [("c014", 3)]
+
+
+OOPS = "BUG: unable to handle kernel NULL pointer dereference at 00000000000000b1"
+
+
+@pytest.mark.parametrize(
+    ("pointer", "owner"),
+    [
+        ("RIP: 0010:_nv031695rm+0x79/0x940 [nvidia]", [F.GPU_DRIVER]),
+        ("RIP: 0010:ll_file_read+0x79/0x940 [lustre]", [F.STORAGE]),
+        ("RIP: 0010:native_queued_spin_lock+0x79/0x940", []),
+    ],
+)
+def test_a_kernel_falls_by_the_module_that_it_stood_in(pointer: str, owner: list[FaultClass]) -> None:
+    found = list(kernels.fallen(lines(OOPS, "PGD 0 P4D 0", "Oops: 0000 [#1] SMP NOPTI", pointer)))
+    assert [clue.fault_class for clue in found] == owner

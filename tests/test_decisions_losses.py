@@ -118,3 +118,14 @@ def test_what_a_program_says_of_lost_numbers_counts_unless_it_goes_on_with_good_
     said, more = "Loss is nan at step 2, restoring the last good weights", [f"step {n} loss 2.{n}" for n in range(3, 9)]
     assert diagnose(evidence_of([("train.log", ["step 1 loss 2.2", said])])).fault_class is F.NUMERIC
     assert diagnose(evidence_of([("train.log", ["step 1 loss 2.2", said, *more])])).fault_class is F.NONE
+
+
+def overflow(scale: int) -> str:
+    return f"[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {scale}, reducing to {scale // 2}"
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "rules"), [(64, 6, ["loss-scale-underflow"]), (64, 3, []), (65536, 6, []), (2**17, 16, [])]
+)
+def test_a_scale_that_only_falls_from_where_no_search_begins(first: int, count: int, rules: list[str]) -> None:
+    assert [rule for rule, _ in seen(*(overflow(first >> place) for place in range(count)))] == rules

@@ -9,11 +9,21 @@ from flows.decisions.observers import pairs, peers, rewinds, slowing, stalls
 from tests.told_logs import seen
 
 HOSTS = ("hostname tflops", [("n-gpu-1", 612), ("n-gpu-2", 610), ("n-gpu-3", 611), ("n-gpu-4", 402), ("n-gpu-5", 612)])
+SCALING = ((1, 100), (2, 195), (4, 390), (8, 40))
+MODELS = (("A100-80GB", 100), ("H100", 100), ("H200", 101), ("L40S", 40), ("V100", 100))
 PAIRS = "cn1,cn2 90.1\ncn1,cn7 44.0\ncn3,cn7 44.2\ncn3,cn4 90.0\ncn5,cn6 90.3"
 
 
 def listing(words: str, *values: float) -> str:
     return "\n".join(words.format(rank=rank, value=value) for rank, value in enumerate(values))
+
+
+def epochs(*values: float) -> str:
+    return "\n".join(f"epoch {place // 5} iteration {place} took {value} s" for place, value in enumerate(values))
+
+
+def averages(*values: float) -> str:
+    return "\n".join(f'{{"step": {n}, "elapsed_time": "0:{n}", "steps_per_sec": {v}}}' for n, v in enumerate(values))
 
 
 def steps(*values: float) -> str:
@@ -30,12 +40,23 @@ def steps(*values: float) -> str:
         (peers.peers, listing("rank={rank} mem_gb={value}", 40, 40, 40, 79, 40), []),
         (peers.peers, listing("rank {rank}: checkpoint loaded in {value} s", 12, 12, 48, 12, 12), []),
         (peers.peers, listing("rank={rank} step_time={value}", 1.0, 1.1, 1.0, 1.2, 1.0), []),
+        (peers.peers, "\n".join(f"num_gpu={n} throughput {v}" for n, v in SCALING), []),
+        (peers.peers, "\n".join(f"gpu {n} throughput {v}" for n, v in SCALING), []),
+        (peers.peers, "gpu throughput\n" + "\n".join(f"{n} {v}" for n, v in MODELS), []),
+        (peers.peers, listing("rank={rank} batch_size=1{rank} step_time={value}", 1.0, 1.1, 1.0, 2.4, 1.0), []),
+        (peers.peers, listing("n{rank}:7:7 [0] NCCL INFO latency {value} us", 1.0, 1.1, 1.0, 2.4, 1.0), []),
+        (pairs.pairs, "bert1 bs32 90\nbert1 bs64 44\nvgg16 bs32 91\nvgg16 bs64 43\ngpt2 bs32 90", []),
         (pairs.pairs, PAIRS, [("cn7", None)]),
         (pairs.pairs, PAIRS.replace("44", "90"), []),
         (pairs.listed, "Slowest nodes:\n  a-17\n  a-22", [("a-17", None), ("a-22", None)]),
         (pairs.listed, "All nodes are fine:\n  a-17\n  a-22", []),
         (slowing.slowed, steps(2, 2, 2, 2, 2, 5, 5, 5), [("", None)]),
         (slowing.slowed, steps(2, 2, 2, 2, 2, 5, 2, 2), []),
+        (slowing.slowed, steps(2, 2, 2, 2, 2, 5, 5, 5) + "\nTraining completed", []),
+        (slowing.slowed, steps(2, 2, 2, 2, 2, 8, 7, 6, 5, 4), []),
+        (slowing.slowed, epochs(2, 2, 2, 2, 2, 5, 5, 5), []),
+        (slowing.slowed, averages(2, 2, 2, 2, 2, 0.5, 0.5, 0.5), []),
+        (slowing.slowed, steps(2, 2, 2, 2, 2, 5, 5, 5) + " 8/8", []),
         (slowing.slowed, steps(9, 2, 2, 2, 2, 2, 2, 2), []),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.observers import stacks
+from flows.decisions.observers import interrupted, stacks
 from flows.decisions.observers.dumps import stacks as dumped
 from profiles.vocabulary import FaultClass
 from tests.told_logs import STEPS, lines_of, ranks, seen, told
@@ -104,3 +104,22 @@ def test_a_hang_without_a_culprit_counts_little_once_its_cause_is_known() -> Non
     assert told(spied(WAITS)).fault_class is F.HANG
     found = told({**spied(WAITS), "rank-1.log": oom})
     assert (found.fault_class, found.culprits) == (F.GPU_OOM, (("", 1),))
+
+
+QUEUE = """WARNING:torch.distributed.elastic.agent.server.api:Received 2 death signal, shutting down workers
+Traceback (most recent call last):
+  File "/opt/torch/utils/data/dataloader.py", line 1284, in _get_data
+    success, data = self._try_get_data()"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        (QUEUE, ["stopped-in-a-wait"]),
+        (f"{STEPS}\n{QUEUE}", []),
+        (QUEUE.replace("_get_data\n", "forward\n"), []),
+        (QUEUE.replace("Received 2", "Received 15"), []),
+    ],
+)
+def test_who_is_stopped_by_hand_before_the_first_step_stood_still(text: str, rules: list[str]) -> None:
+    assert [clue.rule for clue in seen(interrupted.interrupted, {"train.log": text})] == rules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -195,3 +196,17 @@ def test_a_boxed_traceback_ends_with_a_message_over_several_lines() -> None:
     assert found.frames == ("deepspeed/runtime/config.py:_batch_assertion",)
     assert found.message.endswith("train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * "
                                   "world_size 64 != 4 * 8 * 1")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "raised"),
+    [
+        ('raise ReadError("unexpected end of data")', [("ReadError", "unexpected end of data")]),
+        ("raise failure", []),
+        ("return f.read()", []),
+    ],
+)
+def test_a_log_that_ends_within_a_traceback_ends_with_what_it_raises(code: str, raised: list[tuple[str, str]]) -> None:
+    texts = ("Traceback (most recent call last):", '  File "/usr/lib/tarfile.py", line 687, in read', f"    {code}")
+    found = tracebacks([LogLine(text, "file", line=number) for number, text in enumerate(texts, 1)])
+    assert [(one.type, one.message) for one in found] == raised

@@ -70,9 +70,13 @@ def _alone(culprits: set[int], others: bool) -> int | None:
     return rank if rank is not None and (rank > 0 or others) else None
 
 
+_ENDING = ("elastic-sigterm", "launcher-told-to-end")
+"""What launchers print that end the other ranks."""
+
+
 def _told(culprits: set[int], clues: Sequence[Clue]) -> bool:
     """Do lines tell of others that suffered: ranks that print echoes, a launcher that ends the rest?"""
-    return any(clue.echo and (clue.rank not in (None, *culprits) or clue.rule == "elastic-sigterm") for clue in clues)
+    return any(clue.echo and (clue.rank not in (None, *culprits) or clue.rule in _ENDING) for clue in clues)
 
 
 def failing(clues: Sequence[Clue], ends: Sequence[Exit]) -> frozenset[int]:

@@ -23,7 +23,7 @@ had come to its end when libraries fell that were taken down."""
 CAUSE_UNTOLD, WORDS_ONLY = 0.82, 0.4
 """Confidence that the cause cannot be told: an end was reported without one; words of failure that no rule knows, which
 an expert may know."""
-FAREWELLS = frozenset({"elastic-sigterm"})
+FAREWELLS = frozenset({"elastic-sigterm", "launcher-told-to-end"})
 """Rules of what launchers print at every end."""
 SUMMARIES = frozenset({*FAREWELLS, "elastic-child-failed", "program-ended", "launcher-summary", "exit-code"})
 """Rules of what launchers add to a crash."""

@@ -22,19 +22,24 @@ _NCCL = re.compile(rf"^{_STAMP}(?P<node>{_ANY_HOST}):\d{{1,8}}:\d{{1,8}} (?:\[\d
 _USER = r"[a-z_][\w.-]{0,31}"
 _WHERE = r"(?:[: ][~/]\S{0,200}|:)? ?"
 _IS = r"['\"]?[:=] ?['\"]?"
+_HERE = r"(?! ?(?:sudo )?(?:kubectl|oc|helm|sinfo|scontrol|squeue|sacct|pdsh|clush|ansible|ray status|sky|gcloud|aws) )"
+"""Commands that ask about other machines than the one they are typed on."""
 _OVER = r"(?=['\"\s,;:.)\]]|$)"
 _OWN = (
     _NCCL,
     re.compile(rf"\b[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d (?P<node>{_HOST}) kernel: "),
-    re.compile(rf"(?:^|[\s(]){_USER}@(?P<node>{_HOST}){_WHERE}[%$#>](?: |$)"),
-    re.compile(rf"^\[{_USER}@(?P<node>{_HOST}) [^\]]{{1,100}}\][$#]"),
+    re.compile(rf"(?:^|[\s(]){_USER}@(?P<node>{_HOST}){_WHERE}[%$#>](?: |$){_HERE}"),
+    re.compile(rf"^\[{_USER}@(?P<node>{_HOST}) [^\]]{{1,100}}\][$#]{_HERE}"),
     re.compile(rf"^Message from syslogd@(?P<node>{_HOST}) at "),
     re.compile(rf"^NodeName=(?P<node>{_HOST}) +(?:Arch|CoresPerSocket|State)="),
-    re.compile(rf"\bkubectl describe no(?:des?)?[ /](?P<node>{_HOST})\s*$"),
-    re.compile(rf"^(?:Labels:)?\s{{1,40}}kubernetes\.io/hostname=(?P<node>{_HOST})\s*$"),
     re.compile(rf"^(?:Host ?name|HOSTNAME|SLURMD_NODENAME|NODE_NAME|Node)[:=] *(?P<node>{_HOST})(?:[\s/,;]|$)"),
 )
 """What names the machine that the line, and with it its file, comes from."""
+_DESCRIBED = (
+    re.compile(rf"\bkubectl describe no(?:des?)?[ /](?P<node>{_HOST})\s*$"),
+    re.compile(rf"^(?:Labels:)?\s{{1,40}}kubernetes\.io/hostname=(?P<node>{_HOST})\s*$"),
+)
+"""What names the machine that a file is about, whoever printed it."""
 _NAMED = (
     re.compile(rf"\bnode/(?P<node>{_HOST})\b"),
     re.compile(rf"\bNode (?P<node>{_HOST}) (?:status is now|event|has been|is not|is un|became|went|was)\b"),
@@ -83,7 +88,9 @@ class Places:
     addresses: Mapping[str, str] = field(default_factory=dict[str, str])
     """Nodes of network addresses."""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The node of a file that names exactly one as its own."""
+    """The node of a file that names exactly one as its own, or describes it."""
+    described: frozenset[str] = frozenset()
+    """Files that are about a node without being its own words."""
     pods: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """The ranks of the pod that a file describes."""
     nodes: frozenset[str] = frozenset()
@@ -112,7 +119,7 @@ class Places:
         node = clue.node or (own_node(clue.text) if self.words else "")
         if not node and clue.rank is not None:
             node = self.homes.get(clue.rank, "")
-        return node or self.files.get(clue.file, "")
+        return node or ("" if clue.file in self.described else self.files.get(clue.file, ""))
 
     def ranks_of(self, clue: Clue) -> tuple[int, ...]:
         """The ranks of a clue's line; empty where nothing tells them."""
@@ -134,9 +141,14 @@ def own_node(text: str) -> str:
     return next((hit["node"].rstrip(".-:") for pattern in _OWN if (hit := pattern.search(text))), "")
 
 
+def _described(text: str) -> str:
+    """The machine that the lines from here on describe; "" where none is."""
+    return next((hit["node"].rstrip(".-:") for pattern in _DESCRIBED if (hit := pattern.search(text))), "")
+
+
 def spoken_of(text: str) -> str:
     """The machine that a line comes from or tells of."""
-    node = own_node(text)
+    node = own_node(text) or _described(text)
     if node:
         return node
     named = next((hit["node"].rstrip(".-:") for pattern in _NAMED if (hit := pattern.search(text))), "")
@@ -175,11 +187,10 @@ def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = 
     ranks: set[int] = set()
     addresses: dict[str, str] = {}
     own: dict[str, set[str]] = {}
+    described: set[str] = set()
     aliases: dict[str, str] = {}
     for line in lines:
-        node = own_node(line.text) if _may_tell(line.text) else ""
-        if node:
-            own.setdefault(line.file, set()).add(node)
+        node = _told_in(line, own, described)
         node, rank = node or line.node, rank_of(line)
         if rank is not None:
             ranks.add(rank)
@@ -193,11 +204,27 @@ def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = 
         if gid in addresses:
             addresses.setdefault(peer, addresses[gid])
     files = {file: next(iter(names)) for file, names in own.items() if file and len(names) == 1}
-    nodes = (
-        {line.node for line in lines if line.node} | set(homes.values()) | {n for names in own.values() for n in names}
-    )
+    nodes = {
+        *homes.values(),
+        *(line.node for line in lines if line.node),
+        *(n for names in own.values() for n in names),
+    }
     pair = any("nNodes 2 " in line.text for line in lines)
-    return Places(homes, addresses, files, _pods(lines), frozenset(nodes), frozenset(ranks), pair, words=True)
+    named, known = frozenset(described), frozenset(nodes)
+    return Places(homes, addresses, files, named, _pods(lines), known, frozenset(ranks), pair, words=True)
+
+
+def _told_in(line: LogLine, own: dict[str, set[str]], described: set[str]) -> str:
+    """The machine that printed a line, by its words; what it tells of its file is written down."""
+    if not _may_tell(line.text):
+        return ""
+    node = own_node(line.text)
+    about = _described(line.text) if not node else ""
+    if about:
+        described.add(line.file)
+    if node or about:
+        own.setdefault(line.file, set()).add(node or about)
+    return node
 
 
 def _may_tell(text: str) -> bool:

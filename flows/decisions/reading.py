@@ -38,7 +38,7 @@ _NODE_IN_NAME = (
 """A tool's output of a node, whichever of the two stands first; a file or folder that is named as nodes are."""
 _NO_NODE = re.compile(
     r"(?i)^(?:rank.*|log|txt|out|err|json|gz|old|all|full|tail|head|boot|buffer|messages?|errors?|before|after|pre|post|"
-    r"train(?:ing)?|run|job|slurm|host|node|pod|system|server|linux|crash|output|my|the|gpu)$"
+    r"train(?:ing)?|run|job|slurm|vmcore|kdump|host|node|pod|system|server|linux|crash|output|my|the|gpu)$"
 )
 """Words beside a tool's name that are no names of nodes."""
 _PACKED = re.compile(r"(?:(?<=\.log|\.out|\.err|\.txt)\.\d{1,3})?(?:\.(?:gz|bz2|xz))?$")
@@ -52,6 +52,10 @@ _SYSLOG = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.,]{8,18}(?:Z|[+-]\d\d:?\d\d)) "
     r"(?P<node>[\w.-]{1,100}) (?P<program>[\w./()-]{1,60}?)(?:\[\d{1,8}\])?: "
 )
+_TALOS = re.compile(r"^(?P<node>[\w.-]{2,100}): (?P<facility>kern|user|daemon): {1,4}\w{3,8}: \[[\dT:.Z+-]{19,40}\]: ")
+"""What talosctl puts before the lines of a machine's kernel."""
+_STEPD = re.compile(r"^slurmstepd-(?P<node>[A-Za-z][\w.-]{0,80}?): (?=error|task|info|\*)")
+"""Some sites' step daemons carry the node in their name."""
 _DAEMON = re.compile(
     r"(?:.*/)?(?:slurm\w{1,6}|mmfs\w{0,3}|munged|systemd-oomd|earlyoom|opensm|beegfs[\w-]{0,12}|weka\w{0,8})$"
 )
@@ -119,6 +123,9 @@ def read_lines(name: str, texts: Iterable[str], clock: Clock | None = None, firs
             kernel = _KERNEL_STAMP.match(text)
             if kernel is not None:
                 source, text = "kernel", text[kernel.end() :]
+        if (told := _TALOS.match(text) or _STEPD.match(text)) is not None:
+            node, source = told["node"], "kernel" if "facility" in told.groupdict() else source
+            text = text[told.end() :] if "facility" in told.groupdict() else f"slurmstepd: {text[told.end() :]}"
         yield LogLine(text, source, place.rank, node, at, name, number)
 
 

@@ -45,6 +45,8 @@ RICH_CHARACTERS = 55
 _SAYS_RAISED = Cue(_HEAD, *_SURVIVED, *_CHAINS, 'file "', 'file \\"', ".py:", of=(_FRAME, _RICH, _RICH_PATH))
 _CODE = re.compile(r"^(?:\s{1,400}(?![\s^~|│])|[│|] ❱ *\d{1,6} [│|]?)(?P<code>.{3,400})")
 """A frame's source line, as Python and Rich print it."""
+_RAISING = re.compile(r"^raise (?P<type>[A-Za-z_][\w.]{0,100})\((?:f?['\"](?P<message>[^'\"{}]{0,300}))?")
+"""A source line that raises, with a message that is written out."""
 _TORN = re.compile(r"^\s{0,8}File\s*$")
 TORN_CHARACTERS = 400
 _BOX = ("│", "╭", "╰", "|")
@@ -86,6 +88,8 @@ class _Reader:
     """The traceback came in a box, as Rich draws it: its messages are broken over several lines."""
     path: str = ""
     codes: tuple[str, ...] = ()
+    innermost: LogLine | None = None
+    """The last source line that was read."""
     torn: str = ""
     """A frame's line that was broken at the terminal's width, as far as it was read."""
 
@@ -108,6 +112,7 @@ class _Reader:
             self._grow(text)
         elif (code := _CODE.match(text)) is not None:
             self.codes = (*self.codes[:-1], self.codes[-1] or code["code"].strip()) if self.codes else ()
+            self.innermost = line
         elif text.strip() and not text[0].isspace() and not text.startswith(_BOX):
             self._end(text, line)
         self.before = text or self.before
@@ -154,11 +159,21 @@ class _Reader:
         if hit is None or ((self.loose or self.strangers) and not _EXCEPTION.search(hit["type"])):
             self.strangers += 1
             self.inside = self.strangers < STRANGERS
+            if not self.inside:
+                self.cut_off()
             return
         if not self.survived:
             code = "\n".join(self.codes)[:MESSAGE_CHARACTERS]
             self._raise(Raised(hit["type"], hit["message"] or "", tuple(self.frames), line, self.chained, code))
         self.inside, self.chained, self.frames, self.codes = False, False, [], ()
+
+    def cut_off(self) -> None:
+        """The traceback has no end: its last source line may say itself what it raises."""
+        line, raising = self.innermost, _RAISING.match(self.codes[-1]) if self.codes else None
+        if line is not None and raising is not None and not self.survived and _EXCEPTION.search(raising["type"]):
+            message = (raising["message"] or "").strip()
+            self._raise(Raised(raising["type"], message, tuple(self.frames), line, self.chained, self.codes[-1]))
+            self.growing = 0
 
     def _raise(self, raised: Raised) -> None:
         last = self.found[-1] if self.found else None
@@ -195,6 +210,8 @@ def tracebacks(lines: Sequence[LogLine]) -> tuple[Raised, ...]:
             continue
         for text in _parts(line.text):
             reader.read(text, line)
+    if reader.inside:
+        reader.cut_off()
     return tuple(reader.found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from flows.decisions.clues import Clue
 from flows.decisions.cues import Cue
@@ -28,6 +29,13 @@ OWNERS: tuple[tuple[re.Pattern[str], FaultClass, float], ...] = (
     (re.compile(r"^(?:mlx5_\w{2,8}|ib_\w{2,12}|rdma_\w{2,8}|bnxt_\w{2,6}|efa|ionic\w{0,6}|irdma)$"), F.FABRIC, 0.7),
 )  # fmt: skip
 """Whose fault it is that a task does not come back, by the first module in its stack: (module, class, weight)."""
+_OOPS = re.compile(r"(?:^|\s)(?:BUG: |Oops: |general protection fault|Unable to handle kernel|kernel BUG at )")
+_POINTER = re.compile(r"\bRIP: \w{4}:\S{1,120} \[(?P<module>\w{2,40})\]|\bpc : \S{1,120} \[(?P<own>\w{2,40})\]")
+_SAYS_OOPS = Cue("bug: ", "oops: ", "general protection fault", "unable to handle kernel", "kernel bug at", of=(_OOPS,))
+OOPS_WEIGHT = 0.88
+"""The kernel fell within a module: whose code the pointer stood in."""
+OOPS_FRAMES = 12
+"""Lines after its head in which the pointer stands."""
 REBOOT_WEIGHT = 0.65
 """Kernel lines before the first line of a boot: the machine went down while its log was written."""
 
@@ -51,6 +59,22 @@ def _owner(head: LogLine, frames: Sequence[LogLine]) -> Iterator[Clue]:
             if pattern.match(hit["module"]):
                 yield _clue(kind, weight, head, f"{head.text[:120]}: in {frame.text.strip()[:120]}", "kernel-stuck-in")
                 return
+
+
+def fallen(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Kernels that fell within a driver, by the module in which the instruction pointer stood."""
+    for stream in by_stream(lines) if _SAYS_OOPS.anywhere(lines) else ():
+        for number, line in enumerate(stream):
+            if not (_SAYS_OOPS.holds(line.text) and _OOPS.search(line.text)):
+                continue
+            frames = stream[number + 1 : number + 1 + OOPS_FRAMES]
+            hit = next((hit for frame in frames if (hit := _POINTER.search(frame.text)) is not None), None)
+            module = (hit["module"] or hit["own"]) if hit is not None else ""
+            kinds = (kind for pattern, kind, _ in OWNERS if pattern.match(module))
+            if (kind := next(kinds, None)) is not None:
+                text = f"{line.text[:160]}: in module {module}"
+                yield replace(_clue(kind, OOPS_WEIGHT, line, text, "kernel-fell-in"), supersedes=("node_lost",))
+                break
 
 
 def rebooted(lines: Sequence[LogLine]) -> Iterator[Clue]:

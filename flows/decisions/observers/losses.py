@@ -32,6 +32,8 @@ SMALLEST_SCALE = 1e-4
 """fairseq gives up below this (`--min-loss-scale`); a sound half-precision run stays above 1."""
 RUNNING_DOWN, LOW_SCALE = 8, 0.01
 """So many halvings one after another, to so little: no step was made in between, and none will be."""
+NEARLY_NOTHING, SEARCHED = 4.0, 4096.0
+"""A log that ends so low and began below where the search for a first scale does, falling throughout."""
 LAST_SCALE = 1.0
 """DeepSpeed does not go below this."""
 
@@ -100,10 +102,19 @@ def underflow(lines: Sequence[LogLine]) -> Iterator[Clue]:
         line, last = scales[-1]
         stuck = len(scales) >= MANY and all(scale <= LAST_SCALE for _, scale in scales[-MANY:]) and last >= LAST_SCALE
         falls = last < LOW_SCALE and _running_down([scale for _, scale in scales[-RUNNING_DOWN:]])
-        if last < SMALLEST_SCALE:
+        low = last <= NEARLY_NOTHING and _halved([scale for _, scale in scales])
+        if low:
+            yield _clue(line, "loss-scale-underflow", 0.7)
+        elif last < SMALLEST_SCALE:
             yield _clue(line, "loss-scale-underflow", 0.93)
         elif stuck or falls:
             yield _clue(line, "loss-scale-underflow", 0.85)
+
+
+def _halved(scales: Sequence[float]) -> bool:
+    """Was every scale but a few smaller than the one before, and nothing like the search for a first scale?"""
+    falls = sum(later < before for before, later in itertools.pairwise(scales))
+    return len(scales) >= MANY + 1 and falls == len(scales) - 1 and scales[0] <= SEARCHED
 
 
 def _running_down(scales: Sequence[float]) -> bool:

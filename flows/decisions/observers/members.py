@@ -10,6 +10,7 @@ from dataclasses import replace
 from flows.decisions.clues import Clue
 from flows.decisions.cues import Cue
 from flows.decisions.numbers_in_patterns import Seldom
+from flows.decisions.observers.laggard import settings
 from flows.decisions.observers.numbers import slow
 from flows.decisions.observers.tables import NO_COMPUTE, straggler
 from flows.decisions.places import rank_of
@@ -77,7 +78,7 @@ def alike(lines: Sequence[LogLine]) -> Iterator[Clue]:
             continue
         kept += 1
         shape, member, value, rate = told
-        groups.setdefault((shape, rate), {}).setdefault(member, []).append(value)
+        groups.setdefault((f"{shape} {settings(line.text[:300])}", rate), {}).setdefault(member, []).append(value)
         last[member] = line
     worst: dict[str, tuple[float, str]] = {}
     for (shape, rate), members in sorted(groups.items()):

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
 from flows.decisions.cues import Cue
-from flows.decisions.observers.peers import laggard
+from flows.decisions.observers.laggard import laggard
+from flows.decisions.observers.peers import HOSTLY, MODEL, NO_MEMBER
 from workflows.evidence import LogLine
 
 PAIRS_WEIGHT = 0.75
@@ -53,7 +54,7 @@ def pairs(lines: Sequence[LogLine]) -> Iterator[Clue]:
     kept = 0
     for line in lines:
         hit = _PAIR.match(line.text[:200]) if kept < MOST_PAIRS else None
-        if hit is None or hit["one"] == hit["two"]:
+        if hit is None or hit["one"] == hit["two"] or not _alike(hit["one"], hit["two"]):
             continue
         kept += 1
         if _LATENCY.search(f"{hit['words']} {hit['unit'] or ''}"):
@@ -62,6 +63,14 @@ def pairs(lines: Sequence[LogLine]) -> Iterator[Clue]:
     for file, rows in files.items():
         if len(rows) >= FEWEST_PAIRS:
             yield from _slow(rows, low_is_slow=file not in late)
+
+
+def _alike(one: str, two: str) -> bool:
+    """Are two names those of hosts or ranks of one gang? A model beside a batch size is no pair."""
+    if NO_MEMBER.match(one) or NO_MEMBER.match(two) or MODEL.match(one) or MODEL.match(two):
+        return False
+    stems = {re.sub(r"\d+.*$", "", name.lower()) for name in (one, two)}
+    return len(stems) == 1 or all(HOSTLY.search(name) for name in (one, two))
 
 
 def _slow(rows: Sequence[tuple[str, str, float, LogLine]], *, low_is_slow: bool) -> Iterator[Clue]:
@@ -79,18 +88,7 @@ def _slow(rows: Sequence[tuple[str, str, float, LogLine]], *, low_is_slow: bool)
     for name in found:
         line = next(row[3] for row in rows if name in row[:2])
         text = f"every pair with {name} is slow: {line.text.strip()[:200]}"
-        yield laggard(
-            re.sub(
-                r"(?i)^(rank|"
-                r"gpu)[ _]?(?=\d)",
-                r"\1 ",
-                name,
-            ),
-            line,
-            text,
-            "straggler-pairs",
-            PAIRS_WEIGHT,
-        )
+        yield laggard(re.sub(r"(?i)^(rank|gpu)[ _]?(?=\d)", r"\1 ", name), line, text, "straggler-pairs", PAIRS_WEIGHT)
 
 
 def listed(lines: Sequence[LogLine]) -> Iterator[Clue]:
@@ -108,5 +106,7 @@ def listed(lines: Sequence[LogLine]) -> Iterator[Clue]:
         if row is not None:
             below = BELOW if row["names"] == line.text.strip(" *-•") and "," not in row["names"] else 0
             for name in _ONE.findall(row["names"]):
+                if NO_MEMBER.match(name):
+                    continue
                 yield laggard(re.sub(r"(?i)^(rank|gpu)[ _]?(?=\d)", r"\1 ", name), line,
                               f"{head} {line.text.strip()}", "straggler-listed", LISTED_WEIGHT)  # fmt: skip

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from flows.decisions.clues import Clue
 from flows.decisions.cues import Cue
+from flows.decisions.observers.laggard import counts, laggard, settings
 from flows.decisions.observers.numbers import slow
-from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
 PEERS_WEIGHT = 0.78
@@ -50,7 +50,7 @@ _HOST = re.compile(
     r"^[\s|*\[('\"-]{0,12}(?P<id>(?:\d{1,3}\.){3}\d{1,3}|(?=[\w.-]{0,40}\d)[a-z][\w-]{1,40}(?:\.[\w.-]{1,60})?)"
     r"(?=['\"\])]?(?:[\s|:,=]|$))"
 )
-_HOSTLY = re.compile(
+HOSTLY = re.compile(
     r"(?i)node|gpu|host|dgx|hgx|worker|compute|ip-\d|\bnid|vmss|vm-?\d|srv|server|[gc]n-?\d|mi\d{3}|[hab][12]00|rack|"
     r"machine|instance|^(?:\d{1,3}\.){3}"
 )
@@ -62,7 +62,9 @@ _BESIDE = re.compile(
     r"[a-z]{1,20}[\w-]{1,40})(?=[\s)|,:]|$)"
 )
 _HOST_HEAD = re.compile(r"(?i)\b(?:nodes?|hosts?|hostnames?|machines?|servers?|workers?)\b")
-_NO_MEMBER = re.compile(r"(?i)^(?:epoch|step|iter|batch|layer|stage|fold|trial|run|bs|seq|size|test|exp|bert|resnet)")
+NO_MEMBER = re.compile(
+    r"(?i)^(?:epoch|step|iter|batch|layer|stage|fold|trial|run|bs|seq|size|test|exp|bert|resnet|conv|block|head|token|bucket|fc\d|gpt|llama|vgg|fp\d|bf\d|int\d)"
+)
 _RATES = re.compile(
     r"(?i)throughput|bandwidth|\b(?:bus|alg)_?bw\b|(?<![a-z])bw(?![a-z])|flops|(?:tokens|samples|images|seqs|tok|img|"
     r"steps|iters|it)(?:_per_|/| per )s|\bgb/s|\bgbps|relative.?(?:perf|speed)|perf(?:ormance)?[_ ]score|"
@@ -100,6 +102,17 @@ _ITEM = re.compile(
 )
 _SAYS = Cue("/s", "bps", "flop", "throughput", "bandwidth", "bw", "perf", "speed", "ms", "sec", "time", "latency",
             "elapsed", "tgs", "gemm", "p50", "s/it")  # fmt: skip
+_NAMES = Cue(*_KIND.split("|"), "dgx", "hgx", "compute", "ip-", "nid", "vmss", "srv")
+"""Rows and heads that name peers; another row is looked at only where its first word is a host's."""
+_CHATTER = Cue("NCCL INFO", "NCCL TRACE", "UserWarning", "FutureWarning")
+"""Lines of libraries that begin with a host or a rank and hold many numbers, none of which a report of peers."""
+_COUNTED = re.compile(r"(?i)(?:num(?:ber)?(?: of)?|\bn|total|per|#|max|each|multi|single)[ _-]{0,2}$")
+"""Words before a kind after which its number counts them: `num_gpu=8`."""
+MODEL = re.compile(
+    r"(?i)^(?:(?:nvidia|tesla|amd|instinct|geforce|radeon|rtx|gtx|quadro)[-_]?)*(?:[abhvlpkt]\d{1,3}[sx]?|gb?[hb]?\d{3}|"
+    r"mi\d{2,3}[xa]?|(?:rtx|gtx)?\d{4}(?:ti|d)?|tpu[-_]?v?\d\w{0,2})(?:[-_](?:sxm\d?|pcie|nvl|hbm\d?\w?|\d{1,3}gb?))*$"
+)
+"""Names of kinds of devices, as rows of benchmarks have them."""
 
 
 @dataclass
@@ -134,25 +147,28 @@ def peers(lines: Sequence[LogLine]) -> Iterator[Clue]:
     for line in lines:
         if kept >= MOST_ROWS:
             break
-        text = line.text[:ROW_CHARACTERS]
-        told = _SAYS.holds(line.text)
-        if not (told or inside):
-            heads = [*heads[1 - HEADS :], text] if text.strip() else heads
+        if _CHATTER.holds(line.text):
             continue
+        text, told = line.text[:ROW_CHARACTERS], _SAYS.holds(line.text)
         if told and "{" in text:
             _mapped(line, groups)
-        row = _row(line, text, heads)
-        if row is None:
-            heads = [*heads[1 - HEADS :], text] if text.strip(" -=+|") else heads
-            inside = told or (inside and not text.strip(" -=+|*"))
+        row = _row(line, text, heads) if told or inside else None
+        if row is not None:
+            inside = True
+            kept += 1
+            _keep(row, heads, groups)
             continue
-        inside = True
-        kept += 1
-        for name, value, rate in _readings(row, heads):
-            group = groups.setdefault((line.file, row.words, name), _Group(rate))
-            group.values.setdefault(row.member, []).append(value)
-            group.lines[row.member] = replace(line, node=row.node) if row.node else line
+        heads = [*heads[1 - HEADS :], text] if text.strip(" -=+|") else heads
+        inside = told or (inside and not text.strip(" -=+|*"))
     yield from _far_off(groups)
+
+
+def _keep(row: _Row, heads: Sequence[str], groups: dict[tuple[str, str, str], _Group]) -> None:
+    """The readings of a row beside those of its peers."""
+    for name, value, rate in _readings(row, heads):
+        group = groups.setdefault((row.line.file, row.words, name), _Group(rate))
+        group.values.setdefault(row.member, []).append(value)
+        group.lines[row.member] = replace(row.line, node=row.node) if row.node else row.line
 
 
 def _mapped(line: LogLine, groups: dict[tuple[str, str, str], _Group]) -> None:
@@ -172,24 +188,25 @@ def _row(line: LogLine, text: str, heads: Sequence[str]) -> _Row | None:
     host = _HOST.match(text)
     if host is not None and not _a_host(host["id"], heads):
         host = None
-    hit = host or _MEMBER.search(text) or (_FIRST.match(text) if _ranks_first(heads) else None)
-    if hit is None or _NO_MEMBER.match(hit["id"]):
+    hit = host or (_MEMBER.search(text) if _NAMES.holds(line.text) else None)
+    hit = hit or (_FIRST.match(text) if _ranks_first(heads) else None)
+    if hit is None or NO_MEMBER.match(hit["id"]) or _COUNTED.search(text[: hit.start()]):
         return None
     kind = hit.groupdict().get("kind") or "rank"
     member = f"{kind.lower()} {hit['id']}" if hit["id"].isdigit() else hit["id"]
     rest = text[: hit.start("id")] + " " * len(hit["id"]) + text[hit.end() :]
     beside = _BESIDE.search(rest) if hit["id"].isdigit() else None
     words = re.sub(r"[\d.,]+|\s+|(?<=[\d\s])[KMG](?![a-z])", "", _without_hosts(rest))
-    return _Row(member, words[:120], line, text, rest, beside["id"] if beside else "")
+    return _Row(member, f"{words[:120]} {settings(rest)}", line, text, rest, beside["id"] if beside else "")
 
 
 def _a_host(name: str, heads: Sequence[str]) -> bool:
     """Is the first word of a row a host's name?"""
-    if _NO_MEMBER.match(name):
+    if NO_MEMBER.match(name) or MODEL.match(name):
         return False
     if any(_HOST_HEAD.search(head) for head in heads):
         return True
-    return _HOSTLY.search(name) is not None and _DEVICE.match(name) is None
+    return HOSTLY.search(name) is not None and _DEVICE.match(name) is None
 
 
 def _ranks_first(heads: Sequence[str]) -> bool:
@@ -205,7 +222,7 @@ def _without_hosts(text: str) -> str:
 def _readings(row: _Row, heads: Sequence[str]) -> Iterator[tuple[str, float, bool]]:
     """(name, value, is it a rate) of every number of a row that means a time or a rate."""
     hits = list(_NUMBER.finditer(row.rest))
-    columns = _columns(heads, row.text)
+    columns = _columns(heads, row.text) if hits and len(heads) > 0 else []
     heading = " ".join(heads)
     last = 0
     for number, hit in enumerate(hits):
@@ -240,6 +257,8 @@ def _columns(heads: Sequence[str], text: str) -> list[tuple[int, str]]:
     """(where a column of the row begins, its name), of the last head that has as many columns as the row."""
     for splitter in (_CELL, _WORD):
         cells = list(splitter.finditer(text))
+        if len(cells) < 2:
+            continue
         for head in reversed(heads):
             names = [cell.group().strip() for cell in splitter.finditer(head)]
             if len(names) == len(cells) > 1 and not any(re.fullmatch(r"[\d.]+", name) for name in names):
@@ -253,6 +272,8 @@ def _far_off(groups: dict[tuple[str, str, str], _Group]) -> Iterator[Clue]:
         if not FEWEST <= len(group.values) <= MOST_MEMBERS or (file, words) in said:
             continue
         names = list(group.values)
+        if counts(names):
+            continue
         medians = {number: statistics.median(group.values[name]) for number, name in enumerate(names)}
         ratio = RATE_RATIO if group.rate else TIME_RATIO
         found = slow(medians, low_is_slow=group.rate, ratio_at_least=ratio)
@@ -261,16 +282,3 @@ def _far_off(groups: dict[tuple[str, str, str], _Group]) -> Iterator[Clue]:
             line = group.lines[names[number]]
             text = f"{line.text.strip()[:240]}: {times:.1f} times slower than the median of {len(names)}"
             yield laggard(names[number], line, text, "straggler-peer", PEERS_WEIGHT)
-
-
-def laggard(member: str, line: LogLine, text: str, rule: str, weight: float) -> Clue:
-    """A clue that a rank, a device (which stands for its rank) or a host is slow."""
-    kind, _, number = member.rpartition(" ")
-    if number.isdigit() and kind in ("node", "host", "machine", "server", "pod", "instance", "hostname"):
-        return Clue(FaultClass.STRAGGLER, weight, text[:400], rule, "node", line.node, file=line.file,
-                    line=line.line)  # fmt: skip
-    if number.isdigit():
-        return Clue(FaultClass.STRAGGLER, weight, text[:400], rule, "rank", line.node, int(number), file=line.file,
-                    line=line.line)  # fmt: skip
-    return Clue(FaultClass.STRAGGLER, weight, text[:400], rule, "node", member, file=line.file,
-                line=line.line)  # fmt: skip

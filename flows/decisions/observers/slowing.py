@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from flows.decisions.clues import Clue
 from flows.decisions.cues import Cue
+from flows.decisions.steps import done
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
@@ -23,7 +25,8 @@ TWIN_WEIGHT = 0.5
 SLOWED_RATIO = 1.8
 FEWEST_BEFORE, FEWEST_AFTER = 4, 3
 FEWEST_OF_TWIN = 4
-MOST_VALUES = 20_000
+MOST_VALUES, MOST_OF_TWIN = 20_000, 24
+"""Values of one stream: of one that may have slowed down, of one that is compared with others."""
 _VALUE = re.compile(
     r"(?i)(?P<key>elapsed time per iteration|(?:iteration|iter|step|batch|train_step|loop|minibatch|training step)"
     r"(?: \d{1,9})?(?: ?/ ?\d{1,9})?[\s:,_-]{0,3}(?:real )?(?:time|took|takes|duration|finished in|"
@@ -33,6 +36,16 @@ _VALUE = re.compile(
     r"throughput|tgs|tps)"
     r"\b(?: [a-z]{1,8})?(?: ?\([\w/ ]{1,12}\))?['\"]?\s{0,3}[:=]?\s{0,12}(?P<value>\d{1,9}(?:\.\d{1,9})?)(?!\.?\d)"
 )
+_AVERAGE = re.compile(r"(?i)\belapsed(?:_time)?['\"]?\s{0,3}[:=].{0,200}(?:it|iter|steps?|samples?)(?:_per_|/)s")
+"""A rate beside the time since the start is made of both."""
+_COMPLETE = re.compile(
+    r"(?i)(?<![\d.])(?P<all>[1-9]\d{0,8}) ?/ ?(?P=all)(?!\d)|(?<![\d.])100(?:\.0{1,4})? ?%|pct['\"]?: 100\b"
+)
+_SETTING = re.compile(
+    r"(?i)\b(?:epoch|(?:global_?|micro_?|mini_?)?[_ ]?batch[_ ]?size|bs|seq(?:uence)?[_ ]?len(?:gth)?|phase|stage|"
+    r"resolution|mode|model|world[_ ]?size)['\"]?\s{0,3}[:=\[ ]\s{0,3}['\"]?(?P<of>[\w-]{1,30})"
+)
+"""What makes steps longer or shorter for a reason."""
 _RATE_KEY = re.compile(r"(?i)(?:/|per)[ _]?s(?:ec(?:ond)?)?(?:/gpu)?$|throughput|tgs|tps")
 _SAYS = Cue("time", "took", "takes", "duration", "finished in", "completed in", "/step", "/iter", "/batch", "/it", "/s",
             "per_s", "per s", "throughput", "tgs", "tps", of=(_VALUE,))  # fmt: skip
@@ -56,18 +69,24 @@ class _Series:
 def slowed(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Streams that became slow and stayed so; files of hosts of which one is slow throughout."""
     series: dict[tuple[str, int | None, str, str], _Series] = {}
-    kept = 0
+    read: Counter[tuple[str, int | None]] = Counter()
+    begins = 0
     for line in _SAYS.among(lines):
-        hit = _VALUE.search(line.text[:600]) if kept < MOST_VALUES else None
+        stream = (line.file, line.rank)
+        if read[stream] >= (MOST_VALUES if line.rank in (None, 0) else MOST_OF_TWIN):
+            continue
+        text = line.text[:600]
+        hit = _VALUE.match(text, begins) or _VALUE.search(text)
         if hit is None:
             continue
-        kept += 1
+        begins = hit.start()
+        read[stream] += 1
         key = re.sub(r"[\d\s/]+", " ", hit["key"].lower())
-        found = series.setdefault((line.file, line.rank, line.node, key), _Series(bool(_RATE_KEY.search(hit["key"]))))
+        found = series.setdefault((*stream, line.node, key), _Series(bool(_RATE_KEY.search(hit["key"]))))
         found.values.append(float(hit["value"]))
         found.lines.append(line)
     for (_, rank, _, key), one in series.items():
-        if rank in (None, 0) and (place := _turn(one.times)) is not None:
+        if rank in (None, 0) and (place := _turn(one.times)) is not None and not _otherwise(one, place, lines):
             line = one.lines[place]
             text = f"{key} was steady and is a multiple of it from here on: {line.text.strip()[:200]}"
             yield _clue(line, SLOWED_WEIGHT, text, "steps-slowed")
@@ -85,10 +104,34 @@ def _turn(times: Sequence[float]) -> int | None:
         before, after = sorted(times[1:place]), sorted(times[place:])
         usual = statistics.median(before)
         steady = usual > 0 and before[int(0.9 * (len(before) - 1))] <= 1.3 * usual
-        lasting = after[0] >= 1.3 * usual and statistics.median(after) >= SLOWED_RATIO * usual
-        if steady and lasting:
+        now = statistics.median(after)
+        lasting = after[0] >= 1.3 * usual and now >= SLOWED_RATIO * usual
+        if steady and lasting and _is_level(times[place:], now):
             return place
     return None
+
+
+def _is_level(times: Sequence[float], usual: float) -> bool:
+    """Does the slowness stay? An average over all steps so far, or a pause, wears off."""
+    return statistics.median(times[len(times) // 2 :]) >= 0.85 * usual and times[-1] >= 0.75 * usual
+
+
+def _otherwise(one: _Series, place: int, lines: Sequence[LogLine]) -> bool:
+    """Is there another reason than a slow part: an average over all steps so far, an epoch's beginning, other work?
+
+    A run that came to its end was not kept from it.
+    """
+    file, line, before = one.lines[place].file, one.lines[place], one.lines[place - 1]
+    if _AVERAGE.search(line.text) or _COMPLETE.search(one.lines[-1].text):
+        return True
+    if _settings(line) != _settings(before):
+        return True
+    return any(done(later) for later in lines if later.file == file and later.line > line.line)
+
+
+def _settings(line: LogLine) -> list[str]:
+    """The epoch, the sizes and the phase that a line names."""
+    return [hit["of"] for hit in _SETTING.finditer(line.text[:1000])]
 
 
 def _twins(series: dict[tuple[str, int | None, str, str], _Series]) -> Iterator[Clue]:

@@ -19,7 +19,8 @@ MOST_COLUMNS = 12
 """Columns of a table; a longer line is prose."""
 _UNITS = r"ms|s|sec|seconds|us|TFLOPS?|TFLOP/s|GFLOPS?|Gflop/s|TF|GB/s|tok/s|tokens/s|samples/s|it/s|MHz"
 _ROW = re.compile(
-    r"^(?:[-*•|]? *)(?:Rank|rank|RANK|GPU|Worker|worker)[ =_]{0,3}(?P<rank>\d{1,6})\b(?P<node>[^:]{0,120}?)"
+    r"^(?!.{0,80}\bstage\b)"
+    r"(?:[-*•|]? *)(?:Rank|rank|RANK|GPU|Worker|worker)[ =_]{0,3}(?P<rank>\d{1,6})\b(?P<node>[^:]{0,120}?)"
     rf"(?::|=|Score=| +)\s{{0,12}}(?P<value>\d{{1,12}}(?:\.\d{{1,9}})?) ?(?P<unit>{_UNITS})?[\s,|]*$"
 )
 _BARE = re.compile(r"^\d{1,12}(?:\.\d{1,9})? ?[A-Za-z/]{1,9}\s*$")

@@ -105,9 +105,7 @@ RULES: tuple[Rule, ...] = (
          "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
          "multiprocessing started",
          "torchrun: the summary, not the cause", literals=(") local_rank", "torch.distributed."), echo=True),
-    Rule("elastic-sigterm", r"(?:Sending process \d+ closing signal SIGTERM|Received (?:Signals\.)?SIGTERM|"
-         r"Received 15 death signal|torch\.distributed\.elastic\.multiprocessing\.api\.SignalException: "
-         r"Process \d+ got signal: 15)", F.UNKNOWN, 0.2, "nobody",
+    Rule("elastic-sigterm", r"(?:Sending process \d+ closing signal SIGTERM|Received (?:Signals\.)?SIGTERM)", F.UNKNOWN, 0.2, "nobody",
          "W0301 10:00:01 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 4121 closing "
          "signal SIGTERM",
          "SIGTERM handler installed",

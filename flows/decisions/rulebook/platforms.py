@@ -43,7 +43,7 @@ RULES: tuple[Rule, ...] = (
          "SIGTERM handler installed, saving every 100 steps",
          "Megatron-LM's signal handler and others: an outside notice was obeyed",
          literals=("caught ", "checkpoint", "exiting program af", "got ", "handling ", "received ", "time limit"),
-         supersedes=("process_killed", "collective_timeout", "elastic-sigterm")),
+         supersedes=("process_killed", "collective_timeout", "elastic-sigterm", "launcher-told-to-end")),
     Rule("asked-to-stop",
          r"Trial \d{1,9} .{0,60}was requested to terminate|[Aa]llocation .{0,60}(?:preempted|asked to (?:stop|release))|"
          r"(?:run|job|training) was (?:stopped|cancell?ed|killed|terminated) by (?:the )?(?:scheduler|platform|administrator|system)|"
