@@ -68,11 +68,21 @@ def silence(asker: Asker, pods: tuple[PodFacts, ...], ready: frozenset[str]) -> 
         return Silence()
     ended = {pod.node: pod.name for pod in pods if pod.phase in ("Failed", "Succeeded") and pod.node not in doubtful}
     control = dict(list(ended.items())[:2])
-    reached = _reached(asker.cluster, {**doubtful, **control})
+    reached = _told(asker, {**doubtful, **control})
     kubelets = tuple(sorted(node for node in doubtful if reached[node] is False))
     if not kubelets or (control and not any(reached[node] for node in control)):
         return Silence()
     return Silence(_silent_launchers(asker, pods, kubelets), kubelets)
+
+
+def _told(asker: Asker, pods: dict[str, str]) -> dict[str, bool | None]:
+    """By node, asked again for a while where the cluster cannot say: one that has just started can say little."""
+    deadline = asker.now() + PATIENCE_SECONDS
+    told = _reached(asker.cluster, pods)
+    while None in told.values() and asker.now() < deadline:
+        asker.sleep(BEAT_SECONDS / 2)
+        told |= _reached(asker.cluster, {node: pods[node] for node, said in told.items() if said is None})
+    return told
 
 
 def _reached(cluster: Cluster, pods: dict[str, str]) -> dict[str, bool | None]:

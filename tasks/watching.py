@@ -6,7 +6,6 @@ A reader that gets no answer waits and asks again: nothing is concluded from sil
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from tasks.facts import (
     termination,
     workflow_facts,
 )
+from tasks.hearing import cluster_answers, news_of
 from workflows import labels
 from workflows.evidence import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
 from workflows.records import AttemptRecord, MarkRecord, StepRow
@@ -47,6 +47,8 @@ class Known:
     gone: dict[str, Manifest] = field(default_factory=lambda: {})
     """Pods that were deleted while we watched."""
     coordinator: CoordinatorFacts | None = None
+    unheard_since: float | None = None
+    """Since when the coordinator has not answered although the cluster did."""
     checkpoints: tuple[dict[str, Any], ...] = ()
     steps: list[StepRow] = field(default_factory=lambda: [])
     moments: list[MarkRecord] = field(default_factory=lambda: [])
@@ -123,6 +125,7 @@ class AttemptWatch:
                 pods=pods,
                 nodes=tuple(node for node in nodes if any(pod.node == node.name for pod in pods)),
                 coordinator=self._known.coordinator,
+                unheard_since=self._known.unheard_since,
                 submitted_at=self._attempt.submitted_at,
                 pending_since=since,
                 away=next((why for _, why in self._known.away.values()), ""),
@@ -260,28 +263,31 @@ class AttemptWatch:
                 timeout_seconds=limit,
             )
         except PrimusError:
+            self._unheard(pod)
             return
         if status.status == 200 and steps.status == 200:
             self._learn(status.body, steps.body)
 
     def _learn(self, status: bytes, steps: bytes) -> None:
-        try:
-            news: dict[str, Any] = json.loads(steps)
-            rows = [StepRow(int(row[0]), float(row[1]), _float(row[2]), _float(row[3])) for row in news["steps"]]
-            following = int(news["next"])
-            next_moment = int(news.get("next_moment", 0))
-            told: dict[str, Any] = json.loads(status)
-        except (ValueError, KeyError, TypeError, IndexError):
+        news = news_of(status, steps)
+        if news is None:
             return
         with self._known.lock:
             before = self._known.coordinator
             self._known.coordinator = coordinator_facts(status, self._now()) or before
-            self._known.checkpoints = tuple(told.get("checkpoints") or ())
-            self._known.steps.extend(rows)
-            self._known.moments += moments(self._attempt.run, self._attempt.number, news.get("moments"))
-            self._next_step, self._next_moment = following, next_moment
-        if rows or before is None:
+            self._known.unheard_since = None
+            self._known.checkpoints = news.checkpoints
+            self._known.steps.extend(news.steps)
+            self._known.moments += moments(self._attempt.run, self._attempt.number, news.moments)
+            self._next_step, self._next_moment = news.next_step, news.next_moment
+        if news.steps or before is None:
             self._known.changed.set()
+
+    def _unheard(self, pod: str) -> None:
+        """The coordinator did not answer. That is its own silence only where the cluster answers."""
+        answers = cluster_answers(self._cluster, pod)
+        with self._known.lock:
+            self._known.unheard_since = (self._known.unheard_since or self._now()) if answers else None
 
     def _coordinator_pod(self) -> str:
         with self._known.lock:
@@ -291,7 +297,3 @@ class AttemptWatch:
                 if ours and pod.get("status", {}).get("phase") == "Running":
                     return str(pod["metadata"]["name"])
         return ""
-
-
-def _float(value: Any) -> float | None:
-    return None if value is None else float(value)

@@ -46,6 +46,16 @@ def view(**changes: object) -> AttemptView:
             view(nodes=(N0, replace(N1, ready=None)), coordinator=replace(HEARD, heard=((P0.name, "node-0", 99.8),))),
             Signal.NODE_NOT_READY,
         ),
+        (
+            "a silent node whose coordinator is silent too, though the cluster answers",
+            view(nodes=(N0, replace(N1, ready=None)), coordinator=replace(HEARD, at=80.0), unheard_since=90.0),
+            Signal.NODE_NOT_READY,
+        ),
+        (
+            "a silent node, and no coordinator that could speak for it",
+            view(nodes=(N0, replace(N1, ready=None)), coordinator=None, pods=(P0, P1)),
+            Signal.NODE_NOT_READY,
+        ),
         ("a deleted pod", view(pods=(P0, replace(P1, phase="Gone"), CO)), Signal.PODS_GONE),
         (
             "everything deleted by somebody",
@@ -104,6 +114,18 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
         ("all is well", GOOD),
         ("a node's condition is lost but its launcher talks", view(nodes=(N0, replace(N1, ready=None)))),
         ("the coordinator has never answered", view(coordinator=None)),
+        (
+            "the cluster was away: we were deaf, and its nodes could not renew their leases",
+            view(nodes=(replace(N0, ready=None), replace(N1, ready=None)), coordinator=replace(HEARD, at=40.0)),
+        ),
+        (
+            "the cluster is back, and the coordinator has not been asked for long",
+            view(nodes=(N0, replace(N1, ready=None)), coordinator=replace(HEARD, at=40.0), unheard_since=97.0),
+        ),
+        (
+            "nobody could ask a coordinator that never answered",
+            view(nodes=(N0, replace(N1, ready=None)), coordinator=None),
+        ),
         ("the coordinator's pod failed", view(pods=(P0, P1, replace(CO, phase="Failed")))),
         ("the coordinator is silent for a minute", view(coordinator=replace(HEARD, at=40.0))),
         ("pods wait for room, not too long yet", view(pods=(), pending_since=90.0)),

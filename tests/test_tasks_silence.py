@@ -112,6 +112,16 @@ def test_what_is_not_known_is_no_silence() -> None:
     assert Quiet(unknown=frozenset({"t-1"}), heard={"node-1": 0.0}).ask(*GANG) == Silence()
 
 
+def test_a_cluster_that_cannot_say_yet_is_asked_again() -> None:
+    class Starting(Quiet):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            self.unknown = frozenset() if self.clock >= 102.0 else self.unknown
+
+    starting = Starting(frozenset({"t-1"}), {"node-1": 0.0}, unknown=frozenset({"t-0", "t-1"}))
+    assert starting.ask(*GANG) == Silence(("node-1",), ("node-1",))
+
+
 def test_a_coordinator_that_went_with_the_node_is_its_second_path() -> None:
     pods = (rank(0, "Failed"), rank(1), coordinator("node-1"))
     assert Quiet(frozenset({"t-1"}), None).ask(*pods) == Silence(("node-1",), ("node-1",))

@@ -188,6 +188,8 @@ class AttemptView:
     nodes: tuple[NodeFacts, ...] = ()
     coordinator: CoordinatorFacts | None = None
     """None: never answered yet."""
+    unheard_since: float | None = None
+    """Since when the coordinator has not answered although the cluster did; None: it answers, or nobody could ask."""
     submitted_at: float | None = None
     pending_since: float | None = None
     """When pods were first seen unplaced; None: all placed."""

@@ -12,6 +12,7 @@ from flows.decisions.checkpoint import prove_resume
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.evidence import AttemptView, PodFacts, Signal
+from workflows.labels import COORDINATOR_ROLE
 from workflows.records import AttemptRecord
 
 HEARD_SECONDS = 5.0
@@ -65,10 +66,18 @@ def _completed(view: AttemptView, _: Case) -> Finding | None:
     return Finding(None, "the deciding role completed") if view.jobset == "Completed" else None
 
 
-def _heard(view: AttemptView, node: str) -> bool:
-    if view.coordinator is None or view.now - view.coordinator.at > HEARD_SECONDS:
-        return False
-    return any(at > view.now - HEARD_SECONDS for _, on, at in view.coordinator.heard if on == node)
+def _silent(view: AttemptView, node: str) -> bool:
+    """Nothing of the node was heard for `HEARD_SECONDS`, by somebody who listened.
+
+    The coordinator listens to launchers, and we to it. While the cluster does not answer us, we are the ones who are
+    deaf: what was heard last is then old, and says nothing.
+    """
+    coordinator = view.coordinator
+    if coordinator is not None and view.now - coordinator.at <= HEARD_SECONDS:
+        return not any(at > view.now - HEARD_SECONDS for _, on, at in coordinator.heard if on == node)
+    if not any(pod.role == COORDINATOR_ROLE and pod.phase == "Running" for pod in view.pods):
+        return True  # there is no coordinator that could speak for the node
+    return view.unheard_since is not None and view.now - view.unheard_since >= HEARD_SECONDS
 
 
 def _node_lost(view: AttemptView, _: Case) -> Finding | None:
@@ -76,7 +85,7 @@ def _node_lost(view: AttemptView, _: Case) -> Finding | None:
         node.name
         for node in view.nodes
         if node.ready is not True
-        and any(pod.node == node.name and (pod.phase in GONE or not _heard(view, node.name)) for pod in view.pods)
+        and any(pod.node == node.name and (pod.phase in GONE or _silent(view, node.name)) for pod in view.pods)
     ]
     if not lost:
         return None
