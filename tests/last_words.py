@@ -26,7 +26,8 @@ def open_run(scene: Stage) -> Stage:
     """Write such a run down; the folder of its nodes' kernel logs is there."""
     words = ["python3", "-c", PROGRAM, "{run_dir}/last-words", "$(PRIMUS_FOLDER_PROGRAMS)/programs.pyz"]
     words += ["demo-train", "--steps", "{steps}", "--seed", "{seed}", "--checkpoint-dir", "{checkpoint_dir}"]
-    words += ["--save-every", "{interval_steps}"]
+    # A second of training: a run that is over before its coordinator was asked once tells nothing of its steps.
+    words += ["--save-every", "{interval_steps}", "--step-seconds", "0.05"]
     scene.open(overrides=(f"roles.trainer.command={json.dumps(words)}", "steps=20"))
     (scene.folder / "kernel").mkdir(parents=True)
     return scene

@@ -93,7 +93,7 @@ def test_what_may_not_be_read_is_named_and_everything_else_is_read(api: FakeApiS
     api.put("jobsets", our_jobset(suspend=True))
     api.put("workloads", our_workload())
     forbidden = status(403, "Forbidden", 'localqueues.kueue.x-k8s.io is forbidden: User "me" cannot list resource')
-    api.faults.append(Fault("/localqueues", 403, forbidden))
+    api.faults += [Fault("/localqueues", 403, forbidden, times=9), Fault("GET /readyz", 200, b"ok")]
     found = look(cluster_at(api), resolved(), ATTEMPT, {})
     assert found.workload is not None
     assert [kind for kind, _ in found.unread] == ["LocalQueue"]
