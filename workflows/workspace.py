@@ -1,6 +1,6 @@
 """Everything a workspace needs in a cluster: namespace, rights, queue, quotas, priorities, limits on traffic. Pure.
 
-Each right is there because a call of ours needs it; `tests/bed` takes each away and shows the failure.
+Each right is there because a call of ours needs it; `tests/bed/test_rights.py` asks a real API server what is granted.
 """
 
 from __future__ import annotations
