@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -18,6 +18,7 @@ from tests.fake_api_server import FakeApiServer, Fault, status
 from tests.test_tasks_kubernetes import api, cluster, pod, sleeps  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from workflows import labels
 from workflows.evidence import Evidence, LogLine, NodeFacts, PodFacts, Signal
+from workflows.reports import RankEnd, Termination
 
 
 def rank(index: int, phase: str = "Running", **more: Any) -> PodFacts:
@@ -166,6 +167,19 @@ def test_one_silent_path_is_a_supposition() -> None:
 def test_most_of_a_gang_out_of_reach_speaks_against_whoever_looks() -> None:
     found = diagnose(evidence(unreached=("node-1", "node-2", "node-3")))
     assert found.fault_class is not FaultClass.NODE_LOST
+
+
+def test_a_node_that_lived_through_an_absence_of_the_api_server_is_not_lost_with_the_one_that_died() -> None:
+    told = Termination("r", 1, "trainer", "node-0", "t-0", "rank-failed", [RankEnd(0, 0, 1.0, exit_code=1)])
+    said = replace(
+        evidence(size=2),
+        signal=Signal.NODE_NOT_READY,
+        nodes=(NodeFacts("node-0", ready=None), NodeFacts("node-1", ready=None)),
+        terminations=(told,),
+    )
+    assert list(lost_nodes(said)) == ["node-1"], "node-0 told how its rank ended; its lease is only late"
+    assert list(lost_nodes(replace(said, terminations=()))) == ["node-0", "node-1"]
+    assert [node for node, _ in diagnose(said).culprits] == ["node-1"]
 
 
 # How Kubernetes is asked.

@@ -41,9 +41,10 @@ def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
     if any(pod.node == node.name and pod.reason == "NodeLost" for pod in evidence.pods):
         return "the cluster says its pods were lost with it"
     silent = node.name in evidence.silent_nodes
-    if node.ready is None and (
-        silent or _left_nothing(evidence, node.name) or evidence.signal is Signal.NODE_NOT_READY
-    ):
+    # Nodes that lived through an absence of the API server are Unknown for seconds as well: one whose ranks told how
+    # they ended is none on which nothing answers.
+    untold = evidence.signal is Signal.NODE_NOT_READY and not _told_its_end(evidence, node.name)
+    if node.ready is None and (silent or _left_nothing(evidence, node.name) or untold):
         return f"condition Ready is Unknown{named} and nothing on it answers"
     if silent and not observer_suspect(evidence):
         if node.name in evidence.unreached_nodes:
@@ -72,10 +73,14 @@ def observer_suspect(evidence: Evidence) -> bool:
     return len(gang & set(evidence.silent_nodes)) * 2 > len(gang) > 1
 
 
+def _told_its_end(evidence: Evidence, node: str) -> bool:
+    return any(item.node == node and item.ranks for item in evidence.terminations)
+
+
 def _left_nothing(evidence: Evidence, node: str) -> bool:
     mine = [pod for pod in evidence.pods if pod.node == node]
-    records = any(item.node == node and item.ranks for item in evidence.terminations)
-    return bool(mine) and not records and all(p.phase in ("Gone", "Failed") and p.exit_code is None for p in mine)
+    told = _told_its_end(evidence, node)
+    return bool(mine) and not told and all(p.phase in ("Gone", "Failed") and p.exit_code is None for p in mine)
 
 
 def lost(evidence: Evidence) -> Iterator[Clue]:
