@@ -79,7 +79,7 @@ def _silence(attempt: AttemptRecord, pods: tuple[PodFacts, ...], nodes: list[Nod
             return ""
 
     asker = Asker(cluster, token, here.now, time.sleep)
-    return silence(asker, pods, frozenset(node.name for node in nodes if node.ready is True))
+    return silence(asker, pods, frozenset(node.name for node in nodes if node.ready is not False))
 
 
 def _facts(pods: list[Manifest], resolved: Resolved) -> tuple[PodFacts, ...]:

@@ -52,18 +52,18 @@ class Asker:
     sleep: Callable[[float], None]
 
 
-def silence(asker: Asker, pods: tuple[PodFacts, ...], ready: frozenset[str]) -> Silence:
-    """Ask both paths about every pod that is still said to run on a node that is said to be ready.
+def silence(asker: Asker, pods: tuple[PodFacts, ...], undecided: frozenset[str]) -> Silence:
+    """Ask both paths about every pod that is still said to run on a node that no condition calls lost.
 
     Args:
         asker: who asks.
         pods: the pods of the gang, the coordinator's too.
-        ready: names of nodes whose condition is fine.
+        undecided: names of nodes whose condition is fine or not known.
 
     Returns:
         Nothing silent where any pod that ended is not reached either: then the path is broken, not its nodes.
     """
-    doubtful = {pod.node: pod.name for pod in pods if pod.phase == "Running" and pod.ranks and pod.node in ready}
+    doubtful = {pod.node: pod.name for pod in pods if pod.phase == "Running" and pod.ranks and pod.node in undecided}
     if not doubtful or len(doubtful) > MOST:
         return Silence()
     ended = {pod.node: pod.name for pod in pods if pod.phase in ("Failed", "Succeeded") and pod.node not in doubtful}

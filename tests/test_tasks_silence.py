@@ -95,7 +95,7 @@ def test_where_all_kubelets_answer_nobody_is_asked_further_and_nothing_is_waited
     ("pods", "why"),
     [
         ((rank(0, "Failed"), rank(1, "Failed")), "both told of their end"),
-        ((rank(0, "Failed"), rank(7)), "its condition says already that the node is not ready"),
+        ((rank(0, "Failed"), rank(7)), "a condition says already that the node is lost"),
         (tuple(rank(index) for index in range(40)), "so many at once are no nodes' fault"),
     ],
 )
@@ -180,6 +180,15 @@ def test_a_node_that_lived_through_an_absence_of_the_api_server_is_not_lost_with
     assert list(lost_nodes(said)) == ["node-1"], "node-0 told how its rank ended; its lease is only late"
     assert list(lost_nodes(replace(said, terminations=()))) == ["node-0", "node-1"]
     assert [node for node, _ in diagnose(said).culprits] == ["node-1"]
+
+
+def test_a_node_of_which_the_cluster_knows_nothing_and_whose_kubelet_is_not_reached_is_lost() -> None:
+    nodes = (NodeFacts("node-0", ready=True), NodeFacts("node-1", ready=None))
+    assert lost_nodes(replace(evidence(size=2), nodes=nodes)) == {}, "one path"
+    found = diagnose(replace(evidence(unreached=("node-1",), size=2), nodes=nodes))
+    assert found.fault_class is FaultClass.NODE_LOST
+    assert [node for node, _ in found.culprits] == ["node-1"]
+    assert found.confidence >= 0.9, "its lease is late, and the API server does not reach it"
 
 
 # How Kubernetes is asked.

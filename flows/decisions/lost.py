@@ -41,13 +41,14 @@ def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
     if any(pod.node == node.name and pod.reason == "NodeLost" for pod in evidence.pods):
         return "the cluster says its pods were lost with it"
     silent = node.name in evidence.silent_nodes
+    unreached = node.name in evidence.unreached_nodes
     # Nodes that lived through an absence of the API server are Unknown for seconds as well: one whose ranks told how
     # they ended is none on which nothing answers.
     untold = evidence.signal is Signal.NODE_NOT_READY and not _told_its_end(evidence, node.name)
-    if node.ready is None and (silent or _left_nothing(evidence, node.name) or untold):
+    if node.ready is None and (silent or unreached or _left_nothing(evidence, node.name) or untold):
         return f"condition Ready is Unknown{named} and nothing on it answers"
     if silent and not observer_suspect(evidence):
-        if node.name in evidence.unreached_nodes:
+        if unreached:
             return "neither its launchers nor its kubelet are heard"
         if _left_nothing(evidence, node.name):
             return "its launchers are silent and its pods are gone without an exit code"
