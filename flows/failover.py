@@ -10,7 +10,7 @@ from typing import assert_never
 
 from prefect import flow
 
-from flows.decisions.decide import SURE_TO_EVICT, decide
+from flows.decisions.decide import decide
 from flows.decisions.diagnose import diagnose
 from flows.decisions.nodes import NodeNeed, refusal
 from flows.decisions.report import spent_gpu_seconds
@@ -99,22 +99,14 @@ def _on_run(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) 
     if attempt.ended_at is None:
         planned = incident.fault_class is FaultClass.PREEMPTED
         grace = resolved.run.save_grace_seconds if planned else 0.0
-        clear_attempt(resolved, attempt, grace, (*_found_dead(incident), *not_ready(resolved)))
+        # Conditions may call a lost node ready for most of a minute. Where its loss is only supposed, or a log says so
+        # however surely, they are waited for: old and new ranks must never run side by side.
+        clear_attempt(resolved, attempt, grace, (*incident.lost_nodes, *not_ready(resolved)))
         end_attempt(attempt, str(incident.fault_class), incident.detected_at)
     until = float(constraints_of(action).get("wait_until", 0.0))
     if until > world().now():
         wait_until(incident.run, until)
     return f"attempt {attempt.number} is gone"
-
-
-def _found_dead(incident: IncidentRecord) -> tuple[str, ...]:
-    """Nodes that the diagnosis proved lost: conditions may call them ready for most of a minute.
-
-    Where it only supposes so, their conditions are waited for: old and new ranks must never run side by side.
-    """
-    if incident.fault_class is not FaultClass.NODE_LOST or incident.confidence < SURE_TO_EVICT:
-        return ()
-    return tuple(node for node, _ in incident.culprits if node)
 
 
 @flow(name="failover", flow_run_name="failover {run}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flows.decisions.decide import Decision
 from flows.decisions.diagnose import Diagnosis
+from flows.decisions.lost import lost_nodes
 from flows.decisions.suspects import told
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action
@@ -26,6 +27,7 @@ def finding_of(diagnosis: Diagnosis, evidence: Evidence) -> Finding:
         alternatives=diagnosis.alternatives,
         step=diagnosis.step,
         why=diagnosis.why,
+        lost_nodes=tuple(sorted(lost_nodes(evidence))),
     )
 
 

@@ -22,6 +22,7 @@ class Finding:
     alternatives: tuple[tuple[FaultClass, float], ...]
     step: int | None
     why: str
+    lost_nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def write_diagnosis(incident: IncidentRecord, finding: Finding) -> IncidentRecor
         evidence=finding.evidence,
         alternatives=finding.alternatives,
         step=finding.step,
+        lost_nodes=finding.lost_nodes,
     )
 
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA = "0001"
+SCHEMA = "0002"
 """The migration that `METADATA` is equal to."""
 
 
@@ -154,6 +154,7 @@ INCIDENTS = Table(
     _text("would_change"),
     _flag("charged"),
     _maybe_time("resumed_at"),
+    _text("lost_nodes"),
     Index("incidents_by_run", "run", "detected_at"),
 )
 

@@ -131,6 +131,8 @@ class IncidentRecord:
     """True: it used the restart budget."""
     resumed_at: float | None = None
     """Completion of the first step after the checkpoint's step, in the next incarnation."""
+    lost_nodes: tuple[str, ...] = ()
+    """Nodes that the cluster's own facts prove lost, not a text that says so: their pods need not be waited for."""
 
     @property
     def seen(self) -> str:

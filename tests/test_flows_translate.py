@@ -1,0 +1,40 @@
+"""What an incident keeps of its diagnosis: a text may be sure that a node is lost, only facts prove it."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.decisions.diagnose import diagnose
+from flows.translate import finding_of
+from profiles.vocabulary import FaultClass
+from workflows.evidence import Evidence, LogLine, NodeFacts, PodFacts, Signal
+
+LINE = LogLine(
+    "compute001  1  main*  down*  12  12:1:1  64267  0  1  (null) Not responding", "kernel", None, "compute001", 9.0
+)
+PODS = (PodFacts("pod-0", "trainer", 0, "compute001", "Failed"),)
+SILENT = {"silent_nodes": ("compute001",)}
+UNREACHED = {"unreached_nodes": ("compute001",)}
+
+
+def evidence(*nodes: NodeFacts, **facts: tuple[str, ...]) -> Evidence:
+    return Evidence(Signal.POD_FAILED, "demo", 1, 10.0, PODS, nodes, lines=(LINE,), **facts)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("seen", "lost"),
+    [
+        (evidence(NodeFacts("compute001", True)), ()),
+        (evidence(NodeFacts("compute001", True), **UNREACHED), ()),
+        (evidence(NodeFacts("compute001", True), **SILENT, **UNREACHED), ("compute001",)),
+        (evidence(NodeFacts("compute001", False, "PowerLost")), ("compute001",)),
+    ],
+    ids=["a line alone", "a line and one path", "both paths", "its condition"],
+)
+def test_pods_of_a_node_are_removed_unwaited_only_where_facts_prove_it_lost(
+    seen: Evidence, lost: tuple[str, ...]
+) -> None:
+    diagnosis = diagnose(seen)
+    assert diagnosis.fault_class is FaultClass.NODE_LOST
+    assert diagnosis.confidence > 0.7
+    assert finding_of(diagnosis, seen).lost_nodes == lost
