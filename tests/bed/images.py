@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deployments.images import interpreter, recipes
+from deployments.images.components import of_python
 from deployments.images.interpreter import INTERPRETER, PACKAGES
 from deployments.images.layers import Layer
 from tasks.programs import programs_archive
@@ -82,7 +83,10 @@ def numpy(cache: Cache) -> Layer:
     layer = Layer()
     found = [one for name in ("numpy", "numpy.libs") for one in interpreter.files(PACKAGES / name, NOT_NEEDED)]
     for path in found:
-        layer.file(f"{interpreter.packages_inside()}/{path.relative_to(PACKAGES)}", path)
+        inside = f"{interpreter.packages_inside()}/{path.relative_to(PACKAGES)}"
+        layer.file(inside, path)
+        # As in anybody's image: without it each rank compiles numpy anew, which takes a second.
+        interpreter.add_compiled(layer, inside, path.read_bytes(), of_python())
     interpreter.add_libraries(layer, [path for path in found if ".so" in path.suffixes])
     return layer
 
