@@ -27,7 +27,7 @@ from tasks.clearing import clear_attempt
 from tasks.evidence import gather
 from tasks.examination import Look, examine, unexamined
 from tasks.lease import driving
-from tasks.nodes import drain, not_ready, quarantine, release
+from tasks.nodes import drain, quarantine, release
 from tasks.opening import resolved_of
 from tasks.runs import read_story, recent_incidents, set_state
 from tasks.session import on_cluster, session
@@ -101,7 +101,7 @@ def _on_run(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) 
         grace = resolved.run.save_grace_seconds if planned else 0.0
         # Conditions may call a lost node ready for most of a minute. Where its loss is only supposed, or a log says so
         # however surely, they are waited for: old and new ranks must never run side by side.
-        clear_attempt(resolved, attempt, grace, (*incident.lost_nodes, *not_ready(resolved)))
+        clear_attempt(resolved, attempt, grace, incident.lost_nodes)
         end_attempt(attempt, str(incident.fault_class), incident.detected_at)
     until = float(constraints_of(action).get("wait_until", 0.0))
     if until > world().now():

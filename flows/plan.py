@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flows.decisions.checkpoint import lineage
 from flows.decisions.moves import Plan
-from flows.decisions.nodes import NodeNeed, choose_nodes
+from flows.decisions.nodes import choose_nodes, need_of
 from profiles.resolve import Resolved
 from tasks.actions import constraints_of
 from tasks.candidates import node_candidates
@@ -20,14 +20,7 @@ def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord:
     heed = constraints_of(action) if action else standing
     previous = story.attempt
     avoid: tuple[str, ...] = tuple(heed.get("avoid_nodes", ()))
-    need = NodeNeed(
-        count=resolved.run.deciding_role.replicas,
-        keep=previous.nodes if previous else (),
-        avoid=avoid,
-        level=resolved.run.topology.level,
-        required=resolved.run.topology.required,
-        use_spares=resolved.run.recovery.use_spares,
-    )
+    need = need_of(resolved, previous.nodes if previous else (), avoid)
     choice = choose_nodes(node_candidates(resolved, story.run.name, plan.number), need)
     return AttemptRecord(
         run=story.run.name,

@@ -82,6 +82,8 @@ class RecoveryProfile(Value):
     """Roll-backs for one cause before giving up."""
     use_spares: bool = True
     """Take spare nodes before other free ones."""
+    leave_cordoned_nodes: bool = True
+    """Move away from a node that somebody cordoned, once others are free; false: stay until the pods are told to go."""
     ask_before: tuple[Action | NodeAction, ...] = (NodeAction.REPAIR,)
     """In mode ask: actions that wait for a person."""
     approval_timeout_seconds: PositiveSeconds = 86400.0

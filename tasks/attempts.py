@@ -11,6 +11,7 @@ from typing import TypeVar
 from profiles.errors import PrimusError, Refused, Unavailable
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState, VerdictWord
+from tasks.candidates import Room
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import workflow_facts
 from tasks.watching import AttemptWatch
@@ -116,9 +117,9 @@ def watch_attempt(
     cluster = current()
     token = _Remembered(lambda: attempt_token(cluster, attempt))
     with AttemptWatch(cluster, resolved, attempt, world().now, token) as watch:
-        notebook = Notebook(attempt)
+        notebook, room = Notebook(attempt), Room(resolved, attempt)
         while True:
-            view = notebook.with_requests(watch.wait(POLL_SECONDS))
+            view = room.look(notebook.with_requests(watch.wait(POLL_SECONDS)))
             tell_waiting(view.waits_for)
             notebook.keep(watch, view)
             said = until(view, notebook.attempt)

@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from profiles.errors import PrimusError
 from profiles.resolve import Resolved
 from tasks.facts import node_candidate
 from tasks.nodes import busy_nodes, pool_nodes
 from tasks.world import patient, world
+from workflows.evidence import AttemptView
 from workflows.fleet import BrakeState, NodeCandidate
+from workflows.records import AttemptRecord
+
+ROOM_SECONDS = 2.0
+"""Between two looks at the pool for a gang that is to move: each lists the namespace's pods."""
 
 
 @patient
 def node_candidates(resolved: Resolved, run: str, attempt: int) -> list[NodeCandidate]:
     """Every node of the run's pool with what the cluster and the ledger know of it."""
+    return _now(resolved, run, attempt)
+
+
+class Room:
+    """What the pool has for an attempt of which somebody wants a node empty.
+
+    Args:
+        resolved: the run's profile.
+        attempt: which.
+    """
+
+    def __init__(self, resolved: Resolved, attempt: AttemptRecord) -> None:
+        self._resolved, self._attempt = resolved, attempt
+        self._asked_at = -ROOM_SECONDS
+        self._pool: tuple[NodeCandidate, ...] | None = None
+
+    def look(self, view: AttemptView) -> AttemptView:
+        """The view with the pool, where a node of the gang is cordoned; who does not answer is asked again later."""
+        if view.away or not any(node.unschedulable for node in view.nodes):
+            return view
+        now = world().now()
+        if now - self._asked_at >= ROOM_SECONDS:
+            self._asked_at = now
+            try:
+                self._pool = tuple(_now(self._resolved, self._attempt.run, self._attempt.number))
+            except PrimusError:
+                self._pool = None
+        return replace(view, pool=self._pool)
+
+
+def _now(resolved: Resolved, run: str, attempt: int) -> list[NodeCandidate]:
     here = world()
     nodes = pool_nodes(resolved)
     busy = busy_nodes(run, attempt)

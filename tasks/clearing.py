@@ -7,8 +7,10 @@ from profiles.resolve import Resolved
 from tasks.cluster import Cluster, current
 from tasks.facts import pod_facts
 from tasks.nodes import not_ready
+from tasks.reaching import out_of_reach
 from tasks.world import touch, world
 from workflows import labels
+from workflows.evidence import PodFacts
 from workflows.failover import EXAMINATION
 from workflows.records import AttemptRecord
 
@@ -21,7 +23,7 @@ def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: flo
         resolved: the run's profile.
         attempt: which.
         grace_seconds: for its pods to save.
-        dead_nodes: known to be dead already; those whose condition says so meanwhile count as well.
+        dead_nodes: known to be dead already; those that are not ready and do not answer either count as well.
 
     Raises:
         Conflict: the objects of that name are not ours.
@@ -39,7 +41,7 @@ def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: flo
     ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
     for examination in cluster.list("Workflow", {**ours, labels.PIPELINE: EXAMINATION}):
         cluster.delete("Workflow", examination["metadata"]["name"], grace_seconds=0)
-    dead = frozenset(dead_nodes)
+    dead = frozenset(dead_nodes) | _found_dead(cluster, resolved, ours)
     _forget_the_dead(cluster, ours, dead)
     while left := _alive(cluster, resolved, ours, dead):
         if here.now() > deadline:
@@ -49,15 +51,24 @@ def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: flo
                 break
         else:
             # Conditions speak later than whoever found the node dead, or after a node that died only now.
-            dead |= frozenset(not_ready(resolved))
+            dead |= _found_dead(cluster, resolved, ours)
             _forget_the_dead(cluster, ours, dead)
     return f"attempt {attempt.number} is gone"
 
 
 def _alive(cluster: Cluster, resolved: Resolved, ours: dict[str, str], dead: frozenset[str]) -> list[str]:
-    role = resolved.run.deciding_role
-    pods = [pod_facts(pod, role.processes_per_node, role.name) for pod in cluster.list("Pod", ours)]
+    pods = _pods(cluster, resolved, ours)
     return [pod.name for pod in pods if pod.phase in ("Pending", "Running") and pod.node not in dead and pod.role]
+
+
+def _pods(cluster: Cluster, resolved: Resolved, ours: dict[str, str]) -> list[PodFacts]:
+    role = resolved.run.deciding_role
+    return [pod_facts(pod, role.processes_per_node, role.name) for pod in cluster.list("Pod", ours)]
+
+
+def _found_dead(cluster: Cluster, resolved: Resolved, ours: dict[str, str]) -> frozenset[str]:
+    """Nodes of the attempt that are dead by two paths: their condition, and a kubelet that is not reached."""
+    return frozenset(out_of_reach(cluster, _pods(cluster, resolved, ours), frozenset(not_ready(resolved))))
 
 
 def _forget_the_dead(cluster: Cluster, ours: dict[str, str], dead: frozenset[str]) -> None:

@@ -10,6 +10,7 @@ from profiles.resolve import Resolved
 from tasks.attempts import attempt_token
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import node_facts, pod_facts, termination, workflow_facts
+from tasks.reaching import out_of_reach, unready
 from tasks.silence import Asker, Silence, silence
 from tasks.world import touch, world
 from workflows import labels
@@ -34,7 +35,8 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
     cluster = current()
     ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
     signal = Signal(incident.signal)
-    pods = _settled(cluster, resolved, ours, wait=signal in _ENDING)
+    # How the rest of a gang ends tells nothing more of a node that is known to be lost.
+    pods = _settled(cluster, resolved, ours, wait=signal in _ENDING and signal is not Signal.NODE_NOT_READY)
     facts = _facts(pods, resolved)
     used = {pod.node for pod in facts if pod.node} | set(attempt.nodes)
     nodes = [node_facts(node) for node in cluster.list("Node")]
@@ -79,7 +81,8 @@ def _silence(attempt: AttemptRecord, pods: tuple[PodFacts, ...], nodes: list[Nod
             return ""
 
     asker = Asker(cluster, token, here.now, time.sleep)
-    return silence(asker, pods, frozenset(node.name for node in nodes if node.ready is not False))
+    heard = silence(asker, pods, frozenset(node.name for node in nodes if node.ready is not False))
+    return Silence(heard.launchers, tuple(sorted({*heard.kubelets, *out_of_reach(cluster, pods, unready(nodes))})))
 
 
 def _facts(pods: list[Manifest], resolved: Resolved) -> tuple[PodFacts, ...]:

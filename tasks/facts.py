@@ -205,6 +205,7 @@ def coordinator_facts(body: bytes, now: float) -> CoordinatorFacts | None:
         ),
         ranks=tuple((str(item.get("pod", "")), tuple(item.get("ranks") or ())) for item in members),
         launched_at=_number(status.get("launched_at")),
+        failed_ranks=tuple(sorted(int(end["rank"]) for end in status.get("ended") or () if _badly(end))),
     )
 
 
@@ -229,6 +230,14 @@ def _number(value: object) -> float | None:
         return None if value is None else float(str(value))
     except ValueError:
         return None
+
+
+def _badly(end: object) -> bool:
+    """Whether a rank's end as the coordinator tells it is a failure that nobody had asked for."""
+    if not isinstance(end, dict):
+        return False
+    told = cast("dict[str, object]", end)
+    return isinstance(told.get("rank"), int) and not told.get("requested") and told.get("exit_code") != 0
 
 
 def is_ours(manifest: Manifest, run: str) -> bool:

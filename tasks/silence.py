@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
 from profiles.errors import PrimusError
 from tasks.cluster import Cluster
+from tasks.reaching import MOST, reached
 from workflows import labels
 from workflows.evidence import PodFacts
 
-REACH_SECONDS = 2.0
-"""Limit of the question to a kubelet."""
 BEAT_SECONDS = 1.0
 """A launcher is heard so often."""
 SILENT_SECONDS = 4 * BEAT_SECONDS
 """A launcher that was not heard for so long is silent."""
 PATIENCE_SECONDS = 6.0
 """The coordinator is asked again for at most so long, until a silence is long enough to be one."""
-MOST = 16
-"""Nodes asked about at most; where more are in doubt, not the nodes are the trouble."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +64,9 @@ def silence(asker: Asker, pods: tuple[PodFacts, ...], undecided: frozenset[str])
         return Silence()
     ended = {pod.node: pod.name for pod in pods if pod.phase in ("Failed", "Succeeded") and pod.node not in doubtful}
     control = dict(list(ended.items())[:2])
-    reached = _told(asker, {**doubtful, **control})
-    kubelets = tuple(sorted(node for node in doubtful if reached[node] is False))
-    if not kubelets or (control and not any(reached[node] for node in control)):
+    told = _told(asker, {**doubtful, **control})
+    kubelets = tuple(sorted(node for node in doubtful if told[node] is False))
+    if not kubelets or (control and not any(told[node] for node in control)):
         return Silence()
     return Silence(_silent_launchers(asker, pods, kubelets), kubelets)
 
@@ -78,22 +74,11 @@ def silence(asker: Asker, pods: tuple[PodFacts, ...], undecided: frozenset[str])
 def _told(asker: Asker, pods: dict[str, str]) -> dict[str, bool | None]:
     """By node, asked again for a while where the cluster cannot say: one that has just started can say little."""
     deadline = asker.now() + PATIENCE_SECONDS
-    told = _reached(asker.cluster, pods)
+    told = reached(asker.cluster, pods)
     while None in told.values() and asker.now() < deadline:
         asker.sleep(BEAT_SECONDS / 2)
-        told |= _reached(asker.cluster, {node: pods[node] for node, said in told.items() if said is None})
+        told |= reached(asker.cluster, {node: pods[node] for node, said in told.items() if said is None})
     return told
-
-
-def _reached(cluster: Cluster, pods: dict[str, str]) -> dict[str, bool | None]:
-    def ask(pod: str) -> bool | None:
-        try:
-            return cluster.reaches(pod, timeout_seconds=REACH_SECONDS)
-        except PrimusError:
-            return None
-
-    with ThreadPoolExecutor(max_workers=len(pods)) as threads:
-        return dict(zip(pods, threads.map(ask, pods.values()), strict=True))
 
 
 def _silent_launchers(asker: Asker, pods: tuple[PodFacts, ...], nodes: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 from profiles.errors import PrimusError, Transient
 from profiles.resolve import Resolved
@@ -25,40 +25,17 @@ from tasks.facts import (
     workflow_facts,
 )
 from tasks.hearing import cluster_answers, news_of
+from tasks.known import Known
+from tasks.reaching import MOST, out_of_reach, unready
 from workflows import labels
-from workflows.evidence import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
+from workflows.evidence import AttemptView, NodeFacts, PodFacts, WorkflowFacts
 from workflows.records import AttemptRecord, MarkRecord, StepRow
 from workflows.reports import Termination
 
-T = TypeVar("T")
 WATCH_SECONDS = 2.0
 """One watch lasts at most so long, so that a reader notices within this time that nobody listens any more."""
 COORDINATOR_SECONDS = 0.2
 """Between two questions to the coordinator: about the time a person notices."""
-
-
-@dataclass
-class Known:
-    """What the readers have seen so far. Guarded by `lock`."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    changed: threading.Event = field(default_factory=threading.Event)
-    objects: dict[str, dict[str, Manifest]] = field(default_factory=lambda: {})
-    gone: dict[str, Manifest] = field(default_factory=lambda: {})
-    """Pods that were deleted while we watched."""
-    coordinator: CoordinatorFacts | None = None
-    unheard_since: float | None = None
-    """Since when the coordinator has not answered although the cluster did."""
-    checkpoints: tuple[dict[str, Any], ...] = ()
-    steps: list[StepRow] = field(default_factory=lambda: [])
-    moments: list[MarkRecord] = field(default_factory=lambda: [])
-    pending_since: float | None = None
-    away: dict[str, tuple[float, str]] = field(default_factory=lambda: {})
-    """Since when a reader has got no answer, and why, by kind."""
-    why_gone: str = "deleted by somebody"
-    """What became of the attempt's own objects, where they are gone."""
-    listed: set[str] = field(default_factory=set[str])
-    """Kinds of which everything that exists was told."""
 
 
 class AttemptWatch:
@@ -96,7 +73,8 @@ class AttemptWatch:
         ]
         for kind, selector in kinds:
             threading.Thread(target=self._read, args=(kind, selector), daemon=True).start()
-        threading.Thread(target=self._ask_coordinator, daemon=True).start()
+        for ask in (self._ask_coordinator, self._ask_kubelets):
+            threading.Thread(target=ask, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -131,6 +109,7 @@ class AttemptWatch:
                 away=next((why for _, why in self._known.away.values()), ""),
                 away_since=min((since for since, _ in self._known.away.values()), default=None),
                 vanished=self._vanished(),
+                unreached=self._known.unreached,
             )
 
     def take_steps(self) -> list[StepRow]:
@@ -242,6 +221,15 @@ class AttemptWatch:
     def _ask_coordinator(self) -> None:
         while not self._ended.wait(COORDINATOR_SECONDS):
             self.ask_once()
+
+    def _ask_kubelets(self) -> None:
+        while not self._ended.wait(COORDINATOR_SECONDS):
+            with self._known.lock:
+                pods, doubted = self._pods(), unready(self._nodes())
+            away = out_of_reach(self._cluster, pods, doubted, MOST)
+            if away != self._known.unreached:
+                self._known.unreached = away
+                self._known.changed.set()
 
     def ask_once(self) -> None:
         """Ask the coordinator for its status and new steps; silence changes nothing."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from profiles.resolve import Resolved
 from tasks.clusters import embedded_cluster
+from workflows import labels
 
 
 class Ground(Protocol):
@@ -24,6 +25,10 @@ class Ground(Protocol):
 
     def no_orphans(self, resolved: Resolved, home: Path) -> None:
         """Nothing of the stories runs any more."""
+        ...
+
+    def drain(self, resolved: Resolved, home: Path, node: str) -> list[str]:
+        """One round of what `kubectl drain` does: cordon, and ask each pod of ours there to go; those still there."""
         ...
 
     def strike(self, resolved: Resolved, home: Path) -> None:
@@ -48,9 +53,26 @@ class EmbeddedGround:
             assert time.monotonic() < deadline, [(pid, _command(pid)) for pid in left]
             time.sleep(0.02)
 
+    def drain(self, resolved: Resolved, home: Path, node: str) -> list[str]:
+        """Nobody there evicts anything: a cordon is all that a refused eviction leaves anyway."""
+        cluster = self.cluster(resolved, home)
+        cluster.patch("Node", node, {"spec": {"unschedulable": True}})
+        return pods_on(cluster, node)
+
     def strike(self, resolved: Resolved, home: Path) -> None:
         """See `Ground`."""
         self.cluster(resolved, home).stop()
+
+
+def pods_on(cluster: Any, node: str) -> list[str]:
+    """Pods of runs that are still on a node, and have not ended."""
+    return [
+        pod["metadata"]["name"]
+        for pod in cluster.list("Pod", {})
+        if pod["spec"].get("nodeName") == node
+        and labels.RUN in pod["metadata"].get("labels", {})
+        and pod["status"].get("phase") in ("Pending", "Running")
+    ]
 
 
 def _command(pid: int) -> str:

@@ -140,6 +140,10 @@ class Stage:
             self.at_step(spec.step)
         return cause(replace(spec, step=None), self.scene())
 
+    def drained(self, node: str) -> bool:
+        """Ask once more that the node be emptied; whether it is."""
+        return not self.ground.drain(self.resolved, self.home, node)
+
     def end(self) -> Story:
         """Wait until the run has ended and its driver too."""
         story = self.until(lambda story: story.run.state in FINISHED, "the end of the run")

@@ -10,6 +10,7 @@ import pytest
 from flows.decisions.assess import Case, assess
 from profiles import load
 from workflows.evidence import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, Signal, WorkflowFacts
+from workflows.fleet import NodeCandidate
 from workflows.records import AttemptRecord
 from workflows.reports import GateReport, ResumeChoice
 
@@ -24,7 +25,11 @@ P0 = PodFacts("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,
 P1 = PodFacts("r-a1-trainer-0-1-x", "trainer", 1, "node-1", "Running", ranks=(1,))
 CO = PodFacts("r-a1-coordinator-0-0-x", "coordinator", 0, "node-2", "Running")
 N0, N1 = NodeFacts("node-0", True), NodeFacts("node-1", True)
+DOWN = NodeFacts("node-1", False, "PowerLost")
 HEARD = CoordinatorFacts(at=99.9, step=5, heard=((P0.name, "node-0", 99.8), (P1.name, "node-1", 99.8)))
+FREE = (NodeCandidate("node-0"), NodeCandidate("node-1", cordoned=True), NodeCandidate("node-2"))
+BUSY = NodeCandidate("node-2", busy="another run")
+LEAVE = (N0, replace(N1, unschedulable=True))
 GOOD = AttemptView("r", 1, 100.0, jobset="Running", pods=(P0, P1, CO), nodes=(N0, N1), coordinator=HEARD)
 
 
@@ -56,6 +61,11 @@ def view(**changes: object) -> AttemptView:
             view(nodes=(N0, replace(N1, ready=None)), coordinator=None, pods=(P0, P1)),
             Signal.NODE_NOT_READY,
         ),
+        (
+            "a node that says so itself and does not answer, after a rank elsewhere has failed",
+            view(nodes=(N0, DOWN), coordinator=replace(HEARD, failed_ranks=(0,)), unreached=("node-1",)),
+            Signal.NODE_NOT_READY,
+        ),
         ("a deleted pod", view(pods=(P0, replace(P1, phase="Gone"), CO)), Signal.PODS_GONE),
         (
             "everything deleted by somebody",
@@ -69,6 +79,7 @@ def view(**changes: object) -> AttemptView:
             Signal.PREEMPTION_NOTICE,
         ),
         ("a pod that is told to leave", view(pods=(P0, replace(P1, disrupted=True), CO)), Signal.PREEMPTION_NOTICE),
+        ("a node that somebody wants empty, and room elsewhere", view(nodes=LEAVE, pool=FREE), Signal.NODE_CORDONED),
         ("a loss that is no number", view(coordinator=replace(HEARD, first_nan_step=7)), Signal.NUMERIC),
         (
             "an image that cannot be had",
@@ -113,6 +124,11 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
     [
         ("all is well", GOOD),
         ("a node's condition is lost but its launcher talks", view(nodes=(N0, replace(N1, ready=None)))),
+        ("a kubelet that does not answer while all ranks train", view(nodes=(N0, DOWN), unreached=("node-1",))),
+        (
+            "a kubelet that calls itself not ready and answers",
+            view(nodes=(N0, DOWN), coordinator=replace(HEARD, failed_ranks=(0,))),
+        ),
         ("the coordinator has never answered", view(coordinator=None)),
         (
             "the cluster was away: we were deaf, and its nodes could not renew their leases",
@@ -134,6 +150,16 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
             view(jobset=None, workflow=WorkflowFacts("Succeeded")),
         ),
         ("it completed, but how is not heard yet", view(jobset="Completed", pods=(), away="the cluster stands still")),
+        ("a node is cordoned, and nobody could say what else there is", view(nodes=LEAVE)),
+        ("a node is cordoned, and every other one is in use", view(nodes=LEAVE, pool=(*FREE[:2], BUSY))),
+        (
+            "a node is cordoned on which nothing of the gang lives any more",
+            view(nodes=LEAVE, pool=FREE, pods=(P0, replace(P1, phase="Succeeded"), CO)),
+        ),
+        (
+            "a node is cordoned and its pods leave already",
+            view(nodes=LEAVE, pool=FREE, pods=(P0, replace(P1, deleted=True), CO)),
+        ),
         ("a pod completed before its peers", view(pods=(P0, replace(P1, phase="Succeeded"), CO))),
     ],
 )
@@ -163,3 +189,11 @@ def test_a_program_that_reports_every_tenth_step_has_not_started_over() -> None:
     late = assess(view(coordinator=replace(HEARD, first_step=10)), resumed)
     assert late is not None
     assert late.signal is Signal.STARTED_OVER
+
+
+def test_who_wants_to_stay_on_a_cordoned_node_stays() -> None:
+    resolved = case().resolved
+    recovery = resolved.run.recovery.model_copy(update={"leave_cordoned_nodes": False})
+    run = resolved.run.model_copy(update={"recovery": recovery})
+    stays = Case(resolved.model_copy(update={"run": run}), case().attempt)
+    assert assess(view(nodes=LEAVE, pool=FREE), stays) is None

@@ -297,6 +297,15 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
         F.PREEMPTED,
         (),
     ),
+    "a living gang of which a node is to be emptied": (
+        incident(
+            Signal.NODE_CORDONED,
+            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, "Running")),
+            nodes=(NodeFacts("node-0", True), NodeFacts("node-1", True, unschedulable=True)),
+        ),
+        F.PREEMPTED,
+        (),
+    ),
     "a drained node explains a gang that was told to end": (
         incident(
             pods=(pod("node-0", 0, "Running"), pod("node-1", 1, exit_code=143)),

@@ -45,6 +45,7 @@ from tests.why_sights import (
     waiting,
     workload,
 )
+from workflows.evidence import NodeFacts
 from workflows.records import Story
 from workflows.sight import ClusterSight, DriverSight, RunSight
 
@@ -88,6 +89,16 @@ def test_training_that_makes_steps_is_held_by_nothing() -> None:
     found = explain(sight(cluster(pods=pods), TRAINING, step=120, last_step_at=999.0, steps_per_second=2.0))
     assert [reason.hold for reason in found.reasons] == [Hold.RUNNING]
     assert any("cannot be had" in note for note in found.notes)
+
+
+def test_a_node_that_somebody_wants_empty_is_told() -> None:
+    nodes = (NodeFacts("node-0", True), NodeFacts("node-1", True, unschedulable=True))
+    unused = NodeFacts("node-9", True, unschedulable=True)
+    found = explain(sight(cluster(pods=running(2), nodes=(*nodes, unused)), TRAINING, step=9, steps_per_second=2.0))
+    assert [reason.hold for reason in found.reasons] == [Hold.RUNNING]
+    [note] = found.notes
+    assert note.startswith("node-1 is cordoned: the run moves away as soon as others are free")
+    assert explain(sight(cluster(pods=running(1), nodes=nodes), TRAINING, steps_per_second=2.0)).notes == ()
 
 
 def test_a_cluster_that_waits_and_nobody_who_drives() -> None:

@@ -12,7 +12,7 @@ from workflows.evidence import Evidence, LogLine, NodeFacts, PodFacts, Signal
 LINE = LogLine(
     "compute001  1  main*  down*  12  12:1:1  64267  0  1  (null) Not responding", "kernel", None, "compute001", 9.0
 )
-PODS = (PodFacts("pod-0", "trainer", 0, "compute001", "Failed"),)
+PODS = (PodFacts("pod-0", "trainer", 0, "compute001", "Running"),)
 SILENT = {"silent_nodes": ("compute001",)}
 UNREACHED = {"unreached_nodes": ("compute001",)}
 
@@ -27,9 +27,10 @@ def evidence(*nodes: NodeFacts, **facts: tuple[str, ...]) -> Evidence:
         (evidence(NodeFacts("compute001", True)), ()),
         (evidence(NodeFacts("compute001", True), **UNREACHED), ()),
         (evidence(NodeFacts("compute001", True), **SILENT, **UNREACHED), ("compute001",)),
-        (evidence(NodeFacts("compute001", False, "PowerLost")), ("compute001",)),
+        (evidence(NodeFacts("compute001", False, "ContainerRuntimeDown")), ()),
+        (evidence(NodeFacts("compute001", False, "PowerLost"), **UNREACHED), ("compute001",)),
     ],
-    ids=["a line alone", "a line and one path", "both paths", "its condition"],
+    ids=["a line alone", "a line and one path", "both paths", "its condition", "its condition and one path"],
 )
 def test_pods_of_a_node_are_removed_unwaited_only_where_facts_prove_it_lost(
     seen: Evidence, lost: tuple[str, ...]

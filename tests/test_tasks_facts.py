@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.facts import moments, pod_facts
+from tasks.facts import coordinator_facts, moments, pod_facts
 from workflows.programs.gang_progress import STALLS
 from workflows.records import PROGRAM_MARKS, MarkRecord
 
@@ -62,3 +63,20 @@ def test_a_container_that_never_started_is_told_of_by_the_runtime() -> None:
 
 def test_what_a_launcher_left_is_no_message_of_the_runtime() -> None:
     assert pod_facts(ended("Error", '{"pod": "p"}'), 1, "trainer").message == ""
+
+
+@pytest.mark.parametrize(
+    ("ended", "failed"),
+    [
+        ([], ()),
+        ([{"rank": 3, "exit_code": 1}, {"rank": 0, "exit_code": None, "signal": 9}], (0, 3)),
+        ([{"rank": 1, "exit_code": 0}], ()),
+        ([{"rank": 1, "exit_code": None, "signal": 15, "requested": True}], ()),
+        ([{"exit_code": 1}, "text", None, {"rank": "1", "exit_code": 1}], ()),
+    ],
+    ids=["nobody", "an error and a signal", "a good end", "asked to end", "garbage"],
+)
+def test_ranks_that_failed_are_known_from_the_coordinator(ended: list[object], failed: tuple[int, ...]) -> None:
+    said = coordinator_facts(json.dumps({"ended": ended}).encode(), 1.0)
+    assert said is not None
+    assert said.failed_ranks == failed

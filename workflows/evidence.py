@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from workflows.fleet import NodeCandidate
 from workflows.reports import GateReport, ResumeChoice, Termination
 
 AWAY_SECONDS = 2.0
@@ -21,6 +22,7 @@ class Signal(StrEnum):
     NODE_NOT_READY = "node-not-ready"
     PODS_GONE = "pods-gone"
     PREEMPTION_NOTICE = "preemption-notice"
+    NODE_CORDONED = "node-cordoned"
     GATE_FAILED = "gate-failed"
     CHECKPOINT_UNUSABLE = "checkpoint-unusable"
     SUBMIT_REFUSED = "submit-refused"
@@ -172,6 +174,8 @@ class CoordinatorFacts:
     """(pod, its ranks)."""
     launched_at: float | None = None
     """When the ranks of the present incarnation were started."""
+    failed_ranks: tuple[int, ...] = ()
+    """Ranks that ended badly, as their launchers told it."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,10 @@ class AttemptView:
     away: str = ""
     """Why the cluster does not answer; "" while it does. What is known is then old, and no time limit runs."""
     away_since: float | None = None
+    pool: tuple[NodeCandidate, ...] | None = None
+    """The pool's nodes, asked about only while a node of the gang is cordoned; None: nobody asked, or none answered."""
+    unreached: tuple[str, ...] = ()
+    """Nodes that are not ready and whose kubelets the cluster does not reach; asked only about nodes of the gang."""
     vanished: str = ""
     """Its workflow, its JobSet and its pods were looked for, and none of them exists: why; "" where one does."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flows.decisions.checkpoint import prove_resume
+from flows.decisions.nodes import choose_nodes, need_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.evidence import AttemptView, PodFacts, Signal
@@ -80,12 +81,20 @@ def _silent(view: AttemptView, node: str) -> bool:
     return view.unheard_since is not None and view.now - view.unheard_since >= HEARD_SECONDS
 
 
+def _broken(view: AttemptView) -> bool:
+    """A rank has failed: its gang is at an end, and there is nothing left that haste could spoil."""
+    return view.coordinator is not None and bool(view.coordinator.failed_ranks)
+
+
 def _node_lost(view: AttemptView, _: Case) -> Finding | None:
     lost = [
         node.name
         for node in view.nodes
         if node.ready is not True
-        and any(pod.node == node.name and (pod.phase in GONE or _silent(view, node.name)) for pod in view.pods)
+        and (
+            any(pod.node == node.name and (pod.phase in GONE or _silent(view, node.name)) for pod in view.pods)
+            or (node.name in view.unreached and _broken(view))
+        )
     ]
     if not lost:
         return None
@@ -174,6 +183,23 @@ def _notice(view: AttemptView, _: Case) -> Finding | None:
     )
 
 
+def _cordoned(view: AttemptView, case: Case) -> Finding | None:
+    """Somebody wants a node empty, and the gang has room elsewhere.
+
+    Whoever drains a node cordons it first, and while our disruption budget holds the pods that is all one sees: an
+    eviction that was refused leaves no object. Pods that leave already are another matter.
+    """
+    wanted = {node.name for node in view.nodes if node.unschedulable}
+    living = [pod for pod in view.pods if pod.phase in ("Running", "Pending")]
+    nodes = tuple(sorted(wanted & {pod.node for pod in living}))
+    leaving = any(pod.deleted or pod.disrupted for pod in view.pods)
+    if not nodes or leaving or not case.resolved.run.recovery.leave_cordoned_nodes:
+        return None
+    if view.pool is None or choose_nodes(view.pool, need_of(case.resolved, case.attempt.nodes)).missing:
+        return None
+    return Finding(Signal.NODE_CORDONED, f"somebody wants the node empty: {', '.join(nodes)} is cordoned", nodes)
+
+
 RULES: tuple[Rule, ...] = (
     _completed,
     _asked_to_stop,
@@ -186,6 +212,7 @@ RULES: tuple[Rule, ...] = (
     _vanished,
     _never_started,
     _notice,
+    _cordoned,
     _bad_image,
     _unschedulable,
 )

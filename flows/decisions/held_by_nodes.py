@@ -31,6 +31,19 @@ def node_reasons(sight: ClusterSight, pods: Sequence[PodSight], avoid: tuple[str
     return tuple(_reason(sight, hold, group, avoid) for hold, group in told.items())
 
 
+def cordoned_notes(sight: ClusterSight) -> tuple[str, ...]:
+    """Nodes that somebody wants empty while pods of the attempt run there."""
+    used = {pod.node for pod in sight.pods if pod.node and pod.phase == "Running"}
+    nodes = sorted(used & {node.name for node in sight.nodes if node.unschedulable})
+    if not nodes:
+        return ()
+    verb = "is" if len(nodes) == 1 else "are"
+    return (
+        f"{', '.join(nodes)} {verb} cordoned: the run moves away as soon as others are free, unless its profile says "
+        "`recovery.leave_cordoned_nodes: false`",
+    )
+
+
 def _hold(pod: PodSight, sight: ClusterSight) -> Hold:
     condition = _placing(pod, sight)
     if pod.gates or condition.reason == "SchedulingGated":

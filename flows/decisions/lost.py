@@ -36,12 +36,13 @@ def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
     named = f" ({node.reason})" if node.reason else ""
     if not node.exists:
         return "the node object is gone"
-    if node.ready is False:
-        return f"condition Ready is False{named}"
     if any(pod.node == node.name and pod.reason == "NodeLost" for pod in evidence.pods):
         return "the cluster says its pods were lost with it"
     silent = node.name in evidence.silent_nodes
     unreached = node.name in evidence.unreached_nodes
+    # A kubelet that calls itself not ready lives, and so may what it started: its container runtime is down, say.
+    if node.ready is False and (silent or unreached or _left_nothing(evidence, node.name)):
+        return f"condition Ready is False{named} and nothing on it answers"
     # Nodes that lived through an absence of the API server are Unknown for seconds as well: one whose ranks told how
     # they ended is none on which nothing answers.
     untold = evidence.signal is Signal.NODE_NOT_READY and not _told_its_end(evidence, node.name)
@@ -66,6 +67,18 @@ def unreached(evidence: Evidence) -> Iterator[Clue]:
         yield Clue(F.NODE_LOST, ONE_PATH, f"{name}: its kubelet is not reached and its ranks told nothing of an end",
                    "node-unreached", "node", node=name,
                    supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown", "fabric"))  # fmt: skip
+
+
+def not_ready(evidence: Evidence) -> Iterator[Clue]:
+    """A node of a failed gang that calls itself not ready and answers: it is in trouble, and what it runs may live."""
+    lost = lost_nodes(evidence)
+    gang = {pod.node for pod in evidence.pods if pod.node}
+    for node in evidence.nodes:
+        if node.ready is False and node.name in gang and node.name not in lost:
+            named = f" ({node.reason})" if node.reason else ""
+            told = f"{node.name}: condition Ready is False{named}, though its kubelet answers"
+            yield Clue(F.NODE_LOST, ONE_PATH, told, "node-not-ready", "node", node=node.name,
+                       supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown"))  # fmt: skip
 
 
 def observer_suspect(evidence: Evidence) -> bool:

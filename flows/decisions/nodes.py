@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.fleet import NodeCandidate
 
@@ -38,6 +39,25 @@ class NodeChoice:
     refused: tuple[tuple[str, str], ...]
     """(node, why it is not used)."""
     why: str
+
+
+def need_of(resolved: Resolved, keep: tuple[str, ...], avoid: tuple[str, ...] = ()) -> NodeNeed:
+    """What the next attempt of a run needs.
+
+    Args:
+        resolved: the run's profile.
+        keep: nodes of the attempt before, in the order of their ranks.
+        avoid: nodes not to be used.
+    """
+    run = resolved.run
+    return NodeNeed(
+        count=run.deciding_role.replicas,
+        keep=keep,
+        avoid=avoid,
+        level=run.topology.level,
+        required=run.topology.required,
+        use_spares=run.recovery.use_spares,
+    )
 
 
 def choose_nodes(candidates: Sequence[NodeCandidate], need: NodeNeed) -> NodeChoice:

@@ -21,6 +21,7 @@ LIVING = frozenset(
         Signal.NUMERIC,
         Signal.STARTED_OVER,
         Signal.PREEMPTION_NOTICE,
+        Signal.NODE_CORDONED,
         Signal.UNSCHEDULABLE,
     }
 )

@@ -7,7 +7,7 @@ the scheduler, the pods. Every reason found is told; `Hold` says which blocks fi
 from __future__ import annotations
 
 from flows.decisions.held_by_ledger import driver_witness, incident_witnesses, ledger_reasons
-from flows.decisions.held_by_nodes import node_reasons
+from flows.decisions.held_by_nodes import cordoned_notes, node_reasons
 from flows.decisions.held_by_pods import pod_reasons
 from flows.decisions.held_by_queue import queue_reasons
 from flows.decisions.hold import BLOCKS_FIRST, Explanation, Hold, Reason, Standing, Witness, of_condition, of_event
@@ -61,6 +61,7 @@ def _notes(sight: RunSight) -> tuple[str, ...]:
     """What does not hold it and is worth knowing."""
     unread = sight.cluster.unread if sight.cluster else ()
     notes = [f"{kind} could not be read: {why}" for kind, why in unread]
+    notes += cordoned_notes(sight.cluster) if sight.cluster else ()
     if sight.story.paused and isinstance(next_move(sight.story), Watch):
         notes.append("automation is paused: training goes on, but nothing would be recovered")
     return tuple(notes)

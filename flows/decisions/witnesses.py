@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from flows.decisions.clues import Clue
 from flows.decisions.exits import Exit
-from flows.decisions.lost import lost, lost_nodes, unreached
+from flows.decisions.lost import lost, lost_nodes, not_ready, unreached
 from profiles.vocabulary import FaultClass
 from workflows.evidence import Evidence, PodFacts, Signal
 from workflows.reports import RankEnd, Termination
@@ -19,6 +19,7 @@ F = FaultClass
 
 SIGNALS: dict[Signal, tuple[FaultClass, float]] = {
     Signal.PREEMPTION_NOTICE: (F.PREEMPTED, 0.9),
+    Signal.NODE_CORDONED: (F.PREEMPTED, 0.9),
     Signal.UNSCHEDULABLE: (F.SCHEDULING, 0.9),
     Signal.IMAGE: (F.CONFIG, 0.92),
     Signal.SUBMIT_REFUSED: (F.CONFIG, 0.75),
@@ -235,4 +236,15 @@ def _numbers(evidence: Evidence) -> Iterator[Clue]:
         yield Clue(F.NUMERIC, 0.9, text, "first-nan-step", supersedes=("user_code", "unknown"))
 
 
-WITNESSES: tuple[Witness, ...] = (_signals, lost, unreached, _pods, _exits, _asked, _gate, _checkpoint, _numbers)
+WITNESSES: tuple[Witness, ...] = (
+    _signals,
+    lost,
+    unreached,
+    not_ready,
+    _pods,
+    _exits,
+    _asked,
+    _gate,
+    _checkpoint,
+    _numbers,
+)
