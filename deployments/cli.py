@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from deployments import cli_clusters, cli_more
+from deployments import cli_clusters, cli_monitor, cli_more
 from deployments.cli_options import Cluster, Json, Run, Set, Why, app
 
-__all__ = ["cli_clusters", "cli_more", "main"]
+__all__ = ["cli_clusters", "cli_monitor", "cli_more", "main"]
 
 
 @app.command()
@@ -146,7 +146,6 @@ NOT_BUILT = {
     "nodes": "looking at nodes",
     "verdict": "a node's verdict",
     "bootstrap": "setting a cluster up",
-    "monitor": "the monitor loop",
     "failover": "the failover flow by hand",
     "incidents": "incidents over all runs",
     "fleet": "the fleet on one screen",

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from profiles.values import (
+    ConditionType,
     Count,
     EnvironmentName,
     ObjectName,
@@ -20,6 +21,7 @@ from profiles.values import (
     Value,
     wrong,
 )
+from profiles.vocabulary import FaultClass, Mode
 
 TAINT = re.compile(r"[A-Za-z0-9._/-]+(=[A-Za-z0-9._-]*)?:(NoSchedule|PreferNoSchedule|NoExecute)")
 
@@ -126,6 +128,30 @@ class Brake(Value):
     """Length of the window."""
 
 
+class NodeCondition(Value):
+    """A condition of Node objects and what it means: beside the shipped table, or in place of an entry of it."""
+
+    type: ConditionType
+    """Type of the condition; `*` stands for any text, e.g. `AcmeGpu*`."""
+    fault_class: FaultClass
+    """What a node has that carries it; `none`: it says nothing about the node."""
+    status: Literal["True", "False"] = "True"
+    """The status that means a fault."""
+    stands_seconds: Seconds = 0.0
+    """How long it must have stood; 0: it does not flap and counts at once."""
+
+
+class Monitor(Value):
+    """The loop that watches the nodes' conditions and takes bad nodes out."""
+
+    mode: Mode = Mode.ACT
+    """`observe`: findings are written down; `ask`: a person is asked before a node is taken out; `act`."""
+    conditions: tuple[NodeCondition, ...] = ()
+    """Conditions of this site; they come before the shipped ones."""
+    approval_timeout_seconds: PositiveSeconds = 86400.0
+    """After this an unanswered question is dropped: the node stays as it is."""
+
+
 class ClusterProfile(Value):
     """One cluster."""
 
@@ -166,6 +192,8 @@ class ClusterProfile(Value):
     """Services around the cluster."""
     brake: Brake = Brake()
     """The fleet-wide brake."""
+    monitor: Monitor = Monitor()
+    """The loop that watches nodes."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> ClusterProfile:

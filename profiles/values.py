@@ -51,10 +51,14 @@ Quantity = Annotated[str, Field(pattern=QUANTITY_PATTERN)]
 """A Kubernetes resource quantity, e.g. `500m`, `16Gi`, `8`."""
 ENVIRONMENT_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 EnvironmentName = Annotated[str, Field(pattern=ENVIRONMENT_NAME_PATTERN)]
+CONDITION_PATTERN = r"^[A-Za-z0-9*]([-A-Za-z0-9_./*]*[A-Za-z0-9*])?$"
+ConditionType = Annotated[str, Field(pattern=CONDITION_PATTERN, max_length=316)]
+"""Type of a Kubernetes condition; `*` stands for any text."""
 
 PATTERNS = {
     NAME_PATTERN: "lower-case letters, digits and `-`, with a letter or digit at both ends",
     QUANTITY_PATTERN: "a quantity such as 500m, 16Gi or 8",
+    CONDITION_PATTERN: "the type of a condition such as KernelDeadlock, with `*` for any text",
     ENVIRONMENT_NAME_PATTERN: "letters, digits and `_`, not starting with a digit",
 }
 """Patterns in words, for messages."""

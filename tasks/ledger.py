@@ -15,12 +15,13 @@ from tasks.ledger_database import Database
 from tasks.ledger_fleet import FleetLedger
 from tasks.ledger_incidents import IncidentLedger
 from tasks.ledger_leases import LeaseLedger
+from tasks.ledger_nodes import NodeLedger
 from tasks.ledger_runs import RunLedger
 from tasks.ledger_steps import StepLedger
 from tasks.ledger_story import StoryLedger
 
 
-class Ledger(RunLedger, LeaseLedger, AttemptLedger, IncidentLedger, FleetLedger, StepLedger, StoryLedger):
+class Ledger(RunLedger, LeaseLedger, AttemptLedger, IncidentLedger, FleetLedger, NodeLedger, StepLedger, StoryLedger):
     """One ledger. Cheap to make: nothing is opened before the first method is called.
 
     Args:

@@ -81,6 +81,12 @@ class Transaction:
         insert = dialect.insert(table).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
         return self.connection.execute(insert, dict(row)).rowcount > 0
 
+    def insert_all(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert many rows in one go; those whose key stands there already are left out."""
+        if rows:
+            dialect = importlib.import_module(f"sqlalchemy.dialects.{self.connection.dialect.name}")
+            self.connection.execute(dialect.insert(table).on_conflict_do_nothing(), [dict(row) for row in rows])
+
     def update(self, table: Table, key: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
         """Update the row with this key; False where there is none."""
         where = [table.c[name] == value for name, value in key.items()]
@@ -90,6 +96,13 @@ class Transaction:
         """Append a line to the history; `data` is JSON text."""
         row = {"at": self.at, "kind": kind, "subject": subject, "why": storable(why), "data": data}
         self.connection.execute(HISTORY.insert(), row | {"run": self.run if run is None else run})
+
+    def note_all(self, kind: str, lines: Sequence[tuple[str, str, str]]) -> None:
+        """Append many lines of one kind, each with subject, why and data as JSON text."""
+        one = {"at": self.at, "kind": kind, "run": self.run}
+        rows = [one | {"subject": subject, "why": storable(why), "data": data} for subject, why, data in lines]
+        if rows:
+            self.connection.execute(HISTORY.insert(), rows)
 
     def touch(self, run: str) -> None:
         """Tell watchers of `run` that something changed."""

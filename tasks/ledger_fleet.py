@@ -65,7 +65,7 @@ class FleetLedger(LedgerPart):
         """
         with self.database.writing(run, fencing, synced=True) as transaction:
             if record.state in OUT:
-                _queue_up(transaction, record.cluster, record.pool)
+                queue_up(transaction, record.cluster, record.pool)
             _write(transaction, record)
 
     def take_out(
@@ -91,7 +91,7 @@ class FleetLedger(LedgerPart):
         """
         cluster, pool = records[0].cluster, records[0].pool
         with self.database.writing(run, fencing, synced=True) as transaction:
-            _queue_up(transaction, cluster, pool)
+            queue_up(transaction, cluster, pool)
             held = {item.node for item in _newest(transaction, cluster) if item.state in OUT}
             fresh = [item for item in records if item.node not in held]
             if brake is not None and fresh:
@@ -121,7 +121,7 @@ class FleetLedger(LedgerPart):
             return _counts(transaction, cluster, pool, since)
 
 
-def _queue_up(transaction: Transaction, cluster: str, pool: str) -> None:
+def queue_up(transaction: Transaction, cluster: str, pool: str) -> None:
     """Whoever takes nodes of one pool out waits for whoever does so now: nobody comes between a look and its write.
 
     The lock is the row that counts changes, as for a run; the slash keeps it apart from the name of any run.

@@ -8,9 +8,11 @@ from typing import Any
 from sqlalchemy import select
 
 from profiles.errors import Conflict, Fenced
+from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger_database import Transaction
 from tasks.ledger_part import LedgerPart
-from tasks.ledger_tables import LEASES
+from tasks.ledger_tables import LEASES, RUNS
+from workflows.driven import OpenRun
 from workflows.records import Driver, Lease
 
 LEASE_SECONDS = 15.0
@@ -78,13 +80,36 @@ class LeaseLedger(LedgerPart):
         with self.database.reading() as transaction:
             return lease_of(transaction, run)
 
+    def open_runs(self, alive: Callable[[Driver], bool | None]) -> list[OpenRun]:
+        """Every run that has not ended, oldest first, with who drives it; see `acquire` for `alive`."""
+        about = (RUNS.c.name, RUNS.c.state, RUNS.c.cluster, RUNS.c.created_at, RUNS.c.resumed_at)
+        held = (LEASES.c.held, LEASES.c.fencing, LEASES.c.host, LEASES.c.pid, LEASES.c.started_at, LEASES.c.expires_at)
+        query = (
+            select(*about, *held)
+            .join(LEASES, LEASES.c.run == RUNS.c.name, isouter=True)
+            .where(RUNS.c.state.not_in([state.value for state in FINISHED]))
+            .order_by(RUNS.c.created_at, RUNS.c.name)
+        )
+        with self.database.reading() as transaction:
+            rows = transaction.all(query)
+        return [_open_run(row, alive) for row in rows]
+
 
 def lease_of(transaction: Transaction, run: str) -> Lease | None:
     """See `LeaseLedger.lease`."""
     row = _lease_row(transaction, run)
-    if row is None or not row["held"]:
-        return None
-    return Lease(run, int(row["fencing"]), _driver(row), float(row["expires_at"]))
+    return None if row is None else _held_lease(run, row)
+
+
+def _held_lease(run: str, row: Mapping[Any, Any]) -> Lease | None:
+    return Lease(run, int(row["fencing"]), _driver(row), float(row["expires_at"])) if row["held"] else None
+
+
+def _open_run(row: Mapping[Any, Any], alive: Callable[[Driver], bool | None]) -> OpenRun:
+    lease = _held_lease(row["name"], row)
+    since = max(float(row["created_at"]), float(row["resumed_at"] or 0.0))
+    lives = None if lease is None else alive(lease.driver)
+    return OpenRun(row["name"], RunState(row["state"]), row["cluster"], since, lease, lives)
 
 
 def _lease_row(transaction: Transaction, run: str, *, lock: bool = False) -> Mapping[Any, Any] | None:

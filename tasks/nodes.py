@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiles.errors import Conflict, NotFound, Unavailable
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
-from tasks.cluster import Cluster, Manifest, current
+from tasks.cluster import Manifest, current
 from tasks.facts import node_facts, pool_selector, users_of
+from tasks.node_marks import TAINT_VALUE_CHARACTERS, Mark, set_mark
 from tasks.world import patient, touch, world
-from workflows import labels
 from workflows.fleet import BrakeState
 from workflows.records import NodeRecord, VerdictRecord
 from workflows.reports import GateReport
-
-TAINT_TRIES = 8
-"""Writers of one node's taints are few: the node controller, a cloud's own, people."""
 
 
 def pool_nodes(resolved: Resolved) -> list[Manifest]:
@@ -74,42 +70,16 @@ def quarantine(resolved: Resolved, node: str, why: str, incident: str) -> str:
     written = here.ledger.node(resolved.cluster.name, node)
     if written is None or written.state != "quarantined":
         return f"{node} is not held out of service any more: it stays as it is"
-    ours = {"key": labels.QUARANTINE_TAINT, "value": incident.replace(":", "-")[:63], "effect": "NoSchedule"}
-    if not _mark(cluster, node, str(VerdictWord.FAIL), [ours]):
+    if not set_mark(cluster, node, Mark(VerdictWord.FAIL, incident.replace(":", "-")[:TAINT_VALUE_CHARACTERS])):
         return f"{node} no longer exists; it is not used again"
     return f"{node} is quarantined"
-
-
-def _mark(cluster: Cluster, node: str, verdict: str | None, taints: list[Manifest]) -> bool:
-    """Set our verdict and, in place of our quarantine taint, `taints`; False where there is no such node.
-
-    A node's taints are one list, and the node controller writes it too, most of all while a node is lost: the write
-    is meant for the list that was read, and after a change in between it is read again.
-
-    Raises:
-        Unavailable: somebody changes the node all the time.
-    """
-    for _ in range(TAINT_TRIES):
-        found = cluster.get("Node", node)
-        if found is None:
-            return False
-        kept = [item for item in found.get("spec", {}).get("taints", []) if item["key"] != labels.QUARANTINE_TAINT]
-        metadata = {"labels": {labels.VERDICT: verdict}, "resourceVersion": found["metadata"]["resourceVersion"]}
-        try:
-            cluster.patch("Node", node, {"metadata": metadata, "spec": {"taints": [*kept, *taints]}})
-        except NotFound:
-            return False
-        except Conflict:
-            continue
-        return True
-    raise Unavailable(f"{node} is changed by somebody else all the time; its taints are written once it rests")
 
 
 @touch("release {node}: {why}")
 def release(resolved: Resolved, node: str, why: str) -> str:
     """Take back what we did to the node."""
     here = world()
-    _mark(current(), node, None, [])
+    set_mark(current(), node, Mark())
     here.ledger.set_node(NodeRecord(resolved.cluster.name, node, "schedulable", why, here.now()))
     return f"{node} is released"
 
@@ -145,5 +115,5 @@ def keep_verdicts(resolved: Resolved, reports: tuple[GateReport, ...], source: s
 
 @patient
 def not_ready(resolved: Resolved) -> tuple[str, ...]:
-    """Nodes of the pool that are not ready now: pods there count as dead once our taint or the cluster says so."""
+    """Nodes of the pool that are not ready now."""
     return tuple(facts.name for facts in map(node_facts, pool_nodes(resolved)) if facts.ready is not True)

@@ -36,6 +36,17 @@ def session(settings: Settings | None = None) -> Generator[World]:
 
 
 @contextmanager
+def at_hand(settings: Settings) -> Generator[World]:
+    """Settings and ledger of this process, without Prefect: what a loop stands in that must answer in milliseconds."""
+    ledger = Ledger(settings.ledger_url)
+    try:
+        with standing_in(World(settings=settings, ledger=ledger)) as here:
+            yield here
+    finally:
+        ledger.close()
+
+
+@contextmanager
 def on_cluster(resolved: Resolved, here: World) -> Generator[Cluster]:
     """The run's cluster as the current one; one that cannot be opened now is waited for."""
     with using(patient(open_cluster)(resolved.cluster, here.settings.home)) as cluster:

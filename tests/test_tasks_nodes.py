@@ -15,7 +15,8 @@ from profiles.resolve import Resolved
 from tasks.cluster import Manifest, using
 from tasks.clusters import embedded_cluster
 from tasks.ledger import Ledger
-from tasks.nodes import TAINT_TRIES, quarantine, release
+from tasks.node_marks import TAINT_TRIES
+from tasks.nodes import quarantine, release
 from tasks.settings import Settings
 from tasks.world import Right, World, standing_in
 from workflows import labels

@@ -13,7 +13,15 @@ import yaml
 from profiles.errors import ProfileError
 from profiles.load import load_text, load_workspace
 from profiles.workspace import WorkspaceProfile
-from workflows.workspace import NODE_RIGHTS, PIPELINE_RIGHTS, READER_RIGHTS, RUNNER_RIGHTS, control, workspace
+from workflows.workspace import (
+    NODE_READER_RIGHTS,
+    NODE_RIGHTS,
+    PIPELINE_RIGHTS,
+    READER_RIGHTS,
+    RUNNER_RIGHTS,
+    control,
+    workspace,
+)
 
 SHIPPED = Path(__file__).parent.parent / "deployments" / "kubernetes"
 REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
@@ -28,14 +36,14 @@ flavors:
 
 def built() -> dict[str, list[dict[str, Any]]]:
     example = load_workspace("training")
-    return {"control.yaml": control(), "workspace-training.yaml": workspace(example)}
+    return {"accounts/control.yaml": control(), "workspace-training.yaml": workspace(example)}
 
 
 def by_kind(manifests: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [item for item in manifests if item["kind"] == kind]
 
 
-@pytest.mark.parametrize("name", ["control.yaml", "workspace-training.yaml"])
+@pytest.mark.parametrize("name", ["accounts/control.yaml", "workspace-training.yaml"])
 def test_what_is_shipped_is_what_is_built(name: str) -> None:
     made, file = built()[name], SHIPPED / name
     if REWRITE:
@@ -53,7 +61,7 @@ def test_what_is_used_comes_after_what_it_uses() -> None:
     assert all(one < other for one, other in pairwise(places))
 
 
-@pytest.mark.parametrize("rights", [PIPELINE_RIGHTS, RUNNER_RIGHTS, READER_RIGHTS, NODE_RIGHTS])
+@pytest.mark.parametrize("rights", [PIPELINE_RIGHTS, RUNNER_RIGHTS, READER_RIGHTS, NODE_RIGHTS, NODE_READER_RIGHTS])
 def test_no_right_is_for_everything(rights: Any) -> None:
     words = [word for _, resources, verbs in rights for word in (*resources, *verbs)]
     assert "*" not in words
@@ -61,8 +69,9 @@ def test_no_right_is_for_everything(rights: Any) -> None:
 
 
 def test_whoever_only_looks_writes_nothing_and_sees_no_secret() -> None:
-    assert {verb for _, _, verbs in READER_RIGHTS for verb in verbs} == {"get", "list", "watch"}
-    assert "secrets" not in {name for _, names, _ in READER_RIGHTS for name in names}
+    rights = [*READER_RIGHTS, *NODE_READER_RIGHTS]
+    assert {verb for _, _, verbs in rights for verb in verbs} == {"get", "list", "watch"}
+    assert "secrets" not in {name for _, names, _ in rights for name in names}
 
 
 def test_tokens_cannot_be_listed() -> None:
@@ -79,9 +88,10 @@ def test_rights_of_a_workspace_end_at_its_namespace() -> None:
 
 
 def test_two_runners_of_one_cluster_do_not_take_each_others_rights() -> None:
-    [one], [other] = (by_kind(control(space), "ClusterRoleBinding") for space in ("primus-flows", "other-flows"))
-    assert one["metadata"]["name"] != other["metadata"]["name"]
-    assert one["roleRef"] == other["roleRef"]
+    ones, others = (by_kind(control(space), "ClusterRoleBinding") for space in ("primus-flows", "other-flows"))
+    for one, other in zip(ones, others, strict=True):
+        assert one["metadata"]["name"] != other["metadata"]["name"]
+        assert one["roleRef"] == other["roleRef"]
 
 
 def test_admitted_pods_tolerate_what_keeps_others_away() -> None:

@@ -21,6 +21,8 @@ RUNNER = "primus-runner"
 """Service account that drives runs; lives in the runner's namespace."""
 READER = "primus-reader"
 """Role of whoever only looks: the monitor's second path, people."""
+MONITOR = "primus-monitor"
+"""Service account of whoever only looks; lives in the runner's namespace."""
 
 Right = tuple[str, Sequence[str], Sequence[str]]
 """API group, resources, verbs."""
@@ -54,6 +56,8 @@ NODE_RIGHTS: Sequence[Right] = (
     ("", ("nodes",), ("get", "list", "watch", "patch")),
     ("kueue.x-k8s.io", ("clusterqueues", "resourceflavors"), ("get", "list")),
 )
+NODE_READER_RIGHTS: Sequence[Right] = (("", ("nodes",), ("get", "list", "watch")),)
+"""For a monitor that only looks; the one that takes bad nodes out runs as the runner."""
 
 
 def workspace(profile: WorkspaceProfile) -> list[Manifest]:
@@ -63,7 +67,7 @@ def workspace(profile: WorkspaceProfile) -> list[Manifest]:
         _account(PIPELINES, profile.name),
         *_role(profile.name, PIPELINES, PIPELINE_RIGHTS, (PIPELINES, profile.name)),
         *_role(profile.name, RUNNER, RUNNER_RIGHTS, (RUNNER, profile.runner_namespace)),
-        *_role(profile.name, READER, READER_RIGHTS, ("primus-monitor", profile.runner_namespace)),
+        *_role(profile.name, READER, READER_RIGHTS, (MONITOR, profile.runner_namespace)),
         *[_flavor(flavor) for flavor in profile.flavors],
         _cluster_queue(profile),
         _local_queue(profile),
@@ -74,24 +78,35 @@ def workspace(profile: WorkspaceProfile) -> list[Manifest]:
 
 
 def control(namespace: str = "primus-flows") -> list[Manifest]:
-    """What the runner needs once in a cluster: its namespace, its accounts, and the right to look at and mark nodes."""
+    """What the runner needs once in a cluster: its namespace, its accounts, the rights to see and mark nodes."""
     marks = {"pod-security.kubernetes.io/enforce": "restricted", "app.kubernetes.io/part-of": "primus-flows"}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": marks}}
+    return [
+        space,
+        _account(RUNNER, namespace),
+        _account(MONITOR, namespace),
+        *_cluster_role("primus-nodes", NODE_RIGHTS, (RUNNER, namespace)),
+        *_cluster_role("primus-node-reader", NODE_READER_RIGHTS, (MONITOR, namespace)),
+    ]
+
+
+def _cluster_role(name: str, rights: Sequence[Right], subject: tuple[str, str]) -> list[Manifest]:
+    account, home = subject
+    role = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": _rules(rights),
+    }
     binding = {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRoleBinding",
         # Two runners of one cluster have a binding each: a second one does not take the first one's rights.
-        "metadata": {"name": f"primus-nodes-{namespace}"},
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "primus-nodes"},
-        "subjects": [{"kind": "ServiceAccount", "name": RUNNER, "namespace": namespace}],
+        "metadata": {"name": f"{name}-{home}"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": home}],
     }
-    role = {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "primus-nodes"},
-        "rules": _rules(NODE_RIGHTS),
-    }
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": marks}}
-    return [space, _account(RUNNER, namespace), _account("primus-monitor", namespace), role, binding]
+    return [role, binding]
 
 
 def _namespace(profile: WorkspaceProfile) -> Manifest:

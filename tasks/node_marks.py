@@ -1,0 +1,186 @@
+"""Marks on nodes: our taint and verdict, in one patch that is meant for the node as it was seen.
+
+Each patch is safe to repeat. A node's taints are one list, and the node controller writes it too: after a change in
+between the node is read again. Releasing takes back what we set, nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from types import TracebackType
+
+from profiles.errors import Conflict, NotFound, PrimusError, Unavailable
+from profiles.vocabulary import VerdictWord
+from tasks.cluster import Cluster, Manifest
+from tasks.node_sights import taint_manifest
+from workflows import labels
+from workflows.node_sight import NodeFinding, NodeSeen
+
+TAINT_TRIES = 8
+"""Writers of one node's taints are few: the node controller, a cloud's own, people."""
+LANES = 8
+"""Patches under way at once: no more than the client keeps connections, and what an API server takes without queueing
+others behind us."""
+TAINT_VALUE_CHARACTERS = 63
+EVIDENCE_CHARACTERS = 1024
+"""Far below the 4 KiB that the annotation may have."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is to stand on a node; the default: nothing of ours."""
+
+    verdict: VerdictWord | None = None
+    taint_value: str = ""
+    """Of our quarantine taint; "": the taint is taken away."""
+    evidence: str = ""
+    """JSON; "": the annotation is taken away."""
+    at: str = ""
+    why: str = ""
+    """For people; it is not written."""
+
+    def patch(self, taints: Sequence[Manifest], version: str) -> Manifest:
+        """The merge patch for a node with these taints and this version."""
+        kept = [item for item in taints if item["key"] != labels.QUARANTINE_TAINT]
+        ours = [{"key": labels.QUARANTINE_TAINT, "value": self.taint_value, "effect": "NoSchedule"}]
+        return {
+            "metadata": {
+                "resourceVersion": version,
+                "labels": {labels.VERDICT: None if self.verdict is None else str(self.verdict)},
+                "annotations": {labels.VERDICT_EVIDENCE: self.evidence or None, labels.VERDICT_AT: self.at or None},
+            },
+            "spec": {"taints": [*kept, *(ours if self.taint_value else [])]},
+        }
+
+
+def mark_of(finding: NodeFinding, now: float) -> Mark:
+    """The mark for a fault that a node's condition tells."""
+    evidence = {"check": finding.condition, "verdict": str(finding.verdict), "class": str(finding.fault_class)}
+    text = json.dumps({**evidence, "evidence": finding.why[:EVIDENCE_CHARACTERS]})
+    at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Mark(finding.verdict, str(finding.fault_class)[:TAINT_VALUE_CHARACTERS], text, at, finding.why)
+
+
+def set_mark(cluster: Cluster, node: str, mark: Mark, seen: NodeSeen | None = None) -> bool:
+    """Set the mark; False where there is no such node.
+
+    Args:
+        cluster: where.
+        node: its name.
+        mark: what is to stand there.
+        seen: the node as it was seen last, which saves reading it first; None: it is read.
+
+    Raises:
+        Unavailable: somebody changes the node all the time, or no answer.
+        Refused: we may not.
+    """
+    known: tuple[list[Manifest], str] | None = None
+    if seen is not None:
+        known = [taint_manifest(item) for item in seen.taints], seen.version
+    for _ in range(TAINT_TRIES):
+        if known is None:
+            found = cluster.get("Node", node)
+            if found is None:
+                return False
+            taints: list[Manifest] = found.get("spec", {}).get("taints") or []
+            known = taints, str(found["metadata"]["resourceVersion"])
+        try:
+            cluster.patch("Node", node, mark.patch(*known))
+        except NotFound:
+            return False
+        except Conflict:
+            known = None
+            continue
+        return True
+    raise Unavailable(f"{node} is changed by somebody else all the time; its taints are written once it rests")
+
+
+@dataclass(frozen=True)
+class Order:
+    """One mark that is to be set."""
+
+    key: str
+    """Of the finding."""
+    node: str
+    mark: Mark
+    seen: NodeSeen | None = None
+
+
+@dataclass(frozen=True)
+class Marked:
+    """What became of an order."""
+
+    order: Order
+    there: bool = True
+    """False: the node no longer exists."""
+    error: PrimusError | None = None
+
+
+@dataclass
+class Marker:
+    """Sets marks in the background, several at once. Use it in a `with` block, which waits for what is under way.
+
+    Args:
+        cluster: where the nodes are.
+        lanes: how many at once.
+        wake: called whenever one has come to an end.
+    """
+
+    cluster: Cluster
+    lanes: int = LANES
+    wake: Callable[[], None] = lambda: None
+    _under_way: dict[str, Future[None]] = field(default_factory=dict[str, "Future[None]"])
+    _done: SimpleQueue[Marked] = field(default_factory=SimpleQueue["Marked"])
+
+    def __enter__(self) -> Marker:
+        self._pool = ThreadPoolExecutor(self.lanes, thread_name_prefix="mark")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=error is not None)
+
+    def submit(self, order: Order) -> None:
+        """Set it soon; an order for the same finding that is under way already is not given twice."""
+        if order.key not in self._under_way:
+            self._under_way[order.key] = self._pool.submit(self._set, order)
+
+    def finished(self) -> list[Marked]:
+        """What has come to an end since the last call."""
+        found: list[Marked] = []
+        while True:
+            try:
+                found.append(self._done.get_nowait())
+            except Empty:
+                break
+        for item in found:
+            self._under_way.pop(item.order.key, None)
+        return found
+
+    def wait(self) -> list[Marked]:
+        """Everything that was submitted, once it has come to an end."""
+        for future in list(self._under_way.values()):
+            future.result()
+        return self.finished()
+
+    def is_under_way(self, key: str) -> bool:
+        """Whether the mark for this finding is being set."""
+        return key in self._under_way
+
+    @property
+    def under_way(self) -> int:
+        """How many are."""
+        return len(self._under_way)
+
+    def _set(self, order: Order) -> None:
+        try:
+            self._done.put(Marked(order, set_mark(self.cluster, order.node, order.mark, order.seen)))
+        except PrimusError as error:
+            self._done.put(Marked(order, error=error))
+        self.wake()

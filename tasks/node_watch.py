@@ -1,0 +1,160 @@
+"""The nodes of a cluster as they are now, kept by a watch in the background; slim, so that many fit.
+
+Whoever uses it asks for the nodes that changed since it last asked. A cluster that does not answer changes nothing:
+what was known stays known, and `away` says since when nothing was heard.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from itertools import islice
+from types import TracebackType
+
+from profiles.cluster import ClusterProfile
+from profiles.errors import PrimusError, Transient
+from tasks.cluster import Cluster, Manifest
+from tasks.node_sights import node_seen
+from workflows.node_sight import NodeSeen
+
+WATCH_SECONDS = 3600.0
+"""One call of the seam; it is begun anew where it stood."""
+
+
+class NodeWatch:
+    """The table of nodes. Thread-safe; use it in a `with` block, which reads in a thread of its own.
+
+    Args:
+        cluster: where the nodes are.
+        profile: whose pools count.
+        now: Unix seconds.
+        wake: called after every change, from the reading thread.
+    """
+
+    def __init__(
+        self, cluster: Cluster, profile: ClusterProfile, now: Callable[[], float], wake: Callable[[], None]
+    ) -> None:
+        self._cluster, self._profile, self._now, self._wake = cluster, profile, now, wake
+        self._lock = threading.Lock()
+        self._nodes: dict[str, NodeSeen] = {}
+        self._changed: dict[str, None] = {}
+        self._turned: dict[str, dict[str, float]] = {}
+        self._away: tuple[float, str] | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="node watch", daemon=True)
+
+    def __enter__(self) -> NodeWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The thread may sit in a read of the watch for as long as the cluster is quiet: it is not waited for.
+        self._ended.set()
+
+    def changed(self, limit: int) -> list[NodeSeen]:
+        """Nodes that changed since they were last given out, at most `limit` of them, first come first served."""
+        with self._lock:
+            names = list(islice(self._changed, limit))
+            for name in names:
+                del self._changed[name]
+            return [self._nodes[name] for name in names if name in self._nodes]
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether there is anything to give out."""
+        with self._lock:
+            return bool(self._changed)
+
+    def look_again(self, names: list[str]) -> None:
+        """Give these out again with the next changes."""
+        with self._lock:
+            self._changed.update(dict.fromkeys(names))
+
+    def names(self) -> list[str]:
+        """Of all nodes."""
+        with self._lock:
+            return list(self._nodes)
+
+    def node(self, name: str) -> NodeSeen | None:
+        """One node as it is now; None where there is none of the name."""
+        with self._lock:
+            return self._nodes.get(name)
+
+    def turned(self, name: str) -> Mapping[str, float]:
+        """Conditions of the node that we saw changing, with when."""
+        with self._lock:
+            return dict(self._turned.get(name, {}))
+
+    @property
+    def away(self) -> tuple[float, str] | None:
+        """Since when the cluster has not answered, and what was said; None while it answers."""
+        with self._lock:
+            return self._away
+
+    def note(self, change: str, manifest: Manifest) -> None:
+        """Take one line of the watch in; `SYNC` begins a new list."""
+        if change == "SYNC":
+            with self._lock:
+                self._nodes.clear()
+                self._changed.clear()
+            return
+        name, seen = str(manifest["metadata"]["name"]), node_seen(manifest, self._profile)
+        with self._lock:
+            self._away = None
+            if change == "DELETED" or seen is None:
+                self._nodes.pop(name, None)
+                self._turned.pop(name, None)
+                return
+            before = self._nodes.get(name)
+            if before is not None:
+                self._note_turns(before, seen)
+            self._nodes[name] = seen
+            self._changed[name] = None
+        self._wake()
+
+    def _note_turns(self, before: NodeSeen, after: NodeSeen) -> None:
+        statuses = {item.type: item.status for item in before.conditions}
+        for item in after.conditions:
+            if item.type not in statuses or statuses[item.type] != item.status:
+                self._turned.setdefault(after.name, {})[item.type] = self._now()
+
+    def _read(self) -> None:
+        since: str | None = None
+        while not self._ended.is_set():
+            try:
+                for event in self._cluster.watch("Node", None, since=since, timeout_seconds=WATCH_SECONDS):
+                    since = event.resource_version
+                    if self._ended.is_set():
+                        return
+                    self.note(event.type, event.object)
+            except Transient as error:
+                self._silent(str(error))
+                self._ended.wait(error.retry_after_seconds)
+            except PrimusError as error:
+                since = None  # the list is read anew
+                self.note("SYNC", {})
+                self._silent(str(error))
+                self._ended.wait(1.0)
+
+    def _silent(self, why: str) -> None:
+        with self._lock:
+            self._away = (self._away[0] if self._away else self._now(), why)
+        self._wake()
+
+
+class Bell:
+    """Wakes whoever waits, as soon as anything is worth a look."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def ring(self) -> None:
+        """From any thread, and from a signal's handler."""
+        self._event.set()
+
+    def wait(self, seconds: float) -> None:
+        """Until it rang since the last wait, or the time is up."""
+        self._event.wait(max(0.0, seconds))
+        self._event.clear()
