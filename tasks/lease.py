@@ -17,6 +17,8 @@ from workflows.records import Driver, Lease
 
 RENEW_SECONDS = 5.0
 """A lease lasts three times as long, so two renewals in a row may fail."""
+_RIGHTS: dict[str, Right] = {}
+"""What this process holds, by run: a signal may have to end it."""
 
 
 def this_driver() -> Driver:
@@ -30,6 +32,29 @@ def is_alive(driver: Driver) -> bool | None:
     if driver.host != socket.gethostname():
         return None
     return process_start(driver.pid) == driver.started_at
+
+
+def let_go(url: str, run: str) -> bool:
+    """Give back the lease of `run` that this process holds, on a connection of its own; True where it held one.
+
+    For a process that is about to end: training goes on, and whoever drives next need not wait for the lease's end.
+    Whatever else drives in this process is fenced first.
+
+    Raises:
+        Unavailable: the ledger does not answer; the lease runs out by itself.
+    """
+    right = _RIGHTS.get(run)
+    if right is not None:
+        right.lose(f"run {run}: this driver was told to let go")
+    ledger = Ledger(url)
+    try:
+        lease = ledger.lease(run)
+        if lease is None or lease.driver != this_driver():
+            return False
+        ledger.release(lease)
+        return True
+    finally:
+        ledger.close()
 
 
 def _keep_renewing(ledger: Ledger, lease: Lease, right: Right, now: World, ended: threading.Event) -> None:
@@ -57,10 +82,12 @@ def driving(run: str) -> Generator[Right]:
     ended = threading.Event()
     renewing = threading.Thread(target=_keep_renewing, args=(here.ledger, lease, right, here, ended), daemon=True)
     renewing.start()
+    _RIGHTS[run] = right
     try:
         with standing_in(replace(here, right=right)):
             yield right
     finally:
+        _RIGHTS.pop(run, None)
         ended.set()
         renewing.join(timeout=RENEW_SECONDS)
         with suppress(PrimusError):  # if not, it runs out by itself

@@ -31,6 +31,24 @@ from workflows.records import (
 pytest_plugins = ["tests.ledger_fixtures"]
 
 
+def test_open_runs_are_told_with_who_drives_them(ledger: Ledger) -> None:
+    for name in ("driven", "let-go", "never", "ended"):
+        ledger.open_run(a_run(name))
+    ledger.acquire("driven", HERE, 1000.0, nobody_knows)
+    ledger.release(ledger.acquire("let-go", THERE, 1000.0, nobody_knows))
+    ledger.set_run_state("ended", None, RunState.FAILED, "over", 1003.0)
+    found = {run.name: run for run in ledger.open_runs(lambda driver: driver == THERE)}
+    assert set(found) == {"driven", "let-go", "never"}
+    assert found["driven"].lease == Lease("driven", 1, HERE, 1015.0)
+    assert (found["driven"].alive, found["never"].alive) == (False, None)
+    assert found["let-go"].lease is None
+    assert found["never"].lease is None
+    assert {(run.cluster, run.since, run.state) for run in found.values()} == {("local", 1000.0, RunState.PENDING)}
+    ledger.resume_run("ended", "fixed", 2000.0)
+    [resumed] = [run for run in ledger.open_runs(nobody_knows) if run.name == "ended"]
+    assert resumed.since == 2000.0
+
+
 def test_a_living_holder_keeps_others_out_and_is_named(ledger: Ledger) -> None:
     ledger.open_run(a_run())
     lease = ledger.acquire("demo", HERE, 1000.0, nobody_knows)

@@ -1,0 +1,232 @@
+"""Flow runs of one deployment on the Prefect server: who asks for a run, and how it ended. Decides nothing.
+
+A flow run belongs to a run from the moment it carries the tag `run:<name>`: a driver that takes it up later goes on
+with that run, whatever the request's profile would say by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import DeploymentUpdate
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    FlowRunFilterTags,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.states import Cancelled, Completed, Failed, Pending, Scheduled
+from prefect.types._datetime import now
+
+from profiles.errors import NotFound, Unavailable
+from profiles.vocabulary import RunState
+from workflows.driven import FlowRunSeen, Phase
+
+__all__ = ["FlowRun", "FlowRuns", "Offer", "flow_runs", "run_of"]
+
+TAG = "run:"
+"""Prefix of the tag that says which run a flow run belongs to."""
+PAGE = 200
+"""The server's own limit for one answer."""
+
+_PHASES = {
+    StateType.SCHEDULED: Phase.WAITING,
+    StateType.PENDING: Phase.CLAIMED,
+    StateType.RUNNING: Phase.RUNNING,
+    StateType.CANCELLING: Phase.CANCELLING,
+    StateType.CANCELLED: Phase.CANCELLED,
+}
+_OPEN = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+_CONCLUSIONS = {RunState.SUCCEEDED: Completed, RunState.FAILED: Failed, RunState.STOPPED: Cancelled}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A deployment as it should stand on the server."""
+
+    flow: str
+    """Name of the flow."""
+    name: str
+    """Name of the deployment."""
+    schema: dict[str, Any]
+    """JSON schema of the flow's parameters: a request of another shape is refused when it is made."""
+    entrypoint: str
+    description: str
+
+
+@contextmanager
+def flow_runs() -> Generator[FlowRuns]:
+    """The server that the environment names; a call that fails is not tried again inside the client.
+
+    Raises:
+        Unavailable: it does not answer.
+    """
+    with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}), get_client(sync_client=True) as client:
+        yield FlowRuns(client)
+
+
+@contextmanager
+def _reached() -> Generator[None]:
+    """Errors of the client leave the block as ours."""
+    try:
+        yield
+    except ObjectNotFound as error:
+        raise NotFound(f"the Prefect server does not know it: {error}") from error
+    except httpx.HTTPStatusError as error:
+        raise Unavailable(f"the Prefect server answers {error.response.status_code}: {error}") from error
+    except (httpx.HTTPError, OSError, RuntimeError) as error:
+        raise Unavailable(f"the Prefect server does not answer: {type(error).__name__}: {error}") from error
+
+
+class FlowRuns:
+    """The flow runs of one deployment; see `flow_runs`. Every method raises Unavailable where nobody answers."""
+
+    def __init__(self, client: SyncPrefectClient) -> None:
+        self._client = client
+        self._deployment = UUID(int=0)
+
+    def serve(self, offer: Offer) -> None:
+        """Create the deployment, or make it what is offered; schedules that people added to it stay."""
+        with _reached():
+            try:
+                found = self._client.read_deployment_by_name(f"{offer.flow}/{offer.name}")
+            except ObjectNotFound:
+                flow = self._client.create_flow_from_name(offer.flow)
+                self._deployment = self._client.create_deployment(
+                    flow,
+                    offer.name,
+                    description=offer.description,
+                    entrypoint=offer.entrypoint,
+                    path=".",
+                    parameter_openapi_schema=offer.schema,
+                    enforce_parameter_schema=True,
+                )
+                return
+            self._deployment = found.id
+            theirs = (found.parameter_openapi_schema, found.entrypoint, found.description)
+            if theirs != (offer.schema, offer.entrypoint, offer.description):
+                change = {"parameter_openapi_schema": offer.schema, "enforce_parameter_schema": True}
+                change |= {"entrypoint": offer.entrypoint, "description": offer.description}
+                self._client.update_deployment(found.id, DeploymentUpdate.model_validate(change))
+
+    def waiting(self) -> list[str]:
+        """Ids of flow runs whose time has come, the longest due first."""
+        with _reached():
+            found = self._client.get_scheduled_flow_runs_for_deployments([self._deployment], now("UTC"), PAGE)
+        return [str(item.id) for item in found]
+
+    def open(self) -> list[FlowRunSeen]:
+        """Flow runs that have not ended."""
+        kinds = FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN))
+        found: list[FlowRun] = []
+        while len(page := self._read(FlowRunFilter(state=kinds), len(found))) == PAGE:
+            found += page
+        return [_seen(item) for item in (*found, *page)]
+
+    def of_run(self, run: str) -> list[FlowRunSeen]:
+        """Flow runs that belong to a run, the one that was asked for first stands first; ended ones too."""
+        found = self._read(FlowRunFilter(tags=FlowRunFilterTags(all_=[TAG + run])), 0)
+        return [_seen(item) for item in sorted(found, key=_asked_for)]
+
+    def read(self, flow_run: str) -> FlowRun:
+        """One flow run as Prefect's engine wants it.
+
+        Raises:
+            NotFound.
+        """
+        with _reached():
+            return self._client.read_flow_run(UUID(flow_run))
+
+    def stand_at(self, flow_run: FlowRun) -> None:
+        """Speak of the deployment that this flow run is of."""
+        self._deployment = flow_run.deployment_id or self._deployment
+
+    def claim(self, flow_run: str) -> bool:
+        """Become the one who starts its driver; False where somebody else did, or it was cancelled."""
+        with _reached():
+            told = self._client.set_flow_run_state(UUID(flow_run), Pending())
+        return told.status.value == "ACCEPT"
+
+    def belongs(self, flow_run: FlowRun, run: str) -> None:
+        """Write down which run it belongs to. Safe to repeat."""
+        with _reached():
+            self._client.update_flow_run(flow_run.id, tags=sorted({*flow_run.tags, TAG + run}))
+
+    def leaves(self, flow_run: FlowRun) -> None:
+        """It belongs to no run. Safe to repeat."""
+        with _reached():
+            self._client.update_flow_run(flow_run.id, tags=[tag for tag in flow_run.tags if not tag.startswith(TAG)])
+
+    def again(self, flow_run: str, why: str) -> None:
+        """Let it be claimed again, whatever state it is in."""
+        self._set(flow_run, Scheduled(name="TakenOver", message=why))
+
+    def create(self, run: str, why: str) -> str:
+        """A flow run for a run of the ledger, or the one that was made for it before; its id."""
+        wanted = {"request": {"name": run, "profile": ""}}
+        with _reached():
+            made = self._client.create_flow_run_from_deployment(
+                self._deployment,
+                parameters=wanted,
+                state=Scheduled(message=why),
+                name=f"train {run}",
+                tags=[TAG + run],
+                idempotency_key=run,
+            )
+        return str(made.id)
+
+    def conclude(self, flow_run: str, state: RunState, why: str) -> None:
+        """Say how its run ended."""
+        self._set(flow_run, _CONCLUSIONS[state](message=why))
+
+    def refuse(self, flow_run: str, why: str) -> None:
+        """What was asked cannot be done."""
+        self._set(flow_run, Failed(name="Refused", message=why))
+
+    def drop(self, flow_run: str, why: str) -> None:
+        """Nothing is done for it."""
+        self._set(flow_run, Cancelled(message=why))
+
+    def _set(self, flow_run: str, state: State[Any]) -> None:
+        with _reached():
+            self._client.set_flow_run_state(UUID(flow_run), state, force=True)
+
+    def _read(self, wanted: FlowRunFilter, offset: int) -> list[FlowRun]:
+        ours = DeploymentFilter(id=DeploymentFilterId(any_=[self._deployment]))
+        with _reached():
+            return self._client.read_flow_runs(
+                flow_run_filter=wanted,
+                deployment_filter=ours,
+                sort=FlowRunSort.START_TIME_DESC,
+                limit=PAGE,
+                offset=offset,
+            )
+
+
+def _asked_for(flow_run: FlowRun) -> tuple[float, str]:
+    return (0.0 if flow_run.created is None else flow_run.created.timestamp(), str(flow_run.id))
+
+
+def run_of(flow_run: FlowRun) -> str:
+    """The run it belongs to; "" where it was not opened yet."""
+    return next((tag.removeprefix(TAG) for tag in flow_run.tags if tag.startswith(TAG)), "")
+
+
+def _seen(flow_run: FlowRun) -> FlowRunSeen:
+    state = flow_run.state
+    if state is None:
+        return FlowRunSeen(str(flow_run.id), Phase.ENDED, 0.0, run_of(flow_run))
+    phase = _PHASES.get(state.type, Phase.ENDED)
+    return FlowRunSeen(str(flow_run.id), phase, state.timestamp.timestamp(), run_of(flow_run))

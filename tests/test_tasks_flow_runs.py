@@ -1,0 +1,88 @@
+"""The neighbour that is asked for runs: a real Prefect server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.schedules import IntervalSchedule
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from profiles.errors import NotFound, Unavailable
+from profiles.vocabulary import RunState
+from tasks.flow_runs import FlowRuns, Offer, flow_runs
+from workflows.driven import Phase
+
+SCHEMA = {"type": "object", "properties": {"request": {"type": "object"}}}
+
+
+@pytest.fixture
+def offer() -> Offer:
+    return Offer("served", f"d{uuid4().hex[:8]}", SCHEMA, "some.module.flow", "a test")
+
+
+@pytest.fixture
+def server(prefect_server: str, offer: Offer) -> Iterator[FlowRuns]:
+    with flow_runs() as made:
+        made.serve(offer)
+        yield made
+
+
+def test_what_is_asked_is_claimed_once_and_concluded(server: FlowRuns) -> None:
+    identity = server.create("demo", "asked for")
+    assert server.create("demo", "again") == identity
+    assert server.waiting() == [identity]
+    assert server.claim(identity)
+    assert not server.claim(identity), "somebody else has it"
+    [found] = server.open()
+    assert (found.id, found.phase, found.run) == (identity, Phase.CLAIMED, "demo")
+    server.again(identity, "its driver died")
+    assert server.waiting() == [identity]
+    server.conclude(identity, RunState.FAILED, "the budget is spent")
+    assert server.open() == []
+    [ended] = server.of_run("demo")
+    assert ended.phase is Phase.ENDED
+    state = server.read(identity).state
+    assert state is not None
+    assert (state.name, state.message) == ("Failed", "the budget is spent")
+
+
+def test_a_flow_run_belongs_to_a_run_until_it_leaves_it(server: FlowRuns) -> None:
+    identity = server.create("first", "asked for")
+    asked = server.read(identity)
+    server.leaves(asked)
+    assert server.of_run("first") == []
+    asked = server.read(identity)
+    server.belongs(asked, "second")
+    server.belongs(asked, "second")
+    assert [one.id for one in server.of_run("second")] == [identity]
+    server.drop(identity, "not wanted")
+    assert [one.phase for one in server.of_run("second")] == [Phase.CANCELLED]
+
+
+def test_serving_again_keeps_schedules_and_brings_the_new_schema(server: FlowRuns, offer: Offer) -> None:
+    with get_client(sync_client=True) as client:
+        found = client.read_deployment_by_name(f"served/{offer.name}")
+        client.create_deployment_schedules(found.id, [(IntervalSchedule(interval=86400), True)])
+        server.serve(offer)
+        wider = {**SCHEMA, "required": ["request"]}
+        server.serve(replace(offer, schema=wider))
+        after = client.read_deployment_by_name(f"served/{offer.name}")
+    assert after.id == found.id
+    assert len(after.schedules) == 1
+    assert after.parameter_openapi_schema == wider
+    assert after.enforce_parameter_schema is True
+
+
+def test_a_flow_run_that_is_not_there(server: FlowRuns) -> None:
+    with pytest.raises(NotFound):
+        server.read(str(uuid4()))
+
+
+def test_a_server_that_is_away_is_unavailable(offer: Offer) -> None:
+    nobody = temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"})
+    with nobody, flow_runs() as away, pytest.raises(Unavailable, match="does not answer"):
+        away.serve(offer)

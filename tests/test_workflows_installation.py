@@ -1,0 +1,153 @@
+"""What is installed on a cluster: what is shipped is what is built, and a site's values come where they belong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from profiles.load import load_cluster
+from workflows import installation
+from workflows.installation_pods import NAME
+
+SHIPPED = Path(__file__).parent.parent / "deployments" / "kubernetes"
+REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
+BUILT = {
+    "base/server.yaml": installation.prefect_server,
+    "base/runner.yaml": installation.runner,
+    "base/network.yaml": installation.network,
+    "components/postgres/postgres.yaml": installation.postgres,
+}
+Manifest = dict[str, Any]
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_what_is_shipped_is_what_is_built(name: str) -> None:
+    made, file = BUILT[name](), SHIPPED / name
+    if REWRITE:
+        told = "# Written by `make golden` from workflows/installation.py.\n"
+        file.write_text(told + yaml.safe_dump_all(made, sort_keys=False, width=110))
+    assert list(yaml.safe_load_all(file.read_text())) == made, "run: make golden, and look at the difference"
+
+
+def everything() -> list[Manifest]:
+    return [item for build in BUILT.values() for item in build()]
+
+
+def pods() -> list[Manifest]:
+    return [item["spec"]["template"] for item in everything() if "template" in item["spec"]]
+
+
+def containers() -> list[Manifest]:
+    return [one for pod in pods() for one in (*pod["spec"].get("initContainers", []), *pod["spec"]["containers"])]
+
+
+def test_pods_are_what_the_level_restricted_asks_for() -> None:
+    for pod in pods():
+        said = pod["spec"]["securityContext"]
+        assert said["runAsNonRoot"] is True
+        assert said["runAsUser"] > 0
+        assert said["seccompProfile"] == {"type": "RuntimeDefault"}
+    for one in containers():
+        said = one["securityContext"]
+        assert said["allowPrivilegeEscalation"] is False
+        assert said["readOnlyRootFilesystem"] is True
+        assert said["capabilities"] == {"drop": ["ALL"]}
+        assert set(one["resources"]["requests"]) == {"cpu", "memory"}
+        assert set(one["resources"]["limits"]) == {"memory"}
+
+
+def test_only_the_runner_speaks_to_the_cluster() -> None:
+    tokens = {pod["metadata"]["labels"][NAME]: pod["spec"] for pod in pods()}
+    assert {name for name, spec in tokens.items() if spec["automountServiceAccountToken"]} == {"primus-runner"}
+    assert tokens["primus-runner"]["serviceAccountName"] == "primus-runner"
+
+
+def test_no_password_stands_in_a_manifest() -> None:
+    for one in containers():
+        for variable in one["env"]:
+            if any(word in variable["name"] for word in ("AUTH", "PASSWORD", "LEDGER_URL", "CONNECTION_URL")):
+                assert set(variable) == {"name", "valueFrom"}, variable
+    assert [item["kind"] for item in everything() if item["kind"] == "Secret"] == []
+
+
+def test_who_is_selected_is_there() -> None:
+    names = {pod["metadata"]["labels"][NAME] for pod in pods()}
+    selected = [item["spec"]["selector"] for item in everything() if item["kind"] == "Service"]
+    selected += [
+        item["spec"]["podSelector"].get("matchLabels") for item in everything() if "podSelector" in item["spec"]
+    ]
+    assert {found[NAME] for found in selected if found} == names
+
+
+def test_every_mount_has_its_volume() -> None:
+    for item in everything():
+        if "template" not in item["spec"]:
+            continue
+        pod = item["spec"]["template"]["spec"]
+        there = {volume["name"] for volume in pod["volumes"]}
+        there |= {claim["metadata"]["name"] for claim in item["spec"].get("volumeClaimTemplates", [])}
+        used = {m["name"] for c in (*pod.get("initContainers", []), *pod["containers"]) for m in c["volumeMounts"]}
+        assert used == there
+
+
+def test_the_profile_of_the_example_is_one() -> None:
+    assert load_cluster(str(SHIPPED / "site" / "cluster.yaml")).context == ""
+
+
+def kustomized(folder: Path) -> list[Manifest]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl on PATH: what kustomize makes of a site was NOT looked at")
+    made = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return list(yaml.safe_load_all(made.stdout))
+
+
+def named(found: list[Manifest], kind: str) -> dict[str, Manifest]:
+    return {item["metadata"]["name"]: item for item in found if item["kind"] == kind}
+
+
+def test_a_site_is_complete() -> None:
+    made = kustomized(SHIPPED / "site")
+    assert set(named(made, "Deployment")) == {"primus-prefect", "primus-runner"}
+    assert set(named(made, "StatefulSet")) == {"primus-postgres"}
+    assert set(named(made, "ServiceAccount")) >= {"primus-runner", "primus-monitor"}
+    [(site, values)] = named(made, "ConfigMap").items()
+    assert set(values["data"]) == {"cluster.yaml", "prefect-api-url"}
+    runner = named(made, "Deployment")["primus-runner"]["spec"]["template"]["spec"]
+    assert runner["containers"][0]["image"] == "registry.example.org/primus-flows/control:0.1"
+    # The name carries a hash: other values are another pod, and a rollout tells whether they are any good.
+    assert [volume["configMap"]["name"] for volume in runner["volumes"] if "configMap" in volume] == [site]
+    [asked] = [one["valueFrom"] for one in runner["containers"][0]["env"] if one["name"] == "PREFECT_API_URL"]
+    assert asked["configMapKeyRef"]["name"] == site
+    claim = named(made, "StatefulSet")["primus-postgres"]["spec"]["volumeClaimTemplates"][0]
+    assert claim["spec"]["storageClassName"] == "fast"
+
+
+def test_a_site_with_a_prefect_of_its_own(tmp_path: Path) -> None:
+    for folder in ("accounts", "base", "components"):
+        shutil.copytree(SHIPPED / folder, tmp_path / folder)
+    (tmp_path / "mine").mkdir()
+    values = {"name": "primus-site", "namespace": "primus-flows", "behavior": "merge"}
+    mine = {
+        "resources": ["../base"],
+        "components": ["../components/existing-prefect"],
+        "configMapGenerator": [{**values, "literals": ["prefect-api-url=https://prefect.example.org/api"]}],
+    }
+    (tmp_path / "mine" / "kustomization.yaml").write_text(yaml.safe_dump(mine))
+    made = kustomized(tmp_path / "mine")
+    assert set(named(made, "Deployment")) == {"primus-runner"}
+    assert named(made, "Service") == {}
+    assert set(named(made, "NetworkPolicy")) == {"primus-closed", "primus-runner"}
+    [values] = named(made, "ConfigMap").values()
+    assert values["data"]["prefect-api-url"] == "https://prefect.example.org/api"
+
+
+def test_the_accounts_can_be_had_alone() -> None:
+    kinds = {item["kind"] for item in kustomized(SHIPPED)}
+    assert kinds == {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}

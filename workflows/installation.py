@@ -1,0 +1,215 @@
+"""The product on a living cluster: Prefect server, flow runner, their network, and a database for who has none. Pure.
+
+What differs from site to site stands in none of these objects: the ConfigMap `primus-site` holds the cluster profile
+and the server's address, two Secrets that the site makes hold passwords, and kustomize writes in the images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workflows import labels
+from workflows.installation_pods import (
+    NAME,
+    NAMESPACE,
+    PART,
+    Manifest,
+    container_of,
+    deployment,
+    empty_volume,
+    http_probe,
+    metadata_of,
+    mounts_of,
+    pod_template,
+    resources_of,
+    scraped_at,
+    secret_variables,
+    service,
+    variables,
+)
+from workflows.workspace import RUNNER
+
+CONTROL_IMAGE = "primus-flows/control:0.1"
+POSTGRES_IMAGE = "postgres:17"
+USER = 65532
+"""As the control image says; nobody's number on hosts."""
+POSTGRES_USER = 999
+"""The user `postgres` of the image: its initdb asks the user database who it is."""
+SITE = "primus-site"
+"""ConfigMap with `cluster.yaml`, `prefect-api-url` and whatever run profiles a site adds."""
+SERVER, DATABASE, RUNNERS = "primus-prefect", "primus-postgres", "primus-runner"
+"""Names of the three parts; also of their Services."""
+SERVER_PORT, DATABASE_PORT, PAGE_PORT = 4200, 5432, 9464
+DATABASE_SECRET = "primus-database"  # noqa: S105 - a name
+"""Keys `prefect-url` and `ledger-url`; `password` too where the database is ours."""
+SERVER_SECRET = "primus-prefect"  # noqa: S105 - a name
+"""Key `auth-string`, as in `user:password`."""
+HOME = "/var/lib/primus"
+
+
+def prefect_server() -> list[Manifest]:
+    """The Prefect server on PostgreSQL, and its Service."""
+    command = ["python3", "-m", "prefect", "server", "start", "--host", "0.0.0.0", "--port", str(SERVER_PORT)]  # noqa: S104 - its pod's own
+    container = {
+        **container_of("server", CONTROL_IMAGE, command, _server_environment()),
+        "ports": [{"name": "api", "containerPort": SERVER_PORT}],
+        # An empty database needs a minute for its tables.
+        "startupProbe": {**http_probe("/api/health", "api"), "periodSeconds": 2, "failureThreshold": 150},
+        "readinessProbe": http_probe("/api/health", "api"),
+        "livenessProbe": {**http_probe("/api/health", "api"), "periodSeconds": 20, "failureThreshold": 6},
+        "resources": resources_of("250m", "512Mi", "2Gi"),
+        "volumeMounts": mounts_of({"home": HOME, "tmp": "/tmp"}),  # noqa: S108 - the pod's own
+    }
+    pod = pod_template(SERVER, [container], scraped_at(SERVER_PORT, "/api/metrics"), USER)
+    pod["spec"]["volumes"] = [empty_volume("home"), empty_volume("tmp")]
+    # Two versions of the server side by side would disagree about its tables; runs do not notice that it is away.
+    return [deployment(SERVER, pod, {"type": "Recreate"}), service(SERVER, "api", SERVER_PORT)]
+
+
+def _server_environment() -> list[Manifest]:
+    said = {
+        "PREFECT_HOME": f"{HOME}/prefect",
+        "PREFECT_UI_STATIC_DIRECTORY": f"{HOME}/ui",  # the image's own folders cannot be written
+        "PREFECT_UI_API_URL": f"http://localhost:{SERVER_PORT}/api",
+        "PREFECT_SERVER_METRICS_ENABLED": "true",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+    }
+    secret = {
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": (DATABASE_SECRET, "prefect-url"),
+        "PREFECT_SERVER_API_AUTH_STRING": (SERVER_SECRET, "auth-string"),
+    }
+    return [*variables(said), *secret_variables(secret)]
+
+
+def runner() -> list[Manifest]:
+    """The flow runner: one pod, which the next one relieves without a gap."""
+    container = {
+        **container_of("runner", CONTROL_IMAGE, ["python3", "-m", "deployments.runner"], driver_environment()),
+        "ports": [{"name": "page", "containerPort": PAGE_PORT}],
+        "startupProbe": {**http_probe("/healthz", "page"), "periodSeconds": 2, "failureThreshold": 60},
+        "readinessProbe": http_probe("/readyz", "page"),
+        "livenessProbe": {**http_probe("/healthz", "page"), "periodSeconds": 20, "failureThreshold": 3},
+        # A driver needs about 60 MiB of its own beside what all share.
+        "resources": resources_of("250m", "512Mi", "8Gi"),
+        "volumeMounts": mounts_of({"home": HOME, "tmp": "/tmp", "site": "/etc/primus"}),  # noqa: S108 - the pod's own
+    }
+    container["env"] = [*container["env"], *variables({"PRIMUS_RUNNER_PORT": str(PAGE_PORT)})]
+    pod = pod_template(RUNNERS, [container], scraped_at(PAGE_PORT, "/metrics"), USER)
+    pod["spec"] |= {
+        "serviceAccountName": RUNNER,
+        "automountServiceAccountToken": True,
+        "terminationGracePeriodSeconds": 30,
+        "volumes": [empty_volume("home"), empty_volume("tmp"), {"name": "site", "configMap": {"name": SITE}}],
+    }
+    # The old one ends when the new one serves: what it lets go of is driven again within seconds.
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    return [deployment(RUNNERS, pod, rolling)]
+
+
+def driver_environment() -> list[Manifest]:
+    """What whoever drives runs needs: server, ledger, cluster profile."""
+    said = {
+        "PRIMUS_CLUSTER": "/etc/primus/cluster.yaml",
+        "PREFECT_HOME": f"{HOME}/prefect",
+        "DO_NOT_TRACK": "1",
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    }
+    api = {"name": "PREFECT_API_URL", "valueFrom": {"configMapKeyRef": {"name": SITE, "key": "prefect-api-url"}}}
+    secret = {"PREFECT_API_AUTH_STRING": (SERVER_SECRET, "auth-string"), "PRIMUS_LEDGER_URL": _LEDGER}
+    return [*variables(said), api, *secret_variables(secret)]
+
+
+_LEDGER = (DATABASE_SECRET, "ledger-url")
+
+_FIRST_START = """\
+set -eu
+test -e "$PGDATA/PG_VERSION" && exit 0
+rm -rf "$PGDATA.new"
+initdb --pgdata="$PGDATA.new" --username=primus --pwfile=/run/primus/password --encoding=UTF8 --locale=C \\
+  --auth-local=trust --auth-host=scram-sha-256 --data-checksums
+echo 'host all all all scram-sha-256' >>"$PGDATA.new/pg_hba.conf"
+for name in prefect ledger; do echo "CREATE DATABASE $name" | postgres --single -D "$PGDATA.new" postgres; done
+mv "$PGDATA.new" "$PGDATA"
+"""
+"""Makes both databases in a folder of another name, so that a first start that is cut off leaves nothing half done."""
+
+
+def postgres() -> list[Manifest]:
+    """PostgreSQL with the databases `prefect` and `ledger`, for sites that have none. Backups are the site's."""
+    data = variables({"PGDATA": "/data/pg"})
+    mounts = {"data": "/data", "run": "/var/run/postgresql", "tmp": "/tmp"}  # noqa: S108 - the pod's own
+    first = {
+        **container_of("first-start", POSTGRES_IMAGE, ["sh", "-c", _FIRST_START], data),
+        "resources": resources_of("250m", "256Mi", "1Gi"),
+        "volumeMounts": [*mounts_of(mounts), {"name": "password", "mountPath": "/run/primus", "readOnly": True}],
+    }
+    ready = {"exec": {"command": ["pg_isready", "--quiet", "--username=primus", "--dbname=ledger"]}}
+    command = ["postgres", "-c", "listen_addresses=*", "-c", "max_connections=500"]
+    container = {
+        **container_of("postgres", POSTGRES_IMAGE, command, data),
+        "ports": [{"name": "sql", "containerPort": DATABASE_PORT}],
+        "startupProbe": {**ready, "periodSeconds": 2, "failureThreshold": 150},
+        "readinessProbe": {**ready, "timeoutSeconds": 5},
+        "resources": resources_of("250m", "256Mi", "2Gi"),
+        "volumeMounts": mounts_of(mounts),
+    }
+    pod = pod_template(DATABASE, [container], {}, POSTGRES_USER)
+    password = {"secretName": DATABASE_SECRET, "items": [{"key": "password", "path": "password"}], "defaultMode": 0o440}
+    pod["spec"] |= {"initContainers": [first], "terminationGracePeriodSeconds": 60}
+    pod["spec"]["volumes"] = [empty_volume("run"), empty_volume("tmp"), {"name": "password", "secret": password}]
+    return [_stateful_set(pod), service(DATABASE, "sql", DATABASE_PORT), _reachable(DATABASE, DATABASE_PORT, [OURS])]
+
+
+def _stateful_set(pod: Manifest) -> Manifest:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "20Gi"}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata_of(DATABASE),
+        "spec": {
+            "serviceName": DATABASE,
+            "replicas": 1,
+            "selector": {"matchLabels": {NAME: DATABASE}},
+            "template": pod,
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
+        },
+    }
+
+
+OURS: Manifest = {"podSelector": {"matchLabels": PART}}
+WORKSPACES: Manifest = {
+    "namespaceSelector": {"matchExpressions": [{"key": f"{labels.PREFIX}/workspace", "operator": "Exists"}]}
+}
+"""A team's programs may ask the server for runs; they need its password for that."""
+MONITORING: Manifest = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+
+
+def network() -> list[Manifest]:
+    """Nobody is heard but who must be: the server by us and by workspaces, pages of figures by the monitoring."""
+    closed: Manifest = {"podSelector": {}, "policyTypes": ["Ingress"]}
+    return [
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {"name": "primus-closed", "namespace": NAMESPACE, "labels": PART},
+            "spec": closed,
+        },
+        _reachable(SERVER, SERVER_PORT, [OURS, WORKSPACES, MONITORING]),
+        _reachable(RUNNERS, PAGE_PORT, [MONITORING]),
+    ]
+
+
+def _reachable(name: str, port: int, sources: Sequence[Manifest]) -> Manifest:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata_of(name),
+        "spec": {
+            "podSelector": {"matchLabels": {NAME: name}},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": list(sources), "ports": [{"port": port, "protocol": "TCP"}]}],
+        },
+    }
