@@ -10,6 +10,7 @@ import pytest
 from deployments.report import report_document, report_text
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, Tile, VerdictWord
 from tests.stages import Stage, incident, numbers_are_unique, outcomes, stage, succeeded
+from workflows.evidence import Signal
 
 pytestmark = pytest.mark.story
 
@@ -121,6 +122,45 @@ def test_a_preemption_with_notice_loses_no_step(scene: Stage, unfailed: str) -> 
     assert second.resumed_from_step == first.last_step, scene.tell()
     assert node not in second.nodes
     assert not incident(scene.story).charged
+
+
+def moved_away(scene: Stage, node: str) -> None:
+    """The run left a node that somebody wants empty: before its pods had to go, and without losing a step."""
+    story = scene.story
+    first, second = story.attempts
+    assert incident(story).signal == Signal.NODE_CORDONED, scene.tell()
+    assert node in first.nodes
+    assert node not in second.nodes
+    assert second.resumed_from_step == first.last_step, scene.tell()
+    assert not incident(story).charged
+    assert not [action for action in story.actions if action.target], "nobody is to blame"
+
+
+def test_a_drained_node(scene: Stage, unfailed: str) -> None:
+    scene.start().at_step(17)
+    node = scene.story.attempts[0].nodes[1]
+    assert not scene.drained(node), "training is not thrown out"
+    scene.until(lambda _: scene.drained(node), "an empty node")
+    comes_back(scene, unfailed, FaultClass.PREEMPTED)
+    moved_away(scene, node)
+
+
+def test_a_cordoned_node_is_kept_while_there_is_no_other(scene: Stage) -> None:
+    scene.start(overrides=("steps=400",)).at_step(5)
+    node = scene.story.attempts[0].nodes[1]
+    others = [item["metadata"]["name"] for item in scene.cluster.list("Node")]
+    for name in [name for name in others if name not in scene.story.attempts[0].nodes]:
+        scene.cluster.patch("Node", name, {"spec": {"unschedulable": True}})
+    assert not scene.drained(node)
+    scene.at_step(60)
+    assert scene.story.incidents == (), scene.tell()
+    [free] = others[-1:]
+    assert free not in scene.story.attempts[0].nodes
+    scene.cluster.patch("Node", free, {"spec": {"unschedulable": None}})
+    assert succeeded(scene.end()), scene.tell()
+    assert outcomes(scene.story) == [FaultClass.PREEMPTED.value, "succeeded"], scene.tell()
+    moved_away(scene, node)
+    assert free in scene.story.attempts[1].nodes
 
 
 def test_a_host_out_of_memory_is_tried_once_more(scene: Stage, unfailed: str) -> None:

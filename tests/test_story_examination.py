@@ -43,7 +43,9 @@ def test_a_suspect_that_is_found_healthy_is_told_and_the_run_goes_on(scene: Stag
     told = [line for line in seen.evidence if line.startswith("examined ")]
     assert [line.partition(";")[0] for line in told] == [f"examined {suspect}: pass"], seen.evidence
     assert seen.culprits == (), "healthy, and nobody else is named"
-    verdicts = [item for item in scene.ledger.verdicts("local", suspect) if item.source == "story-a1-x1"]
+    verdicts = [
+        item for item in scene.ledger.verdicts(scene.resolved.cluster.name, suspect) if item.source == "story-a1-x1"
+    ]
     assert [item.verdict for item in verdicts] == ["pass"]
     assert examinations(scene) == [], "cleared away with the attempt"
     scene.no_orphans()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bed import versions
-from tests.bed.layout import MODULES, Cache
+from tests.bed.layout import MODULES, Cache, added_key
 
 MULTI_CALL = (
     "etcd",
@@ -45,6 +45,13 @@ class Component:
     family: str
     package: str = "."
     flags: str = ""
+    added: str = ""
+    """Its own folder of modules, where that is none of those after which the cache is named."""
+
+    @property
+    def stamp(self) -> str:
+        """The file that says that it is built."""
+        return f"{self.name}-{added_key(self.added)}" if self.added else self.name
 
 
 def components() -> list[list[Component]]:
@@ -63,7 +70,8 @@ def components() -> list[list[Component]]:
         [
             Component(name, "argo", f"{versions.ARGO}/cmd/{name}", argo_flags)
             for name in ("workflow-controller", "argoexec")
-        ],
+        ]
+        + [Component("validate", "argo", "../validate/main.go", added="validate")],
         [
             Component("jobset", "controllers", versions.JOBSET),
             Component("kueue", "controllers", f"{versions.KUEUE}/cmd/kueue"),
@@ -122,9 +130,9 @@ def environment() -> dict[str, str]:
     return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
 
 
-def built(cache: Cache, name: str) -> bool:
+def built(cache: Cache, component: Component) -> bool:
     """Has its stamp, and its file is still there."""
-    return (cache.stamps / name).exists() and (cache.binaries / name).exists()
+    return (cache.stamps / component.stamp).exists() and (cache.binaries / component.name).exists()
 
 
 def argo_source(cache: Cache) -> None:
@@ -177,7 +185,10 @@ def compile_one(cache: Cache, component: Component, progress: Progress) -> None:
     half.rename(cache.binaries / component.name)
     if component.name == "bed":
         link_components(cache)
-    (cache.stamps / component.name).write_text(f"{took_s:.1f}\n")
+    if component.added:
+        for other in cache.stamps.glob(f"{component.name}-*"):
+            other.unlink()  # of other sources: their binary was just replaced
+    (cache.stamps / component.stamp).write_text(f"{took_s:.1f}\n")
     progress.say(f"{component.name}: built in {took_s:.0f} s")
 
 
@@ -191,8 +202,16 @@ def link_components(cache: Cache) -> None:
 
 def missing(cache: Cache) -> list[list[Component]]:
     """What has no stamp yet, by family."""
-    left = ([one for one in family if not built(cache, one.name)] for family in components())
+    left = ([one for one in family if not built(cache, one)] for family in components())
     return [family for family in left if family]
+
+
+def have(cache: Cache, name: str) -> Path:
+    """One program, compiled where it is not there."""
+    [wanted] = [component for family in components() for component in family if component.name == name]
+    if not built(cache, wanted):
+        build(cache, [[wanted]], Progress())
+    return cache.binaries / name
 
 
 def build(cache: Cache, families: list[list[Component]], progress: Progress) -> None:
@@ -221,7 +240,7 @@ def times(cache: Cache) -> Iterator[tuple[str, float]]:
     """(component, seconds of its last compile) for what is stamped."""
     for family in components():
         for component in family:
-            stamp = cache.stamps / component.name
+            stamp = cache.stamps / component.stamp
             if stamp.exists():
                 yield component.name, float(stamp.read_text())
 

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.bed import starting, stopping, up
+from tests.bed.ground import BedGround
 from tests.bed.layout import cache, folder
 from tests.bed.options import default
 from tests.bed.up import Bed
+from tests.stages import outcomes, stage, succeeded
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,3 +33,15 @@ def bed() -> Bed:
     assert found is not None
     found.settle()
     return found
+
+
+@pytest.fixture(scope="session")
+def unfailed(prefect_server: str, standing: None) -> Iterator[str]:
+    """Weights of a run of the stories' seed to which nothing happened."""
+    del standing
+    with stage(prefect_server, BedGround()) as made:
+        story = made.start("unfailed").end()
+        assert succeeded(story), made.tell()
+        assert outcomes(story) == ["succeeded"]
+        made.no_orphans()
+        yield made.weights()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from tests.bed import manifests
+from tests.bed import artifacts, manifests
 from tests.bed.api import Api, Manifest
 from tests.bed.certificates import encoded, write_kubeconfig
 from tests.bed.commands import until
@@ -84,7 +84,7 @@ def start(place: Place, hooks: list[Manifest]) -> None:
     for ending in ("crt", "key"):
         shutil.copy(place.folder.certificates / f"webhook.{ending}", certificates / f"tls.{ending}")
     argo = account(place, "argo", "argo", "argo")
-    place.api.ensure(_argo_settings())
+    place.api.ensure(_argo_settings(place.options))
     place.processes.start(_argo(place, argo))
     jobset = account(place, "jobset", "jobset-controller-manager", "jobset-system")
     place.processes.start(_jobset(place, jobset))
@@ -112,7 +112,7 @@ def account(place: Place, name: str, service_account: str, namespace: str) -> st
     return str(write_kubeconfig(place.folder, place.options, name, {"token": token}, namespace))
 
 
-def _argo_settings() -> Manifest:
+def _argo_settings(options: Options) -> Manifest:
     settings = {
         "metricsConfig": {"enabled": True, "path": "/metrics", "port": 9090, "secure": False},
         "executor": {
@@ -121,6 +121,7 @@ def _argo_settings() -> Manifest:
             "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
         },
         "nodeEvents": {"enabled": False},
+        "artifactRepository": artifacts.repository(options),
     }
     about = {"name": "workflow-controller-configmap", "namespace": "argo"}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"config": yaml.safe_dump(settings)}}

@@ -14,11 +14,12 @@ from profiles.resolve import Resolved
 from tasks.kubernetes import KubernetesCluster
 from tasks.kubernetes_configuration import configuration_of
 from tasks.kubernetes_server import ApiServer
-from tests.bed import faults, groups
-from tests.bed.api import Api
+from tests.bed import faults, groups, samples
+from tests.bed.api import Api, RefusedError
 from tests.bed.layout import Folder, folder
 from tests.bed.options import Node, Options, load
 from tests.bed.processes import Processes
+from tests.grounds import pods_on
 from workflows import labels
 
 GONE_SECONDS = 60.0
@@ -111,28 +112,61 @@ class BedGround:
             assert time.monotonic() < deadline, left
             time.sleep(0.2)
 
+    def drain(self, resolved: Resolved, home: Path, node: str) -> list[str]:
+        """As `kubectl drain` does it, as somebody who may: what a disruption budget refuses stays.
+
+        Raises:
+            RefusedError: the eviction was refused for another reason.
+            AssertionError: no budget held a pod that trains.
+        """
+        api, cluster = Api(self.where, self.options), self.cluster(resolved, home)
+        cluster.patch("Node", node, {"spec": {"unschedulable": True}})
+        for name in pods_on(cluster, node):
+            where = f"/api/v1/namespaces/{resolved.cluster.namespace}/pods/{name}/eviction"
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+            try:
+                api.request("POST", where, eviction)
+            except RefusedError as refused:
+                if refused.status not in (404, 429):
+                    raise
+            else:
+                left = samples.conditions(cluster.get("Pod", name))
+                assert left.get("DisruptionTarget") != "EvictionByEvictionAPI", f"{name} was thrown out"
+        return pods_on(cluster, node)
+
     def strike(self, resolved: Resolved, home: Path) -> None:
         """Delete what is left and bring every node back, empty and unmarked."""
+        for node in self.options.real_nodes():
+            faults.mend(node)
+            faults.thaw(node)
         cluster = self.cluster(resolved, home)
         for kind in ("Workflow", "JobSet", "Secret"):
             for item in cluster.list(kind, {}):
                 if labels.RUN in item["metadata"].get("labels", {}):
                     cluster.delete(kind, item["metadata"]["name"], grace_seconds=1)
         for node in self.options.real_nodes():
-            self._mend(cluster, node)
+            self._revive(node)
+        for node in cluster.list("Node"):
+            _clean(cluster, node)
 
-    def _mend(self, cluster: BedCluster, node: Node) -> None:
+    def _revive(self, node: Node) -> None:
         if not groups.members(f"{node.name}/own"):
             api = Api(self.where, self.options)
             faults.revive(self.where, self.options, node, Processes(self.where), api)
-        found = cluster.get("Node", node.name) or {}
-        kept = [item for item in found["spec"].get("taints", []) if not item["key"].startswith(labels.PREFIX)]
-        clean = {"metadata": {"labels": {labels.VERDICT: None}}, "spec": {"taints": kept, "unschedulable": None}}
-        cluster.patch("Node", node.name, clean)
 
     def _living(self, cluster: BedCluster) -> list[str]:
         pods = [pod for pod in cluster.list("Pod", {}) if labels.RUN in pod["metadata"].get("labels", {})]
         return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") in ("Pending", "Running")]
+
+
+def _clean(cluster: BedCluster, node: dict[str, Any]) -> None:
+    """Take back what stories do to nodes, the played ones too: marks and cordons."""
+    spec, name = node["spec"], node["metadata"]["name"]
+    kept = [item for item in spec.get("taints", []) if not item["key"].startswith(labels.PREFIX)]
+    marked = labels.VERDICT in node["metadata"]["labels"] or len(kept) < len(spec.get("taints", []))
+    if marked or spec.get("unschedulable"):
+        clean = {"metadata": {"labels": {labels.VERDICT: None}}, "spec": {"taints": kept, "unschedulable": None}}
+        cluster.patch("Node", name, clean)
 
 
 def _processes_of(home: Path) -> list[str]:

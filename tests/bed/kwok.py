@@ -40,9 +40,9 @@ def node(options: Options, index: int) -> Manifest:
     }
 
 
-def start(cache: Cache, folder: Folder, options: Options, processes: Processes, api: Api) -> None:
-    """The program and its nodes; returns when all are Ready."""
-    command = [
+def command(cache: Cache, folder: Folder, options: Options) -> list[str]:
+    """How the program is started."""
+    return [
         f"{cache.binaries}/kwok",
         f"--kubeconfig={folder.kubeconfigs}/admin",
         f"--manage-nodes-with-annotation-selector={ANNOTATION}=fake",
@@ -52,7 +52,11 @@ def start(cache: Cache, folder: Folder, options: Options, processes: Processes, 
         f"--node-lease-duration-seconds={options.lease_s}",
         f"--server-address=0.0.0.0:{HEALTH_PORT}",
     ]
-    processes.start(Program("kwok", command, NAMESPACE, "plane/kwok"))
+
+
+def start(cache: Cache, folder: Folder, options: Options, processes: Processes, api: Api) -> None:
+    """The program and its nodes; returns when all are Ready."""
+    processes.start(Program("kwok", command(cache, folder, options), NAMESPACE, "plane/kwok"))
     api.ensure_all(node(options, index) for index in range(options.kwok))
     wanted = {name(index) for index in range(options.kwok)}
     until("played nodes Ready", lambda: wanted <= api.ready_nodes(), limit_s=60, every_s=0.2)

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 MODULES = HERE / "modules"
+ADDED = frozenset({"validate"})
+"""Folders of modules that came later: each has a key of its own, so that nothing else is compiled anew for them."""
 ROOT = HERE.parent.parent
 
 
 def source_key() -> str:
-    """The name of the folder for what is built: a hash over every file that a binary is made from."""
+    """The name of the folder for what is built: a hash over all files that binaries are made from, but what was added."""
+    return _key(path for path in MODULES.rglob("*") if path.relative_to(MODULES).parts[0] not in ADDED)
+
+
+def added_key(folder: str) -> str:
+    """The same over one folder of `ADDED`."""
+    return _key((MODULES / folder).rglob("*"))
+
+
+def _key(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(MODULES.rglob("*")):
+    for path in sorted(paths):
         if path.is_file():
             digest.update(f"{path.relative_to(MODULES)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from profiles.workspace import Flavor, Quota, WorkspaceProfile
-from tests.bed import tenancy
+from tests.bed import artifacts, tenancy
 from tests.bed.api import Manifest, path_of
 from tests.bed.commands import until
 from tests.bed.kwok import ANNOTATION
@@ -36,7 +36,7 @@ def workspaces(bed: Bed, *profiles: WorkspaceProfile) -> Generator[None]:
     """Workspaces for a while."""
     for profile in profiles:
         until(f"{profile.name} free", lambda name=profile.name: bed.find(namespace(name)) is None, LIMIT_S, 0.3)
-        tenancy.apply(bed.api, workspace(profile))
+        tenancy.apply(bed.api, [*workspace(profile), artifacts.keys(profile.name)])
     try:
         yield
     finally:

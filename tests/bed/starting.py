@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from tests.bed import (
+    artifacts,
     building,
     certificates,
     controllers,
@@ -104,6 +105,7 @@ def up(cache: Cache, folder: Folder, wanted: Options) -> None:
         clock.mark("API server ready")
         api.ensure_all(plane.dns_rights())
         processes.start(plane.dns(cache, folder, wanted))
+        artifacts.start(wanted, processes)
         place = controllers.Place(cache, folder, wanted, processes, api, clock.mark)
         hooks = controllers.define(place)
         for runtime in runtimes:
@@ -128,5 +130,6 @@ def _fill(cache: Cache, folder: Folder, wanted: Options, processes: Processes, a
     (folder.root / "shared").mkdir(exist_ok=True)
     health = f"http://{wanted.plane}:{plane.DNS_HEALTH_PORT}/ready"
     until("name server ready", lambda: plane.healthy(health))
+    until("artifact repository ready", lambda: artifacts.ready(wanted))
     supervisor.start(folder, processes)
-    clock.mark("name server, queues and service accounts ready: the bed is up")
+    clock.mark("name server, artifacts, queues and service accounts ready: the bed is up")

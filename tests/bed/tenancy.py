@@ -8,7 +8,7 @@ from decimal import Decimal
 from profiles.load import load_workspace
 from profiles.quantities import amount
 from profiles.workspace import Flavor, Quota, WorkspaceProfile
-from tests.bed import certificates
+from tests.bed import artifacts, certificates
 from tests.bed.api import Api, Manifest
 from tests.bed.layout import HERE, Folder
 from tests.bed.options import Options
@@ -26,7 +26,8 @@ TOKEN_S = 30 * 24 * 3600
 def settle(api: Api, folder: Folder, options: Options) -> None:
     """Make all of it; Kueue must answer, it checks its own objects."""
     profile = fitted(load_workspace(str(PROFILE)), api.nodes(), options)
-    apply(api, [*workspace.control(profile.runner_namespace), *workspace.workspace(profile)])
+    made = [*workspace.control(profile.runner_namespace), *workspace.workspace(profile)]
+    apply(api, [*made, artifacts.keys(profile.name)])
     for ending, account in ACCOUNTS.items():
         token = request_token(api, account, profile.runner_namespace)
         path = folder.account(ending)

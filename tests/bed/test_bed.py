@@ -27,6 +27,7 @@ PLANE = (
     "jobset",
     "kueue",
     "kwok",
+    "artifacts",
     "supervisor",
 )
 PARTS = (*PLANE, f"containerd-{NODE}", f"kubelet-{NODE}", f"kube-proxy-{NODE}")

@@ -57,12 +57,12 @@ class Account:
 ACCOUNTS = (
     Account(workspace.RUNNER, HOME, workspace.RUNNER_RIGHTS, workspace.NODE_RIGHTS),
     Account(workspace.PIPELINES, OWN, workspace.PIPELINE_RIGHTS),
-    Account(tenancy.MONITOR, HOME, workspace.READER_RIGHTS),
+    Account(tenancy.MONITOR, HOME, workspace.READER_RIGHTS, workspace.NODE_READER_RIGHTS),
 )
 STRANGERS = (
     Account(workspace.RUNNER, OTHER_HOME, (), workspace.NODE_RIGHTS),
     Account(workspace.PIPELINES, OTHER, ()),
-    Account(tenancy.MONITOR, OTHER_HOME, ()),
+    Account(tenancy.MONITOR, OTHER_HOME, (), workspace.NODE_READER_RIGHTS),
     Account("default", OWN, ()),
 )
 """In the bed's own workspace they have nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from tests.bed import controllers, kwok, nodes, options, plane, tenancy
+from tests.bed import artifacts, controllers, kwok, nodes, options, plane, tenancy
 from tests.bed.api import Api, Manifest, RefusedError, path_of
 from tests.bed.commands import BedError, until
 from tests.bed.layout import Cache, Folder, cache, folder
@@ -53,6 +53,8 @@ class Bed:
             found.append("the API server is not ready")
         if not plane.healthy(f"http://{self.options.plane}:{plane.DNS_HEALTH_PORT}/ready"):
             found.append("the name server is not ready")
+        if not artifacts.ready(self.options):
+            found.append("the artifact repository is not ready")
         if self.options.kwok and not kwok.ready(self.options):
             found.append("kwok is not ready")
         return found + [f"{name} is not Ready" for name in sorted(self.node_names() - self.api.ready_nodes())]
