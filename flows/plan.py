@@ -27,6 +27,7 @@ def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord:
         number=plan.number,
         planned_at=world().now(),
         why=f"{plan.why} ({choice.why})",
+        incident=plan.incident.id if plan.incident else "",
         nodes=choice.nodes,
         avoid_nodes=avoid,
         max_resume_step=heed.get("max_resume_step"),

@@ -177,6 +177,9 @@ class ClusterProfile(Value):
     """Kueue LocalQueue for runs that name none; empty: no queue."""
     priority_classes: dict[str, int] = {}
     """Priorities that runs may name, with their values (embedded: order of the waiting line)."""
+    returning_priorities: dict[str, str] = {}
+    """Priority in the queue of a run's attempts that answer a failure, by the run's own priority ("": it names none): a
+    step above, so that a run that comes back keeps its place before those that waited. Missing: it queues anew."""
     service_account: ObjectName = "primus-pipelines"
     """Service account of pipeline pods."""
     image_pull_secrets: tuple[ObjectName, ...] = ()

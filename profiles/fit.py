@@ -138,6 +138,10 @@ def _check_priority(run: RunProfile, cluster: ClusterProfile) -> None:
     if run.priority and run.priority not in cluster.priority_classes:
         known = did_you_mean(run.priority, cluster.priority_classes, "priorities")
         raise ProfileError("priority", f'cluster {cluster.name} has no priority called "{run.priority}"' + known)
+    returning = cluster.returning_priorities.get(run.priority, "")
+    if returning and returning not in cluster.priority_classes:
+        known = did_you_mean(returning, cluster.priority_classes, "priorities")
+        raise ProfileError("cluster.returning_priorities", f'"{returning}" is no priority of {cluster.name}' + known)
 
 
 def _check_checkpoints(resolved: Resolved) -> None:

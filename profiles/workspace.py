@@ -71,6 +71,9 @@ class WorkspaceProfile(Value):
     """Who has to make room for whom."""
     priorities: dict[ObjectName, Count] = {"low": 100, "normal": 1000, "high": 10000}
     """Priority classes that runs may name, with their values."""
+    keep_place: bool = True
+    """Each priority has a sister one step above, `<name>-returning` (`returning` for runs that name none): attempts
+    that answer a failure wait under it, and are not overtaken by runs that waited behind them."""
     pod_security: Literal["restricted", "baseline", "privileged"] = "baseline"
     """Pod Security level that the namespace enforces. Host path storage and RDMA need `privileged`."""
     runner_namespace: ObjectName = "primus-flows"

@@ -40,6 +40,7 @@ def plan_of(resolved: Resolved, attempt: AttemptRecord, fencing: int) -> Attempt
         max_resume_step=attempt.max_resume_step,
         excluded_checkpoints=attempt.excluded_checkpoints,
         fencing=fencing,
+        returns=bool(attempt.incident),
     )
 
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA = "0002"
+SCHEMA = "0003"
 """The migration that `METADATA` is equal to."""
 
 
@@ -131,6 +131,7 @@ ATTEMPTS = Table(
     _maybe_time("last_step_at"),
     _whole("restarts_in_place"),
     Column("loss", AnyFloat),
+    _text("incident"),
 )
 
 INCIDENTS = Table(

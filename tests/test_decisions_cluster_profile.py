@@ -48,8 +48,8 @@ def test_a_whole_cluster() -> None:
         flavors=(FlavorStock("nv", {"nvidia.com/gpu.product": "NVIDIA-H200"}), FlavorStock("unused")),
         local_queues=(LocalQueueSight("team", "research"),),
         cluster_queues=(ClusterQueueSight("research", quotas=(QuotaSight("nv", GPU, "16"),)),),
-        priority_classes={"high": 10, "system-node-critical": 2000, "other": 3},
-        workload_priority_classes={"high": 100, "alone": 5},
+        priority_classes={"high": 10, "high-returning": 101, "returning": 0, "system-node-critical": 2000, "other": 3},
+        workload_priority_classes={"high": 100, "high-returning": 101, "returning": 0, "alone": 5},
         services=(ServiceStock("prometheus-operated", "monitoring", ports=(("web", 9090),)),),
     )  # fmt: skip
     found = found_in(cluster)
@@ -66,7 +66,8 @@ def test_a_whole_cluster() -> None:
     assert (amd.name, amd.queue_flavor, amd.taints) == ("mi300x", "", TAINT)
     assert (amd.cpus_per_node, amd.memory_per_node, amd.nic_resource_name) == (190, "2016Gi", "rdma/hca")
     assert profile.storage == (Storage(kind="claim", source="shared", mount_path="/mnt/shared"),)
-    assert (profile.queue, profile.priority_classes) == ("team", {"high": 100})
+    assert (profile.queue, profile.priority_classes) == ("team", {"returning": 0, "high": 100, "high-returning": 101})
+    assert profile.returning_priorities == {"high": "high-returning"}, "one that stands no higher gives no place"
     assert profile.endpoints.prometheus_url == "http://prometheus-operated.monitoring:9090"
     assert "a guess" in found.sources["endpoints"]
     assert "10Ti of class nfs" in found.sources["storage[0]"]

@@ -147,6 +147,12 @@ def test_a_pool_says_how_its_site_counts_nics() -> None:
         (_run(pool="cpu"), _cluster(), "pool", "made of cpu, but the run may use mi300x, h200 only"),
         (_run(hardware=("h200",), pool="amd"), _cluster(), "pool", "made of mi300x"),
         (_run(priority="hihg"), _cluster(), "priority", 'did you mean "high"'),
+        (
+            _run(priority="high"),
+            _cluster(returning_priorities={"high": "hihg-returning"}),
+            "cluster.returning_priorities",
+            '"hihg-returning" is no priority',
+        ),
         (_run({"replicas": 9}), _cluster(), "roles[0].replicas", "10, 2 of them spare; ask for at most 8"),
         (_run({"replicas": 5}, pool="nvidia"), _cluster(), "roles[0].replicas", "has 4; ask for at most 4"),
         (_run({"resources": Resources(gpus=9)}), _cluster(), "roles[0].resources.gpus", "offers 8"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -173,6 +174,23 @@ def test_kueue_is_told_queue_priority_and_topology() -> None:
     assert wish == {"kueue.x-k8s.io/podset-required-topology": labels.RACK}
     assert "annotations" not in job(manifest, "feeder")["template"]["metadata"]
     assert pod(manifest, "trainer")["priorityClassName"] == "high"
+
+
+@pytest.mark.parametrize(
+    ("named", "returns", "carried"),
+    [("high", False, "high"), ("high", True, "high-returning"), ("low", True, "low"), ("", True, "returning")],
+    ids=["at first", "after a failure", "a cluster without a sister", "none named"],
+)
+def test_an_attempt_that_answers_a_failure_waits_above_its_equals(named: str, returns: bool, carried: str) -> None:
+    plan = a_gpu_plan()
+    sisters = {"high": "high-returning", "": "returning"}
+    cluster = plan.resolved.cluster.model_copy(update={"returning_priorities": sisters})
+    run = plan.resolved.run.model_copy(update={"priority": named})
+    manifest = jobset(
+        replace(plan, resolved=plan.resolved.model_copy(update={"run": run, "cluster": cluster}), returns=returns)
+    )
+    assert manifest["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == carried
+    assert pod(manifest, "trainer").get("priorityClassName", "") == named, "the scheduler's order stays the run's own"
 
 
 def test_a_wish_for_a_block_is_preferred_only() -> None:

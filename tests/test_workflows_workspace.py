@@ -94,6 +94,20 @@ def test_two_runners_of_one_cluster_do_not_take_each_others_rights() -> None:
         assert one["roleRef"] == other["roleRef"]
 
 
+def test_each_priority_has_a_sister_one_step_above_unless_places_are_not_kept() -> None:
+    def values(profile: WorkspaceProfile) -> dict[str, int]:
+        kinds = [item for item in workspace(profile) if item["kind"] == "WorkloadPriorityClass"]
+        return {item["metadata"]["name"]: item["value"] for item in kinds}
+
+    small = load_text(WorkspaceProfile, SMALL)
+    assert values(small.model_copy(update={"priorities": {"low": 10}})) == {
+        "low": 10,
+        "returning": 1,
+        "low-returning": 11,
+    }
+    assert "returning" not in values(small.model_copy(update={"keep_place": False}))
+
+
 def test_admitted_pods_tolerate_what_keeps_others_away() -> None:
     flavor = by_kind(workspace(load_text(WorkspaceProfile, SMALL)), "ResourceFlavor")[0]["spec"]
     assert flavor["nodeTaints"] == [

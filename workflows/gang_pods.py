@@ -72,8 +72,10 @@ def queued(plan: AttemptPlan) -> Part:
     queue = run.queue or plan.resolved.cluster.queue
     if not queue:
         return plain
-    priority = {"kueue.x-k8s.io/priority-class": run.priority} if run.priority else {}
-    return {**plain, "labels": {**plain["labels"], QUEUE: queue, **priority}}
+    place = plan.resolved.cluster.returning_priorities.get(run.priority, "") if plan.returns else ""
+    priority = place or run.priority
+    ranked = {"kueue.x-k8s.io/priority-class": priority} if priority else {}
+    return {**plain, "labels": {**plain["labels"], QUEUE: queue, **ranked}}
 
 
 def role_pod(plan: AttemptPlan, role: Role, holder: Holder) -> Part:

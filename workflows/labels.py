@@ -22,6 +22,8 @@ FENCING = f"{PREFIX}/fencing"
 FIELD_MANAGER = "primus-flows"
 HOSTNAME = "kubernetes.io/hostname"
 
+RETURNING = "returning"
+"""Priority of attempts that answer a failure: of runs that name none, and what is added to the others' names."""
 COORDINATOR_ROLE = "coordinator"
 COORDINATOR_PORT = 29400
 """Port of the coordinator in its own pod network (embedded: on the pod's own loopback address)."""

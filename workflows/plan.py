@@ -33,6 +33,8 @@ class AttemptPlan:
     """Paths of checkpoints that must not be taken, as pods see them."""
     fencing: int = 0
     """Fencing number of the driver that builds this attempt."""
+    returns: bool = False
+    """It answers a failure: in the queue it keeps the run's place, where the cluster has a priority for that."""
     deep_verify: bool = False
     """Read every byte of the checkpoint again instead of trusting its proof."""
 

@@ -96,6 +96,8 @@ class AttemptRecord:
     last_step_at: float | None = None
     restarts_in_place: int = 0
     loss: float | None = None
+    incident: str = ""
+    """The incident that it answers; "": a person asked for it."""
 
 
 @dataclass(frozen=True)

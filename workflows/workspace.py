@@ -216,7 +216,7 @@ def _local_queue(profile: WorkspaceProfile) -> Manifest:
 def _priorities(profile: WorkspaceProfile) -> list[Manifest]:
     """Kueue's order of admission, and the scheduler's of the same name: pods of a run carry it too."""
     found: list[Manifest] = []
-    for name, value in profile.priorities.items():
+    for name, value in {**profile.priorities, **_returning(profile)}.items():
         queueing = {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
         # Kueue preempts whole gangs; a scheduler that evicts a single pod of one would waste all of it.
         pods = {
@@ -228,6 +228,17 @@ def _priorities(profile: WorkspaceProfile) -> list[Manifest]:
         }
         found += [queueing, pods]
     return found
+
+
+def _returning(profile: WorkspaceProfile) -> dict[str, int]:
+    """Priorities of attempts that answer a failure, one step above the run's own.
+
+    Between two attempts a gang's quota is free. Whoever took it then is the newest of the lower ones, and gives way.
+    """
+    if not profile.keep_place:
+        return {}
+    sisters = {f"{name}-{labels.RETURNING}": value + 1 for name, value in profile.priorities.items()}
+    return {labels.RETURNING: 1, **sisters}
 
 
 def _network_policies(namespace: str) -> list[Manifest]:

@@ -14,6 +14,7 @@ from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
 from profiles.validation import checked
 from workflows.inventory import Inventory, ServiceStock
+from workflows.labels import RETURNING
 
 NOT_SAID = ("programs_image", "service_account", "image_pull_secrets", "run_as_user", "read_kernel_log", "brake")
 """What no object of a cluster says; these fields keep their defaults."""
@@ -180,6 +181,14 @@ def _given_storage(text: str) -> dict[str, str]:
     return {"kind": "host_path" if folder else "claim", "source": source, "mount_path": path}
 
 
+def _returning(made: Written, both: Mapping[str, int]) -> None:
+    """Sisters of priorities as our workspaces make them: only those that stand above the priority itself."""
+    sisters = {name: f"{name}-{RETURNING}" if name else RETURNING for name in ["", *both]}
+    found = {name: sister for name, sister in sisters.items() if both.get(sister, -1) > both.get(name, 0)}
+    if found:
+        made.put("returning_priorities", found, "classes above a priority for attempts that answer a failure")
+
+
 def _priorities(made: Written, stock: Inventory) -> None:
     """A run's priority names a PriorityClass of its pods and, in a queue, Kueue's class of the same name."""
     pods = {name: value for name, value in stock.priority_classes.items() if not name.startswith("system-")}
@@ -191,6 +200,7 @@ def _priorities(made: Written, stock: Inventory) -> None:
     if both:
         told = "WorkloadPriorityClasses that are PriorityClasses too, with Kueue's values"
         made.put("priority_classes", dict(sorted(both.items(), key=lambda item: item[1])), told)
+        _returning(made, both)
     alone = sorted(stock.workload_priority_classes.keys() - pods.keys())
     if alone:
         made.remark("priority_classes", f"left out: {', '.join(alone)}: no PriorityClass of that name, which pods need")

@@ -151,6 +151,20 @@ def test_equal_priorities_wait_for_each_other(bed: Bed) -> None:
     assert not running.reasons
 
 
+def test_whoever_comes_back_after_a_failure_keeps_its_place(bed: Bed) -> None:
+    submit(bed, ALONE, "bystander")
+    first = submit(bed, ALONE, "attempt-1", cpu="3")
+    admitted(bed, ALONE, "bystander", "attempt-1")
+    submit(bed, ALONE, "waiting", cpu="3")
+    until("it waits", lambda: bool(reason_to_wait(bed, ALONE, "waiting")), samples.LIMIT_S, 0.2)
+    bed.api.delete(first)
+    admitted(bed, ALONE, "waiting")  # between two attempts the quota is free, and Kueue is quick
+    submit(bed, ALONE, "attempt-2", "normal-returning", cpu="3")
+    admitted(bed, ALONE, "attempt-2")
+    assert state(bed, ALONE, "waiting")["Preempted"] == "InClusterQueue"
+    assert "Evicted" not in state(bed, ALONE, "bystander"), "who ran before it is left alone"
+
+
 def test_a_gang_that_does_not_fit_waits_whole(bed: Bed) -> None:
     blocker = submit(bed, ALONE, "blocker", cpu="2")
     admitted(bed, ALONE, "blocker")
