@@ -26,8 +26,8 @@ LIMITS = {
     "right culprits": (0.90, 1.0),
 }
 """What each part must not fall behind: least and most."""
-REACHED = {("held_out", "false alarms on healthy logs"): (0.0, 0.07)}
-"""Where a part stands behind its limit: one of the 16 healthy logs set aside is called a failure."""
+REACHED = {("held_out", "false alarms on healthy logs"): (0.0, 0.05)}
+"""Where a part stands behind its limit: one of the 20 healthy logs set aside is called unknown."""
 MOST_BRIER = 0.12
 MOST_OFF = 0.15
 """How far stated confidence and accuracy may lie apart."""
@@ -109,15 +109,17 @@ def test_the_diagnosis_is_good_enough(part: str, goal: str, corpus_reports: dict
     assert least <= measured <= most, f"{part}: {goal} is {measured:.3f}, wanted from {least} to {most}"
 
 
-def test_stated_confidence_can_be_believed() -> None:
-    made = count(answers("development"))
-    brier = made.brier
+@pytest.mark.parametrize("part", PARTS)
+def test_stated_confidence_can_be_believed(part: str) -> None:
+    """Cases that rules were written for are answered better than the others: there, too modest is no fault."""
+    made = count(answers(part))
+    modest = MOST_OFF if part == "held_out" else 1.0
     off = [
         f"stated {stated:.2f}, right {measured:.2f} of {number}"
         for stated, measured, number in made.reliability
-        if number >= ENOUGH and abs(stated - measured) > MOST_OFF
+        if number >= ENOUGH and not -MOST_OFF <= measured - stated <= modest
     ]
-    assert brier <= MOST_BRIER
+    assert made.brier <= MOST_BRIER
     assert off == []
 
 

@@ -35,6 +35,9 @@ RUN = RunRecord("r", RunState.RUNNING, "", "demo", {}, "d", "local", Mode.ACT, 0
 PLANNED = AttemptRecord("r", 1, 1.0, "first")
 LIVE = replace(PLANNED, submitted_at=2.0)
 ENDED = replace(LIVE, ended_at=9.0, outcome="node_lost")
+SECOND = AttemptRecord("r", 2, 10.5, "whatever people may read here", incident="r-a1-i1")
+WISHED = replace(SECOND, incident="")
+OBSERVED = replace(RUN, mode=Mode.OBSERVE)
 SEEN = IncidentRecord("r-a1-i1", "r", 1, 8.0, 8.1, "node-not-ready")
 DECIDED = replace(SEEN, fault_class=FaultClass.NODE_LOST, action=Action.NEW_ATTEMPT, why="w")
 NEXT = ActionRecord("r-a1-i1-new-attempt", "r", SEEN.id, Action.NEW_ATTEMPT, "", "planned", "w", 8.2)
@@ -88,9 +91,46 @@ def story(**parts: object) -> Story:
         ),
         ("a pause does not stop the watching", story(attempts=(LIVE,), paused=True), Watch(LIVE)),
         (
-            "mode observe touches nothing",
-            story(run=replace(RUN, mode=Mode.OBSERVE), attempts=(PLANNED,)),
+            "mode observe does what a person asked for: the first attempt",
+            story(run=OBSERVED, attempts=(PLANNED,)),
+            Submit(PLANNED),
+        ),
+        (
+            "mode observe does what a person asked for: the first attempt after a resume",
+            story(run=replace(OBSERVED, resumed_at=10.0), attempts=(ENDED, WISHED), incidents=(DECIDED,)),
+            Submit(WISHED),
+        ),
+        (
+            "mode observe submits no attempt that answers an incident",
+            story(run=OBSERVED, attempts=(ENDED, SECOND), incidents=(DECIDED,)),
             Rest("mode observe: submit is recorded and not done"),
+        ),
+        (
+            "a resume asks for one attempt and no more",
+            story(run=replace(OBSERVED, resumed_at=8.5), attempts=(ENDED, SECOND), incidents=(DECIDED,)),
+            Rest("mode observe: submit is recorded and not done"),
+        ),
+        (
+            "mode observe does nothing that was decided",
+            story(
+                run=OBSERVED, attempts=(LIVE,), incidents=(DECIDED,), actions=(NODE, replace(NEXT, state="recorded"))
+            ),
+            Rest("mode observe: quarantine is recorded and not done"),
+        ),
+        (
+            "mode observe stops what a person stops",
+            story(run=OBSERVED, attempts=(LIVE,), incidents=(DECIDED,), actions=(NEXT,), requests=(STOP,)),
+            Finish(RunState.STOPPED, "enough"),
+        ),
+        (
+            "a pause holds no stop",
+            story(attempts=(LIVE,), incidents=(DECIDED,), actions=(NEXT,), requests=(STOP,), paused=True),
+            Finish(RunState.STOPPED, "enough"),
+        ),
+        (
+            "a pause holds the first attempt too",
+            story(attempts=(PLANNED,), paused=True),
+            Rest("paused: submit waits for `primus unpause r`"),
         ),
         (
             "giving up ends the run as failed",
@@ -151,7 +191,9 @@ def test_a_no_stops_the_run_and_does_nothing() -> None:
     assert "not now" in move.why
 
 
-ATTEMPTS = st.sampled_from([(), (PLANNED,), (LIVE,), (ENDED,), (replace(ENDED, outcome="succeeded"),)])
+ATTEMPTS = st.sampled_from(
+    [(), (PLANNED,), (LIVE,), (ENDED,), (ENDED, SECOND), (ENDED, WISHED), (replace(ENDED, outcome="succeeded"),)]
+)
 INCIDENTS = st.sampled_from([(), (SEEN,), (DECIDED,), (replace(DECIDED, action=Action.GIVE_UP),)])
 ACTIONS = st.sampled_from(
     [(), (NEXT,), (replace(NEXT, state="done"),), (NODE, NEXT), (replace(NEXT, state="recorded"),)]
@@ -159,7 +201,9 @@ ACTIONS = st.sampled_from(
 
 
 @given(ATTEMPTS, INCIDENTS, ACTIONS, st.booleans(), st.sampled_from(list(Mode)), st.booleans())
-def test_nothing_is_touched_while_paused_or_observing(attempts, incidents, actions, paused, mode, stop) -> None:
+def test_nothing_that_was_decided_is_done_while_paused_or_observing(
+    attempts, incidents, actions, paused, mode, stop
+) -> None:
     told = story(
         run=replace(RUN, mode=mode),
         attempts=attempts,
@@ -170,5 +214,8 @@ def test_nothing_is_touched_while_paused_or_observing(attempts, incidents, actio
     )
     move = next_move(told)
     assert next_move(told) == move
-    if paused or mode is Mode.OBSERVE:
+    if paused:
         assert not isinstance(move, Submit | CarryOut)
+    if mode is Mode.OBSERVE:
+        assert not isinstance(move, CarryOut)
+        assert not isinstance(move, Submit) or not move.attempt.incident

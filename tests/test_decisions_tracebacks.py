@@ -33,6 +33,15 @@ def test_a_whole_one() -> None:
     assert found.line.line == 5
 
 
+def test_what_stands_between_frames_ends_nothing() -> None:
+    (found,) = read(HEAD, FRAME, "State: Active  Rate: 400", '  File "train.py", line 7, in main', "EOFError: gone")
+    assert (found.type, found.message) == ("EOFError", "gone")
+    assert found.frames == ("torch/serialization.py:load", "train.py:main")
+    assert said(HEAD, FRAME, "Sorrow: of a library that names its exceptions so", "epoch 1") == [
+        ("Sorrow", "of a library that names its exceptions so")
+    ]
+
+
 def test_without_its_first_line() -> None:
     assert said(FRAME, "EOFError: Ran out of input") == [("EOFError", "Ran out of input")]
 

@@ -156,8 +156,7 @@ def _unschedulable(view: AttemptView, case: Case) -> Finding | None:
     limit = case.resolved.run.recovery.pending_timeout_seconds
     if view.pending_since is None or view.now - view.pending_since < limit:
         return None
-    said = next((pod.unschedulable for pod in view.pods if pod.unschedulable), "no room was found")
-    return Finding(Signal.UNSCHEDULABLE, f"no room for {limit:g} s: {said}")
+    return Finding(Signal.UNSCHEDULABLE, f"no room for {limit:g} s: {view.unplaced or 'no room was found'}")
 
 
 def _started_over(view: AttemptView, case: Case) -> Finding | None:

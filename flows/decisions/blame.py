@@ -21,6 +21,10 @@ OWN_DOING = frozenset(
     {FaultClass.USER_CODE, FaultClass.DATA, FaultClass.GPU_OOM, FaultClass.NUMERIC, FaultClass.UNKNOWN}
 )
 """Classes where the one rank that failed while all others only suffered is worth naming. Its node is not to blame."""
+_LOADING = "in DataLoader worker process"
+"""What a loader's worker trips over is in the data, of which any rank may get the next piece."""
+EVERYBODYS = frozenset({FaultClass.USER_CODE, FaultClass.GPU_OOM, FaultClass.NUMERIC})
+"""Those of them that strike every rank alike: one is named where others are known to have only suffered."""
 LOCAL = frozenset({FaultClass.RENDEZVOUS, FaultClass.STORAGE, FaultClass.FABRIC, FaultClass.GPU_DRIVER})
 """Classes where the few nodes that say something of their own, while the others only wait, are where it is."""
 BLAMELESS = frozenset(
@@ -69,17 +73,19 @@ def culprits_of(evidence: Evidence, weighed: Weighed, gang: Gang, places: Places
         found += _few(strong, places)
     if not found and gang.alone is not None and any(c.blames == "node" and c.rank == gang.alone for c in strong):
         found.append((places.homes.get(gang.alone, ""), gang.alone))
-    if not found and gang.alone is not None and _own_doing(weighed, gang, strong):
+    if not found and gang.alone is not None and _own_doing(weighed, gang, strong, places):
         found.append((places.homes.get(gang.alone, ""), gang.alone))
     return _sorted(found or _where(strong, places))
 
 
-def _own_doing(weighed: Weighed, gang: Gang, strong: Sequence[Clue]) -> bool:
+def _own_doing(weighed: Weighed, gang: Gang, strong: Sequence[Clue], places: Places) -> bool:
     """Is the one rank that failed worth naming? The code's errors often strike all, and one of them reports first."""
     if any(clue.blames == "rank" and clue.rank is None for clue in strong):
         return True
     if weighed.fault_class is FaultClass.USER_CODE:
-        return gang.others
+        return gang.others and not any(_LOADING in clue.text for clue in weighed.telling)
+    if weighed.fault_class in EVERYBODYS:
+        return gang.others or gang.alone in places.homes
     return weighed.fault_class in OWN_DOING
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from flows.decisions.cues import Cue
+from flows.decisions.signal_names import NUMBERS, SRUN
 from workflows.evidence import LogLine
 from workflows.reports import RankEnd, Termination
 
@@ -20,10 +21,6 @@ _SRUN = re.compile(
     r"srun: error: (?P<node>[\w.\[\],-]{1,200}): tasks? (?P<tasks>[\d,-]{1,400}): (?P<what>Exited with exit code "
     r"(?P<code>\d{1,3})|Killed|Terminated|Segmentation fault|Bus error|Aborted|Out Of Memory|Illegal instruction)"
 )
-_SRUN_SIGNALS = {
-    "Killed": 9, "Terminated": 15, "Segmentation fault": 11, "Bus error": 7, "Aborted": 6, "Illegal instruction": 4,
-    "Out Of Memory": 9,
-}  # fmt: skip
 _MPIRUN = re.compile(
     r"process rank (?P<rank>\d{1,6}) with PID \d{1,9} on node (?P<node>[\w.-]{1,100}) "
     r"exited on signal (?P<signal>\d{1,3})"
@@ -51,6 +48,7 @@ _SWEEP = re.compile(
     r"\bslurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,60} ON \S{1,120} CANCELLED"
 )
 """What Slurm prints when it ends what is left of a step: whoever is killed afterwards did not begin it."""
+_ORDERED = re.compile(r"CANCELLED AT \S{1,32} (?i:due to signal) ")  # Sent to the whole step: no task began it.
 _RETURNED = re.compile(
     r"exits with return code = (?P<code>-?\d{1,4})|returned non-zero exit status (?P<status>-?\d{1,3})|"
     r"died with <Signals\.(?P<signal>SIG[A-Z]{2,6})"
@@ -66,10 +64,6 @@ _SAYS_EXIT = Cue(
         _RANKS_ABORTED),
 )  # fmt: skip
 _SAYS_SWEEP = Cue("srun:", "cancelled", of=(_SWEEP,))
-NUMBERS = {
-    "SIGHUP": 1, "SIGINT": 2, "SIGILL": 4, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9, "SIGSEGV": 11,
-    "SIGPIPE": 13, "SIGTERM": 15,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -165,12 +159,13 @@ def _swept(ends: Sequence[Exit], failing: Collection[int]) -> frozenset[int]:
 
 def _sweeping(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
     """The ends, those marked that came when Slurm ended a step in which a task had failed by itself."""
-    began: dict[str, int] = {}
-    for line in _SAYS_SWEEP.among(lines):
-        if line.file not in began and _SWEEP.search(line.text):
-            began[line.file] = line.line
+    told = _SAYS_SWEEP.among(lines)
+    ordered = {line.file for line in told if _ORDERED.search(line.text)}
+    began = {line.file: line.line for line in reversed(told) if _SWEEP.search(line.text)}
     late = [_late(item, began.get(item.line.file)) for item in found]
-    fallen = {item.line.file for item, after in zip(found, late, strict=True) if not after and item.signal != 15}
+    fallen = {
+        item.line.file for item, after in zip(found, late, strict=True) if not after and item.signal != 15
+    } | ordered
     return [replace(item, swept=after and item.line.file in fallen) for item, after in zip(found, late, strict=True)]
 
 
@@ -195,7 +190,7 @@ def _failed(hit: re.Match[str], line: LogLine) -> list[Exit]:
 
 
 def _srun(hit: re.Match[str], line: LogLine) -> list[Exit]:
-    code = int(hit["code"]) if hit["code"] else -_SRUN_SIGNALS[hit["what"]]
+    code = int(hit["code"]) if hit["code"] else -SRUN[hit["what"]]
     return [_ended(rank, hit["node"], code, line) for rank in _tasks(hit["tasks"])]
 
 
@@ -256,11 +251,18 @@ def _globally(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
         return found
     counts = [int(hit["count"]) for line in lines if (hit := _PER_NODE.search(line.text[:1000]))]
     count = max(counts, default=8)
-    lowest: dict[str, int] = {}
+    named: dict[str, set[int]] = {}
     for line in lines:
         if line.rank is not None:
-            lowest[line.file] = min(lowest.get(line.file, line.rank), line.rank)
-    return [_moved(item, lowest.get(item.line.file, 0) // max(1, count) * count) for item in found]
+            named.setdefault(line.file, set()).add(line.rank)
+    return [_at_home(item, named.get(item.line.file, {0}), max(1, count)) for item in found]
+
+
+def _at_home(item: Exit, ranks: set[int], per_node: int) -> Exit:
+    """The end of a local rank, with its global one: that of a file's only rank, else counted from its lowest."""
+    if item.local and item.rank == 0 and len(ranks) == 1 and min(ranks) % per_node:
+        return replace(item, rank=min(ranks), local=False)
+    return _moved(item, min(ranks) // per_node * per_node)
 
 
 def _moved(item: Exit, first: int) -> Exit:

@@ -61,6 +61,10 @@ def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gan
     culprits = own or {end.rank for _, end in failed}
     victims = frozenset(asked | suffered)
     others = bool(victims - culprits) or _told(culprits, clues)
+    ended = {end.rank for _, end in failed if end.signal == 15}
+    shared = culprits <= ended and any(end.exit_code for _, end in failed if end.rank not in own)
+    if shared:
+        return Gang(first, node, victims - suffered, None, others)
     return Gang(first, node, victims, _alone(culprits, others), others)
 
 
@@ -86,6 +90,10 @@ def failing(clues: Sequence[Clue], ends: Sequence[Exit]) -> frozenset[int]:
         if clue.original and clue.rank is not None and not clue.rule.startswith("signal-"):
             causes.setdefault(clue.rule, set()).add(clue.rank)
     own = {end.rank for end in ends if end.signal != 15 and end.rank is not None}
+    if not any(ranks & own for ranks in causes.values()):
+        # Whoever ended first said nothing that is left: what the others raised in their own code is what is known.
+        raised = {clue.rank for clue in clues if clue.original and clue.rank is not None and clue.blames == "code"}
+        return frozenset(raised)
     return frozenset(rank for ranks in causes.values() if ranks & own for rank in ranks)
 
 

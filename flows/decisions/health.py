@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from flows.decisions.clues import Clue, Weighed
+from flows.decisions.going_on import position, went_on_until
 from flows.decisions.levels import Level, level_of
 from flows.decisions.lines import by_stream
 from flows.decisions.matching import match_line
@@ -19,7 +20,8 @@ SPEAKS_OF_FAILURE = 0.15
 """A clue of less weight was outlived, or an echo of something that is known."""
 ENDED_WELL, GOES_ON, SILENT, FELL_AT_THE_END = 0.96, 0.92, 0.86, 0.6
 """Confidence that nothing is wrong: the training says that it came to its end; it trains; nothing is said at all; it
-had come to its end when libraries fell that were taken down."""
+had come to its end when libraries fell that were taken down. Of the development's logs in which nothing is said 0.98
+are healthy (128 of 131), of those seen for the first time 0.6 were (12 of 20): what is stated lies between."""
 CAUSE_UNTOLD, WORDS_ONLY = 0.82, 0.4
 """Confidence that the cause cannot be told: an end was reported without one; words of failure that no rule knows, which
 an expert may know."""
@@ -28,24 +30,39 @@ FAREWELLS = frozenset({"elastic-sigterm", "launcher-told-to-end"})
 SUMMARIES = frozenset({*FAREWELLS, "elastic-child-failed", "program-ended", "launcher-summary", "exit-code"})
 """Rules of what launchers add to a crash."""
 _WORDS = re.compile(
-    r"^\s{0,8}Traceback \(most recent call last\)|"
+    r"^\s{0,8}Traceback \(most recent call (?:last|first)\)|"
+    r"^\*\*\* StackTrace Information|"
     r"\b(?:[A-Z]\w{0,60}(?:Error|Exception)|[Ee]rror|ERROR)(?: ?\(\w{0,20}\))?: \S|"
     r"\b(?:[Ff]atal|FATAL|[Aa]borted|[Aa]borting|ABORT(?:ED|ING)?|core dumped|terminate called|[Ss]egmentation fault|"
     r"[Kk]illed|KILLED|[Aa]ssertion|panic(?=:)|[Cc]rash(?:ed|es)?|died unexpectedly)\b|"
     r"^(?:.{1,80}: line \d{1,6}:\s{1,6}\d{1,9} )?Terminated(?:\s{2}|$)|"
     r"(?i:(?<![\w#-])(?:fail(?:ed|ure|s)?|unable to|timed out|refused|denied|corrupt(?:ed)?|unhealthy|"
+    r"(?:marked|declared|presumed)(?: as)? dead|lost (?:connection|contact)|(?:connection|contact|heartbeat) lost|"
+    r"insufficient|stalled|disconnected|unrecoverable|evicted|"
     r"not responding|exceeded|degraded|unresponsive|(?<!/)unreachable|stuck|hung|inconsistent|misbehav\w{1,4}|"
     r"malfunction\w{0,4})\b(?![=-]))"
 )
 """What programs say when something goes wrong, in whatever words follow."""
+_METRIC = re.compile(
+    r"(?i)\b\w{0,30}(?:fail\w{0,4}|crash\w{0,2}|abort\w{0,2}|stuck|kill\w{0,2})\w{0,20}[ :=]{1,3}[\d.]+%?"
+)
+"""Counts of what the trained program did, as learners print them beside their steps."""
 _KERNEL_WORDS = re.compile(r"\*ERROR\*|\b(?:Oops|BUG:|Call Trace|[Kk]ernel panic|[Ff]atal)\b|\bI/O error\b")
 """Kernels say `failed` of much that is harmless."""
 _ALL_IS_WELL = re.compile(
-    r"(?i)\b(?:0|no|without|zero) (?:\w{1,20} )?(?:errors?|failures?|faults?|failed|crash(?:es)?)\b|"
+    r"(?i)\b(?:0|no|without|zero) (?:\w{1,20} )?(?:errors?|failures?|faults?|failed|crash(?:es)?|corrupt(?:ed)?|"
+    r"missing|timeouts?)\b|\b(?:mean|squared|absolute|average|avg|test|train(?:ing)?|val(?:idation)?|relative|percentage|word|"
+    r"char(?:acter)?|top-?\d|reconstruction|prediction|final|best|total) (?:\w{1,12} )?error\w?(?: ?\([\w@]{1,20}\))?"
+    r"\W{1,4}\d|\bwould have\b|(?:;| -) using (?!\d)\w|"
     r"(?:errors?|fail(?:ed|ures?)?)(?: \w{1,12})?\W{1,40}(?:0|no|none|false|not active|n/a)\b|\bignor(?:e|ed|ing)\b|"
     r"\bretry(?:ing)?\b|\bfall(?:ing)? ?back\b|\bskipp(?:ed|ing)\b|\bharmless\b|\bwill be used instead\b"
 )
 """What takes a word of failure back on the same line."""
+_CONDITION = re.compile(r"(?i)\b(?:if|unless|in case|whether|might|may) [^.:;]{0,60}$")
+"""Before a word of failure: it is spoken of, and has not come."""
+_WARNED = ("WARNING: ", "Warning: ", "Warning  ", "warning: ")
+CONTINUED = 4
+"""Columns that a line stands further to the right which goes on with the one before it."""
 
 
 def or_healthy(weighed: Weighed, lines: Sequence[LogLine]) -> Weighed:
@@ -63,7 +80,7 @@ def or_healthy(weighed: Weighed, lines: Sequence[LogLine]) -> Weighed:
         return replace(weighed, confidence=min(weighed.confidence, WORDS_ONLY))
     if any(done(line) for line in told):
         confidence = ENDED_WELL
-    elif any(step_of(line) is not None for line in told):
+    elif any(step_of(line) is not None for line in told) or any(went_on_until(stream) for stream in streams):
         confidence = GOES_ON
     else:
         confidence = SILENT
@@ -87,11 +104,11 @@ def _fell_at_the_end(speaking: Sequence[Clue], lines: Sequence[LogLine]) -> bool
 
 def troubled(stream: Sequence[LogLine], streams: Sequence[Sequence[LogLine]]) -> bool:
     """True where a stream speaks of trouble in words that no rule knows, and does not go on after it."""
-    found = [line for line in stream if speaks_of_trouble(line)]
+    found = [line for line in _own_words(stream) if speaks_of_trouble(line)]
     if not found:
         return False
     where = standing(stream)
-    passed = max(lived_with(stream, streams), where.back)
+    passed = max(lived_with(stream, streams, found[0].line), where.back)
     return any(
         (line.line == 0 or line.line >= passed)
         and line.line not in where.ignored
@@ -100,12 +117,28 @@ def troubled(stream: Sequence[LogLine], streams: Sequence[Sequence[LogLine]]) ->
     )
 
 
+def _own_words(stream: Sequence[LogLine]) -> Iterator[LogLine]:
+    """The lines, but those that go on with a warning further to the right."""
+    right = 0
+    for line in stream:
+        indent = len(line.text) - len(line.text.lstrip())
+        if 0 < right <= indent < len(line.text):
+            continue
+        warned = line.text[indent:].startswith(_WARNED)
+        right = indent + CONTINUED if warned else 0
+        yield line
+
+
 def speaks_of_trouble(line: LogLine) -> bool:
     """True where one line holds words of failure, is neither known noise nor a mere warning, and takes nothing back."""
     text = line.text[:2000]
     words = _KERNEL_WORDS if line.source == "kernel" else _WORDS
     level = Level.UNSAID if line.source == "kernel" else level_of(text)
     if level in (Level.CALM, Level.WARNING) or not (level is Level.LOUD or words.search(text)):
+        return False
+    if level is not Level.LOUD and all(_CONDITION.search(text[: hit.start()]) for hit in words.finditer(text)):
+        return False
+    if position(_METRIC.sub("", text)) is not None and not words.search(_METRIC.sub("", text)):
         return False
     noise = any(match.rule.fault_class is FaultClass.NONE for match in match_line(text, line.source))
     return not noise and _ALL_IS_WELL.search(text) is None

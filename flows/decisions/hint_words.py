@@ -87,6 +87,8 @@ MESSAGES: tuple[Hint, ...] = (
          r"could not broadcast input|file (?:extension|type|format)\b|input contains nan|extra data: line", (DATA, 3.0),
          (USER, -0.5)),
     says(r"^caught \w+ in dataloader worker", (DATA, 1.5)),
+    says(r"^caught (?:filenotfound|os|io)error in dataloader worker", (DATA, 3.5), (CONFIG, -1.0)),
+    says(r"columns? .{1,80} not in the dataset|current columns in the dataset", (DATA, 4.5)),
     says(r"<exception str\(\) failed>", (USER, -0.5)),
     # Numbers.
     says(r"(?:\bnans?\b|\binf(?:inity|inite)?\b|non-?finite|not finite|diverg).{0,80}(?:loss|grad|norm|activation|"
@@ -134,6 +136,16 @@ MESSAGES: tuple[Hint, ...] = (
          r"compute capabilit|ninja|nvcc|building extension|cuda_home|is too old|not compatible with the (?:current|"
          r"installed)", (CONFIG, 3.2)),
     says(r"\b(?:built?|compiled) without\b|without .{0,30}\bsupport\b", (CONFIG, 2.8)),
+    says(r"(?:raise|increase|enlarge|lower|reduce|set|export|adjust) (?:the )?"
+         r"\$?(?-i:[A-Z][A-Z0-9]{1,20}_[A-Z0-9_]{2,40})\b",
+         (CONFIG, 4.0)),
+    says(r"cannot split tensor evenly|not a multiple of (?:the )?"
+         r"(?:world|group|parallel|data|tensor|pipeline)[ _-]?size",
+         (CONFIG, 3.0)),
+    says(r"(?:failed|unable|could not|cannot) (?:to )?(?:load|read|fetch) (?:the |a )?"
+         r"(?:data ?set|training|data) (?:sample|item|example|record)",
+         (DATA, 4.5)),
+    says(r"doesn't have any device set", (USER, 4.0), (MISMATCH, -2.0)),
     says(r"check batch related parameters", (CONFIG, 5.0)),
     says(r"binary incompatib|incompatible with the installed|numpy\.dtype size", (CONFIG, 5.0)),
     says(r"device ordinal|no kernel image|invalid device|not enough (?:gpus|slots|devices)|"

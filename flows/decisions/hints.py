@@ -147,6 +147,8 @@ FRAMES: tuple[Hint, ...] = (
            (CONFIG, 1.0)),
     both(("type", r"^(?:KeyError|AssertionError|IndexError)$"),
          ("frames", _LOADING), (MISMATCH, 2.5), (USER, -0.5)),
+    both(("message", r"cannot reshape array|reshape.{0,40}mesh"), ("frames", r"orbax/|tensorstore|checkpoint"),
+         (MISMATCH, 4.0)),
     ends(r"set_rng_state", (MISMATCH, 7.5)),
     ends(r"torch/optim/\w+\.py:__setstate__", (MISMATCH, 4.5)),
     passes(r"torch/serialization\.py:_?(?:save|legacy_save|__exit__)|:_?(?:save_\w*(?:check_?point|ckpt|state|"
@@ -206,6 +208,14 @@ FRAMES: tuple[Hint, ...] = (
          ((CONFIG, 5.0), (DATA, -3.0))),
     both(("type", r"^KeyError$"), ("inner", r"(?:^|/)os\.py:"), (CONFIG, 4.5)),
     both(("type", r"^KeyError$"), ("message", r"^'(?-i:[A-Z][A-Z0-9_]{3,40})'$"), (CONFIG, 3.0)),
+    both(("type", r"^AssertionError$"),
+         ("code", r"^assert .{0,60}\b(?:config|cfg|conf|args?|opts?|options|hparams|params|flags|"
+                  r"settings|hps)(?:\.|\[|\b.{0,3}$)"),
+         (CONFIG, 3.0)),
+    both(("type", r"^KeyError$"),
+         ("code", r"\b[A-Z][A-Z0-9_]{2,40}\[\w{0,40}(?:name|type|key|arch|backbone|model|task|mode|kind)\w{0,20}\]|"
+                  r"\w*(?:MAPPING|REGISTRY|FACTORY|REGISTERED)\w{0,20}\["),
+         (CONFIG, 3.5)),
     both(("type", r"^AttributeError$"), ("message", r"^(?:partially initialized )?module '"), (CONFIG, 7.0)),
     passes(r"multiprocessing/(?:spawn|reduction|popen)", (USER, 1.0), (CORRUPT, -2.0)),
     both(("type", r"^(?:FileNotFoundError|OSError)$"),

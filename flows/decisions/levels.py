@@ -48,14 +48,16 @@ _WORD = re.compile(
 )
 _LETTER = re.compile(
     r"^(?:\[rank\d{1,6}\]:)?\[?(?P<glog>[IWEFD])\d{3,4} \d\d:\d\d:\d\d|"
-    r"^\d{4}-\d\d-\d\d[ T][\d:.]{8,16}: (?P<tf>[IWEF]) |"
-    r"^\[?\d{4}-\d\d-\d\d [\d:,.]{8,15} (?P<ray>[IWEFD]) \d|^\[(?P<short>[IWEFD]) [\w.]"
+    r"^\d{2,4}[-/]\d\d[-/]\d{2,4}[ T][\d:.]{8,16}: (?P<tf>[IWEF]) |"
+    r"^\[?\d{4}-\d\d-\d\d [\d:,.]{8,15} (?P<ray>[IWEFDC]) \d|^\[(?P<short>[IWEFD]) [\w.]"
 )
+_TENSORFLOW = re.compile(r"(?<!\d)\d{2,4}[-/]\d\d[-/]\d{2,4}[ T]\d\d:\d\d:[\d.]{2,9}: (?P<tf>[IWEF]) [a-z]\w{2,20}/")
+"""Behind whatever a launcher or a quotation put before it."""
 _NCCL = re.compile(r"\b[NR]CCL WARN\b")
 _FIELD = re.compile(r"\b(?:level|lvl|severity|levelname)(?:\" ?: ?\"|=\"?)(?P<word>[A-Za-z]{4,8})\b")
 _KERNEL = re.compile(r"INFO: (?:task |rcu)")
 _NAMES = {
-    "I": Level.CALM, "D": Level.CALM, "W": Level.WARNING, "E": Level.LOUD, "F": Level.LOUD,
+    "I": Level.CALM, "D": Level.CALM, "W": Level.WARNING, "E": Level.LOUD, "F": Level.LOUD, "C": Level.LOUD,
     "info": Level.CALM, "debug": Level.CALM, "trace": Level.CALM, "notice": Level.CALM,
     "warn": Level.WARNING, "warning": Level.WARNING,
     "error": Level.LOUD, "fatal": Level.LOUD, "panic": Level.LOUD, "critical": Level.LOUD,
@@ -70,7 +72,7 @@ def level_of(text: str) -> Level:
     """The level in the prefix of a cleaned line; kernel lines that begin with `INFO: task` are no information."""
     if _KERNEL.match(text):
         return Level.UNSAID
-    letter = _LETTER.match(text)
+    letter = _LETTER.match(text) or _TENSORFLOW.search(text[:LOOK_CHARACTERS])
     if letter is not None and letter.lastgroup is not None:
         return _NAMES[letter[letter.lastgroup]]
     head = text[:LOOK_CHARACTERS]

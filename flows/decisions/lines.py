@@ -28,6 +28,7 @@ _PREFIXES = (
     re.compile(r"^\((?:raylet|gcs_server|autoscaler)(?:, ip=\[?(?P<node>[\w.:]{3,64}?)\]?)?\) "),
     re.compile(r"^\((?:head|worker\d{1,4}), rank=\d{1,5}, pid=\d{1,9}(?:, ip=(?P<node>[\w.:]{3,64}))?\) "),
     re.compile(r"^[A-Za-z][\w.-]{0,60}/\d{1,4} (?=\[(?:default|rank|trainer|worker))"),
+    re.compile(r"^ {0,16}(?:\* \d{1,6} x|\|) (?=\[?rank)"),
     re.compile(r"^\[pod/[\w.-]{1,120}/[\w.-]{1,80}\] "),
     re.compile(rf"^(?P<node>[\w.-]{{0,60}}{_SERVICE}[\w.-]{{0,20}}[-._]\d{{1,4}}) {{1,30}}\| (?=\S)"),
 )
@@ -37,7 +38,7 @@ rank is right whatever a file is named."""
 _ANY_PREFIX = re.compile(
     rf"\d{{4}}-\d\d-\d\dT|(?i:\[?(?:default|trainer|worker|rank)[ _-]?\d{{1,7}}(?:\|\d{{1,4}})?\]?:)|"
     rf"(?i:\[?rank[ _-]?\d{{1,7}},? ?(?:on |@|\())|\[[a-z][\w.-]{{0,92}}:\d\]|[A-Za-z][\w.-]{{0,60}}/\d{{1,4}} \[|"
-    rf"{_CTIME}\[\d|\[(?:rank:|\d{{1,4}},|pod/)|\(|"
+    rf"{_CTIME}\[\d| {{0,16}}(?:\* \d{{1,6}} x|\|) \[?rank|\[(?:rank:|\d{{1,4}},|pod/)|\(|"
     rf"[\w.-]{{0,60}}{_SERVICE}[\w.-]{{0,40}} {{1,30}}\|"
 )
 """How each of them begins: most lines have none."""
@@ -53,11 +54,15 @@ def uncoloured(text: str) -> str:
 
 def clean(line: LogLine) -> LogLine:
     """The line without colours, overwritten progress bars and launchers' prefixes; a rank named there is taken over."""
-    text = uncoloured(_unwrapped(line.text[:8000])).rstrip("\r\n").rsplit("\r", 1)[-1]
+    text = uncoloured(_unwrapped(line.text[:8000])).rstrip("\r\n")
+    if "\r" in text:
+        text = text.rsplit("\r", 1)[-1]
     rank, node, text, named = _taken_off(line.rank, line.node, text)
-    label = None if named else _LABEL.match(text)
+    label = None if named or not text[:7].lstrip(" ")[:1].isdigit() else _LABEL.match(text)
     if label is not None and rank in (None, int(label["rank"])):
         rank, node, text, _ = _taken_off(int(label["rank"]), node, text[label.end() :])
+    if len(text) == len(line.text) and rank == line.rank and node == line.node:
+        return line  # making another one takes longer than all that was read
     return LogLine(text, line.source, rank, node, line.at, line.file, line.line)
 
 

@@ -98,13 +98,13 @@ def next_move(story: Story) -> Move:
 def _progress(story: Story, attempt: AttemptRecord | None) -> Move:
     if attempt is not None and attempt.submitted_at is not None and attempt.ended_at is None:
         return Watch(attempt)
-    stop = next((request for request in story.requests if request.kind == "stop" and request.done_at is None), None)
+    stop = _stop(story)
     if stop is not None:
-        return Finish(RunState.STOPPED, stop.why or "a person asked for it")
+        return stop
     if attempt is None:
         return Plan(1, "first", None)
     if attempt.ended_at is None:
-        return _held(story, "submit") or Submit(attempt)
+        return _held(story, "submit", asked=not attempt.incident) or Submit(attempt)
     if _resumed_after(story, attempt):
         return Plan(attempt.number + 1, "a person resumed the run", None)
     if attempt.outcome == OUTCOME_SUCCEEDED:
@@ -126,21 +126,29 @@ def _recovery(story: Story, attempt: AttemptRecord, incident: IncidentRecord) ->
     mine = tuple(item for item in story.actions if item.incident == incident.id)
     undone = tuple(item for item in mine if item.state in ("planned", "waiting", "recorded"))
     undone = tuple(sorted(undone, key=lambda item: not item.target))  # nodes first: the run's own action plans anew
+    stop = _stop(story)
     if undone:
-        return _held(story, str(undone[0].kind)) or CarryOut(incident, undone)
+        held = _held(story, str(undone[0].kind))
+        return CarryOut(incident, undone) if held is None else stop or held
     if approval is not None and approval.state in ("denied", "expired"):
         return Finish(RunState.STOPPED, f"{approval.question} {approval.state}: {approval.why or 'no answer came'}")
-    stop = next((request for request in story.requests if request.kind == "stop" and request.done_at is None), None)
     if stop is not None:
-        return Finish(RunState.STOPPED, stop.why or "a person asked for it")
+        return stop
     if incident.action is Action.GIVE_UP:
         return Finish(RunState.FAILED, incident.why)
     return Plan(attempt.number + 1, f"{incident.action}: {incident.why}", incident)
 
 
-def _held(story: Story, what: str) -> Rest | None:
+def _stop(story: Story) -> Finish | None:
+    """The end that a person asked for: neither a pause nor a mode holds it."""
+    asked = next((request for request in story.requests if request.kind == "stop" and request.done_at is None), None)
+    return None if asked is None else Finish(RunState.STOPPED, asked.why or "a person asked for it")
+
+
+def _held(story: Story, what: str, *, asked: bool = False) -> Rest | None:
+    """Why nothing is done now; `asked`: a person asked for it, so it is no decision of ours that a mode holds."""
     if story.paused:
         return Rest(f"paused: {what} waits for `primus unpause {story.run.name}`")
-    if story.run.mode is Mode.OBSERVE:
+    if story.run.mode is Mode.OBSERVE and not asked:
         return Rest(f"mode observe: {what} is recorded and not done")
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from flows.decisions.clues import Clue
 from flows.decisions.observers import (
@@ -11,6 +12,7 @@ from flows.decisions.observers import (
     collectives,
     controllers,
     devices,
+    glued,
     interrupted,
     kernels,
     links,
@@ -28,6 +30,8 @@ from flows.decisions.observers import (
     stragglers,
     tables,
 )
+from flows.decisions.steps import ends
+from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
 Observer = Callable[[Sequence[LogLine]], Iterator[Clue]]
@@ -44,6 +48,7 @@ OBSERVERS: tuple[Observer, ...] = (
     links.down,
     stacks.stuck,
     interrupted.interrupted,
+    glued.glued,
     stragglers.named,
     tables.rows,
     tables.columns,
@@ -67,6 +72,7 @@ OBSERVERS: tuple[Observer, ...] = (
     kernels.stuck,
     kernels.fallen,
     kernels.rebooted,
+    kernels.unstarted,
     boxes.wrapped,
     controllers.killed,
     losses.not_finite,
@@ -75,6 +81,21 @@ OBSERVERS: tuple[Observer, ...] = (
 )
 
 
+SUFFERED_NOTHING_FACTOR = 0.15
+"""What a straggler is worth, seen in numbers alone, beside whom the training came to its end."""
+NAMED = "straggler-named"
+"""Somebody else's judgement, not ours."""
+
+
 def observe(lines: Sequence[LogLine]) -> tuple[Clue, ...]:
     """What every observer sees."""
-    return tuple(clue for observer in OBSERVERS for clue in observer(lines))
+    return tuple(_weighed(clue, lines) for observer in OBSERVERS for clue in observer(lines))
+
+
+def _weighed(clue: Clue, lines: Sequence[LogLine]) -> Clue:
+    """A straggler is one where the gang suffers: not beside a training of the same file that came to its end."""
+    if clue.fault_class is not FaultClass.STRAGGLER or clue.rule == NAMED or clue.line == 0:
+        return clue
+    if not any(line.line > clue.line and line.file == clue.file for line in ends(lines)):
+        return clue
+    return replace(clue, weight=clue.weight * SUFFERED_NOTHING_FACTOR)

@@ -37,6 +37,7 @@ _OWN = (
 """What names the machine that the line, and with it its file, comes from."""
 _DESCRIBED = (
     re.compile(rf"\bkubectl describe no(?:des?)?[ /](?P<node>{_HOST})\s*$"),
+    re.compile(rf"\bSuccessfully assigned \S{{1,200}} to (?P<node>{_HOST})\s*$"),
     re.compile(rf"^(?:Labels:)?\s{{1,40}}kubernetes\.io/hostname=(?P<node>{_HOST})\s*$"),
 )
 """What names the machine that a file is about, whoever printed it."""
@@ -67,7 +68,8 @@ _ALIAS = re.compile(
     r"from peer (?P<peer>[\w.\-]{1,64}?)<\d{1,5}>.{0,200}remoteGids? ?(?:::ffff:)?(?P<gid>\d{1,3}(?:\.\d{1,3}){3})"
 )
 _SAYS_RANK = Cue("rank]", "rank nranks", of=(_RANK_OF_LINE,))
-_SAYS_NODE, _SAYS_ALIAS = Cue("ccl", "@", "kernel:", "ost", "node", "describe no"), Cue("from peer", of=(_ALIAS,))
+_SAYS_ALIAS = Cue("from peer", of=(_ALIAS,))
+_SAYS_NODE = Cue("ccl", "@", "kernel:", "ost", "node", "describe no", "successfully assigned")
 _IP = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}$")
 _NODE_ROW = re.compile(rf"^Node: {{0,20}}(?P<node>{_HOST})/(?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}})")
 _WIDE_ROW = re.compile(rf" (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}}) {{1,20}}(?P<node>{_HOST})(?: {{1,20}}<none>| *$)")
@@ -228,7 +230,7 @@ def _told_in(line: LogLine, own: dict[str, set[str]], described: set[str]) -> st
 
 
 def _may_tell(text: str) -> bool:
-    words = ("CCL", "@", "kernel:", "ost", "OST", "Node", "NODE", "describe no")
+    words = ("CCL", "@", "kernel:", "ost", "OST", "Node", "NODE", "describe no", "Successfully assigned")
     return _SAYS_NODE.holds(text) and any(word in text for word in words)
 
 

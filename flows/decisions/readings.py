@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from flows.decisions.clues import Clue
+from flows.decisions.cues import Cue
 from flows.decisions.gang import dying
+from flows.decisions.levels import Level, level_of
 from flows.decisions.lines import by_stream
 from flows.decisions.matching import ALL, MAX_CHARACTERS, Match, match_line
 from flows.decisions.places import agent_node, rank_of
@@ -27,6 +30,32 @@ KILLED_FACTOR = 0.3
 """What an exception is worth that a rank printed before it was killed: it had survived it."""
 OUTLIVED_FACTOR = 0.15
 """What a line is worth after which the same program went on training."""
+TAKEN_BACK_FACTOR = 0.15
+"""What a line is worth that says itself that the program goes on without it."""
+ONLY_WARNED_FACTOR = 0.15
+"""What a line is worth that its program calls a warning, of a part that it can do without."""
+_LOUDEST = re.compile(r"\b[A-Z]{1,2}CCL WARN\b|\bWarning {2,40}\w|WARN\w{0,3}\b.{0,60}\b(?:ERROR|FATAL|CRITICAL)\b")
+_TAKEN_BACK = re.compile(
+    r"(?i)\b(?:ignor(?:ing|ed)|skip(?:ping|ped)|fall(?:ing|s)? ?back|us(?:ing|e) (?:the )?(?:defaults?|next|previous)|"
+    r"(?:us(?:ing|e)|replaced) .{1,40} instead|replaced by|will be (?:ignored|skipped|disabled|used instead)|"
+    r"continu(?:ing|e) without|proceeding without|not fatal|non-fatal|harmless|safely ignore)\b|"
+    r"(?:;| -) using (?!\d)\w{2,30} "
+)
+_SAYS_TAKEN_BACK = Cue(
+    "ignor", "skip", "fall", "using", "use ", "replaced", "disabled", "without", "fatal", "harmless",
+    of=(_TAKEN_BACK,),
+)  # fmt: skip
+OPTIONAL = frozenset(
+    {
+        FaultClass.CONFIG,
+        FaultClass.DATA,
+        FaultClass.USER_CODE,
+        FaultClass.CHECKPOINT_MISMATCH,
+        FaultClass.STORAGE,
+        FaultClass.GPU_DRIVER,
+    }
+)
+"""Classes that a program may say of a part that it can do without."""
 LASTING = frozenset(
     {
         FaultClass.STRAGGLER,
@@ -47,17 +76,22 @@ def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
     streams = by_stream(line for line in lines if _in_window(line, evidence))
     for stream in streams:
         told = _told(stream)
-        lived = lived_with(stream, streams) if told else 0
+        lived = lived_with(stream, streams, told[0][0].line) if told else 0
         where = standing(stream if told else ())
-        for line, matches, factor in told:
+        for line, matches, factor, ends_traceback in told:
             node, end = ends.get(line.rank, ("", None)) if line.rank is not None else ("", None)
             for match in matches:
                 if match.rule.fault_class is not FaultClass.NONE:
-                    yield lessened(_outlived(_reading(line, match, node, end, factor), line, lived), where)
+                    clue = _reading(line, match, node, end, factor)
+                    if not ends_traceback and _taken_back(clue, line):
+                        clue = replace(clue, weight=clue.weight * TAKEN_BACK_FACTOR)
+                    elif not ends_traceback and _only_warned(clue, line):
+                        clue = replace(clue, weight=clue.weight * ONLY_WARNED_FACTOR)
+                    yield lessened(_outlived(clue, line, lived), where)
 
 
-def _told(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[Match, ...], float]]:
-    """Lines that say something, with their rules, and what chained exceptions leave of their weight."""
+def _told(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[Match, ...], float, bool]]:
+    """Lines that say something: rules, what chained exceptions leave of their weight, does a traceback end there?"""
     raised = {id(item.line): item for item in tracebacks(stream)}
     index = ALL.within(line.text[:MAX_CHARACTERS] for line in stream)
     if not index.rules and not raised:
@@ -70,7 +104,7 @@ def _told(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[Match, ...], f
         if matches or item is not None:
             told[id(line)] = (line, second_tier(matches, line.text, item, 0 < begun < line.line))
     factors = _chained([item for item in raised.values() if item.consequence], told)
-    return [(line, found.matches, factors.get(key, 1.0)) for key, (line, found) in told.items()]
+    return [(line, found.matches, factors.get(key, 1.0), key in raised) for key, (line, found) in told.items()]
 
 
 def _begun(stream: Sequence[LogLine]) -> int:
@@ -112,6 +146,19 @@ def _reading(line: LogLine, match: Match, node: str, end: RankEnd | None, factor
         file=line.file,
         line=line.line,
     )
+
+
+def _taken_back(clue: Clue, line: LogLine) -> bool:
+    """True where the line itself says that the program does without what failed."""
+    said = clue.fault_class in OPTIONAL and _SAYS_TAKEN_BACK.holds(line.text)
+    return said and _TAKEN_BACK.search(line.text[:2000]) is not None
+
+
+def _only_warned(clue: Clue, line: LogLine) -> bool:
+    """True where the program itself calls it a mere warning. NCCL and Kubernetes know no louder word."""
+    if clue.fault_class not in OPTIONAL or level_of(line.text) is not Level.WARNING:
+        return False
+    return line.source != "kernel" and _LOUDEST.search(line.text[:200]) is None
 
 
 def _outlived(clue: Clue, line: LogLine, lived_until_line: int) -> Clue:

@@ -36,18 +36,20 @@ _RATE = re.compile(
     r"\b(?:tokens?/s|samples?/s|it/s|s/it|tokens per second|tps|elapsed time per iteration)\b", re.IGNORECASE
 )
 _DONE = re.compile(
-    r"(?:'train_runtime'|\btraining (?:is )?(?:completed?|finished|done|ended)\b|"
+    r"(?:'train_runtime'|\b(?:fine-?tun|train)ing (?:is )?(?:completed?|finished|done|ended)\b|"
     r"\b(?:finished|completed|done) training\b|"
     r"\btraining run complete|`Trainer\.fit` stopped: `max_(?:steps|epochs)|"
     r"exiting program (?:at iteration|after [\d.]{1,24} minutes)|"
     r"reached (?:the )?(?:max(?:imum)?|total|final) (?:number of )?(?:steps|iterations|epochs)|"
-    r"^final step \d|\bafter training is done\b)",
+    r"^final step \d|\bafter training is done\b|\btotal training time\b|"
+    r"w(?:and|&)b process to finish\W{0,6}\(success\)|\bjobstate=completed\b)",
     re.IGNORECASE,
 )
 _CUES = (
     "train_runtime", "training complete", "training finished", "training done", "training ended", "training is ",
-    "finished training", "completed training", "done training", "training run complete", "trainer.fit` stopped",
-    "exiting program a", "reached ", "final step",
+    "tuning complete", "tuning finished", "tuning done", "tuning ended", "tuning is ", "total training time",
+    "(success)", "jobstate=completed", "finished training", "completed training", "done training",
+    "training run complete", "trainer.fit` stopped", "exiting program a", "reached ", "final step",
 )  # fmt: skip
 """One of them stands in every line that says so."""
 _SAYS_DONE, _SAYS_STEP = Cue(*_CUES), Cue("loss", "step", "iter")
@@ -124,7 +126,12 @@ def done(line: LogLine) -> bool:
 
 def steps(stream: Iterable[LogLine]) -> tuple[Step, ...]:
     """The steps that the lines of one source report, in order."""
-    return tuple(found for line in stream if (found := step_of(line)) is not None)
+    return tuple(found for line in _SAYS_STEP.among(stream) if (found := step_of(line)) is not None)
+
+
+def ends(stream: Iterable[LogLine]) -> list[LogLine]:
+    """The lines that say that the training came to its end, in order."""
+    return [line for line in _SAYS_DONE.among(stream) if done(line)]
 
 
 def lived_until(stream: Sequence[LogLine]) -> int:
@@ -133,9 +140,8 @@ def lived_until(stream: Sequence[LogLine]) -> int:
     0 where nothing proves it. One step may have been under way when something broke: the last but one counts.
     """
     later = [found.line.line for found in steps(stream) if found.loss is None or math.isfinite(found.loss)]
-    ends = [line.line for line in stream if done(line)]
     last = max(later[:-1], default=0)
-    return max(last, max(ends, default=0))
+    return max(last, max((line.line for line in ends(stream)), default=0))
 
 
 def _value(text: str) -> float | None:

@@ -34,6 +34,11 @@ _EXCEPTION = re.compile(
     r"Mismatch\w*|Denied|Canceled|Cancelled|Timedout|Unavailable)(?:\([\w.]{1,80}\))?$"
 )
 _FRAME = re.compile(r'^\s*File \\?"(?P<file>[^"\\]{1,400})\\?", line \d+(?:, in ?(?P<function>.{0,200}))?$')
+_NOTEBOOK = re.compile(
+    r"^(?:File )?(?P<file>[~/<][^\s\"]{1,300}?(?:\.py|>))(?::\d{1,6}, | )in "
+    r"(?P<function>[\w<>.]{1,120})(?:\(.{0,300}\))?$"
+)
+"""IPython, new and old: no quotation marks around the path."""
 _RICH = re.compile(r"^[│|] (?P<file>[^\s│]{1,300}\.py):\d+ in ?(?P<function>[\w<>.]{0,200})")
 _RICH_PATH = re.compile(r"^[│|] (?P<file>[^\s│]{1,300}\.py): *[│|]$")
 _RICH_PLACE = re.compile(r"^[│|] \d{1,6} in ?(?P<function>[\w<>.]{0,200})")
@@ -42,7 +47,7 @@ _NEXT_LINE = re.compile(r"^(?:\[|\d{4}-|[A-Z]{4,}\b|Traceback|[IWEF]\d{4} |\d{1,
 """What begins a line of its own, and does not go on with the last one's message."""
 RICH_CHARACTERS = 55
 """Rich breaks messages at the terminal's width: a shorter line was not broken."""
-_SAYS_RAISED = Cue(_HEAD, *_SURVIVED, *_CHAINS, 'file "', 'file \\"', ".py:", of=(_FRAME, _RICH, _RICH_PATH))
+_SAYS_RAISED = Cue(_HEAD, *_SURVIVED, *_CHAINS, 'file "', 'file \\"', ".py:", ".py in", of=(_FRAME, _RICH, _RICH_PATH))
 _CODE = re.compile(r"^(?:\s{1,400}(?![\s^~|│])|[│|] ❱ *\d{1,6} [│|]?)(?P<code>.{3,400})")
 """A frame's source line, as Python and Rich print it."""
 _RAISING = re.compile(r"^raise (?P<type>[A-Za-z_][\w.]{0,100})\((?:f?['\"](?P<message>[^'\"{}]{0,300}))?")
@@ -92,6 +97,8 @@ class _Reader:
     """The last source line that was read."""
     torn: str = ""
     """A frame's line that was broken at the terminal's width, as far as it was read."""
+    doubted: tuple[str, ...] | None = None
+    """Frames before an end that does not sound like an exception's name: where more frames follow, it was none."""
 
     @property
     def idle(self) -> bool:
@@ -102,6 +109,7 @@ class _Reader:
         text = self._mended(text)
         if self.torn:
             return
+        ended = len(self.found)
         if _HEAD in text:
             self._begin(text)
         elif text.startswith(_CHAINS):
@@ -115,11 +123,12 @@ class _Reader:
             self.innermost = line
         elif text.strip() and not text[0].isspace() and not text.startswith(_BOX):
             self._end(text, line)
+        self.doubted = self.doubted if len(self.found) > ended else None
         self.before = text or self.before
 
     def _framed(self, text: str) -> bool:
         """True where the line is a frame's, or the first half of one."""
-        if (frame := _FRAME.match(text) or _RICH.match(text)) is not None:
+        if (frame := _FRAME.match(text) or _RICH.match(text) or _NOTEBOOK.match(text)) is not None:
             self._frame(frame["file"], frame["function"] or "", text)
         elif (path := _RICH_PATH.match(text)) is not None:
             self.path = path["file"]
@@ -145,7 +154,10 @@ class _Reader:
         self.frames = []
 
     def _frame(self, path: str, function: str, text: str) -> None:
-        if not self.inside:
+        if self.doubted is not None and text[0].isspace():
+            self.found.pop()
+            self.inside, self.frames = True, list(self.doubted)
+        elif not self.inside:
             self.inside, self.loose, self.wrapped, self.frames = True, True, False, []
             self.survived = self.before.startswith(_SURVIVED)
         self.loose = self.loose or not text[0].isspace()
@@ -165,6 +177,7 @@ class _Reader:
         if not self.survived:
             code = "\n".join(self.codes)[:MESSAGE_CHARACTERS]
             self._raise(Raised(hit["type"], hit["message"] or "", tuple(self.frames), line, self.chained, code))
+            self.doubted = None if _EXCEPTION.search(hit["type"]) else tuple(self.frames)
         self.inside, self.chained, self.frames, self.codes = False, False, [], ()
 
     def cut_off(self) -> None:
@@ -204,7 +217,7 @@ class _Reader:
 def tracebacks(lines: Sequence[LogLine]) -> tuple[Raised, ...]:
     """The exceptions in the lines of one source, in order."""
     reader = _Reader()
-    for line in lines:
+    for line in lines if _SAYS_RAISED.anywhere(lines) else ():
         if reader.idle and not _SAYS_RAISED.holds(line.text):
             reader.before = line.text or reader.before
             continue

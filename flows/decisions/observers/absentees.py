@@ -22,6 +22,8 @@ _STALLED_OP = re.compile(r"\[(?P<which>missing|ready) ranks: ?(?P<ranks>\d[\d, ]
 _STALLED_HEAD = re.compile(r"^(?:Missing|Stalled) ranks:\s*$")
 _STALLED_ROW = re.compile(r"^(?:(?P<rank>\d{1,7}): )?\[\S")
 _TASKS_HEAD = "timed out task names:"
+_CONNECTING = "PjRT_Client_Connect"
+"""The barrier at which every task must have come for the first time."""
 _TASK_ROW = re.compile(r"^\s*/job:\S{1,60}/task:(?P<rank>\d{1,6})\s*$")
 _RAS_HEAD = "ranks have different"
 _RAS_GROUP = re.compile(
@@ -92,11 +94,13 @@ def _stalled(said: LogLine, lacking: Sequence[set[int]]) -> Iterator[Clue]:
 def tasks(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """JAX's coordination service lists the tasks that did not come to a barrier, one a line."""
     inside = False
+    kind = FaultClass.COLLECTIVE_TIMEOUT
     for line in lines if _SAYS_TASKS.anywhere(lines) else ():
-        if _TASKS_HEAD in line.text:
+        if _TASKS_HEAD in line.text.lower():
             inside = True
+            kind = FaultClass.RENDEZVOUS if _CONNECTING in line.text else FaultClass.COLLECTIVE_TIMEOUT
         elif inside and (hit := _TASK_ROW.match(line.text)):
-            yield Clue(FaultClass.COLLECTIVE_TIMEOUT, LAGGING_WEIGHT, line.text.strip()[:400], "jax-missing-task",
+            yield Clue(kind, LAGGING_WEIGHT, line.text.strip()[:400], "jax-missing-task",
                        "rank", "", int(hit["rank"]), echo=True, file=line.file, line=line.line)  # fmt: skip
         else:
             inside = False

@@ -18,6 +18,8 @@ _PY_SPY = re.compile(
 _FAULTHANDLER = re.compile(
     r"^(?P<current>Current thread|Thread) 0x[0-9a-f]{4,18}(?: \[[^\]]{1,40}\])? \(most recent call first\):"
 )
+_PY_BT = re.compile(r"^Traceback \(most recent call first\):")
+"""gdb's Python extension, of the thread that was chosen."""
 _PYSTACK = re.compile(r"^Traceback for thread \d{1,9} .{0,60}\(most recent call last\):")
 _GDB = re.compile(
     r"^Thread (?P<number>\d{1,5}) \((?:Thread 0x[0-9a-f]{1,18} \(LWP \d{1,9}\)|LWP \d{1,9})(?: \"[^\"]{0,40}\")?\)"
@@ -46,8 +48,8 @@ _CRASH = (
 )
 """A dump after one of these is a last word, not a look at something that hangs."""
 _SAYS_THREAD = Cue("(active", "(idle", "(most recent call first", "traceback for thread", "thread (", "#",
-                   of=(_PY_SPY, _FAULTHANDLER, _PYSTACK, _GDB, _GDB_FRAME))  # fmt: skip
-_HEADS = ("Thread ", "Current thread ", "Process ", "Traceback for ")
+                   of=(_PY_SPY, _FAULTHANDLER, _PY_BT, _PYSTACK, _GDB, _GDB_FRAME))  # fmt: skip
+_HEADS = ("Thread ", "Current thread ", "Process ", "Traceback for ", "Traceback (most recent call first)")
 KEPT_FRAMES = 40
 
 
@@ -133,6 +135,8 @@ def _begun(line: LogLine) -> _Thread | None:
         return _Thread(line, "py-spy", hit["name"] == "MainThread")
     if hit := _FAULTHANDLER.match(text):
         return _Thread(line, "faulthandler", hit["current"] == "Current thread")
+    if _PY_BT.match(text):
+        return _Thread(line, "py-bt", True)
     if _PYSTACK.match(text):
         return _Thread(line, "pystack", False)
     if hit := _GDB.match(text):

@@ -93,3 +93,18 @@ def _clue(kind: FaultClass, weight: float, line: LogLine, text: str, rule: str, 
         kind, weight, text, rule, blames, line.node, None, line.at, file=line.file, line=line.line,
         supersedes=("hung-task", "process_killed", "collective_timeout"),
     )  # fmt: skip
+
+
+_UNSTARTED = re.compile(r"NVRM: GPU (?P<device>[0-9a-fA-F:.]{7,16}): RmInitAdapter failed")
+_SAYS_UNSTARTED = Cue("rminitadapter failed", of=(_UNSTARTED,))
+
+
+def unstarted(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """The driver starts none of several GPUs, again and again and in the same way: they do not break all at once."""
+    for stream in by_stream(_SAYS_UNSTARTED.among(lines)):
+        hits = [(line, hit) for line in stream if (hit := _UNSTARTED.search(line.text)) is not None]
+        ways = {line.text[hit.end() :] for line, hit in hits}
+        if len({hit["device"] for _, hit in hits}) > 1 and len(ways) == 1:
+            line = hits[0][0]
+            yield Clue(F.GPU_DRIVER, 0.8, line.text[:400], "nvrm-none-started", "node", line.node, at=line.at,
+                       supersedes=("nvrm-init-failed",), file=line.file, line=line.line)  # fmt: skip

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from flows.decisions.clues import Clue
 from flows.decisions.cues import Cue
 from flows.decisions.lines import by_stream
-from flows.decisions.steps import step_of
+from flows.decisions.steps import done, step_of
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
@@ -37,6 +37,8 @@ NEARLY_NOTHING, SEARCHED = 4.0, 4096.0
 LAST_SCALE = 1.0
 """DeepSpeed does not go below this."""
 
+MONSTROUS_LOSS, MONSTROUS_NORM = 1e3, 1e8
+"""A loss and a norm of its gradients that no sound training has, whatever it measures."""
 LEAPT, UNTRAINED_LOSS = 3.0, 8.0
 """A loss so many times the lowest one, and as large as that of a language model that knows nothing."""
 
@@ -72,8 +74,11 @@ class _Value:
     state: str
     """`good`, `lost` (the loss is no number), `zero` (exactly 0, without a norm), `norm` (the norm alone is none)."""
     loss: float | None
+    norm: float | None = None
+    """Norm of the gradients where it is named."""
     unscaled: bool = False
     """No loss is named, and none is scaled."""
+    step: int | None = None
 
 
 def not_finite(lines: Sequence[LogLine]) -> Iterator[Clue]:
@@ -138,6 +143,8 @@ def _value(line: LogLine) -> _Value | None:
     first = _FIRST.search(lower, max(0, lower.find("loss") - _FIRST_CHARACTERS))
     if first is not None and (first["which"] or "").strip("_- ") in _NOT_TRAINED:
         return None
+    if loss == 0.0 and norm is None and done(line):
+        return None  # A summary's mean of losses that were nothing.
     if loss is None and _LOST.search(lower):
         loss = math.nan
     elif loss is None and _NAMED.search(lower):
@@ -146,7 +153,8 @@ def _value(line: LogLine) -> _Value | None:
         norm = math.nan
     if loss is None and norm is None:
         return None
-    return _Value(line, _state(loss, norm), loss, loss is None and _UNSCALED.search(lower) is not None)
+    unscaled = loss is None and _UNSCALED.search(lower) is not None
+    return _Value(line, _state(loss, norm), loss, norm, unscaled, step.step if step is not None else None)
 
 
 def _state(loss: float | None, norm: float | None) -> str:
@@ -173,7 +181,10 @@ def _ending(values: Sequence[_Value]) -> Iterator[Clue]:
 
 
 def _exploding(values: Sequence[_Value]) -> Iterator[Clue]:
-    losses = [value for value in values if value.loss is not None and math.isfinite(value.loss)]
+    losses = [value for value in _last_run(values) if value.loss is not None and math.isfinite(value.loss)]
+    huge = [value for value in losses if (value.loss or 0.0) > MONSTROUS_LOSS and (value.norm or 0.0) > MONSTROUS_NORM]
+    if len(huge) > 1 and huge[-1] is losses[-1]:
+        yield _clue(huge[0].line, "loss-exploded", 0.6)
     if MANY <= len(losses) < 2 * MANY:
         yield from _leaping(losses)
     if len(losses) < 2 * MANY:
@@ -184,10 +195,19 @@ def _exploding(values: Sequence[_Value]) -> Iterator[Clue]:
         yield _clue(last[0].line, "loss-exploded", 0.55)
 
 
+def _last_run(values: Sequence[_Value]) -> Sequence[_Value]:
+    """The values since the steps last fell back: before that another run, or another epoch, was measured."""
+    numbered = [(place, value.step) for place, value in enumerate(values) if value.step is not None]
+    falls = [later for (_, before), (later, step) in itertools.pairwise(numbered) if step < before]
+    return values[falls[-1] :] if falls else values
+
+
 def _leaping(losses: Sequence[_Value]) -> Iterator[Clue]:
     """An excerpt of few steps: a trained model's loss, then that of an untrained one to the end."""
     lowest = min(abs(value.loss or 0.0) for value in losses)
     leapt = [value for value in losses if (value.loss or 0.0) > max(LEAPT * lowest, UNTRAINED_LOSS)]
+    if leapt and leapt[0].step is not None and leapt[0].step <= 1:
+        return  # The first step of all: another run, as untrained as it should be.
     if len(leapt) > 1 and list(losses[-len(leapt) :]) == leapt:
         yield _clue(leapt[0].line, "loss-exploded", 0.45)
 

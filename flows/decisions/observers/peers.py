@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from flows.decisions.clues import Clue
 from flows.decisions.cues import Cue
-from flows.decisions.observers.laggard import counts, laggard, settings
+from flows.decisions.observers.laggard import counts, in_turn, laggard, settings, sparse
 from flows.decisions.observers.numbers import slow
 from workflows.evidence import LogLine
 
@@ -38,12 +38,12 @@ _UNIT = (
     r"seqs?|steps?|it|iters?)/s(?:ec(?:ond)?)?))|(?P<time>(?:ms|msec|us|usec|s|sec|secs|seconds|s/it|ms/step|s/step))"
 )
 _NUMBER = re.compile(
-    rf"(?<![\w.#/])(?P<value>\d{{1,12}}(?:\.\d{{1,9}})?)(?: ?(?:{_UNIT})(?![\w/]))?(?![\w.]*[A-Za-z:]\d)"
+    rf"(?<![\w.#/])(?P<value>\d{{1,12}}(?:\.\d{{1,18}})?)(?: ?(?:{_UNIT})(?![\w/]))?(?![\w.]*[A-Za-z:]\d)"
 )
 _KEY = re.compile(r"(?P<key>[A-Za-z][\w/.-]{1,40})(?: ?\([\w/ ]{1,20}\))?['\"]?\s{0,3}[:=]\s{0,4}['\"]?$")
 _KIND = r"rank|gpu|gcd|device|node|host|hostname|worker|card|machine|server|trainer|instance|pod|replica|adapter"
 _MEMBER = re.compile(
-    rf"(?i)(?:(?<![a-z])|(?<=_))(?P<kind>{_KIND})(?:_?(?:id|name|index|idx))?['\"]?[ #:=_\[('\"-]{{0,4}}"
+    rf"(?i)(?:(?<![a-z/])|(?<=_))(?P<kind>{_KIND})(?:_?(?:id|name|index|idx))?['\"]?[ #:=_\[('\"-]{{0,4}}"
     r"(?P<id>\d{1,6}(?![\w.])|(?:\d{1,3}\.){3}\d{1,3}|[a-z][a-z_.-]{0,30}\d[\w.-]{0,60})"
 )
 _HOST = re.compile(
@@ -62,6 +62,10 @@ _BESIDE = re.compile(
     r"[a-z]{1,20}[\w-]{1,40})(?=[\s)|,:]|$)"
 )
 _HOST_HEAD = re.compile(r"(?i)\b(?:nodes?|hosts?|hostnames?|machines?|servers?|workers?)\b")
+_SIZED = re.compile(r"(?i)^(?:[kmg]i?)?(?:b|bytes)$")
+"""A size before a time: so long a message took."""
+_LOCAL = re.compile(r"(?i)(?<![a-z])local_?rank['\"]?[ #:=]{1,3}(?P<local>\d{1,3})(?![\w.])")
+"""A rank of the node that stands before it."""
 NO_MEMBER = re.compile(
     r"(?i)^(?:epoch|step|iter|batch|layer|stage|fold|trial|run|bs|seq|size|test|exp|bert|resnet|conv|block|head|token|bucket|fc\d|gpt|llama|vgg|fp\d|bf\d|int\d)"
 )
@@ -104,7 +108,7 @@ _SAYS = Cue("/s", "bps", "flop", "throughput", "bandwidth", "bw", "perf", "speed
             "elapsed", "tgs", "gemm", "p50", "s/it")  # fmt: skip
 _NAMES = Cue(*_KIND.split("|"), "dgx", "hgx", "compute", "ip-", "nid", "vmss", "srv")
 """Rows and heads that name peers; another row is looked at only where its first word is a host's."""
-_CHATTER = Cue("NCCL INFO", "NCCL TRACE", "UserWarning", "FutureWarning")
+_CHATTER = re.compile(r"(?i)nccl info|nccl trace|userwarning|futurewarning")
 """Lines of libraries that begin with a host or a rank and hold many numbers, none of which a report of peers."""
 _COUNTED = re.compile(r"(?i)(?:num(?:ber)?(?: of)?|\bn|total|per|#|max|each|multi|single)[ _-]{0,2}$")
 """Words before a kind after which its number counts them: `num_gpu=8`."""
@@ -147,7 +151,7 @@ def peers(lines: Sequence[LogLine]) -> Iterator[Clue]:
     for line in lines:
         if kept >= MOST_ROWS:
             break
-        if _CHATTER.holds(line.text):
+        if _CHATTER.search(line.text):
             continue
         text, told = line.text[:ROW_CHARACTERS], _SAYS.holds(line.text)
         if told and "{" in text:
@@ -195,6 +199,10 @@ def _row(line: LogLine, text: str, heads: Sequence[str]) -> _Row | None:
     kind = hit.groupdict().get("kind") or "rank"
     member = f"{kind.lower()} {hit['id']}" if hit["id"].isdigit() else hit["id"]
     rest = text[: hit.start("id")] + " " * len(hit["id"]) + text[hit.end() :]
+    local = _LOCAL.search(rest) if kind.lower() in ("node", "host") else None
+    if local is not None:
+        member = f"{hit['id']}/{local['local']}"
+        rest = rest[: local.start("local")] + " " * len(local["local"]) + rest[local.end() :]
     beside = _BESIDE.search(rest) if hit["id"].isdigit() else None
     words = re.sub(r"[\d.,]+|\s+|(?<=[\d\s])[KMG](?![a-z])", "", _without_hosts(rest))
     return _Row(member, f"{words[:120]} {settings(rest)}", line, text, rest, beside["id"] if beside else "")
@@ -242,6 +250,8 @@ def _meaning(hit: re.Match[str], about: str, heading: str) -> bool | None:
         return None if re.search(r"(?i)\b(?:rx|tx|read|write|disk|download|min|max)\b", about) else True
     if _RATES.search(about):
         return True
+    if hit["time"] and _SIZED.match(about):
+        return False
     if _OTHER.search(about) or (heading and _OTHER.search(heading)):
         return None
     if hit["time"] and (not about or _TIMES.search(about) or len(about) < 3):
@@ -272,7 +282,7 @@ def _far_off(groups: dict[tuple[str, str, str], _Group]) -> Iterator[Clue]:
         if not FEWEST <= len(group.values) <= MOST_MEMBERS or (file, words) in said:
             continue
         names = list(group.values)
-        if counts(names):
+        if counts(names) or sparse(names) or in_turn([group.lines[name].text for name in names]):
             continue
         medians = {number: statistics.median(group.values[name]) for number, name in enumerate(names)}
         ratio = RATE_RATIO if group.rate else TIME_RATIO

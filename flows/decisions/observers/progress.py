@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from flows.decisions.clues import Clue
 from flows.decisions.observers.reentry import BEGINNING_SHARE, asked
 from flows.decisions.observers.resumption import not_found, says_none, second_start
-from flows.decisions.steps import Step, steps
+from flows.decisions.steps import Step, ends, steps
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
@@ -18,6 +18,8 @@ FELL_BACK_WEIGHT = 0.95
 """Steps had been made, the next start counts from the beginning, and says or shows that it has no checkpoint."""
 FELL_WEIGHT = 0.8
 """Steps had been made, the next start counts from the beginning."""
+FEWEST_STEPS = 10
+"""After fewer steps there is hardly a checkpoint that could be missed."""
 FRESH_LOSS_RATIO = 1.3
 """So many times the last loss the first one of a new start must be to look fresh."""
 ENDED_BEFORE = ("preempted", "process_killed", "node_lost", "collective_timeout", "unknown")
@@ -77,8 +79,10 @@ def _fallen(starts: Sequence[_Start], unit: str) -> Iterator[Clue]:
     for before, after in itertools.pairwise(starts):
         if after.begun > max(1, BEGINNING_SHARE * before.reached) or before.reached < 2:
             continue
-        if unit == "step" and _next_epoch(before.last, after.first):
+        if unit == "step" and (before.reached < FEWEST_STEPS or _next_epoch(before.last, after.first)):
             continue
+        if ends(after.before):
+            continue  # The one before had come to its end: this is another run.
         missing = any(says_none(line) for line in after.before)
         other_file = before.last.line.file != after.first.line.file
         if not missing and not other_file and not any(second_start(line) for line in after.before):

@@ -88,6 +88,11 @@ _SAYS_RESUMES = Cue(
 )  # fmt: skip
 _SAYS_LOADS = Cue("load", "checkpoint", "ckpt", "restore", of=(_LOADS,))
 _SAYS_FLAG = Cue("resume", of=(_RESUME_FLAG,))
+_SAYS_TUNING = Cue(
+    "pretrain", "pre-train", "tun", "init_from", "weights_only", "backbone", "lora", "adapter", "teacher", "sft", "dpo",
+    "grpo", "rlhf", "loading weights", "loading configuration", "name_or_path", "distil", "stage", "warm",
+    "load_weights_from", "reset", of=(_FINE_TUNING, _RESET),
+)  # fmt: skip
 _CUES = ("esum", "estart", "eading model", "heckpoint", "HECKPOINT", "ontinu", "--", "oad", "estor", "ound")
 
 
@@ -120,8 +125,7 @@ def asked(lines: Sequence[LogLine]) -> Clue | None:
             verdict = _judge(wish, place)
             if verdict is not None:
                 tuning = _FINE_TUNING if wish.weight < ASKED_WEIGHT else _RESET
-                tuned = any(tuning.search(line.text[:2000]) for line in lines)
-                if verdict and not tuned:
+                if verdict and not any(tuning.search(line.text[:2000]) for line in _SAYS_TUNING.among(lines)):
                     return _clue(wish, place)
                 wish = None
         new = _wish(line, resumes)

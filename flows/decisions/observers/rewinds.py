@@ -42,6 +42,12 @@ _KEPT = re.compile(
     r"init_?from)"
     r"[^\n]{0,80}?(?<![\d.])(?P<at>[1-9]\d{1,8})(?![\d.]*\d)"
 )
+_AGAIN = re.compile(
+    r"(?i)\bre-?(?:start|launch|submit|queue|spawn|sum|stor|cover|load|tr(?:y|ies))|\bfail|\bcrash|\bkill|\bpreempt|"
+    r"\babort|\bterminat|\bsignal|\bexit(?:ed|code)|\battempt|\bfrom scratch|\berror\b|\bdied\b|\blost\b|\bgoing on\b|"
+    r"\bno check_?points?\b|\bcheckpoint .{0,40}(?:not|missing)|\bagain\b|\belastic|\bworld[_ ]size"
+)
+"""What tells that the same run began again."""
 _SAVES = re.compile(r"(?i)\bsav(?:e|ed|ing)\b|\bwr(?:ite|iting|ote|itten)\b")
 _TRIAL = re.compile(r"\[pid=(?P<pid>\d{1,9})\], (?P<seconds>\d{1,9}) s, (?P<iter>\d{1,9}) iter\b")
 _SAYS_TRIAL = Cue("[pid=", of=(_TRIAL,))
@@ -54,12 +60,13 @@ def rewinds(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """All signs, stream by stream."""
     for stream in by_stream(lines):
         seen = steps(stream)
-        found = _fall(seen) or _at_zero(stream) or _from_there(stream, seen) or _trials(stream)
+        found = _fall(stream, seen) or _at_zero(stream) or _from_there(stream, seen) or _trials(stream)
         if found is not None:
             yield found
 
 
-def _fall(seen: Sequence[Step]) -> Clue | None:
+def _fall(stream: Sequence[LogLine], seen: Sequence[Step]) -> Clue | None:
+    """Steps and loss at the beginning again. Two runs in one file look alike: what stands between must tell."""
     numbered = [item for item in seen if item.step is not None]
     for index in range(1, len(numbered) - CONFIRMING + 1):
         before, after = numbered[index - 1], numbered[index]
@@ -67,7 +74,10 @@ def _fall(seen: Sequence[Step]) -> Clue | None:
         later = numbered[index : index + CONFIRMING]
         if reached < 50 or begun > max(1, BEGINNING_SHARE * reached) or before.loss is None:
             continue
-        if all(item.loss is not None and item.loss > LOSS_FACTOR * before.loss for item in later):
+        if not all(item.loss is not None and item.loss > LOSS_FACTOR * before.loss for item in later):
+            continue
+        between = [x.text[:2000] for x in stream if before.line.line < x.line < after.line.line and x.text.strip()]
+        if not between or any(_AGAIN.search(text) for text in between):
             text = f"step {reached} with loss {before.loss:g}, then step {begun} with loss {after.loss:g}"
             return _clue(text, "steps-rewound", REWOUND_WEIGHT, after.line)
     return None

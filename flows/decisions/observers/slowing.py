@@ -6,6 +6,7 @@ from afar, so the sign counts little beside any other.
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
 from collections import Counter
@@ -25,6 +26,8 @@ TWIN_WEIGHT = 0.5
 SLOWED_RATIO = 1.8
 FEWEST_BEFORE, FEWEST_AFTER = 4, 3
 FEWEST_OF_TWIN = 4
+FOREIGN_LINES = 3
+"""So many lines more than ever before are the head of something else."""
 MOST_VALUES, MOST_OF_TWIN = 20_000, 24
 """Values of one stream: of one that may have slowed down, of one that is compared with others."""
 _VALUE = re.compile(
@@ -46,6 +49,8 @@ _SETTING = re.compile(
     r"resolution|mode|model|world[_ ]?size)['\"]?\s{0,3}[:=\[ ]\s{0,3}['\"]?(?P<of>[\w-]{1,30})"
 )
 """What makes steps longer or shorter for a reason."""
+_SUMMARY = re.compile(r"(?i)\W{0,8}(?:total|overall|final|average|mean) ")
+"""A line that sums up what stood before it."""
 _RATE_KEY = re.compile(r"(?i)(?:/|per)[ _]?s(?:ec(?:ond)?)?(?:/gpu)?$|throughput|tgs|tps")
 _SAYS = Cue("time", "took", "takes", "duration", "finished in", "completed in", "/step", "/iter", "/batch", "/it", "/s",
             "per_s", "per s", "throughput", "tgs", "tps", of=(_VALUE,))  # fmt: skip
@@ -77,7 +82,7 @@ def slowed(lines: Sequence[LogLine]) -> Iterator[Clue]:
             continue
         text = line.text[:600]
         hit = _VALUE.match(text, begins) or _VALUE.search(text)
-        if hit is None:
+        if hit is None or _SUMMARY.match(text):
             continue
         begins = hit.start()
         read[stream] += 1
@@ -124,9 +129,15 @@ def _otherwise(one: _Series, place: int, lines: Sequence[LogLine]) -> bool:
     file, line, before = one.lines[place].file, one.lines[place], one.lines[place - 1]
     if _AVERAGE.search(line.text) or _COMPLETE.search(one.lines[-1].text):
         return True
-    if _settings(line) != _settings(before):
+    if _settings(line) != _settings(before) or _interrupted(one.lines, place):
         return True
     return any(done(later) for later in lines if later.file == file and later.line > line.line)
+
+
+def _interrupted(lines: Sequence[LogLine], place: int) -> bool:
+    """Stand more lines before the slow ones than ever between two before? Then something else begins with them."""
+    gaps = [later.line - sooner.line for sooner, later in itertools.pairwise(lines[: place + 1])]
+    return gaps[-1] > max(gaps[:-1]) + FOREIGN_LINES
 
 
 def _settings(line: LogLine) -> list[str]:

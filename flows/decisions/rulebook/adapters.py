@@ -13,7 +13,8 @@ RULES: tuple[Rule, ...] = (
          r"mlx5_core.{0,120}(?:device's health compromised|health poll failed|unrecoverable|"
          r"fatal error detected|FW fatal|Fatal error \d detected|Health issue observed|device is in error state|"
          r"mlx5_error_sw_reset|enter_error_state|PCI slot is unavailable|pci_err_detected|firmware internal error|"
-         r"handling bad device|recovery failed|FW (?:assert|error) detected)", F.FABRIC, 0.93, "node",
+         r"handling bad device|recovery failed|FW (?:assert|error) detected|mlx5_load_one failed with|"
+         r"init_one:.{0,40}failed|handle_hca_cap failed|probe of \S{1,40} failed with error)", F.FABRIC, 0.93, "node",
          "mlx5_core 0000:3b:00.0: poll_health:825:(pid 0): device's health compromised - reached miss count",
          "mlx5_core 0000:3b:00.0: firmware version: 28.39.1002",
          "mlx5 kernel driver, health.c", literals=("mlx5_core",), supersedes=WAITING),

@@ -105,4 +105,8 @@ RULES: tuple[Rule, ...] = (
          "[qbd487:400139] PMIX ERROR: ERROR in file ../../../src/mca/gds/ds12/gds_ds12_lock_pthread.c at line 169",
          "[qbd487:400139] PMIX ERROR: UNREACHABLE in file server/pmix_server.c at line 2193",
          "Open MPI, PMIx: another component is taken", literals=("pmix error:", "pmix_mca_base_comp", "t help message")),
+    Rule("table-legend", r"^# {1,4}Errors with asterisks indicate errors that", F.NONE, 1.0, "nobody",
+         "# Errors with asterisks indicate errors that have exceeded the maximum threshold.",
+         "# Errors: 3",
+         "rccl-tests: what an asterisk would mean", literals=("errors with asteri",)),
 )  # fmt: skip

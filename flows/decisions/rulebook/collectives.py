@@ -126,7 +126,7 @@ RULES: tuple[Rule, ...] = (
          "CollectiveFingerPrint",
          "mismatch repaired",
          "PyTorch TORCH_DISTRIBUTED_DEBUG", literals=("mismatch",)),
-    Rule("jax-barrier", r"(?:DEADLINE_EXCEEDED: )?Barrier timed out\. (?!Id: PjRT_Client_Connect)(?:.{0,400}timed out task names:\s*"
+    Rule("jax-barrier", r"(?:DEADLINE_EXCEEDED: )?Barrier timed out\. (?!(?:Barrier_)?[Ii]d: PjRT_Client_Connect)(?:.{0,400}timed out task names:\s*"
          r"(?P<peer>/job:\S{1,60}/task:\d{1,6}))?", F.COLLECTIVE_TIMEOUT, 0.7,
          "peer",
          "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: 0_async_write_complete.0.1. This "

@@ -139,4 +139,10 @@ RULES: tuple[Rule, ...] = (
          "connection to the control plane established",
          "agents of any platform", literals=("error dialing back", "losing con", "lost con", "not responding", "unavailable", "unreachable"),
          supersedes=ECHOES),
+    Rule("workflow-deadline",
+         r"level=(?:error|warning) msg=\"(?:error in entry template execution\" error=\")?Deadline exceeded\"|"
+         r"(?:reconcil\w{1,6}|operat\w{1,6}|list\w{0,3}|watch\w{0,3}) .{0,80}: context deadline exceeded", F.CONTROL_PLANE, 0.6, "nobody",
+         "time=\"2020-10-21T15:37:25Z\" level=warning msg=\"Deadline exceeded\" namespace=v1-0 workflow=alignment-vp4ch",
+         "time=\"2020-10-21T15:37:25Z\" level=info msg=\"Processing workflow\" namespace=v1-0 workflow=alignment-vp4ch",
+         "Argo Workflows' controller: the API server answers too slowly", literals=("deadline exceeded",), fallback=True),
 )  # fmt: skip

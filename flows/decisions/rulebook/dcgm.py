@@ -78,7 +78,7 @@ RULES: tuple[Rule, ...] = (
     Rule("gpu-node-condition",
          r"\b(?:NvidiaError(?:Terminate|Reboot)|XidHardwareFailure|NvidiaPageRetirement|NvidiaXID(?:Errors?|Code)|XIDErrors|GpuXidErrors?|"
          r"NebiusGPUError|NodeHasNvidiaXidError\w{0,20}|GpuEccHasIssues|GpuRowRemapHasIssues|GpuBusHasIssues|AMDGPU(?:Xgmi|Hbm|Ecc|Ras)\w{0,20}|"
-         r"GPUHardwareFailure|DCGMHealthCode\d{1,3}|DCGMFieldError\w{0,6}|GPUUnhealthy|GpuUnhealthy|GPUFailure)\b(?!\W{1,8}(?:is now: )?[\"']?(?:False|false|No))", F.GPU_HARDWARE, 0.75,
+         r"GPUHardwareFailure|DCGMHealthCode\d{1,3}|DCGMFieldError\w{0,6}|GPUUnhealthy|GpuUnhealthy|GPUFailure)\b(?!\W{1,40}(?:is now: )?[\"']?(?:False|false|No))", F.GPU_HARDWARE, 0.75,
          "node",
          "Node condition NvidiaErrorReboot is now: True, reason: XidHardwareFailure",
          "Node condition NvidiaErrorReboot is now: False, reason: NoNvidiaError",

@@ -84,7 +84,8 @@ RULES: tuple[Rule, ...] = (
     Rule("ray-node-dead",
          r"The node with (?:node id|client ID):? (?:[\w<> -]{1,80}?(?: and ip:| and address:) (?P<peer>[\w.:-]{3,60})|[\w<> -]{1,80}).{0,120}"
          r"has been marked dead|"
-         r"because (?:its node has died|the node (?:it was running on )?(?:is dead|has died|failed))|NodeDiedError|\bRAY_NODE_REMOVED\b|"
+         r"because (?:its node has died|the node (?:it was running on )?(?:is dead|has died|failed))"
+         r"(?:.{0,40}Node IP: (?P<address>[\w.:-]{3,60}\w))?|NodeDiedError|\bRAY_NODE_REMOVED\b|"
          r"mistakenly been marked as dead by the GCS|[Tt]he node (?:where|which|on which) .{0,80}(?:died|crashed|failed)|"
          r"[Oo]wner's node has crashed", F.NODE_LOST, 0.8, "peer",
          "The node with node id: 75b2eec8a61cdafd37cc8072b1caf9abdeef9c4e and ip: 10.4.4.107 has been marked dead because "
@@ -168,4 +169,9 @@ RULES: tuple[Rule, ...] = (
          "reboot required",
          "Linux, systemd", literals=("reboot: power down", "reboot: restarting", "system is powering", "system is rebootin", "systemd-logind", "systemd-shutdown[1", "systemd[1]: reache"),
          supersedes=("process_killed", "collective_timeout")),
+    Rule("ray-node-told-dead", r"\b[Tt]his node has be(?:en|em) marked (?:as )?dead\b|raylet .{0,80}(?:marked|declared) (?:as )?dead by (?:the )?GCS",
+         F.NODE_LOST, 0.8, "node",
+         "[2022-02-16 12:46:52,789 C 149 149] node_manager.cc:170: This node has beem marked as dead.",
+         "If heartbeat keeps lagging, this node can be marked as dead mistakenly.",
+         "Ray's raylet, of itself", literals=("marked as dead", "marked dead", "declared dead", "declared as dead"), supersedes=LEFT_BEHIND),
 )  # fmt: skip

@@ -123,4 +123,11 @@ RULES: tuple[Rule, ...] = (
          "pcieport 0000:00:01.1: pciehp: Slot #1 AttnBtn- PwrCtrl- MRL-",
          "Linux PCI: a device is gone from its slot", literals=("): card not presen", "config space inacc", "device inaccessibl", "dpc: containment e", "link down"),
          supersedes=GPU_CONSEQUENCES),
+    Rule("gpu-lost-status",
+         r"NVRM: .{0,200}(?:\bNV_ERR_GPU_IS_LOST\b|GPU lost from the bus)", F.GPU_HARDWARE, 0.85, "node",
+         "NVRM: nvAssertOkFailedNoLog: Assertion failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F) returned "
+         "from status @ kernel_graphics.c:1101",
+         "NVRM: nvAssertOkFailedNoLog: Assertion failed: Call not supported [NV_ERR_NOT_SUPPORTED] (0x00000056)",
+         "NVIDIA open kernel modules, nvstatuscodes.h", literals=("nv_err_gpu_is_lost", "gpu lost from the "),
+         supersedes=GPU_CONSEQUENCES, vendor="nvidia"),
 )  # fmt: skip

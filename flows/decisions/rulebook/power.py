@@ -77,4 +77,8 @@ RULES: tuple[Rule, ...] = (
          "mce: CPU12: Package temperature above threshold, cpu clock throttled (total events = 3)",
          "mce: CPU12: Package temperature/speed normal",
          "Linux therm_throt", literals=(": core temperature", ": package temperat"), advice=COOLING),
+    Rule("slot-underpowered", r"Detected insufficient power on the PCIe slot", F.THERMAL_POWER, 0.45, "node",
+         "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 268269): Detected insufficient power on the PCIe slot (27W).",
+         "mlx5_core 0000:5c:00.0: PCIe slot advertised sufficient power (75W).",
+         "Linux mlx5_core", literals=("insufficient power",), advice="look at the slot, the riser and the power limit in the firmware"),
 )  # fmt: skip

@@ -76,7 +76,7 @@ RULES: tuple[Rule, ...] = (
          "PyTorch: rank 0 did not come to it, or went away",
          literals=("retrieving nccluniq", "ncclinvalidusage"), supersedes=("store-lost", "peer-reset", "python-exception"), echo=True),
     Rule("jax-connect",
-         r"Barrier timed out\. Id: PjRT_Client_Connect|RPC: /tensorflow\.CoordinationService/RegisterTask|"
+         r"Barrier timed out\. (?:Barrier_)?[Ii]d: PjRT_Client_Connect|RPC: /tensorflow\.CoordinationService/RegisterTask|"
          r"[Ff]ailed to connect to (?:the )?(?:JAX |distributed )?coordinat(?:or|ion service)|jax\.distributed\.initialize.{0,80}(?:timed? ?out|fail)",
          F.RENDEZVOUS, 0.75, "nobody",
          "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: PjRT_Client_Connect. This usually "
@@ -111,4 +111,17 @@ RULES: tuple[Rule, ...] = (
          "[::ffff:10.99.91.59]:29500 (errno: 97 - Address family not supported by protocol).",
          "OSError: [Errno 97] Address family not supported by protocol",
          "PyTorch tries IPv6 first and then IPv4", literals=("(errno: 97 - addres",)),
+    Rule("jax-not-registered",
+         r"coordination service as cluster registration failed|Barrier timed out\. Id: \[Init\]Wait_for_all_tasks_to_register",
+         F.RENDEZVOUS, 0.88, "nobody",
+         "Stopping coordination service as cluster registration failed. This may be due to 1) some tasks crashed earlier "
+         "before connecting, 2) some tasks were never scheduled, or 3) scheduling delays.",
+         "Barrier timed out. Id: 0_async_write_complete.0.1.",
+         "JAX coordination service", literals=("cluster registratio", "wait_for_all_tasks_"), supersedes=("jax-barrier", "python-exception")),
+    Rule("store-silent", r"\[c10d\] waitForInput: (?:poll for socket .{0,200} returned 0, likely a timeout|socket .{0,200} timed out after \d)",
+         F.RENDEZVOUS, 0.4, "nobody",
+         "[W228 18:45:15.741177013 socket.cpp:487] [c10d] waitForInput: socket SocketImpl(fd=11, addr=[a.com]:38674, "
+         "remote=[::ffff:33.148.62.162]:23456) timed out after 900000ms",
+         "[c10d] waitForInput: socket ready",
+         "PyTorch TCPStore", literals=("waitforinput: ",), echo=True, fallback=True),
 )  # fmt: skip

@@ -59,7 +59,7 @@ RULES: tuple[Rule, ...] = (
          "Apache YuniKorn", literals=("application ", "configured", "does not fit in qu", "exceeded max", "exceeds max", "resource"),
          supersedes=("unschedulable", "unknown")),
     Rule("quota-exceeded", r"exceeded quota\b|[Ff]orbidden: .{0,120}maximum \w{2,20} usage per|QuotaExceeded\b|"
-         r"[Qq]uota .{0,60}(?:would be|has been|was) exceeded", F.SCHEDULING, 0.82, "nobody",
+         r"[Qq]uota .{0,60}(?:would be|has been|was) exceeded|^(?:.{0,80}[Ee]rror: .{0,60})?(?<!isk )Quota exceeded\.?(?: for |$)", F.SCHEDULING, 0.82, "nobody",
          "pods \"demo-a1-0\" is forbidden: exceeded quota: team, requested: requests.nvidia.com/gpu=8, used: 64, limited: 64",
          "quota is fine: used 8 of 64",
          "API server's ResourceQuota, clouds", literals=("exceeded", "forbidden: "), supersedes=("config", "quota-refused"),
@@ -93,4 +93,11 @@ RULES: tuple[Rule, ...] = (
          "llama-worker-3   0/1     Pending   0          41m",
          "llama-worker-3   1/1     Running   0          41m",
          "kubectl: waits for a node, why stands in the events", literals=("pending", "podscheduled"), supersedes=("unknown",), fallback=True),
+    Rule("accelerator-quota",
+         r"Quota failure for project|The request for \d{1,6} \S{1,40} accelerators? exceeds the allowed maximum|"
+         r"type\.googleapis\.com/google\.rpc\.QuotaFailure|ResourceLimitExceeded\b.{0,200}(?:instances?|limit)", F.SCHEDULING, 0.85, "nobody",
+         "The request for 2 K80 accelerators exceeds the allowed maximum of 0 A100, 0 K80, 0 P100.",
+         "The request for 2 K80 accelerators was granted",
+         "managed training services", literals=("quota", "accelerator", "resourcelimitexceeded"), supersedes=("python-exception", "config"),
+         advice="ask for a larger quota, or for another kind of device"),
 )  # fmt: skip

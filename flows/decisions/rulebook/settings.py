@@ -45,7 +45,7 @@ RULES: tuple[Rule, ...] = (
     Rule("script-missing", r"can't open file '[^']{1,400}': \[Errno 2\]|"
          r"^(?:\S{1,80}: )?(?:line \d+: )?\S{1,200}: (?:command not found|No such file or directory)$|"
          r"^\S{0,40}sh: (?:\d+|line \d+): \S{1,200}: not found$|/usr/bin/env: .{1,80}: No such file or directory|"
-         r"exec: \"[^\"]{1,200}\": (?:executable file not found|stat )|execve?\(\)?:? .{1,300}: (?:No such file|Permission denied)|"
+         r"(?:exec|FATAL): {1,6}\"[^\"]{1,200}\": (?:executable file not found|stat )|execve?\(\)?:? .{1,300}: (?:No such file|Permission denied)|"
          r"[Nn]o such file or directory: unknown$", F.CONFIG, 0.92, "code",
          "python3: can't open file '/workspace/train.py': [Errno 2] No such file or directory",
          "file opened",
