@@ -22,7 +22,8 @@ import yaml
 from profiles.errors import Refused
 from tasks.cluster import Cluster
 from tasks.workflow_files import read_workflow, with_name
-from tasks.workflow_runs import ENDED, check_workflow, phase_of, submit_workflow, unpacked
+from tasks.workflow_nodes import unpacked
+from tasks.workflow_runs import ENDED, check_workflow, phase_of, submit_workflow
 
 FOLDER = Path(__file__).resolve().parent / "conformance"
 DEADLINE_SECONDS = 240.0

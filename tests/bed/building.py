@@ -82,6 +82,12 @@ def components() -> list[list[Component]]:
     ]
 
 
+def optional() -> list[Component]:
+    """What is compiled only for who asks for it."""
+    manager = f"{versions.TRAINER}/cmd/trainer-controller-manager"
+    return [Component("trainer", "trainer", manager, added="trainer")]
+
+
 class Progress:
     """Prints who began, who is done, and every half minute who is still at it."""
 
@@ -208,7 +214,8 @@ def missing(cache: Cache) -> list[list[Component]]:
 
 def have(cache: Cache, name: str) -> Path:
     """One program, compiled where it is not there."""
-    [wanted] = [component for family in components() for component in family if component.name == name]
+    every = [*(component for family in components() for component in family), *optional()]
+    [wanted] = [component for component in every if component.name == name]
     if not built(cache, wanted):
         build(cache, [[wanted]], Progress())
     return cache.binaries / name

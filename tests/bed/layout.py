@@ -10,13 +10,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 MODULES = HERE / "modules"
-ADDED = frozenset({"validate"})
+ADDED = frozenset({"validate", "trainer"})
 """Folders of modules that came later: each has a key of its own, so that nothing else is compiled anew for them."""
 ROOT = HERE.parent.parent
 
 
 def source_key() -> str:
-    """The name of the folder for what is built: a hash over all files that binaries are made from, but what was added."""
+    """The name of the folder for what is built: a hash over what binaries are made from, but for what was added."""
     return _key(path for path in MODULES.rglob("*") if path.relative_to(MODULES).parts[0] not in ADDED)
 
 

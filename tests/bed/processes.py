@@ -170,6 +170,11 @@ class Processes:
         """Start a component as it was started before."""
         self.start(self.program(name))
 
+    def forget(self, name: str) -> None:
+        """One that is stopped and is no part of the bed any more."""
+        for ending in ("json", "pid", "stopped"):
+            (self._folder.processes / f"{name}.{ending}").unlink(missing_ok=True)
+
     def send(self, name: str, number: signal.Signals) -> bool:
         """Signal one; False where it does not run."""
         process = self.running(name)

@@ -75,6 +75,7 @@ NEVER: tuple[tuple[str, str, str], ...] = (
     ("", "pods/exec", "get"),
     ("", "pods/attach", "create"),
     ("", "pods/portforward", "create"),
+    ("", "pods/proxy", "create"),
     ("", "pods/ephemeralcontainers", "patch"),
     ("", "pods/eviction", "create"),
     ("", "pods/binding", "create"),
@@ -115,9 +116,10 @@ NOT_FOR_PIPELINES: tuple[tuple[str, str, str], ...] = (
     ("", "pods", "get"),
     ("", "pods", "delete"),
     ("", "pods/log", "get"),
-    ("", "pods/proxy", "create"),
+    ("", "pods/proxy", "get"),
     ("argoproj.io", "workflows", "create"),
     ("argoproj.io", "workflows", "patch"),
+    ("jobset.x-k8s.io", "jobsets", "get"),
     ("jobset.x-k8s.io", "jobsets", "delete"),
 )
 NOT_FOR_THE_MONITOR: tuple[tuple[str, str, str], ...] = (

@@ -14,6 +14,7 @@ JOBSET = "sigs.k8s.io/jobset"
 KUEUE = "sigs.k8s.io/kueue"
 KWOK = "sigs.k8s.io/kwok"
 COREDNS = "github.com/coredns/coredns"
+TRAINER = "github.com/kubeflow/trainer/v2"
 
 FOLDERS = {
     KUBERNETES: "kubernetes",
@@ -23,6 +24,7 @@ FOLDERS = {
     KUEUE: "controllers",
     KWOK: "controllers",
     COREDNS: "dns",
+    TRAINER: "trainer",
 }
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-ORDER = ("start", "recovery", "recovery_large", "manifests", "embedded", "checkpoints", "diagnosis")
+ORDER = ("start", "recovery", "recovery_large", "manifests", "embedded", "checkpoints", "diagnosis", "scale")
 
 
 def main(names: list[str]) -> int:
