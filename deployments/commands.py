@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 from dataclasses import dataclass
 from uuid import uuid4
 
 from deployments.console import ensure_console, warm_up
-from deployments.driver import Driver, driver_pid, prepare_driver
+from deployments.driver import Driver, driver_of, prepare_driver
 from deployments.edge import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE, out, out_json, say
 from deployments.follow import follow
 from deployments.server import server_url
@@ -93,8 +94,9 @@ def _carry_on(
     as_json: bool,
 ) -> int:
     """Give the run to a driver unless it has one or has ended; then watch."""
-    living = driver_pid(settings.home, run.name)
-    if run.state in FINISHED or living:
+    present = driver_of(run.name, ledger.lease(run.name), settings.home, _now())
+    living, where = present.pid, present.host
+    if run.state in FINISHED or present.alive:
         if driver:
             driver.dismiss()
         if run.state in (RunState.FAILED, RunState.STOPPED):
@@ -104,10 +106,10 @@ def _carry_on(
         if driver is None:
             say("starting the Prefect server in the background (once; `primus down` stops it)")
             driver = prepare_driver(settings.home, ensure_console(settings.home))
-        living = driver.drive(run.name)
+        living, where = driver.drive(run.name), socket.gethostname()
         warm_up(settings.home)
     if run.state not in FINISHED:
-        say(f"{run.name} is driven by process {living}; watch or continue it: {again}")
+        say(f"{run.name} is driven by process {living}{_at(where)}; watch or continue it: {again}")
     if detach:
         if as_json:
             out_json({"run": run.name, "driver": living})
@@ -161,15 +163,19 @@ def stop_run(run: str, why: str, *, as_json: bool) -> int:
         id=f"{run}-stop-{uuid4().hex[:8]}", run=run, kind="stop", at=_now(), why=why or "a person asked for it"
     )
     ledger.request(asked)
-    _ensure_driver(run, settings)
+    _ensure_driver(run, settings, ledger)
     state = follow(run, settings, ledger)
     if as_json:
         out_json(status_document(run, settings, ledger))
     return GOOD if state is RunState.STOPPED else FAILED
 
 
-def _ensure_driver(run: str, settings: Settings) -> None:
-    if driver_pid(settings.home, run) is None:
+def _at(host: str) -> str:
+    return "" if host == socket.gethostname() else f" on {host}"
+
+
+def _ensure_driver(run: str, settings: Settings, ledger: Ledger) -> None:
+    if not driver_of(run, ledger.lease(run), settings.home, _now()).alive:
         prepare_driver(settings.home, ensure_console(settings.home)).drive(run)
 
 

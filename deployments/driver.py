@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,9 @@ from typing import Protocol
 from deployments.nursery import PID_FILE, forked_driver
 from deployments.processes import record, recorded
 from deployments.server import quiet_environment
+from tasks.identity import process_start
+from workflows.records import Lease
+from workflows.sight import DriverSight
 
 
 class Driver(Protocol):
@@ -111,9 +115,30 @@ class StartingDriver:
 
 
 def driver_pid(home: Path, run: str) -> int | None:
-    """Pid of the living driver of a run on this machine, None where there is none."""
+    """Pid of the living driver that this home gave a run, None where there is none; see `driver_of`."""
     found = recorded(home / "runs" / run / "driver.json")
     return found.pid if found else None
+
+
+def driver_of(run: str, lease: Lease | None, home: Path, now: float) -> DriverSight:
+    """Who drives the run, wherever that is: the holder of its lease, or a process of this home that holds none yet.
+
+    Args:
+        run: name of the run.
+        lease: the run's, as the ledger has it.
+        home: PRIMUS_HOME.
+        now: Unix seconds; a holder on another machine counts as living until its lease runs out.
+    """
+    starting, here = driver_pid(home, run), socket.gethostname()
+    path = home / "runs" / run / "driver.log"
+    log = str(path) if path.exists() else ""
+    if lease is None:
+        return DriverSight(starting is not None, here if starting else "", starting, log)
+    holder = lease.driver
+    if holder.host != here:
+        return DriverSight(lease.expires_at > now, holder.host, holder.pid)
+    alive = process_start(holder.pid) == holder.started_at
+    return DriverSight(alive or starting is not None, here, holder.pid if alive else starting or holder.pid, log)
 
 
 def _folder(home: Path, run: str) -> Path:

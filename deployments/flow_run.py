@@ -1,4 +1,7 @@
-"""Drives the run that a flow run of the Prefect server asks for, and says there how it ended."""
+"""Drives the run that a flow run of the Prefect server asks for, and says there how it ended.
+
+`python -m deployments.flow_run` drives the one that a worker started it for.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,8 @@ from workflows.driven import ENDS
 
 LET_GO = signal.SIGHUP
 """End without ending the training. Not SIGTERM: Prefect's engine keeps that for itself while a flow runs."""
+GIVEN = "PREFECT__FLOW_RUN_ID"
+"""Variable by which Prefect's workers say which flow run a process is for."""
 LONGEST_STEM = 21
 """A name holds at most 30 characters: the profile's name, a dash and eight of the flow run's id."""
 
@@ -154,3 +159,20 @@ def _letting_go(run: str, settings: Settings) -> Any:
         threading.Thread(target=give_back, daemon=True).start()
 
     return handle
+
+
+def main() -> int:
+    """Drive the flow run that a worker gave; the exit code."""
+    given = os.environ.get(GIVEN, "")
+    if not given:
+        sys.stderr.write(f"{GIVEN} is not set: a worker sets it\n")
+        return 2
+    try:
+        return drive_flow_run(given)
+    except PrimusError as error:
+        sys.stderr.write(f"{error}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

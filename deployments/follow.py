@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from deployments.driver import driver_pid
+from deployments.driver import driver_of
 from deployments.edge import say
 from profiles.errors import Unavailable
 from profiles.vocabulary import FINISHED, RunState
@@ -20,6 +21,8 @@ LOOK_SECONDS = 0.1
 """Between two looks at the ledger's version (one row by its key)."""
 DRIVER_SECONDS = 2.0
 """Between two looks whether the driver lives."""
+RELIEVED_SECONDS = 60.0
+"""A driver on another machine is one of a flow runner's: when its pod is replaced the next one needs a while."""
 
 
 @dataclass
@@ -38,7 +41,8 @@ def follow(run: str, settings: Settings, ledger: Ledger) -> RunState:
     Returns:
         The state it ended in; UNKNOWN where nobody drives it any more (the line to continue it was said).
     """
-    seen, version, looked = Seen(), -1, time.monotonic()
+    seen, version, looked, driven = Seen(), -1, time.monotonic(), time.monotonic()
+    elsewhere = False
     while True:
         now_version = ledger.changes(run)
         if now_version != version:
@@ -48,7 +52,11 @@ def follow(run: str, settings: Settings, ledger: Ledger) -> RunState:
                 return state
         if time.monotonic() - looked > DRIVER_SECONDS:
             looked = time.monotonic()
-            if driver_pid(settings.home, run) is None and ledger.story(run).run.state not in FINISHED:
+            driver = driver_of(run, ledger.lease(run), settings.home, time.time())
+            if driver.alive:
+                driven, elsewhere = looked, driver.host != socket.gethostname()
+            patience = RELIEVED_SECONDS if elsewhere else 0.0
+            if looked - driven > patience and ledger.story(run).run.state not in FINISHED:
                 _orphaned(run, settings)
                 return RunState.UNKNOWN
         time.sleep(LOOK_SECONDS)

@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deployments.driver import driver_of
 from flows.decisions.report import goodput_of
 from flows.decisions.status import Surroundings, status_of
 from profiles.errors import PrimusError
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
 from tasks.facts import pod_facts
-from tasks.identity import process_start
 from tasks.ledger import Ledger
 from tasks.settings import Settings
 from workflows import labels
@@ -32,10 +32,9 @@ def status_document(run: str, settings: Settings, ledger: Ledger) -> Json:
     resolved = Resolved.model_validate(story.run.resolved)
     by_attempt = steps_by_attempt(story, ledger)
     steps, now = [row for number in sorted(by_attempt) for row in by_attempt[number]], time.time()
-    lease = story.lease
     around = Surroundings(
         now=now,
-        driver_alive=lease is not None and process_start(lease.driver.pid) == lease.driver.started_at,
+        driver_alive=driver_of(run, story.lease, settings.home, now).alive,
         pods=() if story.run.state in FINISHED else _pods(story, resolved, settings),
         steps=steps,
         goodput=goodput_of(story, by_attempt, resolved.gpus, now),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from typing import Any
 
-from deployments.driver import driver_pid
+from deployments.driver import driver_of
 from deployments.edge import GOOD, UNKNOWN, out, out_json
 from deployments.hold_view import age, reason_document, reason_lines
 from flows.decisions.hold import Explanation
@@ -17,12 +16,11 @@ from profiles.errors import PrimusError
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
 from tasks.clusters import open_cluster
-from tasks.identity import process_start
 from tasks.ledger import Ledger
 from tasks.looking import look
 from tasks.settings import Settings
 from workflows.records import Story
-from workflows.sight import ClusterSight, DriverSight, RunSight
+from workflows.sight import ClusterSight, RunSight
 
 Json = dict[str, Any]
 
@@ -59,7 +57,7 @@ def see(run: str, settings: Settings, ledger: Ledger) -> RunSight:
         now=now,
         story=story,
         resolved=resolved,
-        driver=driver_of(story, settings, now),
+        driver=driver_of(run, story.lease, settings.home, now),
         cluster=cluster,
         away=away,
         step=steps[-1].step if steps else (attempt.last_step if attempt else None),
@@ -80,21 +78,6 @@ def _cluster(story: Story, resolved: Resolved, settings: Settings, ledger: Ledge
         return look(cluster, resolved, story.attempt, out_of_service), ""
     except PrimusError as error:
         return None, str(error)
-
-
-def driver_of(story: Story, settings: Settings, now: float) -> DriverSight:
-    """Who drives the run: the process of its lease, or one that was just started and holds none yet."""
-    starting = driver_pid(settings.home, story.run.name)
-    path = settings.home / "runs" / story.run.name / "driver.log"
-    log = str(path) if path.exists() else ""
-    lease, here = story.lease, socket.gethostname()
-    if lease is None:
-        return DriverSight(starting is not None, here if starting else "", starting, log)
-    driver = lease.driver
-    if driver.host != here:
-        return DriverSight(lease.expires_at > now, driver.host, driver.pid)
-    alive = process_start(driver.pid) == driver.started_at
-    return DriverSight(alive or starting is not None, here, driver.pid if alive else starting or driver.pid, log)
 
 
 def document(sight: RunSight, explanation: Explanation) -> Json:

@@ -21,7 +21,8 @@ from tasks.clusters import open_cluster
 from tasks.opening import localised
 from tasks.settings import Settings
 from tasks.workflow_files import read_workflow, with_name, with_parameters
-from tasks.workflow_runs import check_workflow, follow_workflow, phase_of, submit_workflow, unpacked
+from tasks.workflow_nodes import unpacked
+from tasks.workflow_runs import check_workflow, follow_workflow, phase_of, submit_workflow
 
 if TYPE_CHECKING:
     from rich.text import Text

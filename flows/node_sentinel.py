@@ -81,8 +81,12 @@ class Sentinel:
         return find(node, self._rules, world().now(), watch.turned(node.name) if watch else {})
 
     def judged(self, nodes: Iterable[NodeSeen], report: NodeReport) -> Iterator[NodeSeen]:
-        """The nodes with something against them; all are counted in the report."""
+        """The nodes with something against them; all are counted in the report, each once: a list may begin anew."""
+        names: set[str] = set()
         for node in nodes:
+            if node.name in names:
+                continue
+            names.add(node.name)
             report.nodes += 1
             if why := held(node):
                 report.held.append((node.name, why))

@@ -86,7 +86,7 @@ FINISHED = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED})
 
 
 class Mode(StrEnum):
-    """How far automation may go: record only, ask for what the profile names, act."""
+    """How far automation may go: record only, ask for what the profile names, act. What people ask for is done."""
 
     OBSERVE = "observe"
     ASK = "ask"

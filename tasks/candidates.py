@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from profiles.errors import PrimusError
 from profiles.resolve import Resolved
-from tasks.facts import node_candidate
-from tasks.nodes import busy_nodes, pool_nodes
+from tasks.cluster import current
+from tasks.facts import node_candidate, pool_selector
+from tasks.nodes import busy_nodes
+from tasks.streaming import each
 from tasks.world import patient, world
 from workflows.evidence import AttemptView
 from workflows.fleet import BrakeState, NodeCandidate
@@ -52,11 +54,12 @@ class Room:
 
 def _now(resolved: Resolved, run: str, attempt: int) -> list[NodeCandidate]:
     here = world()
-    nodes = pool_nodes(resolved)
     busy = busy_nodes(run, attempt)
     ours = {item.node: item for item in here.ledger.nodes(resolved.cluster.name)}
     out = {name: item.why for name, item in ours.items() if item.state == "quarantined"}
-    return [node_candidate(node, resolved, busy, out) for node in nodes]
+    nodes = each(current(), "Node", pool_selector(resolved))
+    found = {item.name: item for item in (node_candidate(node, resolved, busy, out) for node in nodes)}
+    return [found[name] for name in sorted(found)]
 
 
 @patient

@@ -17,6 +17,7 @@ from tasks.attempts import plan_of
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import gate_reports
 from tasks.nodes import keep_verdicts
+from tasks.workflow_nodes import nodes_of
 from tasks.world import touch, world
 from workflows import labels
 from workflows.failover import EXAMINE, examination_workflow
@@ -133,7 +134,7 @@ def _stop_asked(run: str) -> bool:
 def _reports(workflow: Manifest, nodes: tuple[str, ...]) -> tuple[GateReport, ...]:
     """One report a node. A pod that was lost was started again: what any of them found out counts."""
     said: dict[str, GateReport] = {}
-    for report in gate_reports(workflow.get("status", {}).get("nodes", {}).values(), EXAMINE):
+    for report in gate_reports(nodes_of(workflow), EXAMINE):
         if report.node not in said or said[report.node].verdict == "unknown":
             said[report.node] = report
     why = workflow.get("status", {}).get("message") or "the examination says nothing about this node"

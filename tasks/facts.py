@@ -12,6 +12,7 @@ from typing import Any, cast
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import Manifest
+from tasks.workflow_nodes import nodes_of
 from workflows import labels
 from workflows.evidence import NEVER_STARTED, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
 from workflows.fleet import NodeCandidate
@@ -120,7 +121,7 @@ def jobset_state(jobset: Json) -> str:
 def workflow_facts(workflow: Json) -> WorkflowFacts:
     """What a Workflow object says, with the reports its steps put out."""
     status = workflow.get("status", {})
-    nodes: list[Json] = list(status.get("nodes", {}).values())
+    nodes = nodes_of(workflow)
     return WorkflowFacts(
         phase=status.get("phase", "Pending"),
         message=status.get("message", ""),

@@ -183,7 +183,8 @@ class FlowRuns:
                 state=Scheduled(message=why),
                 name=f"train {run}",
                 tags=[TAG + run],
-                idempotency_key=run,
+                # The server knows keys by flow, and every cluster's deployment is of the same one.
+                idempotency_key=f"{run}@{self._deployment}",
             )
         return str(made.id)
 

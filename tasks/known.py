@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.cluster import Manifest
-from workflows.evidence import CoordinatorFacts
+from tasks.facts import node_facts
+from workflows.evidence import CoordinatorFacts, NodeFacts
 from workflows.records import MarkRecord, StepRow
 
 
@@ -18,6 +20,9 @@ class Known:
     lock: threading.Lock = field(default_factory=threading.Lock)
     changed: threading.Event = field(default_factory=threading.Event)
     objects: dict[str, dict[str, Manifest]] = field(default_factory=lambda: {})
+    """Of the attempt, by kind and name."""
+    nodes: dict[str, NodeFacts] = field(default_factory=dict[str, NodeFacts])
+    """All of the cluster: of many thousand no more is kept than is asked for."""
     gone: dict[str, Manifest] = field(default_factory=lambda: {})
     """Pods that were deleted while we watched."""
     coordinator: CoordinatorFacts | None = None
@@ -35,3 +40,25 @@ class Known:
     """Kinds of which everything that exists was told."""
     unreached: tuple[str, ...] = ()
     """Nodes that are not ready and whose kubelets the cluster does not reach."""
+
+    def nodes_of(self, names: Iterable[str]) -> tuple[NodeFacts, ...]:
+        """Those of them that are known, by name; the caller holds the lock."""
+        return tuple(self.nodes[name] for name in sorted(names) if name in self.nodes)
+
+    def note_node(self, change: str, manifest: Manifest) -> None:
+        """Take one line of a watch of nodes in.
+
+        A node tells every few minutes that it lives, and there are thousands: only what is news wakes anybody.
+        """
+        with self.lock:
+            if change == "SYNC":
+                self.nodes.clear()
+                self.listed.discard("Node")
+            elif change == "DELETED":
+                self.nodes.pop(manifest["metadata"]["name"], None)
+            else:
+                facts = node_facts(manifest)
+                if self.nodes.get(facts.name) == facts:
+                    return
+                self.nodes[facts.name] = facts
+        self.changed.set()

@@ -94,15 +94,34 @@ class _Position:
     version: str | None
     """None: nothing was read yet; "": the list must be read anew."""
     failing_since: float | None = None
+    heard: bool = False
+    """Whether the server told anything in this call, and be it by a connection that stood and was quiet."""
 
-    def failed_for(self, now: float) -> float:
-        """Seconds since the first failure in a row, this one included."""
+    def bear(self, error: Unavailable, now: float, deadline: float) -> None:
+        """Raise a failure that is not to be tried again: they last too long, or the time is up and nothing is known."""
         if self.failing_since is None:
             self.failing_since = now
-        return now - self.failing_since
+        too_late = now + error.retry_after_seconds >= deadline and not self.is_known
+        if too_late or now - self.failing_since >= PATIENCE_SECONDS:
+            raise error
+
+    def is_over(self, left: float, what: str) -> bool:
+        """Whether the time is up.
+
+        Raises:
+            Unavailable: it is, after failures only.
+        """
+        if left <= 0 and self.failing_since is not None and not self.is_known:
+            raise Unavailable(f"{what}: no answer in time", 0.2)
+        return left <= 0
 
     def proceed(self, version: str) -> None:
-        self.version, self.failing_since = version, None
+        self.version, self.failing_since, self.heard = version, None, True
+
+    @property
+    def is_known(self) -> bool:
+        """Whether what the caller was told is all there was: a list that broke off, and silence, are not."""
+        return self.heard and bool(self.version)
 
 
 def watch(collection: Collection, since: str | None, timeout_seconds: float) -> Iterator[Seen]:
@@ -112,7 +131,8 @@ def watch(collection: Collection, since: str | None, timeout_seconds: float) -> 
     with `since=""` gets a SYNC and the whole list. Ends at most half a second late.
 
     Raises:
-        Unavailable: nothing but failures for `PATIENCE_SECONDS`.
+        Unavailable: nothing but failures for `PATIENCE_SECONDS`; or the time is up, and the server was not heard once,
+            or not to the end of its list: an end without an error means that nothing else is there.
         NotFound, Refused: the server does not serve the kind, or not to us.
     """
     server, position = collection.server, _Position(since)
@@ -122,17 +142,16 @@ def watch(collection: Collection, since: str | None, timeout_seconds: float) -> 
             if not position.version:
                 yield from _listed(collection, position)
             left = deadline - server.clock()
-            if left <= 0:
+            if position.is_over(left, f"watch {collection.resource.plural}"):
                 return
             yield from _changes(collection, position, min(left, CONNECTION_SECONDS), deadline)
         except Expired:
             position.version = ""
         except Unavailable as error:
             now = server.clock()
-            if position.failed_for(now) >= PATIENCE_SECONDS:
-                raise
+            position.bear(error, now, deadline)
             server.sleep(max(0.0, min(error.retry_after_seconds, deadline - now)))
-        if server.clock() >= deadline:
+        if server.clock() >= deadline and position.is_known:
             return
 
 
@@ -169,7 +188,7 @@ def _changes(collection: Collection, position: _Position, seconds: float, deadli
                 return
     if fruitless and server.clock() - began < seconds / 2:
         raise Unavailable(f"watch {collection.resource.plural}: the connection ended at once", 0.2)
-    position.failing_since = None
+    position.failing_since, position.heard = None, True
 
 
 def _parse(line: bytes, resource: Resource) -> Seen:

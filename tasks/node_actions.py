@@ -14,6 +14,7 @@ from tasks.cluster import current
 from tasks.ledger_nodes import key_of
 from tasks.node_marks import Marked, Order, mark_of
 from tasks.node_sights import node_seen
+from tasks.streaming import each
 from tasks.world import world
 from workflows.node_sight import LedgerGround, NodeFinding, NodeSeen, Settlement, watcher_of
 from workflows.records import ActionRecord, ApprovalRecord
@@ -27,8 +28,8 @@ def stream_nodes(profile: ClusterProfile) -> Iterator[NodeSeen]:
     Raises:
         Unavailable, Refused.
     """
-    for event in current().watch("Node", timeout_seconds=0.0):
-        seen = node_seen(event.object, profile) if event.type in ("ADDED", "MODIFIED") else None
+    for node in each(current(), "Node"):
+        seen = node_seen(node, profile)
         if seen is not None:
             yield seen
 

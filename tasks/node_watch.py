@@ -19,6 +19,9 @@ from workflows.node_sight import NodeSeen
 
 WATCH_SECONDS = 3600.0
 """One call of the seam; it is begun anew where it stood."""
+DOUBTED_WATCH_SECONDS = 10.0
+"""The same while the cluster was not heard: a quiet one has nothing to tell, and only the end of a call says that it
+answers. Longer than the seam itself bears failures."""
 
 
 class NodeWatch:
@@ -123,12 +126,14 @@ class NodeWatch:
     def _read(self) -> None:
         since: str | None = None
         while not self._ended.is_set():
+            seconds = DOUBTED_WATCH_SECONDS if self.away else WATCH_SECONDS
             try:
-                for event in self._cluster.watch("Node", None, since=since, timeout_seconds=WATCH_SECONDS):
+                for event in self._cluster.watch("Node", None, since=since, timeout_seconds=seconds):
                     since = event.resource_version
                     if self._ended.is_set():
                         return
                     self.note(event.type, event.object)
+                self._heard()
             except Transient as error:
                 self._silent(str(error))
                 self._ended.wait(error.retry_after_seconds)
@@ -137,6 +142,12 @@ class NodeWatch:
                 self.note("SYNC", {})
                 self._silent(str(error))
                 self._ended.wait(1.0)
+
+    def _heard(self) -> None:
+        with self._lock:
+            was_away, self._away = self._away, None
+        if was_away:
+            self._wake()
 
     def _silent(self, why: str) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ from profiles.vocabulary import VerdictWord
 from tasks.cluster import Manifest, current
 from tasks.facts import node_facts, pool_selector, users_of
 from tasks.node_marks import TAINT_VALUE_CHARACTERS, Mark, set_mark
+from tasks.streaming import each
 from tasks.world import patient, touch, world
 from workflows.fleet import BrakeState
 from workflows.records import NodeRecord, VerdictRecord
@@ -22,7 +23,7 @@ def pool_nodes(resolved: Resolved) -> list[Manifest]:
 
 def busy_nodes(run: str, attempt: int) -> dict[str, str]:
     """Nodes on which pods of other runs live, with the name of that run."""
-    return users_of(current().list("Pod"), run, attempt)
+    return users_of(each(current(), "Pod"), run, attempt)
 
 
 @dataclass(frozen=True)

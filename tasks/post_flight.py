@@ -10,6 +10,7 @@ from tasks.attempts import plan_of
 from tasks.clearing import clear_attempt
 from tasks.cluster import Manifest, current
 from tasks.facts import moments, outputs
+from tasks.workflow_nodes import nodes_of
 from tasks.world import touch, world
 from workflows import labels
 from workflows.failover import post_flight_workflow
@@ -46,8 +47,7 @@ def post_flight(resolved: Resolved, run: str, attempts: tuple[AttemptRecord, ...
 
 
 def _collected(workflow: Manifest) -> str:
-    nodes = workflow.get("status", {}).get("nodes", {}).values()
-    return next((text for node in nodes if (text := outputs(node).get("collected"))), "")
+    return next((text for node in nodes_of(workflow) if (text := outputs(node).get("collected"))), "")
 
 
 def _keep(attempt: AttemptRecord, text: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 from profiles.quantities import amount
 from tasks.facts import jobset_state, seconds
+from tasks.workflow_nodes import nodes_of
 from workflows import labels
 from workflows.sight import (
     ClaimSight,
@@ -178,7 +179,6 @@ def jobset_sight(jobset: Json, priorities: Mapping[str, int] | None = None) -> J
 def workflow_sight(workflow: Json) -> WorkflowSight:
     """A Workflow with its steps that are not done well."""
     metadata, status = part(workflow, "metadata"), part(workflow, "status")
-    nodes: Sequence[Json] = list(part(status, "nodes").values())
     steps = [
         StepSight(
             name=node.get("displayName") or node.get("name", ""),
@@ -186,7 +186,7 @@ def workflow_sight(workflow: Json) -> WorkflowSight:
             phase=node.get("phase") or "Pending",
             message=node.get("message") or "",
         )
-        for node in nodes
+        for node in nodes_of(workflow)
         if node.get("phase") not in DONE
     ]
     return WorkflowSight(

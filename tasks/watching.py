@@ -19,7 +19,6 @@ from tasks.facts import (
     is_ours,
     jobset_state,
     moments,
-    node_facts,
     pod_facts,
     termination,
     workflow_facts,
@@ -89,10 +88,12 @@ class AttemptWatch:
     def view(self) -> AttemptView:
         """What is known now."""
         with self._known.lock:
-            pods, nodes = self._pods(), self._nodes()
-            # While nobody answers nobody places pods either: that time says nothing about room.
-            waiting = not self._known.away and any(not pod.node for pod in pods if pod.phase == "Pending")
-            since = (self._known.pending_since or self._now()) if waiting else None
+            every = self._every_pod()
+            pods = tuple(pod for pod in every if pod.role)
+            # The gate's pods count as well: where nobody takes them the gang is never made. While nobody answers nobody
+            # places pods either: that time says nothing about room.
+            unplaced = [pod for pod in every if pod.phase == "Pending" and not pod.node]
+            since = (self._known.pending_since or self._now()) if unplaced and not self._known.away else None
             self._known.pending_since = since
             return AttemptView(
                 run=self._attempt.run,
@@ -101,11 +102,12 @@ class AttemptWatch:
                 workflow=self._workflow(),
                 jobset=self._jobset(),
                 pods=pods,
-                nodes=tuple(node for node in nodes if any(pod.node == node.name for pod in pods)),
+                nodes=self._known.nodes_of({pod.node for pod in pods}),
                 coordinator=self._known.coordinator,
                 unheard_since=self._known.unheard_since,
                 submitted_at=self._attempt.submitted_at,
                 pending_since=since,
+                unplaced=next((pod.unschedulable for pod in unplaced if pod.unschedulable), ""),
                 away=next((why for _, why in self._known.away.values()), ""),
                 away_since=min((since for since, _ in self._known.away.values()), default=None),
                 vanished=self._vanished(),
@@ -138,9 +140,12 @@ class AttemptWatch:
     def all_nodes(self) -> tuple[NodeFacts, ...]:
         """Every node of the cluster."""
         with self._known.lock:
-            return self._nodes()
+            return self._known.nodes_of(self._known.nodes)
 
     def _pods(self) -> tuple[PodFacts, ...]:
+        return tuple(pod for pod in self._every_pod() if pod.role)
+
+    def _every_pod(self) -> tuple[PodFacts, ...]:
         role = self._resolved.run.deciding_role
         present = self._known.objects.get("Pod", {})
         gone = {name: pod for name, pod in self._known.gone.items() if name not in present}
@@ -148,10 +153,7 @@ class AttemptWatch:
         lost = [pod_facts(pod, role.processes_per_node, role.name) for _, pod in sorted(gone.items())]
         ended = ("Succeeded", "Failed")
         lost = [item if item.phase in ended else replace(item, phase="Gone") for item in lost]
-        return tuple(item for item in [*facts, *lost] if item.role)
-
-    def _nodes(self) -> tuple[NodeFacts, ...]:
-        return tuple(node_facts(node) for _, node in sorted(self._known.objects.get("Node", {}).items()))
+        return (*facts, *lost)
 
     def _workflow(self) -> WorkflowFacts:
         name = labels.attempt_name(self._attempt.run, self._attempt.number)
@@ -196,12 +198,15 @@ class AttemptWatch:
             self._known.away[kind] = since, why
 
     def _note(self, kind: Kind, change: str, manifest: Manifest) -> None:
+        if kind == "Node":
+            self._known.note_node(change, manifest)
+            return
         with self._known.lock:
             table = self._known.objects.setdefault(kind, {})
             if change == "SYNC":
                 table.clear()
                 self._known.listed.discard(kind)
-            elif kind == "Node" or is_ours(manifest, self._attempt.run) or self._loses(table, change, manifest):
+            elif is_ours(manifest, self._attempt.run) or self._loses(table, change, manifest):
                 name = manifest["metadata"]["name"]
                 if change == "DELETED":
                     last = table.pop(name, manifest)
@@ -225,7 +230,7 @@ class AttemptWatch:
     def _ask_kubelets(self) -> None:
         while not self._ended.wait(COORDINATOR_SECONDS):
             with self._known.lock:
-                pods, doubted = self._pods(), unready(self._nodes())
+                pods, doubted = self._pods(), unready(self._known.nodes_of(self._known.nodes))
             away = out_of_reach(self._cluster, pods, doubted, MOST)
             if away != self._known.unreached:
                 self._known.unreached = away

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import gzip
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -107,19 +103,3 @@ def _changes(cluster: Cluster, name: str) -> Iterator[Manifest]:
 def phase_of(manifest: Manifest) -> str:
     """Its `status.phase`, "" before it has one."""
     return str(as_map(manifest.get("status")).get("phase") or "")
-
-
-def unpacked(manifest: Manifest) -> Manifest:
-    """The object with `status.nodes` in it, also where the controller stored them compressed.
-
-    Nodes that were offloaded to a database, or compressed by something newer than gzip, stay away.
-    """
-    status = dict(as_map(manifest.get("status")))
-    packed = status.get("compressedNodes")
-    if packed and not status.get("nodes"):
-        try:
-            status["nodes"] = json.loads(gzip.decompress(base64.b64decode(packed)))
-        except (OSError, ValueError, EOFError, binascii.Error):
-            return manifest
-        del status["compressedNodes"]
-    return {**manifest, "status": status}

@@ -146,3 +146,17 @@ class Asking:
 
     def close(self) -> None:
         self._client.close()
+
+
+@contextmanager
+def worker_pod(home: Path, api_url: str, flow_run: str) -> Generator[subprocess.Popen[bytes]]:
+    """What a worker of a Prefect work pool starts for a flow run, in its pod."""
+    environment = {**os.environ, "PRIMUS_HOME": str(home), "PREFECT_API_URL": api_url, "PREFECT__FLOW_RUN_ID": flow_run}
+    command = [sys.executable, "-m", "deployments.flow_run", "prefect", "flow-run", "execute"]
+    with (home / "worker.log").open("ab") as sink:
+        process = subprocess.Popen(command, stdout=sink, stderr=sink, env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(LIMIT_S)

@@ -74,7 +74,8 @@ class Stage:
 
         self.error = None
         # The thread takes over Prefect's settings of the test session, which live in a context.
-        self._thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
+        # A story that failed leaves it waiting for what is gone: it must not keep the session from ending.
+        self._thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True)
         self._thread.start()
         return self
 

@@ -11,6 +11,7 @@ import pytest
 from profiles.load import load_cluster
 from tasks.clusters import embedded_spec
 from tests.conformance_cases import Case, check, load_cases, run_all
+from tests.conformance_trees import differences, tree_of
 from tests.embedded_stage import cluster
 
 CASES = load_cases()
@@ -48,6 +49,20 @@ def wrong(case: Case) -> Iterator[dict[str, Any]]:
             yield {"nodes": {name: {field: {"text": "never", "out": "never"}}}}
     for first, second in case.expected.get("order", ()):
         yield {"order": [[second, first]]}
+
+
+def test_a_change_of_a_tree_is_noticed(ended: dict[str, dict[str, Any]]) -> None:
+    for case in CASES:
+        if case.refused:
+            continue
+        tree = tree_of(ended[case.name])
+        assert differences(tree, tree_of(ended[case.name])) == []
+        for name, node in tree["nodes"].items():
+            for key in node:
+                changed = {**tree, "nodes": {**tree["nodes"], name: {**node, key: "other"}}}
+                assert len(differences(tree, changed)) == 1
+        assert differences(tree, {**tree, "nodes": {}}) != []
+        assert differences(tree, {**tree, "phase": "Running"}) != []
 
 
 def test_a_wrong_expectation_is_noticed(ended: dict[str, dict[str, Any]]) -> None:

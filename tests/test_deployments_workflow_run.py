@@ -150,8 +150,15 @@ def test_a_name_that_is_taken_is_refused_and_one_under_way_is_adopted(home: Path
 def watching(home: Path) -> subprocess.Popen[str]:
     """A command that watches the workflow `waits`."""
     environment = {**os.environ, "PRIMUS_HOME": str(home)}
+    # A shell's background job ignores Ctrl-C, and so would whatever a test run within one starts.
     process = subprocess.Popen(
-        command("-"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command("-"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - takes no lock
     )
     assert process.stdin is not None
     assert process.stderr is not None

@@ -42,9 +42,12 @@ def inner_templates(draw: st.DrawFn, name: str, templates: list[str]) -> dict[st
     names = [f"{name}{index}" for index in range(count)]
     calls = [draw_call(draw, call, templates) for call in names]
     if draw(st.booleans()):
+        by_depends = draw(st.booleans())  # all tasks of a DAG say it in the same way
         for index, call in enumerate(calls):
+            if by_depends:
+                call.pop("continueOn", None)
             before = draw(st.lists(st.sampled_from(names[:index]), unique=True, max_size=2)) if index else []
-            if before and draw(st.booleans()):
+            if before and not by_depends:
                 call["dependencies"] = before
             elif before:
                 results = st.sampled_from(["", ".Succeeded", ".Failed", ".Skipped", ".Omitted", ".Errored"])

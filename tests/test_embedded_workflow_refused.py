@@ -84,6 +84,37 @@ REFUSED = [
     (f"{T}.1.dag.tasks.1.depends", "z", "spec.templates[1].dag.tasks[1].depends", "no task 'z'"),
     (f"{T}.1.dag.tasks.1.depends", "p.AllFailed", "spec.templates[1].dag.tasks[1].depends", "need a fan-out"),
     (f"{T}.1.dag.tasks.1.dependencies", ["p"], "spec.templates[1].dag.tasks[1].dependencies", "either"),
+    (f"{T}.1.dag.tasks.0.dependencies", ["r"], "spec.templates[1].dag.tasks[0].dependencies", "in all of its tasks"),
+    (f"{T}.2.parallelism", 1, "spec.templates[2].parallelism", "only steps and dag"),
+    (f"{T}.2.container.image", "", "spec.templates[2].container.image", "must be set"),
+    (f"{T}.2.container.args", ["{{workflow.failures}} {{x}}"], "spec.templates[2].container.args[0]", "{{x}}"),
+    (f"{T}.1.dag.tasks.1.when", "{{item.k}}", "spec.templates[1].dag.tasks[1].when", "failed to resolve"),
+    (
+        f"{T}.0.steps.0.0.arguments.parameters",
+        [{"name": "m", "value": "1"}, {"name": "m", "value": "2"}],
+        "spec.templates[0].steps[0][0].arguments.parameters[1].name",
+        "two parameters 'm'",
+    ),
+    (
+        f"{T}.0.steps.0.0.arguments.artifacts",
+        [{"name": "a b", "raw": {"data": ""}}],
+        "spec.templates[0].steps[0][0].arguments.artifacts[0].name",
+        "letters, digits",
+    ),
+    (
+        f"{T}.2.outputs.artifacts",
+        [{"name": "a", "path": "/{{workflow.parameters.no}}"}],
+        "spec.templates[2].outputs.artifacts[0].path",
+        "failed to resolve",
+    ),
+    (
+        f"{T}.2.container.volumeMounts",
+        [{"name": "v", "mountPath": "/v"}, {"name": "w", "mountPath": "/v"}],
+        "spec.templates[2].container.volumeMounts[1].mountPath",
+        "is taken by",
+    ),
+    (f"{T}.1.dag.tasks.0.continueOn", {"failed": True}, "spec.templates[1].dag.tasks[0].continueOn", "name.Failed"),
+    (f"{T}.1.dag.tasks.0.name", "1p", "spec.templates[1].dag.tasks[0].name", "begin with a digit"),
     (f"{T}.1.dag.tasks.1.depends", "r", "spec.templates[1].dag.tasks", "in a circle: q, r"),
     (f"{T}.1.dag.tasks.0.template", "graph", "spec.templates[1].dag.tasks[0].template", "calls itself without end"),
     (f"{T}.1.dag.target", "z", "spec.templates[1].dag.target", "no task 'z'"),
@@ -247,6 +278,18 @@ def test_a_null_is_an_absent_field() -> None:
     assert world.phase == "Succeeded"
     manifest["spec"]["nothing"] = None
     with pytest.raises(Refused, match=r"spec\.nothing: unknown field"):
+        validate_workflow(manifest)
+
+
+def test_only_an_exit_handler_knows_failures_and_only_given_parameters_are_json() -> None:
+    manifest = a_workflow()
+    manifest["spec"]["templates"][2]["container"]["args"] = ["{{workflow.failures}}"]
+    del manifest["spec"]["onExit"]
+    with pytest.raises(Refused, match=r"workflow\.failures"):
+        validate_workflow(manifest)
+    manifest["spec"]["templates"][2]["container"]["args"] = ["{{workflow.parameters.json}}"]
+    del manifest["spec"]["arguments"]
+    with pytest.raises(Refused, match=r"workflow\.parameters\.json"):
         validate_workflow(manifest)
 
 

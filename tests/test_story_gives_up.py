@@ -12,6 +12,7 @@ from profiles.errors import Conflict
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState
 from tasks.facts import pool_selector
 from tests.stages import Stage, incident, outcomes, stage, succeeded
+from workflows.records import RequestRecord
 
 pytestmark = pytest.mark.story
 
@@ -130,6 +131,23 @@ def test_mode_observe_touches_nothing(scene: Stage) -> None:
     assert nodes_as_written(scene) == before
     scene.ledger.set_mode("story", Mode.ACT)
     assert succeeded(scene.end()), scene.tell()
+
+
+def test_mode_observe_does_what_a_person_asks_for_and_no_more(scene: Stage) -> None:
+    before = nodes_as_written(scene.open(mode=Mode.OBSERVE))
+    scene.drive().at_step(8)
+    scene.fault("kill-rank:1")
+    story = scene.until(lambda story: bool(story.actions), "a recorded decision")
+    assert (incident(story).action, story.actions[0].state) == (Action.NEW_ATTEMPT, "recorded"), scene.tell()
+    scene.ledger.request(RequestRecord("stop-1", "story", "stop", 0.0, "seen enough"))
+    story = scene.end()
+    assert (story.run.state, story.run.why) == (RunState.STOPPED, "seen enough"), scene.tell()
+    assert {action.state for action in story.actions} == {"recorded"}
+    scene.ledger.resume_run("story", "a new day", story.run.ended_at or 0.0)
+    story = scene.drive().end()
+    assert succeeded(story), scene.tell()
+    assert outcomes(story)[1:] == ["succeeded"], "the attempt after a resume is a person's wish too"
+    assert nodes_as_written(scene) == before
 
 
 def test_the_brake_asks_before_one_node_too_many(scene: Stage) -> None:

@@ -20,6 +20,7 @@ from tasks.settings import Settings
 from tasks.watching import AttemptWatch
 from tasks.world import Right, World, patient, standing_in, tell_waiting
 from tests.ledgers import THERE, driven, everyone_died
+from workflows import labels
 from workflows.evidence import AWAY_SECONDS
 from workflows.records import AttemptRecord
 
@@ -189,6 +190,19 @@ def test_the_time_in_which_nobody_answers_says_nothing_about_room(watching: Begi
     cluster.set()
     seen = watch.view()
     assert (seen.pending_since, seen.away) == (10_000.0, "")
+
+
+def test_a_gate_that_no_node_takes_waits_for_room_as_the_gang_would(watching: Begin) -> None:
+    unplaced = {"type": "PodScheduled", "status": "False", "message": "0/5 nodes are available: 5 were unschedulable"}
+    marks = {key: value for key, value in WAITING["metadata"]["labels"].items() if key != labels.ROLE}
+    meta = {**WAITING["metadata"], "name": "r-a1-verify-1", "labels": marks}
+    gate = {**WAITING, "metadata": meta, "status": {"phase": "Pending", "conditions": [unplaced]}}
+    watch, clock = watching(Halting(gate))
+    assert watch.view().pending_since == 100.0
+    clock[0] = 150.0
+    seen = watch.view()
+    assert (seen.pods, seen.pending_since) == ((), 100.0), "it is no member of the gang"
+    assert seen.unplaced == unplaced["message"]
 
 
 def test_a_short_silence_is_nobody_s_business(watching: Begin) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,19 @@ class Pool:
             self.asked += 1
             return [pod("r", "node-0"), pod("r", "node-1"), pod("other", "node-2")]
         return [node(f"node-{index}") for index in range(3)]
+
+    def watch(self, kind: str, marks: dict[str, str] | None = None, *, timeout_seconds: float) -> Iterator[Seen]:
+        assert timeout_seconds == 0.0, "a list, a page at a time"
+        yield Seen("SYNC", {})
+        yield from (Seen("ADDED", item) for item in self.list(kind, marks))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One line of a watch."""
+
+    type: str
+    object: Manifest
 
 
 def pod(run: str, where: str) -> Manifest:

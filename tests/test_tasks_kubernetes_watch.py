@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -192,6 +193,35 @@ def test_a_server_that_only_fails_is_reported_after_a_while(pods: Collection, ap
     with pytest.raises(Unavailable, match="does not answer"):
         list(watch(Collection(server, RESOURCES["Pod"], "train", {}), "100", 600.0))
     assert 2 <= len(api.seen) <= 10
+
+
+@pytest.mark.parametrize("since", [None, "", "100"])
+@pytest.mark.parametrize("seconds", [1.0, 3.0])
+def test_a_server_that_is_not_heard_is_no_cluster_without_objects(
+    api: FakeApiServer, since: str | None, seconds: float
+) -> None:
+    """An end without an error would say that there is nothing (else): of a server that is away nobody knows."""
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    server = ApiServer(lambda: Configuration(host=api.url), clock=lambda: clock[0], sleep=sleep)
+    api.faults.append(Fault("/pods", 0, times=1000))
+    with pytest.raises(Unavailable):
+        list(watch(Collection(server, RESOURCES["Pod"], "train", {}), since, seconds))
+
+
+def test_a_list_that_breaks_off_is_not_taken_for_the_whole(api: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.kubernetes_watch.PAGE", 2)
+    for name in ("a", "b", "c"):
+        api.put("pods", pod(name))
+    server = ApiServer(lambda: Configuration(host=api.url), clock=count().__next__, sleep=lambda _: None)
+    api.faults.append(Fault("continue=", 0, times=1000))
+    events = watch(Collection(server, RESOURCES["Pod"], "train", {}), None, 0.0)
+    assert take(events, 2) == [("ADDED", "a"), ("ADDED", "b")]
+    with pytest.raises(Unavailable):
+        list(events)
 
 
 def test_a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause(

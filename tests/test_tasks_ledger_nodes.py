@@ -124,3 +124,38 @@ def test_a_monitor_that_was_taken_over_writes_nothing(ledger: Ledger) -> None:
     with pytest.raises(Fenced):
         ledger.settle("local", [fault(1)], 60.0, lambda ground: settle([fault(1)], ground, policy()), 7)
     assert (ledger.actions(RUN), ledger.node("local", "n1")) == ([], None)
+
+
+def test_what_others_write_between_two_settlements_counts(ledger: Ledger, clock: Clock) -> None:
+    """Each change by somebody else is seen: what is kept of the last settlement is thrown away then."""
+    clock.now, chosen = 1000.0, policy(evictions=3)
+    assert settled(ledger, [fault(1)], chosen).of("quarantine")
+    other = Ledger(ledger.database.url.render_as_string(hide_password=False), clock)
+    other.set_node(NodeRecord("local", "elsewhere", "quarantined", "a run's", 1001.0, "i", "gpu"))
+    assert settled(ledger, [fault(2)], chosen).of("quarantine"), "the third"
+    assert settled(ledger, [fault(3)], chosen).of("ask"), "a fourth is too much"
+    assert settled(ledger, [fault(2, since=20.0)], chosen).of("leave")[0].why == "we hold it out of service"
+    other.set_node(NodeRecord("local", "n2", "schedulable", "repaired", 1002.0))
+    clock.now = 1000.0 + 3601.0
+    assert settled(ledger, [fault(2, since=20.0)], chosen).of("quarantine"), "released, and the window has moved on"
+    other.close()
+
+
+def test_another_cluster_is_counted_by_itself(ledger: Ledger) -> None:
+    chosen = policy(evictions=1)
+    assert settled(ledger, [fault(1)], chosen).of("quarantine")
+    elsewhere = ledger.settle("far", [fault(1)], 3600.0, lambda ground: settle([fault(1)], ground, chosen), None)
+    assert elsewhere.of("quarantine")
+    assert settled(ledger, [fault(2)], chosen).of("ask")
+
+
+def test_a_settlement_that_fails_is_not_counted(ledger: Ledger) -> None:
+    chosen = policy(evictions=1)
+    settled(ledger, [fault(9)], policy(Mode.OBSERVE))
+
+    def dies(_ground: LedgerGround) -> Settlement:
+        raise Fenced("taken over")
+
+    with pytest.raises(Fenced):
+        ledger.settle("local", [fault(1)], 3600.0, dies, None)
+    assert settled(ledger, [fault(1)], chosen).of("quarantine")

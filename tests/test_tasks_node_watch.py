@@ -139,6 +139,36 @@ def test_a_watch_goes_on_where_it_stood_and_begins_anew_after_a_refusal() -> Non
     assert "list nodes: no" in said
 
 
+class Quiet:
+    """A cluster that fails once, and then has nothing to tell."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self.ring = ring
+        self.seconds: list[float] = []
+        self.ended = threading.Event()
+
+    def watch(self, kind: str, labels: Any, *, since: str | None, timeout_seconds: float) -> Iterator[Seen]:
+        del kind, labels, since
+        self.seconds.append(timeout_seconds)
+        self.ring()
+        if len(self.seconds) == 1:
+            raise Unavailable("away", 0.001)
+        if len(self.seconds) > 2:
+            self.ended.wait()
+        yield from ()
+
+
+def test_a_quiet_cluster_that_answers_again_is_not_away() -> None:
+    bell = Bell()
+    cluster = Quiet(bell.ring)
+    with NodeWatch(cluster, local(), lambda: 7.0, bell.ring) as seen:  # type: ignore[arg-type]
+        while len(cluster.seconds) < 3:
+            bell.wait(DEADLINE_SECONDS)
+        assert seen.away is None
+        cluster.ended.set()
+    assert cluster.seconds[0] == cluster.seconds[2] > cluster.seconds[1]
+
+
 def test_a_mark_is_one_patch_and_is_taken_back_whole(cluster: EmbeddedCluster) -> None:
     theirs = {"key": "theirs", "value": "x", "effect": "NoSchedule"}
     cluster.patch("Node", "node-1", {"spec": {"taints": [theirs]}})

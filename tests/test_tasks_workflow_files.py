@@ -10,8 +10,10 @@ import re
 import pytest
 
 from profiles.errors import ProfileError
+from tasks.facts import workflow_facts
+from tasks.sights import workflow_sight
 from tasks.workflow_files import read_workflow, with_name, with_parameters
-from tasks.workflow_runs import unpacked
+from tasks.workflow_nodes import nodes_of, unpacked
 
 FORM = {"kind": "Workflow", "metadata": {"generateName": "x-"}, "spec": {}}
 
@@ -91,3 +93,20 @@ def test_nodes_that_a_controller_compressed_are_unpacked() -> None:
     assert found["status"] == {"phase": "Succeeded", "nodes": {"w": {"phase": "Succeeded"}}}
     strange = {"status": {"compressedNodes": "KLUv/Q=="}}
     assert unpacked(strange) == strange, "something newer than gzip stays as it is"
+
+
+def test_every_reader_of_a_workflow_reads_compressed_nodes() -> None:
+    report = {"name": "report", "value": '{"node": "n", "verdict": "pass"}'}
+    nodes = {
+        "gate": {"type": "Pod", "templateName": "gate", "phase": "Succeeded", "outputs": {"parameters": [report]}},
+        "bad": {"type": "Pod", "displayName": "b", "phase": "Failed", "message": "m"},
+    }
+    plain = {"metadata": {}, "status": {"phase": "Failed", "nodes": nodes}}
+    body = base64.b64encode(gzip.compress(json.dumps(nodes).encode())).decode()
+    packed = {"metadata": {}, "status": {"phase": "Failed", "compressedNodes": body}}
+    assert workflow_facts(packed) == workflow_facts(plain)
+    assert workflow_facts(packed).failed_steps == (("b", "m"),)
+    assert len(workflow_facts(packed).gate) == 1
+    assert workflow_sight(packed) == workflow_sight(plain)
+    assert [step.name for step in workflow_sight(packed).steps] == ["b"]
+    assert nodes_of({}) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ import yaml
 from profiles.load import load_cluster
 from workflows import installation
 from workflows.installation_pods import NAME
+from workflows.installation_pool import work_pool
+from workflows.installation_scrape import scrape_configs
 
 SHIPPED = Path(__file__).parent.parent / "deployments" / "kubernetes"
 REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
@@ -26,13 +29,80 @@ BUILT = {
 Manifest = dict[str, Any]
 
 
+class Readable(yaml.SafeDumper):
+    """Nothing by reference, scripts as they are."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+Readable.add_representer(str, block)
+
+
 @pytest.mark.parametrize("name", BUILT)
 def test_what_is_shipped_is_what_is_built(name: str) -> None:
     made, file = BUILT[name](), SHIPPED / name
     if REWRITE:
         told = "# Written by `make golden` from workflows/installation.py.\n"
-        file.write_text(told + yaml.safe_dump_all(made, sort_keys=False, width=110))
+        file.write_text(told + yaml.dump_all(made, Dumper=Readable, sort_keys=False, width=110))
     assert list(yaml.safe_load_all(file.read_text())) == made, "run: make golden, and look at the difference"
+
+
+def test_the_work_pool_that_is_shipped_is_what_is_built() -> None:
+    file = SHIPPED / "work-pool.json"
+    if REWRITE:
+        file.write_text(json.dumps(work_pool(), indent=2) + "\n")
+    assert json.loads(file.read_text()) == work_pool(), "run: make golden, and look at the difference"
+
+
+def test_the_scrape_configuration_that_is_shipped_is_what_is_built() -> None:
+    file = SHIPPED / "scrape.yaml"
+    if REWRITE:
+        told = (
+            "# Written by `make golden` from workflows/installation_scrape.py: entries for a Prometheus that reads a\n"
+            "# file. Its namespace must be `monitoring`, or patch the network policies; it needs the right to list\n"
+            "# pods of primus-flows, and the server's password as the file that is named below.\n"
+        )
+        file.write_text(told + yaml.safe_dump({"scrape_configs": scrape_configs()}, sort_keys=False, width=110))
+    assert yaml.safe_load(file.read_text()) == {"scrape_configs": scrape_configs()}, "run: make golden"
+
+
+def test_every_page_that_is_annotated_is_scraped_and_no_other() -> None:
+    said = {
+        (labels[NAME], int(notes["prometheus.io/port"]), notes["prometheus.io/path"])
+        for pod in pods()
+        for labels, notes in [(pod["metadata"]["labels"], pod["metadata"].get("annotations", {}))]
+        if notes.get("prometheus.io/scrape") == "true"
+    }
+    scraped = set[tuple[str, int, str]]()
+    for job in scrape_configs():
+        name, port = job["relabel_configs"][0]["regex"].split(";")
+        scraped.add((name, int(port), job["metrics_path"]))
+    assert scraped == said
+    ports = {(pod["metadata"]["labels"][NAME], port["containerPort"]) for pod in pods() for port in opened(pod)}
+    assert {(name, port) for name, port, _ in scraped} <= ports
+
+
+def opened(pod: Manifest) -> list[Manifest]:
+    return [port for one in pod["spec"]["containers"] for port in one.get("ports", [])]
+
+
+def test_drivers_of_the_work_pool_reach_server_and_database() -> None:
+    theirs = {NAME: "train", "app.kubernetes.io/part-of": "prefect"}  # what a worker writes over ours
+    labels = work_pool()["job_configuration"]["job_manifest"]["spec"]["template"]["metadata"]["labels"] | theirs
+    admitting = {
+        item["metadata"]["name"]
+        for item in everything()
+        if item["kind"] == "NetworkPolicy"
+        for rule in item["spec"].get("ingress", [])
+        for source in rule["from"]
+        if "podSelector" in source and source["podSelector"]["matchLabels"].items() <= labels.items()
+    }
+    assert admitting == {"primus-prefect", "primus-postgres"}
 
 
 def everything() -> list[Manifest]:

@@ -67,7 +67,16 @@ CASES: list[tuple[Hold, RunSight, str]] = [
         "new-attempt: node-1 is lost",
     ),
     (Hold.PAUSED, sight(story=story(attempts=(PLANNED,), paused=True)), "automation is paused"),
-    (Hold.OBSERVE, sight(story=story(replace(RUN, mode=Mode.OBSERVE), attempts=(PLANNED,))), "mode observe"),
+    (
+        Hold.OBSERVE,
+        sight(story=story(replace(RUN, mode=Mode.OBSERVE), incidents=(DECIDED,), actions=(NEXT,))),
+        "mode observe: nothing is done; decided and not done: new-attempt",
+    ),
+    (
+        Hold.DRIVER_WORKS,
+        sight(story=story(replace(RUN, mode=Mode.OBSERVE), attempts=(PLANNED,))),
+        "its driver submits attempt 1",
+    ),
     (Hold.NO_DRIVER, sight(None, None, driver=DEAD), "nobody plans attempt 1"),
     (Hold.NO_DRIVER, sight(None, PLANNED, driver=DEAD), "nobody submits attempt 1"),
     (Hold.DRIVER_WORKS, sight(None, PLANNED), "its driver submits attempt 1"),

@@ -97,7 +97,7 @@ def a_workflow() -> dict[str, Any]:
                             "arguments": arguments(m="{{item}}"),
                             "withItems": [1],
                         },
-                        {"name": "r", "template": "pause", "dependencies": ["q"]},
+                        {"name": "r", "template": "pause", "depends": "q"},
                     ]
                 },
             },

@@ -196,7 +196,9 @@ class AttemptView:
     """Since when the coordinator has not answered although the cluster did; None: it answers, or nobody could ask."""
     submitted_at: float | None = None
     pending_since: float | None = None
-    """When pods were first seen unplaced; None: all placed."""
+    """When pods were first seen unplaced, the gate's too; None: all placed."""
+    unplaced: str = ""
+    """What the scheduler says of one of them; "" while it says nothing."""
     stop_requested: str = ""
     """Why a person asked for the end; "" when nobody did."""
     away: str = ""

@@ -160,7 +160,11 @@ def postgres() -> list[Manifest]:
     password = {"secretName": DATABASE_SECRET, "items": [{"key": "password", "path": "password"}], "defaultMode": 0o440}
     pod["spec"] |= {"initContainers": [first], "terminationGracePeriodSeconds": 60}
     pod["spec"]["volumes"] = [empty_volume("run"), empty_volume("tmp"), {"name": "password", "secret": password}]
-    return [_stateful_set(pod), service(DATABASE, "sql", DATABASE_PORT), _reachable(DATABASE, DATABASE_PORT, [OURS])]
+    return [
+        _stateful_set(pod),
+        service(DATABASE, "sql", DATABASE_PORT),
+        _reachable(DATABASE, DATABASE_PORT, [OURS, DRIVERS]),
+    ]
 
 
 def _stateful_set(pod: Manifest) -> Manifest:
@@ -180,6 +184,9 @@ def _stateful_set(pod: Manifest) -> Manifest:
 
 
 OURS: Manifest = {"podSelector": {"matchLabels": PART}}
+DRIVER = {f"{labels.PREFIX}/part": "driver"}
+"""Label of drivers in pods of a work pool: a worker of Prefect's writes its own over the common ones."""
+DRIVERS: Manifest = {"podSelector": {"matchLabels": DRIVER}}
 WORKSPACES: Manifest = {
     "namespaceSelector": {"matchExpressions": [{"key": f"{labels.PREFIX}/workspace", "operator": "Exists"}]}
 }
@@ -197,7 +204,7 @@ def network() -> list[Manifest]:
             "metadata": {"name": "primus-closed", "namespace": NAMESPACE, "labels": PART},
             "spec": closed,
         },
-        _reachable(SERVER, SERVER_PORT, [OURS, WORKSPACES, MONITORING]),
+        _reachable(SERVER, SERVER_PORT, [OURS, DRIVERS, WORKSPACES, MONITORING]),
         _reachable(RUNNERS, PAGE_PORT, [MONITORING]),
     ]
 

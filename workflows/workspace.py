@@ -1,6 +1,7 @@
 """Everything a workspace needs in a cluster: namespace, rights, queue, quotas, priorities, limits on traffic. Pure.
 
-Each right is there because a call of ours needs it; `tests/bed/test_rights.py` asks a real API server what is granted.
+Each right is there because a call of ours needs it: `tests/bed/test_rights.py` asks a real API server what is granted,
+`tests/bed/test_zz_rights_used.py` reads in its audit log that all of it is used.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ Right = tuple[str, Sequence[str], Sequence[str]]
 
 PIPELINE_RIGHTS: Sequence[Right] = (
     ("argoproj.io", ("workflowtaskresults",), ("create", "patch")),
-    # A server-side apply reads first, creates with `create` and `patch`, and changes with `patch`.
-    ("jobset.x-k8s.io", ("jobsets",), ("get", "create", "patch")),
+    # A server-side apply creates with `create` and `patch`, and changes with `patch`.
+    ("jobset.x-k8s.io", ("jobsets",), ("create", "patch")),
 )
 RUNNER_RIGHTS: Sequence[Right] = (
     ("argoproj.io", ("workflows",), ("get", "list", "watch", "create", "patch", "delete")),
     ("jobset.x-k8s.io", ("jobsets",), ("get", "list", "watch", "delete")),
-    ("kueue.x-k8s.io", ("workloads", "localqueues"), ("get", "list", "watch")),
+    ("kueue.x-k8s.io", ("workloads",), ("list",)),
+    ("kueue.x-k8s.io", ("localqueues",), ("get", "list")),
     ("", ("pods",), ("get", "list", "watch", "delete", "deletecollection")),
     ("", ("pods/log",), ("get",)),
-    ("", ("pods/proxy",), ("get", "create")),
+    ("", ("pods/proxy",), ("get",)),
     # The token of an attempt's coordinator. No list: whoever knows the run's name may ask for its token, nobody else.
     ("", ("secrets",), ("get", "create", "patch", "delete")),
     ("", ("events",), ("list",)),
@@ -54,7 +56,8 @@ READER_RIGHTS: Sequence[Right] = (
 NODE_RIGHTS: Sequence[Right] = (
     # Taints, cordon and our verdict keys are one object: RBAC cannot tell its fields apart.
     ("", ("nodes",), ("get", "list", "watch", "patch")),
-    ("kueue.x-k8s.io", ("clusterqueues", "resourceflavors"), ("get", "list")),
+    ("kueue.x-k8s.io", ("clusterqueues",), ("get",)),
+    ("kueue.x-k8s.io", ("resourceflavors",), ("list",)),
 )
 NODE_READER_RIGHTS: Sequence[Right] = (("", ("nodes",), ("get", "list", "watch")),)
 """For a monitor that only looks; the one that takes bad nodes out runs as the runner."""

@@ -120,8 +120,8 @@ class EmbeddedCluster:
         self, kind: str, labels: Mapping[str, str] | None = None, *, since: str | None = None, timeout_seconds: float
     ) -> Iterator[Event]:
         """Changes after `since` (None: first one ADDED for each object that exists) until the time is up."""
-        for event, manifest, version in watch(self._store, kind, labels, since, timeout_seconds):
-            yield Event(event, manifest, version)
+        ask_for_keeper(str(self.root))
+        yield from (Event(*line) for line in watch(self._store, kind, labels, since, timeout_seconds))
 
     def patch(self, kind: str, name: str, patch: Object) -> Object:
         """JSON merge patch; with `metadata.resourceVersion` only if that is still the newest.

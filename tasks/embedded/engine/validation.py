@@ -11,14 +11,13 @@ from tasks.embedded.engine.json_values import Json, as_list, as_map, is_list, is
 from tasks.embedded.engine.plan import KINDS, kind_of, templates_of
 from tasks.embedded.engine.resources import check_resource
 from tasks.embedded.engine.shapes import check
-from tasks.embedded.engine.validation_artifacts import check_template_artifacts
+from tasks.embedded.engine.validation_artifacts import check_argument_names, check_name, check_template_artifacts
 from tasks.embedded.engine.validation_calls import check_calls
 from tasks.embedded.engine.validation_sight import Sight, check_expression
 from tasks.embedded.engine.validation_tags import check_tags
 
 FIELD_NAME = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-PARAMETER_NAME = re.compile(r"[-a-zA-Z0-9_]+")
 NAME_LIMIT = 63
 """A workflow's name is the value of a label of its pods."""
 _OUTPUT_SOURCES = {
@@ -98,6 +97,8 @@ def _check_template(template: Json, spec: Json, path: str) -> None:
         raise Refused(path, f"needs exactly one of {', '.join(KINDS)}; it has {', '.join(given) or 'none'}")
     _check_parameters(template, path)
     _check_limit(template, path)
+    if template.get("parallelism") is not None and kind not in ("dag", "steps"):
+        raise Refused(f"{path}.parallelism", "only steps and dag templates have one")
     for index, parameter in enumerate(maps(as_map(template.get("outputs")).get("parameters"))):
         _check_output(parameter, kind, f"{path}.outputs.parameters[{index}]")
     check_template_artifacts(template, kind, path)
@@ -129,12 +130,7 @@ def _check_parameters(template: Json, path: str) -> None:
     for part in ("inputs", "outputs"):
         seen: set[str] = set()
         for index, parameter in enumerate(maps(as_map(template.get(part)).get("parameters"))):
-            where = f"{path}.{part}.parameters[{index}].name"
-            if not PARAMETER_NAME.fullmatch(parameter["name"]):
-                raise Refused(where, f"'{parameter['name']}' may hold only letters, digits, - and _")
-            if parameter["name"] in seen:
-                raise Refused(where, f"there are two {part} '{parameter['name']}'")
-            seen.add(parameter["name"])
+            check_name(parameter["name"], seen, part, f"{path}.{part}.parameters[{index}]")
 
 
 def _check_output(parameter: Json, kind: str, path: str) -> None:
@@ -154,9 +150,30 @@ def _check_pod(template: Json, spec: Json, kind: str, path: str) -> None:
     for where, item in containers:
         if not as_list(item.get("command")):
             raise Refused(f"{where}.command", "must be set: there is no image registry to ask for an entry point")
+        if not item["image"]:
+            raise Refused(f"{where}.image", "must be set")
         for index, mount in enumerate(maps(item.get("volumeMounts"))):
             if mount["name"] not in known and "{{" not in mount["name"]:
                 raise Refused(f"{where}.volumeMounts[{index}].name", f"there is no volume '{mount['name']}'")
+    if kind == "container":
+        _check_places(template, path)
+
+
+def _check_places(template: Json, path: str) -> None:
+    """No two of a container's mounts and input artifacts lie at one path."""
+    mounts, artifacts = maps(as_map(template["container"]).get("volumeMounts")), as_map(template.get("inputs"))
+    places = [
+        (f"{path}.container.volumeMounts[{index}].mountPath", one["mountPath"]) for index, one in enumerate(mounts)
+    ]
+    places += [
+        (f"{path}.inputs.artifacts[{index}].path", one["path"])
+        for index, one in enumerate(maps(artifacts.get("artifacts")))
+    ]
+    seen: dict[str, str] = {}
+    for where, place in places:
+        if place in seen:
+            raise Refused(where, f"'{place}' is taken by {seen[place]}")
+        seen[place] = where
 
 
 def _check_deadline(template: Json, kind: str, path: str) -> None:
@@ -168,14 +185,9 @@ def _check_deadline(template: Json, kind: str, path: str) -> None:
 
 
 def _check_arguments(spec: Json, path: str) -> None:
-    seen: set[str] = set()
+    check_argument_names(spec, path)
     for index, parameter in enumerate(maps(as_map(spec.get("arguments")).get("parameters"))):
         where = f"{path}.arguments.parameters[{index}]"
-        if not PARAMETER_NAME.fullmatch(parameter["name"]):
-            raise Refused(f"{where}.name", f"'{parameter['name']}' may hold only letters, digits, - and _")
-        if parameter["name"] in seen:
-            raise Refused(f"{where}.name", f"there are two parameters '{parameter['name']}'")
-        seen.add(parameter["name"])
         if parameter.get("value") is None:
             raise Refused(f"{where}.value", f"parameter '{parameter['name']}' has no value")
 

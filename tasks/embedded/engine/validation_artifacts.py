@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from profiles.errors import Refused
@@ -11,6 +12,7 @@ from tasks.embedded.engine.validation_sight import Sight, check_expression, chec
 
 _SOURCES = ("from", "fromExpression", "raw")
 _IN_POD = ("container", "script")
+_NAME = re.compile(r"[-a-zA-Z0-9_]+")
 
 
 def check_template_artifacts(template: Json, kind: str, path: str) -> None:
@@ -23,12 +25,36 @@ def check_template_artifacts(template: Json, kind: str, path: str) -> None:
         seen: set[str] = set()
         for index, artifact in enumerate(maps(as_map(template.get(part)).get("artifacts"))):
             where = f"{path}.{part}.artifacts[{index}]"
-            if artifact["name"] in seen:
-                raise Refused(f"{where}.name", f"there are two {part} '{artifact['name']}'")
-            seen.add(artifact["name"])
+            check_name(artifact["name"], seen, part, where)
             if kind in ("resource", "suspend"):
                 raise Refused(where, f"a {kind} template has no files")
             (_check_input if part == "inputs" else _check_output)(artifact, kind, where)
+
+
+def check_name(name: str, seen: set[str], part: str, path: str) -> None:
+    """A parameter's or artifact's name is legal and none of those `seen`, to which it is added.
+
+    Raises:
+        Refused: it is not; with the name's path below `path`.
+    """
+    if not _NAME.fullmatch(name):
+        raise Refused(f"{path}.name", f"'{name}' may hold only letters, digits, - and _")
+    if name in seen:
+        raise Refused(f"{path}.name", f"there are two {part} '{name}'")
+    seen.add(name)
+
+
+def check_argument_names(holder: Json, path: str) -> None:
+    """The names of all arguments of a workflow, step, task or hook.
+
+    Raises:
+        Refused: one is not legal, or stands there twice.
+    """
+    arguments = as_map(holder.get("arguments"))
+    for part in ("parameters", "artifacts"):
+        seen: set[str] = set()
+        for index, item in enumerate(maps(arguments.get(part))):
+            check_name(item["name"], seen, part, f"{path}.arguments.{part}[{index}]")
 
 
 def _check_input(artifact: Json, kind: str, path: str) -> None:
@@ -84,7 +110,9 @@ def check_output_artifacts(template: Json, path: str, sight: Sight) -> None:
         Refused: it names what is not known here.
     """
     for index, artifact in enumerate(maps(as_map(template.get("outputs")).get("artifacts"))):
-        _check_reference(artifact, f"{path}.outputs.artifacts[{index}]", sight)
+        where = f"{path}.outputs.artifacts[{index}]"
+        check_texts(artifact.get("path"), f"{where}.path", sight)
+        _check_reference(artifact, where, sight)
 
 
 def _check_reference(artifact: Mapping[str, object], path: str, sight: Sight) -> None:

@@ -14,7 +14,7 @@ from tasks.embedded.engine.expressions import parse
 from tasks.embedded.engine.items import ItemsError, go_format, sequence
 from tasks.embedded.engine.json_values import Json, as_list, as_map, maps, text_of
 from tasks.embedded.engine.substitution import substitute
-from tasks.embedded.engine.validation_artifacts import check_given_artifacts
+from tasks.embedded.engine.validation_artifacts import check_argument_names, check_given_artifacts
 
 _NAME = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
 FAN_OUTS = ("withItems", "withParam", "withSequence")
@@ -86,6 +86,7 @@ def _check_call(call: Json, templates: Mapping[str, Json], given: Given, path: s
         raise Refused(f"{path}.name", f"the name '{name}' is used twice in this template")
     seen.add(name)
     _check_target(templates, call["template"], given_by(call), f"{path}.template")
+    check_argument_names(call, path)
     for index, parameter in enumerate(maps(as_map(call.get("arguments")).get("parameters"))):
         if parameter.get("value") is None:
             raise Refused(f"{path}.arguments.parameters[{index}].value", "is required")
@@ -119,6 +120,7 @@ def _check_hooks(holder: Json, templates: Mapping[str, Json], given: Given, path
         _check_target(templates, holder["onExit"], given, f"{path}.onExit")
     for name, hook in as_map(holder.get("hooks")).items():
         where, own = f"{path}.hooks.{name}", given_by(hook)
+        check_argument_names(hook, where)
         if name != EXIT and not hook.get("expression"):
             raise Refused(f"{where}.expression", "is required; only the hook exit runs without one")
         inherited = name == EXIT and not own.parameters and not own.artifacts
@@ -146,16 +148,32 @@ def _check_fan_out(call: Json, path: str) -> None:
 def _check_dag(dag: Json, path: str, known: Mapping[str, str]) -> None:
     tasks = {task["name"]: task for task in maps(dag["tasks"])}
     needs: dict[str, tuple[str, ...]] = {}
+    by_depends = any(task.get("depends") for task in tasks.values())
     for index, task in enumerate(tasks.values()):
         where = f"{path}.tasks[{index}]"
-        if task.get("depends") and task.get("dependencies"):
-            raise Refused(f"{where}.dependencies", "a task has either depends or dependencies")
+        _check_way(task, by_depends, where)
         field = "depends" if task.get("depends") else "dependencies"
         needs[task["name"]] = _needed(task, tasks, f"{where}.{field}")
     for target in substitute(str(dag.get("target") or ""), known.get).split():
         if target not in tasks:
             raise Refused(f"{path}.target", f"there is no task '{target}'")
     _check_cycles(needs, path)
+
+
+def _check_way(task: Json, by_depends: bool, path: str) -> None:
+    """All tasks of one DAG say what they wait for in the same way.
+
+    Args:
+        task: one of them.
+        by_depends: whether any of them has `depends`.
+        path: the task's.
+    """
+    if by_depends and task.get("dependencies"):
+        raise Refused(f"{path}.dependencies", "a DAG has either depends or dependencies in all of its tasks")
+    if by_depends and task.get("continueOn"):
+        raise Refused(f"{path}.continueOn", "not beside depends: write name.Failed or name.Errored there")
+    if (by_depends or task.get("dependencies")) and task["name"][0] in "0123456789":
+        raise Refused(f"{path}.name", "must not begin with a digit where tasks wait for each other")
 
 
 def _needed(task: Json, tasks: Mapping[str, Json], path: str) -> tuple[str, ...]:

@@ -36,6 +36,9 @@ class Sight:
     """Steps or tasks that are done by then: name -> the template they run."""
     prefix: str = ""
     items: bool = False
+    """Whether there is an item."""
+    keys: frozenset[str] | None = None
+    """What may be named of an item; None: anything."""
     artifacts: frozenset[str] = frozenset()
     """Artifacts of the place itself: `inputs.artifacts.n`, `workflow.outputs.artifacts.n`."""
 
@@ -55,7 +58,9 @@ class Sight:
         return what.startswith("outputs.artifacts.") and what.removeprefix("outputs.artifacts.") in names
 
     def _is_item(self, tag: str) -> bool:
-        return self.items and (tag == "item" or tag.startswith("item."))
+        if not self.items or not tag.startswith("item."):
+            return self.items and tag == "item"
+        return self.keys is None or tag.removeprefix("item.").partition(".")[0] in self.keys
 
     def _called(self, tag: str) -> tuple[Json | None, str]:
         scope, _, rest = tag.partition(".")

@@ -21,14 +21,11 @@ _WORKFLOW = (
     "mainEntrypoint",
     "creationTimestamp",
     "creationTimestamp.RFC3339",
-    "parameters",
-    "parameters.json",
     "labels.json",
     "annotations.json",
     "duration",
     "priority",
     "status",
-    "failures",
 )
 _RETRY = ("retries", "lastRetry.exitCode", "lastRetry.status", "lastRetry.duration", "lastRetry.message")
 
@@ -56,7 +53,11 @@ def _globals(manifest: Json, templates: Mapping[str, Json]) -> set[str]:
     spec, metadata = as_map(manifest["spec"]), as_map(manifest["metadata"])
     extra = as_map(spec.get("workflowMetadata"))
     found = {f"workflow.{name}" for name in _WORKFLOW}
-    found |= {f"workflow.parameters.{item['name']}" for item in maps(as_map(spec.get("arguments")).get("parameters"))}
+    if spec.get("onExit"):
+        found.add("workflow.failures")
+    if parameters := [item["name"] for item in maps(as_map(spec.get("arguments")).get("parameters"))]:
+        found |= {"workflow.parameters", "workflow.parameters.json"}
+        found |= {f"workflow.parameters.{name}" for name in parameters}
     for part in ("labels", "annotations"):
         found |= {f"workflow.{part}.{key}" for key in as_map(metadata.get(part)) | as_map(extra.get(part))}
     found |= {f"workflow.creationTimestamp.{letter}" for letter in STRFTIME}
@@ -143,7 +144,7 @@ def _check_call(call: Json, path: str, sight: Sight, templates: Mapping[str, Jso
     fan_out = any(call.get(name) is not None for name in FAN_OUTS)
     for key in FAN_OUTS:
         check_texts(call.get(key), f"{path}.{key}", sight)
-    inside = replace(sight, items=fan_out)
+    inside = replace(sight, items=fan_out, keys=_item_keys(call))
     check_texts(call.get("when"), f"{path}.when", inside)
     _check_parameters(call, path, inside)
     check_argument_artifacts(call, path, inside)
@@ -152,6 +153,13 @@ def _check_call(call: Json, path: str, sight: Sight, templates: Mapping[str, Jso
     after = replace(sight, calls={**sight.calls, call["name"]: own}, names=sight.names | outputs)
     during = replace(sight, names=sight.names | {f"{sight.prefix}.{call['name']}.status"})
     _check_hooks(call, path, during, after)
+
+
+def _item_keys(call: Json) -> frozenset[str] | None:
+    """What the items of a fan-out have, as far as it is written down."""
+    if call.get("withParam") is not None:
+        return None
+    return frozenset(str(key) for item in maps(call.get("withItems")) for key in item)
 
 
 def _check_parameters(holder: Json, path: str, sight: Sight) -> None:
