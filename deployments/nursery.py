@@ -17,8 +17,9 @@ import struct
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from deployments.forked import end_with
 from deployments.processes import record, recorded, spawn, stop
 from deployments.server import quiet_environment
 
@@ -138,13 +139,11 @@ def _answer(link: socket.socket, door: socket.socket) -> None:
         sys.stderr.flush()
 
 
-def _become_driver(asked: Mapping[str, Any]) -> None:
-    """What the forked child does: be as a freshly started process, then drive. Never returns."""
-    code = 1
-    try:
-        os.setsid()
+def _become_driver(asked: Mapping[str, Any]) -> NoReturn:
+    """What the forked child does."""
+
+    def drive() -> int:
         os.chdir("/")
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (log, 1), (log, 2)):
@@ -153,16 +152,9 @@ def _become_driver(asked: Mapping[str, Any]) -> None:
         os.environ.update(asked["environment"])
         from deployments.driver import drive_here
 
-        code = drive_here(str(asked["run"]))
-    except BaseException:
-        import traceback
+        return drive_here(str(asked["run"]))
 
-        traceback.print_exc()
-    finally:
-        # Not sys.exit: that would unwind into the nursery's own loop.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    end_with(drive)
 
 
 def main() -> int:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import time
-import traceback
 from contextlib import suppress
 from typing import NoReturn
 
 from deployments.flow_run import LET_GO, drive_flow_run
+from deployments.forked import end_with
 from profiles.errors import Permanent
 from tasks.identity import process_start
 
@@ -99,16 +98,8 @@ def _fork_on_request(door: socket.socket) -> NoReturn:
 
 
 def _become_driver(flow_run: str) -> NoReturn:
-    code = 1
-    try:
-        os.setsid()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    def drive() -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        code = drive_flow_run(flow_run)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        # Not sys.exit: that would unwind into the loop that forked it.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        return drive_flow_run(flow_run)
+
+    end_with(drive)

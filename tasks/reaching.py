@@ -37,9 +37,9 @@ def reached(cluster: Cluster, pods: Mapping[str, str]) -> dict[str, bool | None]
         return dict(zip(pods, threads.map(ask, pods.values()), strict=True))
 
 
-def said_to_run(pods: Iterable[PodFacts]) -> dict[str, str]:
-    """By node, a pod that is still said to run there."""
-    return {pod.node: pod.name for pod in pods if pod.phase == "Running" and pod.node}
+def said_to_live(pods: Iterable[PodFacts]) -> dict[str, str]:
+    """By node, a pod that is still said to run there, or to be about to."""
+    return {pod.node: pod.name for pod in pods if pod.phase in ("Pending", "Running") and pod.node}
 
 
 def unready(nodes: Iterable[NodeFacts]) -> frozenset[str]:
@@ -50,7 +50,7 @@ def unready(nodes: Iterable[NodeFacts]) -> frozenset[str]:
 def out_of_reach(
     cluster: Cluster, pods: Iterable[PodFacts], doubted: frozenset[str], most: int | None = None
 ) -> tuple[str, ...]:
-    """Nodes that are said not to be well, where pods are said to run, and whose kubelets do not answer.
+    """Nodes that are said not to be well, where pods are said to live, and whose kubelets do not answer.
 
     A kubelet that calls itself not ready, because its container runtime is down for instance, lives, and so may what it
     started; one of which nothing is known may have lived through an absence of the API server. Only one that does not
@@ -62,7 +62,7 @@ def out_of_reach(
         doubted: names of nodes that their conditions do not call ready.
         most: where more are doubted nobody is asked; None: all are.
     """
-    doubtful = {node: pod for node, pod in said_to_run(pods).items() if node in doubted}
+    doubtful = {node: pod for node, pod in said_to_live(pods).items() if node in doubted}
     if not doubtful or (most is not None and len(doubtful) > most):
         return ()
     return tuple(sorted(node for node, told in reached(cluster, doubtful).items() if told is False))

@@ -230,7 +230,8 @@ class AttemptWatch:
     def _ask_kubelets(self) -> None:
         while not self._ended.wait(COORDINATOR_SECONDS):
             with self._known.lock:
-                pods, doubted = self._pods(), unready(self._known.nodes_of(self._known.nodes))
+                doubted = unready(self._known.nodes.values())
+                pods = self._pods() if doubted else ()
             away = out_of_reach(self._cluster, pods, doubted, MOST)
             if away != self._known.unreached:
                 self._known.unreached = away

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import contextvars
+import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
+from flows.monitor import keep_watch
+from flows.node_sentinel import Line
 from profiles.cluster import ClusterProfile
 from profiles.load import load_cluster
-from tasks.cluster import Manifest
+from profiles.vocabulary import Mode
+from tasks.cluster import Manifest, using
+from tasks.node_watch import Bell
+from tasks.session import at_hand
+from tasks.settings import Settings
 from workflows import labels
+
+END_SECONDS = 60.0
 
 
 def stamp(ago_seconds: float = 0.0) -> str:
@@ -42,3 +54,27 @@ def quarantined(cluster: Any) -> dict[str, str]:
 def local(**changes: object) -> ClusterProfile:
     """The embedded cluster of six nodes, with fields of its own."""
     return load_cluster("local").model_copy(update=changes)
+
+
+@contextmanager
+def loop(settings: Settings, cluster: Any, profile: ClusterProfile, mode: Mode = Mode.ACT) -> Generator[list[Line]]:
+    """The monitor's loop in a thread; the lines that it tells. It must end well."""
+    ended, bell, lines, errors = threading.Event(), Bell(), list[Line](), list[BaseException]()
+
+    def work() -> None:
+        try:
+            with at_hand(settings), using(cluster):
+                keep_watch(profile, mode, lines.append, ended.is_set, bell)
+        except BaseException as error:  # the test looks at it
+            errors.append(error)
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
+    thread.start()
+    try:
+        yield lines
+    finally:
+        ended.set()
+        bell.ring()
+        thread.join(END_SECONDS)
+        assert not thread.is_alive()
+    assert errors == []

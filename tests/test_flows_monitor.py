@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextvars
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deployments.monitor import show_monitor
-from flows.monitor import in_words, keep_watch, look
+from flows.monitor import in_words, look
 from flows.node_sentinel import Line, NodeReport
 from profiles.cluster import Brake, ClusterProfile, Monitor, NodeCondition
 from profiles.errors import Conflict, ProfileError
@@ -25,10 +23,9 @@ from tasks.clusters import embedded_cluster
 from tasks.embedded.api import EmbeddedCluster
 from tasks.ledger import Ledger
 from tasks.node_marks import Mark, set_mark
-from tasks.node_watch import Bell
 from tasks.session import at_hand
 from tasks.settings import Settings
-from tests.node_faults import entry, inject, local, quarantined
+from tests.node_faults import entry, inject, local, loop, quarantined
 from workflows.records import NodeRecord
 
 DEADLINE_SECONDS = 60.0
@@ -66,28 +63,9 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made.ledger.close()
 
 
-@contextmanager
-def watching(scene: Scene, profile: ClusterProfile, mode: Mode = Mode.ACT) -> Iterator[list[Line]]:
-    """The loop in a thread; the lines that it tells."""
-    ended, bell, lines, errors = threading.Event(), Bell(), list[Line](), list[BaseException]()
-
-    def work() -> None:
-        try:
-            with at_hand(scene.settings), using(scene.cluster):
-                keep_watch(profile, mode, lines.append, ended.is_set, bell)
-        except BaseException as error:  # the test looks at it
-            errors.append(error)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
-    thread.start()
-    try:
-        yield lines
-    finally:
-        ended.set()
-        bell.ring()
-        thread.join(DEADLINE_SECONDS)
-        assert not thread.is_alive()
-    assert errors == []
+def watching(scene: Scene, profile: ClusterProfile, mode: Mode = Mode.ACT) -> AbstractContextManager[list[Line]]:
+    """The loop over the scene's cluster."""
+    return loop(scene.settings, scene.cluster, profile, mode)
 
 
 def test_bad_nodes_go_out_once(scene: Scene) -> None:

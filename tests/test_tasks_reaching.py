@@ -44,6 +44,13 @@ def test_only_a_kubelet_that_is_not_reached_counts(told: dict[str, bool | None],
     assert cluster.asked == ["p-1"]
 
 
+def test_pods_that_were_about_to_start_are_asked_for_too() -> None:
+    cluster = Kubelets({"p-0": False})
+    assert out_of_reach(cast(Cluster, cluster), gang(1, "Pending"), frozenset({"n-0"})) == ("n-0",)
+    unplaced = [PodFacts("p-1", "trainer", 1, "", "Pending")]
+    assert out_of_reach(cast(Cluster, cluster), unplaced, frozenset({"", "n-0"})) == ()
+
+
 def test_nobody_is_asked_about_well_nodes_ended_pods_or_a_crowd() -> None:
     cluster = Kubelets({})
     everyone = frozenset(f"n-{index}" for index in range(MOST + 1))

@@ -6,19 +6,17 @@ asked of the API server is read in the audit log.
 
 from __future__ import annotations
 
-import contextvars
 import json
-import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from flows.monitor import keep_watch, look
+from flows.monitor import look
 from flows.node_sentinel import Line
 from profiles.cluster import Brake, ClusterProfile, Monitor, Pool
 from profiles.load import load_cluster
@@ -28,7 +26,6 @@ from tasks.kubernetes import KubernetesCluster
 from tasks.kubernetes_configuration import configuration_of
 from tasks.kubernetes_server import ApiServer
 from tasks.ledger import Ledger
-from tasks.node_watch import Bell
 from tasks.session import at_hand
 from tasks.settings import Settings
 from tests.bed import samples
@@ -36,7 +33,7 @@ from tests.bed.api import Manifest
 from tests.bed.commands import BedError, until
 from tests.bed.options import REAL_LABEL
 from tests.bed.up import Bed
-from tests.node_faults import entry
+from tests.node_faults import entry, loop
 from workflows import labels, workspace
 
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -112,28 +109,9 @@ def scene(bed: Bed, tmp_path: Path) -> Iterator[Scene]:
     made.ledger.close()
 
 
-@contextmanager
-def watching(scene: Scene, account: str = "runner", brake: Brake = WIDE) -> Generator[list[Line]]:
-    """The loop in a thread; the lines that it tells."""
-    ended, bell, lines, errors = threading.Event(), Bell(), list[Line](), list[BaseException]()
-
-    def work() -> None:
-        try:
-            with at_hand(scene.settings), using(scene.cluster(account)):
-                keep_watch(both_pools(brake), Mode.ACT, lines.append, ended.is_set, bell)
-        except BaseException as error:  # the test looks at it
-            errors.append(error)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
-    thread.start()
-    try:
-        yield lines
-    finally:
-        ended.set()
-        bell.ring()
-        thread.join(LIMIT_S)
-        assert not thread.is_alive()
-    assert errors == []
+def watching(scene: Scene, account: str = "runner", brake: Brake = WIDE) -> AbstractContextManager[list[Line]]:
+    """The loop over the bed, with the rights of an account."""
+    return loop(scene.settings, scene.cluster(account), both_pools(brake))
 
 
 class Audit:
