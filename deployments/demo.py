@@ -20,8 +20,12 @@ from profiles.fault import FaultSpec
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState
+from tasks.cluster import using
+from tasks.clusters import embedded_cluster
 from tasks.ledger import Ledger
+from tasks.nodes import give_back
 from tasks.opening import open_run, run_folder
+from tasks.session import at_hand
 from tasks.settings import Settings
 
 LOSE_AT_STEP = 90
@@ -66,13 +70,14 @@ def _train(settings: Settings, ledger: Ledger, api_url: str, *, lose_node: bool)
         driver.dismiss()
         raise
     driver.drive(run)
-    if lose_node:
-        _lose_a_node(run, settings, ledger)
+    broken = _lose_a_node(run, settings, ledger) if lose_node else ""
     state = follow(run, settings, ledger)
     if state is not RunState.SUCCEEDED:
         log = settings.home / "runs" / run / "driver.log"
         raise Unavailable(f"{run} ended as {state}; see `primus status {run}` and {log}")
     _wait_for_end(run, settings)
+    if broken:
+        _give_back(run, broken, settings, ledger)
     return run
 
 
@@ -82,11 +87,21 @@ def _wait_for_end(run: str, settings: Settings) -> None:
         time.sleep(0.02)
 
 
-def _lose_a_node(run: str, settings: Settings, ledger: Ledger) -> None:
+def _give_back(run: str, node: str, settings: Settings, ledger: Ledger) -> None:
+    """Power again, and back in service: whoever shows it once more finds the cluster as it was, brake and all."""
+    profile = Resolved.model_validate(ledger.story(run).run.resolved).cluster
+    cluster = embedded_cluster(profile, settings.home)
+    cluster.restore_node(node)
+    with at_hand(settings), using(cluster):
+        give_back(profile.name, node, f"{run} had cut its power for show")
+
+
+def _lose_a_node(run: str, settings: Settings, ledger: Ledger) -> str:
     story = wait_for(ledger, run, lambda story: bool(story.attempts and story.attempts[0].nodes), PROOF_SECONDS)
     node = story.attempts[0].nodes[-1]
     break_at(run, FaultSpec("lose-node", node=node, step=LOSE_AT_STEP), settings, ledger)
     say(f"--- the power of {node} is cut at step {LOSE_AT_STEP} ---")
+    return node
 
 
 _WEIGHTS = re.compile(r"weights sha256 ([0-9a-f]{64})")

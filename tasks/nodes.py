@@ -79,9 +79,14 @@ def quarantine(resolved: Resolved, node: str, why: str, incident: str) -> str:
 @touch("release {node}: {why}")
 def release(resolved: Resolved, node: str, why: str) -> str:
     """Take back what we did to the node."""
+    return give_back(resolved.cluster.name, node, why)
+
+
+def give_back(cluster: str, node: str, why: str) -> str:
+    """The same for whoever is no flow: marks go, and the ledger calls the node schedulable."""
     here = world()
     set_mark(current(), node, Mark())
-    here.ledger.set_node(NodeRecord(resolved.cluster.name, node, "schedulable", why, here.now()))
+    here.ledger.set_node(NodeRecord(cluster, node, "schedulable", why, here.now()))
     return f"{node} is released"
 
 

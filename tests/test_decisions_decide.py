@@ -76,7 +76,7 @@ CASES: dict[str, tuple[Diagnosis, Situation, Action]] = {
     ),
     "but at another step it is another failure": (
         is_(F.USER_CODE),
-        at(past(F.USER_CODE, step=12), recovery=RecoveryProfile(retry_user_code=True)),
+        at(past(F.USER_CODE, step=12, last_step=12), recovery=RecoveryProfile(retry_user_code=True)),
         A.NEW_ATTEMPT,
     ),
     "a class that is not sure does not end a run": (is_(F.USER_CODE, 0.4), at(), A.NEW_ATTEMPT),

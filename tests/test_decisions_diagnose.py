@@ -491,6 +491,22 @@ def test_the_fingerprint_of_the_first_failing_rank_is_the_incident_s() -> None:
     assert (found.fingerprint, found.step) == ("IndexError@train.py:step", 44)
 
 
+def test_a_rank_that_tells_no_steps_fails_after_those_of_its_gang() -> None:
+    silent = left("node-1", end(1, 1, at=990, fingerprint="DemoFaultError", last_step=None))
+    told = replace(left("node-0", end(0, 1, at=991, last_step=None)), last_step=44)
+    assert diagnose(incident(terminations=(silent, told), last_step=42)).step == 44
+    assert diagnose(incident(terminations=(silent,), last_step=42)).step == 42
+    assert diagnose(incident(terminations=(silent,), last_step=None, resume_step=40)).step == 40
+
+
+@pytest.mark.parametrize(("step", "same"), [(18, True), (20, True), (19, False), (None, False)])
+def test_an_earlier_failure_is_where_its_attempt_ended_too(step: int | None, same: bool) -> None:
+    late = PastIncident("user_code", "x", 18, (), 500.0, "new-attempt", True, 20)
+    assert late.failed_at(step) is same
+    unknown = replace(late, step=None, last_step=None)
+    assert unknown.failed_at(step) is (step is None)
+
+
 def test_fingerprints_of_two_copies_of_one_failure_are_equal_whatever_the_numbers() -> None:
     def one(node: str, number: int) -> str:
         text = f"{node}: mlx5_core 0000:{number}b:00.0: device's health compromised - reached miss count"

@@ -171,8 +171,10 @@ def test_a_fault_is_always_fresh_named_and_has_stood(conditions: list[ConditionS
     assert rule is not None
     [*same] = [item for item in conditions if item.type == finding.condition and item.status == rule.status]
     assert same, "a fault is what somebody said"
-    assert not rule.stands_seconds or any(NOW - (item.since or NOW) >= rule.stands_seconds for item in same)
-    assert not rule.beats or any(NOW - (item.heard_at or item.since or NOW) <= STALE_SECONDS for item in same)
+    stood = [NOW - item.since for item in same if item.since is not None]
+    assert not rule.stands_seconds or any(seconds >= rule.stands_seconds for seconds in stood)
+    heard = [item.since if item.heard_at is None else item.heard_at for item in same]
+    assert not rule.beats or any(at is not None and NOW - at <= STALE_SECONDS for at in heard)
 
 
 @given(st.lists(CONDITIONS, max_size=5), st.floats(0, 3600))

@@ -104,6 +104,10 @@ class PastIncident:
     last_step: int | None
     """Last step of the attempt it ended."""
 
+    def failed_at(self, step: int | None) -> bool:
+        """Did it fail at that step? The incident's own step may be older than what its attempt told at its end."""
+        return step in (self.step, self.last_step) if step is not None else self.step is None
+
 
 @dataclass(frozen=True)
 class Evidence:

@@ -123,8 +123,13 @@ def _step(evidence: Evidence, gang: Gang) -> int | None:
         return evidence.first_nan_step
     if gang.first is not None and gang.first.last_step is not None:
         return gang.first.last_step
+    # A rank that tells no steps fails after those of its gang; what was known when the failure was heard may be older.
+    told = [
+        step for record in evidence.terminations for step in (record.last_step, *(e.last_step for e in record.ranks))
+    ]
+    known = [step for step in (evidence.last_step, *told) if step is not None]
     # An attempt that failed before its first step stands where its checkpoint stands.
-    return evidence.last_step if evidence.last_step is not None else evidence.resume_step
+    return max(known) if known else evidence.resume_step
 
 
 def _why(weighed: Weighed, gang: Gang) -> str:

@@ -60,4 +60,4 @@ def memories(
 
 
 def _same_step(step: int | None, same: Sequence[PastIncident]) -> bool:
-    return step is not None and any(item.step == step for item in same)
+    return step is not None and any(item.failed_at(step) for item in same)

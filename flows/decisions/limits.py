@@ -31,7 +31,7 @@ def _repeated(diagnosis: Diagnosis, situation: Situation, decision: Decision) ->
     same = [
         item
         for item in since_resume(situation)
-        if item.fingerprint == diagnosis.fingerprint and item.step == diagnosis.step
+        if item.fingerprint == diagnosis.fingerprint and item.failed_at(diagnosis.step)
     ]
     if len(same) + 1 < situation.recovery.same_failure_limit:
         return None
