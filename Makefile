@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: demo test check golden bench lock clean help bed-up bed-down bed-test
+.PHONY: demo setup test check golden bench lock clean help bed-build bed-up bed-down bed-test
+
+setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
 
 demo: $(STAMP) ## Train on this machine, lose a node, resume, compare with an unfailed run
 	@$(BIN)/primus demo
@@ -24,6 +26,9 @@ golden: $(STAMP) ## Rewrite the golden manifests and generated references (look 
 
 bench: $(STAMP) ## Measure, each figure beside a limit measured in the same run
 	@$(BIN)/python -m tests.benchmarks
+
+bed-build: $(STAMP) ## Compile the bed (from nothing about a quarter of an hour)
+	@$(BIN)/python -m tests.bed build
 
 bed-up: $(STAMP) ## Start a real control plane with real nodes on this machine (the first time compiles it; docs/bed.md)
 	@$(BIN)/python -m tests.bed up $(BED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from profiles.cluster import ClusterProfile
@@ -12,6 +12,7 @@ from tasks.cluster import Cluster, Kind, Manifest
 from tasks.facts import LIVE, node_candidate, node_facts, pool_selector, users_of
 from tasks.sights import claim_sight, event_sight, jobset_sight, pod_sight, workflow_sight
 from tasks.sights_kueue import cluster_queue_sight, local_queue_sight, workload_sight
+from tasks.streaming import each
 from workflows import labels
 from workflows.records import AttemptRecord
 from workflows.sight import (
@@ -45,6 +46,17 @@ class Reader:
         except Permanent as error:
             self.unread[kind] = str(error)
             return []
+
+    def each(self, kind: Kind) -> Iterator[Manifest]:
+        """The same one by one, so that ten thousand are never held at once; some may come twice.
+
+        Raises:
+            Unavailable: the cluster does not answer, or no longer.
+        """
+        try:
+            yield from each(self.cluster, kind)
+        except Permanent as error:
+            self.unread[kind] = str(error)
 
     def get(self, kind: Kind, name: str) -> Manifest | None:
         """One object; None where there is none, or it may not be read.
@@ -91,7 +103,7 @@ def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantin
     queues = look_at_queues(reader, jobset.queue if jobset else "") if queued else Queues()
     starts = jobset is None or len(own) < jobset.pods or any(pod.phase == "Pending" for pod in own)
     unplaced = any(pod.phase == "Pending" and not pod.node for pod in own)
-    busy = users_of(reader.list("Pod"), attempt.run, attempt.number) if unplaced else {}
+    busy = users_of(reader.each("Pod"), attempt.run, attempt.number) if unplaced else {}
     return ClusterSight(
         workflow=None if workflow is None else workflow_sight(workflow),
         jobset=jobset,
@@ -117,8 +129,12 @@ def _leftovers(pods: Sequence[PodSight], attempt: AttemptRecord) -> tuple[PodSig
 
 def _events(reader: Reader, name: str) -> list[EventSight]:
     """Events about the attempt's objects, whose names all begin with its own; the oldest first."""
-    found = [event_sight(event) for event in reader.list("Event")]
-    return sorted((item for item in found if f"{item.name}-".startswith(f"{name}-")), key=lambda item: item.at or 0.0)
+    found: dict[str, EventSight] = {}
+    for event in reader.each("Event"):
+        sight = event_sight(event)
+        if f"{sight.name}-".startswith(f"{name}-"):
+            found[event["metadata"]["name"]] = sight
+    return sorted(found.values(), key=lambda item: item.at or 0.0)
 
 
 def look_at_queues(reader: Reader, queue: str = "") -> Queues:
@@ -151,13 +167,19 @@ def look_at_line(cluster: Cluster, profile: ClusterProfile) -> QueueSight:
     if not any(item.queue for item in jobsets):
         for kind in ("Workload", "LocalQueue"):
             reader.unread.pop(kind, None)  # nobody asks for a queue: that Kueue is not there is no gap
-    manifests = [pod for pod in reader.list("Pod") if JOBSET_LABEL in (pod["metadata"].get("labels") or {})]
+    pods: dict[str, PodSight] = {}
+    owners: dict[str, str] = {}
+    for pod in reader.each("Pod"):
+        marks: dict[str, str] = pod["metadata"].get("labels") or {}
+        if owner := marks.get(JOBSET_LABEL):
+            sight = pod_sight(pod)
+            pods[sight.name], owners[sight.name] = sight, owner
     return QueueSight(
         workloads=queues.workloads,
         local_queues=queues.local,
         cluster_queues=queues.cluster,
         jobsets=jobsets,
-        pods=tuple(pod_sight(pod) for pod in manifests),
-        owners={pod["metadata"]["name"]: pod["metadata"]["labels"][JOBSET_LABEL] for pod in manifests},
+        pods=tuple(pods[name] for name in sorted(pods)),
+        owners=owners,
         unread=tuple(sorted(reader.unread.items())),
     )

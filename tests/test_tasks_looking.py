@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from kubernetes.client.configuration import Configuration
 from profiles.cluster import ClusterProfile
 from profiles.errors import Unavailable
 from profiles.resolve import Resolved
+from tasks.cluster import Seen
 from tasks.kubernetes import KubernetesCluster
 from tasks.kubernetes_server import ApiServer
 from tasks.looking import look, look_at_line
@@ -250,3 +252,39 @@ def test_amounts_that_nobody_writes_count_as_nothing() -> None:
 def test_a_jobset_takes_its_priority_from_the_cluster_s_classes() -> None:
     found = jobset_sight(our_jobset(), a_cluster(AMD).priority_classes)
     assert (found.priority_class, found.priority) == ("high", 10)
+
+
+class Counted(dict[str, Any]):
+    """A manifest that can be seen to be gone."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+class Crowded:
+    """A cluster of many pods, each made when it is asked for; knows how many were held at once."""
+
+    def __init__(self) -> None:
+        self.held: weakref.WeakSet[Counted] = weakref.WeakSet()
+        self.most = 0
+
+    def list(self, kind: str, labels: object = None) -> list[dict[str, Any]]:
+        assert kind != "Pod", "pods are read one by one"
+        return []
+
+    def watch(self, kind: str, labels: object = None, *, timeout_seconds: float) -> Iterator[Seen]:
+        assert (kind, timeout_seconds) == ("Pod", 0.0)
+        for number in [*range(500), 7]:
+            yield Seen("ADDED", self._pod(number), str(number))
+            self.most = max(self.most, len(self.held))
+
+    def _pod(self, number: int) -> Counted:
+        pod = Counted(our_pod(f"p-{number}", "node-0", status={"phase": "Running"}))
+        self.held.add(pod)
+        return pod
+
+
+def test_a_queue_of_many_pods_is_never_held_whole() -> None:
+    cluster: Any = Crowded()
+    line = look_at_line(cluster, resolved().cluster)
+    assert (len(line.pods), len(line.owners)) == (500, 500), "a pod that is told twice is one pod"
+    assert cluster.most <= 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
+from itertools import compress, count
 
 from flows.decisions.telling import DULL, Teller, Telling
 from flows.decisions.words import template
@@ -118,6 +119,6 @@ def _places(
     templates: Sequence[bytes], wanted: set[bytes] | dict[bytes, Telling], shapes: Sequence[bytes], alike: set[bytes]
 ) -> list[int]:
     if not alike:
-        return [place for place, key in enumerate(templates) if key in wanted]
+        return list(compress(count(), map(wanted.__contains__, templates)))
     both = zip(templates, shapes, strict=True)
     return [place for place, (key, shape) in enumerate(both) if key in wanted or shape in alike]

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress, tee
+from operator import methodcaller
 
 from flows.decisions.lines import clean
 from flows.decisions.matching import ALL, MAX_CHARACTERS, match_rules
@@ -65,6 +67,7 @@ RATIO = 50
 MAX_SHAPES = 20_000
 """Shapes of lines remembered; when there are more, all are forgotten and read again."""
 _HASH = re.compile(rb"[0-9a-f]{6,}")
+_AS_TEXT = methodcaller("decode", "latin-1")
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,7 @@ class Teller:
             may_hold = may_hold or finder({word[:BEGINNING] for word in self._announcing})
             self._finders = may_hold, finder(self._announcing)
         may_hold, holds = self._finders
-        likely = {text for text in templates if may_hold(text.decode("latin-1"))}
-        return {text for text in likely if holds(text.decode("latin-1"))}
+        return set(_held(holds, _held(may_hold, templates)))
 
     def of(self, line: bytes) -> Telling:
         """What a line tells; read once for all lines that differ in numbers and hashes alone."""
@@ -151,6 +153,12 @@ class Teller:
             counts[word] += 1
             if word in self._announcing and self._silent[word] > max(self._most_silent, RATIO * self._told[word]):
                 self._chatter.add(word)
+
+
+def _held(holds: Callable[[str], bool], texts: Iterable[bytes]) -> Iterator[bytes]:
+    """Those that hold something; without a line of Python for each, since in free text each line is asked."""
+    asked, kept = tee(texts)
+    return compress(kept, map(holds, map(_AS_TEXT, asked)))
 
 
 def readable(line: bytes) -> str:

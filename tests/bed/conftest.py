@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +14,26 @@ from tests.bed.layout import cache, folder
 from tests.bed.options import default
 from tests.bed.up import Bed
 from tests.stages import outcomes, stage, succeeded
+
+TOO_LATE = "NOT PROVEN: no time was left for it (PRIMUS_BED_UNTIL)"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Whoever must end at a time begins nothing after it."""
+    del item
+    if time.time() > float(os.environ.get("PRIMUS_BED_UNTIL", "inf")):
+        pytest.skip(TOO_LATE)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was left out is said aloud, one by one."""
+    reports: list[pytest.TestReport] = terminalreporter.stats.get("skipped", [])
+    late = [report.nodeid for report in reports if TOO_LATE in str(report.longrepr)]
+    if late:
+        terminalreporter.section(f"{len(late)} tests of the bed were NOT RUN for want of time", sep="#")
+        for name in late:
+            terminalreporter.line(name)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,7 +28,7 @@ from tests.stages import Stage, stage
 from workflows import labels, pods
 from workflows.manifests import manifests
 from workflows.plan import AttemptPlan
-from workflows.records import RequestRecord
+from workflows.records import AttemptRecord, RequestRecord
 
 REPEATS = 3
 STEP_SECONDS = 0.1
@@ -120,11 +120,30 @@ def recovery(made: Stage) -> tuple[float, float, float]:
     took = wait_for_first_step(made, 2, DEADLINE_SECONDS) - at
     witness.join(DEADLINE_SECONDS)
     attempt = made.story.attempts[1]
+    print(f"of it: {breakdown(attempt, witness.seen_at)}", flush=True)
     made.ledger.request(RequestRecord(f"{made.run}-stop", made.run, "stop", 0.0, "measured"))
     made.end()
     made.no_orphans()
     plan = replace(plan_of(made.resolved, attempt, 1), run="floor", attempt=1)
     return took, witness.seen_at - at, floor(made.cluster, plan)
+
+
+def breakdown(attempt: AttemptRecord, sign_at: float) -> str:
+    """Seconds from the first sign of the loss to each moment of the attempt that came after it, one after the other."""
+    moments = {
+        "decided": attempt.planned_at,
+        "submitted": attempt.submitted_at,
+        "gang applied": attempt.applied_at,
+        "all pods run": attempt.running_at,
+        "first step": attempt.first_step_at,
+    }
+    said: list[str] = []
+    before = sign_at
+    for name, at in moments.items():
+        if at is not None:
+            said.append(f"{name} {at - before:+.2f}")
+            before = at
+    return ", ".join(said)
 
 
 def by_hand(home: Path) -> float:
