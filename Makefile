@@ -28,7 +28,7 @@ bench: $(STAMP) ## Measure, each figure beside a limit measured in the same run
 	@$(BIN)/python -m tests.benchmarks
 
 bed-build: $(STAMP) ## Compile the bed (from nothing about a quarter of an hour)
-	@$(BIN)/python -m tests.bed build
+	@$(BIN)/python -m tests.bed build --all
 
 bed-up: $(STAMP) ## Start a real control plane with real nodes on this machine (the first time compiles it; docs/bed.md)
 	@$(BIN)/python -m tests.bed up $(BED)

@@ -110,6 +110,7 @@ def status_text(document: Json) -> str:
         columns = ("number", "outcome", "resumed_from_step", "first_step", "last_step", "nodes")
         rows = [{**row, "nodes": " ".join(row["nodes"])} for row in document["attempts"]]
         lines += ["", table(rows, columns)]
+        lines += [f"{row['number']}: {row['link']}" for row in rows if "link" in row]
     for incident in document["incidents"]:
         lines += ["", *incident_lines(incident)]
     if document["goodput"]:

@@ -115,6 +115,8 @@ class Endpoints(Value):
     """Base URL of the Prometheus API."""
     logs_url: str = ""
     """Base URL of the log store."""
+    argo_url: str = ""
+    """Base URL of an argo-server; attempts are then shown with a link to their workflow there."""
 
 
 class Brake(Value):

@@ -31,7 +31,8 @@ class Flavor(Value):
     taints: tuple[str, ...] = ()
     """Taints of its nodes as `key=value:Effect`; admitted pods get matching tolerations."""
     topology: ObjectName | None = None
-    """Kueue Topology of racks and blocks on these nodes; None: gangs are not placed by rack."""
+    """Kueue Topology of racks and blocks on these nodes, by our labels; made with the workspace. None: gangs are not
+    placed by rack."""
     quotas: dict[str, Quota] = Field(min_length=1)
     """Quotas by resource, e.g. `cpu`, `memory`, `amd.com/gpu`."""
 
@@ -40,6 +41,12 @@ class Flavor(Value):
         for index, taint in enumerate(self.taints):
             if not TAINT.fullmatch(taint):
                 raise wrong(f"taints[{index}]", f"must be key=value:Effect with a known effect, got {taint!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _topologies_have_nodes(self) -> Flavor:
+        if self.topology and not self.node_labels:
+            raise wrong("node_labels", f"must say which nodes the topology {self.topology!r} is of; Kueue wants it")
         return self
 
 

@@ -11,6 +11,7 @@ from tasks.attempts import attempt_token
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import node_facts, pod_facts, termination, workflow_facts
 from tasks.reaching import out_of_reach, unready
+from tasks.sights import QUEUE_LABEL
 from tasks.silence import Asker, Silence, silence
 from tasks.world import touch, world
 from workflows import labels
@@ -40,8 +41,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
     facts = _facts(pods, resolved)
     used = {pod.node for pod in facts if pod.node} | set(attempt.nodes)
     nodes = [node_facts(node) for node in cluster.list("Node")]
-    workflow = cluster.get("Workflow", labels.attempt_name(attempt.run, attempt.number)) or {}
-    said = workflow_facts(workflow)
+    said = workflow_facts(cluster.get("Workflow", labels.attempt_name(attempt.run, attempt.number)) or {})
     left = [termination(pod) for pod in pods]
     quiet = _silence(attempt, facts, nodes) if signal in _ENDING else Silence()
     return Evidence(
@@ -57,6 +57,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
         lines=tuple(line for pod in _first_failed(facts) for line in _lines(cluster, pod)),
         silent_nodes=quiet.launchers,
         unreached_nodes=quiet.kubelets,
+        suspended=suspended(cluster, attempt),
         workflow_message="; ".join([said.message, *(f"{name}: {why}" for name, why in said.failed_steps)]).strip("; "),
         first_step=attempt.first_step,
         resume_step=attempt.resumed_from_step,
@@ -66,6 +67,17 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
         past=past_incidents(story, before=incident),
         detail=incident.seen,
     )
+
+
+def suspended(cluster: Cluster, attempt: AttemptRecord) -> str:
+    """By which queue the gang was stopped after it had run; its pods are mostly gone before they can be asked."""
+    if attempt.running_at is None and attempt.first_step is None:
+        return ""  # it waits to be admitted
+    jobset = cluster.get("JobSet", labels.attempt_name(attempt.run, attempt.number)) or {}
+    if not jobset.get("spec", {}).get("suspend"):
+        return ""
+    queue = jobset["metadata"].get("labels", {}).get(QUEUE_LABEL, "")
+    return f"its JobSet was suspended{f' in queue {queue}' if queue else ''}"
 
 
 _ENDING = frozenset({Signal.POD_FAILED, Signal.ATTEMPT_FAILED, Signal.PREEMPTION_NOTICE, Signal.NODE_NOT_READY})

@@ -6,10 +6,12 @@ with that run, whatever the request's profile would say by then.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 import httpx
@@ -40,6 +42,12 @@ TAG = "run:"
 """Prefix of the tag that says which run a flow run belongs to."""
 PAGE = 200
 """The server's own limit for one answer."""
+BUSY = (429, 503)
+"""What it answers while it has too much to do; SQLite says so wherever two write at once."""
+BUSY_SECONDS = (0.1, 0.3, 0.9)
+"""Between one question and the next while the server is busy; whoever asks comes back anyhow."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _PHASES = {
     StateType.SCHEDULED: Phase.WAITING,
@@ -66,6 +74,25 @@ class Offer:
     description: str
 
 
+class _Busy(Unavailable):
+    """The server answers that it cannot now: its database is held by somebody else for a moment."""
+
+
+def _patiently(method: Callable[P, T]) -> Callable[P, T]:
+    """The same, asked again a few times while the server is busy; only for what may be done twice."""
+
+    @wraps(method)
+    def asked(*words: P.args, **named: P.kwargs) -> T:
+        for seconds in BUSY_SECONDS:
+            try:
+                return method(*words, **named)
+            except _Busy:
+                time.sleep(seconds)
+        return method(*words, **named)
+
+    return asked
+
+
 @contextmanager
 def flow_runs() -> Generator[FlowRuns]:
     """The server that the environment names; a call that fails is not tried again inside the client.
@@ -85,7 +112,8 @@ def _reached() -> Generator[None]:
     except ObjectNotFound as error:
         raise NotFound(f"the Prefect server does not know it: {error}") from error
     except httpx.HTTPStatusError as error:
-        raise Unavailable(f"the Prefect server answers {error.response.status_code}: {error}") from error
+        code = error.response.status_code
+        raise (_Busy if code in BUSY else Unavailable)(f"the Prefect server answers {code}: {error}") from error
     except (httpx.HTTPError, OSError, RuntimeError) as error:
         raise Unavailable(f"the Prefect server does not answer: {type(error).__name__}: {error}") from error
 
@@ -97,6 +125,7 @@ class FlowRuns:
         self._client = client
         self._deployment = UUID(int=0)
 
+    @_patiently
     def serve(self, offer: Offer) -> None:
         """Create the deployment, or make it what is offered; schedules that people added to it stay."""
         with _reached():
@@ -121,12 +150,14 @@ class FlowRuns:
                 change |= {"entrypoint": offer.entrypoint, "description": offer.description}
                 self._client.update_deployment(found.id, DeploymentUpdate.model_validate(change))
 
+    @_patiently
     def waiting(self) -> list[str]:
         """Ids of flow runs whose time has come, the longest due first."""
         with _reached():
             found = self._client.get_scheduled_flow_runs_for_deployments([self._deployment], now("UTC"), PAGE)
         return [str(item.id) for item in found]
 
+    @_patiently
     def open(self) -> list[FlowRunSeen]:
         """Flow runs that have not ended."""
         kinds = FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN))
@@ -135,11 +166,13 @@ class FlowRuns:
             found += page
         return [_seen(item) for item in (*found, *page)]
 
+    @_patiently
     def of_run(self, run: str) -> list[FlowRunSeen]:
         """Flow runs that belong to a run, the one that was asked for first stands first; ended ones too."""
         found = self._read(FlowRunFilter(tags=FlowRunFilterTags(all_=[TAG + run])), 0)
         return [_seen(item) for item in sorted(found, key=_asked_for)]
 
+    @_patiently
     def read(self, flow_run: str) -> FlowRun:
         """One flow run as Prefect's engine wants it.
 
@@ -159,11 +192,13 @@ class FlowRuns:
             told = self._client.set_flow_run_state(UUID(flow_run), Pending())
         return told.status.value == "ACCEPT"
 
+    @_patiently
     def belongs(self, flow_run: FlowRun, run: str) -> None:
         """Write down which run it belongs to. Safe to repeat."""
         with _reached():
             self._client.update_flow_run(flow_run.id, tags=sorted({*flow_run.tags, TAG + run}))
 
+    @_patiently
     def leaves(self, flow_run: FlowRun) -> None:
         """It belongs to no run. Safe to repeat."""
         with _reached():
@@ -173,6 +208,7 @@ class FlowRuns:
         """Let it be claimed again, whatever state it is in."""
         self._set(flow_run, Scheduled(name="TakenOver", message=why))
 
+    @_patiently
     def create(self, run: str, why: str) -> str:
         """A flow run for a run of the ledger, or the one that was made for it before; its id."""
         wanted = {"request": {"name": run, "profile": ""}}
@@ -200,6 +236,7 @@ class FlowRuns:
         """Nothing is done for it."""
         self._set(flow_run, Cancelled(message=why))
 
+    @_patiently
     def _set(self, flow_run: str, state: State[Any]) -> None:
         with _reached():
             self._client.set_flow_run_state(UUID(flow_run), state, force=True)

@@ -66,6 +66,13 @@ def view(**changes: object) -> AttemptView:
             view(nodes=(N0, DOWN), coordinator=replace(HEARD, failed_ranks=(0,)), unreached=("node-1",)),
             Signal.NODE_NOT_READY,
         ),
+        (
+            "a node that says so itself and does not answer, nor does the coordinator on it",
+            view(
+                nodes=(N0, DOWN), pods=(P0, P1, replace(CO, node="node-1")), unheard_since=99.9, unreached=("node-1",)
+            ),
+            Signal.NODE_NOT_READY,
+        ),
         ("a deleted pod", view(pods=(P0, replace(P1, phase="Gone"), CO)), Signal.PODS_GONE),
         (
             "everything deleted by somebody",
@@ -125,6 +132,14 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
         ("all is well", GOOD),
         ("a node's condition is lost but its launcher talks", view(nodes=(N0, replace(N1, ready=None)))),
         ("a kubelet that does not answer while all ranks train", view(nodes=(N0, DOWN), unreached=("node-1",))),
+        (
+            "the same while the coordinator on it answers",
+            view(nodes=(N0, DOWN), pods=(P0, P1, replace(CO, node="node-1")), unreached=("node-1",)),
+        ),
+        (
+            "the same while the coordinator that was not heard for a moment is elsewhere",
+            view(nodes=(N0, DOWN), unheard_since=99.9, unreached=("node-1",)),
+        ),
         (
             "a kubelet that calls itself not ready and answers",
             view(nodes=(N0, DOWN), coordinator=replace(HEARD, failed_ranks=(0,))),

@@ -297,6 +297,11 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
         F.PREEMPTED,
         (),
     ),
+    "a gang that its queue suspended is preemption, whatever is left of its pods": (
+        incident(suspended="its JobSet was suspended in queue team", detail="failed: demo-a1-trainer-0-0-x (Error)"),
+        F.PREEMPTED,
+        (),
+    ),
     "a living gang of which a node is to be emptied": (
         incident(
             Signal.NODE_CORDONED,

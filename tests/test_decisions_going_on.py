@@ -32,6 +32,13 @@ GROWING = (
     ("val/acc: 0.71", "val/acc: 0.73"),
     ("    1048576   262144  float  sum  -1   61.2  17.1", "    2097152   524288  float  sum  -1   81.2  27.1"),
     ("episode 100 reward -12.1", "episode 200 reward 2.1"),
+    ("|    total_timesteps      | 2048         |", "|    total_timesteps      | 4096         |"),
+    (
+        "1: 3968.200195, 3968.200195 avg, 0.0 rate, 2503.9 seconds",
+        "2: 3961.218994, 3967.5 avg, 0.0 rate, 2536.9 seconds",
+    ),
+    ("Epoch 21 | Reward=26.91 | Fail=1/80", "Epoch 29 | Reward=26.51 | Fail=1/80"),
+    ("Global-step 5 --Accept update", "Global-step 6 --Accept update"),
 )
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.schedules import IntervalSchedule
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from profiles.errors import NotFound, Unavailable
 from profiles.vocabulary import RunState
-from tasks.flow_runs import FlowRuns, Offer, flow_runs
+from tasks.flow_runs import BUSY_SECONDS, FlowRuns, Offer, flow_runs
 from workflows.driven import Phase
 
 SCHEMA = {"type": "object", "properties": {"request": {"type": "object"}}}
@@ -86,3 +90,50 @@ def test_a_server_that_is_away_is_unavailable(offer: Offer) -> None:
     nobody = temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"})
     with nobody, flow_runs() as away, pytest.raises(Unavailable, match="does not answer"):
         away.serve(offer)
+
+
+class Busy:
+    """A client whose server is busy for so many questions; it counts them."""
+
+    def __init__(self, times: int, code: int = 503) -> None:
+        self.left, self.asked, self.code = times, 0, code
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def answer(*_: object, **__: object) -> Any:
+            self.asked += 1
+            self.left -= 1
+            if self.left >= 0:
+                request = httpx.Request("POST", "http://127.0.0.1/")
+                raise PrefectHTTPStatusError("no", request=request, response=httpx.Response(self.code, request=request))
+            return SimpleNamespace(id="made", status=SimpleNamespace(value="ACCEPT"))
+
+        return answer
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    waits: list[float] = []
+    monkeypatch.setattr("tasks.flow_runs.time.sleep", waits.append)
+    return waits
+
+
+def test_a_busy_server_is_asked_again(slept: list[float]) -> None:
+    client: Any = Busy(2)
+    assert FlowRuns(client).create("demo", "asked for") == "made"
+    assert (client.asked, slept) == (3, list(BUSY_SECONDS[:2]))
+
+
+def test_one_that_stays_busy_is_away(slept: list[float]) -> None:
+    client: Any = Busy(99)
+    with pytest.raises(Unavailable, match="answers 503"):
+        FlowRuns(client).create("demo", "asked for")
+    assert (client.asked, slept) == (1 + len(BUSY_SECONDS), list(BUSY_SECONDS))
+
+
+@pytest.mark.parametrize(("code", "ask"), [(500, "create"), (503, "claim")])
+def test_what_is_no_matter_of_patience_is_asked_once(slept: list[float], code: int, ask: str) -> None:
+    client: Any = Busy(1, code)
+    runs = FlowRuns(client)
+    with pytest.raises(Unavailable, match=f"answers {code}"):
+        runs.create("demo", "asked for") if ask == "create" else runs.claim(str(uuid4()))
+    assert (client.asked, slept) == (1, []), "a claim that was answered badly may have been taken"

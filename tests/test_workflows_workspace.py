@@ -13,6 +13,8 @@ import yaml
 from profiles.errors import ProfileError
 from profiles.load import load_text, load_workspace
 from profiles.workspace import WorkspaceProfile
+from workflows import labels
+from workflows.gang_pods import TOPOLOGY_LABELS
 from workflows.workspace import (
     NODE_READER_RIGHTS,
     NODE_RIGHTS,
@@ -117,6 +119,20 @@ def test_admitted_pods_tolerate_what_keeps_others_away() -> None:
     assert [item["operator"] for item in flavor["tolerations"]] == ["Equal", "Exists"]
 
 
+def test_gangs_are_placed_by_the_labels_that_their_pods_name() -> None:
+    racked = load_text(
+        WorkspaceProfile, SMALL.replace("- name:", "- topology: racks\n    node_labels: {a: b}\n    name:")
+    )
+    made = workspace(racked)
+    [topology] = by_kind(made, "Topology")
+    kinds = [item["kind"] for item in made]
+    assert kinds.index("Topology") < kinds.index("ResourceFlavor"), "one for all flavors that name it"
+    levels = [level["nodeLabel"] for level in topology["spec"]["levels"]]
+    assert set(TOPOLOGY_LABELS.values()) < set(levels)
+    assert levels[-1] == labels.HOSTNAME, "Kueue takes it as the lowest only"
+    assert by_kind(workspace(load_text(WorkspaceProfile, SMALL)), "Topology") == []
+
+
 def test_a_queue_takes_runs_of_its_own_workspace_only() -> None:
     made = workspace(load_text(WorkspaceProfile, SMALL))
     wanted = by_kind(made, "ClusterQueue")[0]["spec"]["namespaceSelector"]["matchLabels"]
@@ -140,6 +156,7 @@ def test_a_queue_takes_runs_of_its_own_workspace_only() -> None:
         ),
         ('flavors: [{name: a, quotas: {cpu: {nominal: "1", borrowing_limit: "1"}}}]', "cohort", "must be named"),
         ('flavors: [{name: a, taints: [gpu], quotas: {cpu: {nominal: "1"}}}]', "flavors[0].taints[0]", "Effect"),
+        ('flavors: [{name: a, topology: t, quotas: {cpu: {nominal: "1"}}}]', "flavors[0].node_labels", "which nodes"),
         ('flavors: [{name: a, quotas: {cpu: {nominel: "1"}}}]', "flavors[0].quotas.cpu.nominel", "nominal"),
     ],
 )

@@ -126,6 +126,8 @@ class Evidence:
     """Suspects that were looked at after the failure; apart from the gate, which was asked about every node."""
     choice: ResumeChoice | None = None
     lines: tuple[LogLine, ...] = ()
+    suspended: str = ""
+    """That somebody, mostly its queue, suspended the gang after it had run; "": nobody did."""
     workflow_message: str = ""
     """Why the attempt's workflow failed, in Argo's words."""
     silent_nodes: tuple[str, ...] = ()

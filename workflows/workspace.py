@@ -71,6 +71,7 @@ def workspace(profile: WorkspaceProfile) -> list[Manifest]:
         *_role(profile.name, PIPELINES, PIPELINE_RIGHTS, (PIPELINES, profile.name)),
         *_role(profile.name, RUNNER, RUNNER_RIGHTS, (RUNNER, profile.runner_namespace)),
         *_role(profile.name, READER, READER_RIGHTS, (MONITOR, profile.runner_namespace)),
+        *[_topology(name) for name in sorted({flavor.topology for flavor in profile.flavors if flavor.topology})],
         *[_flavor(flavor) for flavor in profile.flavors],
         _cluster_queue(profile),
         _local_queue(profile),
@@ -150,6 +151,12 @@ def _role(namespace: str, name: str, rights: Sequence[Right], subject: tuple[str
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": home}],
     }
     return [role, binding]
+
+
+def _topology(name: str) -> Manifest:
+    """What a gang that wants to stand together is placed by: the labels that its pods name (`gang_pods`)."""
+    levels = [{"nodeLabel": label} for label in (labels.BLOCK, labels.RACK, labels.HOSTNAME)]
+    return {"apiVersion": KUEUE, "kind": "Topology", "metadata": {"name": name}, "spec": {"levels": levels}}
 
 
 def _flavor(flavor: Flavor) -> Manifest:

@@ -86,6 +86,15 @@ def _broken(view: AttemptView) -> bool:
     return view.coordinator is not None and bool(view.coordinator.failed_ranks)
 
 
+def _mute(view: AttemptView, node: str) -> bool:
+    """The coordinator lives on that node and does not answer us either, while the cluster does.
+
+    Three ways to the node are then closed: what it says of itself, its kubelet, and the network of its pods.
+    """
+    there = any(pod.role == COORDINATOR_ROLE and pod.node == node for pod in view.pods)
+    return there and view.unheard_since is not None
+
+
 def _node_lost(view: AttemptView, _: Case) -> Finding | None:
     lost = [
         node.name
@@ -93,7 +102,7 @@ def _node_lost(view: AttemptView, _: Case) -> Finding | None:
         if node.ready is not True
         and (
             any(pod.node == node.name and (pod.phase in GONE or _silent(view, node.name)) for pod in view.pods)
-            or (node.name in view.unreached and _broken(view))
+            or (node.name in view.unreached and (_broken(view) or _mute(view, node.name)))
         )
     ]
     if not lost:

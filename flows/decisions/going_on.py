@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from flows.decisions.cues import Cue
+from flows.decisions.growing import grew_until
 from flows.decisions.steps import REPORTED, done, step_of
 from workflows.evidence import LogLine
 
@@ -18,7 +19,7 @@ NUMBERS = 3
 """Numbers of a line that are compared: epoch, step and how many there are."""
 LOOK_CHARACTERS = 400
 _COUNTER = re.compile(
-    r"(?<![\w-])(?P<word>(?:global[_ ]|train(?:ing)?[_ ])?(?:step|iteration|iter|epoch|ep|batch(?:_id)?|episode|"
+    r"(?<![\w-])(?P<word>(?:global[-_ ]|train(?:ing)?[-_ ])?(?:step|iteration|iter|epoch|ep|batch(?:_id)?|episode|"
     r"num_updates|update|round|trial)s?)(?: ?\((?:train|val|eval|test)\))?['\"]?\s{0,3}[:=#]?\s{0,12}[\[(]?\s{0,8}"
     r"(?P<count>\d{1,9})\b",
     re.IGNORECASE,
@@ -35,6 +36,16 @@ _ROW = re.compile(
     r"(?:\s{1,20}(?:-?[\d.]{1,18}(?:e[+-]?\d{1,3})?|float|half|sum|none|N/A)){1,16}\s*$"
 )
 """A row of a table of results: the first column is what grows."""
+_TABLED = re.compile(
+    r"(?i)^\|\s{1,12}(?:(?:total|num|n)_)?(?:timesteps|iterations|updates|episodes|steps|epochs?)\s{1,40}\|\s{0,12}"
+    r"(?P<count>\d{1,12})\s{0,40}\||^ ?(?P<batch>\d{1,9}): [\d.]{1,20}, [\d.]{1,20} avg(?: loss)?, "
+)
+"""stable-baselines and OpenAI's loggers; darknet."""
+_ERROR_MEASURED = re.compile(
+    r"(?i)\b(?:train\w{0,3}|val\w{0,7}|eval\w{0,6}|test|dev|m|rmse|mean)[-_ ]{0,2}m?error(?=[ :=@]{1,3}\d)|"
+    r"\b[a-z]{0,12}(?:fail|crash|abort)[a-z]{0,6}=(?=[\d\[])"
+)
+"""A measure, and no complaint."""
 _INTEGER = re.compile(r"\d{1,12}")
 _NO_PROGRESS = re.compile(
     r"(?i)error|exception|fail|\bretr(?:y|ies)|attempt|timed? ?out|waiting|resum|restor|restart|\bload|abort|kill|"
@@ -47,27 +58,43 @@ _WHAT = r"(?:model|weights|adapters?|checkpoint)"
 _ENDED_WELL = re.compile(
     r"(?i)\b(?:completed|finished|ended|exited) successfully\b|\bsuccessfully (?:completed|finished|trained)\b|"
     rf"\b(?:saved|saving|wrote|written) (?:the )?(?:final|best|trained|fine-?tuned|last) {_WHAT}|"
+    r"\breporting training success\b|^# Avg bus bandwidth {1,8}: \d|^# Collective test concluded|"
     rf"\b(?:final|trained|fine-?tuned) {_WHAT} (?:was |is )?(?:saved|written)|"
     r"\bresults? (?:were |are )?(?:written|saved)\b|"
     r"^\W{0,6}(?:(?:final|overall) )?(?:test|final|best)[ _-]"
     r"(?:accuracy|acc|loss|score|f1|map|bleu|wer|results?|metrics?)\b.{0,30}\d"
 )
-_SAYS_WELL = Cue("successfully", "saved", "saving", "wrote", "written", "test", "final", "best", of=(_ENDED_WELL,))
+_SAYS_WELL = Cue(
+    "successfully",
+    "training success",
+    "avg bus",
+    "concluded",
+    "saved",
+    "saving",
+    "wrote",
+    "written",
+    "test",
+    "final",
+    "best",
+    of=(_ENDED_WELL,),
+)
 _SAYS = Cue(
     "step", "iter", "epoch", "ep", "batch", "episode", "update", "round", "trial", "it [", "/", " of ", "val", "eval",
-    "test", "train", "per sec", of=(_COUNTER, _BAR, _SHARE, _MEASURED),
+    "test", "train", "per sec", " avg", of=(_COUNTER, _BAR, _SHARE, _MEASURED, _TABLED),
 )  # fmt: skip
 
 
 def position(text: str) -> tuple[str, tuple[int, ...]] | None:
     """Which counter a line tells, and how far it is; None where it tells none, or none that proves anything."""
-    text = text[:LOOK_CHARACTERS]
+    text = _ERROR_MEASURED.sub("", text[:LOOK_CHARACTERS])
     hit = _COUNTER.search(text)
     word = hit["word"].lower() if hit is not None else "bar"
     hit = hit or _BAR.search(text) or _ROW.match(text)
     numbers: tuple[int, ...] = ()
     if hit is not None:
         numbers = _integers(text[hit.start("count") :])
+    elif (hit := _TABLED.match(text)) is not None:
+        word, numbers = "".join(filter(str.isalpha, hit[0].lower())), (int(hit["count"] or hit["batch"]),)
     elif (hit := _SHARE.search(text)) is not None:
         word, numbers = f"of {hit['all']}", (int(hit["count"]),)
     elif (hit := _MEASURED.search(text)) is not None:
@@ -110,7 +137,7 @@ def went_on_until(stream: Sequence[LogLine], since: int = 0) -> int:
             if key in later and numbers != later[key] and numbers[0] <= later[key][0]:
                 return line.line
             later[key] = numbers
-    return well
+    return well or grew_until(stream, since)
 
 
 def _may_count(line: LogLine) -> bool:

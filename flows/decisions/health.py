@@ -11,6 +11,7 @@ from flows.decisions.going_on import position, went_on_until
 from flows.decisions.levels import Level, level_of
 from flows.decisions.lines import by_stream
 from flows.decisions.matching import match_line
+from flows.decisions.quiet import STRONG_LINES, WEAK_LINES, calm_after
 from flows.decisions.standing import CRASH, fell_at_the_end, lived_with, standing
 from flows.decisions.steps import done, step_of
 from profiles.vocabulary import FaultClass
@@ -43,6 +44,21 @@ _WORDS = re.compile(
     r"malfunction\w{0,4})\b(?![=-]))"
 )
 """What programs say when something goes wrong, in whatever words follow."""
+_STRONG = re.compile(
+    r"^\s{0,8}Traceback \(|^\*\*\* Stack|\b[A-Z]\w{0,60}(?:Error|Exception)(?: ?\(\w{0,20}\))?: \S|"
+    r"\b(?:[Ff]atal|FATAL|[Aa]bort(?:ed|ing)|ABORT(?:ED|ING)?|core dumped|terminate called|[Ss]egmentation fault|"
+    r"[Kk]illed|KILLED|panic|[Cc]rash(?:ed|es)?|died)\b|^(?:.{1,100}\s)?Terminated\b"
+)
+"""Those of them that programs hardly outlive."""
+_GIVES_UP = re.compile(
+    r"(?i)\bgiv\w{1,3} up\b|\bexiting\b|\bcannot (?:go on|continue|proceed)|\bstopp(?:ed|ing)\b|\bunrecoverable|"
+    r"\bdead\b|\blost (?:connection|contact)|\bnot responding|\brun failed|\bjob\b|\berror: |\bevicted\b|\bassertion|"
+    r"\bcheck failure"
+)
+"""Words of an end, whatever a script prints after it."""
+_FINISHED = re.compile(
+    r"(?i)^\W{0,8}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|good ?bye)\W{0,8}$"
+)
 _METRIC = re.compile(
     r"(?i)\b\w{0,30}(?:fail\w{0,4}|crash\w{0,2}|abort\w{0,2}|stuck|kill\w{0,2})\w{0,20}[ :=]{1,3}[\d.]+%?"
 )
@@ -55,11 +71,27 @@ _ALL_IS_WELL = re.compile(
     r"char(?:acter)?|top-?\d|reconstruction|prediction|final|best|total) (?:\w{1,12} )?error\w?(?: ?\([\w@]{1,20}\))?"
     r"\W{1,4}\d|\bwould have\b|(?:;| -) using (?!\d)\w|"
     r"(?:errors?|fail(?:ed|ures?)?)(?: \w{1,12})?\W{1,40}(?:0|no|none|false|not active|n/a)\b|\bignor(?:e|ed|ing)\b|"
-    r"\bretry(?:ing)?\b|\bfall(?:ing)? ?back\b|\bskipp(?:ed|ing)\b|\bharmless\b|\bwill be used instead\b"
+    r"\bretry(?:ing)?\b|\bfall(?:ing)? ?back\b|\bskip(?:s|ped|ping)?\b|\bharmless\b|\bwill be used instead\b|"
+    r"[,.;:(-] ?(?:(?:now|so|will|we) )?(?:us(?:e|es|ing)|try(?:ing)?|resampl\w{1,4}|restarting|starting|"
+    r"re-?init\w{1,10}|continu\w{1,3}|proceed\w{0,3}|disabl\w{1,3}|truncat\w{1,3}|assum\w{1,3}|default\w{0,3}|reconnect\w{0,3}|"
+    r"keep(?:ing)?|reduc\w{1,3}|set(?:ting)?|train(?:ing)? from scratch) (?!\d)\w|"
+    r"^\W{0,3}(?:wandb|mlflow|comet_ml|neptune|clearml|telemetry|sentry|gputil|visdom|tensorboardx?|libgl|libegl|"
+    r"mesa-loader|glfw|alsa|qt\.\w{2,12}|xgboost|lightgbm)\b|"
+    r"\b(?:re-?connected|recovered|succeeded|by default|patience)\b|"
+    r"\b(?:will|would|may|might|can|could|to) (?:fail|crash|abort|hang|be (?:killed|aborted|refused|evicted))\b|"
+    r"\b(?:number|count|num|amount|rate|share|fraction|percent\w{0,3}|#)(?: of)?[ _](?:\w{1,12} )?"
+    r"(?:fail\w{0,4}|crash\w{0,2}|abort\w{0,2}|kill\w{0,2}|timed out|refused|denied|corrupt\w{0,2})\b|"
+    r"\b(?:killed|evicted|aborted|failed|dropped|refused) \d{1,9}(?:/| of|%| \w{2,20}s\b)"
 )
 """What takes a word of failure back on the same line."""
 _CONDITION = re.compile(r"(?i)\b(?:if|unless|in case|whether|might|may) [^.:;]{0,60}$")
 """Before a word of failure: it is spoken of, and has not come."""
+SOFTLY_CHARACTERS = 160
+_SOFTLY = re.compile(
+    r"(?i)(?:^|[\s\[(<|*!-])(?:warn(?:ing)?|info|note|hint|debug|notice|tip)(?:[\])>|:]| - | \*\*)|"
+    r"\b[A-Za-z]{2,30}Warning: |^\W{0,4}(?:⚠|\(W\)|<W>|W: |W \[)"
+)
+"""Mere warnings, in forms that are no loggers'."""
 _WARNED = ("WARNING: ", "Warning: ", "Warning  ", "warning: ")
 CONTINUED = 4
 """Columns that a line stands further to the right which goes on with the one before it."""
@@ -113,8 +145,23 @@ def troubled(stream: Sequence[LogLine], streams: Sequence[Sequence[LogLine]]) ->
         (line.line == 0 or line.line >= passed)
         and line.line not in where.ignored
         and not (0 < where.done < line.line and CRASH.search(line.text))
+        and not _survived(line, stream)
         for line in found
     )
+
+
+def _survived(line: LogLine, stream: Sequence[LogLine]) -> bool:
+    """True where enough is said after a word of failure, or a good end follows a weak one."""
+    if line.line == 0 or line.source == "kernel":
+        return False
+    text = line.text[:2000]
+    strong = _STRONG.search(text) is not None
+    if calm_after(stream, line.line) >= (STRONG_LINES if strong else WEAK_LINES):
+        return True
+    last = stream[-1]
+    if strong or last.line <= line.line or _FINISHED.match(last.text[:200]) is None:
+        return False
+    return level_of(text) is not Level.LOUD and _GIVES_UP.search(text) is None
 
 
 def _own_words(stream: Sequence[LogLine]) -> Iterator[LogLine]:
@@ -134,6 +181,8 @@ def speaks_of_trouble(line: LogLine) -> bool:
     text = line.text[:2000]
     words = _KERNEL_WORDS if line.source == "kernel" else _WORDS
     level = Level.UNSAID if line.source == "kernel" else level_of(text)
+    if level is Level.UNSAID and line.source != "kernel" and _SOFTLY.search(text[:SOFTLY_CHARACTERS]):
+        return False
     if level in (Level.CALM, Level.WARNING) or not (level is Level.LOUD or words.search(text)):
         return False
     if level is not Level.LOUD and all(_CONDITION.search(text[: hit.start()]) for hit in words.finditer(text)):

@@ -216,6 +216,10 @@ FRAMES: tuple[Hint, ...] = (
          ("code", r"\b[A-Z][A-Z0-9_]{2,40}\[\w{0,40}(?:name|type|key|arch|backbone|model|task|mode|kind)\w{0,20}\]|"
                   r"\w*(?:MAPPING|REGISTRY|FACTORY|REGISTERED)\w{0,20}\["),
          (CONFIG, 3.5)),
+    both(("type", r"^KeyError$"),
+         ("code", r"\b(?:conf|cfg|config\w{0,10}|hparams|yaml\w{0,10})(?:\.\w{1,30}){0,3}\[|"
+                  r"\b(?:conf|cfg|config)\.(?:load|compile|get)\(|\b(?:parse|load|read)_(?:config|cfg|yaml)\w*\(.{1,80}\)\["),
+         (CONFIG, 2.6)),
     both(("type", r"^AttributeError$"), ("message", r"^(?:partially initialized )?module '"), (CONFIG, 7.0)),
     passes(r"multiprocessing/(?:spawn|reduction|popen)", (USER, 1.0), (CORRUPT, -2.0)),
     both(("type", r"^(?:FileNotFoundError|OSError)$"),

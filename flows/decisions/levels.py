@@ -49,7 +49,8 @@ _WORD = re.compile(
 _LETTER = re.compile(
     r"^(?:\[rank\d{1,6}\]:)?\[?(?P<glog>[IWEFD])\d{3,4} \d\d:\d\d:\d\d|"
     r"^\d{2,4}[-/]\d\d[-/]\d{2,4}[ T][\d:.]{8,16}: (?P<tf>[IWEF]) |"
-    r"^\[?\d{4}-\d\d-\d\d [\d:,.]{8,15} (?P<ray>[IWEFDC]) \d|^\[(?P<short>[IWEFD]) [\w.]"
+    r"^\[?\d{4}-\d\d-\d\d [\d:,.]{8,15} (?P<ray>[IWEFDC]) \d|^\[(?P<short>[IWEFD]) [\w.]|"
+    r"^(?P<bare>[IWEF]) [a-z][\w.-]{1,30}/[\w./-]{3,120}:\d{1,5}\] "
 )
 _TENSORFLOW = re.compile(r"(?<!\d)\d{2,4}[-/]\d\d[-/]\d{2,4}[ T]\d\d:\d\d:[\d.]{2,9}: (?P<tf>[IWEF]) [a-z]\w{2,20}/")
 """Behind whatever a launcher or a quotation put before it."""

@@ -29,6 +29,7 @@ from flows.decisions.observers import (
     stalls,
     stragglers,
     tables,
+    threads,
 )
 from flows.decisions.steps import ends
 from profiles.vocabulary import FaultClass
@@ -47,6 +48,7 @@ OBSERVERS: tuple[Observer, ...] = (
     absentees.mismatched,
     links.down,
     stacks.stuck,
+    threads.waiting,
     interrupted.interrupted,
     glued.glued,
     stragglers.named,

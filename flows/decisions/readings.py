@@ -9,10 +9,12 @@ from dataclasses import replace
 from flows.decisions.clues import Clue
 from flows.decisions.cues import Cue
 from flows.decisions.gang import dying
+from flows.decisions.health import speaks_of_trouble
 from flows.decisions.levels import Level, level_of
 from flows.decisions.lines import by_stream
 from flows.decisions.matching import ALL, MAX_CHARACTERS, Match, match_line
 from flows.decisions.places import agent_node, rank_of
+from flows.decisions.quiet import SURVIVED_LINES, survived
 from flows.decisions.raised import Told, second_tier
 from flows.decisions.standing import lessened, lived_with, standing
 from flows.decisions.steps import step_of
@@ -76,7 +78,7 @@ def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
     streams = by_stream(line for line in lines if _in_window(line, evidence))
     for stream in streams:
         told = _told(stream)
-        lived = lived_with(stream, streams, told[0][0].line) if told else 0
+        lived = max(lived_with(stream, streams, told[0][0].line), _quiet(stream, told)) if told else 0
         where = standing(stream if told else ())
         for line, matches, factor, ends_traceback in told:
             node, end = ends.get(line.rank, ("", None)) if line.rank is not None else ("", None)
@@ -88,6 +90,16 @@ def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
                     elif not ends_traceback and _only_warned(clue, line):
                         clue = replace(clue, weight=clue.weight * ONLY_WARNED_FACTOR)
                     yield lessened(_outlived(clue, line, lived), where)
+
+
+def _quiet(stream: Sequence[LogLine], told: Sequence[tuple[LogLine, tuple[Match, ...], float, bool]]) -> int:
+    """Number of the line up to which so many calm lines follow what was told that it ended nothing; 0: too few do."""
+    loud = [line for line, matches, _, _ in told if any(x.rule.fault_class is not FaultClass.NONE for x in matches)]
+    last = loud[-1] if loud else told[-1][0]
+    if last.line == 0 or stream[-1].line - last.line < SURVIVED_LINES or last.source == "kernel":
+        return 0
+    complaints = (line.line for line in stream if line.line > last.line and speaks_of_trouble(line))
+    return survived(stream, {last.line, *complaints})
 
 
 def _told(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[Match, ...], float, bool]]:

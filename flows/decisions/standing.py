@@ -141,13 +141,17 @@ def _ignored(stream: Sequence[LogLine]) -> Iterator[int]:
 def lived_with(stream: Sequence[LogLine], streams: Sequence[Sequence[LogLine]], since: int) -> int:
     """Number of the line up to which training went on: by the stream's own words, or by those without a rank beside it.
 
-    In one file the lines of a rank may have its number before them, and the steps of the whole gang none. Nothing up to
-    the line `since` is looked at.
+    In one file the lines of a rank may have its number before them, and the steps of the whole gang none; or a line of
+    nobody stands among those of ranks. Nothing up to the line `since` is looked at.
     """
     first = stream[0]
-    if first.rank is None or not first.file:
+    if not first.file:
         return went_on_until(stream, since)
-    common = [other for other in streams if other[0].file == first.file and other[0].rank is None]
+    common = [
+        other
+        for other in streams
+        if other is not stream and other[0].file == first.file and None in (first.rank, other[0].rank)
+    ]
     return max(went_on_until(part, since) for part in (stream, *common))
 
 

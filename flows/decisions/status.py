@@ -9,9 +9,11 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from profiles.cluster import ClusterProfile
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
 from workflows.evidence import PodFacts
+from workflows.labels import attempt_name
 from workflows.records import AttemptRecord, IncidentRecord, StepRow, Story
 
 Json = dict[str, Any]
@@ -63,7 +65,7 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "last_checkpoint_step": max((item.step for item in story.checkpoints), default=None),
         "last_durable_step": max(usable, default=None),
         "roles": _roles(around.pods),
-        "attempts": [attempt_row(item) for item in story.attempts],
+        "attempts": [attempt_row(item) | _link(item, resolved.cluster) for item in story.attempts],
         "incidents": [incident_row(item, story) for item in story.incidents],
         "approvals": [{"id": item.id, "question": item.question, "state": item.state} for item in story.approvals],
         "goodput": dict(around.goodput),
@@ -101,6 +103,14 @@ def _roles(pods: tuple[PodFacts, ...]) -> list[Json]:
             }
         )
     return [{"role": role, "pods": members} for role, members in sorted(roles.items())]
+
+
+def _link(attempt: AttemptRecord, cluster: ClusterProfile) -> Json:
+    """Where people may look at the attempt's workflow, until Argo has pruned it."""
+    base = cluster.endpoints.argo_url.rstrip("/")
+    if not base or attempt.submitted_at is None:
+        return {}
+    return {"link": f"{base}/workflows/{cluster.namespace}/{attempt_name(attempt.run, attempt.number)}"}
 
 
 def attempt_row(attempt: AttemptRecord) -> Json:

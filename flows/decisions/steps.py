@@ -41,7 +41,7 @@ _DONE = re.compile(
     r"\btraining run complete|`Trainer\.fit` stopped: `max_(?:steps|epochs)|"
     r"exiting program (?:at iteration|after [\d.]{1,24} minutes)|"
     r"reached (?:the )?(?:max(?:imum)?|total|final) (?:number of )?(?:steps|iterations|epochs)|"
-    r"^final step \d|\bafter training is done\b|\btotal training time\b|"
+    r"\bepochs completed in [\d.]{1,12} hours|^final step \d|\bafter training is done\b|\btotal training time\b|"
     r"w(?:and|&)b process to finish\W{0,6}\(success\)|\bjobstate=completed\b)",
     re.IGNORECASE,
 )
@@ -49,7 +49,8 @@ _CUES = (
     "train_runtime", "training complete", "training finished", "training done", "training ended", "training is ",
     "tuning complete", "tuning finished", "tuning done", "tuning ended", "tuning is ", "total training time",
     "(success)", "jobstate=completed", "finished training", "completed training", "done training",
-    "training run complete", "trainer.fit` stopped", "exiting program a", "reached ", "final step",
+    "epochs completed in", "training run complete", "trainer.fit` stopped", "exiting program a", "reached ",
+    "final step",
 )  # fmt: skip
 """One of them stands in every line that says so."""
 _SAYS_DONE, _SAYS_STEP = Cue(*_CUES), Cue("loss", "step", "iter")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress, tee
+from itertools import chain, compress
 from operator import methodcaller
 
 from flows.decisions.lines import clean
@@ -21,7 +21,7 @@ from flows.decisions.numbers_in_patterns import numbers_matter
 from flows.decisions.reading import read_lines
 from flows.decisions.rules import Rule
 from flows.decisions.steps import done, step_of
-from flows.decisions.words import finder, template
+from flows.decisions.words import beginnings, finder, inner, template
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
 
@@ -66,6 +66,8 @@ RATIO = 50
 """As long as one telling line comes to at most this many, a word is no chatter."""
 MAX_SHAPES = 20_000
 """Shapes of lines remembered; when there are more, all are forgotten and read again."""
+AT_ONCE = 4
+"""Lines that are looked through together: asking costs as much as looking."""
 _HASH = re.compile(rb"[0-9a-f]{6,}")
 _AS_TEXT = methodcaller("decode", "latin-1")
 
@@ -117,6 +119,15 @@ class Teller:
         words = {w for w, numbers in ALL.words.items() if len(w) >= SHORTEST and not failing.isdisjoint(numbers)}
         return words | set(OWN_WORDS)
 
+    @cached_property
+    def _inner(self) -> dict[bytes, set[bytes]]:
+        """By word, the other words that it holds."""
+        return inner(self._announcing)
+
+    def _needed(self) -> list[bytes]:
+        """Words without those that hold another one: a line that holds them holds that one too."""
+        return [word for word in self._announcing if self._announcing.isdisjoint(self._inner[word])]
+
     def announced(self, templates: Iterable[bytes]) -> set[bytes]:
         """Those of the templates whose lines may tell something."""
         if self._chatter or self._finders is None:
@@ -125,8 +136,10 @@ class Teller:
             self._chatter.clear()
             # By the beginnings of the words, which is faster and need not be exact, and by the words.
             may_hold = self._finders[0] if self._finders is not None and self._waited % TOGETHER else None
-            may_hold = may_hold or finder({word[:BEGINNING] for word in self._announcing})
-            self._finders = may_hold, finder(self._announcing)
+            may_hold = may_hold or finder(beginnings(self._announcing, BEGINNING))
+            # Which words hold others takes as long as five finders to know: only logs with chatter are worth it.
+            needed = self._announcing if self._finders is None else self._needed()
+            self._finders = may_hold, finder(needed)
         may_hold, holds = self._finders
         return set(_held(holds, _held(may_hold, templates)))
 
@@ -155,10 +168,12 @@ class Teller:
                 self._chatter.add(word)
 
 
-def _held(holds: Callable[[str], bool], texts: Iterable[bytes]) -> Iterator[bytes]:
-    """Those that hold something; without a line of Python for each, since in free text each line is asked."""
-    asked, kept = tee(texts)
-    return compress(kept, map(holds, map(_AS_TEXT, asked)))
+def _held(holds: Callable[[str], bool], texts: Iterable[bytes]) -> list[bytes]:
+    """Those that hold something: a few at a time, then each of those few, since most of a log's lines hold nothing."""
+    every = list(texts)
+    few = [every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE)]
+    likely = list(chain.from_iterable(compress(few, map(holds, map(_AS_TEXT, map(b"\n".join, few))))))
+    return list(compress(likely, map(holds, map(_AS_TEXT, likely))))
 
 
 def readable(line: bytes) -> str:

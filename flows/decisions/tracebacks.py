@@ -26,6 +26,8 @@ _SURVIVED = ("--- Logging error ---", "Call stack:", "Exception ignored in")
 _CHAINS = ("During handling of the above exception", "The above exception was the direct cause")
 WRAPPER = "Caught "
 """torch re-raises a worker's exception as `Type: Caught Type in DataLoader worker process 0.`, the original follows."""
+LOADER, LOADER_FRAME = "DataLoader worker", "torch/utils/data/_utils/fetch.py:fetch"
+"""What the wrapper says of a worker stands for its frames, where the log has lost them."""
 _DATED = re.compile(r"^\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?(?:Z|[+-]\d\d:?\d\d)? ")
 _JSON = re.compile(r'^\s*"(?:message|py_callstack)": "')
 _RAISED = re.compile(r"^(?P<type>[A-Za-z_][\w.]{0,120})(?:: ?(?P<message>.*))?$")
@@ -191,8 +193,9 @@ class _Reader:
     def _raise(self, raised: Raised) -> None:
         last = self.found[-1] if self.found else None
         if self.wrapped and last is not None and last.message.startswith(WRAPPER):
-            self.found[-1] = replace(last, consequence=True, cause=raised)
-            raised = replace(raised, consequence=last.consequence, cause=last.cause)
+            frames = raised.frames if raised.frames or LOADER not in last.message else (LOADER_FRAME,)
+            self.found[-1] = replace(last, consequence=True, cause=replace(raised, frames=frames))
+            raised = replace(raised, consequence=last.consequence, cause=last.cause, frames=frames)
         elif self.chained:
             raised = replace(raised, cause=last)
         self.found.append(raised)

@@ -117,6 +117,13 @@ def _pods(evidence: Evidence) -> Iterator[Clue]:
         yield from _pod(pod)
 
 
+def _suspended(evidence: Evidence) -> Iterator[Clue]:
+    """Whoever takes a gang's place ends its pods, and their ends say nothing more."""
+    if evidence.suspended:
+        yield Clue(F.PREEMPTED, 0.93, evidence.suspended, "gang-suspended",
+                   supersedes=("process_killed", "collective_timeout", "unknown"))  # fmt: skip
+
+
 def _pod(pod: PodFacts) -> Iterator[Clue]:
     ended_wrongly = pod.phase in ("Failed", "Gone") or pod.exit_code not in (None, 0)
     if pod.disrupted:
@@ -241,6 +248,7 @@ WITNESSES: tuple[Witness, ...] = (
     lost,
     unreached,
     not_ready,
+    _suspended,
     _pods,
     _exits,
     _asked,

@@ -19,6 +19,21 @@ def template(text: bytes) -> bytes:
     return text.translate(_LOWER, _DROPPED)
 
 
+def inner(words: set[bytes]) -> dict[bytes, set[bytes]]:
+    """By word, the others of them that it holds."""
+    sizes = sorted({len(word) for word in words})
+    return {
+        word: {word[at : at + size] for size in sizes if size < len(word) for at in range(len(word) - size + 1)} & words
+        for word in words
+    }
+
+
+def beginnings(words: Iterable[bytes], size: int) -> set[bytes]:
+    """At most so many first bytes of each word, without those that begin with a shorter one of them."""
+    first = {word[:size] for word in words}
+    return {word for word in first if not any(word[:less] in first for less in range(1, len(word)))}
+
+
 def finder(words: Iterable[bytes]) -> Callable[[str], bool]:
     """Whether a text (latin-1) holds any of many words, in time linear to its length.
 

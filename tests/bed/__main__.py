@@ -1,6 +1,6 @@
 """`python -m tests.bed`: a real control plane with real nodes on this machine.
 
-python -m tests.bed build                 # compile what is missing
+python -m tests.bed build --all           # compile what is missing; --all: also what single tests ask for
 python -m tests.bed up --nodes 3 --kwok 2 # build, then start; returns when all is ready
 python -m tests.bed status
 python -m tests.bed stop kueue            # any component of `status`; start brings it back
@@ -32,7 +32,8 @@ def parser() -> argparse.ArgumentParser:
         "python -m tests.bed", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True)
-    for name in ("build", "down", "status"):
+    commands.add_parser("build").add_argument("--all", action="store_true", help="also what single tests ask for")
+    for name in ("down", "status"):
         commands.add_parser(name)
     up = commands.add_parser("up")
     for name, kind in options.kinds().items():
@@ -60,7 +61,7 @@ def dispatch(asked: argparse.Namespace) -> int:
     """One command; the exit code."""
     here = folder()
     if asked.command == "build":
-        starting.build(cache())
+        starting.build(cache(), everything=asked.all)
     elif asked.command == "up":
         up(here, Options(**{name: getattr(asked, name) for name in options.kinds()}))
     elif asked.command == "down":

@@ -206,9 +206,10 @@ def link_components(cache: Cache) -> None:
         link.symlink_to("bed")
 
 
-def missing(cache: Cache) -> list[list[Component]]:
-    """What has no stamp yet, by family."""
-    left = ([one for one in family if not built(cache, one)] for family in components())
+def missing(cache: Cache, everything: bool = False) -> list[list[Component]]:
+    """What has no stamp yet, by family; `everything`: also what only single tests ask for."""
+    families = [*components(), optional()] if everything else components()
+    left = ([one for one in family if not built(cache, one)] for family in families)
     return [family for family in left if family]
 
 

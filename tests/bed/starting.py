@@ -58,8 +58,13 @@ def alone(cache: Cache) -> Generator[None]:
         yield
 
 
-def build(cache: Cache) -> None:
-    """All binaries, manifests and images; a moment where nothing changed."""
+def build(cache: Cache, everything: bool = False) -> None:
+    """All binaries, manifests and images; a moment where nothing changed.
+
+    Args:
+        cache: where they lie.
+        everything: compile also what only single tests ask for.
+    """
     debian.need_root()
     installed = debian.install()
     if installed:
@@ -67,7 +72,7 @@ def build(cache: Cache) -> None:
     cache.make()
     progress = building.Progress()
     with alone(cache):
-        left = building.missing(cache)
+        left = building.missing(cache, everything)
         if left:
             debian.need_go()
             names = ", ".join(component.name for family in left for component in family)

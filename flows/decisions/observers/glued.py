@@ -30,11 +30,10 @@ _SAYS = Cue("error", "exception", of=(_NAME,))
 
 def glued(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Streams that end with exceptions whose names and messages stand apart."""
-    streams = [stream for stream in by_stream(lines) if _SAYS.anywhere(stream)]
-    if not streams:
+    if not _SAYS.anywhere(lines):
         return
     lived = Lived(lines)
-    for stream in streams:
+    for stream in by_stream(lines):
         frames = [f"{hit['file']}:{hit['function']}" for line in stream if (hit := _FRAME.match(line.text)) is not None]
         if not frames:
             continue

@@ -60,6 +60,10 @@ _SCALE = re.compile(
     r"(?:reducing (?:loss scale )?to|setting loss scale to:) (?P<scale>[\d.]{1,24}(?:e[-+]?\d{1,3})?)|"
     r"[Aa]ttempted loss scale: (?P<same>[\d.]{1,24})\b(?!,)"
 )
+_EPOCH_ENDS = re.compile(
+    r"\s{0,8}(?:(?P<all>\d{1,9})/(?P=all) \[=+\] - [^a-z]{0,20}(?:m?s|us)(?:[ /]\S{1,20}){0,2}|"
+    r"\d{1,9}s(?: \S{1,20})?) - loss: (?P<loss>\d{1,12}(?:\.\d{1,12})?(?:e[-+]?\d{1,3})?)(?![\d.])"
+)
 _FIRST_CHARACTERS = 13
 """So much of it may stand before the word."""
 _SAYS_NUMBER, _SAYS_SCALE = (
@@ -107,12 +111,14 @@ def underflow(lines: Sequence[LogLine]) -> Iterator[Clue]:
         line, last = scales[-1]
         stuck = len(scales) >= MANY and all(scale <= LAST_SCALE for _, scale in scales[-MANY:]) and last >= LAST_SCALE
         falls = last < LOW_SCALE and _running_down([scale for _, scale in scales[-RUNNING_DOWN:]])
-        low = last <= NEARLY_NOTHING and _halved([scale for _, scale in scales])
+        values = [scale for _, scale in scales]
+        low = last <= NEARLY_NOTHING and _halved(values)
+        below = last < LAST_SCALE and len(values) > RUNNING_DOWN and _running_down(values[-RUNNING_DOWN:])
         if low:
             yield _clue(line, "loss-scale-underflow", 0.7)
         elif last < SMALLEST_SCALE:
             yield _clue(line, "loss-scale-underflow", 0.93)
-        elif stuck or falls:
+        elif stuck or falls or below:
             yield _clue(line, "loss-scale-underflow", 0.85)
 
 
@@ -139,7 +145,7 @@ def _value(line: LogLine) -> _Value | None:
     if "loss" not in lower and "norm" not in lower:
         return None
     step = step_of(line)
-    loss, norm = (step.loss, step.norm) if step is not None else (None, None)
+    loss, norm = (step.loss, step.norm) if step is not None else (_of_epoch(lower), None)
     first = _FIRST.search(lower, max(0, lower.find("loss") - _FIRST_CHARACTERS))
     if first is not None and (first["which"] or "").strip("_- ") in _NOT_TRAINED:
         return None
@@ -155,6 +161,12 @@ def _value(line: LogLine) -> _Value | None:
         return None
     unscaled = loss is None and _UNSCALED.search(lower) is not None
     return _Value(line, _state(loss, norm), loss, norm, unscaled, step.step if step is not None else None)
+
+
+def _of_epoch(lower: str) -> float | None:
+    """The loss at the end of an epoch where the line itself does not name the epoch, as Keras prints it."""
+    hit = _EPOCH_ENDS.match(lower)
+    return float(hit["loss"]) if hit is not None else None
 
 
 def _state(loss: float | None, norm: float | None) -> str:

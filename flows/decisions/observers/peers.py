@@ -108,7 +108,7 @@ _SAYS = Cue("/s", "bps", "flop", "throughput", "bandwidth", "bw", "perf", "speed
             "elapsed", "tgs", "gemm", "p50", "s/it")  # fmt: skip
 _NAMES = Cue(*_KIND.split("|"), "dgx", "hgx", "compute", "ip-", "nid", "vmss", "srv")
 """Rows and heads that name peers; another row is looked at only where its first word is a host's."""
-_CHATTER = re.compile(r"(?i)nccl info|nccl trace|userwarning|futurewarning")
+_CHATTER = Cue("nccl info", "nccl trace", "userwarning", "futurewarning")
 """Lines of libraries that begin with a host or a rank and hold many numbers, none of which a report of peers."""
 _COUNTED = re.compile(r"(?i)(?:num(?:ber)?(?: of)?|\bn|total|per|#|max|each|multi|single)[ _-]{0,2}$")
 """Words before a kind after which its number counts them: `num_gpu=8`."""
@@ -151,7 +151,7 @@ def peers(lines: Sequence[LogLine]) -> Iterator[Clue]:
     for line in lines:
         if kept >= MOST_ROWS:
             break
-        if _CHATTER.search(line.text):
+        if _CHATTER.holds(line.text):
             continue
         text, told = line.text[:ROW_CHARACTERS], _SAYS.holds(line.text)
         if told and "{" in text:

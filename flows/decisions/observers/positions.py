@@ -76,7 +76,7 @@ _STEPS = (
     ),
     re.compile(
         r"(?i)(?:^|[\s\]|])(?:train(?:ing)? )?(?:iter(?:ation)?|step|global_step)s?\s{0,2}[:=#\[]?\s{0,3}"
-        r"(?P<step>\d{1,9})(?:\]|\s{0,2}/\s{0,2}\d{1,9})?\s{0,2}(?:$|[:|,.;]|\.{3})"
+        r"(?P<step>\d{1,9})(?!,\d{3})(?:\]|\s{0,2}/\s{0,2}\d{1,9})?\s{0,2}(?:$|[:|,.;]|\.{3})"
     ),
 )
 """multinerf; clu; nerfstudio; stable-baselines; bars of whole trainings; headers of steps."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from flows.decisions.clues import Clue
 from flows.decisions.cues import Cue
+from flows.decisions.going_on import went_on_until
 from flows.decisions.steps import steps
 from profiles.vocabulary import FaultClass
 from workflows.evidence import LogLine
@@ -69,6 +70,7 @@ def not_found(lines: Sequence[LogLine]) -> Iterator[Clue]:
     again = any(second_start(line) for line in lines)
     kept = any(_kept(line, first) for line in lines)
     goes_on = any(found.line.line > first.line or found.line.file != first.file for found in steps(lines))
+    goes_on = goes_on or went_on_until([line for line in lines if line.file == first.file], first.line) > 0
     if again or kept or not goes_on:
         weight = OVERLOOKED_WEIGHT if again or kept else NOT_FOUND_WEIGHT
         yield _clue(first, weight, first.text.strip(), "checkpoint-not-found")

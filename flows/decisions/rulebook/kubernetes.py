@@ -95,6 +95,13 @@ RULES: tuple[Rule, ...] = (
          "Failed to create pod sandbox: rpc error: failed to setup network for sandbox",
          "Created pod sandbox",
          "kubelet, CNI", literals=("cni plugin not ini", "failed to setup ne", "failedcreatepodsan")),
+    Rule("no-gpu-runtime", r"no runtime for \"?(?:nvidia|amd|habana)\"? is configured|"
+         r"(?:unknown|no such) runtime(?: specified| handler| name)?:? \"?(?:nvidia|amd)\b|RuntimeHandler \"(?:nvidia|amd)\" not supported",
+         F.GPU_DRIVER, 0.75, "node",
+         'Failed to create pod sandbox: unable to get OCI runtime for sandbox "a5b1": no runtime for "nvidia" is configured',
+         "the runtime for nvidia is configured",
+         "containerd, CRI-O, Docker: the toolkit of the GPUs is not installed on the node", literals=("runtime",),
+         supersedes=("pod-sandbox", "unknown")),
     Rule("device-plugin", r"(?:UnexpectedAdmissionError|Allocate failed due to .{0,100}(?:gpu|unhealthy))",
          F.GPU_DRIVER, 0.75, "node",
          "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy "

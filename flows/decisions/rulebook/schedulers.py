@@ -16,6 +16,11 @@ RULES: tuple[Rule, ...] = (
          "all nodes are available",
          "kube-scheduler", literals=("available", "cannot schedule po", "failedscheduling", "podunschedulable"),
          supersedes=("rendezvous", "unknown")),
+    Rule("batch-queued",
+         r"^Estimated Rsv based start in {2,40}\S|^INFO: {1,4}cannot determine start time for job", F.SCHEDULING, 0.6, "nobody",
+         "Estimated Rsv based start in              1:01:07:42 on Mon Feb 24 08:04:08",
+         "Estimated Rsv based completion in         2:01:07:42 on Tue Feb 25 08:04:08",
+         "Maui, Moab: jobs that wait", literals=("estimated rsv", "cannot determine start")),
     Rule("gang-unschedulable",
          r"\b\d+/\d+ tasks in gang unschedulable|[Pp]od ?group (?:\S{1,120} )?is (?:not ready, |unschedulable)|"
          r"(?:queue|namespace) .{0,60}(?:resource quota insufficient|overused|over(?:used)? capability)|"
