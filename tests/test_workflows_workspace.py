@@ -128,8 +128,7 @@ def test_gangs_are_placed_by_the_labels_that_their_pods_name() -> None:
     kinds = [item["kind"] for item in made]
     assert kinds.index("Topology") < kinds.index("ResourceFlavor"), "one for all flavors that name it"
     levels = [level["nodeLabel"] for level in topology["spec"]["levels"]]
-    assert set(TOPOLOGY_LABELS.values()) < set(levels)
-    assert levels[-1] == labels.HOSTNAME, "Kueue takes it as the lowest only"
+    assert levels == [TOPOLOGY_LABELS["block"], TOPOLOGY_LABELS["rack"], labels.HOSTNAME], "the widest first"
     assert by_kind(workspace(load_text(WorkspaceProfile, SMALL)), "Topology") == []
 
 

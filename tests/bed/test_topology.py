@@ -27,7 +27,7 @@ from workflows.workspace import KUEUE
 
 pytestmark = pytest.mark.story
 SPACE, TOPOLOGY = "bed-racked", "bed-racks"
-WHOLE_NODE = "1500m"
+WHOLE_NODE = "1200m"
 """More than half of a real node."""
 
 
@@ -135,7 +135,7 @@ def with_racks(scene: Stage) -> Path:
 def test_a_run_asks_for_a_rack_and_trains_in_it(scene: Stage, bed: Bed) -> None:
     scene.start(
         cluster=str(with_racks(scene)),
-        overrides=("topology.level=rack", "topology.required=true"),
+        overrides=("topology.level=rack", "topology.required=true", f"roles.trainer.resources.cpu={WHOLE_NODE}"),
     ).at_step(5)
     assert len(racks_of(bed, set(scene.story.attempts[0].nodes))) == 1
     [workload] = samples.workloads(bed, SPACE).values()
