@@ -30,7 +30,11 @@ def corpus_reports(pytestconfig: pytest.Config) -> dict[str, str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print accuracy, confusion and calibration of the diagnosis."""
+    """Print accuracy, confusion and calibration of the diagnosis, and why a test had to be told twice."""
+    again: list[pytest.TestReport] = terminalreporter.stats.get("rerun", [])
+    for report in again:
+        terminalreporter.section(f"told twice; the first try of {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
     for part, text in sorted(terminalreporter.config.stash.get(CORPUS_REPORTS, {}).items()):
         terminalreporter.section(f"corpus of logs, {part}")
         terminalreporter.write_line(text)

@@ -27,11 +27,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was left out is said aloud, one by one, and why a test had to be told twice."""
-    again: list[pytest.TestReport] = terminalreporter.stats.get("rerun", [])
-    for report in again:
-        terminalreporter.section(f"the first try of {report.nodeid}", sep="_")
-        terminalreporter.line(report.longreprtext)
+    """What was left out is said aloud, one by one."""
     reports: list[pytest.TestReport] = terminalreporter.stats.get("skipped", [])
     late = [report.nodeid for report in reports if TOO_LATE in str(report.longrepr)]
     if late:
