@@ -87,6 +87,7 @@ _ALL_IS_WELL = re.compile(
 _CONDITION = re.compile(r"(?i)\b(?:if|unless|in case|whether|might|may) [^.:;]{0,60}$")
 """Before a word of failure: it is spoken of, and has not come."""
 SOFTLY_CHARACTERS = 160
+"""So much of a line is searched for a level: further on a word is part of what is said."""
 _SOFTLY = re.compile(
     r"(?i)(?:^|[\s\[(<|*!-])(?:warn(?:ing)?|info|note|hint|debug|notice|tip)(?:[\])>|:]| - | \*\*)|"
     r"\b[A-Za-z]{2,30}Warning: |^\W{0,4}(?:⚠|\(W\)|<W>|W: |W \[)"
