@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from tasks.ledger_attempts import AttemptLedger
 from tasks.ledger_database import Database
+from tasks.ledger_findings import FindingLedger
 from tasks.ledger_fleet import FleetLedger
 from tasks.ledger_incidents import IncidentLedger
 from tasks.ledger_leases import LeaseLedger
@@ -21,7 +22,17 @@ from tasks.ledger_steps import StepLedger
 from tasks.ledger_story import StoryLedger
 
 
-class Ledger(RunLedger, LeaseLedger, AttemptLedger, IncidentLedger, FleetLedger, NodeLedger, StepLedger, StoryLedger):
+class Ledger(
+    RunLedger,
+    LeaseLedger,
+    AttemptLedger,
+    IncidentLedger,
+    FleetLedger,
+    NodeLedger,
+    StepLedger,
+    StoryLedger,
+    FindingLedger,
+):
     """One ledger. Cheap to make: nothing is opened before the first method is called.
 
     Args:

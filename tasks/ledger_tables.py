@@ -5,246 +5,182 @@ Changing a table here needs a migration in `migrations/versions` and a new `SCHE
 
 from __future__ import annotations
 
-from typing import Any
+from sqlalchemy import Column, Index, LargeBinary, Table, Text, UniqueConstraint
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Dialect,
-    Float,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-)
+from tasks.ledger_columns import METADATA, AnyFloat, flag, maybe_time, maybe_whole, sequence, text, time, whole
 
-SCHEMA = "0003"
+SCHEMA = "0004"
 """The migration that `METADATA` is equal to."""
-
-
-class AnyFloat(TypeDecorator[float]):
-    """A float that may be NaN: SQLite silently turns NaN into NULL, so it is kept as its shortest exact text."""
-
-    impl = String
-    cache_ok = True
-
-    def process_bind_param(self, value: float | None, dialect: Dialect) -> str | None:
-        """Text that reads back as the very same float."""
-        return None if value is None else repr(float(value))
-
-    def process_result_value(self, value: Any | None, dialect: Dialect) -> float | None:
-        """The float."""
-        return None if value is None else float(value)
-
-
-METADATA = MetaData()
-_SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite counts rows by itself only for a column that is called exactly INTEGER."""
-
-
-def _sequence() -> Column[int]:
-    return Column("seq", _SEQUENCE, primary_key=True, autoincrement=True)
-
-
-def _text(name: str, *, key: bool = False) -> Column[str]:
-    return Column(name, Text, primary_key=key, nullable=False)
-
-
-def _time(name: str) -> Column[float]:
-    return Column(name, Float(53), nullable=False)
-
-
-def _maybe_time(name: str) -> Column[float]:
-    return Column(name, Float(53))
-
-
-def _whole(name: str, *, key: bool = False) -> Column[int]:
-    return Column(name, BigInteger, primary_key=key, nullable=False, autoincrement=False)
-
-
-def _maybe_whole(name: str) -> Column[int]:
-    return Column(name, BigInteger)
-
-
-def _flag(name: str) -> Column[bool]:
-    return Column(name, Boolean, nullable=False)
-
 
 RUNS = Table(
     "runs",
     METADATA,
-    _text("name", key=True),
-    _text("state"),
-    _text("why"),
-    _text("profile"),
-    _text("digest"),
-    _text("cluster"),
-    _text("mode"),
-    _time("created_at"),
-    _maybe_time("ended_at"),
-    _flag("paused"),
-    _whole("resumes"),
-    _maybe_time("resumed_at"),
-    _text("resolved"),
+    text("name", key=True),
+    text("state"),
+    text("why"),
+    text("profile"),
+    text("digest"),
+    text("cluster"),
+    text("mode"),
+    time("created_at"),
+    maybe_time("ended_at"),
+    flag("paused"),
+    whole("resumes"),
+    maybe_time("resumed_at"),
+    text("resolved"),
 )
 
 LEASES = Table(
     "leases",
     METADATA,
-    _text("run", key=True),
-    _whole("fencing"),
-    _text("host"),
-    _whole("pid"),
-    _time("started_at"),
-    _time("expires_at"),
-    _flag("held"),
+    text("run", key=True),
+    whole("fencing"),
+    text("host"),
+    whole("pid"),
+    time("started_at"),
+    time("expires_at"),
+    flag("held"),
 )
 
 ATTEMPTS = Table(
     "attempts",
     METADATA,
-    _text("run", key=True),
-    _whole("number", key=True),
-    _time("planned_at"),
-    _text("why"),
-    _text("nodes"),
-    _text("avoid_nodes"),
-    _maybe_whole("max_resume_step"),
-    _text("excluded_checkpoints"),
-    _maybe_time("submitted_at"),
-    _maybe_time("applied_at"),
-    _maybe_time("running_at"),
-    _maybe_time("ended_at"),
+    text("run", key=True),
+    whole("number", key=True),
+    time("planned_at"),
+    text("why"),
+    text("nodes"),
+    text("avoid_nodes"),
+    maybe_whole("max_resume_step"),
+    text("excluded_checkpoints"),
+    maybe_time("submitted_at"),
+    maybe_time("applied_at"),
+    maybe_time("running_at"),
+    maybe_time("ended_at"),
     Column("outcome", Text),
-    _maybe_whole("resumed_from_step"),
-    _text("resume_path"),
+    maybe_whole("resumed_from_step"),
+    text("resume_path"),
     Column("resume_proof", Text),
-    _maybe_whole("first_step"),
-    _maybe_time("first_step_at"),
-    _maybe_whole("last_step"),
-    _maybe_time("last_step_at"),
-    _whole("restarts_in_place"),
+    maybe_whole("first_step"),
+    maybe_time("first_step_at"),
+    maybe_whole("last_step"),
+    maybe_time("last_step_at"),
+    whole("restarts_in_place"),
     Column("loss", AnyFloat),
-    _text("incident"),
+    text("incident"),
 )
 
 INCIDENTS = Table(
     "incidents",
     METADATA,
-    _text("id", key=True),
-    _text("run"),
-    _whole("attempt"),
-    _time("at"),
-    _time("detected_at"),
-    _text("signal"),
+    text("id", key=True),
+    text("run"),
+    whole("attempt"),
+    time("at"),
+    time("detected_at"),
+    text("signal"),
     Column("fault_class", Text),
-    _time("confidence"),
-    _text("culprits"),
-    _text("fingerprint"),
-    _maybe_whole("step"),
-    _text("evidence"),
-    _text("alternatives"),
+    time("confidence"),
+    text("culprits"),
+    text("fingerprint"),
+    maybe_whole("step"),
+    text("evidence"),
+    text("alternatives"),
     Column("action", Text),
-    _text("why"),
-    _text("would_change"),
-    _flag("charged"),
-    _maybe_time("resumed_at"),
-    _text("lost_nodes"),
+    text("why"),
+    text("would_change"),
+    flag("charged"),
+    maybe_time("resumed_at"),
+    text("lost_nodes"),
     Index("incidents_by_run", "run", "detected_at"),
 )
 
 ACTIONS = Table(
     "actions",
     METADATA,
-    _text("id", key=True),
-    _text("run"),
-    _text("incident"),
-    _text("kind"),
-    _text("target"),
-    _text("state"),
-    _text("why"),
-    _time("planned_at"),
-    _maybe_time("done_at"),
-    _text("detail"),
+    text("id", key=True),
+    text("run"),
+    text("incident"),
+    text("kind"),
+    text("target"),
+    text("state"),
+    text("why"),
+    time("planned_at"),
+    maybe_time("done_at"),
+    text("detail"),
     Index("actions_by_run", "run", "planned_at"),
 )
 
 APPROVALS = Table(
     "approvals",
     METADATA,
-    _text("id", key=True),
-    _text("run"),
-    _text("incident"),
-    _text("question"),
-    _text("state"),
-    _time("asked_at"),
-    _time("expires_at"),
-    _maybe_time("answered_at"),
-    _text("answered_by"),
-    _text("why"),
+    text("id", key=True),
+    text("run"),
+    text("incident"),
+    text("question"),
+    text("state"),
+    time("asked_at"),
+    time("expires_at"),
+    maybe_time("answered_at"),
+    text("answered_by"),
+    text("why"),
     Index("approvals_by_run", "run", "asked_at"),
 )
 
 VERDICTS = Table(
     "verdicts",
     METADATA,
-    _sequence(),
-    _text("cluster"),
-    _text("node"),
-    _text("verdict"),
-    _text("depth"),
-    _time("at"),
-    _text("reasons"),
-    _text("source"),
+    sequence(),
+    text("cluster"),
+    text("node"),
+    text("verdict"),
+    text("depth"),
+    time("at"),
+    text("reasons"),
+    text("source"),
     UniqueConstraint("cluster", "node", "depth", "at", "source", name="verdicts_once"),
 )
 
 NODE_STATES = Table(
     "node_states",
     METADATA,
-    _sequence(),
-    _text("cluster"),
-    _text("node"),
-    _text("state"),
-    _text("why"),
-    _time("since"),
-    _text("incident"),
-    _text("pool"),
+    sequence(),
+    text("cluster"),
+    text("node"),
+    text("state"),
+    text("why"),
+    time("since"),
+    text("incident"),
+    text("pool"),
     UniqueConstraint("cluster", "node", "since", "state", name="node_states_once"),
 )
 
 CHECKPOINTS = Table(
     "checkpoints",
     METADATA,
-    _sequence(),
-    _text("run"),
-    _whole("step"),
-    _text("path"),
-    _whole("attempt"),
-    _time("at"),
-    _text("verdict"),
-    _text("why"),
-    _whole("bytes"),
-    _text("format"),
-    _text("tier"),
+    sequence(),
+    text("run"),
+    whole("step"),
+    text("path"),
+    whole("attempt"),
+    time("at"),
+    text("verdict"),
+    text("why"),
+    whole("bytes"),
+    text("format"),
+    text("tier"),
     UniqueConstraint("run", "path", "tier", "at", name="checkpoints_once"),
 )
 
 STEP_BATCHES = Table(
     "step_batches",
     METADATA,
-    _sequence(),
-    _text("run"),
-    _whole("attempt"),
-    _whole("count"),
-    _time("first_at"),
-    _time("last_at"),
+    sequence(),
+    text("run"),
+    whole("attempt"),
+    whole("count"),
+    time("first_at"),
+    time("last_at"),
     Column("packed", LargeBinary, nullable=False),
     Index("step_batches_by_time", "run", "attempt", "last_at"),
 )
@@ -252,47 +188,66 @@ STEP_BATCHES = Table(
 MARKS = Table(
     "marks",
     METADATA,
-    _sequence(),
-    _text("run"),
-    _whole("attempt"),
-    _text("kind"),
-    _time("at"),
-    _text("detail"),
+    sequence(),
+    text("run"),
+    whole("attempt"),
+    text("kind"),
+    time("at"),
+    text("detail"),
     UniqueConstraint("run", "attempt", "kind", "at", name="marks_once"),
 )
 
 REQUESTS = Table(
     "requests",
     METADATA,
-    _text("id", key=True),
-    _text("run"),
-    _text("kind"),
-    _time("at"),
-    _text("why"),
-    _maybe_time("done_at"),
+    text("id", key=True),
+    text("run"),
+    text("kind"),
+    time("at"),
+    text("why"),
+    maybe_time("done_at"),
     Index("requests_by_run", "run", "at"),
 )
 
-SWITCHES = Table("switches", METADATA, _text("name", key=True), _flag("on"), _text("why"), _time("at"))
+SWITCHES = Table("switches", METADATA, text("name", key=True), flag("on"), text("why"), time("at"))
 """What holds for every run; today one row, `pause`."""
 
-CHANGES = Table("changes", METADATA, _text("run", key=True), _whole("number"))
+CHANGES = Table("changes", METADATA, text("run", key=True), whole("number"))
 """Grows with every write that concerns the run: what a watcher polls. Apart from `runs`, whose rows are large."""
+
+FINDINGS = Table(
+    "findings",
+    METADATA,
+    text("id", key=True),
+    text("cluster"),
+    text("kind"),
+    text("subject"),
+    text("run"),
+    text("why"),
+    text("action"),
+    time("first_at"),
+    time("last_at"),
+    maybe_time("closed_at"),
+    Index("findings_by_cluster", "cluster", "closed_at"),
+)
+
+CURSORS = Table("cursors", METADATA, text("name", key=True), whole("position"), time("at"))
+"""How far somebody has come who goes through something in order, and when he was last there."""
 
 HISTORY = Table(
     "history",
     METADATA,
-    _sequence(),
-    _time("at"),
-    _text("run"),
-    _text("kind"),
-    _text("subject"),
-    _text("why"),
-    _text("data"),
+    sequence(),
+    time("at"),
+    text("run"),
+    text("kind"),
+    text("subject"),
+    text("why"),
+    text("data"),
     Index("history_by_run", "run", "seq"),
     Index("history_by_time", "at"),
 )
 """Append-only: every write but steps, progress and lease renewals, in order, with its reason."""
 
-LEDGER = Table("ledger", METADATA, _text("id", key=True), _time("created_at"))
+LEDGER = Table("ledger", METADATA, text("id", key=True), time("created_at"))
 """One row: tells this ledger from another one that was put in its place."""

@@ -1,0 +1,73 @@
+"""What the monitor found, and how far those have come who go through the history."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+
+from tasks.ledger_part import LedgerPart, as_json
+from tasks.ledger_rows import from_row, to_row
+from tasks.ledger_tables import CURSORS, FINDINGS, HISTORY
+from workflows.monitored import CursorRecord, FindingRecord, HistoryRow
+
+
+class FindingLedger(LedgerPart):
+    """Findings and cursors."""
+
+    def open_finding(self, record: FindingRecord) -> FindingRecord:
+        """Write what was found; an open finding of the same kind about the same subject is returned as it stands."""
+        same = [FINDINGS.c[name] == getattr(record, name) for name in ("cluster", "kind", "subject")]
+        query = select(FINDINGS).where(*same, FINDINGS.c.closed_at.is_(None))
+        with self.database.writing(record.run, synced=True) as transaction:
+            known = transaction.one(query)
+            if known is not None:
+                transaction.update(FINDINGS, {"id": known["id"]}, {"last_at": record.last_at})
+                return from_row(FindingRecord, {**known, "last_at": record.last_at})
+            if transaction.insert_once(FINDINGS, to_row(record)):
+                transaction.note("finding", record.id, record.why, as_json(record))
+        return record
+
+    def close_finding(self, identity: str, at: float) -> None:
+        """It is no longer seen. Safe to repeat."""
+        with self.database.writing() as transaction:
+            row = transaction.one(select(FINDINGS).where(FINDINGS.c.id == identity))
+            if row is not None and row["closed_at"] is None:
+                transaction.update(FINDINGS, {"id": identity}, {"closed_at": at})
+                transaction.note("finding", identity, "no longer seen", f'{{"closed_at": {at}}}', run=row["run"])
+
+    def findings(self, cluster: str, *, open_only: bool = True, since: float = 0.0) -> list[FindingRecord]:
+        """Findings about a cluster that were seen at `since` or later, oldest first."""
+        query = select(FINDINGS).where(FINDINGS.c.cluster == cluster, FINDINGS.c.last_at >= since)
+        if open_only:
+            query = query.where(FINDINGS.c.closed_at.is_(None))
+        with self.database.reading() as transaction:
+            rows = transaction.all(query.order_by(FINDINGS.c.first_at, FINDINGS.c.id))
+        return [from_row(FindingRecord, row) for row in rows]
+
+    def cursor(self, name: str) -> CursorRecord | None:
+        """Where somebody stands; None: he never began."""
+        with self.database.reading() as transaction:
+            row = transaction.one(select(CURSORS).where(CURSORS.c.name == name))
+        return None if row is None else from_row(CursorRecord, row)
+
+    def move_cursor(self, name: str, position: int, at: float) -> None:
+        """Stand there from now on; a cursor never goes back."""
+        row = {"name": name, "position": position, "at": at}
+        with self.database.writing() as transaction:
+            if not transaction.insert_once(CURSORS, row):
+                ahead = (CURSORS.c.name == name, CURSORS.c.position <= position)
+                transaction.connection.execute(CURSORS.update().where(*ahead).values(position=position, at=at))
+
+    def history_after(self, seq: int, limit: int) -> list[HistoryRow]:
+        """Lines of the history after place `seq`, in order.
+
+        On PostgreSQL a line of a transaction that is still open may appear later at a lower place than lines that are
+        seen already: whoever must not miss one looks back over a few seconds and drops what he had.
+        """
+        query = select(HISTORY).where(HISTORY.c.seq > seq).order_by(HISTORY.c.seq).limit(limit)
+        with self.database.reading() as transaction:
+            return [from_row(HistoryRow, row) for row in transaction.all(query)]
+
+    def history_end(self) -> int:
+        """The place of the newest line; 0 where there is none."""
+        with self.database.reading() as transaction:
+            return int(transaction.connection.execute(select(func.max(HISTORY.c.seq))).scalar_one() or 0)
