@@ -1,34 +1,53 @@
-"""`primus up` and `primus down`: the local server, in the background."""
+"""`primus up` and `primus down`: server, flow runner and monitor of this home, in the background."""
 
 from __future__ import annotations
 
 import os
 
-from deployments.console import ensure_console, stop_console
+from deployments.console import stop_console
 from deployments.edge import GOOD, out, out_json, say
-from deployments.server import server_url
+from deployments.nursery import stop_nursery
+from profiles.load import load_cluster
+from tasks.prefect_server import make_password, own_url, password_of, stop_server
+from tasks.services import Service, alive, up
 from tasks.settings import Settings
 
 
-def start(*, as_json: bool) -> int:
-    """Start what does not run yet, and say where it is."""
-    home = Settings.from_environment(os.environ).home
-    url = ensure_console(home)
+def start(cluster: str, *, password: bool, as_json: bool) -> int:
+    """Start what does not run yet, wait until it serves, and say where it is.
+
+    Raises:
+        ProfileError: no such cluster profile; nothing was started.
+        Unavailable: something does not start; its log is named.
+    """
+    settings = Settings.from_environment(os.environ)
+    chosen = cluster or settings.cluster
+    name = load_cluster(chosen).name
+    settings.make_home()
+    if password and not password_of(settings.home):
+        make_password(settings.home)
+        if own_url(settings.home):
+            stop_server(settings.home)  # it asks for none; the next one does
+    url = up(settings.home, chosen, say)
+    stop_nursery(settings.home)  # the runner forks drivers now
     page = url.removesuffix("/api")
+    living = {str(service): found.pid for service in Service if (found := alive(settings.home, service))}
     if as_json:
-        out_json({"ui": page, "api": url})
-    else:
-        out(f"Prefect: {page}")
+        out_json({"ui": page, "api": url, "cluster": name, "processes": living})
+        return GOOD
+    out(f"Prefect: {page}")
+    if password_of(settings.home):
+        out(f"sign in with the line in {settings.home / 'prefect-auth'}")
+    say(f"serves and watches {name}; logs in {settings.home / 'logs'}; `primus down` ends it, not the training")
     return GOOD
 
 
 def halt(*, as_json: bool) -> int:
     """Stop what `start` started."""
     home = Settings.from_environment(os.environ).home
-    was = server_url(home)
     stopped = stop_console(home)
     if as_json:
         out_json({"stopped": stopped})
     else:
-        say(f"stopped the server at {was}" if stopped else "no server of this home was running")
+        say(f"stopped: {', '.join(stopped)}" if stopped else "nothing of this home was running")
     return GOOD

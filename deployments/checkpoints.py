@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from deployments.edge import FAILED, GOOD, out, out_json
-from deployments.views import table
+from deployments.tables import table
 from profiles.errors import NotFound
 from profiles.resolve import Resolved
 from tasks.ledger import Ledger

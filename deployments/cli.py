@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from deployments import cli_clusters, cli_monitor, cli_more
+from deployments import cli_clusters, cli_console, cli_monitor, cli_more, cli_on_call
 from deployments.cli_options import Cluster, Json, Run, Set, Why, app
 
-__all__ = ["cli_clusters", "cli_monitor", "cli_more", "main"]
+__all__ = ["cli_clusters", "cli_console", "cli_monitor", "cli_more", "cli_on_call", "main"]
 
 
 @app.command()
@@ -32,14 +32,20 @@ def demo(
 
 
 @app.command()
-def up(as_json: Json = False) -> int:
-    """Start the local Prefect server in the background and say where its pages are. Safe to repeat.
+def up(
+    cluster: Cluster = "",
+    password: Annotated[bool, typer.Option("--password", help="Ask for one, also on this machine.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Start server, flow runner and monitor in the background and say where the pages are. Safe to repeat.
+
+    Whatever of it dies is started again until `primus down`. On a machine that others use too, say --password.
 
     Example: primus up
     """
     from deployments.background import start
 
-    return start(as_json=as_json)
+    return start(cluster, password=password, as_json=as_json)
 
 
 @app.command()
@@ -75,25 +81,34 @@ def train(  # noqa: PLR0913, PLR0917 - each is a flag that was promised
 
 
 @app.command()
-def runs(as_json: Json = False) -> int:
-    """Every run of this ledger, the newest last.
+def runs(
+    state: Annotated[str, typer.Option("--state", help="Only in these states, e.g. running,recovering.")] = "",
+    since: Annotated[str, typer.Option("--since", help="That lived later: 2026-01-31T12:00, or 6h, 7d ago.")] = "",
+    limit: Annotated[int | None, typer.Option("--limit", help="The newest so many; 0: all. Else a screenful.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Every run of this ledger, the newest last; at a terminal as many as it holds.
 
-    Example: primus runs
+    Example: primus runs --state running,waiting-for-approval
     """
-    from deployments.commands import list_runs
+    from deployments.runs import list_runs
 
-    return list_runs(as_json=as_json)
+    return list_runs(state, since, limit, as_json=as_json)
 
 
 @app.command()
-def status(run: Run, as_json: Json = False) -> int:
+def status(
+    run: Run,
+    watch: Annotated[bool, typer.Option("--follow", "-f", help="Watch it until it ends; Ctrl-C stops that.")] = False,
+    as_json: Json = False,
+) -> int:
     """Where a run stands, what happened to it, and what we did about it.
 
-    Example: primus status demo-1
+    Example: primus status demo-1 --follow
     """
     from deployments.commands import show_status
 
-    return show_status(run, as_json=as_json)
+    return show_status(run, watch=watch, as_json=as_json)
 
 
 @app.command()
@@ -143,12 +158,7 @@ def resume(
 NOT_BUILT = {
     "preflight": "testing nodes",
     "health": "the node daemon",
-    "nodes": "looking at nodes",
-    "verdict": "a node's verdict",
     "bootstrap": "setting a cluster up",
-    "failover": "the failover flow by hand",
-    "incidents": "incidents over all runs",
-    "fleet": "the fleet on one screen",
 }
 """Commands promised and not built yet; each says so in one line and exits 2."""
 

@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from deployments.cli_options import Cluster, Json, Profile, Run, Set, Why, app, profiles_app, render_app, workflow_app
+from deployments.cli_options import (
+    Cluster,
+    Json,
+    Profile,
+    Run,
+    Set,
+    Since,
+    Why,
+    app,
+    profiles_app,
+    render_app,
+    workflow_app,
+)
 
 
 @app.command()
@@ -63,17 +75,24 @@ def checkpoints(
 
 @app.command()
 def report(
-    run: Run,
+    run: Annotated[str, typer.Argument(help="Name of the run; empty: all runs of a cluster.")] = "",
+    since: Annotated[
+        str, typer.Option("--since", help="All runs since then: 2026-01-31T12:00, or 30m, 6h, 7d ago (7d).")
+    ] = "",
+    cluster: Cluster = "",
     html: Annotated[str, typer.Option("--html", help="Write a page with plots to this file.")] = "",
     as_json: Json = False,
 ) -> int:
-    """Where every second went; attempts, incidents and decisions.
+    """Where every second of a run went, or of all runs of a cluster: goodput, causes, failures, cost.
+
+    The page holds everything it shows and can be mailed (docs/reports.md says what each number means).
 
     Example: primus report demo-1 --html report.html
+    Example: primus report --since 7d
     """
-    from deployments.report import show_report
+    from deployments.report import ReportQuery, show_report
 
-    return show_report(run, html, as_json=as_json)
+    return show_report(ReportQuery(run, since, cluster, html), as_json=as_json)
 
 
 @app.command()
@@ -174,7 +193,8 @@ def diagnose(
 @app.command()
 def ledger(
     run: Annotated[str, typer.Option("--run", help="Only this run.")] = "",
-    since: Annotated[str, typer.Option("--since", help="Only later: 2026-01-31T12:00, or 30m, 6h, 7d ago.")] = "",
+    since: Since = "",
+    limit: Annotated[int, typer.Option("--limit", help="At most so many lines, the newest; 0: all.")] = 0,
     as_json: Json = False,
 ) -> int:
     """The raw history, oldest first.
@@ -183,7 +203,7 @@ def ledger(
     """
     from deployments.people import show_ledger
 
-    return show_ledger(run, since, as_json=as_json)
+    return show_ledger(run, since, limit, as_json=as_json)
 
 
 @profiles_app.command("list")

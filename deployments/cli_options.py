@@ -32,3 +32,4 @@ Cluster = Annotated[
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change of the profile as a.b=c; may be repeated.")]
 Why = Annotated[str, typer.Option("--why", help="Why, in words; it stands beside the action for ever.")]
 Profile = Annotated[str, typer.Argument(help="Shipped profile by name, or a path.")]
+Since = Annotated[str, typer.Option("--since", help="Only later: 2026-01-31T12:00, or 30m, 6h, 7d ago.")]

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any, cast
 
 from deployments.edge import FAILED, GOOD, UNKNOWN, out, out_json, say
-from deployments.views import table
+from deployments.tables import table
 from flows.decisions.cluster_profile import NOT_SAID, Imported, imported
 from profiles import load
 from profiles.cluster import ClusterProfile, Pool

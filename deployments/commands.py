@@ -12,13 +12,13 @@ from deployments.console import ensure_console, warm_up
 from deployments.driver import Driver, driver_of, prepare_driver
 from deployments.edge import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE, out, out_json, say
 from deployments.follow import follow
-from deployments.server import server_url
-from deployments.views import run_row, status_document, status_text, table
+from deployments.views import status_document, status_text
 from profiles.errors import Permanent, ProfileError
 from profiles.request import TrainRequest
 from profiles.vocabulary import FINISHED, Mode, RunState
 from tasks.ledger import Ledger
 from tasks.opening import open_run, resolve_request
+from tasks.prefect_server import server_url
 from tasks.settings import Settings
 from workflows.records import RequestRecord, RunRecord
 
@@ -118,8 +118,11 @@ def _carry_on(
 
 
 def _watch(run: str, settings: Settings, ledger: Ledger, *, as_json: bool) -> int:
+    from deployments.live import teller
+
     try:
-        state = follow(run, settings, ledger)
+        with teller(settings, ledger) as shown:
+            state = follow(run, settings, ledger, shown)
     except KeyboardInterrupt:
         say(f"\nstopped watching; the training goes on. Stop it: primus stop {run}. See it: primus status {run}")
         return INTERRUPTED
@@ -128,21 +131,20 @@ def _watch(run: str, settings: Settings, ledger: Ledger, *, as_json: bool) -> in
     return {RunState.SUCCEEDED: GOOD, RunState.FAILED: FAILED, RunState.STOPPED: FAILED}.get(state, UNKNOWN)
 
 
-def list_runs(*, as_json: bool) -> int:
-    """All runs of the ledger."""
-    ledger = Ledger(Settings.from_environment(os.environ).ledger_url)
-    rows = [run_row(ledger.story(record.name)) for record in ledger.runs()]
-    if as_json:
-        out_json(rows)
-    else:
-        out(table(rows, ("run", "state", "profile", "cluster", "step", "attempts", "why")) if rows else "no runs yet")
-    return GOOD
+def show_status(run: str, *, watch: bool, as_json: bool) -> int:
+    """One run, as it stands; or watched until it ends.
 
+    Returns:
+        Watched: as `primus train`, 0 where it succeeded, 1 where it did not, 3 where nobody drives it any more.
 
-def show_status(run: str, *, as_json: bool) -> int:
-    """One run."""
+    Raises:
+        NotFound: no such run.
+    """
     settings = Settings.from_environment(os.environ)
     ledger = Ledger(settings.ledger_url)
+    if watch:
+        ledger.story(run)  # says that there is none, before anything is drawn
+        return _watch(run, settings, ledger, as_json=as_json)
     document = status_document(run, settings, ledger)
     if as_json:
         out_json(document)

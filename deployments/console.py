@@ -1,20 +1,25 @@
-"""What of a home runs in the background: the Prefect server, and the nursery that forks drivers for it."""
+"""What of a home runs in the background: all of `primus up`, or the server with the nursery that forks drivers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from deployments.nursery import ensure_nursery, stop_nursery
-from deployments.processes import recorded
-from deployments.server import ensure_server, server_url, stop_server
+from tasks.prefect_server import ensure_server, own_url, server_url
+from tasks.services import down, serving, up, wish_of
 
 
 def ensure_console(home: Path) -> str:
     """Address of a Prefect server that answers; where it is this home's own, drivers get a warm start too.
 
+    Where `primus up` was said, everything of it that died is started again.
+
     Raises:
         Unavailable: the server does not answer; its log is named.
     """
+    wish = wish_of(home)
+    if wish is not None:
+        return up(home, wish.cluster, lambda line: None)
     known = server_url(home)
     if known is not None:
         warm_up(home)
@@ -22,13 +27,13 @@ def ensure_console(home: Path) -> str:
 
 
 def warm_up(home: Path) -> None:
-    """Keep a nursery beside a server of this home; a server that is somebody else's gets none."""
-    ours = recorded(home / "server.json")
-    if ours is not None and server_url(home) == ours.detail:
-        ensure_nursery(home, ours.detail)
+    """Keep a nursery beside a server of this home that no runner serves; a server that is somebody else's gets none."""
+    ours = own_url(home)
+    if ours is not None and server_url(home) == ours and not serving(home):
+        ensure_nursery(home, ours)
 
 
-def stop_console(home: Path) -> bool:
-    """Stop the nursery and the server of this home, not the drivers; True where a server lived."""
-    stop_nursery(home)
-    return stop_server(home)
+def stop_console(home: Path) -> list[str]:
+    """Stop everything of this home that runs in the background, not the drivers; what lived."""
+    nursery = ["nursery"] if stop_nursery(home) else []
+    return [*nursery, *down(home)]

@@ -13,7 +13,6 @@ from deployments.driver import driver_pid, prepare_driver
 from deployments.edge import FAILED, GOOD, out, out_json, say
 from deployments.follow import follow, wait_for
 from deployments.report import report_document, report_text
-from deployments.server import server_url
 from deployments.views import status_document
 from profiles.errors import Unavailable
 from profiles.fault import FaultSpec
@@ -25,6 +24,8 @@ from tasks.clusters import embedded_cluster
 from tasks.ledger import Ledger
 from tasks.nodes import give_back
 from tasks.opening import open_run, run_folder
+from tasks.prefect_server import server_url
+from tasks.services import wish_of
 from tasks.session import at_hand
 from tasks.settings import Settings
 
@@ -38,7 +39,7 @@ Json = dict[str, Any]
 def run_demo(*, as_json: bool, keep: bool) -> int:
     """Train with a lost node, train without, compare."""
     settings = Settings.from_environment(os.environ)
-    had_server = server_url(settings.home) is not None
+    had_server = server_url(settings.home) is not None or wish_of(settings.home) is not None
     began = time.monotonic()
     if not had_server:
         say("starting the Prefect server (about ten seconds the first time)")

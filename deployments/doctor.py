@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from deployments.edge import FAILED, GOOD, UNKNOWN, out, out_json
-from deployments.views import table
+from deployments.tables import table
 from flows.decisions.checkup import Check, checkup, overall
 from profiles.load import load_cluster
 from profiles.vocabulary import VerdictWord

@@ -12,15 +12,25 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Protocol
 
+from deployments.edge import say
 from deployments.nursery import PID_FILE, forked_driver
-from deployments.processes import record, recorded
-from deployments.server import quiet_environment
+from profiles.errors import Unavailable
+from tasks.asking import ask_runner
 from tasks.identity import process_start
+from tasks.ledger import Ledger
+from tasks.prefect_server import quiet_environment
+from tasks.processes import record, recorded
+from tasks.services import serving
+from tasks.settings import Settings
 from workflows.records import Lease
 from workflows.sight import DriverSight
+
+CLAIM_SECONDS = 20.0
+"""For a runner to claim a flow run and its driver to take the lease: a second, on a busy machine a few."""
 
 
 class Driver(Protocol):
@@ -36,9 +46,42 @@ class Driver(Protocol):
 
 
 def prepare_driver(home: Path, api_url: str) -> Driver:
-    """The quickest driver there is: forked by the home's nursery, else a process that starts to import now."""
+    """The quickest driver there is: the runner's, one that the nursery forks, else a process that imports now."""
+    if serving(home):
+        return ServedDriver(home, api_url)
     nursery = recorded(home / PID_FILE)
     return WarmDriver(home, api_url) if nursery is not None else StartingDriver(home, api_url)
+
+
+class ServedDriver:
+    """A driver that the home's flow runner starts, for a flow run of the deployment `train`; plain where it does not.
+
+    Args:
+        home: PRIMUS_HOME.
+        api_url: address of the Prefect server.
+    """
+
+    def __init__(self, home: Path, api_url: str) -> None:
+        self._home, self._api_url = home, api_url
+
+    def drive(self, run: str) -> int:
+        """Let it drive `run`; returns its pid, which the lease tells."""
+        ledger = Ledger(Settings.from_environment(os.environ).ledger_url)
+        before, why = ledger.lease(run), "it did not begin in time"
+        try:
+            asked, deadline = ask_runner(self._home, run, "primus train"), time.monotonic() + CLAIM_SECONDS
+            while asked and time.monotonic() < deadline:
+                lease = ledger.lease(run)
+                if lease is not None and (before is None or lease.fencing != before.fencing):
+                    return lease.driver.pid
+                time.sleep(0.02)
+        except Unavailable as error:
+            why = str(error)
+        say(f"the flow runner does not drive {run} ({why}); a driver of its own is started")
+        return StartingDriver(self._home, self._api_url).drive(run)
+
+    def dismiss(self) -> None:
+        """Nothing was asked."""
 
 
 class WarmDriver:

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from deployments.plain_run import run_plain
 from profiles.errors import Permanent, PrimusError, ProfileError
 from profiles.load import load_cluster
 from profiles.request import TrainRequest
@@ -32,6 +33,7 @@ LET_GO = signal.SIGHUP
 """End without ending the training. Not SIGTERM: Prefect's engine keeps that for itself while a flow runs."""
 GIVEN = "PREFECT__FLOW_RUN_ID"
 """Variable by which Prefect's workers say which flow run a process is for."""
+TRAIN = "flows.train.train"
 LONGEST_STEM = 21
 """A name holds at most 30 characters: the profile's name, a dash and eight of the flow run's id."""
 
@@ -161,14 +163,21 @@ def _letting_go(run: str, settings: Settings) -> Any:
     return handle
 
 
+def entrypoint_of(flow_run: str) -> str:
+    """Module path of the flow that a flow run is of."""
+    with flow_runs() as server:
+        return server.entrypoint(server.read(flow_run))
+
+
 def main() -> int:
-    """Drive the flow run that a worker gave; the exit code."""
+    """Drive the flow run that a worker gave, or run it where it trains nothing; the exit code."""
     given = os.environ.get(GIVEN, "")
     if not given:
         sys.stderr.write(f"{GIVEN} is not set: a worker sets it\n")
         return 2
     try:
-        return drive_flow_run(given)
+        entrypoint = patient(entrypoint_of)(given)
+        return drive_flow_run(given) if entrypoint in ("", TRAIN) else run_plain(given, entrypoint)
     except PrimusError as error:
         sys.stderr.write(f"{error}\n")
     return 1

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from deployments.driver import driver_of
 from deployments.edge import say
@@ -25,31 +25,41 @@ RELIEVED_SECONDS = 60.0
 """A driver on another machine is one of a flow runner's: when its pod is replaced the next one needs a while."""
 
 
-@dataclass
-class Seen:
-    """What was said already."""
+class Teller(Protocol):
+    """Shows a person what happens."""
 
-    attempts: dict[int, str] = field(default_factory=lambda: {})
-    incidents: dict[str, str] = field(default_factory=lambda: {})
-    state: str = ""
-    step: int | None = None
+    def tell(self, story: Story) -> None:
+        """The story has changed."""
+        ...
+
+    def beat(self) -> None:
+        """Called between two looks, whether or not anything has changed."""
+        ...
 
 
-def follow(run: str, settings: Settings, ledger: Ledger) -> RunState:
-    """Say what happens to the run until it ends, or until it has lost its driver.
+def follow(run: str, settings: Settings, ledger: Ledger, teller: Teller | None = None) -> RunState:
+    """Show what happens to the run until it ends, or until it has lost its driver.
+
+    Args:
+        run: its name.
+        settings: of this process.
+        ledger: where it stands.
+        teller: who shows it; None: a line for everything that happens.
 
     Returns:
         The state it ended in; UNKNOWN where nobody drives it any more (the line to continue it was said).
     """
-    seen, version, looked, driven = Seen(), -1, time.monotonic(), time.monotonic()
+    shown: Teller = Lines() if teller is None else teller
+    version, looked, driven = -1, time.monotonic(), time.monotonic()
     elsewhere = False
     while True:
         now_version = ledger.changes(run)
         if now_version != version:
             version = now_version
-            state = _tell(ledger.story(run), seen)
-            if state in FINISHED:
-                return state
+            story = ledger.story(run)
+            shown.tell(story)
+            if story.run.state in FINISHED:
+                return story.run.state
         if time.monotonic() - looked > DRIVER_SECONDS:
             looked = time.monotonic()
             driver = driver_of(run, ledger.lease(run), settings.home, time.time())
@@ -59,6 +69,7 @@ def follow(run: str, settings: Settings, ledger: Ledger) -> RunState:
             if looked - driven > patience and ledger.story(run).run.state not in FINISHED:
                 _orphaned(run, settings)
                 return RunState.UNKNOWN
+        shown.beat()
         time.sleep(LOOK_SECONDS)
 
 
@@ -67,23 +78,36 @@ def _orphaned(run: str, settings: Settings) -> None:
     say(f"the driver of {run} is gone; training may go on. Continue: the same `primus train --name {run}`; see {log}")
 
 
-def _tell(story: Story, seen: Seen) -> RunState:
-    for attempt in story.attempts:
-        _say_once(seen.attempts, attempt.number, _attempt_line(attempt))
-    for incident in story.incidents:
-        _say_once(seen.incidents, incident.id, _incident_line(incident))
-    if story.run.state != seen.state and story.run.state in (*FINISHED, RunState.WAITING_FOR_APPROVAL):
-        seen.state = story.run.state
-        say(f"{story.run.name}: {story.run.state}: {story.run.why}")
-        for approval in story.approvals:
-            if approval.state == "waiting":
-                say(f"  {approval.question}\n  primus approve {approval.id} --why ...   or   primus deny {approval.id}")
-    newest = story.attempt
-    if sys.stderr.isatty() and newest is not None and newest.last_step not in (None, seen.step):
-        seen.step = newest.last_step
-        sys.stderr.write(f"\r  step {newest.last_step}  loss {newest.loss if newest.loss is not None else '?'}   \r")
-        sys.stderr.flush()
-    return story.run.state
+@dataclass
+class Lines:
+    """A line for everything that happens, each said once; at a terminal the step too, which is written over."""
+
+    attempts: dict[Any, str] = field(default_factory=lambda: {})
+    incidents: dict[Any, str] = field(default_factory=lambda: {})
+    state: str = ""
+    step: int | None = None
+
+    def tell(self, story: Story) -> None:
+        """Say what is new."""
+        for attempt in story.attempts:
+            _say_once(self.attempts, attempt.number, _attempt_line(attempt))
+        for incident in story.incidents:
+            _say_once(self.incidents, incident.id, _incident_line(incident))
+        if story.run.state != self.state and story.run.state in (*FINISHED, RunState.WAITING_FOR_APPROVAL):
+            self.state = story.run.state
+            say(f"{story.run.name}: {story.run.state}: {story.run.why}")
+            for item in story.approvals:
+                if item.state == "waiting":
+                    say(f"  {item.question}\n  primus approve {item.id} --why ...   or   primus deny {item.id}")
+        newest = story.attempt
+        if sys.stderr.isatty() and newest is not None and newest.last_step not in (None, self.step):
+            self.step = newest.last_step
+            loss = newest.loss if newest.loss is not None else "?"
+            sys.stderr.write(f"\r  step {newest.last_step}  loss {loss}   \r")
+            sys.stderr.flush()
+
+    def beat(self) -> None:
+        """Nothing to do: lines stand."""
 
 
 def _say_once(said: dict[Any, str], key: int | str, line: str) -> None:

@@ -5,19 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from flows.decisions.hold import Reason, Witness
+from flows.decisions.spans import age
 from flows.decisions.status import timestamp
 
 Json = dict[str, Any]
-_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
-
-
-def age(seconds: float) -> str:
-    """A span for people, e.g. `4.2 min`."""
-    span = max(0.0, seconds)
-    for unit, length in _UNITS:
-        if span >= 2 * length:
-            return f"{span / length:.1f} {unit}"
-    return f"{span:.0f} s"
 
 
 def reason_document(reason: Reason) -> Json:

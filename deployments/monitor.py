@@ -1,23 +1,26 @@
-"""`primus monitor`: one pass over the nodes, or the loop in the foreground."""
+"""`primus monitor`: one pass over nodes, runs and objects, or the loop in the foreground."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
 import threading
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any
 
 from deployments.edge import FAILED, GOOD, INTERRUPTED, UNKNOWN, out, out_json, say
-from deployments.views import table
+from deployments.tables import table
+from flows.decisions.reconcile_words import Finding
 from flows.decisions.status import timestamp
-from flows.monitor import in_words, keep_watch, look
+from flows.monitor import glance, in_words, keep_watch, look, look_around
 from flows.node_sentinel import Line, NodeReport
 from profiles.cluster import ClusterProfile
-from profiles.errors import ProfileError
+from profiles.errors import Conflict, ProfileError
 from profiles.load import load_cluster
 from profiles.vocabulary import Mode
 from tasks.cluster import using
@@ -26,6 +29,9 @@ from tasks.node_watch import Bell
 from tasks.opening import localised
 from tasks.session import at_hand
 from tasks.settings import Settings
+from tasks.sweeping import plan_of
+from tasks.world import world
+from workflows.monitored import FindingRecord
 from workflows.node_sight import NodeFinding
 
 Json = dict[str, Any]
@@ -38,11 +44,12 @@ def show_monitor(cluster: str, mode: str, *, once: bool, as_json: bool) -> int:
     """Look once, or watch until Ctrl-C.
 
     Returns:
-        Once: 0 where nothing is wrong, 1 where a node has a fault, 3 where only something is not known. Else 130.
+        Once: 0 where nothing is wrong, 1 where a node has a fault or something is to be mended, 3 where only something
+        is not known. Else 130.
 
     Raises:
         ProfileError: no such cluster profile, or no such mode.
-        Conflict: a monitor of this cluster lives.
+        Conflict: a monitor of this cluster lives; one pass only shows then what stands.
         Unavailable: the cluster or the ledger does not answer at the beginning.
     """
     settings = Settings.from_environment(os.environ)
@@ -52,12 +59,66 @@ def show_monitor(cluster: str, mode: str, *, once: bool, as_json: bool) -> int:
     with at_hand(settings), using(open_cluster(profile, settings.home)):
         if not once:
             return _watch(profile, chosen, as_json=as_json)
-        report = look(profile, chosen)
+        seen = _once(profile, chosen)
     if as_json:
-        out_json(document(profile.name, chosen, report))
+        out_json(document(profile.name, chosen, seen))
     else:
-        out(text(profile.name, chosen, report))
-    return FAILED if report.faults else UNKNOWN if report.unknown else GOOD
+        out(text(profile.name, chosen, seen))
+    wrong = seen.report.faults or any(not item.action.startswith("none:") for item in seen.findings)
+    return FAILED if wrong else UNKNOWN if seen.report.unknown or seen.unread else GOOD
+
+
+def render_monitor(cluster: str, nodes: str, *, as_json: bool) -> int:
+    """Print the workflow of a sweep; without names of nodes those that the pools' nodes have on an embedded cluster."""
+    from workflows.monitoring import MOST, sweep_workflow
+
+    settings = Settings.from_environment(os.environ)
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    named = [name for name in nodes.split(",") if name]
+    places = {name: profile.pools[0].name for name in named} or _first_nodes(profile)
+    if not named and profile.engine == "kubernetes":
+        say("the names of nodes stand for the cluster's own; --nodes names some")
+    document = sweep_workflow(plan_of(profile, dict(list(places.items())[:MOST]), 1, 0.0, 0.0)).to_dict()
+    if as_json:
+        out_json([document])
+    else:
+        import yaml
+
+        out(yaml.safe_dump(document, sort_keys=False, width=120))
+    return GOOD
+
+
+def _first_nodes(profile: ClusterProfile) -> dict[str, str]:
+    """As many nodes of each pool as one sweep looks at, by name, with their pool."""
+    share = profile.monitor.sweep_share
+    found: dict[str, str] = {}
+    for number, pool in enumerate(profile.pools):
+        prefix = pool.node_prefix or ("node-" if number == 0 else f"{pool.name}-")
+        found |= {f"{prefix}{index}": pool.name for index in range(math.ceil(share * pool.nodes))}
+    return found or {"node-0": profile.pools[0].name}
+
+
+@dataclass(frozen=True)
+class Once:
+    """What one pass saw."""
+
+    report: NodeReport
+    findings: tuple[FindingRecord, ...] = ()
+    """Open ones, as the ledger has them."""
+    young: tuple[Finding, ...] = ()
+    unread: tuple[str, ...] = ()
+    loop: str = ""
+    """The loop that lives; then nothing was done here."""
+
+
+def _once(profile: ClusterProfile, mode: Mode) -> Once:
+    try:
+        report = look(profile, mode)
+    except Conflict as error:
+        standing = world().ledger.findings(profile.name)
+        return Once(glance(profile), tuple(standing), loop=str(error).removeprefix("run "))
+    around = look_around(profile, mode, report.lines.append)
+    return Once(report, tuple(world().ledger.findings(profile.name)), around.young, around.away)
 
 
 def _mode(word: str) -> Mode | None:
@@ -79,7 +140,7 @@ def _watch(profile: ClusterProfile, mode: Mode, *, as_json: bool) -> int:
     turn_seconds = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        say(f"watching the nodes of {profile.name}, mode {mode}; Ctrl-C ends it")
+        say(f"watching {profile.name}, mode {mode}; Ctrl-C ends it")
         keep_watch(profile, mode, _print_json if as_json else _print_line, ended.is_set, bell)
     finally:
         sys.setswitchinterval(turn_seconds)
@@ -89,16 +150,17 @@ def _watch(profile: ClusterProfile, mode: Mode, *, as_json: bool) -> int:
 
 
 def _print_json(line: Line) -> None:
-    out(json.dumps({"at": timestamp(line.at), "event": line.event, "node": line.node or None, "why": line.why}))
+    out(json.dumps({"at": timestamp(line.at), **_event(line)}))
 
 
 def _print_line(line: Line) -> None:
     at = datetime.fromtimestamp(line.at, UTC).astimezone().strftime("%H:%M:%S")
-    out(" ".join(part for part in (at, line.node, f"{line.event}:", line.why) if part))
+    out(" ".join(part for part in (at, line.node or line.subject, f"{line.event}:", line.why) if part))
 
 
-def document(cluster: str, mode: Mode, report: NodeReport) -> Json:
+def document(cluster: str, mode: Mode, seen: Once) -> Json:
     """The document of `primus monitor --once --json`."""
+    report = seen.report
     steps = {item.finding.key: item for item in report.settlement.settled}
     faults: list[Json] = []
     for finding in report.faults:
@@ -107,12 +169,21 @@ def document(cluster: str, mode: Mode, report: NodeReport) -> Json:
     return {
         "cluster": cluster,
         "mode": str(mode),
+        "loop": seen.loop or None,
         "nodes": report.nodes,
         "faults": faults,
         "unknown": [_row(finding) for finding in report.unknown],
         "held": [{"node": node, "why": why} for node, why in report.held],
-        "events": [{"event": line.event, "node": line.node or None, "why": line.why} for line in report.lines],
+        "findings": [_finding(item) for item in seen.findings],
+        "young": [{"kind": str(item.kind), "subject": item.subject, "why": item.why} for item in seen.young],
+        "unread": list(seen.unread),
+        "events": [_event(line) for line in report.lines],
     }
+
+
+def _event(line: Line) -> Json:
+    subject = {"subject": line.subject} if line.subject else {}
+    return {"event": line.event, "node": line.node or None, **subject, "why": line.why}
 
 
 def _row(finding: NodeFinding) -> Json:
@@ -127,13 +198,25 @@ def _row(finding: NodeFinding) -> Json:
     }
 
 
-def text(cluster: str, mode: Mode, report: NodeReport) -> str:
+def _finding(item: FindingRecord) -> Json:
+    known = {"kind": item.kind, "subject": item.subject, "run": item.run or None, "why": item.why}
+    return {**known, "action": item.action, "since": timestamp(item.first_at)}
+
+
+def text(cluster: str, mode: Mode, seen: Once) -> str:
     """The same for people: one line, what was found, what was done."""
+    report = seen.report
     lines = [f"{cluster}, mode {mode}: {in_words(report)}"]
+    if seen.loop:
+        lines.append(f"nothing was done here: {seen.loop}")
     steps = {item.finding.key: item.step for item in report.settlement.settled}
     found = [{**_row(item), "step": steps.get(item.key, "")} for item in [*report.faults, *report.unknown]]
     if found:
         lines += ["", table(found, ("node", "verdict", "condition", "class", "step", "why"))]
+    if seen.findings:
+        lines += ["", table([_finding(item) for item in seen.findings], ("kind", "subject", "why", "action"))]
+    lines += [f"{item.subject}: {item.kind}: {item.why}; too young for a judgement" for item in seen.young]
+    lines += [f"not read: {item}" for item in seen.unread]
     lines += [f"{item.finding.node}: {item.why}" for item in report.settlement.of("leave")]
-    lines += [f"{line.node}: {line.event}: {line.why}".removeprefix(": ") for line in report.lines]
+    lines += [f"{line.node or line.subject}: {line.event}: {line.why}".removeprefix(": ") for line in report.lines]
     return "\n".join(lines)

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from deployments.forked import end_with
-from deployments.processes import record, recorded, spawn, stop
-from deployments.server import quiet_environment
+from tasks.prefect_server import quiet_environment
+from tasks.processes import record, recorded, spawn, stop
+from tasks.services import code_stamp
 
 SOCKET, PID_FILE = "nursery.sock", "nursery.json"
 MAX_REQUEST_BYTES = 1 << 20
@@ -30,14 +31,6 @@ ANSWER_SECONDS = 5.0
 """A fork takes milliseconds; a nursery that is stopped or starved is done without."""
 LOOK_SECONDS = 5.0
 """How often an idle nursery looks whether its home still names it."""
-OUR_FOLDERS = ("profiles", "workflows", "tasks", "flows", "deployments")
-
-
-def code_stamp() -> str:
-    """Tells one state of the code from another: the interpreter and the newest change of any of our sources."""
-    top = Path(__file__).resolve().parent.parent
-    newest = max(path.stat().st_mtime_ns for name in OUR_FOLDERS for path in (top / name).rglob("*.py"))
-    return f"{sys.executable} {newest}"
 
 
 def ensure_nursery(home: Path, api_url: str) -> None:

@@ -3,96 +3,113 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
-import re
+import socket
+import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
-from datetime import UTC, datetime
+from typing import Any
 
 from deployments.edge import GOOD, out, out_json, say
-from deployments.views import table
-from flows.decisions.status import timestamp
+from flows.decisions.ages import since_seconds
+from flows.decisions.approval_lines import document, lines
+from flows.decisions.spans import timestamp
 from profiles.errors import ProfileError
 from tasks.ledger import Ledger
 from tasks.settings import Settings
 
 
-def _ledger() -> Ledger:
+def open_ledger() -> Ledger:
+    """The ledger that the environment names."""
     return Ledger(Settings.from_environment(os.environ).ledger_url)
+
+
+def who() -> str:
+    """The person at the keyboard, as it stands beside what was said: `user@host`."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as containers have
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 def list_approvals(*, as_json: bool) -> int:
     """Open questions."""
-    waiting = _ledger().approvals(waiting_only=True)
-    rows = [
-        {"id": item.id, "run": item.run, "question": item.question, "expires_at": timestamp(item.expires_at)}
-        for item in waiting
-    ]
+    ledger, now = open_ledger(), time.time()
+    waiting = ledger.waiting_approvals()
     if as_json:
-        out_json(rows)
+        out_json([document(item, now) for item in waiting])
+    elif not waiting:
+        out("nothing waits for a person")
     else:
-        out(table(rows, ("id", "run", "question", "expires_at")) if rows else "nothing waits for a person")
+        out("\n\n".join("\n".join(lines(item, now)) for item in waiting))
+        tell_pause(ledger)
     return GOOD
+
+
+def tell_pause(ledger: Ledger) -> None:
+    """Say that everything is paused, where it is: nothing is carried out meanwhile."""
+    why = ledger.everything_paused()
+    if why is not None:
+        out(f"\neverything is paused: {why}; go on: primus unpause --all")
 
 
 def answer(approval: str, why: str, *, approved: bool) -> int:
     """Answer a question, once."""
     if not why:
         raise ProfileError("--why", "say why in a few words; it stands beside the decision for ever")
-    given = _ledger().answer(approval, approved, getpass.getuser(), why, time.time())
-    say(f"{given.id}: {given.state}")
+    ledger, now = open_ledger(), time.time()
+    given = ledger.answer(approval, approved, who(), why, now)
+    at = timestamp(given.answered_at)
+    say(f"{given.id}: {given.state} by {given.answered_by} at {at}: {given.why}")
+    if given.state == "approved" and not _is_driven(ledger, given.run, now):
+        say(f"nobody drives {given.run} now: the answer stands, and is carried out by whoever continues it")
     return GOOD
+
+
+def _is_driven(ledger: Ledger, run: str, now: float) -> bool:
+    lease = ledger.lease(run)
+    return lease is not None and lease.expires_at > now
 
 
 def set_pause(run: str, why: str, *, everything: bool, paused: bool) -> int:
     """Stop or allow automatic actions of a run, or of all."""
     if everything == bool(run):
         raise ProfileError("RUN", "name one run, or say --all")
-    ledger, target = _ledger(), None if everything else run
-    if target is not None:
-        ledger.story(target)
+    ledger, target = open_ledger(), None if everything else run
+    said = f"{why or ('paused by hand' if paused else 'allowed again')} ({who()})"
     if paused:
-        ledger.pause(target, why or "a person paused it")
+        ledger.pause(target, said)
     else:
-        ledger.unpause(target, why or "a person allowed it again")
+        ledger.unpause(target, said)
     subject = run or "every run"
     say(f"{subject}: automatic actions are {'halted; training goes on' if paused else 'allowed again'}")
+    if target is not None and not paused and ledger.paused(target):
+        say(f"everything is paused as well, {run} too: primus unpause --all")
     return GOOD
 
 
-_AGO = re.compile(r"^(\d+(?:\.\d+)?)([smhd])$")
-_UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def since_seconds(text: str, now: float) -> float:
-    """Unix seconds of `30m` (ago) or an ISO date and time (UTC unless it says otherwise); 0 for "".
-
-    Raises:
-        ProfileError: neither of them.
-    """
-    if not text:
-        return 0.0
-    ago = _AGO.match(text)
-    if ago:
-        return now - float(ago.group(1)) * _UNIT_SECONDS[ago.group(2)]
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ProfileError("--since", f"{text!r} is neither an age like 30m, 6h, 7d nor a date and time") from None
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-
-
-def show_ledger(run: str, since: str, *, as_json: bool) -> int:
-    """The history, oldest first."""
-    ledger = _ledger()
-    if run:
-        ledger.story(run)
-    lines = [asdict(line) for line in ledger.history(run or None, since_seconds(since, time.time()))]
-    for line in lines:
-        line["at"] = timestamp(line["at"])
+def show_ledger(run: str, since: str, limit: int, *, as_json: bool) -> int:
+    """The history, oldest first; printed as it is read, since it may be long."""
+    ledger = open_ledger()
+    if run and not ledger.changes(run):
+        ledger.story(run)  # says that there is none
+    told = ledger.history(run or None, since_seconds(since, time.time()), limit)
+    rows = ({**asdict(line), "at": timestamp(line.at)} for line in told)
     if as_json:
-        out_json(lines)
+        _stream_json(rows)
     else:
-        for line in lines:
-            out("  ".join(str(line[key]) for key in ("at", "run", "kind", "subject", "why") if line.get(key)))
+        for row in rows:
+            out("  ".join(str(row[key]) for key in ("at", "run", "kind", "subject", "why") if row.get(key)))
     return GOOD
+
+
+def _stream_json(rows: Iterable[dict[str, Any]]) -> None:
+    """One JSON array, a row a line, written while it is read."""
+    mark = "["
+    for row in rows:
+        sys.stdout.write(mark + json.dumps(row, default=str))
+        mark = ",\n"
+    sys.stdout.write("]\n" if mark != "[" else "[]\n")

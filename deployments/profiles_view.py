@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from deployments.edge import GOOD, out, out_json
-from deployments.views import table
+from deployments.tables import table
 from profiles import load
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from deployments.edge import GOOD, out, out_json
-from deployments.hold_view import age, reason_document
-from deployments.views import table
+from deployments.hold_view import reason_document
+from deployments.tables import table
 from flows.decisions.queueing import Entry, entries
+from flows.decisions.spans import age
 from flows.decisions.status import timestamp
 from profiles.load import load_cluster
 from tasks.clusters import open_cluster

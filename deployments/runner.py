@@ -1,8 +1,8 @@
 """The flow runner of a cluster: `python -m deployments.runner`.
 
-It serves the deployment `train/<cluster>` of a Prefect server, starts a driver for each flow run that was asked for,
-and drives again whatever run of the ledger has lost its driver: so a runner that is killed or replaced loses no run.
-All that it knows stands in the ledger and on the server; the runner itself may be killed at any line.
+It serves the deployments of its cluster on a Prefect server, starts a process for each flow run that is due, and drives
+again whatever run of the ledger has lost its driver: so a runner that is killed or replaced loses no run. All that it
+knows stands in the ledger and on the server; the runner itself may be killed at any line.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import FrameType
-from typing import Any, assert_never
+from typing import assert_never
 
 from deployments.flow_run import conclude
+from deployments.offers import offers_of
 from deployments.runner_drivers import Drivers
 from deployments.runner_page import Tally, serve_page
+from flows.decisions.due import Again, Cancel, GiveUp, Skip, Start, choose, look_after_plain
 from flows.decisions.undriven import AskToStop, Conclude, Drive, Drop, Move, Reopen, Sight, Tries, look_after
 from profiles.errors import NotFound, PrimusError, Transient
 from profiles.load import load_cluster
-from tasks.flow_runs import FlowRuns, Offer, flow_runs
+from tasks.flow_runs import FlowRuns, flow_runs
 from tasks.lease import is_alive
 from tasks.ledger import Ledger
+from tasks.offers import Offer
+from tasks.services import is_ready
 from tasks.settings import Settings
-from workflows.driven import ENDS, Phase
+from workflows.driven import ENDS, Due, Phase
 from workflows.records import RequestRecord
 
 LOOK_SECONDS = 1.0
@@ -38,20 +41,11 @@ AWAY_SECONDS = 3.0
 """Between two looks while a neighbour is away."""
 FORGET_SECONDS = 600.0
 """A driver that lived so long did not die at once: its run's next driver starts without a pause."""
-ENTRYPOINT = "flows.train.train"
+PLAIN_LOOKS = 5
+"""Every so many looks flow runs that train nothing are looked after: they last for seconds."""
+WARM = ("flows.train", "flows.failover", "flows.monitor")
 PORT = "PRIMUS_RUNNER_PORT"
 """Variable with the port of /healthz and /metrics; empty: none is opened."""
-
-
-def offer(cluster: str) -> Offer:
-    """The deployment of a cluster: the train flow with its flat request, which the server checks when it is made."""
-    from prefect.utilities.callables import parameter_schema
-
-    from flows.train import train
-
-    schema: dict[str, Any] = parameter_schema(train.fn).model_dump(mode="json")
-    says = f"Start a training run on {cluster}, or continue the one with this name."
-    return Offer("train", cluster, schema, ENTRYPOINT, says)
 
 
 @dataclass
@@ -65,19 +59,22 @@ class Runner:
     drivers: Drivers
     now: Callable[[], float]
     tally: Tally
+    offered: Mapping[str, Offer]
+    """By the ids of their deployments."""
     tries: dict[str, Tries] = field(default_factory=lambda: {})
     asked: set[str] = field(default_factory=set[str])
+    looks: int = 0
 
     def look(self) -> None:
-        """Start what waits, then look after runs without a driver.
+        """Start what is due, then look after runs without a driver, and after flow runs without a process.
 
         Raises:
             Unavailable: server or ledger do not answer; nothing is concluded from that.
         """
-        working = self.drivers.working()
-        for flow_run in self.server.waiting():
-            if flow_run not in working and self.server.claim(flow_run):
-                self._start(flow_run)
+        self._begin(self.server.waiting())
+        if self.looks % PLAIN_LOOKS == 0:
+            self._look_after_plain()
+        self.looks += 1
         # The server is read first: a run that ends in between is seen as open once more, never as lost.
         flow_runs = tuple(self.server.open())
         runs = tuple(self.ledger.open_runs(is_alive))
@@ -90,10 +87,45 @@ class Runner:
                 _say(f"{move}: {error}")  # somebody deleted it meanwhile
         self.tally.saw(runs, flow_runs, len(working), sight.now)
 
-    def _start(self, flow_run: str) -> None:
-        pid = self.drivers.start(flow_run)
+    def _begin(self, due: Sequence[Due]) -> None:
+        """Claim and start what is due, but what would overlap or was missed more than once."""
+        working = self.drivers.working()
+        fresh = {item.id: item for item in due if item.id not in working}
+        alone = frozenset(one for one, offer in self.offered.items() if offer.alone)
+        watched = any(item.deployment in alone for item in fresh.values())
+        busy = frozenset(one.deployment for one in self.server.plain()) if watched else frozenset[str]()
+        for choice in choose(tuple(fresh.values()), alone, busy):
+            match choice:
+                case Start(flow_run):
+                    if self.server.claim(flow_run):
+                        self._start(flow_run, self.offered[fresh[flow_run].deployment])
+                case Skip(flow_run, why):
+                    self.server.skip(flow_run, why)
+                    _say(f"flow run {flow_run} is skipped: {why}")
+                case _:
+                    assert_never(choice)
+
+    def _start(self, flow_run: str, offer: Offer) -> None:
+        pid = self.drivers.start(flow_run, "" if offer.trains else offer.entrypoint)
         self.tally.started += 1
         _say(f"flow run {flow_run}: driven by process {pid}")
+
+    def _look_after_plain(self) -> None:
+        """What trains nothing and lost its process is begun again, or given up."""
+        fleeting = frozenset(one for one, offer in self.offered.items() if offer.timetables)
+        seen, working = self.server.plain(), self.drivers.working_plain()
+        for fate in look_after_plain(seen, working, fleeting, self.now()):
+            match fate:
+                case Again(flow_run, why):
+                    self.server.again(flow_run, why)
+                case GiveUp(flow_run, why):
+                    self.server.crash(flow_run, why)
+                case Cancel(flow_run):
+                    self.drivers.end(flow_run)
+                    self.server.drop(flow_run, "a person cancelled it")
+                case _:
+                    assert_never(fate)
+            _say(str(fate))
 
     def _make(self, move: Move) -> None:
         match move:
@@ -132,8 +164,26 @@ class Runner:
         self.asked.add(flow_run)
 
 
-def _end(ended: threading.Event, _number: int, _frame: FrameType | None) -> None:
-    ended.set()
+@dataclass(frozen=True)
+class Bells:
+    """What wakes the runner between two looks."""
+
+    ended: threading.Event = field(default_factory=threading.Event)
+    rung: threading.Event = field(default_factory=threading.Event)
+
+    def end(self, _number: int, _frame: FrameType | None) -> None:
+        """SIGTERM: look no more."""
+        self.ended.set()
+        self.rung.set()
+
+    def ring(self, _number: int, _frame: FrameType | None) -> None:
+        """SIGUSR1: somebody asked for a run just now."""
+        self.rung.set()
+
+    def wait(self, seconds: float) -> None:
+        """Until the next look."""
+        self.rung.wait(seconds)
+        self.rung.clear()
 
 
 def _say(text: str) -> None:
@@ -141,52 +191,56 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def run_until(ended: threading.Event, drivers: Drivers, settings: Settings, tally: Tally) -> None:
-    """Look again and again until the event; a neighbour that is away is waited for."""
-    cluster = load_cluster(settings.cluster).name
+def run_until(bells: Bells, drivers: Drivers, settings: Settings, tally: Tally) -> None:
+    """Look again and again until the bell for the end; a neighbour that is away is waited for."""
+    cluster = load_cluster(settings.cluster)
+    offers = offers_of(cluster)
     ledger = Ledger(settings.ledger_url)
-    while not ended.is_set():
+    while not bells.ended.is_set():
         try:
             with flow_runs() as server:
-                server.serve(offer(cluster))
+                offered = server.serve(offers)
+                runner = Runner(cluster.name, ledger, server, drivers, ledger.database.clock, tally, offered)
+                is_ready(settings.home, next(one for one, offer in offered.items() if offer.trains))
                 tally.ready = True
-                _say(f"serves train/{cluster}")
-                runner = Runner(cluster, ledger, server, drivers, ledger.database.clock, tally)
-                while not ended.is_set():
-                    _look_once(runner, ended)
+                _say(f"serves {', '.join(f'{offer.flow}/{offer.name}' for offer in offers)}")
+                while not bells.ended.is_set():
+                    _look_once(runner, bells)
         except Transient as error:
             tally.waits(str(error))
             _say(f"{error}; waiting for it")
-            ended.wait(AWAY_SECONDS)
+            bells.wait(AWAY_SECONDS)
     ledger.close()
 
 
-def _look_once(runner: Runner, ended: threading.Event) -> None:
+def _look_once(runner: Runner, bells: Bells) -> None:
     try:
         runner.look()
         runner.tally.waits("")
-        ended.wait(LOOK_SECONDS)
+        bells.wait(LOOK_SECONDS)
     except Transient as error:
         if runner.tally.waiting_for != str(error):
             _say(f"{error}; waiting for it, training goes on")
         runner.tally.waits(str(error))
-        ended.wait(AWAY_SECONDS)
+        bells.wait(AWAY_SECONDS)
 
 
 def main() -> int:
     """Until SIGTERM: then every driver lets go of its run, which the next runner takes up at once."""
-    importlib.import_module("flows.train")  # warms the process that forks drivers
+    for module in WARM:
+        importlib.import_module(module)  # warms the process that forks drivers
     gc.collect()
     gc.freeze()  # keeps the shared pages shared
-    ended = threading.Event()
+    bells = Bells()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, partial(_end, ended))
+        signal.signal(number, bells.end)
+    signal.signal(signal.SIGUSR1, bells.ring)
     try:
         settings = Settings.from_environment(os.environ)
         drivers, tally = Drivers(), Tally()
         port = os.environ.get(PORT, "")
         with serve_page(tally, int(port) if port else None):
-            run_until(ended, drivers, settings, tally)
+            run_until(bells, drivers, settings, tally)
             clean = drivers.let_go()
         drivers.close()
     except PrimusError as error:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deployments.driver import driver_of
+from deployments.tables import table
 from flows.decisions.report import goodput_of
 from flows.decisions.status import Surroundings, status_of
 from profiles.errors import PrimusError
@@ -61,36 +61,6 @@ def _pods(story: Story, resolved: Resolved, settings: Settings) -> tuple[PodFact
     return tuple(item for pod in pods if (item := pod_facts(pod, role.processes_per_node, role.name)).role)
 
 
-def run_row(story: Story) -> Json:
-    """One run as a row of `primus runs`."""
-    attempt = story.attempt
-    return {
-        "run": story.run.name,
-        "state": str(story.run.state),
-        "profile": story.run.profile,
-        "cluster": story.run.cluster,
-        "step": attempt.last_step if attempt else None,
-        "attempts": len(story.attempts),
-        "why": story.run.why,
-    }
-
-
-def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """Rows as aligned text; numbers stand to the right."""
-    cells = [[str(name) for name in columns]]
-    cells += [["" if row.get(name) is None else str(row.get(name)) for name in columns] for row in rows]
-    widths = [min(60, max(len(line[index]) for line in cells)) for index in range(len(columns))]
-    numeric = [all(isinstance(row.get(name), int | float | None) for row in rows) for name in columns]
-    lines: list[str] = []
-    for line in cells:
-        padded = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, numeric, strict=True)
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
-
-
 def status_text(document: Json) -> str:
     """The status of a run for people."""
     total = f" of {document['steps']}" if document["steps"] else ""
@@ -101,8 +71,11 @@ def status_text(document: Json) -> str:
         f"{document['run']}  {document['state']}  ({document['why']})",
         f"step {document['step']}{total}{loss}{speed}{eta}; durable checkpoint: {document['last_durable_step']}",
         f"profile {document['profile']} on {document['cluster']}, mode {document['mode']}, automation "
-        + document["automation"],
+        + document["automation"]
+        + (f" ({document['paused_why']})" if document["paused_why"] else ""),
     ]
+    for asked in document["approvals"]:
+        lines += _question_lines(asked)
     pods = [{"role": role["role"], **pod} for role in document["roles"] for pod in role["pods"]]
     if pods:
         lines += ["", table(pods, ("role", "name", "node", "ranks", "state", "exit_code", "diagnosis"))]
@@ -116,6 +89,15 @@ def status_text(document: Json) -> str:
     if document["goodput"]:
         lines += ["", f"goodput: {document['goodput'].get('ettr', 0):.3f} of the wall time was productive"]
     return "\n".join(lines)
+
+
+def _question_lines(asked: Json) -> list[str]:
+    """A question that waits, with the commands that answer it; who answered it, where somebody did."""
+    if asked["state"] == "waiting":
+        commands = f'primus approve {asked["id"]} --why "..."   or   primus deny {asked["id"]} --why "..."'
+        return ["", f"waits for you until {asked['expires_at']}: {asked['question']}", f"  {commands}"]
+    by = f" by {asked['answered_by']} at {asked['answered_at']}" if asked["answered_by"] else ""
+    return ["", f"{asked['question']}", f"  {asked['state']}{by}: {asked['why']}"]
 
 
 def _blamed(culprit: Json) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from deployments.driver import driver_of
 from deployments.edge import GOOD, UNKNOWN, out, out_json
-from deployments.hold_view import age, reason_document, reason_lines
+from deployments.hold_view import reason_document, reason_lines
 from flows.decisions.hold import Explanation
+from flows.decisions.spans import age
 from flows.decisions.status import steps_per_second, timestamp
 from flows.decisions.waiting import explain
 from profiles.errors import PrimusError

@@ -34,9 +34,11 @@ class Line:
 
     at: float
     event: str
-    """`quarantined`, `recorded`, `asked`, `answered`, `gone`, `failed`, `away`, `back`."""
+    """`quarantined`, `recorded`, `asked`, `answered`, `gone`, `failed`, `away`, `back`; `found`, `mended`, `over`."""
     node: str
     why: str
+    subject: str = ""
+    """What it is about where that is no node."""
 
 
 Tell = Callable[[Line], None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from flows.decisions.node_conditions import held
 from flows.node_sentinel import BATCH, Line, Sentinel
 from profiles.errors import Transient
 from profiles.vocabulary import VerdictWord
@@ -38,6 +39,8 @@ class Turns:
     """When they will be."""
     trouble: str = ""
     """Who did not answer, as it was told last."""
+    swept: list[NodeFinding] = field(default_factory=list[NodeFinding])
+    """What sweeps found and was not settled yet."""
 
     def take(self) -> float:
         """One turn; for how many seconds there is nothing to do unless the bell rings.
@@ -50,6 +53,7 @@ class Turns:
             self._reconcile()
             nodes = self._next()
             self._look_at(nodes)
+            self._settle_swept()
             self._finish(FINISH_SECONDS)
         except Transient as error:
             self.watch.look_again([node.name for node in nodes])
@@ -111,6 +115,12 @@ class Turns:
             elif finding.due_at is not None:
                 self.due[node.name] = finding.due_at
         self.sentinel.settle(faults, self.watch.node)
+
+    def _settle_swept(self) -> None:
+        """What sweeps found, but for nodes that somebody holds already."""
+        seen = [(finding, self.watch.node(finding.node)) for finding in self.swept]
+        self.sentinel.settle([finding for finding, node in seen if node and not held(node)], self.watch.node)
+        self.swept = []
 
     def _rest(self) -> float:
         """Seconds until the next thing is due: none while nodes are left to be looked at."""

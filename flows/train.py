@@ -6,11 +6,13 @@ Every move is a Prefect task or a few of them, named by what they do: the UI tel
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
 from prefect import flow
 
+from flows.console import shown
 from flows.decisions.assess import Case, Finding, assess
 from flows.decisions.checkpoint import prove_resume
 from flows.decisions.ends import judge_end
@@ -28,7 +30,8 @@ from flows.decisions.moves import (
 )
 from flows.failover import act, recover
 from flows.plan import next_attempt
-from profiles.errors import Conflict, NotFound, Refused
+from flows.summaries import summary_of
+from profiles.errors import Conflict, NotFound, PrimusError, Refused
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.vocabulary import OUTCOME_STOPPED, OUTCOME_SUCCEEDED, RunState
@@ -63,7 +66,7 @@ async def train(request: TrainRequest) -> str:
     with session() as here:
         run = begin(request)
         resolved = resolved_of(run)
-        with driving(run.name), on_cluster(resolved, here):
+        with shown(run.name, resolved), driving(run.name), on_cluster(resolved, here):
             return await drive(run, resolved)
 
 
@@ -129,6 +132,8 @@ async def see(resolved: Resolved, attempt: AttemptRecord) -> None:
     (finding, view) = watch_attempt(resolved, attempt, partial(notice, resolved, handled))
     keep_verdicts(resolved, view.workflow.gate, f"{attempt.run}-a{attempt.number}")
     seen = read_story(attempt.run).attempt or attempt
+    if view.woken:
+        return  # what somebody else saw stands in the ledger: the next move goes by that, or watches anew
     if finding.signal is not None:
         open_incident(seen, finding.signal, finding.why, view)
     elif view.stop_requested and view.jobset != "Completed":
@@ -139,7 +144,9 @@ async def see(resolved: Resolved, attempt: AttemptRecord) -> None:
 
 
 def notice(resolved: Resolved, handled: frozenset[Signal], view: AttemptView, attempt: AttemptRecord) -> Finding | None:
-    """What `assess` finds, but for signals that were decided to need nothing."""
+    """What `assess` finds, but for signals that were decided to need nothing; and that somebody wants a new look."""
+    if view.woken:
+        return Finding(None, view.woken)
     finding = assess(view, Case(resolved, attempt))
     return None if finding is None or finding.signal in handled else finding
 
@@ -165,3 +172,5 @@ async def finish(run: str, resolved: Resolved, state: RunState, why: str) -> Non
         post_flight(resolved, run, story.attempts)
         leave_nothing(resolved, attempt, keep_completed=state is RunState.SUCCEEDED)
     set_state(run, state, why)
+    with suppress(PrimusError):  # a report makes up for it; the run has ended either way
+        summary_of(world().ledger, run, world().now())

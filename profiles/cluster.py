@@ -14,6 +14,7 @@ from profiles.values import (
     ObjectName,
     PositiveCount,
     PositiveSeconds,
+    Price,
     Quantity,
     Seconds,
     Share,
@@ -64,6 +65,8 @@ class Pool(Value):
     """Extended resource that counts fabric NICs here, as the device plug-in calls it; empty: the hardware profile's."""
     fabric_environment: dict[EnvironmentName, str] = {}
     """Environment variables that the fabric of this site needs, over those of the hardware profile."""
+    price_per_gpu_hour: Price | None = None
+    """What one GPU (CPU nodes: one rank) costs in an hour, in the cluster's `currency`; none: reports show no cost."""
 
     @model_validator(mode="after")
     def _spares_and_taints_fit(self) -> Pool:
@@ -144,7 +147,7 @@ class NodeCondition(Value):
 
 
 class Monitor(Value):
-    """The loop that watches the nodes' conditions and takes bad nodes out."""
+    """The loop that watches the nodes' conditions and takes bad nodes out, and looks after runs and objects."""
 
     mode: Mode = Mode.ACT
     """`observe`: findings are written down; `ask`: a person is asked before a node is taken out; `act`."""
@@ -152,6 +155,10 @@ class Monitor(Value):
     """Conditions of this site; they come before the shipped ones."""
     approval_timeout_seconds: PositiveSeconds = 86400.0
     """After this an unanswered question is dropped: the node stays as it is."""
+    sweep_seconds: Seconds = 600.0
+    """So often some nodes are looked at closely, by a short pod on each; 0: never."""
+    sweep_share: Share = 0.1
+    """Share of the nodes that one sweep looks at, those first that were not looked at for the longest time."""
 
 
 class ClusterProfile(Value):
@@ -195,6 +202,8 @@ class ClusterProfile(Value):
     """Time limit of one request to a pod."""
     endpoints: Endpoints = Endpoints()
     """Services around the cluster."""
+    currency: Text = "USD"
+    """In which prices of pools are given; reports repeat the word."""
     brake: Brake = Brake()
     """The fleet-wide brake."""
     monitor: Monitor = Monitor()

@@ -45,6 +45,8 @@ Count = Annotated[int, Field(ge=0)]
 PositiveCount = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 """A part of a whole, 0 to 1."""
+Price = Annotated[float, Field(ge=0)]
+"""In the currency of the cluster profile."""
 
 QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 Quantity = Annotated[str, Field(pattern=QUANTITY_PATTERN)]

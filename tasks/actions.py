@@ -47,7 +47,7 @@ class Resolution:
     """What the next attempt must heed: `max_resume_step`, `excluded_checkpoints`, `avoid_nodes`, `wait_until`."""
 
 
-@touch("diagnose: {finding.fault_class} ({finding.confidence:.2f})")
+@touch("diagnoses {finding.fault_class} ({finding.confidence:.2f})")
 def write_diagnosis(incident: IncidentRecord, finding: Finding) -> IncidentRecord:
     """The incident with its diagnosis."""
     here = world()
@@ -67,7 +67,7 @@ def write_diagnosis(incident: IncidentRecord, finding: Finding) -> IncidentRecor
     )
 
 
-@touch("decide: {resolution.action}, because {resolution.why}")
+@touch("decides {resolution.action}, because {resolution.why}")
 def write_decision(incident: IncidentRecord, resolution: Resolution) -> IncidentRecord:
     """The incident with its decision, and every action of it, planned. Written in one go before anything is done."""
     here = world()
@@ -120,7 +120,7 @@ def _approval(incident: IncidentRecord, question: str, now: float, seconds: floa
     )
 
 
-@touch("ask instead: {question}")
+@touch("asks instead: {question}")
 def ask_instead(
     incident: IncidentRecord, question: str, why: str, would_change: str, approval_seconds: float
 ) -> IncidentRecord:

@@ -20,7 +20,7 @@ from workflows import labels
 from workflows.evidence import AttemptView
 from workflows.manifests import manifests
 from workflows.plan import AttemptPlan
-from workflows.records import AttemptRecord, CheckpointRecord, MarkRecord
+from workflows.records import AttemptRecord, CheckpointRecord, MarkRecord, RequestRecord
 
 T = TypeVar("T")
 POLL_SECONDS = 0.25
@@ -44,14 +44,14 @@ def plan_of(resolved: Resolved, attempt: AttemptRecord, fencing: int) -> Attempt
     )
 
 
-@touch("plan attempt {attempt.number} on {attempt.nodes}")
+@touch("plans attempt {attempt.number} on {attempt.where}")
 def write_attempt(attempt: AttemptRecord) -> AttemptRecord:
     """Write the attempt down before anything of it exists."""
     here = world()
     return here.ledger.plan_attempt(here.fencing, attempt)
 
 
-@touch("submit attempt {attempt.number}")
+@touch("submits attempt {attempt.number} on {attempt.where}")
 def submit_attempt(resolved: Resolved, attempt: AttemptRecord) -> AttemptRecord:
     """Create the attempt's objects, or adopt those that an earlier life of this flow created."""
     here, cluster = world(), current()
@@ -107,7 +107,7 @@ def attempt_token(cluster: Cluster, attempt: AttemptRecord) -> str:
     return b64decode(data).decode() if data else str((secret or {}).get("stringData", {}).get("token", ""))
 
 
-@touch("watch attempt {attempt.number}")
+@touch("watches attempt {attempt.number}")
 def watch_attempt(
     resolved: Resolved, attempt: AttemptRecord, until: Callable[[AttemptView, AttemptRecord], T | None]
 ) -> tuple[T, AttemptView]:
@@ -167,7 +167,17 @@ class Notebook:
                 return replace(view, stop_requested=self._stop)
             stop = next((item for item in waiting if item.kind == "stop"), None)
             self._stop = (stop.why or "a person asked for it") if stop else ""
+            wakes = [item for item in waiting if item.kind == "wake"]
+            if wakes:
+                return replace(view, stop_requested=self._stop, woken=self._woken_by(wakes))
         return replace(view, stop_requested=self._stop)
+
+    def _woken_by(self, wakes: list[RequestRecord]) -> str:
+        """Take the requests to look again; why the first of them was made."""
+        here = world()
+        for item in wakes:
+            here.ledger.finish_request(here.fencing, item.run, item.id, here.now())
+        return wakes[0].why or "somebody asked for it"
 
     def keep(self, watch: AttemptWatch, view: AttemptView, *, now_or_never: bool = False) -> None:
         """Save what is new."""

@@ -15,7 +15,7 @@ from workflows.failover import EXAMINATION
 from workflows.records import AttemptRecord
 
 
-@touch("clear attempt {attempt.number} away")
+@touch("clears attempt {attempt.number} away")
 def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: float, dead_nodes: tuple[str, ...]) -> str:
     """End everything of the attempt and wait until its pods are gone or their nodes are proven dead.
 

@@ -26,7 +26,7 @@ LOG_LINES = 200
 _RELAYED = re.compile(r"^\[rank (\d+)[^\]]*\] ?(.*)$")
 
 
-@touch("gather what is known of {incident.id}")
+@touch("gathers what is known of {incident.id}")
 def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord, story: Story) -> Evidence:
     """Everything known about the incident, after the rest of the gang had a moment to end.
 
@@ -164,7 +164,7 @@ def past_incidents(story: Story, before: IncidentRecord | None = None) -> tuple[
     )
 
 
-@touch("note {signal} of attempt {attempt.number}")
+@touch("notes {signal} of attempt {attempt.number}")
 def open_incident(attempt: AttemptRecord, signal: Signal, why: str, view: AttemptView) -> IncidentRecord:
     """Write the incident down, before anything is done about it."""
     here = world()
@@ -187,7 +187,7 @@ def open_incident(attempt: AttemptRecord, signal: Signal, why: str, view: Attemp
     return here.ledger.open_incident(here.fencing, incident)
 
 
-@touch("note that attempt {attempt.number} was refused: {why}")
+@touch("notes that attempt {attempt.number} was refused: {why}")
 def refuse(attempt: AttemptRecord, why: str) -> None:
     """The cluster does not take the attempt: an incident, and nothing to watch."""
     here = world()

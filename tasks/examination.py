@@ -47,7 +47,7 @@ class Look:
         return ", ".join(self.nodes)
 
 
-@touch("examine {look.names}")
+@touch("examines {look.names}")
 def examine(resolved: Resolved, attempt: AttemptRecord, look: Look) -> tuple[GateReport, ...]:
     """What the examination found, one report a node in their order; `unknown` where it found nothing out.
 

@@ -1,4 +1,4 @@
-"""Flow runs of one deployment on the Prefect server: who asks for a run, and how it ended. Decides nothing.
+"""Flow runs of a cluster's deployments on the Prefect server: what is asked for, and how it ended. Decides nothing.
 
 A flow run belongs to a run from the moment it carries the tag `run:<name>`: a driver that takes it up later goes on
 with that run, whatever the request's profile would say by then.
@@ -7,16 +7,14 @@ with that run, whatever the request's profile would say by then.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterId,
@@ -26,17 +24,19 @@ from prefect.client.schemas.filters import (
     FlowRunFilterTags,
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.responses import FlowRunResponse
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-from prefect.states import Cancelled, Completed, Failed, Pending, Scheduled
+from prefect.states import Cancelled, Completed, Crashed, Failed, Pending, Scheduled
 from prefect.types._datetime import now
 
 from profiles.errors import NotFound, Unavailable
 from profiles.vocabulary import RunState
-from workflows.driven import FlowRunSeen, Phase
+from tasks.offers import Offer, served, siblings
+from workflows.driven import Due, FlowRunSeen, Phase, Plain
 
-__all__ = ["FlowRun", "FlowRuns", "Offer", "flow_runs", "run_of"]
+__all__ = ["TAG", "FlowRun", "FlowRuns", "Offer", "flow_runs", "reached", "run_of"]
 
 TAG = "run:"
 """Prefix of the tag that says which run a flow run belongs to."""
@@ -58,20 +58,6 @@ _PHASES = {
 }
 _OPEN = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 _CONCLUSIONS = {RunState.SUCCEEDED: Completed, RunState.FAILED: Failed, RunState.STOPPED: Cancelled}
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A deployment as it should stand on the server."""
-
-    flow: str
-    """Name of the flow."""
-    name: str
-    """Name of the deployment."""
-    schema: dict[str, Any]
-    """JSON schema of the flow's parameters: a request of another shape is refused when it is made."""
-    entrypoint: str
-    description: str
 
 
 class _Busy(Unavailable):
@@ -105,7 +91,7 @@ def flow_runs() -> Generator[FlowRuns]:
 
 
 @contextmanager
-def _reached() -> Generator[None]:
+def reached() -> Generator[None]:
     """Errors of the client leave the block as ours."""
     try:
         yield
@@ -119,57 +105,54 @@ def _reached() -> Generator[None]:
 
 
 class FlowRuns:
-    """The flow runs of one deployment; see `flow_runs`. Every method raises Unavailable where nobody answers."""
+    """Flow runs of a cluster's deployments; see `flow_runs`. Every method raises Unavailable where nobody answers."""
 
-    def __init__(self, client: SyncPrefectClient) -> None:
+    def __init__(self, client: SyncPrefectClient, train: Sequence[UUID] = ()) -> None:
         self._client = client
-        self._deployment = UUID(int=0)
+        self._train = list(train)
+        self._plain: list[UUID] = []
 
     @_patiently
-    def serve(self, offer: Offer) -> None:
-        """Create the deployment, or make it what is offered; schedules that people added to it stay."""
-        with _reached():
-            try:
-                found = self._client.read_deployment_by_name(f"{offer.flow}/{offer.name}")
-            except ObjectNotFound:
-                flow = self._client.create_flow_from_name(offer.flow)
-                self._deployment = self._client.create_deployment(
-                    flow,
-                    offer.name,
-                    description=offer.description,
-                    entrypoint=offer.entrypoint,
-                    path=".",
-                    parameter_openapi_schema=offer.schema,
-                    enforce_parameter_schema=True,
-                )
-                return
-            self._deployment = found.id
-            theirs = (found.parameter_openapi_schema, found.entrypoint, found.description)
-            if theirs != (offer.schema, offer.entrypoint, offer.description):
-                change = {"parameter_openapi_schema": offer.schema, "enforce_parameter_schema": True}
-                change |= {"entrypoint": offer.entrypoint, "description": offer.description}
-                self._client.update_deployment(found.id, DeploymentUpdate.model_validate(change))
+    def serve(self, offers: Sequence[Offer]) -> dict[str, Offer]:
+        """Make the deployments what is offered; the offers by the ids of their deployments.
+
+        The first of those that train gets the runs that nobody asked the server for.
+        """
+        with reached():
+            ids = [served(self._client, offer) for offer in offers]
+        self._train = [one for one, offer in zip(ids, offers, strict=True) if offer.trains]
+        self._plain = [one for one, offer in zip(ids, offers, strict=True) if not offer.trains]
+        return {str(one): offer for one, offer in zip(ids, offers, strict=True)}
 
     @_patiently
-    def waiting(self) -> list[str]:
-        """Ids of flow runs whose time has come, the longest due first."""
-        with _reached():
-            found = self._client.get_scheduled_flow_runs_for_deployments([self._deployment], now("UTC"), PAGE)
-        return [str(item.id) for item in found]
+    def waiting(self) -> list[Due]:
+        """Flow runs whose time has come, the longest due first."""
+        with reached():
+            ids = [*self._train, *self._plain]
+            found = self._client.get_scheduled_flow_runs_for_deployments(ids, now("UTC"), PAGE)
+        return [_due(item) for item in found]
+
+    @_patiently
+    def plain(self) -> list[Plain]:
+        """Flow runs that train nothing and were claimed but have not ended."""
+        if not self._plain:
+            return []
+        kinds = FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN[1:]))
+        return [_plain(item) for item in self._read(FlowRunFilter(state=kinds), 0, self._plain)]
 
     @_patiently
     def open(self) -> list[FlowRunSeen]:
         """Flow runs that have not ended."""
         kinds = FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN))
         found: list[FlowRun] = []
-        while len(page := self._read(FlowRunFilter(state=kinds), len(found))) == PAGE:
+        while len(page := self._read(FlowRunFilter(state=kinds), len(found), self._train)) == PAGE:
             found += page
         return [_seen(item) for item in (*found, *page)]
 
     @_patiently
     def of_run(self, run: str) -> list[FlowRunSeen]:
         """Flow runs that belong to a run, the one that was asked for first stands first; ended ones too."""
-        found = self._read(FlowRunFilter(tags=FlowRunFilterTags(all_=[TAG + run])), 0)
+        found = self._read(FlowRunFilter(tags=FlowRunFilterTags(all_=[TAG + run])), 0, self._train)
         return [_seen(item) for item in sorted(found, key=_asked_for)]
 
     @_patiently
@@ -179,29 +162,51 @@ class FlowRuns:
         Raises:
             NotFound.
         """
-        with _reached():
+        with reached():
             return self._client.read_flow_run(UUID(flow_run))
 
+    @_patiently
+    def entrypoint(self, flow_run: FlowRun) -> str:
+        """Module path of its flow, as its deployment names it; "" where it is of none."""
+        if flow_run.deployment_id is None:
+            return ""
+        with reached():
+            return self._client.read_deployment(flow_run.deployment_id).entrypoint or ""
+
+    @_patiently
     def stand_at(self, flow_run: FlowRun) -> None:
-        """Speak of the deployment that this flow run is of."""
-        self._deployment = flow_run.deployment_id or self._deployment
+        """Speak of the deployment that this flow run is of, and of its cluster's others that train."""
+        if flow_run.deployment_id is not None:
+            with reached():
+                self._train = siblings(self._client, flow_run.deployment_id)
+
+    @_patiently
+    def stand_by(self, deployment: str) -> None:
+        """Speak of the deployment of this name (`train/<cluster>`), and of its cluster's others that train.
+
+        Raises:
+            NotFound: nobody ever served it.
+        """
+        with reached():
+            found = self._client.read_deployment_by_name(deployment)
+            self._train = siblings(self._client, found.id)
 
     def claim(self, flow_run: str) -> bool:
         """Become the one who starts its driver; False where somebody else did, or it was cancelled."""
-        with _reached():
+        with reached():
             told = self._client.set_flow_run_state(UUID(flow_run), Pending())
         return told.status.value == "ACCEPT"
 
     @_patiently
     def belongs(self, flow_run: FlowRun, run: str) -> None:
         """Write down which run it belongs to. Safe to repeat."""
-        with _reached():
+        with reached():
             self._client.update_flow_run(flow_run.id, tags=sorted({*flow_run.tags, TAG + run}))
 
     @_patiently
     def leaves(self, flow_run: FlowRun) -> None:
         """It belongs to no run. Safe to repeat."""
-        with _reached():
+        with reached():
             self._client.update_flow_run(flow_run.id, tags=[tag for tag in flow_run.tags if not tag.startswith(TAG)])
 
     def again(self, flow_run: str, why: str) -> None:
@@ -212,15 +217,15 @@ class FlowRuns:
     def create(self, run: str, why: str) -> str:
         """A flow run for a run of the ledger, or the one that was made for it before; its id."""
         wanted = {"request": {"name": run, "profile": ""}}
-        with _reached():
+        with reached():
             made = self._client.create_flow_run_from_deployment(
-                self._deployment,
+                self._train[0],
                 parameters=wanted,
                 state=Scheduled(message=why),
                 name=f"train {run}",
                 tags=[TAG + run],
                 # The server knows keys by flow, and every cluster's deployment is of the same one.
-                idempotency_key=f"{run}@{self._deployment}",
+                idempotency_key=f"{run}@{self._train[0]}",
             )
         return str(made.id)
 
@@ -236,14 +241,22 @@ class FlowRuns:
         """Nothing is done for it."""
         self._set(flow_run, Cancelled(message=why))
 
+    def skip(self, flow_run: str, why: str) -> None:
+        """A timetable made it, and it is not run."""
+        self._set(flow_run, Cancelled(name="Skipped", message=why))
+
+    def crash(self, flow_run: str, why: str) -> None:
+        """Its process is gone and it is not begun again."""
+        self._set(flow_run, Crashed(message=why))
+
     @_patiently
     def _set(self, flow_run: str, state: State[Any]) -> None:
-        with _reached():
+        with reached():
             self._client.set_flow_run_state(UUID(flow_run), state, force=True)
 
-    def _read(self, wanted: FlowRunFilter, offset: int) -> list[FlowRun]:
-        ours = DeploymentFilter(id=DeploymentFilterId(any_=[self._deployment]))
-        with _reached():
+    def _read(self, wanted: FlowRunFilter, offset: int, deployments: list[UUID]) -> list[FlowRun]:
+        ours = DeploymentFilter(id=DeploymentFilterId(any_=deployments))
+        with reached():
             return self._client.read_flow_runs(
                 flow_run_filter=wanted,
                 deployment_filter=ours,
@@ -268,3 +281,14 @@ def _seen(flow_run: FlowRun) -> FlowRunSeen:
         return FlowRunSeen(str(flow_run.id), Phase.ENDED, 0.0, run_of(flow_run))
     phase = _PHASES.get(state.type, Phase.ENDED)
     return FlowRunSeen(str(flow_run.id), phase, state.timestamp.timestamp(), run_of(flow_run))
+
+
+def _plain(flow_run: FlowRun) -> Plain:
+    seen = _seen(flow_run)
+    return Plain(seen.id, str(flow_run.deployment_id), seen.phase, seen.since, flow_run.run_count)
+
+
+def _due(flow_run: FlowRunResponse) -> Due:
+    at = flow_run.expected_start_time or flow_run.next_scheduled_start_time or flow_run.created
+    begins = 0.0 if at is None else at.timestamp()
+    return Due(str(flow_run.id), str(flow_run.deployment_id), begins, bool(flow_run.auto_scheduled))

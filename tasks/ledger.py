@@ -11,19 +11,24 @@ import time
 from collections.abc import Callable
 
 from tasks.ledger_attempts import AttemptLedger
+from tasks.ledger_console import ConsoleLedger
 from tasks.ledger_database import Database
 from tasks.ledger_findings import FindingLedger
 from tasks.ledger_fleet import FleetLedger
 from tasks.ledger_incidents import IncidentLedger
 from tasks.ledger_leases import LeaseLedger
 from tasks.ledger_nodes import NodeLedger
+from tasks.ledger_overview import OverviewLedger
+from tasks.ledger_reconcile import ReconcileLedger
 from tasks.ledger_runs import RunLedger
 from tasks.ledger_steps import StepLedger
 from tasks.ledger_story import StoryLedger
+from tasks.ledger_window import WindowLedger
 
 
 class Ledger(
     RunLedger,
+    ReconcileLedger,
     LeaseLedger,
     AttemptLedger,
     IncidentLedger,
@@ -31,7 +36,10 @@ class Ledger(
     NodeLedger,
     StepLedger,
     StoryLedger,
+    OverviewLedger,
     FindingLedger,
+    ConsoleLedger,
+    WindowLedger,
 ):
     """One ledger. Cheap to make: nothing is opened before the first method is called.
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Dialect, Float, Integer, MetaData, String, Text, TypeDecorator
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Dialect,
+    Float,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+)
 
 
 class AnyFloat(TypeDecorator[float]):
@@ -60,3 +72,8 @@ def maybe_whole(name: str) -> Column[int]:
 def flag(name: str) -> Column[bool]:
     """True or false."""
     return Column(name, Boolean, nullable=False)
+
+
+def packed(name: str) -> Column[bytes]:
+    """Bytes, never NULL."""
+    return Column(name, LargeBinary, nullable=False)

@@ -29,6 +29,8 @@ from tasks.ledger_tables import CHANGES, HISTORY, LEASES
 
 _BUSY_SECONDS = 5.0
 """How long a writer waits for another one: a third of the lease, so that a wait never costs the run its driver."""
+NAMES_AT_ONCE = 500
+"""Values in one `IN`: far below what any database takes."""
 _POSTGRES = {
     "connect_timeout": 5,
     "tcp_user_timeout": 10_000,
@@ -97,10 +99,12 @@ class Transaction:
         row = {"at": self.at, "kind": kind, "subject": subject, "why": storable(why), "data": data}
         self.connection.execute(HISTORY.insert(), row | {"run": self.run if run is None else run})
 
-    def note_all(self, kind: str, lines: Sequence[tuple[str, str, str]]) -> None:
-        """Append many lines of one kind, each with subject, why and data as JSON text."""
+    def note_all(self, kind: str, lines: Sequence[tuple[str, str, str]], *, runs: Sequence[str] | None = None) -> None:
+        """Append many lines of one kind, each with subject, why and data as JSON text; `runs`: about which, each."""
         one = {"at": self.at, "kind": kind, "run": self.run}
         rows = [one | {"subject": subject, "why": storable(why), "data": data} for subject, why, data in lines]
+        if runs is not None:
+            rows = [row | {"run": run} for row, run in zip(rows, runs, strict=True)]
         if rows:
             self.connection.execute(HISTORY.insert(), rows)
 
@@ -109,6 +113,13 @@ class Transaction:
         more = {"number": CHANGES.c.number + 1}
         if not self.update(CHANGES, {"run": run}, more) and not self.insert_once(CHANGES, {"run": run, "number": 1}):
             self.update(CHANGES, {"run": run}, more)
+
+    def touch_all(self, runs: Sequence[str]) -> None:
+        """The same for many runs, which are locked in the order of their names."""
+        for start in range(0, len(runs), NAMES_AT_ONCE):
+            some = sorted(runs[start : start + NAMES_AT_ONCE])
+            self.insert_all(CHANGES, [{"run": run, "number": 0} for run in some])
+            self.connection.execute(CHANGES.update().where(CHANGES.c.run.in_(some)).values(number=CHANGES.c.number + 1))
 
     def hold(self, fencing: int) -> None:
         """Stay the driver of the run until this transaction ends.

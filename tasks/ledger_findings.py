@@ -26,6 +26,14 @@ class FindingLedger(LedgerPart):
                 transaction.note("finding", record.id, record.why, as_json(record))
         return record
 
+    def tell_finding(self, identity: str, action: str, at: float) -> None:
+        """What came of it, or why nothing was done; the same words again change nothing."""
+        with self.database.writing() as transaction:
+            row = transaction.one(select(FINDINGS).where(FINDINGS.c.id == identity))
+            if row is not None and row["action"] != action:
+                transaction.update(FINDINGS, {"id": identity}, {"action": action, "last_at": at})
+                transaction.note("finding", identity, action, run=row["run"])
+
     def close_finding(self, identity: str, at: float) -> None:
         """It is no longer seen. Safe to repeat."""
         with self.database.writing() as transaction:

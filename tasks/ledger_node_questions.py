@@ -40,6 +40,7 @@ class NodeQuestionLedger(LedgerPart):
                 if item.state == "waiting" and now >= item.expires_at:
                     lapsed = {"state": "expired", "answered_at": now, "why": "nobody answered in time"}
                     transaction.update(APPROVALS, {"id": item.id}, lapsed)
+                    transaction.note("approval", item.id, "nobody answered in time", json.dumps(lapsed))
                 elif item.state == "waiting":
                     continue
                 _carry_over(transaction, cluster, item, item.state == "approved")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import Column, Table, select
+from sqlalchemy import Column, ColumnElement, Table, func, select
 
 from profiles.errors import NotFound
 from tasks.ledger_database import Transaction
@@ -52,7 +52,7 @@ class HistoryLine:
     """"" where it concerns every run or only a node."""
     kind: str
     """`run`, `mode`, `paused`, `unpaused`, `lease`, `attempt`, `incident`, `action`, `approval`, `checkpoint`,
-    `request`, `verdict`, `node`."""
+    `request`, `verdict`, `node`, `finding`, `throughput`."""
     subject: str
     """Id of what was written."""
     why: str
@@ -97,16 +97,21 @@ class StoryLedger(LedgerPart):
             row = transaction.one(select(CHANGES.c.number).where(CHANGES.c.run == run))
         return 0 if row is None else int(row["number"])
 
-    def history(self, run: str | None = None, since: float = 0.0) -> Iterable[HistoryLine]:
+    def history(self, run: str | None = None, since: float = 0.0, limit: int = 0) -> Iterable[HistoryLine]:
         """Every write at `since` or later, oldest first, read in pages so that a long history fits in memory.
+
+        Args:
+            run: of this run; None: of all.
+            since: Unix seconds.
+            limit: at most so many, the newest ones; 0: all.
 
         Raises:
             Unavailable: also between two pages.
         """
-        query = select(HISTORY).where(HISTORY.c.at >= since).order_by(HISTORY.c.seq).limit(_HISTORY_PAGE)
-        if run is not None:
-            query = query.where(HISTORY.c.run == run)
-        after = 0
+        wanted = [HISTORY.c.at >= since, *([] if run is None else [HISTORY.c.run == run])]
+        query = select(HISTORY).where(*wanted).order_by(HISTORY.c.seq).limit(_HISTORY_PAGE)
+        with self.database.reading() as transaction:
+            after = _before(transaction, wanted, limit)
         while True:
             with self.database.reading() as transaction:
                 rows = transaction.all(query.where(HISTORY.c.seq > after))
@@ -117,6 +122,17 @@ class StoryLedger(LedgerPart):
             if len(rows) < _HISTORY_PAGE:
                 return
             after = rows[-1]["seq"]
+
+
+def _before(transaction: Transaction, wanted: Sequence[ColumnElement[bool]], limit: int) -> int:
+    """The number behind which the wanted lines begin: what lies before it is not read."""
+    found = select(HISTORY.c.seq).where(*wanted)
+    if limit:
+        row = transaction.one(found.order_by(HISTORY.c.seq.desc()).offset(limit - 1).limit(1))
+        if row is not None:
+            return int(row["seq"]) - 1
+    first = transaction.connection.execute(select(func.min(HISTORY.c.seq)).where(*wanted)).scalar()
+    return 0 if first is None else int(first) - 1
 
 
 def _of(

@@ -5,11 +5,11 @@ Changing a table here needs a migration in `migrations/versions` and a new `SCHE
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, LargeBinary, Table, Text, UniqueConstraint
+from sqlalchemy import Column, Index, Table, Text, UniqueConstraint
 
-from tasks.ledger_columns import METADATA, AnyFloat, flag, maybe_time, maybe_whole, sequence, text, time, whole
+from tasks.ledger_columns import METADATA, AnyFloat, flag, maybe_time, maybe_whole, packed, sequence, text, time, whole
 
-SCHEMA = "0004"
+SCHEMA = "0006"
 """The migration that `METADATA` is equal to."""
 
 RUNS = Table(
@@ -93,6 +93,7 @@ INCIDENTS = Table(
     maybe_time("resumed_at"),
     text("lost_nodes"),
     Index("incidents_by_run", "run", "detected_at"),
+    Index("incidents_by_time", "detected_at", "id"),
 )
 
 ACTIONS = Table(
@@ -125,6 +126,7 @@ APPROVALS = Table(
     text("answered_by"),
     text("why"),
     Index("approvals_by_run", "run", "asked_at"),
+    Index("approvals_by_state", "state", "asked_at"),
 )
 
 VERDICTS = Table(
@@ -181,7 +183,7 @@ STEP_BATCHES = Table(
     whole("count"),
     time("first_at"),
     time("last_at"),
-    Column("packed", LargeBinary, nullable=False),
+    packed("packed"),
     Index("step_batches_by_time", "run", "attempt", "last_at"),
 )
 
@@ -233,6 +235,22 @@ FINDINGS = Table(
 
 CURSORS = Table("cursors", METADATA, text("name", key=True), whole("position"), time("at"))
 """How far somebody has come who goes through something in order, and when he was last there."""
+
+SUMMARIES = Table(
+    "summaries",
+    METADATA,
+    text("run", key=True),
+    time("begin"),
+    time("end"),
+    whole("gpus"),
+    whole("nodes"),
+    maybe_time("price_per_gpu_hour"),
+    text("currency"),
+    text("by_state"),
+    text("lost_by_class"),
+    packed("stretches"),
+)
+"""`workflows.summary.RunSummary` of runs that ended; valid while `end` is the run's own."""
 
 HISTORY = Table(
     "history",

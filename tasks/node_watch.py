@@ -80,6 +80,11 @@ class NodeWatch:
         with self._lock:
             return list(self._nodes)
 
+    def all(self) -> list[NodeSeen]:
+        """All nodes as they are now."""
+        with self._lock:
+            return list(self._nodes.values())
+
     def node(self, name: str) -> NodeSeen | None:
         """One node as it is now; None where there is none of the name."""
         with self._lock:

@@ -40,7 +40,7 @@ class Leaving:
         return ", ".join(node for node, _ in self.nodes)
 
 
-@touch("take {leaving.names} out of service")
+@touch("takes {leaving.names} out of service")
 def take_out(resolved: Resolved, leaving: Leaving, *, allowed: bool) -> str:
     """Write that nodes leave service, before anything is done to them: all of them, or none where the brake trips.
 
@@ -63,7 +63,7 @@ def take_out(resolved: Resolved, leaving: Leaving, *, allowed: bool) -> str:
     return here.ledger.take_out(records, brake, run=run, fencing=here.fencing)
 
 
-@touch("quarantine {node}: {why}")
+@touch("quarantines {node}: {why}")
 def quarantine(resolved: Resolved, node: str, why: str, incident: str) -> str:
     """Keep new pods away from a node that was taken out: our taint and verdict. Safe to repeat."""
     here, cluster = world(), current()
@@ -76,7 +76,7 @@ def quarantine(resolved: Resolved, node: str, why: str, incident: str) -> str:
     return f"{node} is quarantined"
 
 
-@touch("release {node}: {why}")
+@touch("releases {node}: {why}")
 def release(resolved: Resolved, node: str, why: str) -> str:
     """Take back what we did to the node."""
     return give_back(resolved.cluster.name, node, why)
@@ -90,7 +90,7 @@ def give_back(cluster: str, node: str, why: str) -> str:
     return f"{node} is released"
 
 
-@touch("drain {node}: {why}")
+@touch("drains {node}: {why}")
 def drain(resolved: Resolved, node: str, why: str) -> str:
     """Cordon the node; its training pods end with the attempt, which is cleared away with its grace."""
     here, cluster = world(), current()

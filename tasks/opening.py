@@ -51,7 +51,7 @@ def resolve_request(request: TrainRequest, settings: Settings) -> Resolved:
 def free_name(ledger: Ledger, profile: RunProfile) -> str:
     """The profile's name and the next free number."""
     stem = profile.name[:24].rstrip("-")
-    taken = [re.fullmatch(rf"{re.escape(stem)}-(\d+)", record.name) for record in ledger.runs()]
+    taken = [re.fullmatch(rf"{re.escape(stem)}-(\d+)", name) for name in ledger.run_names()]
     numbers = [int(match.group(1)) for match in taken if match]
     return f"{stem}-{max(numbers, default=0) + 1}"
 

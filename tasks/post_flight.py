@@ -20,7 +20,7 @@ COLLECT_SECONDS = 30.0
 """A post-flight that takes longer is left to itself: what it finds lies in the run's folder anyway."""
 
 
-@touch("collect what {run} left")
+@touch("collects what {run} left")
 def post_flight(resolved: Resolved, run: str, attempts: tuple[AttemptRecord, ...]) -> str:
     """Run the post-flight workflow of each attempt, all at once, and keep steps and moments not reported in time.
 
@@ -70,7 +70,7 @@ def _number(value: object) -> float | None:
     return None if value is None else float(str(value))  # NaN travels as a string
 
 
-@touch("leave nothing of attempt {attempt.number} running")
+@touch("leaves nothing of attempt {attempt.number} running")
 def leave_nothing(resolved: Resolved, attempt: AttemptRecord, *, keep_completed: bool) -> None:
     """Delete the run's objects; a completed JobSet stays for its time to live, so that people can look at it."""
     cluster = current()

@@ -36,7 +36,7 @@ def recent_incidents(now: float) -> list[IncidentRecord]:
     return world().ledger.incidents(since=now - MEMORY_SECONDS)[-MEMORY_INCIDENTS:]
 
 
-@touch("open run {request.name}")
+@touch("opens run {request.name}")
 def begin(request: TrainRequest) -> RunRecord:
     """Create or find the run of a request."""
     here = world()

@@ -11,7 +11,7 @@ LOOK_SECONDS = 0.25
 """Between two looks at the ledger's version: below what a person notices."""
 
 
-@touch("wait for an answer: {approval.question}")
+@touch("waits for an answer: {approval.question}")
 def await_answer(approval: ApprovalRecord) -> ApprovalRecord:
     """The approval once it was answered, or expired by the clock (the safe default)."""
     here = world()
@@ -25,13 +25,13 @@ def await_answer(approval: ApprovalRecord) -> ApprovalRecord:
         _wait_for_change(approval.run, version, until=asked.expires_at)
 
 
-@touch("rest: {why}")
+@touch("rests: {why}")
 def rest(run: str, why: str, version: int) -> None:
     """Return when the ledger's record of the run has changed since `version`."""
     _wait_for_change(run, version, until=None)
 
 
-@touch("wait until {until}")
+@touch("waits before {run} is tried again")
 def wait_until(run: str, until: float) -> None:
     """Return at `until` (Unix seconds), or earlier when a person changed something."""
     _wait_for_change(run, world().ledger.changes(run), until=until)

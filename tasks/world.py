@@ -61,7 +61,7 @@ def touch(said: str) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Make a function a Prefect task that is run every time it is called, and patiently.
 
     Args:
-        said: what the UI shows, with the function's parameters in braces: "submit attempt {number}".
+        said: what the UI shows, with the function's parameters in braces: "submits attempt {number}".
 
     Nothing is cached or persisted: whether something was done already is read from the ledger and the cluster.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,14 +57,20 @@ def local(**changes: object) -> ClusterProfile:
 
 
 @contextmanager
-def loop(settings: Settings, cluster: Any, profile: ClusterProfile, mode: Mode = Mode.ACT) -> Generator[list[Line]]:
+def loop(
+    settings: Settings,
+    cluster: Any,
+    profile: ClusterProfile,
+    mode: Mode = Mode.ACT,
+    hooks: Sequence[Callable[[], object]] = (),
+) -> Generator[list[Line]]:
     """The monitor's loop in a thread; the lines that it tells. It must end well."""
     ended, bell, lines, errors = threading.Event(), Bell(), list[Line](), list[BaseException]()
 
     def work() -> None:
         try:
             with at_hand(settings), using(cluster):
-                keep_watch(profile, mode, lines.append, ended.is_set, bell)
+                keep_watch(profile, mode, lines.append, ended.is_set, bell, hooks)
         except BaseException as error:  # the test looks at it
             errors.append(error)
 

@@ -38,7 +38,7 @@ class PostgresServer:
 
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
-            options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
+            options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=400"]
             self._process = subprocess.Popen(
                 ["postgres", "-D", f"{self.folder}/data", "-k", str(self.folder), *options],
                 stdout=log,

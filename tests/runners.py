@@ -9,12 +9,16 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from deployments.offers import offers_of
+from profiles.load import load_cluster
 from tasks.identity import process_start
+from tasks.offers import Offer
 
 LIMIT_S = 60.0
 """Generous: a loaded machine is slow, a broken runner never answers."""
@@ -30,6 +34,11 @@ def until(what: str, reached: Callable[[], Any], tell: Callable[[], str] = lambd
         assert time.monotonic() < deadline, f"did not happen: {what}\n{tell()}"
         time.sleep(0.05)
     return found
+
+
+def train_offer(name: str) -> Offer:
+    """The deployment of training runs under another name, in no cluster's family."""
+    return replace(offers_of(load_cluster("local"))[0], name=name, tags=("primus", "train"))
 
 
 class Runner:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.account import TileSpan, merge, tile, to_json, totals, window
+from flows.decisions.account import TileSpan, merge, sliding, tile, to_json, totals, window
 from profiles.vocabulary import Tile
 from workflows.records import AttemptRecord, MarkRecord, StepRow
 
@@ -124,6 +124,42 @@ def test_a_save_that_did_not_make_its_step_longer_stalled_nobody() -> None:
     assert done == {T.PRODUCTIVE: 9.0}
 
 
+def pauses(word: str, *found: tuple[float, float]) -> list[MarkRecord]:
+    return [mark(1, f"{word}-{edge}", at) for pair in found for edge, at in zip(("begin", "end"), pair, strict=True)]
+
+
+@pytest.mark.parametrize(("word", "state"), [("evaluation", T.EVAL), ("data", T.DATA_STALL)])
+def test_ranks_that_evaluate_or_wait_for_data_are_told_apart_from_stragglers(word: str, state: Tile) -> None:
+    steps = {1: [*rows(1, 4, 0.0), *rows(5, 8, 7.0)]}
+    done = seconds_of(tile([attempt(1, 0.0)], pauses(word, (4.0, 7.0)), steps, 0.0, 11.0))
+    assert done == {T.PRODUCTIVE: 8.0, state: 3.0}
+
+
+def test_where_pauses_overlap_the_save_counts_first_and_nothing_twice() -> None:
+    steps = {1: [*rows(1, 4, 0.0), *rows(5, 8, 7.0)]}
+    marks = [*saves(1, (4.0, 6.0)), *pauses("evaluation", (5.0, 7.0)), *pauses("data", (4.0, 7.0))]
+    done = seconds_of(tile([attempt(1, 0.0)], marks, steps, 0.0, 11.0))
+    assert done == {T.PRODUCTIVE: 8.0, T.CHECKPOINT_STALL: 2.0, T.EVAL: 1.0}
+
+
+def test_gpus_that_stand_by_outside_of_steps_are_in_standby() -> None:
+    done = seconds_of(tile([attempt(1, 0.0)], pauses("standby", (2.0, 5.0)), {1: rows(1, 4, 4.0)}, 0.0, 8.0))
+    assert done == {T.INIT: 2.0, T.STANDBY: 2.0, T.PRODUCTIVE: 4.0}
+
+
+def test_every_state_can_come_about() -> None:
+    attempts, marks, steps = a_resume(resume_path="/c/step-8")
+    steps = {**steps, 2: [*rows(9, 12, 22.0), *rows(13, 16, 31.0), StepRow(17, 37.0, 1.5), StepRow(18, 38.0, 1.0)]}
+    more = [
+        *saves(2, (26.0, 27.0)),
+        mark(1, "waiting-begin", 16.1, "approval"),
+        mark(1, "waiting-end", 16.2, "approval"),
+    ]
+    more += [replace(item, attempt=2) for item in (*pauses("evaluation", (27.0, 29.0)), *pauses("data", (29.0, 31.0)))]
+    spans = tile(attempts, [*marks, *more, *pauses("standby", (16.3, 16.4))], steps, 0.0, 40.0)
+    assert set(seconds_of(spans)) == set(Tile)
+
+
 def a_resume(**facts: object) -> tuple[list[AttemptRecord], list[MarkRecord], dict[int, list[StepRow]]]:
     """As `a_lost_node`, but its second attempt runs from 19.0 and makes its first step from 22.0 to 23.0."""
     attempts, marks, steps = a_lost_node()
@@ -203,6 +239,19 @@ def test_json_has_the_promised_keys() -> None:
     assert first == {"from": 0.0, "to": 1.0, "attempt": 1, "state": "init", "gpu_seconds": 4.0}
 
 
+def test_the_last_hour_slides_over_the_run() -> None:
+    # Ten productive hours, two hours of nothing, ten productive hours: steps of six minutes.
+    steps = {1: [*rows(1, 100, 0.0, 360.0), *rows(101, 200, 43_200.0, 360.0)]}
+    spans = tile([attempt(1, 0.0, ended_at=79_200.0)], [], steps, 0.0, 79_200.0)
+    found = sliding(spans, 3600.0, points=22)
+    assert [at / 3600 for at, _ in found] == list(range(1, 23))
+    shares = [round(share, 2) for _, share in found]
+    assert shares[:10] == [1.0] * 10
+    assert shares[10:13] == [0.1, 0.0, 0.9], "the long step's own six minutes come first"
+    assert shares[13:] == [1.0] * 9
+    assert sliding(()) == ()
+
+
 def test_different_gangs_cannot_be_merged() -> None:
     with pytest.raises(ValueError, match="gpus: cannot merge totals over 1 and 2"):
         merge(totals((), 1), totals((), 2))
@@ -224,7 +273,8 @@ ATTEMPTS = st.lists(
     max_size=4,
 ).map(lambda found: [replace(item, number=number) for number, item in enumerate(found, 1)])
 KINDS = ("submitted", "detected", "diagnosed", "decided", "ended", "fault", "checkpoint-begin", "checkpoint-end",
-         "waiting-begin", "waiting-end", "paused", "unpaused", "restore-begin", "restore-end")  # fmt: skip
+         "waiting-begin", "waiting-end", "paused", "unpaused", "restore-begin", "restore-end", "evaluation-begin",
+         "evaluation-end", "data-begin", "data-end", "standby-begin", "standby-end")  # fmt: skip
 MARKS = st.lists(st.builds(mark, st.integers(1, 4), st.sampled_from(KINDS), TIMES), max_size=12)
 ROWS = st.lists(
     st.builds(StepRow, st.integers(0, 12), TIMES, st.none() | st.floats(0, 30) | st.just(math.nan)), max_size=10
@@ -304,3 +354,76 @@ def test_a_save_that_took_no_time_beside_the_end_of_another_is_none() -> None:
     row = [StepRow(1, 3.0)]
     done = totals(tile([attempt(1, 0.0)], saves(1, (0.0, 1.0), (1.0, 1.0), (2.0, 2.0)), {1: row}, 0.0, 4.0), 1).by_state
     assert done.get(T.CHECKPOINT_STALL, 0.0) <= 1.0
+
+
+ABOVE_ZERO = st.floats(0.1, 5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(2, 12), st.integers(2, 12), ABOVE_ZERO, st.floats(0, 30), st.floats(0, 30), st.integers(1, 9))
+def test_merging_two_attempts_equals_accounting_their_union(
+    first: int, second: int, seconds: float, before: float, pause: float, gpus: int
+) -> None:
+    """Where the second goes on where the first ended. What is init for a run alone is a restart within one."""
+    starts = {T.INIT, T.QUEUE, T.RESTART}
+    mine = rows(1, first, before, seconds)
+    planned = mine[-1].at + 1.0
+    theirs = rows(first + 1, first + second, planned + pause, seconds)
+    end = theirs[-1].at
+    one = attempt(1, 0.0, submitted_at=before / 4, applied_at=before / 3, running_at=before / 2, ended_at=planned)
+    two = attempt(2, planned, submitted_at=planned, applied_at=planned, running_at=planned + pause / 2)
+    marks = [mark(1, "detected", planned - 0.5), mark(1, "decided", planned)]
+    whole = totals(tile([one, two], marks, {1: mine, 2: theirs}, 0.0, end), gpus)
+    alone = totals(tile([one], marks, {1: mine}, 0.0, planned), gpus)
+    both = merge(alone, totals(tile([two], [], {2: theirs}, planned, end), gpus))
+    assert math.isclose(both.wall_seconds, whole.wall_seconds)
+    for state in set(Tile) - starts:
+        assert math.isclose(both.by_state.get(state, 0.0), whole.by_state.get(state, 0.0), rel_tol=1e-6, abs_tol=1e-6)
+    started = [sum(item.by_state.get(state, 0.0) for state in starts) for item in (both, whole)]
+    assert math.isclose(*started, rel_tol=1e-6, abs_tol=1e-6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.floats(-1e6, 1e9))
+def test_only_distances_count_not_what_the_clock_says(shift: float) -> None:
+    attempts, marks, steps = a_lost_node()
+    moved = [
+        replace(
+            item,
+            **{  # type: ignore[arg-type]
+                name: None if getattr(item, name) is None else getattr(item, name) + shift
+                for name in ("planned_at", "submitted_at", "applied_at", "running_at", "ended_at")
+            },
+        )
+        for item in attempts
+    ]
+    later = {number: [replace(row, at=row.at + shift) for row in mine] for number, mine in steps.items()}
+    found = tile(moved, [replace(item, at=item.at + shift) for item in marks], later, shift, 24.0 + shift)
+    there = totals(found, 1).by_state
+    for state, seconds in totals(tile(attempts, marks, steps, 0.0, 24.0), 1).by_state.items():
+        assert math.isclose(there[state], seconds, abs_tol=1e-5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.floats(-0.9, 0.9), st.floats(-0.9, 0.9))
+def test_a_clock_of_the_pods_that_is_off_within_an_attempt_moves_no_productive_second(one: float, two: float) -> None:
+    """Steps are measured by distances on one clock, so an offset of that clock changes what stands beside them only."""
+    attempts, marks, steps = a_lost_node()
+    off = {number: [replace(row, at=row.at + by) for row in steps[number]] for number, by in ((1, one), (2, two))}
+    spans = tile(attempts, marks, off, 0.0, 25.0)
+    done = seconds_of(spans)
+    assert round(sum(done.values()), 5) == 25.0
+    assert (done[T.PRODUCTIVE], done[T.ROLLBACK]) == (pytest.approx(12.0, abs=1e-5), pytest.approx(2.0, abs=1e-5))
+
+
+@settings(max_examples=100, deadline=None)
+@given(ATTEMPTS, MARKS, STEPS, st.floats(1, 200), st.integers(1, 50))
+def test_the_sliding_share_stays_a_share_and_ends_with_the_whole(
+    attempts: list[AttemptRecord], marks: list[MarkRecord], steps: dict[int, list[StepRow]], seconds: float, points: int
+) -> None:
+    spans = tile(attempts, marks, steps, 0.0, 100.0)
+    found = sliding(spans, seconds, points)
+    assert len(found) == points
+    assert all(0 <= share <= 1 for _, share in found)
+    last = totals(window(spans, 100.0 - min(seconds, 100.0), 100.0), 1)
+    assert math.isclose(found[-1][1], last.ettr, abs_tol=1e-6)

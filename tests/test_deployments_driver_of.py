@@ -15,13 +15,13 @@ from deployments.commands import stop_run
 from deployments.driver import driver_of
 from deployments.edge import FAILED, GOOD
 from deployments.follow import follow
-from deployments.processes import record
 from deployments.views import status_document
 from profiles.request import TrainRequest
 from profiles.vocabulary import RunState
 from tasks.identity import process_start
 from tasks.ledger import Ledger
 from tasks.opening import open_run
+from tasks.processes import record
 from tasks.settings import Settings
 from workflows.records import Driver, Lease
 

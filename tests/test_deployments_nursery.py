@@ -12,8 +12,8 @@ import pytest
 from deployments import nursery
 from deployments.driver import StartingDriver, WarmDriver, driver_pid, prepare_driver
 from deployments.nursery import PID_FILE, SOCKET, ensure_nursery, forked_driver, stop_nursery
-from deployments.processes import recorded
 from tasks.identity import process_start
+from tasks.processes import recorded
 from tests.stages import DEADLINE_SECONDS, Stage, outcomes, stage, succeeded
 
 

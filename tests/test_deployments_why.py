@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from deployments.edge import GOOD, UNKNOWN, WRONG_USAGE
-from deployments.hold_view import age
 from deployments.queue import document as queue_document
 from deployments.queue import show_queue
 from deployments.queue import text as queue_text
 from deployments.why import document, show_why, text
 from flows.decisions.queueing import entries
+from flows.decisions.spans import age
 from flows.decisions.waiting import explain
 from profiles.request import TrainRequest
 from tasks.identity import process_start

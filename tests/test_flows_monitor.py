@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -25,8 +26,12 @@ from tasks.ledger import Ledger
 from tasks.node_marks import Mark, set_mark
 from tasks.session import at_hand
 from tasks.settings import Settings
+from tests.embedded_stage import jobset, role
 from tests.node_faults import entry, inject, local, loop, quarantined
-from workflows.records import NodeRecord
+from tests.runners import until
+from workflows import labels
+from workflows.monitored import FindingRecord
+from workflows.records import Driver, NodeRecord
 
 DEADLINE_SECONDS = 60.0
 WIDE = Brake(max_quarantined_share=1.0, max_evictions=100)
@@ -189,7 +194,7 @@ def test_without_a_ledger_nothing_is_touched(scene: Scene) -> None:
         assert scene.out() == {"node-0"}
         file.with_suffix(".away").rename(file)
         scene.wait_for({"node-0", "node-1"})
-    assert [line.event for line in lines if line.event in ("away", "back")] == ["away", "back"]
+    assert [line.event for line in lines if line.event in ("away", "back") and not line.subject] == ["away", "back"]
 
 
 def test_there_is_one_monitor_of_a_cluster(scene: Scene) -> None:
@@ -202,6 +207,21 @@ def test_there_is_one_monitor_of_a_cluster(scene: Scene) -> None:
         with pytest.raises(Conflict, match="monitor/local is driven by process"):
             other.acquire("monitor/local", held_by.driver.__class__("elsewhere", 1, 1.0), time.time(), lambda _: None)
         other.close()
+
+
+def test_hooks_are_called_each_second_and_may_fail(scene: Scene) -> None:
+    called, fails = list[float](), threading.Event()
+
+    def hook() -> None:
+        called.append(time.monotonic())
+        if not fails.is_set():
+            raise RuntimeError("no")
+
+    with loop(scene.settings, scene.cluster, local(), hooks=[hook]) as lines:
+        until("it is told", lambda: [line.why for line in lines if line.subject == "hook"] == ["RuntimeError: no"])
+        fails.set()
+        until("it is over", lambda: [line.event for line in lines] == ["away", "back"])
+    assert len(called) >= 2
 
 
 def shown(scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, **more: Any) -> Any:
@@ -227,3 +247,32 @@ def test_the_command_says_what_it_found(
     with pytest.raises(ProfileError, match="observe, ask, act"):
         say(as_json=False, mode="perhaps")
     assert os.environ["PRIMUS_HOME"] == str(scene.settings.home)
+
+
+def test_where_a_loop_lives_one_pass_only_shows_what_stands(
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.ledger.acquire("monitor/local", Driver("elsewhere", 7, 1.0), time.time(), lambda _: None)
+    found = FindingRecord("i", "local", "orphan", "JobSet/x-a1", "x", "it lives", "delete it", time.time(), time.time())
+    scene.ledger.open_finding(found)
+    inject(scene.cluster, "node-1", entry("KernelDeadlock"))
+    code, text = shown(scene, capsys, monkeypatch, as_json=False)
+    assert code == 1
+    assert "nothing was done here: monitor/local is driven by process 7 on elsewhere" in text
+    assert "orphan  JobSet/x-a1  it lives  delete it" in text
+    assert scene.out() == set()
+    code, text = shown(scene, capsys, monkeypatch, as_json=True)
+    document = json.loads(text)
+    assert (code, document["findings"][0]["kind"], document["faults"][0]["step"]) == (1, "orphan", None)
+    assert document["loop"].startswith("monitor/local is driven by")
+
+
+def test_one_pass_shows_what_it_found_beside_nodes(
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = jobset("theirs-a1", role("trainer", 1, "sleep", "600"))
+    made["metadata"]["labels"] = labels.labels("theirs", 1, "train")
+    scene.cluster.apply(made)
+    code, text = shown(scene, capsys, monkeypatch, as_json=False)
+    assert code == 0, "it is left alone"
+    assert "foreign  theirs   this ledger knows no run theirs on this cluster: JobSet/theirs-a1  none: another" in text

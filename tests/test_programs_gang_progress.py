@@ -34,6 +34,7 @@ def step(number: int, at: float, rank: int = 0) -> StepSeen:
 
 SAVED = [("checkpoint-begin", 2.0), ("checkpoint-end", 3.0)]
 LOADED = [("restore-begin", 2.0), ("restore-end", 3.0)]
+EVALUATED = [("evaluation-begin", 3.0), ("evaluation-end", 5.0)]
 TAKEN_BACK = [("checkpoint-begin", 2.0), ("checkpoint-end", 2.0)]
 
 
@@ -41,7 +42,7 @@ TAKEN_BACK = [("checkpoint-begin", 2.0), ("checkpoint-end", 2.0)]
     ("reports", "expected"),
     [
         ([step(1, 1.0), phase("checkpoint", 2.0), phase("step", 3.0), step(2, 4.0)], SAVED),
-        ([step(1, 1.0), phase("checkpoint", 2.0), phase("evaluation", 3.0)], SAVED),
+        ([step(1, 1.0), phase("checkpoint", 2.0), phase("evaluation", 3.0), step(2, 5.0)], [*SAVED, *EVALUATED]),
         ([step(1, 1.0), phase("checkpoint", 2.0), phase("ended", 3.0)], SAVED),
         ([phase("init", 1.0), phase("restore", 2.0), phase("init", 3.0), step(21, 9.0)], LOADED),
         ([phase("restore", 2.0), step(21, 3.0)], LOADED),
@@ -86,7 +87,7 @@ REPORTS = st.lists(
         st.builds(StepSeen, st.integers(1, 9), st.floats(0, 100), st.integers(0, 3)),
         st.builds(
             PhaseSeen,
-            st.sampled_from(["init", "step", "evaluation", "ended", *STALLS]),
+            st.sampled_from(["init", "step", "ended", *STALLS]),
             st.floats(0, 100),
             st.integers(0, 3),
         ),

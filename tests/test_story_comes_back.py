@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -57,6 +58,18 @@ def test_a_killed_rank(scene: Stage, unfailed: str) -> None:
     scene.start().fault("kill-rank:1,step=17")
     comes_back(scene, unfailed, FaultClass.PROCESS_KILLED)
     checkpoints_are_accounted_for(scene)
+    the_account_is_kept(scene)
+
+
+def the_account_is_kept(scene: Stage) -> None:
+    """The driver left a summary that says what the report says, so nobody unpacks the steps again."""
+    (kept,) = scene.ledger.window("", 0.0, time.time()).runs
+    assert kept.summary is not None
+    totals = report_document(scene.run, scene.ledger)["totals"]
+    seconds = {state: value * totals["gpus"] for state, value in kept.summary.by_state.items()}
+    assert seconds.pop("productive") == pytest.approx(totals["productive_gpu_seconds"], abs=1e-5)
+    assert seconds == pytest.approx(totals["lost"], abs=1e-5)
+    assert set(kept.summary.lost_by_class) == {"process_killed"}
 
 
 def checkpoints_are_accounted_for(scene: Stage) -> None:

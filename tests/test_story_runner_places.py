@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import httpx
 import pytest
 
-from deployments.runner import offer
+from deployments.offers import offers_of
+from profiles.load import load_cluster
 from profiles.vocabulary import FINISHED
 from tasks.flow_runs import flow_runs
 from tasks.ledger import Ledger
 from tests.postgres_server import PostgresServer
-from tests.runners import LIMIT_S, Asking, runner, until, worker_pod
+from tests.runners import LIMIT_S, Asking, runner, train_offer, until, worker_pod
 from tests.stages import PROFILE, Stage, outcomes, stage, succeeded
 
 pytestmark = pytest.mark.story
@@ -74,7 +76,7 @@ def test_a_server_takes_the_work_pool_and_checks_what_is_set(pool: tuple[httpx.C
     kept = client.get(f"/work_pools/{called}").raise_for_status().json()
     assert kept["base_job_template"] == json.loads(POOL.read_text())
     with flow_runs() as server:
-        server.serve(offer("copied"))
+        server.serve([train_offer("copied")])
     served = client.get("/deployments/name/train/copied").raise_for_status().json()
     fields = ("flow_id", "entrypoint", "path", "parameter_openapi_schema", "enforce_parameter_schema")
     wanted = {**{name: served[name] for name in fields}, "name": called, "work_pool_name": called}
@@ -92,7 +94,7 @@ def test_a_server_takes_the_work_pool_and_checks_what_is_set(pool: tuple[httpx.C
 
 def test_what_a_worker_starts_drives_the_run_of_its_flow_run(scene: Stage, name: str) -> None:
     with flow_runs() as server:
-        server.serve(offer("pooled"))
+        server.serve([train_offer("pooled")])
     with closing(Asking(scene.api_url, "train/pooled")) as asking:
         flow_run = asking.asked(name, profile=str(PROFILE), name=name, overrides=["steps=5"])
         asking.claimed(flow_run)  # as a worker does it before it makes a Job
@@ -103,6 +105,23 @@ def test_what_a_worker_starts_drives_the_run_of_its_flow_run(scene: Stage, name:
     assert succeeded(scene.story), scene.tell()
 
 
+def test_what_a_worker_starts_for_another_flow_is_run_as_it_is(scene: Stage) -> None:
+    """A pool has one command for all deployments; a flow run says which flow it is of."""
+    failover = next(one for one in offers_of(load_cluster("local")) if one.flow == "failover")
+    with flow_runs() as server:
+        [deployment] = server.serve([replace(failover, name="pooled")])
+        with httpx.Client(base_url=scene.api_url, timeout=30.0) as client:
+            asked = client.post(f"/deployments/{deployment}/create_flow_run", json={"parameters": {"run": "nobody"}})
+            flow_run = asked.raise_for_status().json()["id"]
+            assert server.claim(flow_run)
+        with worker_pod(scene.home, scene.api_url, flow_run) as pod:
+            assert pod.wait(LIMIT_S) == 0, (scene.home / "worker.log").read_text()
+        state = server.read(flow_run).state
+    assert state is not None
+    assert state.name == "Failed"
+    assert "the ledger knows no run nobody" in str(state.message)
+
+
 def test_nothing_is_driven_where_no_worker_says_what(scene: Stage) -> None:
     with worker_pod(scene.home, scene.api_url, "") as pod:
         assert pod.wait(LIMIT_S) == 2
@@ -110,7 +129,7 @@ def test_nothing_is_driven_where_no_worker_says_what(scene: Stage) -> None:
 
 def test_a_worker_s_pod_that_is_drained_lets_go_and_the_runner_goes_on(scene: Stage, name: str) -> None:
     with flow_runs() as server:
-        server.serve(offer("pooled"))
+        server.serve([train_offer("pooled")])
     with closing(Asking(scene.api_url, "train/pooled")) as asking:
         flow_run = asking.asked(name, profile=str(PROFILE), name=name, overrides=["steps=300"])
         asking.claimed(flow_run)

@@ -243,7 +243,7 @@ def test_what_was_not_found_out_is_unknown(status: dict[str, Any], wanted: list[
 
 
 def test_the_task_is_called_by_the_nodes() -> None:
-    assert str(examine.task_run_name).format(look=LOOK) == "examine node-1, node-3"
+    assert str(examine.task_run_name).format(look=LOOK) == "examines node-1, node-3"
 
 
 def test_nobody_is_blamed_by_an_examination_that_was_not_made() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -17,7 +17,8 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from profiles.errors import NotFound, Unavailable
 from profiles.vocabulary import RunState
-from tasks.flow_runs import BUSY_SECONDS, FlowRuns, Offer, flow_runs
+from tasks.flow_runs import BUSY_SECONDS, FlowRuns, flow_runs
+from tasks.offers import Offer, Timetable
 from workflows.driven import Phase
 
 SCHEMA = {"type": "object", "properties": {"request": {"type": "object"}}}
@@ -25,26 +26,31 @@ SCHEMA = {"type": "object", "properties": {"request": {"type": "object"}}}
 
 @pytest.fixture
 def offer() -> Offer:
-    return Offer("served", f"d{uuid4().hex[:8]}", SCHEMA, "some.module.flow", "a test")
+    name = f"d{uuid4().hex[:8]}"
+    return Offer("served", name, SCHEMA, "some.module.flow", "a test", tags=("train", f"cluster:{name}"))
 
 
 @pytest.fixture
 def server(prefect_server: str, offer: Offer) -> Iterator[FlowRuns]:
     with flow_runs() as made:
-        made.serve(offer)
+        made.serve([offer])
         yield made
+
+
+def waiting(server: FlowRuns) -> list[str]:
+    return [due.id for due in server.waiting()]
 
 
 def test_what_is_asked_is_claimed_once_and_concluded(server: FlowRuns) -> None:
     identity = server.create("demo", "asked for")
     assert server.create("demo", "again") == identity
-    assert server.waiting() == [identity]
+    assert waiting(server) == [identity]
     assert server.claim(identity)
     assert not server.claim(identity), "somebody else has it"
     [found] = server.open()
     assert (found.id, found.phase, found.run) == (identity, Phase.CLAIMED, "demo")
     server.again(identity, "its driver died")
-    assert server.waiting() == [identity]
+    assert waiting(server) == [identity]
     server.conclude(identity, RunState.FAILED, "the budget is spent")
     assert server.open() == []
     [ended] = server.of_run("demo")
@@ -71,14 +77,59 @@ def test_serving_again_keeps_schedules_and_brings_the_new_schema(server: FlowRun
     with get_client(sync_client=True) as client:
         found = client.read_deployment_by_name(f"served/{offer.name}")
         client.create_deployment_schedules(found.id, [(IntervalSchedule(interval=86400), True)])
-        server.serve(offer)
+        server.serve([offer])
         wider = {**SCHEMA, "required": ["request"]}
-        server.serve(replace(offer, schema=wider))
+        server.serve([replace(offer, schema=wider)])
         after = client.read_deployment_by_name(f"served/{offer.name}")
     assert after.id == found.id
     assert len(after.schedules) == 1
     assert after.parameter_openapi_schema == wider
     assert after.enforce_parameter_schema is True
+
+
+def test_people_change_timetables_and_an_upgrade_brings_new_ones(prefect_server: str, offer: Offer) -> None:
+    nightly, weekly = Timetable("nightly", "0 3 * * *"), Timetable("weekly", "0 6 * * 1")
+    first = replace(offer, version="1", timetables=(nightly,))
+    with flow_runs() as server, get_client(sync_client=True) as client:
+
+        def slugs() -> dict[str | None, tuple[bool, str]]:
+            found = client.read_deployment_by_name(f"served/{offer.name}")
+            return {item.slug: (bool(item.active), str(getattr(item.schedule, "cron", ""))) for item in found.schedules}
+
+        [deployment] = server.serve([first])
+        assert slugs() == {"nightly": (True, "0 3 * * *")}
+        [schedule] = client.read_deployment_schedules(UUID(deployment))
+        client.update_deployment_schedule(UUID(deployment), schedule.id, active=False)
+        server.serve([first])
+        server.serve([replace(first, timetables=(Timetable("nightly", "0 4 * * *"),))])
+        assert slugs() == {"nightly": (False, "0 4 * * *")}, "whoever paused it keeps it paused"
+        client.delete_deployment_schedule(UUID(deployment), schedule.id)
+        server.serve([first])
+        assert slugs() == {}, "whoever deleted it keeps it deleted"
+        server.serve([replace(first, version="2", timetables=(weekly,))])
+        assert slugs() == {"weekly": (True, "0 6 * * 1")}
+
+
+def test_what_trains_on_one_cluster_is_one_family(server: FlowRuns, offer: Offer) -> None:
+    preset = replace(offer, name=f"{offer.name}-preset", parameters={"request": {"profile": "demo"}})
+    plain = replace(offer, name=f"{offer.name}-plain", tags=("report", f"cluster:{offer.name}"))
+    ids = list(server.serve([offer, preset, plain]))
+    with get_client(sync_client=True) as client:
+        made = [client.create_flow_run_from_deployment(UUID(one)).id for one in ids]
+    assert {due.deployment for due in server.waiting()} == set(ids)
+    assert {one.id for one in server.open()} == {str(one) for one in made[:2]}
+    assert server.plain() == [], "nobody claimed it"
+    for one in made[1:]:
+        assert server.claim(str(one))
+    [seen] = server.plain()
+    assert (seen.id, seen.deployment, seen.phase, seen.begun) == (str(made[2]), ids[2], Phase.CLAIMED, 0)
+    asked = server.read(str(made[1]))
+    server.belongs(asked, "demo-1")
+    with flow_runs() as driver:
+        driver.stand_at(driver.read(str(made[0])))
+        assert [one.id for one in driver.of_run("demo-1")] == [str(made[1])], "asked for by another deployment"
+    server.crash(str(made[2]), "its process died")
+    assert server.plain() == []
 
 
 def test_a_flow_run_that_is_not_there(server: FlowRuns) -> None:
@@ -89,7 +140,7 @@ def test_a_flow_run_that_is_not_there(server: FlowRuns) -> None:
 def test_a_server_that_is_away_is_unavailable(offer: Offer) -> None:
     nobody = temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"})
     with nobody, flow_runs() as away, pytest.raises(Unavailable, match="does not answer"):
-        away.serve(offer)
+        away.serve([offer])
 
 
 class Busy:
@@ -119,21 +170,21 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_busy_server_is_asked_again(slept: list[float]) -> None:
     client: Any = Busy(2)
-    assert FlowRuns(client).create("demo", "asked for") == "made"
+    assert FlowRuns(client, [UUID(int=0)]).create("demo", "asked for") == "made"
     assert (client.asked, slept) == (3, list(BUSY_SECONDS[:2]))
 
 
 def test_one_that_stays_busy_is_away(slept: list[float]) -> None:
     client: Any = Busy(99)
     with pytest.raises(Unavailable, match="answers 503"):
-        FlowRuns(client).create("demo", "asked for")
+        FlowRuns(client, [UUID(int=0)]).create("demo", "asked for")
     assert (client.asked, slept) == (1 + len(BUSY_SECONDS), list(BUSY_SECONDS))
 
 
 @pytest.mark.parametrize(("code", "ask"), [(500, "create"), (503, "claim")])
 def test_what_is_no_matter_of_patience_is_asked_once(slept: list[float], code: int, ask: str) -> None:
     client: Any = Busy(1, code)
-    runs = FlowRuns(client)
+    runs = FlowRuns(client, [UUID(int=0)])
     with pytest.raises(Unavailable, match=f"answers {code}"):
         runs.create("demo", "asked for") if ask == "create" else runs.claim(str(uuid4()))
     assert (client.asked, slept) == (1, []), "a claim that was answered badly may have been taken"

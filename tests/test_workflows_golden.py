@@ -17,11 +17,12 @@ import yaml
 
 from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
-from profiles.load import list_profiles, load_cluster, load_run, resolve
+from profiles.load import list_profiles, load_cluster, load_hardware, load_run, resolve
 from profiles.run import RunProfile
 from workflows.failover import examination_workflow, post_flight_workflow
 from workflows.lint import applied, lint
 from workflows.manifests import FORMS, gang, manifests
+from workflows.monitoring import SweepPlan, racks_of, sweep_workflow
 from workflows.plan import AttemptPlan
 
 FOLDER = Path(__file__).parent / "golden"
@@ -69,7 +70,22 @@ def special() -> dict[str, list[dict[str, Any]]]:
         deep_verify=True,
     )
     around = [post_flight_workflow(demo), examination_workflow(demo, ["node-1"], 1)]
-    return {"special-roll-back": manifests(again), "special-failover": [one.to_dict() for one in around]}
+    return {
+        "special-roll-back": manifests(again),
+        "special-failover": [one.to_dict() for one in around],
+        "special-sweep": [sweep_workflow(sweep("local", 6)).to_dict(), sweep_workflow(sweep("bed", 3)).to_dict()],
+        "special-sweep-of-racks": [sweep_workflow(sweep("kubernetes-example", 40)).to_dict()],
+    }
+
+
+def sweep(cluster: str, nodes: int) -> SweepPlan:
+    """The first sweep, of so many nodes of each pool."""
+    profile = load_cluster(cluster)
+    hardware = {pool.name: load_hardware(pool.hardware) for pool in profile.pools}
+    racks = [
+        rack for pool in profile.pools for rack in racks_of(pool, [f"{pool.name}-{index}" for index in range(nodes)])
+    ]
+    return SweepPlan(profile, hardware, 1, tuple(racks), asked_at=1700000000.0, since=1699996400.0)
 
 
 def in_other_forms() -> dict[str, list[dict[str, Any]]]:

@@ -54,3 +54,29 @@ class FlowRunSeen:
     """When it came into this phase: Unix seconds."""
     run: str = ""
     """The run it belongs to; "": it was not opened yet."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """A flow run whose time has come and which nobody claimed yet."""
+
+    id: str
+    deployment: str
+    """Id of its deployment."""
+    at: float
+    """When it was to start: Unix seconds."""
+    scheduled: bool
+    """A timetable made it; else a person or a program asked for it."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A flow run of a deployment that trains nothing: it lives and dies with the process that runs it."""
+
+    id: str
+    deployment: str
+    phase: Phase
+    since: float
+    """When it came into this phase: Unix seconds."""
+    begun: int = 0
+    """How often it has begun to run."""

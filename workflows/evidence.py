@@ -207,6 +207,8 @@ class AttemptView:
     """What the scheduler says of one of them; "" while it says nothing."""
     stop_requested: str = ""
     """Why a person asked for the end; "" when nobody did."""
+    woken: str = ""
+    """Why somebody else wants the driver to look at everything anew; "" when nobody does."""
     away: str = ""
     """Why the cluster does not answer; "" while it does. What is known is then old, and no time limit runs."""
     away_since: float | None = None

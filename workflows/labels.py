@@ -44,6 +44,11 @@ def post_flight_name(run: str, attempt: int) -> str:
     return f"{attempt_name(run, attempt)}-post"
 
 
+def sweep_name(cluster: str, number: int) -> str:
+    """Name of the Workflow of a cluster's sweep, e.g. `primus-sweep-local-7`."""
+    return f"primus-sweep-{cluster[:16].rstrip('-')}-{number}"
+
+
 def secret_name(run: str, attempt: int) -> str:
     """Name of the Secret with an attempt's token (key `token`)."""
     return f"{attempt_name(run, attempt)}-token"

@@ -71,9 +71,11 @@ def marks(subject: Subject) -> Wrong:
 
 
 def _labelled(subject: Subject) -> Iterator[tuple[str, Part, tuple[str, ...]]]:
-    yield "metadata.labels", part(part(subject.manifest, "metadata"), "labels"), OURS
+    carried = part(part(subject.manifest, "metadata"), "labels")
+    ours = (labels.PIPELINE,) if carried.get(labels.PIPELINE) == "sweep" else OURS  # of no run
+    yield "metadata.labels", carried, ours
     if subject.kind == "Workflow":
-        yield "spec.podMetadata.labels", part(part(subject.spec, "podMetadata"), "labels"), OURS
+        yield "spec.podMetadata.labels", part(part(subject.spec, "podMetadata"), "labels"), ours
     if subject.kind == "Service":
         yield "spec.selector", part(subject.spec, "selector"), (*OURS, labels.ROLE)
     if subject.kind == "TrainingRuntime":

@@ -21,6 +21,11 @@ def watcher_of(cluster: str) -> str:
     return f"{WATCHER}/{cluster}"
 
 
+def beat_of(cluster: str) -> str:
+    """Name of the cursor that a cluster's monitor moves while its loop turns."""
+    return f"beat/{cluster}"
+
+
 @dataclass(frozen=True, slots=True)
 class TaintSeen:
     """One entry of `spec.taints`, whole: the list is written back when ours is added."""

@@ -99,6 +99,11 @@ class AttemptRecord:
     incident: str = ""
     """The incident that it answers; "": a person asked for it."""
 
+    @property
+    def where(self) -> str:
+        """Its nodes, for people."""
+        return ", ".join(self.nodes[:8]) + ", ..." * (len(self.nodes) > 8) or "nodes that the scheduler chooses"
+
 
 @dataclass(frozen=True)
 class IncidentRecord:
@@ -242,13 +247,16 @@ class MarkRecord:
     attempt: int
     kind: str
     """`submitted`, `gate`, `applied`, `running`, `launched`, `first-step`, `fault`, `detected`, `diagnosed`, `decided`,
-    `acted`, `ended`, `waiting-begin`, `waiting-end`, `paused`, `unpaused`, and those of `PROGRAM_MARKS`."""
+    `acted`, `ended`, `waiting-begin`, `waiting-end`, `paused`, `unpaused`, and those of `PROGRAM_MARKS`.
+    `data-begin` and `-end`, `standby-begin` and `-end` are accounted for too; nothing of ours writes them yet."""
     at: float
     detail: str = ""
 
 
-PROGRAM_MARKS = frozenset({"restore-begin", "restore-end", "checkpoint-begin", "checkpoint-end"})
-"""Moments that the programs in the pods tell: the ranks stood still to load or to save a checkpoint."""
+PROGRAM_MARKS = frozenset(
+    {"restore-begin", "restore-end", "checkpoint-begin", "checkpoint-end", "evaluation-begin", "evaluation-end"}
+)
+"""Moments that the programs in the pods tell: the ranks stood still to load or to save a checkpoint, or to evaluate."""
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,21 @@
 A run's time is a list of cuts (`flows.decisions.cuts`); each tile reaches to the next cut, so that tiles cover
 [begin, end] by construction. Times of different clocks are clamped to be monotone. Definitions: fault tolerance notes,
 6.1; the ideal step time is the median of the attempt's steps.
+
+Which moments make which state: docs/reports.md.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
-from flows.decisions.cuts import CUT_SECONDS, Cut, Interval, Steps, cuts_of, intervals, marks_of, restores_of
+from flows.decisions.cuts import CUT_SECONDS, PAUSES, Cut, Steps, cuts_of, marks_of, restores_of
+from flows.decisions.stretches import Interval, intervals
 from profiles.vocabulary import Tile
 from workflows.records import AttemptRecord, MarkRecord
 
@@ -54,6 +59,11 @@ class Totals:
         """GPU-seconds of every other state that took any."""
         return {s.value: round(v, 6) for s, v in self.by_state.items() if s is not Tile.PRODUCTIVE and v > 0}
 
+    @property
+    def gpu_hours(self) -> float:
+        """Of all wall time: what the run took from its submission to its end, waiting included."""
+        return self.wall_seconds * self.gpus / 3600.0
+
     def goodput(self) -> dict[str, Any]:
         """As `primus status --json` shows it."""
         return {
@@ -89,6 +99,7 @@ def tile(
     for state, found in (
         (Tile.QUEUE, intervals(waits, "waiting-begin", "waiting-end", end)),
         (Tile.PAUSED, intervals(asked, "waiting-begin", "waiting-end", end)),
+        (Tile.STANDBY, intervals(marks, "standby-begin", "standby-end", end)),
         (Tile.PAUSED, intervals(marks, "paused", "unpaused", end)),
     ):
         everywhere = {span.attempt for span in spans} if found else ()
@@ -122,6 +133,36 @@ def window(spans: Iterable[TileSpan], begin: float, end: float) -> tuple[TileSpa
     """The tiles cut to [begin, end], e.g. for a sliding hour."""
     cut = (s._replace(begin=max(s.begin, begin), end=min(s.end, end)) for s in spans)
     return tuple(span for span in cut if span.end > span.begin)
+
+
+def sliding(spans: Sequence[TileSpan], seconds: float = 3600.0, points: int = 200) -> tuple[tuple[float, float], ...]:
+    """The productive share of the last hour over time.
+
+    Args:
+        spans: of a run, in order.
+        seconds: length of the window; it is shorter at the run's beginning.
+        points: how many are made, evenly over the run.
+
+    Returns:
+        (Unix seconds of the window's end, share 0 to 1), the last one at the run's end.
+    """
+    if not spans:
+        return ()
+    begin, end = spans[0].begin, spans[-1].end
+    edges = [span.end for span in spans]
+    done = list(accumulate((s.end - s.begin if s.state is Tile.PRODUCTIVE else 0.0 for s in spans), initial=0.0))
+
+    def productive_until(at: float) -> float:
+        index = min(bisect_left(edges, at), len(spans) - 1)
+        span = spans[index]
+        return done[index] + (max(0.0, min(at, span.end) - span.begin) if span.state is Tile.PRODUCTIVE else 0.0)
+
+    found: list[tuple[float, float]] = []
+    for number in range(1, points + 1):
+        at = begin + (end - begin) * number / points
+        since = max(begin, at - seconds)
+        found.append((at, _share(productive_until(at) - productive_until(since), at - since)))
+    return tuple(found)
 
 
 def to_json(spans: Iterable[TileSpan], gpus: int) -> list[dict[str, Any]]:
@@ -161,7 +202,7 @@ def _append(spans: list[TileSpan], span: TileSpan) -> None:
         spans.append(span)
 
 
-_UNTOUCHED = frozenset({Tile.PRODUCTIVE, Tile.ROLLBACK, Tile.STRAGGLER_LOSS, Tile.CHECKPOINT_STALL})
+_UNTOUCHED = frozenset({Tile.PRODUCTIVE, Tile.ROLLBACK, Tile.STRAGGLER_LOSS, *PAUSES})
 """While steps are made, the run neither waits nor is it paused, whatever the automation does."""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise, repeat
 from statistics import median
 from typing import NamedTuple, TypeGuard
 
+from flows.decisions.stretches import Interval, intervals, stalls_in, union
 from profiles.vocabulary import Tile
 from workflows.records import AttemptRecord, MarkRecord, StepRow
 
@@ -18,7 +19,15 @@ QUIET_SHARE = 0.05
 """A step in whose time less than this share was spent on saves says how long a step takes. Not zero: the lines of a
 step and of the save after it are read a moment late, and not by the same moment."""
 
-Interval = tuple[float, float]
+PAUSES: Mapping[Tile, str] = {
+    Tile.CHECKPOINT_STALL: "checkpoint",
+    Tile.EVAL: "evaluation",
+    Tile.DATA_STALL: "data",
+}
+"""What makes ranks stand still between steps; its marks are `<word>-begin` and `<word>-end`. Where two overlap, the
+earlier one here counts."""
+
+Pauses = Mapping[Tile, Sequence[Interval]]
 Steps = Mapping[int, Sequence[StepRow]]
 
 
@@ -38,9 +47,9 @@ class Work(NamedTuple):
     kept: frozenset[int]
     """Indices of rows whose result is part of what the run is now."""
     ideal: float
-    """Median step time in seconds, without saves; of the other attempts where this one has a single step."""
-    saves: Sequence[Interval]
-    """When the ranks stood still for a checkpoint to be written."""
+    """Median step time in seconds, without pauses; of the other attempts where this one has a single step."""
+    pauses: Pauses
+    """When the ranks stood still, by the state that this was."""
 
 
 def cuts_of(
@@ -50,8 +59,11 @@ def cuts_of(
     rows = {number: _spread(sorted(mine, key=lambda row: (row.at, row.step))) for number, mine in steps.items()}
     kept = lineage_of(rows)
     mine = marks_of(marks)
-    saves = {number: intervals(mine.get(number, ()), "checkpoint-begin", "checkpoint-end") for number in rows}
-    ideals = {number: _ideal(rows[number], saves[number]) for number in rows}
+    pauses = {number: _pauses(mine.get(number, ())) for number in rows}
+    ideals = {
+        number: _ideal(rows[number], union(pair for mine in pauses[number].values() for pair in mine))
+        for number in rows
+    }
     usual = median([ideals[number] for number in rows if len(rows[number]) > 1] or [0.0])
     cuts: list[Cut] = []
     for place, attempt in enumerate(attempts):
@@ -61,7 +73,7 @@ def cuts_of(
             rows.get(number, []),
             kept.get(number, frozenset()),
             ideals.get(number) or usual,
-            saves.get(number, ()),
+            pauses.get(number, {}),
         )
         cuts += _before_steps(attempt, mine.get(number, ()), begin if place == 0 else None)
         cuts += _during_steps(work, cuts[-1].at)
@@ -75,6 +87,11 @@ def marks_of(marks: Iterable[MarkRecord]) -> dict[int, list[MarkRecord]]:
     for mark in marks:
         found.setdefault(mark.attempt, []).append(mark)
     return found
+
+
+def _pauses(marks: Sequence[MarkRecord]) -> Pauses:
+    found = {state: intervals(marks, f"{word}-begin", f"{word}-end") for state, word in PAUSES.items()}
+    return {state: mine for state, mine in found.items() if mine}
 
 
 def _spread(rows: Sequence[StepRow]) -> list[StepRow]:
@@ -107,11 +124,11 @@ def lineage_of(rows: Steps) -> dict[int, frozenset[int]]:
     return {number: frozenset(indices) for number, indices in kept.items()}
 
 
-def _ideal(rows: Sequence[StepRow], saves: Sequence[Interval]) -> float:
-    """The median distance of two steps between which nothing was saved; else what the program itself said, else any."""
+def _ideal(rows: Sequence[StepRow], pauses: Sequence[Interval]) -> float:
+    """The median distance of two steps between which nothing paused; else what the program itself said, else any."""
     pairs = [(earlier, later) for earlier, later in pairwise(rows) if later.step > earlier.step]
     gaps = [later.at - earlier.at for earlier, later in pairs]
-    stalls = stalls_in(((earlier.at, later.at) for earlier, later in pairs), saves) if saves else repeat(0.0)
+    stalls = stalls_in(((earlier.at, later.at) for earlier, later in pairs), pauses) if pauses else repeat(0.0)
     quiet = [gap for gap, stall in zip(gaps, stalls, strict=False) if stall <= gap * QUIET_SHARE]
     if quiet:
         return max(0.0, median(quiet))
@@ -122,15 +139,6 @@ def _ideal(rows: Sequence[StepRow], saves: Sequence[Interval]) -> float:
 
 def _is_time(seconds: float | None) -> TypeGuard[float]:
     return seconds is not None and math.isfinite(seconds)
-
-
-def stalls_in(stretches: Iterable[Interval], saves: Sequence[Interval]) -> Iterator[float]:
-    """Seconds of each stretch in which something was saved; both in order, `saves` disjoint."""
-    position = 0
-    for begin, end in stretches:
-        while position < len(saves) and saves[position][1] <= begin:
-            position += 1
-        yield covered(saves, position, begin, end)
 
 
 def _before_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], begin: float | None) -> list[Cut]:
@@ -149,7 +157,9 @@ def _before_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], begin: fl
 def _during_steps(work: Work, start: float) -> list[Cut]:
     """One step after the other; a step number that comes again was a restart in place."""
     opened = [_opened(work, index, start) for index in range(len(work.rows))]
-    stalls = stalls_in(((begin, row.at) for begin, row in zip(opened, work.rows, strict=True)), work.saves)
+    stretches = [(begin, row.at) for begin, row in zip(opened, work.rows, strict=True)]
+    paused = [stalls_in(stretches, mine) for mine in work.pauses.values()]
+    stalls = zip(*paused, strict=True) if paused else repeat((), len(stretches))
     cuts: list[Cut] = []
     for index, stall in enumerate(stalls):
         if index and work.rows[index].step <= work.rows[index - 1].step:
@@ -168,23 +178,27 @@ def _opened(work: Work, index: int, start: float) -> float:
     return max(before.at, own) if row.step <= before.step else before.at
 
 
-def _step(work: Work, index: int, opened: float, stall: float) -> list[Cut]:
-    """One step: first the save after the step before, then at most the ideal time is productive, the rest is lost."""
+def _step(work: Work, index: int, opened: float, stalls: Sequence[float]) -> list[Cut]:
+    """One step: first the pauses after the step before, then at most the ideal time is productive, the rest is lost."""
     row, number = work.rows[index], work.attempt
     if index not in work.kept:
         return [Cut(opened, number, Tile.ROLLBACK)]
     whole = max(0.0, row.at - opened)
     useful = min(work.ideal, whole)
-    stall = min(stall, whole - useful)
+    room = whole - useful
+    parts: list[tuple[Tile, float]] = []
+    for state, stall in zip(work.pauses, stalls, strict=True):
+        parts.append((state, min(stall, room)))
+        room -= parts[-1][1]
     own = row.seconds if _is_time(row.seconds) else whole
-    slow = min(max(0.0, own - useful), whole - useful - stall)
+    slow = min(max(0.0, own - useful), room)
     cuts: list[Cut] = []
     at = opened
     for state, seconds in (
-        (Tile.CHECKPOINT_STALL, stall),
+        *parts,
         (Tile.PRODUCTIVE, useful),
         (Tile.STRAGGLER_LOSS, slow),
-        (Tile.OTHER, whole - useful - slow - stall),
+        (Tile.OTHER, room - slow),
     ):
         if seconds > CUT_SECONDS or state is Tile.PRODUCTIVE:
             cuts.append(Cut(at, number, state))
@@ -200,20 +214,20 @@ def _after_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], work: Work
     last = work.rows[-1].at if work.rows else _last(marks, "fault")
     if detected is None:
         at = last if last is not None else ended
-        return [] if at is None else [Cut(at, number, Tile.OTHER), *_last_saves(work, math.inf, Tile.OTHER)]
+        return [] if at is None else [Cut(at, number, Tile.OTHER), *_last_pauses(work, math.inf, Tile.OTHER)]
     decided = max((mark.at for mark in marks if mark.kind == "decided" and mark.at >= detected), default=None)
     cuts = [] if last is None else [Cut(min(last, detected), number, Tile.DETECT)]
-    cuts += [*_last_saves(work, detected, Tile.DETECT), Cut(detected, number, Tile.DIAGNOSE)]
+    cuts += [*_last_pauses(work, detected, Tile.DETECT), Cut(detected, number, Tile.DIAGNOSE)]
     return cuts if decided is None else [*cuts, Cut(decided, number, Tile.RESTART)]
 
 
-def _last_saves(work: Work, until: float, following: Tile) -> list[Cut]:
-    """What was saved after the last step; from each save's end on the run is in the state `following`."""
+def _last_pauses(work: Work, until: float, following: Tile) -> list[Cut]:
+    """What paused after the last step; from the end of each pause on the run is in the state `following`."""
     cuts: list[Cut] = []
     last = work.rows[-1].at if work.rows else math.inf
-    for begin, end in work.saves:
+    for begin, end, state in sorted((*pair, state) for state, mine in work.pauses.items() for pair in mine):
         if end > last and begin < until:
-            cuts.append(Cut(max(begin, last), work.attempt, Tile.CHECKPOINT_STALL))
+            cuts.append(Cut(max(begin, last), work.attempt, state))
             cuts.append(Cut(min(end, until), work.attempt, following))
     return cuts
 
@@ -246,31 +260,3 @@ def restores_of(
 
 def _last(marks: Iterable[MarkRecord], kind: str) -> float | None:
     return max((mark.at for mark in marks if mark.kind == kind), default=None)
-
-
-def intervals(marks: Iterable[MarkRecord], opened: str, closed: str, end: float | None = None) -> list[Interval]:
-    """Intervals between marks of two kinds; one that is still open reaches to `end` (None: it is left out)."""
-    found: list[Interval] = []
-    since: float | None = None
-    ordered = sorted((mark for mark in marks if mark.kind in (opened, closed)), key=lambda mark: mark.at)
-    for at, together in groupby(ordered, key=lambda mark: mark.at):
-        # What opened and closed at one moment is no interval, in whatever order it was written.
-        kinds = [mark.kind for mark in together]
-        more = kinds.count(opened) - kinds.count(closed)
-        if since is not None and closed in kinds:
-            found.append((since, at))
-            since = at if more >= 0 else None
-        elif since is None and more > 0:
-            since = at
-    if since is not None and end is not None and end > since:
-        found.append((since, end))
-    return found
-
-
-def covered(found: Sequence[Interval], position: int, begin: float, end: float) -> float:
-    """Seconds of [begin, end] inside the intervals from `position` on."""
-    seconds = 0.0
-    while position < len(found) and found[position][0] < end:
-        seconds += max(0.0, min(end, found[position][1]) - max(begin, found[position][0]))
-        position += 1
-    return seconds

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from profiles.cluster import ClusterProfile
-from profiles.resolve import Resolved
+from flows.decisions.spans import timestamp
 from profiles.vocabulary import FINISHED
-from workflows.evidence import PodFacts
 from workflows.labels import attempt_name
-from workflows.records import AttemptRecord, IncidentRecord, StepRow, Story
+from workflows.records import ApprovalRecord, AttemptRecord, IncidentRecord, StepRow, Story
+
+if TYPE_CHECKING:  # for a command that shows a line a run, half of what it would load
+    from profiles.cluster import ClusterProfile
+    from profiles.resolve import Resolved
+    from workflows.evidence import PodFacts
 
 Json = dict[str, Any]
 RATE_STEPS = 20
@@ -33,13 +35,6 @@ class Surroundings:
     goodput: Mapping[str, Any] = field(default_factory=lambda: {})
 
 
-def timestamp(at: float | None) -> str | None:
-    """RFC 3339 in UTC with milliseconds."""
-    if at is None:
-        return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
     """The document of `primus status RUN --json`."""
     attempt, run = story.attempt, story.run
@@ -53,6 +48,7 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "state": str(run.state),
         "why": run.why,
         "automation": "paused" if story.paused else "on",
+        "paused_why": paused_why(story),
         "mode": str(run.mode),
         "profile": run.profile,
         "cluster": run.cluster,
@@ -67,9 +63,19 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "roles": _roles(around.pods),
         "attempts": [attempt_row(item) | _link(item, resolved.cluster) for item in story.attempts],
         "incidents": [incident_row(item, story) for item in story.incidents],
-        "approvals": [{"id": item.id, "question": item.question, "state": item.state} for item in story.approvals],
+        "approvals": [approval_row(item) for item in story.approvals],
         "goodput": dict(around.goodput),
     }
+
+
+def paused_why(story: Story) -> str | None:
+    """Why automatic actions are halted, with who said so; None where they are not."""
+    if not story.paused:
+        return None
+    everything = story.extra.get("everything_paused")
+    if everything is not None:
+        return f"every run: {everything}"
+    return next((mark.detail for mark in reversed(story.marks) if mark.kind == "paused"), "")
 
 
 def _driver(story: Story, *, alive: bool) -> Json | None:
@@ -137,13 +143,37 @@ def resumed_at(incident: IncidentRecord, story: Story) -> float | None:
     return None if following is None else following.first_step_at
 
 
+def approval_row(approval: ApprovalRecord) -> Json:
+    """One question as people see it."""
+    return {
+        "id": approval.id,
+        "question": approval.question,
+        "state": approval.state,
+        "asked_at": timestamp(approval.asked_at),
+        "expires_at": timestamp(approval.expires_at),
+        "answered_at": timestamp(approval.answered_at),
+        "answered_by": approval.answered_by or None,
+        "why": approval.why,
+    }
+
+
 def incident_row(incident: IncidentRecord, story: Story) -> Json:
     """One incident as people see it."""
-    back = resumed_at(incident, story)
+    return incident_document(incident, resumed_at(incident, story))
+
+
+def incident_document(incident: IncidentRecord, back: float | None) -> Json:
+    """The same without the story.
+
+    Args:
+        incident: which.
+        back: completion of the first step after it (Unix seconds); None: there was none yet.
+    """
     return {
         "id": incident.id,
         "attempt": incident.attempt,
         "at": timestamp(incident.at),
+        "detected_at": timestamp(incident.detected_at),
         "signal": incident.signal,
         "class": None if incident.fault_class is None else str(incident.fault_class),
         "confidence": round(incident.confidence, 3),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,7 +65,7 @@ class Spec:
 
     def to_json(self) -> str:
         """The text of `cluster.json`."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+        return json.dumps(self, default=vars, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Spec:

@@ -20,9 +20,9 @@ from typing import Any
 import yaml
 
 from deployments.images.__main__ import build
-from deployments.nursery import code_stamp
 from profiles.load import load_cluster
 from tasks.ledger import Ledger
+from tasks.services import code_stamp
 from tests.bed import groups, nodes, postgres_image, tenancy
 from tests.bed.api import Manifest
 from tests.bed.commands import run, until

@@ -13,7 +13,19 @@ import sys
 import time
 from pathlib import Path
 
-ORDER = ("start", "recovery", "recovery_large", "manifests", "embedded", "checkpoints", "diagnosis", "scale")
+ORDER = (
+    "start",
+    "recovery",
+    "recovery_large",
+    "manifests",
+    "embedded",
+    "checkpoints",
+    "diagnosis",
+    "fleet",
+    "scale",
+    "reconcile",
+    "on_call",
+)
 
 
 def main(names: list[str]) -> int:

@@ -15,10 +15,10 @@ StepRow = Tuple[int, float, Optional[float], Optional[float]]
 
 
 class Moment(NamedTuple):
-    """The gang began or ended to load (`restore`) or to save (`checkpoint`) a checkpoint."""
+    """The gang began or ended to load (`restore`) or to save (`checkpoint`) a checkpoint, or to evaluate."""
 
     kind: str
-    """`restore-begin`, `restore-end`, `checkpoint-begin`, `checkpoint-end`."""
+    """`<phase>-begin` or `<phase>-end`, with a phase of `STALLS`."""
     at: float
     """Unix time in seconds; a beginning may be told in hindsight, so times are not in order."""
     detail: str = ""
@@ -29,7 +29,7 @@ class Stall(NamedTuple):
     """The gang stands still since `at`."""
 
     phase: str
-    """`restore` or `checkpoint`."""
+    """One of `STALLS`."""
     rank: int
     """The lowest one that said so; only its words end it."""
     at: float
@@ -37,7 +37,7 @@ class Stall(NamedTuple):
     """Steps that another rank has reported since."""
 
 
-STALLS = ("restore", "checkpoint")
+STALLS = ("restore", "checkpoint", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,8 @@ def _entered(stall: Optional[Stall], report: PhaseSeen) -> Tuple[Optional[Stall]
             return begun, (opened,)
         if stall.phase == report.phase:
             return stall._replace(rank=min(stall.rank, report.rank)), ()
-        return begun, (_over(stall, report.at if stall.phase == "restore" else stall.at), opened)
+        given_up = stall.phase == "checkpoint" and report.phase == "restore"
+        return begun, (_over(stall, stall.at if given_up else report.at), opened)
     if stall is None or stall.rank != report.rank:
         return stall, ()
     given_up = stall.phase == "checkpoint" and report.phase == "init"

@@ -14,6 +14,7 @@ PROGRAMS: Dict[str, str] = {
     "gate": "gate",
     "launch": "launch",
     "prove": "prove",
+    "sweep": "sweep",
     "verify": "verify",
 }
 """Module of each program; only the chosen one is imported."""

@@ -1,0 +1,37 @@
+"""What the console is fed with: the decisions' words carried by the tasks' hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+
+from flows.decisions.approval_page import approval_sheet
+from flows.decisions.console_events import event_of
+from flows.decisions.falls import StepTimes
+from flows.decisions.run_log import moments
+from flows.decisions.run_page import page_of
+from profiles.resolve import Resolved
+from tasks.console_events import Outbox
+from tasks.ledger import Ledger
+from tasks.run_page import Writer, pages_kept
+
+
+def outbox(ledger: Ledger) -> Outbox:
+    """The sender of the ledger's events."""
+    return Outbox(ledger, event_of, approval_sheet)
+
+
+def event_hook(ledger: Ledger) -> Callable[[], None]:
+    """What a loop calls as often as it likes: events go out, and nothing is raised while the server is away."""
+    box = outbox(ledger)
+
+    def send() -> None:
+        box.send()
+
+    return send
+
+
+def shown(run: str, resolved: Resolved) -> AbstractContextManager[None]:
+    """Inside the block this flow run shows where the run stands: progress, page, tables, questions, log."""
+    return pages_kept(run, Writer(partial(page_of, resolved), moments, StepTimes))

@@ -1,0 +1,122 @@
+"""Curves as pictures that stand in a text: SVG without anything from outside, readable on light and on dark. Pure."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from statistics import median
+
+WIDTH, HEIGHT = 720, 220
+LEFT, RIGHT, TOP, BOTTOM = 62, 14, 26, 30
+POINTS = 300
+"""Of one line at most: more than the picture has room for."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+"""Told apart by people who see colours otherwise (Okabe and Ito); lines carry their names as well."""
+LARGEST = 1e30
+"""A value beyond it is none: a loss that went wild has no scale."""
+INK, PAPER, GRID = "#1b1f24", "#ffffff", "#d0d7de"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a picture."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    """x and y in the order of x; NaN and infinity leave a gap."""
+    dashed: bool = False
+
+
+def picture(title: str, lines: Sequence[Line], about: str) -> str:
+    """The lines as an image in Markdown; a sentence where there is nothing to see.
+
+    Args:
+        title: stands in the picture, with the unit.
+        lines: none of which needs to hold points.
+        about: what a reader who sees no pictures is told.
+    """
+    finite = [line for line in map(_finite, lines) if line.points]
+    if not finite:
+        return f"{title}: nothing yet."
+    data = b64encode(svg(title, finite).encode()).decode()
+    return f"![{about}](data:image/svg+xml;base64,{data})"
+
+
+def svg(title: str, lines: Sequence[Line]) -> str:
+    """The picture; every line holds at least one point and finite numbers only."""
+    xs = _range([x for line in lines for x, _ in line.points])
+    ys = _range([y for line in lines for _, y in line.points])
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
+        ' font-family="sans-serif" font-size="11">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{PAPER}"/>',
+        f'<text x="{LEFT}" y="17" fill="{INK}" font-weight="bold">{escape(title)}</text>',
+    ]
+    for y in _ticks(*ys):
+        at = _scale(y, ys, HEIGHT - BOTTOM, TOP)
+        parts.append(f'<path d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end" fill="{INK}">{y:.4g}</text>')
+    for x in _ticks(*xs):
+        at = _scale(x, xs, LEFT, WIDTH - RIGHT)
+        anchor = "end" if at > WIDTH - 60 else "middle"
+        parts.append(f'<text x="{at:.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}" fill="{INK}">{x:.6g}</text>')
+    for number, line in enumerate(lines):
+        parts += _drawn(line, COLOURS[number % len(COLOURS)], xs, ys)
+    return "".join((*parts, *_legend(lines), "</svg>"))
+
+
+def _drawn(line: Line, colour: str, xs: tuple[float, float], ys: tuple[float, float]) -> list[str]:
+    at = [(_scale(x, xs, LEFT, WIDTH - RIGHT), _scale(y, ys, HEIGHT - BOTTOM, TOP)) for x, y in _thinned(line.points)]
+    if len(at) == 1:
+        return [f'<circle cx="{at[0][0]:.1f}" cy="{at[0][1]:.1f}" r="3" fill="{colour}"/>']
+    dash = ' stroke-dasharray="5 4"' if line.dashed else ""
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
+    return [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>']
+
+
+def _legend(lines: Sequence[Line]) -> list[str]:
+    named = [(number, line) for number, line in enumerate(lines) if line.name]
+    parts: list[str] = []
+    right = WIDTH - RIGHT
+    for number, line in reversed(named[-6:]):
+        colour, width = COLOURS[number % len(COLOURS)], 7 * len(line.name) + 22
+        right -= width
+        dash = ' stroke-dasharray="4 3"' if line.dashed else ""
+        parts.append(f'<path d="M{right} 13h14" stroke="{colour}" stroke-width="3"{dash}/>')
+        parts.append(f'<text x="{right + 18}" y="17" fill="{INK}">{escape(line.name)}</text>')
+    return parts
+
+
+def _finite(line: Line) -> Line:
+    return Line(line.name, tuple(at for at in line.points if all(abs(value) < LARGEST for value in at)), line.dashed)
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    if high > low:
+        return low, high
+    return low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+
+
+def _scale(value: float, span: tuple[float, float], begin: float, end: float) -> float:
+    return begin + (end - begin) * ((value - span[0]) / (span[1] - span[0]))
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers between the two, three to six of them where the range is wide enough."""
+    raw = (high - low) / 4
+    unit = 10.0 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
+    step = next((unit * factor for factor in (1, 2, 5, 10) if unit * factor >= raw), unit)
+    first = math.ceil(low / step)
+    count = min(8, math.floor(high / step) - first + 1)
+    return [(first + index) * step for index in range(max(0, count))]
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most `POINTS`: of each stretch the median, so that one wild value does not draw the curve."""
+    size = math.ceil(len(points) / POINTS)
+    stretches = (points[begin : begin + size] for begin in range(0, len(points), size))
+    return [(stretch[-1][0], median(y for _, y in stretch)) for stretch in stretches]

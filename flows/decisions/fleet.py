@@ -1,0 +1,168 @@
+"""What each node of a fleet is good for now: from what the cluster tells and what the ledger remembers. Pure.
+
+The cluster decides whether a pod may go there; the ledger tells what tests said and what we did. Where the cluster does
+not answer only the ledger speaks, and a node that it never wrote about is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from flows.decisions.nodes import natural
+from profiles.vocabulary import VerdictWord
+from workflows.fleet import ClusterNode
+from workflows.records import NodeRecord, VerdictRecord
+
+
+class Standing(StrEnum):
+    """Whether pods may go to a node, and if not, what keeps them away."""
+
+    SCHEDULABLE = "schedulable"
+    TESTING = "testing"
+    QUARANTINED = "quarantined"
+    CORDONED = "cordoned"
+    TAINTED = "tainted"
+    NOT_READY = "not-ready"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNode:
+    """One node."""
+
+    name: str
+    pool: str = ""
+    rack: str = ""
+    gpus: int | None = None
+    state: Standing = Standing.UNKNOWN
+    why: tuple[str, ...] = ()
+    """Everything that keeps pods away, the reason for `state` first; empty where nothing does."""
+    since: float | None = None
+    """When we put it in this state (Unix seconds); None: it was not us."""
+    verdict: VerdictRecord | None = None
+    """The newest; None: it was never tested, which is unknown."""
+    spare: bool = False
+
+    @property
+    def word(self) -> VerdictWord:
+        """The verdict; a node that was never tested is unknown."""
+        return VerdictWord.UNKNOWN if self.verdict is None else self.verdict.verdict
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What the ledger knows of a cluster's nodes."""
+
+    states: Mapping[str, NodeRecord] = field(default_factory=dict[str, NodeRecord])
+    verdicts: Mapping[str, VerdictRecord] = field(default_factory=dict[str, VerdictRecord])
+
+
+def seen_by_cluster(nodes: Iterable[ClusterNode], remembered: Remembered) -> list[FleetNode]:
+    """The nodes that the cluster tells of, and those we hold out of service that it no longer has."""
+    fleet = [_seen(node, remembered) for node in nodes]
+    there = {node.name for node in fleet}
+    for name, record in remembered.states.items():
+        if name not in there and record.state in ("quarantined", "testing"):
+            why = (f"{record.state} by us, and the cluster has no such node", record.why)
+            fleet.append(FleetNode(name, record.pool, "", None, Standing.UNKNOWN, why, record.since))
+    return sorted(fleet, key=lambda node: natural(node.name))
+
+
+def told_by_ledger(remembered: Remembered, gpus: Mapping[str, int | None]) -> list[FleetNode]:
+    """The nodes that the ledger knows, while the cluster is away: schedulable is what we last made them.
+
+    Args:
+        remembered: what it knows.
+        gpus: of a node, by pool.
+    """
+    names = sorted({*remembered.states, *remembered.verdicts}, key=natural)
+    return [_remembered(name, remembered, gpus) for name in names]
+
+
+def _seen(node: ClusterNode, remembered: Remembered) -> FleetNode:
+    record, verdict = remembered.states.get(node.name), remembered.verdicts.get(node.name)
+    reasons = _reasons(node, record)
+    state = reasons[0][0] if reasons else Standing.SCHEDULABLE
+    ours = record is not None and record.state == state
+    return FleetNode(
+        name=node.name,
+        pool=node.pool,
+        rack=node.rack,
+        gpus=node.gpus,
+        state=state,
+        why=tuple(why for _, why in reasons),
+        since=record.since if ours and record is not None else None,
+        verdict=verdict,
+        spare=node.spare,
+    )
+
+
+def _reasons(node: ClusterNode, record: NodeRecord | None) -> list[tuple[Standing, str]]:
+    """What keeps pods away, the weightiest first."""
+    held = record.state if record is not None else ""
+    why = record.why if record is not None else ""
+    table: tuple[tuple[bool, Standing, str], ...] = (
+        (held == "quarantined", Standing.QUARANTINED, why),
+        (held == "testing", Standing.TESTING, why),
+        (
+            node.quarantined and held not in ("quarantined", "testing"),
+            Standing.QUARANTINED,
+            "our taint stands on it, though the ledger holds it for nothing",
+        ),
+        (node.ready is False, Standing.NOT_READY, "the cluster says that it is not ready"),
+        (node.ready is None, Standing.UNKNOWN, "silent: the cluster does not know its state"),
+        (node.leaving, Standing.CORDONED, "it is being deleted"),
+        (node.cordoned, Standing.CORDONED, "cordoned"),
+        (bool(node.taints), Standing.TAINTED, f"tainted: {', '.join(node.taints)}"),
+        (held == "unknown", Standing.UNKNOWN, why),
+    )
+    return [(state, said) for applies, state, said in table if applies]
+
+
+def _remembered(name: str, remembered: Remembered, gpus: Mapping[str, int | None]) -> FleetNode:
+    record, verdict = remembered.states.get(name), remembered.verdicts.get(name)
+    if record is None:
+        return FleetNode(name, why=("we never held it, and the cluster does not answer",), verdict=verdict)
+    state = Standing(record.state)
+    why = () if state is Standing.SCHEDULABLE else (record.why,)
+    return FleetNode(name, record.pool, "", gpus.get(record.pool), state, why, record.since, verdict)
+
+
+GROUPS: Mapping[str, Callable[[FleetNode], str]] = {
+    "rack": lambda node: node.rack or node.pool or "no pool known",
+    "pool": lambda node: node.pool or "no pool known",
+    "verdict": lambda node: str(node.word),
+    "state": lambda node: str(node.state),
+}
+"""What `--by` may name."""
+FILTERS: Mapping[str, Callable[[FleetNode], str]] = {**GROUPS, "node": lambda node: node.name}
+"""What `--only` may name."""
+
+
+def grouped(fleet: Iterable[FleetNode], by: str) -> dict[str, list[FleetNode]]:
+    """The nodes by rack, pool, verdict or state; the groups in the order of their names."""
+    groups: dict[str, list[FleetNode]] = {}
+    for node in fleet:
+        groups.setdefault(GROUPS[by](node), []).append(node)
+    return {name: groups[name] for name in sorted(groups, key=natural)}
+
+
+def only(fleet: Iterable[FleetNode], filters: Sequence[tuple[str, tuple[str, ...]]]) -> list[FleetNode]:
+    """The nodes for which every filter holds: a field, and patterns of which one must match it."""
+    return [
+        node
+        for node in fleet
+        if all(any(fnmatchcase(FILTERS[key](node), one) for one in patterns) for key, patterns in filters)
+    ]
+
+
+def counts(fleet: Iterable[FleetNode]) -> dict[str, dict[str, int]]:
+    """How many nodes there are by state and by verdict; every word is there, also where it counts none."""
+    states, verdicts = dict.fromkeys(map(str, Standing), 0), dict.fromkeys(map(str, VerdictWord), 0)
+    for node in fleet:
+        states[str(node.state)] += 1
+        verdicts[str(node.word)] += 1
+    return {"state": states, "verdict": verdicts}

@@ -1,0 +1,62 @@
+"""Objects in the cluster that no living run of the ledger wants: ours are removed, others' are left alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flows.decisions.reconcile_words import Finding, Kind, Leave, Remove
+from workflows.failover import POST_FLIGHT
+from workflows.reconcile_sight import Fate, ObjectSeen, Sight
+
+GRACE_SECONDS = 60.0
+"""After the end of an attempt or a run its driver still clears away."""
+POST_FLIGHT_SECONDS = 600.0
+"""A post-flight may outlive its run; its workflow has a deadline of its own, of half of this."""
+
+
+def stray_objects(sight: Sight) -> Iterator[Finding]:
+    """Findings about JobSets, workflows and pods that still run."""
+    foreign: dict[str, list[ObjectSeen]] = {}
+    for thing in _living(sight):
+        fate = sight.fates.get(thing.run)
+        if fate is None or fate.cluster != sight.cluster:
+            foreign.setdefault(thing.run, []).append(thing)
+        elif (finding := _about(thing, fate, sight.now)) is not None:
+            yield finding
+    for run, things in sorted(foreign.items()):
+        yield _foreign(run, things)
+
+
+def _living(sight: Sight) -> Iterator[ObjectSeen]:
+    for thing in (*(sight.jobsets or {}).values(), *(sight.others or ()), *(sight.pods or ())):
+        if thing.state == "Running" and not thing.leaving:
+            yield thing
+
+
+def _about(thing: ObjectSeen, fate: Fate, now: float) -> Finding | None:
+    attempt_ended = fate.attempts.get(thing.attempt)
+    ended = [at for at in (fate.ended_at, attempt_ended) if at is not None]
+    if not ended:
+        known = thing.attempt in fate.attempts
+        return None if known else _unknown_attempt(thing)
+    grace = POST_FLIGHT_SECONDS if thing.pipeline == POST_FLIGHT else GRACE_SECONDS
+    end = fate.ended_at if thing.pipeline == POST_FLIGHT else min(ended)
+    if end is None or now - end < grace:
+        return None
+    if thing.created_at is not None and thing.created_at > end + grace:
+        why = f"{thing.subject} was made after run {thing.run} had ended here"
+        return Finding(Kind.FOREIGN, thing.subject, thing.run, why, Leave("another ledger may own it"))
+    which = f"attempt {thing.attempt} of {thing.run}" if fate.ended_at is None else f"run {thing.run}"
+    why = f"it lives, and {which} ended {now - end:.0f} s ago"
+    return Finding(Kind.ORPHAN, thing.subject, thing.run, why, Remove(thing))
+
+
+def _unknown_attempt(thing: ObjectSeen) -> Finding:
+    why = f"run {thing.run} has no attempt {thing.attempt} in this ledger"
+    return Finding(Kind.UNKNOWN_ATTEMPT, thing.subject, thing.run, why, Leave("another ledger may own it"))
+
+
+def _foreign(run: str, things: list[ObjectSeen]) -> Finding:
+    named = ", ".join(thing.subject for thing in things[:4]) + (f" and {len(things) - 4} more" if things[4:] else "")
+    why = f"this ledger knows no run {run} on this cluster: {named}"
+    return Finding(Kind.FOREIGN, run, "", why, Leave("another ledger may own it"))

@@ -1,0 +1,97 @@
+"""Automations of the Prefect server: what stands there, and making it what is wanted. Decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.events.schemas.automations import Automation, AutomationCore
+from prefect.exceptions import ObjectNotFound
+
+from profiles.errors import NotFound, ProfileError
+from tasks.flow_runs import reached
+
+OWN = ("id", "enabled", "owner_resource", "created", "updated")
+"""Fields that the server sets, or people: an automation that somebody switched off stays off."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One automation on the server beside the one that is wanted."""
+
+    wanted: AutomationCore
+    state: Literal["missing", "differs", "same"]
+    known: Automation | None = None
+
+
+def standing(client: SyncPrefectClient, wanted: AutomationCore) -> Standing:
+    """How the automation of this name stands.
+
+    Raises:
+        Unavailable: the server does not answer.
+    """
+    with reached():
+        found = client.read_automations_by_name(wanted.name)
+    if not found:
+        return Standing(wanted, "missing")
+    same = _shape(found[0].model_dump(mode="json")) == _shape(wanted.model_dump(mode="json"))
+    return Standing(wanted, "same" if same else "differs", found[0])
+
+
+def make_so(client: SyncPrefectClient, one: Standing) -> None:
+    """Create or change the automation; one that is as wanted is left alone. Safe to repeat.
+
+    Raises:
+        Unavailable: the server does not answer.
+    """
+    with reached():
+        if one.known is None:
+            client.create_automation(one.wanted)
+        elif one.state == "differs":
+            kept = one.wanted.model_copy(update={"enabled": one.known.enabled})
+            client.update_automation(one.known.id, kept)
+
+
+def block_of(client: SyncPrefectClient, slug: str) -> tuple[UUID, str]:
+    """Id and kind of a block by its slug, `<type>/<name>` such as `slack-webhook/ops`; its secrets are not read.
+
+    Raises:
+        ProfileError: the slug has no slash.
+        NotFound: the server has no such block.
+        Unavailable: it does not answer.
+    """
+    kind, _, name = slug.partition("/")
+    if not name:
+        raise ProfileError("--block", f"must be TYPE/NAME such as slack-webhook/ops, got {slug!r}")
+    try:
+        with reached():
+            found = client.read_block_document_by_name(name, kind, include_secrets=False)
+    except (NotFound, ObjectNotFound) as error:
+        raise NotFound(f"--block: the server has no block {slug}; make it on the page Blocks") from error
+    return found.id, kind
+
+
+def deployment_of(client: SyncPrefectClient, name: str) -> UUID | None:
+    """Id of a deployment by `<flow>/<name>`; None where nobody serves it.
+
+    Raises:
+        Unavailable: the server does not answer.
+    """
+    try:
+        with reached():
+            return client.read_deployment_by_name(name).id
+    except NotFound:
+        return None
+
+
+def _shape(value: Any) -> Any:
+    """What two automations are compared by: without what only one side knows, sets in order."""
+    if isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return {key: _shape(item) for key, item in items if key not in OWN and item not in (None, {}, [])}
+    if isinstance(value, list):
+        parts = [_shape(item) for item in cast(list[Any], value)]
+        return sorted(parts) if all(isinstance(item, str) for item in parts) else parts
+    return value

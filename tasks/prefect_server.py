@@ -1,0 +1,177 @@
+"""The local Prefect server: one per home, in the background, on loopback, at the address it had before."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from profiles.errors import Unavailable
+from tasks.processes import record, recorded, spawn, stop
+
+START_SECONDS = 60.0
+"""An empty home needs 8 to 10 s (migrations); a slow machine a few times that."""
+PID_FILE = "server.json"
+PASSWORD_FILE = "prefect-auth"  # noqa: S105 - the name of a file
+"""`user:password` of the pages and the API, for the owner of the home only; absent: none is asked for."""
+PASSED_ON = (
+    "PREFECT_SERVER_DATABASE_CONNECTION_URL",
+    "PREFECT_API_DATABASE_CONNECTION_URL",
+    "PREFECT_SERVER_API_AUTH_STRING",
+    "PREFECT_API_AUTH_STRING",
+    "PREFECT_API_SSL_CERT_FILE",
+    "PREFECT_API_TLS_INSECURE_SKIP_VERIFY",
+    "PREFECT_UI_STATIC_DIRECTORY",
+)
+"""Variables of Prefect's that are meant for our processes too; all others belong to somebody's own set-up."""
+SERVER_PASSWORD, CLIENT_PASSWORD = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
+
+
+def quiet_environment(home: Path) -> dict[str, str]:
+    """The environment of every Prefect process of this home: its own data, no analytics, its password if it has one."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_") or key in PASSED_ON}
+    password = kept.get(SERVER_PASSWORD) or kept.get(CLIENT_PASSWORD) or password_of(home)
+    if password:
+        kept |= {SERVER_PASSWORD: password, CLIENT_PASSWORD: password}
+    return {
+        **kept,
+        "PREFECT_HOME": str(home / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    }
+
+
+def password_of(home: Path) -> str:
+    """`user:password` of this home's server; "" where none is asked for."""
+    with suppress(OSError):
+        return (home / PASSWORD_FILE).read_text(encoding="utf-8").strip()
+    return ""
+
+
+def make_password(home: Path) -> str:
+    """Ask for a password from the next start on; the one that stands there stays."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        descriptor = os.open(home / PASSWORD_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(f"admin:{secrets.token_urlsafe(24)}\n")
+    return password_of(home)
+
+
+def server_url(home: Path) -> str | None:
+    """Address of the API: the one the environment names, else that of the living server of this home, else None."""
+    return os.environ.get("PREFECT_API_URL") or own_url(home)
+
+
+def own_url(home: Path) -> str | None:
+    """Address of the living server of this home, whatever the environment names."""
+    found = recorded(home / PID_FILE)
+    return found.detail if found else None
+
+
+def ensure_server(home: Path, started: Callable[[str], None] = lambda url: None) -> str:
+    """Address of a server that answers; starts one where none is named and none lives.
+
+    Args:
+        home: PRIMUS_HOME.
+        started: called with the address of a server that was just started, while it is still warming up.
+
+    Raises:
+        Unavailable: it does not answer; its log is named.
+    """
+    url = server_url(home) or begin_own_server(home, started)
+    wait_for_server(url, home)
+    return url
+
+
+def begin_own_server(home: Path, started: Callable[[str], None] = lambda url: None) -> str:
+    """Address of this home's own server, which may not answer yet; starts one where none lives."""
+    if (url := own_url(home)) is not None:
+        return url
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with one_at_a_time(home / "server.lock"):
+        if (url := own_url(home)) is None:
+            url = _start(home)
+            started(url)
+    return url
+
+
+def _start(home: Path) -> str:
+    port = _port(home)
+    url = f"http://127.0.0.1:{port}/api"
+    environment = {
+        **quiet_environment(home),
+        "PREFECT_UI_API_URL": url,
+        "PREFECT_SERVER_API_PORT": str(port),
+        # A flow run a minute is 43,000 a month: they are forgotten after 90 days. The ledger forgets nothing.
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+    }
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    pid = spawn(command, home / "logs" / "server.log", environment)
+    record(home / PID_FILE, pid, url)
+    (home / "server.port").write_text(f"{port}\n")
+    return url
+
+
+def _port(home: Path) -> int:
+    """The port of before where it is free: pages that are open and drivers that live know that address."""
+    with suppress(OSError, ValueError), _bound(int((home / "server.port").read_text())) as port:
+        return port
+    with _bound(0) as port:
+        return port
+
+
+@contextmanager
+def _bound(port: int) -> Generator[int]:
+    with socket.socket() as probe:
+        # As the server itself does: what a dead one's connections left behind does not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
+        yield probe.getsockname()[1]
+
+
+def answers(url: str, timeout_seconds: float = 2.0) -> str:
+    """Why the server at the address of an API does not answer; "" where it does."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=timeout_seconds):  # noqa: S310 - an address people gave
+            return ""
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        return str(error)
+
+
+def wait_for_server(url: str, home: Path) -> None:
+    """Until it answers.
+
+    Raises:
+        Unavailable: it does not, or it is this home's own and died; its log is named.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    while error := answers(url):
+        dead = "PREFECT_API_URL" not in os.environ and own_url(home) is None
+        if dead or time.monotonic() > deadline:
+            log = home / "logs" / "server.log"
+            raise Unavailable(f"the Prefect server at {url} does not answer ({error}); see {log}")
+        time.sleep(0.05)
+
+
+def stop_server(home: Path) -> bool:
+    """Stop the server of this home; True where one lived."""
+    return stop(home / PID_FILE)
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Generator[None]:
+    """Of all processes of a home one after the other."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,142 @@
+"""What reconciling does about a finding. Each of it is safe to repeat, and says in words what came of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+from profiles.cluster import ClusterProfile
+from profiles.errors import Unavailable
+from profiles.vocabulary import FaultClass, VerdictWord
+from tasks.cluster import current
+from tasks.flow_runs import FlowRuns, flow_runs
+from tasks.node_marks import TAINT_VALUE_CHARACTERS, Mark, set_mark
+from tasks.prefect_server import password_of, server_url
+from tasks.sights import part
+from tasks.world import world
+from workflows import labels
+from workflows.driven import ENDS, FlowRunSeen, Phase
+from workflows.evidence import Signal
+from workflows.reconcile_sight import ObjectSeen
+from workflows.records import IncidentRecord, MarkRecord, RequestRecord
+
+CLAIM_SECONDS = 15.0
+"""Whoever took a flow run up a moment ago is about to drive its run."""
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def drive_again(cluster: str, run: str, why: str) -> str:
+    """Have the run driven again by a run of its train flow, which adopts whatever is there.
+
+    Raises:
+        Unavailable: no server, or none that answers.
+        NotFound: nobody ever served runs of this cluster there.
+    """
+    with _server() as server:
+        server.stand_by(f"train/{cluster}")
+        belonging = server.of_run(run)
+        known = next((one for one in belonging if one.phase not in ENDS), belonging[-1] if belonging else None)
+        if known is None:
+            return f"flow run {server.create(run, why)} was made for it"
+        return _again(server, known, run, why)
+
+
+@contextmanager
+def _server() -> Generator[FlowRuns]:
+    """The server that the environment names, else that of this home."""
+    if PREFECT_API_URL.value():
+        with flow_runs() as server:
+            yield server
+        return
+    home = world().settings.home
+    url = server_url(home)
+    if url is None:
+        raise Unavailable("no Prefect server is known here: `primus up` starts one, PREFECT_API_URL names one")
+    password = password_of(home) or None
+    with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: password}), flow_runs() as server:
+        yield server
+
+
+def _again(server: FlowRuns, known: FlowRunSeen, run: str, why: str) -> str:
+    if known.phase is Phase.WAITING:
+        return f"its flow run {known.id} waits for a runner"
+    if known.phase in (Phase.CLAIMED, Phase.RUNNING) and world().now() - known.since < CLAIM_SECONDS:
+        return f"its flow run {known.id} was taken up a moment ago"
+    if known.phase in (Phase.CANCELLED, Phase.CANCELLING):
+        # The same request as a runner leaves: the run may save and is stopped by whoever drives it.
+        stop = RequestRecord(f"{run}-stop-{known.id[:8]}", run, "stop", world().now(), "its flow run was cancelled")
+        world().ledger.request(stop)
+    server.again(known.id, why)
+    return f"its flow run {known.id} was scheduled again"
+
+
+def tell_driver(run: str, attempt: int, signal: Signal | None, why: str) -> str:
+    """Have the driver that lives look anew; where something went wrong an incident is opened for it first.
+
+    Raises:
+        Unavailable, NotFound.
+    """
+    here = world()
+    story = here.ledger.story(run)
+    now, said = here.now(), ""
+    if signal is not None:
+        known = [item for item in story.incidents if item.attempt == attempt]
+        number = 1 + len(known)
+        incident = IncidentRecord(
+            id=f"{run}-a{attempt}-i{number}",
+            run=run,
+            attempt=attempt,
+            at=now,
+            detected_at=now,
+            signal=str(signal),
+            step=story.attempt.last_step if story.attempt else None,
+            evidence=(f"{why}; its driver did not tell",),
+        )
+        here.ledger.add_marks(None, [MarkRecord(run, attempt, "detected", now, why)])
+        said = f"incident {here.ledger.open_incident(None, incident).id} is open; "
+    here.ledger.request(RequestRecord(f"{run}-a{attempt}-wake-{now:.0f}", run, "wake", now, why))
+    return f"{said}its driver was told to look again"
+
+
+def remove(thing: ObjectSeen) -> str:
+    """Delete the object if it still is the one that was seen.
+
+    Raises:
+        Unavailable, Refused.
+    """
+    cluster = current()
+    found = cluster.get(thing.kind, thing.name)
+    if found is None:
+        return f"{thing.subject} is gone"
+    marks = part(found, "metadata", "labels")
+    if (marks.get(labels.RUN), marks.get(labels.ATTEMPT)) != (thing.run, str(thing.attempt)):
+        return f"{thing.subject} is another one now: it stays"
+    cluster.delete(thing.kind, thing.name)
+    return f"{thing.subject} was deleted"
+
+
+def let_lapse(approval: str) -> str:
+    """Let a question lapse whose time is up.
+
+    Raises:
+        Unavailable, NotFound.
+    """
+    return f"it is {world().ledger.expire(approval, world().now()).state}"
+
+
+def mark_again(profile: ClusterProfile, node: str, why: str) -> str:
+    """Put our mark on a node that the ledger still holds out of service.
+
+    Raises:
+        Unavailable, Refused.
+    """
+    written = world().ledger.node(profile.name, node)
+    if written is None or written.state == "schedulable":
+        return f"{node} is not held out of service any more: it stays as it is"
+    word = why.partition(":")[0]
+    value = word if word in tuple(FaultClass) else _UNFIT.sub("-", written.incident).strip("-._") or "quarantined"
+    mark = Mark(VerdictWord.FAIL, value[:TAINT_VALUE_CHARACTERS].strip("-._"), why=why)
+    return f"{node} is marked again" if set_mark(current(), node, mark) else f"{node} no longer exists"

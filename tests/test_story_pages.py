@@ -1,0 +1,125 @@
+"""A person in front of the Prefect server's pages: fills in a form, watches the run, answers a question."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from profiles.fault import FaultSpec
+from profiles.resolve import Resolved
+from profiles.vocabulary import RunState
+from tasks.clusters import open_cluster
+from tasks.faults import cause
+from tasks.ledger import Ledger
+from tasks.scene import Scene
+from tasks.settings import Settings
+from tests.browser_checks import shoot
+from tests.consoles import Console, console
+from tests.runners import until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.story
+pytest_plugins = ["tests.browsers"]
+PATIENCE_MS = 60_000.0
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Console]:
+    folders = tempfile.TemporaryDirectory(prefix="primus-", ignore_cleanup_errors=True)
+    with folders as folder, console(Path(folder)) as made:
+        made.up()
+        yield made
+
+
+@pytest.fixture
+def page(browser_page: Page) -> Page:
+    browser_page.set_default_timeout(PATIENCE_MS)
+    browser_page.set_viewport_size({"width": 1280, "height": 1500})
+    return browser_page
+
+
+def form(page: Page, served: Console, deployment: str) -> None:
+    """Open the form of a deployment."""
+    ui = str(served.api.base_url).removesuffix("/").removesuffix("/api")
+    page.goto(f"{ui}/deployments/deployment/{served.deployment(deployment)['id']}/run")
+    page.get_by_text("Validate parameters").wait_for()
+
+
+def choose(page: Page, word: str) -> None:
+    """From the form's first list of words."""
+    page.locator(".schema-form-property__fields .p-select-button__control").first.click()
+    page.locator(".p-select-option").get_by_text(word, exact=True).click()
+
+
+def submit(page: Page) -> None:
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/runs/flow-run/**")
+
+
+def kill_a_rank(name: str, served: Console, ledger: Ledger) -> None:
+    story = ledger.story(name)
+    assert story.attempt is not None
+    settings = Settings.from_environment({"PRIMUS_HOME": str(served.home)})
+    resolved = Resolved.model_validate(story.run.resolved)
+    cluster = open_cluster(resolved.cluster, settings.home)
+    cause(FaultSpec("kill-rank", rank=1), Scene(settings, ledger, cluster, resolved, story.attempt))
+
+
+def test_a_run_is_started_watched_and_helped_from_the_pages(served: Console, page: Page) -> None:
+    ledger = Ledger(f"sqlite:///{served.home}/ledger.sqlite")
+    form(page, served, "train/local-demo")
+    areas = page.locator("textarea")
+    assert areas.nth(0).input_value() == "demo", "the preset is filled in"
+    assert "torchtitan-llama3-8b" in page.inner_text("body"), "the form names the shipped profiles"
+    areas.nth(1).fill("seen")
+    page.get_by_text("Mode", exact=True).last.click()
+    page.get_by_role("button", name="Add item").click()
+    page.locator("textarea").nth(3).fill('recovery.ask_before=["new-attempt"]')
+    choose(page, "ask")
+    shoot(page, "form-of-a-run")
+    submit(page)
+
+    until("the run trains", lambda: ledger.run("seen") and len(ledger.steps("seen")) > 25, served.told)
+    kill_a_rank("seen", served, ledger)
+    [approval] = until("a question is asked", lambda: ledger.approvals("seen", waiting_only=True), served.told)
+    page.get_by_text("Artifacts", exact=True).last.click()
+    page.get_by_text("run-seen-progress").wait_for()
+    page.get_by_text(f"approval-{approval.id}".lower()).first.click()
+    page.get_by_text(f"primus approve {approval.id}").first.wait_for()
+    shoot(page, "question")
+
+    form(page, served, "approve/local")
+    page.locator("textarea").nth(0).fill(approval.id)
+    choose(page, "approve")
+    page.locator("textarea").nth(1).fill("the rack is back")
+    shoot(page, "form-of-an-answer")
+    submit(page)
+    page.get_by_text("Completed").first.wait_for()
+
+    story = until("the end of the run", lambda: s if (s := ledger.story("seen")).run.ended_at else None, served.told)
+    assert story.run.state is RunState.SUCCEEDED, served.told()
+    assert [attempt.outcome for attempt in story.attempts] == ["process_killed", "succeeded"]
+    [answered] = story.approvals
+    assert (answered.state, answered.why) == ("approved", "the rack is back")
+
+    [flow_run] = [one for one in served.flow_runs("train/local-demo") if "run:seen" in one["tags"]]
+    assert served.ended(flow_run["id"])["type"] == "COMPLETED"
+    ui = page.url.partition("/runs/")[0]
+    page.goto(f"{ui}/runs/flow-run/{flow_run['id']}")
+    page.get_by_text("watches attempt 2").first.wait_for()
+    page.get_by_text("seen succeeded").first.wait_for()
+    shoot(page, "run")
+    page.get_by_text("Artifacts", exact=True).last.click()
+    page.get_by_text("run-seen", exact=True).first.click()
+    page.get_by_text("process_killed").first.wait_for()
+    curves = page.locator("img[src^='data:image/svg']")
+    curves.first.wait_for()
+    assert curves.first.evaluate("image => image.complete && image.naturalWidth > 100")
+    shoot(page, "page-of-a-run")
+    ledger.close()

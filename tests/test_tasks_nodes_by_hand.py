@@ -1,0 +1,116 @@
+"""A person takes a node out of service and gives it back; only what we set is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles.errors import NotFound, Unavailable
+from profiles.load import load_cluster
+from tasks.cluster import Cluster, using
+from tasks.clusters import embedded_cluster
+from tasks.embedded.api import EmbeddedCluster
+from tasks.fleet import cluster_node, cluster_nodes
+from tasks.nodes_by_hand import cordon, release
+from tasks.opening import localised
+from tasks.session import at_hand
+from tasks.settings import Settings
+from tasks.world import World
+
+PROFILE = load_cluster("local")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[World]:
+    with at_hand(Settings.from_environment({"PRIMUS_HOME": str(tmp_path)})) as world:
+        yield world
+
+
+@pytest.fixture
+def cluster(here: World) -> Iterator[EmbeddedCluster]:
+    made = embedded_cluster(localised(PROFILE, here.settings.home), here.settings.home)
+    with using(made):
+        yield made
+    made.stop()
+
+
+def spec(cluster: Cluster, node: str = "node-1") -> dict[str, Any]:
+    found = cluster.get("Node", node)
+    assert found is not None
+    return found["spec"]
+
+
+def test_a_node_is_taken_out_and_given_back(here: World, cluster: EmbeddedCluster) -> None:
+    assert cordon(PROFILE, "node-1", "loud (me@here)") == "node-1 is out of service: loud (me@here)"
+    assert spec(cluster)["unschedulable"] is True
+    held = here.ledger.node("local", "node-1")
+    assert held is not None
+    assert (held.state, held.why, held.pool) == ("quarantined", "loud (me@here)", "cpu")
+    assert here.ledger.brake_counts("local", "cpu", 0.0).out == ("node-1",), "the brake knows of it"
+    assert release(PROFILE, "node-1", "mended (me@here)") == "node-1 is released"
+    assert not spec(cluster).get("unschedulable")
+    back = here.ledger.node("local", "node-1")
+    assert back is not None
+    assert (back.state, back.why) == ("schedulable", "mended (me@here)")
+    assert [item.state for item in here.ledger.actions("people/local")] == ["done"]
+
+
+def test_twice_is_once(here: World, cluster: EmbeddedCluster) -> None:
+    cordon(PROFILE, "node-1", "loud")
+    assert cordon(PROFILE, "node-1", "very loud") == "node-1 is out of service: loud"
+    release(PROFILE, "node-1", "mended")
+    assert release(PROFILE, "node-1", "mended") == "nothing of ours stands on node-1"
+    assert len(here.ledger.node_history("local", "node-1")) == 2
+    cordon(PROFILE, "node-1", "loud again")
+    release(PROFILE, "node-1", "mended again")
+    assert not spec(cluster).get("unschedulable")
+
+
+def test_what_somebody_else_cordoned_stays_cordoned(here: World, cluster: EmbeddedCluster) -> None:
+    cluster.patch("Node", "node-1", {"spec": {"unschedulable": True}})
+    assert release(PROFILE, "node-1", "x") == "nothing of ours stands on node-1; it stays cordoned: that was not us"
+    cordon(PROFILE, "node-1", "loud")
+    assert release(PROFILE, "node-1", "x") == "node-1 is released; it stays cordoned: that was not us"
+    assert spec(cluster)["unschedulable"] is True
+
+
+class Silent(EmbeddedCluster):
+    """A cluster that lists and takes nothing."""
+
+    def patch(self, kind: str, name: str, patch: Any) -> Any:
+        raise Unavailable("no answer")
+
+
+def test_what_was_written_is_carried_out_by_the_next_try(here: World, cluster: EmbeddedCluster) -> None:
+    with using(Silent(cluster.root, cluster.spec)), pytest.raises(Unavailable):
+        cordon(PROFILE, "node-1", "loud")
+    held = here.ledger.node("local", "node-1")
+    assert held is not None
+    assert held.state == "quarantined", "written ahead"
+    cordon(PROFILE, "node-1", "loud")
+    assert spec(cluster)["unschedulable"] is True
+    assert [item.state for item in here.ledger.actions("people/local")] == ["done"]
+    release(PROFILE, "node-1", "mended")
+    assert not spec(cluster).get("unschedulable")
+
+
+def test_a_node_that_nobody_knows(here: World, cluster: EmbeddedCluster) -> None:
+    for act in (cordon, release):
+        with pytest.raises(NotFound, match="local has no node node-99"):
+            act(PROFILE, "node-99", "x")
+    assert here.ledger.nodes("local") == []
+
+
+def test_every_node_of_the_pools_as_the_cluster_tells_it(cluster: EmbeddedCluster) -> None:
+    cluster.patch("Node", "node-2", {"spec": {"taints": [{"key": "acme", "value": "x", "effect": "NoExecute"}]}})
+    nodes = cluster_nodes(cluster, PROFILE)
+    assert [node.name for node in nodes] == [f"node-{index}" for index in range(6)]
+    assert {node.rack for node in nodes} == {"cpu-rack-0", "cpu-rack-1"}
+    assert [node.taints for node in nodes if node.taints] == [("acme=x:NoExecute",)]
+    assert [node.spare for node in nodes] == [False] * 4 + [True] * 2
+    assert {node.gpus for node in nodes} == {0}
+    assert cluster_node(cluster, PROFILE, "node-2") == nodes[2]
+    assert cluster_node(cluster, PROFILE, "node-99") is None
