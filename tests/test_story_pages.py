@@ -53,13 +53,19 @@ def form(page: Page, served: Console, deployment: str) -> None:
 
 def choose(page: Page, word: str) -> None:
     """From the form's first list of words."""
-    page.locator(".schema-form-property__fields .p-select-button__control").first.click()
+    page.locator(".schema-form-property__fields .p-select-button__control").first.focus()
+    page.keyboard.press("ArrowDown")
     page.locator(".p-select-option").get_by_text(word, exact=True).click()
 
 
-def submit(page: Page) -> None:
+def submit(page: Page, served: Console, deployment: str) -> None:
+    """Send the form and open the page of the flow run that came of it."""
+    before = {one["id"] for one in served.flow_runs(deployment)}
     page.get_by_role("button", name="Submit").click()
-    page.wait_for_url("**/runs/flow-run/**")
+    # The browser moves only while Playwright waits: whatever sleeps here holds its requests up.
+    page.wait_for_url(lambda url: not url.endswith("/run"))
+    [made] = [one["id"] for one in served.flow_runs(deployment) if one["id"] not in before]
+    page.goto(f"{page.url.partition('/deployments/')[0]}/runs/flow-run/{made}")
 
 
 def kill_a_rank(name: str, served: Console, ledger: Ledger) -> None:
@@ -83,7 +89,7 @@ def test_a_run_is_started_watched_and_helped_from_the_pages(served: Console, pag
     page.locator("textarea").nth(3).fill('recovery.ask_before=["new-attempt"]')
     choose(page, "ask")
     shoot(page, "form-of-a-run")
-    submit(page)
+    submit(page, served, "train/local-demo")
 
     until("the run trains", lambda: ledger.run("seen") and len(ledger.steps("seen")) > 25, served.told)
     kill_a_rank("seen", served, ledger)
@@ -99,7 +105,7 @@ def test_a_run_is_started_watched_and_helped_from_the_pages(served: Console, pag
     choose(page, "approve")
     page.locator("textarea").nth(1).fill("the rack is back")
     shoot(page, "form-of-an-answer")
-    submit(page)
+    submit(page, served, "approve/local")
     page.get_by_text("Completed").first.wait_for()
 
     story = until("the end of the run", lambda: s if (s := ledger.story("seen")).run.ended_at else None, served.told)
@@ -112,9 +118,10 @@ def test_a_run_is_started_watched_and_helped_from_the_pages(served: Console, pag
     assert served.ended(flow_run["id"])["type"] == "COMPLETED"
     ui = page.url.partition("/runs/")[0]
     page.goto(f"{ui}/runs/flow-run/{flow_run['id']}")
-    page.get_by_text("watches attempt 2").first.wait_for()
     page.get_by_text("seen succeeded").first.wait_for()
     shoot(page, "run")
+    page.get_by_text("Task Runs", exact=True).last.click()
+    page.get_by_text("watches attempt 2").first.wait_for()
     page.get_by_text("Artifacts", exact=True).last.click()
     page.get_by_text("run-seen", exact=True).first.click()
     page.get_by_text("process_killed").first.wait_for()
