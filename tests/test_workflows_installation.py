@@ -23,6 +23,7 @@ REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
 BUILT = {
     "base/server.yaml": installation.prefect_server,
     "base/runner.yaml": installation.runner,
+    "base/monitor.yaml": installation.monitor,
     "base/network.yaml": installation.network,
     "components/postgres/postgres.yaml": installation.postgres,
 }
@@ -132,10 +133,11 @@ def test_pods_are_what_the_level_restricted_asks_for() -> None:
         assert set(one["resources"]["limits"]) == {"memory"}
 
 
-def test_only_the_runner_speaks_to_the_cluster() -> None:
+def test_only_runner_and_monitor_speak_to_the_cluster() -> None:
     tokens = {pod["metadata"]["labels"][NAME]: pod["spec"] for pod in pods()}
-    assert {name for name, spec in tokens.items() if spec["automountServiceAccountToken"]} == {"primus-runner"}
-    assert tokens["primus-runner"]["serviceAccountName"] == "primus-runner"
+    speaking = {name: spec for name, spec in tokens.items() if spec["automountServiceAccountToken"]}
+    assert set(speaking) == {"primus-runner", "primus-monitor"}
+    assert {spec["serviceAccountName"] for spec in speaking.values()} == {"primus-runner"}
 
 
 def test_no_password_stands_in_a_manifest() -> None:
@@ -152,7 +154,7 @@ def test_who_is_selected_is_there() -> None:
     selected += [
         item["spec"]["podSelector"].get("matchLabels") for item in everything() if "podSelector" in item["spec"]
     ]
-    assert {found[NAME] for found in selected if found} == names
+    assert {found[NAME] for found in selected if found} == names - {"primus-monitor"}, "nobody asks the monitor"
 
 
 def test_every_mount_has_its_volume() -> None:
@@ -184,7 +186,7 @@ def named(found: list[Manifest], kind: str) -> dict[str, Manifest]:
 
 def test_a_site_is_complete() -> None:
     made = kustomized(SHIPPED / "site")
-    assert set(named(made, "Deployment")) == {"primus-prefect", "primus-runner"}
+    assert set(named(made, "Deployment")) == {"primus-prefect", "primus-runner", "primus-monitor"}
     assert set(named(made, "StatefulSet")) == {"primus-postgres"}
     assert set(named(made, "ServiceAccount")) >= {"primus-runner", "primus-monitor"}
     [(site, values)] = named(made, "ConfigMap").items()
@@ -211,7 +213,7 @@ def test_a_site_with_a_prefect_of_its_own(tmp_path: Path) -> None:
     }
     (tmp_path / "mine" / "kustomization.yaml").write_text(yaml.safe_dump(mine))
     made = kustomized(tmp_path / "mine")
-    assert set(named(made, "Deployment")) == {"primus-runner"}
+    assert set(named(made, "Deployment")) == {"primus-runner", "primus-monitor"}
     assert named(made, "Service") == {}
     assert set(named(made, "NetworkPolicy")) == {"primus-closed", "primus-runner"}
     [values] = named(made, "ConfigMap").values()

@@ -1,4 +1,4 @@
-"""The product on a living cluster: Prefect server, flow runner, their network, and a database for who has none. Pure.
+"""The product on a living cluster: Prefect server, flow runner, monitor, network, a database for who has none. Pure.
 
 What differs from site to site stands in none of these objects: the ConfigMap `primus-site` holds the cluster profile
 and the server's address, two Secrets that the site makes hold passwords, and kustomize writes in the images.
@@ -37,8 +37,8 @@ POSTGRES_USER = 999
 """The user `postgres` of the image: its initdb asks the user database who it is."""
 SITE = "primus-site"
 """ConfigMap with `cluster.yaml`, `prefect-api-url` and whatever run profiles a site adds."""
-SERVER, DATABASE, RUNNERS = "primus-prefect", "primus-postgres", "primus-runner"
-"""Names of the three parts; also of their Services."""
+SERVER, DATABASE, RUNNERS, MONITORS = "primus-prefect", "primus-postgres", "primus-runner", "primus-monitor"
+"""Names of the parts; also of their Services, where they have one."""
 SERVER_PORT, DATABASE_PORT, PAGE_PORT = 4200, 5432, 9464
 DATABASE_SECRET = "primus-database"  # noqa: S105 - a name
 """Keys `prefect-url` and `ledger-url`; `password` too where the database is ours."""
@@ -106,6 +106,23 @@ def runner() -> list[Manifest]:
     # The old one ends when the new one serves: what it lets go of is driven again within seconds.
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     return [deployment(RUNNERS, pod, rolling)]
+
+
+def monitor() -> list[Manifest]:
+    """The monitor's loop: one pod; a second one would wait for the first one's lease to run out."""
+    container = {
+        **container_of("monitor", CONTROL_IMAGE, ["python3", "-m", "deployments.loop"], driver_environment()),
+        # 150 MiB, and 5 MiB more for each 10,000 nodes.
+        "resources": resources_of("250m", "256Mi", "1Gi"),
+        "volumeMounts": mounts_of({"home": HOME, "tmp": "/tmp", "site": "/etc/primus"}),  # noqa: S108 - the pod's own
+    }
+    pod = pod_template(MONITORS, [container], {}, USER)
+    pod["spec"] |= {
+        "serviceAccountName": RUNNER,
+        "automountServiceAccountToken": True,
+        "volumes": [empty_volume("home"), empty_volume("tmp"), {"name": "site", "configMap": {"name": SITE}}],
+    }
+    return [deployment(MONITORS, pod, {"type": "Recreate"})]
 
 
 def driver_environment() -> list[Manifest]:

@@ -30,7 +30,16 @@ from tests.bed.ground import pod_groups
 from tests.bed.layout import ROOT
 from tests.bed.up import Bed
 from tests.runners import Asking
-from workflows.installation import DATABASE, DATABASE_SECRET, PAGE_PORT, RUNNERS, SERVER, SERVER_PORT, SERVER_SECRET
+from workflows.installation import (
+    DATABASE,
+    DATABASE_SECRET,
+    MONITORS,
+    PAGE_PORT,
+    RUNNERS,
+    SERVER,
+    SERVER_PORT,
+    SERVER_SECRET,
+)
 from workflows.installation_pods import NAME, NAMESPACE
 
 SHIPPED = ROOT / "deployments" / "kubernetes"
@@ -149,7 +158,7 @@ def images(bed: Bed) -> None:
 def values() -> dict[str, Any]:
     """What a site writes down: its `kustomization.yaml`."""
     here = yaml.safe_dump({"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": NODE}}}}})
-    named = [("Deployment", SERVER), ("Deployment", RUNNERS), ("StatefulSet", DATABASE)]
+    named = [("Deployment", name) for name in (SERVER, RUNNERS, MONITORS)] + [("StatefulSet", DATABASE)]
     pinned = [
         {
             "target": {"kind": kind, "name": name},
@@ -183,7 +192,8 @@ def site(home: Path) -> Path:
     (home / "site").mkdir()
     bed = load_cluster("bed").model_dump(mode="json", exclude_defaults=True)
     shared = {"kind": "host_path", "source": f"{home}/shared", "mount_path": f"{home}/shared"}
-    profile = {**bed, "name": CLUSTER, "context": "", "storage": [shared]}
+    # It looks on: what the stories of this bed break is theirs to mend.
+    profile = {**bed, "name": CLUSTER, "context": "", "storage": [shared], "monitor": {"mode": "observe"}}
     (home / "site" / "cluster.yaml").write_text(yaml.safe_dump(profile))
     shutil.copy(ROOT / "tests" / "profiles" / "story.yaml", home / "site")
     (home / "site" / "kustomization.yaml").write_text(yaml.safe_dump(values()))
@@ -237,7 +247,7 @@ def installed(bed: Bed, home: Path) -> Generator[Installed]:
         given = {f"{name}_url": f"{scheme}://{where}/{name}" for name, scheme in urls.items()}
         secret(bed, DATABASE_SECRET, password=password, **given)
         secret(bed, SERVER_SECRET, auth_string=f"admin:{password}")
-        for part in (SERVER, RUNNERS):
+        for part in (SERVER, RUNNERS, MONITORS):
             made.ready(part)
         yield made
     finally:

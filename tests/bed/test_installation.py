@@ -24,7 +24,7 @@ from tests.bed.installed import NODE, Installed
 from tests.bed.untouched import gang, steps_of
 from tests.stages import Stage, incident, outcomes, succeeded
 from workflows import labels
-from workflows.installation import DATABASE, RUNNERS, SERVER
+from workflows.installation import DATABASE, MONITORS, RUNNERS, SERVER
 from workflows.installation_pods import NAMESPACE
 
 pytestmark = pytest.mark.story
@@ -90,7 +90,7 @@ def upgraded(product: Installed, scene: Stage) -> int:
 
 
 def test_all_of_it_is_ready_as_it_is_shipped(product: Installed) -> None:
-    for part in (SERVER, RUNNERS, DATABASE):
+    for part in (SERVER, RUNNERS, MONITORS, DATABASE):
         pod = product.pod(part)
         assert pod["spec"]["nodeName"] == NODE
         assert {one["ready"] for one in pod["status"]["containerStatuses"]} == {True}
