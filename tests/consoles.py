@@ -28,6 +28,8 @@ class Console:
         self.home = home
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
         self.environment = {**kept, "PRIMUS_HOME": str(home), **environment}
+        self.password = ""
+        """`user:password` of its server; "": the one in the home, if there is any."""
         self._client: httpx.Client | None = None
 
     def primus(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
@@ -47,7 +49,8 @@ class Console:
         if self._client is not None:
             self._client.close()
         auth = self.home / "prefect-auth"
-        user, _, password = auth.read_text().strip().partition(":") if auth.exists() else ("", "", "")
+        known = self.password or (auth.read_text().strip() if auth.exists() else "")
+        user, _, password = known.partition(":")
         self._client = httpx.Client(base_url=said["api"], timeout=30.0, auth=(user, password) if user else None)
         return said
 

@@ -72,7 +72,6 @@ class Many:
 def drive_many(console: Console, profile: Path, ledger_url: str, number: int, steps: int) -> Many:
     """Ask for so many runs by the API, kill a rank of each, wait for all ends."""
     ledger, began = Ledger(ledger_url), time.monotonic()
-    settings = Settings.from_environment({"PRIMUS_HOME": str(console.home), "PRIMUS_LEDGER_URL": ledger_url})
     names = [f"many-{index}" for index in range(number)]
     unasked, whole, deadline = list(names), set[str](), time.monotonic() + LIMIT_S
     while unasked or whole:
@@ -82,7 +81,7 @@ def drive_many(console: Console, profile: Path, ledger_url: str, number: int, st
             request = {"profile": str(profile), "name": name, "overrides": [f"steps={steps}"]}
             console.ask("train/wide", {"request": request}, key=name)
             whole.add(name)
-        whole -= {name for name in whole if _broken(name, settings, ledger)}
+        whole -= {name for name in whole if _broken(name, console.home, ledger)}
         time.sleep(0.05)
     while [run for run in ledger.runs() if run.state not in FINISHED]:
         assert time.monotonic() < deadline, console.told()
@@ -92,7 +91,7 @@ def drive_many(console: Console, profile: Path, ledger_url: str, number: int, st
     return many
 
 
-def _broken(name: str, settings: Settings, ledger: Ledger) -> bool:
+def _broken(name: str, home: Path, ledger: Ledger) -> bool:
     """Kill a rank once the run has come far enough; whether it was done."""
     if ledger.run(name) is None:
         return False
@@ -101,7 +100,14 @@ def _broken(name: str, settings: Settings, ledger: Ledger) -> bool:
     assert story.run.state not in FINISHED, f"{name} ended before its fault: {story.run.why}"
     if attempt is None or (attempt.last_step or 0) < FAULT_AT_STEP:
         return False
-    resolved = Resolved.model_validate(story.run.resolved)
-    scene = Scene(settings, ledger, open_cluster(resolved.cluster, settings.home), resolved, attempt)
-    cause(FaultSpec("kill-rank", rank=1), scene)
+    cause_kill(name, home, ledger)
     return True
+
+
+def cause_kill(name: str, home: Path, ledger: Ledger) -> None:
+    """Kill rank 1 of a run that trains."""
+    story = ledger.story(name)
+    assert story.attempt is not None
+    resolved = Resolved.model_validate(story.run.resolved)
+    cluster, settings = open_cluster(resolved.cluster, home), Settings.from_environment({"PRIMUS_HOME": str(home)})
+    cause(FaultSpec("kill-rank", rank=1), Scene(settings, ledger, cluster, resolved, story.attempt))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,6 +126,22 @@ def test_the_loop_starts_again_what_died(served: Console, ledger: Ledger, servic
     assert (story.incidents, len(story.attempts)) == ((), 1), served.told()
     [flow_run] = [one for one in served.flow_runs("train/local") if f"run:{name}" in one["tags"]]
     assert served.ended(flow_run["id"])["type"] == "COMPLETED", served.told()
+
+
+def test_a_run_goes_on_and_ends_while_the_server_does_not_answer(served: Console, ledger: Ledger) -> None:
+    """It lives and is silent, so nobody starts another one: from the middle of a run until after its end."""
+    identity = served.ask("train/local", train("unheard", "steps=60"))
+    until("the run trains", lambda: ledger.run("unheard") and ledger.steps("unheard"), served.told)
+    server = served.pid("server")
+    assert server is not None
+    os.kill(server, signal.SIGSTOP)
+    try:
+        story = until("the end", lambda: s if (s := ledger.story("unheard")).run.ended_at else None, served.told)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    assert story.run.state is RunState.SUCCEEDED, served.told()
+    assert (story.incidents, len(story.attempts)) == ((), 1), "nothing is recovered because the console was away"
+    assert served.ended(identity)["type"] == "COMPLETED", served.told()
 
 
 def test_the_minutes_flow_starts_a_dead_loop_again(served: Console) -> None:

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from profiles.fault import FaultSpec
-from profiles.resolve import Resolved
 from profiles.vocabulary import RunState
-from tasks.clusters import open_cluster
-from tasks.faults import cause
 from tasks.ledger import Ledger
-from tasks.scene import Scene
-from tasks.settings import Settings
 from tests.browser_checks import shoot
 from tests.consoles import Console, console
+from tests.many_runs import cause_kill
 from tests.runners import until
 
 if TYPE_CHECKING:
@@ -68,15 +63,6 @@ def submit(page: Page, served: Console, deployment: str) -> None:
     page.goto(f"{page.url.partition('/deployments/')[0]}/runs/flow-run/{made}")
 
 
-def kill_a_rank(name: str, served: Console, ledger: Ledger) -> None:
-    story = ledger.story(name)
-    assert story.attempt is not None
-    settings = Settings.from_environment({"PRIMUS_HOME": str(served.home)})
-    resolved = Resolved.model_validate(story.run.resolved)
-    cluster = open_cluster(resolved.cluster, settings.home)
-    cause(FaultSpec("kill-rank", rank=1), Scene(settings, ledger, cluster, resolved, story.attempt))
-
-
 def test_a_run_is_started_watched_and_helped_from_the_pages(served: Console, page: Page) -> None:
     ledger = Ledger(f"sqlite:///{served.home}/ledger.sqlite")
     form(page, served, "train/local-demo")
@@ -92,7 +78,7 @@ def test_a_run_is_started_watched_and_helped_from_the_pages(served: Console, pag
     submit(page, served, "train/local-demo")
 
     until("the run trains", lambda: ledger.run("seen") and len(ledger.steps("seen")) > 25, served.told)
-    kill_a_rank("seen", served, ledger)
+    cause_kill("seen", served.home, ledger)
     [approval] = until("a question is asked", lambda: ledger.approvals("seen", waiting_only=True), served.told)
     page.get_by_text("Artifacts", exact=True).last.click()
     page.get_by_text("run-seen-progress").wait_for()

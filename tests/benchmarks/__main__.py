@@ -15,6 +15,8 @@ from pathlib import Path
 
 ORDER = (
     "start",
+    "console",
+    "many",
     "recovery",
     "recovery_large",
     "manifests",
