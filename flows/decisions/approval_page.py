@@ -25,10 +25,12 @@ def approval_sheet(approval: ApprovalRecord, story: Story | None = None) -> Shee
     incident = next((item for item in story.incidents if item.id == approval.incident), None) if story else None
     actions = tuple(item for item in story.actions if item.incident == approval.incident) if story else ()
     line = ApprovalLine(approval, story.run.state if story else None, actions)
-    parts = [f"# {_plain(approval.question)}", _standing(approval)]
+    about, _, rest = _plain(approval.question).partition("? ")
+    parts = [f"# {about}? ({_plain(approval.run) or 'nodes'})" if rest else f"# {about}", _standing(approval), rest]
     if incident is not None:
         parts += _reasons(incident)
     parts += _answers(line)
+    parts = [part for part in parts if part]
     says = f"{approval.state}: {_plain(approval.question)}"
     return Sheet(approval_key(approval.id), "markdown", "\n\n".join(parts) + "\n", says[:400])
 

@@ -94,11 +94,16 @@ def _finite(line: Line) -> Line:
     return Line(line.name, tuple(at for at in line.points if all(abs(value) < LARGEST for value in at)), line.dashed)
 
 
+SMALLEST = 1e-300
+"""What is below it is nothing: halves and quarters of it vanish."""
+
+
 def _range(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
-    if high > low:
+    if high - low > SMALLEST:
         return low, high
-    return low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+    half = abs(low) / 2 if abs(low) > SMALLEST else 0.5
+    return low - half, high + half
 
 
 def _scale(value: float, span: tuple[float, float], begin: float, end: float) -> float:

@@ -14,6 +14,7 @@ from flows.decisions.console_words import blame
 from flows.decisions.curves import Line, picture
 from flows.decisions.report import goodput_of
 from flows.decisions.spans import took
+from flows.decisions.sparks import bar
 from flows.decisions.status import Json, Surroundings, status_of
 from flows.decisions.trouble import node_rows
 from profiles.resolve import Resolved
@@ -210,7 +211,7 @@ def _goodput(status: Json) -> str:
         return f"`primus report {status['run']}` says where every second went."
     parts = [("productive", goodput["productive_gpu_seconds"]), *sorted(goodput["lost"].items(), key=_largest)]
     rows = [
-        {"state": name, "GPU time": took(seconds), "share": f"{seconds / whole:.1%}", "": bar(seconds / whole)}
+        {"state": name, "GPU time": took(seconds), "share": f"{seconds / whole:.1%}", "": bar(seconds / whole, BAR)}
         for name, seconds in parts
     ]
     return table(rows)
@@ -244,12 +245,6 @@ def _cell(value: Any) -> str:
     """Text that stays where it is put: one line, no column of its own, no tag."""
     text = "" if value is None else " ".join(str(value).split())
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "'")[:400]
-
-
-def bar(share: float) -> str:
-    """A share from 0 to 1 as a bar of text."""
-    full = round(BAR * min(1.0, max(0.0, share)))
-    return "█" * full + "░" * (BAR - full)
 
 
 def _moment(text: str | None) -> str:
