@@ -42,7 +42,9 @@ class ReconcileLedger(LeaseLedger):
         with self.database.reading() as transaction:
             for names in _chunks(sorted(runs)):
                 rows = transaction.all(
-                    select(RUNS.c.name, RUNS.c.cluster, RUNS.c.state, RUNS.c.ended_at).where(RUNS.c.name.in_(names))
+                    select(RUNS.c.name, RUNS.c.cluster, RUNS.c.state, RUNS.c.ended_at, RUNS.c.created_at).where(
+                        RUNS.c.name.in_(names)
+                    )
                 )
                 ends = select(ATTEMPTS.c.run, ATTEMPTS.c.number, ATTEMPTS.c.ended_at).where(ATTEMPTS.c.run.in_(names))
                 numbers: dict[str, dict[int, float | None]] = {}
@@ -50,7 +52,7 @@ class ReconcileLedger(LeaseLedger):
                     numbers.setdefault(row["run"], {})[int(row["number"])] = row["ended_at"]
                 for row in rows:
                     ended_at = row["ended_at"] if row["state"] in FINISHED else None
-                    found[row["name"]] = Fate(row["cluster"], ended_at, numbers.get(row["name"], {}))
+                    found[row["name"]] = Fate(row["cluster"], ended_at, numbers.get(row["name"], {}), row["created_at"])
         return found
 
     def lapsing(self, now: float) -> list[ApprovalRecord]:

@@ -66,6 +66,8 @@ DEAD = gang(lease=None)
 GONE: dict[str, Any] = {"jobsets": {}}
 APPROVAL = ApprovalRecord("demo-a1-i1-approval", "demo", "demo-a1-i1", "go on?", "waiting", NOW - 99, NOW - 9)
 ENDED = {"demo": Fate("big", NOW - 100, {1: NOW - 120})}
+OPENED_LATER = {"demo": Fate("big", NOW - 100, {1: NOW - 120}, opened_at=NOW - 300)}
+"""A run of the same name in another ledger made the object before."""
 
 
 @pytest.mark.parametrize(
@@ -129,10 +131,16 @@ SILENT = PodsSeen(living=4, coordinator="demo-c", answers=False)
             "JobSet/demo-a1",
         ),
         (
+            sight(jobsets={"demo-a1": jobset(created_at=NOW - 900)}, fates=OPENED_LATER),
+            Kind.FOREIGN,
+            "JobSet/demo-a1",
+        ),
+        (
             sight(jobsets={"demo-a9": jobset(attempt=9)}, fates={"demo": Fate("big", None, {1: None})}),
             Kind.UNKNOWN_ATTEMPT,
             "JobSet/demo-a9",
         ),
+        (sight(jobsets={"demo-a9": jobset(attempt=9)}, fates=ENDED), Kind.UNKNOWN_ATTEMPT, "JobSet/demo-a9"),
         (sight(watcher=lease("monitor/big", -1.0)), Kind.LEASE, "monitor/big"),
         (sight(watcher=lease("monitor/big"), watcher_alive=False), Kind.LEASE, "monitor/big"),
         (sight(nodes=NodesSeen(frozenset({"n1"}), frozenset({"n1"}), {})), Kind.MARK_LEFT, "n1"),

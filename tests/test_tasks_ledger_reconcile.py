@@ -59,7 +59,10 @@ def test_fates_of_many_names_at_once(ledger: Ledger) -> None:
     ledger.open_run(a_run("over", cluster="big"))
     ledger.set_run_state("over", None, RunState.STOPPED, "", 1007.0)
     names = ["demo", "over", *(f"x{index}" for index in range(1200))]
-    assert ledger.fates(names) == {"demo": Fate("local", None, {1: 1005.0, 2: None}), "over": Fate("big", 1007.0)}
+    assert ledger.fates(names) == {
+        "demo": Fate("local", None, {1: 1005.0, 2: None}, 1000.0),
+        "over": Fate("big", 1007.0, {}, 1000.0),
+    }
     ledger.resume_run("over", "once more", 1008.0)
     assert ledger.fates(["over"])["over"].ended_at is None
     assert ledger.fates([]) == {}

@@ -45,6 +45,8 @@ class Fate:
     """None: it has not ended."""
     attempts: Mapping[int, float | None] = field(default_factory=dict[int, "float | None"])
     """Number -> when that attempt ended; None: it has not."""
+    opened_at: float | None = None
+    """When the run was opened in this ledger; None: it is not asked for."""
 
 
 @dataclass(frozen=True)

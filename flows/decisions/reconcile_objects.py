@@ -10,6 +10,8 @@ from workflows.reconcile_sight import Fate, ObjectSeen, Sight
 
 GRACE_SECONDS = 60.0
 """After the end of an attempt or a run its driver still clears away."""
+SKEW_SECONDS = 60.0
+"""By which the cluster's clock may be behind the ledger's."""
 POST_FLIGHT_SECONDS = 600.0
 """A post-flight may outlive its run; its workflow has a deadline of its own, of half of this."""
 
@@ -34,11 +36,14 @@ def _living(sight: Sight) -> Iterator[ObjectSeen]:
 
 
 def _about(thing: ObjectSeen, fate: Fate, now: float) -> Finding | None:
-    attempt_ended = fate.attempts.get(thing.attempt)
-    ended = [at for at in (fate.ended_at, attempt_ended) if at is not None]
+    if thing.attempt and thing.attempt not in fate.attempts:
+        return _unknown_attempt(thing)  # attempts are written before anything is made of them
+    if thing.created_at is not None and fate.opened_at is not None and thing.created_at < fate.opened_at - SKEW_SECONDS:
+        why = f"{thing.subject} was made before run {thing.run} was opened here"
+        return Finding(Kind.FOREIGN, thing.subject, thing.run, why, Leave("another ledger may own it"))
+    ended = [at for at in (fate.ended_at, fate.attempts.get(thing.attempt)) if at is not None]
     if not ended:
-        known = thing.attempt in fate.attempts
-        return None if known else _unknown_attempt(thing)
+        return None
     grace = POST_FLIGHT_SECONDS if thing.pipeline == POST_FLIGHT else GRACE_SECONDS
     end = fate.ended_at if thing.pipeline == POST_FLIGHT else min(ended)
     if end is None or now - end < grace:
