@@ -144,7 +144,7 @@ def test_what_is_younger_than_the_end_of_its_run_stays(scene: Scene) -> None:
     scene.apply("ours")
     scene.take(100.0)
     assert scene.names() == ["ours-a1"]
-    assert sorted(scene.kinds()) == ["foreign", "unknown-attempt"]
+    assert scene.kinds() == ["foreign"]
 
 
 def test_mode_observe_writes_nothing_to_the_cluster(scene: Scene) -> None:
