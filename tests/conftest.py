@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A loaded machine is no finding. Whoever proves a change (`.ci/run`) draws the same examples each time; elsewhere each
 # run looks for new ones.
-settings.register_profile("searching", deadline=None)
-settings.register_profile("proving", deadline=None, derandomize=True)
+settings.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("proving", settings.get_profile("searching"), derandomize=True)
 settings.load_profile(os.environ.get("PRIMUS_TEST_EXAMPLES", "searching"))
 
 os.environ.setdefault("DO_NOT_TRACK", "1")

@@ -175,7 +175,10 @@ def test_ctrl_c_stops_watching_and_nothing_else(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     words = [sys.executable, "-m", "deployments.cli", "status", "watched", "--follow"]
     environment = {**os.environ, "PRIMUS_HOME": str(tmp_path), "TERM": "xterm-256color"}
+    # Whoever runs the tests in the background has Ctrl-C ignored, and every child of theirs too.
+    before_us = signal.signal(signal.SIGINT, signal.default_int_handler)
     watcher = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    signal.signal(signal.SIGINT, before_us)
     os.close(theirs)
     try:
         _read_until(ours, b"waits for its driver")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.monitor import glance, look_around
 from flows.node_sentinel import Line
@@ -229,8 +230,9 @@ def test_a_question_lapses_without_anybody_who_waits_for_it(scene: Scene) -> Non
 
 def test_a_run_without_a_driver_is_told_where_no_server_is(scene: Scene) -> None:
     scene.open("ours")
-    scene.take(61.0)
-    [dealt] = scene.take(6.0).dealt
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        scene.take(61.0)
+        [dealt] = scene.take(6.0).dealt
     assert dealt.finding.why == "its driver did not renew its lease: process 7 on elsewhere"
     assert "no Prefect server is known here" in dealt.said
     assert [item.action for item in scene.ledger.findings("local")] == [dealt.said]
