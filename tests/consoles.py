@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,11 @@ class Console:
         """`flow/deployment` as the server has it."""
         return self.api.get(f"/deployments/name/{name}").raise_for_status().json()
 
-    def ask(self, deployment: str, parameters: Json, key: str = "") -> str:
-        """Id of the flow run that was asked for."""
+    def ask(self, deployment: str, parameters: Json, key: str = "", at: str = "") -> str:
+        """Id of the flow run that was asked for, to begin now or at a time."""
         body: Json = {"parameters": parameters} | ({"idempotency_key": key} if key else {})
+        if at:
+            body["state"] = {"type": "SCHEDULED", "state_details": {"scheduled_time": at}}
         return str(self.post(f"/deployments/{self.deployment(deployment)['id']}/create_flow_run", body)["id"])
 
     def flow_runs(self, deployment: str) -> list[Json]:
@@ -121,12 +124,13 @@ class Console:
         )
 
     def processes(self) -> dict[int, str]:
-        """Every living process of this home, by its environment: pid and command."""
-        mark, found = f"PRIMUS_HOME={self.home}".encode(), dict[int, str]()
+        """Every living process that knows this home, by its environment or its words: pid and command."""
+        mark, found = str(self.home).encode(), dict[int, str]()
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                if mark in (path / "environ").read_bytes().split(b"\0"):
-                    found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                words = (path / "cmdline").read_bytes()
+                if int(path.name) != os.getpid() and (mark in (path / "environ").read_bytes() or mark in words):
+                    found[int(path.name)] = words.replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
         return found
@@ -150,5 +154,9 @@ def console(home: Path, **environment: str) -> Generator[Console]:
     finally:
         made.primus("down", code=None)
         made.close()
-        for pid in made.processes():
-            os.kill(pid, signal.SIGKILL)
+        # What a story left where it failed: its pods, and whoever starts them again.
+        while left := made.processes():
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import yaml
@@ -21,6 +22,8 @@ from tests.stages import PROFILE
 from workflows.records import Story
 
 STEP_SECONDS = 0.5
+AHEAD_SECONDS = 20.0
+"""Enough to ask for all of them: a third of a second each."""
 FAULT_AT_STEP = 7
 """After the first checkpoint."""
 LIMIT_S = 600.0
@@ -73,14 +76,14 @@ def drive_many(console: Console, profile: Path, ledger_url: str, number: int, st
     """Ask for so many runs by the API, kill a rank of each, wait for all ends."""
     ledger, began = Ledger(ledger_url), time.monotonic()
     names = [f"many-{index}" for index in range(number)]
-    unasked, whole, deadline = list(names), set[str](), time.monotonic() + LIMIT_S
-    while unasked or whole:
+    at = (datetime.now(UTC) + timedelta(seconds=AHEAD_SECONDS)).isoformat()
+    for name in names:  # all of them first, to begin together
+        overrides = [f"steps={steps}", "roles.trainer.replicas=1"]
+        request = {"profile": str(profile), "name": name, "overrides": overrides}
+        console.ask("train/wide", {"request": request}, key=name, at=at)
+    whole, deadline = set(names), time.monotonic() + LIMIT_S
+    while whole:
         assert time.monotonic() < deadline, f"{sorted(whole)} still wait\n{console.told()}"
-        if unasked:
-            name = unasked.pop(0)
-            request = {"profile": str(profile), "name": name, "overrides": [f"steps={steps}"]}
-            console.ask("train/wide", {"request": request}, key=name)
-            whole.add(name)
         whole -= {name for name in whole if _broken(name, console.home, ledger)}
         time.sleep(0.05)
     while [run for run in ledger.runs() if run.state not in FINISHED]:
@@ -100,14 +103,14 @@ def _broken(name: str, home: Path, ledger: Ledger) -> bool:
     assert story.run.state not in FINISHED, f"{name} ended before its fault: {story.run.why}"
     if attempt is None or (attempt.last_step or 0) < FAULT_AT_STEP:
         return False
-    cause_kill(name, home, ledger)
+    cause_kill(name, home, ledger, rank=0)
     return True
 
 
-def cause_kill(name: str, home: Path, ledger: Ledger) -> None:
-    """Kill rank 1 of a run that trains."""
+def cause_kill(name: str, home: Path, ledger: Ledger, rank: int = 1) -> None:
+    """Kill a rank of a run that trains."""
     story = ledger.story(name)
     assert story.attempt is not None
     resolved = Resolved.model_validate(story.run.resolved)
     cluster, settings = open_cluster(resolved.cluster, home), Settings.from_environment({"PRIMUS_HOME": str(home)})
-    cause(FaultSpec("kill-rank", rank=1), Scene(settings, ledger, cluster, resolved, story.attempt))
+    cause(FaultSpec("kill-rank", rank=rank), Scene(settings, ledger, cluster, resolved, story.attempt))
