@@ -30,7 +30,10 @@ def scene(prefect_server: str) -> Iterator[Stage]:
 
 def prefect(scene: Stage, *words: str, **environment: str) -> str:
     """Prefect's own command line, as people use it; what it printed."""
-    shared = {**os.environ, "PRIMUS_HOME": str(scene.home), "PREFECT_API_URL": scene.api_url, **environment}
+    # As in an activated environment: a worker starts `python` by its PATH.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    given = {"PATH": path, "PRIMUS_HOME": str(scene.home), "PREFECT_API_URL": scene.api_url}
+    shared = {**os.environ, **given, **environment}
     done = subprocess.run(
         [sys.executable, "-m", "prefect", "--no-prompt", *words],
         env=shared,
