@@ -147,9 +147,9 @@ def _before_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], begin: fl
     starting = Tile.INIT if first else Tile.RESTART
     moments = (
         (attempt.planned_at if begin is None else begin, starting),
-        (attempt.submitted_at or _last(marks, "submitted"), Tile.PREFLIGHT),
-        (attempt.applied_at or _last(marks, "applied"), Tile.QUEUE if first else Tile.RESTART),
-        (attempt.running_at or _last(marks, "running"), starting),
+        (_known(attempt.submitted_at, marks, "submitted"), Tile.PREFLIGHT),
+        (_known(attempt.applied_at, marks, "applied"), Tile.QUEUE if first else Tile.RESTART),
+        (_known(attempt.running_at, marks, "running"), starting),
     )
     return [Cut(at, number, state) for at, state in moments if at is not None]
 
@@ -210,7 +210,7 @@ def _after_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], work: Work
     """From the last good step on: detection, diagnosis, and from the decision on the restart; else nothing known."""
     number = attempt.number
     detected = _last(marks, "detected")
-    ended = attempt.ended_at or _last(marks, "ended")
+    ended = _known(attempt.ended_at, marks, "ended")
     last = work.rows[-1].at if work.rows else _last(marks, "fault")
     if detected is None:
         at = last if last is not None else ended
@@ -256,6 +256,11 @@ def restores_of(
     if told or not attempt.resume_path or attempt.running_at is None or not steps:
         return found
     return [(attempt.running_at, max(attempt.running_at, min(row.at for row in steps)))]
+
+
+def _known(at: float | None, marks: Sequence[MarkRecord], kind: str) -> float | None:
+    """A time of the attempt's own, which may be zero; else that of its newest mark of this kind."""
+    return at if at is not None else _last(marks, kind)
 
 
 def _last(marks: Iterable[MarkRecord], kind: str) -> float | None:
