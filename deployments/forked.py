@@ -7,7 +7,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
+
+HAND_OVER_SECONDS = 3.0
+"""For each of the two; a server that answers takes a few milliseconds."""
 
 
 def end_with(drive: Callable[[], int]) -> NoReturn:
@@ -24,7 +28,18 @@ def end_with(drive: Callable[[], int]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
+        _hand_over()
         # Not sys.exit: that would unwind into the loop that forked it.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _hand_over() -> None:
+    """Wait until Prefect's own threads have sent what they hold: the end of the flow's log, and its last events."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        with suppress(Exception):  # a server that is away gets neither, and the run has ended either way
+            worker.drain_all(timeout=HAND_OVER_SECONDS)
