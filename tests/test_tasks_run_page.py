@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -137,7 +138,7 @@ def test_a_page_that_fails_fails_alone(prefect_server: str, settings: Settings, 
 
 def test_outside_of_a_flow_run_nothing_is_shown(own: Ledger) -> None:
     with shown("demo", RESOLVED):
-        pass
+        assert not [thread for thread in threading.enumerate() if thread.name == "pages of demo"]
 
 
 def silent(ground: PageGround) -> RunPage:
