@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from deployments.nursery import ensure_nursery, stop_nursery
@@ -12,13 +13,14 @@ from tasks.services import down, serving, up, wish_of
 def ensure_console(home: Path) -> str:
     """Address of a Prefect server that answers; where it is this home's own, drivers get a warm start too.
 
-    Where `primus up` was said, everything of it that died is started again.
+    Where `primus up` was said, everything of it that died is started again; not where the environment names another
+    server than it was said for.
 
     Raises:
         Unavailable: the server does not answer; its log is named.
     """
     wish = wish_of(home)
-    if wish is not None:
+    if wish is not None and os.environ.get("PREFECT_API_URL", "") == wish.api_url:
         return up(home, wish.cluster, lambda line: None)
     known = server_url(home)
     if known is not None:

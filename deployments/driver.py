@@ -47,7 +47,7 @@ class Driver(Protocol):
 
 def prepare_driver(home: Path, api_url: str) -> Driver:
     """The quickest driver there is: the runner's, one that the nursery forks, else a process that imports now."""
-    if serving(home):
+    if serving(home, api_url):
         return ServedDriver(home, api_url)
     nursery = recorded(home / PID_FILE)
     return WarmDriver(home, api_url) if nursery is not None else StartingDriver(home, api_url)

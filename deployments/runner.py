@@ -32,7 +32,7 @@ from tasks.ledger import Ledger
 from tasks.offers import Offer
 from tasks.services import is_ready
 from tasks.settings import Settings
-from workflows.driven import ENDS, Due, Phase
+from workflows.driven import Due, Phase
 from workflows.records import RequestRecord
 
 LOOK_SECONDS = 1.0
@@ -147,8 +147,7 @@ class Runner:
         before = self.tries.get(run)
         fresh = before is None or self.now() - before.last_at > FORGET_SECONDS
         self.tries[run] = Tries(1 if before is None or fresh else before.number + 1, self.now())
-        belonging = self.server.of_run(run)
-        known = next((one for one in belonging if one.phase not in ENDS), belonging[-1] if belonging else None)
+        known = self.server.present(run)
         if known is None:
             self.server.create(run, why)
         else:

@@ -37,8 +37,8 @@ def ask_runner(home: Path, run: str, why: str) -> bool:
     Raises:
         Unavailable: the server does not take it.
     """
-    deployment, url = serving(home), server_url(home)
-    if not deployment or url is None:
+    url = server_url(home)
+    if url is None or not (deployment := serving(home, url)):
         return False
     body = {
         "parameters": {"request": {"name": run, "profile": ""}},

@@ -34,7 +34,7 @@ from prefect.types._datetime import now
 from profiles.errors import NotFound, Unavailable
 from profiles.vocabulary import RunState
 from tasks.offers import Offer, served, siblings
-from workflows.driven import Due, FlowRunSeen, Phase, Plain
+from workflows.driven import ENDS, Due, FlowRunSeen, Phase, Plain
 
 __all__ = ["TAG", "FlowRun", "FlowRuns", "Offer", "flow_runs", "reached", "run_of"]
 
@@ -154,6 +154,11 @@ class FlowRuns:
         """Flow runs that belong to a run, the one that was asked for first stands first; ended ones too."""
         found = self._read(FlowRunFilter(tags=FlowRunFilterTags(all_=[TAG + run])), 0, self._train)
         return [_seen(item) for item in sorted(found, key=_asked_for)]
+
+    def present(self, run: str) -> FlowRunSeen | None:
+        """The flow run that stands for a run: the first one that has not ended, else the last; None: there is none."""
+        belonging = self.of_run(run)
+        return next((one for one in belonging if one.phase not in ENDS), belonging[-1] if belonging else None)
 
     @_patiently
     def read(self, flow_run: str) -> FlowRun:

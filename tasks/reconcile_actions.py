@@ -18,7 +18,7 @@ from tasks.prefect_server import password_of, server_url
 from tasks.sights import part
 from tasks.world import world
 from workflows import labels
-from workflows.driven import ENDS, FlowRunSeen, Phase
+from workflows.driven import FlowRunSeen, Phase
 from workflows.evidence import Signal
 from workflows.reconcile_sight import ObjectSeen
 from workflows.records import IncidentRecord, MarkRecord, RequestRecord
@@ -37,8 +37,7 @@ def drive_again(cluster: str, run: str, why: str) -> str:
     """
     with _server() as server:
         server.stand_by(f"train/{cluster}")
-        belonging = server.of_run(run)
-        known = next((one for one in belonging if one.phase not in ENDS), belonging[-1] if belonging else None)
+        known = server.present(run)
         if known is None:
             return f"flow run {server.create(run, why)} was made for it"
         return _again(server, known, run, why)

@@ -21,6 +21,7 @@ from profiles.errors import Unavailable
 from tasks.prefect_server import (
     begin_own_server,
     one_at_a_time,
+    password_of,
     quiet_environment,
     stop_server,
     wait_for_server,
@@ -80,10 +81,17 @@ def alive(home: Path, service: Service) -> Recorded | None:
     return recorded(home / f"{service}.json")
 
 
-def serving(home: Path) -> str:
-    """Id of the `train` deployment that the living runner of this home serves; "" where none does."""
+def serving(home: Path, api_url: str | None = None) -> str:
+    """Id of the `train` deployment that the living runner of this home serves; "" where none does.
+
+    Args:
+        home: PRIMUS_HOME.
+        api_url: only a runner for the server at this address counts; None: any.
+    """
     runner, ready = alive(home, Service.RUNNER), recorded(home / READY)
-    return ready.detail if runner is not None and ready is not None and ready.pid == runner.pid else ""
+    if runner is None or ready is None or ready.pid != runner.pid:
+        return ""
+    return ready.detail if api_url is None or runner.detail.partition(" ")[0] == api_url else ""
 
 
 def is_ready(home: Path, deployment: str) -> None:
@@ -183,7 +191,9 @@ def down(home: Path) -> list[str]:
 
 def _start(home: Path, service: Service, url: str, cluster: str) -> bool:
     """Start a runner or a loop unless the right one lives."""
-    wanted, found = f"{url} {cluster} {code_stamp()}", alive(home, service)
+    # One that was started before a password was asked for does not know it.
+    door = "locked" if password_of(home) else "open"
+    wanted, found = f"{url} {cluster} {door} {code_stamp()}", alive(home, service)
     if found is not None and found.detail == wanted:
         return False
     stop(home / f"{service}.json")

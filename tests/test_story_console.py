@@ -159,7 +159,9 @@ def test_with_all_dead_the_next_command_starts_them(served: Console, ledger: Led
 
 
 def test_a_password_is_asked_for_everywhere(served: Console) -> None:
+    open_ones = {service: served.pid(service) for service in SERVICES}
     said = served.up("--password")
+    assert all(served.pid(service) not in (None, was) for service, was in open_ones.items()), "all of them know it now"
     mode = (served.home / "prefect-auth").stat().st_mode & 0o777
     assert mode == 0o600
     anonymous = {
@@ -179,6 +181,7 @@ def test_a_password_is_asked_for_everywhere(served: Console) -> None:
     assert served.deployment("train/local")["id"]
     done = served.primus("train", STORY, "--name", "locked", "--set", "steps=5")
     assert "locked: succeeded" in done.stderr
+    assert "a driver of its own" not in done.stderr, "the runner has the password and drives it"
     assert said["api"].startswith("http://127.0.0.1:")
     secret = (served.home / "prefect-auth").read_text().strip()
     for path in served.home.rglob("*.log"):
