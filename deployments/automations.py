@@ -11,15 +11,12 @@ from uuid import UUID
 
 from prefect.events.actions import CallWebhook, RunDeployment, SendNotification
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from deployments.edge import GOOD, out, out_json
 from deployments.views import table
-from profiles.errors import Unavailable
 from profiles.load import load_cluster
 from tasks.console_automations import Standing, block_of, deployment_of, make_so, standing
-from tasks.console_server import console_server
-from tasks.prefect_server import password_of, server_url
+from tasks.console_server import console_server, speaking_to_server_of
 from tasks.settings import Settings
 
 Json = dict[str, Any]
@@ -112,11 +109,7 @@ def show_automations(cluster: str, block: str, *, apply: bool, as_json: bool) ->
         Unavailable: no server answers.
     """
     settings = Settings.from_environment(os.environ)
-    url = server_url(settings.home)
-    if url is None:
-        raise Unavailable("no Prefect server: `primus up` starts one, or set PREFECT_API_URL")
-    password = os.environ.get("PREFECT_API_AUTH_STRING") or password_of(settings.home) or None
-    with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: password}):
+    with speaking_to_server_of(settings.home):
         rows = settle(load_cluster(cluster or settings.cluster).name, block, apply=apply)
     documents = [{"automation": row.name, "state": row.state, "does": row.does} for row in rows]
     if as_json:

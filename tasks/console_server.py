@@ -6,6 +6,7 @@ import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -20,11 +21,19 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import SettingsContext, get_settings_context
-from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, Settings
+from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
+    PREFECT_API_REQUEST_TIMEOUT,
+    PREFECT_API_URL,
+    PREFECT_CLIENT_MAX_RETRIES,
+    Settings,
+    temporary_settings,
+)
 from prefect.utilities.urls import url_for
 
 from profiles.errors import Unavailable
 from tasks.flow_runs import reached
+from tasks.prefect_server import password_of, server_url
 from workflows.console import Sheet
 
 Json = dict[str, Any]
@@ -57,6 +66,22 @@ def _short(settings: Settings) -> Settings:
     )
     _REMEMBERED[:] = [(settings, made)]
     return made
+
+
+@contextmanager
+def speaking_to_server_of(home: Path) -> Generator[None]:
+    """Inside the block Prefect's clients speak to the server that the environment names, else to that of this home.
+
+    Raises:
+        Unavailable: there is neither.
+    """
+    url = PREFECT_API_URL.value() or server_url(home)
+    if url is None:
+        raise Unavailable("no Prefect server is known here: `primus up` starts one, PREFECT_API_URL names one")
+    known: str | None = PREFECT_API_AUTH_STRING.value()
+    password = known or password_of(home) or None
+    with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: password}):
+        yield
 
 
 @contextmanager

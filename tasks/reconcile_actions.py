@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
-
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from profiles.cluster import ClusterProfile
-from profiles.errors import Unavailable
 from profiles.vocabulary import FaultClass, VerdictWord
 from tasks.cluster import current
+from tasks.console_server import speaking_to_server_of
 from tasks.flow_runs import FlowRuns, flow_runs
 from tasks.node_marks import TAINT_VALUE_CHARACTERS, Mark, set_mark
-from tasks.prefect_server import password_of, server_url
 from tasks.sights import part
 from tasks.world import world
 from workflows import labels
@@ -35,28 +30,12 @@ def drive_again(cluster: str, run: str, why: str) -> str:
         Unavailable: no server, or none that answers.
         NotFound: nobody ever served runs of this cluster there.
     """
-    with _server() as server:
+    with speaking_to_server_of(world().settings.home), flow_runs() as server:
         server.stand_by(f"train/{cluster}")
         known = server.present(run)
         if known is None:
             return f"flow run {server.create(run, why)} was made for it"
         return _again(server, known, run, why)
-
-
-@contextmanager
-def _server() -> Generator[FlowRuns]:
-    """The server that the environment names, else that of this home."""
-    if PREFECT_API_URL.value():
-        with flow_runs() as server:
-            yield server
-        return
-    home = world().settings.home
-    url = server_url(home)
-    if url is None:
-        raise Unavailable("no Prefect server is known here: `primus up` starts one, PREFECT_API_URL names one")
-    password = password_of(home) or None
-    with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: password}), flow_runs() as server:
-        yield server
 
 
 def _again(server: FlowRuns, known: FlowRunSeen, run: str, why: str) -> str:
