@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.cluster import Manifest
-from tasks.facts import node_facts
+from tasks.cluster import Kind, Manifest
+from tasks.facts import is_ours, jobset_state, node_facts
 from workflows.evidence import CoordinatorFacts, NodeFacts
 from workflows.records import MarkRecord, StepRow
+
+OURS: tuple[Kind, ...] = ("Pod", "JobSet", "Workflow")
+"""Kinds of objects of an attempt that are watched."""
 
 
 @dataclass
@@ -38,6 +41,8 @@ class Known:
     """What became of the attempt's own objects, where they are gone."""
     listed: set[str] = field(default_factory=set[str])
     """Kinds of which everything that exists was told."""
+    end_untold: bool = False
+    """The JobSet has ended, and its pods, which tell how, were not listed since."""
     unreached: tuple[str, ...] = ()
     """Nodes that are not ready and whose kubelets the cluster does not reach."""
 
@@ -62,3 +67,55 @@ class Known:
                     return
                 self.nodes[facts.name] = facts
         self.changed.set()
+
+    def note(self, kind: Kind, change: str, manifest: Manifest, run: str) -> bool:
+        """Take one line of a watch of the run's objects in; whether the pods must be listed, since the JobSet ended."""
+        ends = False
+        with self.lock:
+            table = self.objects.setdefault(kind, {})
+            if change == "SYNC":
+                table.clear()
+                self.listed.discard(kind)
+            elif is_ours(manifest, run) or _loses(table, change, manifest):
+                name = manifest["metadata"]["name"]
+                if change != "DELETED":
+                    ends = kind == "JobSet" and _has_ended(manifest) and not _has_ended(table.get(name, {}))
+                    self.end_untold = self.end_untold or ends
+                    table[name] = manifest
+                else:
+                    self._note_end(kind, table.pop(name, manifest), manifest, run)
+        self.changed.set()
+        return ends
+
+    def told_the_end(self) -> None:
+        """All pods were noted as they were after the JobSet had ended."""
+        with self.lock:
+            self.end_untold = False
+        self.changed.set()
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether something may exist that was not told. The caller holds the lock."""
+        return self.end_untold or not self.listed.issuperset(OURS)
+
+    def _note_end(self, kind: Kind, last: Manifest, manifest: Manifest, run: str) -> None:
+        if kind == "Pod":
+            ours = is_ours(manifest, run)
+            name = manifest["metadata"]["name"]
+            self.gone[name] = manifest if ours else last | {"status": manifest.get("status", {})}
+        elif manifest.get("status", {}).get("reason") == "BrokenObject":
+            self.why_gone = str(manifest["status"].get("message", ""))
+
+    def vanished(self) -> str:
+        """Why nothing of the attempt exists; "" where something does, or may. The caller holds the lock."""
+        gone = not self.is_partial and not any(self.objects.get(kind) for kind in OURS)
+        return self.why_gone if gone else ""
+
+
+def _loses(table: dict[str, Manifest], change: str, manifest: Manifest) -> bool:
+    """Whether it is the end of an object of ours that left nothing but its name: its file was broken."""
+    return change == "DELETED" and manifest["metadata"]["name"] in table
+
+
+def _has_ended(jobset: Manifest) -> bool:
+    return jobset_state(jobset) in ("Completed", "Failed")

@@ -16,7 +16,6 @@ from profiles.resolve import Resolved
 from tasks.cluster import Cluster, Kind, Manifest
 from tasks.facts import (
     coordinator_facts,
-    is_ours,
     jobset_state,
     moments,
     pod_facts,
@@ -24,7 +23,7 @@ from tasks.facts import (
     workflow_facts,
 )
 from tasks.hearing import cluster_answers, news_of
-from tasks.known import Known
+from tasks.known import OURS, Known
 from tasks.reaching import MOST, out_of_reach, unready
 from workflows import labels
 from workflows.evidence import AttemptView, NodeFacts, PodFacts, WorkflowFacts
@@ -61,15 +60,11 @@ class AttemptWatch:
         self._ended = threading.Event()
         self._next_step = 0
         self._next_moment = 0
+        self._ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
 
     def __enter__(self) -> AttemptWatch:
-        ours = {labels.RUN: self._attempt.run, labels.ATTEMPT: str(self._attempt.number)}
-        kinds: list[tuple[Kind, dict[str, str] | None]] = [
-            ("Pod", ours),
-            ("JobSet", ours),
-            ("Workflow", ours),
-            ("Node", None),
-        ]
+        ours = self._ours
+        kinds: list[tuple[Kind, dict[str, str] | None]] = [(kind, ours) for kind in OURS] + [("Node", None)]
         for kind, selector in kinds:
             threading.Thread(target=self._read, args=(kind, selector), daemon=True).start()
         for ask in (self._ask_coordinator, self._ask_kubelets):
@@ -110,7 +105,8 @@ class AttemptWatch:
                 unplaced=next((pod.unschedulable for pod in unplaced if pod.unschedulable), ""),
                 away=next((why for _, why in self._known.away.values()), ""),
                 away_since=min((since for since, _ in self._known.away.values()), default=None),
-                vanished=self._vanished(),
+                vanished=self._known.vanished(),
+                partial=self._known.is_partial,
                 unreached=self._known.unreached,
             )
 
@@ -165,21 +161,30 @@ class AttemptWatch:
         jobset = self._known.objects.get("JobSet", {}).get(name)
         return jobset_state(jobset) if jobset else None
 
-    def _vanished(self) -> str:
-        kinds = ("Workflow", "JobSet", "Pod")
-        gone = self._known.listed.issuperset(kinds) and not any(self._known.objects.get(kind) for kind in kinds)
-        return self._known.why_gone if gone else ""
+    def _list_pods(self) -> None:
+        while not self._ended.is_set():
+            try:
+                for manifest in self._cluster.list("Pod", self._ours):
+                    self._known.note("Pod", "ADDED", manifest, self._attempt.run)
+                return self._known.told_the_end()
+            except Transient as error:
+                self._silent("Pod", str(error))
+                self._ended.wait(error.retry_after_seconds)
+            except PrimusError:
+                self._ended.wait(1.0)
 
     def _read(self, kind: Kind, selector: dict[str, str] | None) -> None:
         since: str | None = None
+        seconds = 0.0  # at first only what exists: a watch does not say when it has told it all
         while not self._ended.is_set():
             try:
-                for event in self._cluster.watch(kind, selector, since=since, timeout_seconds=WATCH_SECONDS):
+                for event in self._cluster.watch(kind, selector, since=since, timeout_seconds=seconds):
                     since = event.resource_version
                     self._note(kind, event.type, event.object)
                     if self._ended.is_set():
                         return
                 self._answered(kind)
+                seconds = WATCH_SECONDS
             except Transient as error:
                 self._silent(kind, str(error))
                 self._ended.wait(error.retry_after_seconds)
@@ -190,7 +195,10 @@ class AttemptWatch:
     def _answered(self, kind: Kind) -> None:
         with self._known.lock:
             self._known.away.pop(kind, None)
+            if kind in self._known.listed:
+                return
             self._known.listed.add(kind)
+        self._known.changed.set()
 
     def _silent(self, kind: Kind, why: str) -> None:
         with self._known.lock:
@@ -201,27 +209,8 @@ class AttemptWatch:
         if kind == "Node":
             self._known.note_node(change, manifest)
             return
-        with self._known.lock:
-            table = self._known.objects.setdefault(kind, {})
-            if change == "SYNC":
-                table.clear()
-                self._known.listed.discard(kind)
-            elif is_ours(manifest, self._attempt.run) or self._loses(table, change, manifest):
-                name = manifest["metadata"]["name"]
-                if change == "DELETED":
-                    last = table.pop(name, manifest)
-                    if kind == "Pod":
-                        ours = is_ours(manifest, self._attempt.run)
-                        self._known.gone[name] = manifest if ours else last | {"status": manifest.get("status", {})}
-                    elif manifest.get("status", {}).get("reason") == "BrokenObject":
-                        self._known.why_gone = str(manifest["status"].get("message", ""))
-                else:
-                    table[name] = manifest
-        self._known.changed.set()
-
-    def _loses(self, table: dict[str, Manifest], change: str, manifest: Manifest) -> bool:
-        """Whether it is the end of an object of ours that left nothing but its name: its file was broken."""
-        return change == "DELETED" and manifest["metadata"]["name"] in table
+        if self._known.note(kind, change, manifest, self._attempt.run):
+            self._list_pods()
 
     def _ask_coordinator(self) -> None:
         while not self._ended.wait(COORDINATOR_SECONDS):

@@ -66,6 +66,18 @@ class PostgresServer:
         with psycopg.connect(self._conninfo(database), autocommit=True) as connection:
             connection.execute(statement.encode())
 
+    def locked(self, database: str, password: str, tried: str = "") -> str:
+        """URL of a database for the one user who needs a password.
+
+        Args:
+            database: its name.
+            password: the right one from now on.
+            tried: the one in the URL; "": the right one.
+        """
+        self.run("DO $$BEGIN CREATE ROLE locked LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END$$")
+        self.run(f"ALTER ROLE locked PASSWORD '{password}'")
+        return self.url(database, f"locked:{tried or password}")
+
     def new_database(self, template: str = "template1") -> str:
         self._databases += 1
         name = f"ledger{self._databases}"

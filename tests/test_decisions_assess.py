@@ -165,6 +165,11 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
             view(jobset=None, workflow=WorkflowFacts("Succeeded")),
         ),
         ("it completed, but how is not heard yet", view(jobset="Completed", pods=(), away="the cluster stands still")),
+        ("it completed, but its pods are not all told yet", view(jobset="Completed", pods=(P1,), partial=True)),
+        (
+            "its workflow has failed, but whether there is a JobSet is not told yet",
+            view(jobset=None, pods=(), workflow=WorkflowFacts(phase="Failed"), partial=True),
+        ),
         ("a node is cordoned, and nobody could say what else there is", view(nodes=LEAVE)),
         ("a node is cordoned, and every other one is in use", view(nodes=LEAVE, pool=(*FREE[:2], BUSY))),
         (

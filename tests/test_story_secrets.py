@@ -38,10 +38,9 @@ def test_no_secret_is_written_down(postgres: PostgresServer) -> None:
     words = {**planted, "the ledger's password": password, "the server's password": auth}
     assert len(words) == 10
     database = postgres.new_database()
-    postgres.run(f"CREATE ROLE locked LOGIN PASSWORD '{password}'")
+    url = postgres.locked(database, password)
     postgres.run(f"ALTER DATABASE {database} OWNER TO locked")
     postgres.run("ALTER SCHEMA public OWNER TO locked", database)
-    url = postgres.url(database, "locked").replace("locked@", f"locked:{password}@")
     environment = {**planted, "PRIMUS_LEDGER_URL": url, "PREFECT_SERVER_API_AUTH_STRING": f"admin:{auth}"}
     with tempfile.TemporaryDirectory(prefix="primus-", ignore_cleanup_errors=True) as folder:
         home = Path(folder) / "home"

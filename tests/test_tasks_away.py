@@ -132,6 +132,8 @@ class Halting:
         self.silent = ""
         self._changed = threading.Condition()
         self.turns = dict.fromkeys(("Pod", "JobSet", "Workflow", "Node"), 0)
+        self.pods: list[dict[str, Any]] = []
+        self.listed = threading.Event()
 
     def set(self, *, silent: str = "", event: Seen | None = None) -> None:
         """Change something, and wait until every reader has come by since."""
@@ -143,6 +145,11 @@ class Halting:
             assert self._changed.wait_for(
                 lambda: all(self.turns[kind] > before[kind] + 1 for kind in before), DEADLINE_SECONDS
             )
+
+    def list(self, kind: str, labels: Any) -> list[dict[str, Any]]:
+        assert (kind, labels) == ("Pod", {"primus-flows.io/run": "r", "primus-flows.io/attempt": "1"})
+        self.listed.set()
+        return self.pods
 
     def watch(self, kind: str, labels: Any, *, since: str | None = None, timeout_seconds: float) -> Iterator[Seen]:
         del labels, timeout_seconds
@@ -214,6 +221,21 @@ def test_a_short_silence_is_nobody_s_business(watching: Begin) -> None:
     assert watch.view().waits_for == "a hiccup"
     cluster.set()
     assert (watch.view().away, watch.view().waits_for) == ("", "")
+
+
+def test_the_end_is_told_with_all_pods_as_they_were_after_it(watching: Begin) -> None:
+    cluster = Halting(WAITING, manifest("JobSet", "r-a1"))
+    watch, _ = watching(cluster)
+    assert not watch.view().partial
+    cluster.listed.clear()
+    end = {"phase": "Succeeded"}
+    cluster.pods = [manifest("Pod", name, status=end) for name in (WAITING["metadata"]["name"], "r-a1-trainer-0-1-y")]
+    done = manifest("JobSet", "r-a1", status={"terminalState": "Completed"})
+    cluster.events.append(Seen("MODIFIED", done, "20"))
+    assert cluster.listed.wait(DEADLINE_SECONDS)
+    cluster.set()
+    seen = watch.view()
+    assert (seen.partial, seen.jobset, [pod.phase for pod in seen.pods]) == (False, "Completed", ["Succeeded"] * 2)
 
 
 def test_nothing_is_missed_before_everything_was_told(watching: Begin) -> None:

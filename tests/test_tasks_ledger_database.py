@@ -222,12 +222,11 @@ def test_a_server_that_restarts_is_unavailable_meanwhile_and_loses_nothing(postg
 
 def test_a_wrong_password_and_an_absent_database_say_what_to_change(postgres: PostgresServer) -> None:
     database = postgres.new_database()
-    postgres.run("CREATE ROLE locked LOGIN PASSWORD 'right'")
-    url = postgres.url(database, "locked:hidden")
+    url = postgres.locked(database, "right", tried="hidden")
     with pytest.raises(Permanent, match="check user and password") as refused:
         Ledger(url).runs()
     assert "hidden" not in str(refused.value)
     with pytest.raises(Permanent, match="createdb"):
         Ledger(postgres.url("absent")).runs()
     with pytest.raises(Permanent, match="grant rights"):
-        Ledger(postgres.url(database, "locked:right")).runs()
+        Ledger(postgres.locked(database, "right")).runs()

@@ -218,6 +218,8 @@ class AttemptView:
     """Nodes that are not ready and whose kubelets the cluster does not reach; asked only about nodes of the gang."""
     vanished: str = ""
     """Its workflow, its JobSet and its pods were looked for, and none of them exists: why; "" where one does."""
+    partial: bool = False
+    """Not all of its objects were told yet, or not since its JobSet ended: what is missing here may well exist."""
 
     @property
     def waits_for(self) -> str:

@@ -46,7 +46,7 @@ Rule = Callable[[AttemptView, Case], Finding | None]
 
 def assess(view: AttemptView, case: Case) -> Finding | None:
     """The first rule that fires, or None: go on watching."""
-    if view.jobset == "Completed" and view.away:
+    if view.jobset == "Completed" and (view.away or view.partial):
         return None  # how it ended is told by pods of which we may not have heard yet
     for rule in RULES:
         finding = rule(view, case)
@@ -141,7 +141,7 @@ def _attempt_failed(view: AttemptView, _: Case) -> Finding | None:
 
 def _never_started(view: AttemptView, _: Case) -> Finding | None:
     workflow = view.workflow
-    if view.jobset is not None or workflow.phase not in ("Succeeded", "Failed", "Error"):
+    if view.partial or view.jobset is not None or workflow.phase not in ("Succeeded", "Failed", "Error"):
         return None
     bad = [report for report in workflow.gate if report.verdict != "pass"]
     if bad:
