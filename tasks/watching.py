@@ -63,9 +63,8 @@ class AttemptWatch:
         self._ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
 
     def __enter__(self) -> AttemptWatch:
-        ours = self._ours
-        kinds: list[tuple[Kind, dict[str, str] | None]] = [(kind, ours) for kind in OURS] + [("Node", None)]
-        for kind, selector in kinds:
+        for kind in (*OURS, "Node"):
+            selector = None if kind == "Node" else self._ours
             threading.Thread(target=self._read, args=(kind, selector), daemon=True).start()
         for ask in (self._ask_coordinator, self._ask_kubelets):
             threading.Thread(target=ask, daemon=True).start()
