@@ -92,7 +92,7 @@ def keep_watch(
     tell: Tell,
     ended: Callable[[], bool],
     bell: Bell,
-    each_second: Sequence[Callable[[], object]] = (),
+    hooks: Sequence[Callable[[], object]] = (),
 ) -> None:
     """Watch the nodes until `ended`, and reconcile beside it; whoever ends it rings the bell.
 
@@ -102,7 +102,7 @@ def keep_watch(
         tell: gets each line; from several threads.
         ended: whether to end.
         bell: wakes the loop.
-        each_second: called once a second, one after the other, beside the watch; what one raises is told.
+        hooks: called twice a second, one after the other, beside the watch; what one raises is told.
 
     Raises:
         Conflict: another monitor of this cluster lives.
@@ -112,9 +112,7 @@ def keep_watch(
         driving(watcher_of(profile.name)),
         Marker(current(), wake=bell.ring) as marker,
         NodeWatch(current(), profile, world().now, bell.ring) as watch,
-        Beside(
-            Reconciler(profile, mode, tell), watch, tell, each_second, Sweeper(profile, mode, tell), bell.ring
-        ) as beside,
+        Beside(Reconciler(profile, mode, tell), watch, tell, hooks, Sweeper(profile, mode, tell), bell.ring) as beside,
     ):
         turns = Turns(Sentinel(profile, mode, marker, tell), watch)
         while not ended():

@@ -209,7 +209,7 @@ def test_there_is_one_monitor_of_a_cluster(scene: Scene) -> None:
         other.close()
 
 
-def test_hooks_are_called_each_second_and_may_fail(scene: Scene) -> None:
+def test_hooks_are_called_again_and_again_and_may_fail(scene: Scene) -> None:
     called, fails = list[float](), threading.Event()
 
     def hook() -> None:
