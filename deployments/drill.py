@@ -87,15 +87,15 @@ def _measure(run: str, spec: FaultSpec, at: float, before: int, ledger: Ledger) 
         story = wait_for(ledger, run, lambda story: _came_back(story, before), RECOVERY_SECONDS)
     except Unavailable as error:
         story = ledger.story(run)
-        row = incident_row(story.incidents[before], story) if len(story.incidents) > before else {}
+        row = incident_row(story.incidents[before]) if len(story.incidents) > before else {}
         return {"fault": str(spec), "recovered": False, "why": str(error), **row}
-    return {"fault": str(spec), "recovered": True, **incident_row(story.incidents[before], story)}
+    return {"fault": str(spec), "recovered": True, **incident_row(story.incidents[before])}
 
 
 def _came_back(story: Story, before: int) -> bool:
     if len(story.incidents) <= before:
         return False
-    return incident_row(story.incidents[before], story)["resumed_after_seconds"] is not None
+    return story.incidents[before].resumed_at is not None
 
 
 def _still_stepping(run: str, spec: FaultSpec, at: float, ledger: Ledger) -> Json:

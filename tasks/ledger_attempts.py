@@ -7,10 +7,11 @@ from dataclasses import fields
 
 from sqlalchemy import select
 
+from tasks.ledger_database import Transaction
 from tasks.ledger_part import LedgerPart, change, create_or_get
 from tasks.ledger_rows import from_row, to_row
-from tasks.ledger_tables import ATTEMPTS, CHECKPOINTS, MARKS
-from workflows.records import AttemptRecord, CheckpointRecord, MarkRecord
+from tasks.ledger_tables import ATTEMPTS, CHECKPOINTS, INCIDENTS, MARKS
+from workflows.records import AttemptRecord, CheckpointRecord, IncidentRecord, MarkRecord
 
 _PROGRESS = frozenset({"last_step", "last_step_at", "loss"})
 """Changes of only these come every second and are no history."""
@@ -40,6 +41,8 @@ class AttemptLedger(LedgerPart):
         key = {"run": run, "number": number}
         noted = not set(changes) <= _PROGRESS
         with self.database.writing(run, fencing, synced="ended_at" in changes) as transaction:
+            if changes.get("first_step_at") is not None:
+                _end_incidents(transaction, run, number, changes["first_step_at"])
             return change(transaction, ATTEMPTS, AttemptRecord, key, "attempt", changes, noted=noted)
 
     def attempts(self, run: str) -> list[AttemptRecord]:
@@ -97,3 +100,11 @@ class AttemptLedger(LedgerPart):
         with self.database.reading() as transaction:
             rows = transaction.all(select(MARKS).where(MARKS.c.run == run).order_by(MARKS.c.at, MARKS.c.seq))
         return [from_row(MarkRecord, row) for row in rows]
+
+
+def _end_incidents(transaction: Transaction, run: str, number: int, at: object) -> None:
+    """The run trains again: what happened in earlier attempts is over."""
+    open_ones = (INCIDENTS.c.run == run, INCIDENTS.c.attempt < number, INCIDENTS.c.resumed_at.is_(None))
+    for row in transaction.all(select(INCIDENTS.c.id).where(*open_ones)):
+        changes = {"resumed_at": at}
+        change(transaction, INCIDENTS, IncidentRecord, {"id": row["id"]}, "incident", changes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 
 from profiles.vocabulary import FINISHED, NodeAction, RunState, VerdictWord
 from tasks.ledger_part import LedgerPart
@@ -149,15 +149,10 @@ def _with_newest_attempt(chosen: Select[Any]) -> Select[Any]:
 
 def _with_outcome(chosen: Select[Any]) -> Select[Any]:
     found = chosen.subquery("found")
-    told = (RUNS.c.state.label("run_state"), _back_at(found.c.run, found.c.attempt).label("back_at"))
+    told = RUNS.c.state.label("run_state")
     joined = found.outerjoin(RUNS, RUNS.c.name == found.c.run)
     order = (found.c.detected_at.desc(), found.c.id.desc())
-    return select(*found.c, *told).select_from(joined).order_by(*order)
-
-
-def _back_at(run: ColumnElement[str], attempt: ColumnElement[int]) -> ScalarSelect[float]:
-    later = (ATTEMPTS.c.run == run, ATTEMPTS.c.number > attempt, ATTEMPTS.c.first_step_at.is_not(None))
-    return select(ATTEMPTS.c.first_step_at).where(*later).order_by(ATTEMPTS.c.number).limit(1).scalar_subquery()
+    return select(*found.c, told).select_from(joined).order_by(*order)
 
 
 def _run_line(row: Any) -> RunLine:
@@ -179,7 +174,7 @@ def _approval_line(row: Any, actions: Sequence[ActionRecord]) -> ApprovalLine:
 
 
 def _incident_line(row: Any) -> IncidentLine:
-    return IncidentLine(from_row(IncidentRecord, row), _state(row["run_state"]), row["back_at"])
+    return IncidentLine(from_row(IncidentRecord, row), _state(row["run_state"]))
 
 
 def _verdict(cluster: str, node: str, word: str, depth: str, at: float, reasons: str, source: str) -> VerdictRecord:

@@ -9,7 +9,7 @@ from sqlalchemy import Column, Index, Table, Text, UniqueConstraint
 
 from tasks.ledger_columns import METADATA, AnyFloat, flag, maybe_time, maybe_whole, packed, sequence, text, time, whole
 
-SCHEMA = "0006"
+SCHEMA = "0007"
 """The migration that `METADATA` is equal to."""
 
 RUNS = Table(

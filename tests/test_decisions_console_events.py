@@ -90,6 +90,7 @@ LINES: list[tuple[str | None, HistoryRow, EventGround]] = [
     ("attempt.ended", line("attempt", "demo/1", {"ended_at": 2.0, "outcome": "node_lost"}), GROUND),
     ("incident.opened", line("incident", "demo-a1-i1", to_row(INCIDENT), why="pod-failed"), GROUND),
     ("incident.diagnosed", line("incident", "demo-a1-i1", {"fault_class": "node_lost"}), GROUND),
+    ("incident.resumed", line("incident", "demo-a1-i1", {"resumed_at": 99.0}), GROUND),
     ("incident.decided", line("incident", "demo-a1-i1", {"action": "new-attempt", "why": "x"}), GROUND),
     ("action.planned", line("action", ACTION.id, to_row(ACTION), why="lost"), GROUND),
     ("action.recorded", line("action", ACTION.id, {**to_row(ACTION), "state": "recorded"}), GROUND),

@@ -32,10 +32,10 @@ RUNNING = RunState.RUNNING
             {"class": "not diagnosed yet", "culprit": "-", "action": "not decided yet", "why": "exit code 137"},
         ),
         (
-            IncidentLine(DECIDED, RUNNING, 102.4),
+            IncidentLine(replace(DECIDED, resumed_at=102.4), RUNNING),
             {"class": "node_lost (0.97)", "culprit": "node-1", "action": "new-attempt", "took": "2.4 s"},
         ),
-        (IncidentLine(DECIDED, RUNNING, 700.0), {"took": "10.0 min"}),
+        (IncidentLine(replace(DECIDED, resumed_at=700.0), RUNNING), {"took": "10.0 min"}),
         (IncidentLine(DECIDED, RUNNING), {"took": "5.0 min so far"}),
         (IncidentLine(DECIDED, RunState.FAILED), {"took": "-"}),
         (IncidentLine(replace(DECIDED, action=Action.NONE), RUNNING), {"took": "-"}),
@@ -51,7 +51,7 @@ def test_an_incident_in_one_line(line: IncidentLine, told: dict[str, str]) -> No
 
 
 def test_an_incident_as_a_document_is_that_of_status_with_its_run() -> None:
-    document = incident_lines.document(IncidentLine(DECIDED, RUNNING, 102.4))
+    document = incident_lines.document(IncidentLine(replace(DECIDED, resumed_at=102.4), RUNNING))
     assert (document["run"], document["open"], document["run_state"]) == ("r", False, "running")
     assert (document["class"], document["resumed_after_seconds"]) == ("node_lost", 2.4)
 
@@ -59,7 +59,7 @@ def test_an_incident_as_a_document_is_that_of_status_with_its_run() -> None:
 @pytest.mark.parametrize(
     ("lines", "total", "told"),
     [
-        ([IncidentLine(DECIDED, RUNNING, 102.4)], 1, "1 incident; none is open"),
+        ([IncidentLine(replace(DECIDED, resumed_at=102.4), RUNNING)], 1, "1 incident; none is open"),
         ([IncidentLine(DECIDED, RUNNING)], 7, "7 incidents, the newest 1 are shown; 1 not over"),
     ],
 )

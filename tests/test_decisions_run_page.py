@@ -50,6 +50,7 @@ INCIDENT = an_incident(
     action=Action.NEW_ATTEMPT,
     why="a node is lost",
     would_change="a healthy spare",
+    resumed_at=1033.0,
 )
 DONE = ActionRecord("q", "demo", INCIDENT.id, NodeAction.QUARANTINE, "node-1", "done", "lost", 1030.0, 1031.0)
 ASKED = ApprovalRecord(f"{INCIDENT.id}-approval", "demo", INCIDENT.id, "take node-1 out?", "waiting", 1030.0, 4630.0)

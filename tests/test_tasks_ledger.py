@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from flows.decisions.odds import restart_seconds
 from profiles.errors import Conflict, NotFound, Permanent
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
 from tasks.ledger import Ledger
@@ -13,6 +14,7 @@ from workflows.records import (
     ActionRecord,
     ApprovalRecord,
     CheckpointRecord,
+    IncidentRecord,
     MarkRecord,
     RequestRecord,
     StepRow,
@@ -148,6 +150,26 @@ def test_incidents_and_actions_tell_what_was_decided_and_why(ledger: Ledger) -> 
 
 def approval(name: str = "i-approval") -> ApprovalRecord:
     return ApprovalRecord(name, "demo", "i", "Repair node-1?", "waiting", 1000.0, 2000.0)
+
+
+def test_an_incident_is_over_with_the_first_step_of_a_later_attempt(ledger: Ledger) -> None:
+    fencing = driven(ledger)
+    ledger.plan_attempt(fencing, an_attempt())
+    ledger.update_attempt(fencing, "demo", 1, first_step=1, first_step_at=1002.0)
+    ledger.open_incident(fencing, an_incident())
+    ledger.update_attempt(fencing, "demo", 1, last_step=9)
+    assert [item.resumed_at for item in ledger.incidents("demo")] == [None], "its own attempt ends nothing"
+    ledger.plan_attempt(fencing, an_attempt(2))
+    ledger.update_attempt(fencing, "demo", 2, ended_at=1004.0, outcome="image")
+    assert [item.resumed_at for item in ledger.incidents("demo")] == [None], "one that never trained ends nothing"
+    ledger.plan_attempt(fencing, an_attempt(3))
+    ledger.update_attempt(fencing, "demo", 3, first_step=9, first_step_at=1007.5)
+    ledger.open_incident(fencing, IncidentRecord("demo-a3-i1", "demo", 3, 1008.0, 1008.5, "pod-failed"))
+    ledger.update_attempt(fencing, "demo", 3, first_step=9, first_step_at=1007.5)
+    assert [item.resumed_at for item in ledger.incidents("demo")] == [1007.5, None]
+    said = [row for row in ledger.history_after(0, 99) if row.kind == "incident" and "resumed_at" in row.data]
+    assert [row.subject for row in said if "1007.5" in row.data] == ["demo-a1-i1"], "told once"
+    assert restart_seconds(ledger.incidents("demo")) == 1007.5 - 1003.5
 
 
 def test_a_question_is_asked_once_and_answered_once(ledger: Ledger) -> None:

@@ -15,7 +15,7 @@ import tasks.ledger_schema
 from profiles.errors import Permanent
 from tasks.ledger import Ledger
 from tasks.ledger_tables import METADATA, SCHEMA
-from tests.ledgers import a_run
+from tests.ledgers import a_run, an_attempt, an_incident, driven
 from tests.postgres_server import PostgresServer
 
 pytest_plugins = ["tests.ledger_fixtures"]
@@ -32,6 +32,19 @@ def test_migrating_an_empty_database_gives_exactly_the_tables_of_the_program(led
     with ledger.database.reading() as transaction:
         context = MigrationContext.configure(transaction.connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
+
+
+def test_an_old_ledger_learns_which_incidents_were_over(ledger_url: str, ledger: Ledger) -> None:
+    fencing = driven(ledger)
+    for number in (1, 2, 3):
+        ledger.plan_attempt(fencing, an_attempt(number))
+    ledger.open_incident(fencing, an_incident())
+    with ledger.database.writing() as transaction:
+        transaction.connection.execute(text("UPDATE attempts SET first_step_at = 1000.0 + number WHERE number > 1"))
+        transaction.connection.execute(text("UPDATE alembic_version SET version_num = '0006'"))
+    newer = Ledger(ledger_url)
+    assert [item.resumed_at for item in newer.incidents("demo")] == [1002.0]
+    newer.close()
 
 
 def test_a_ledger_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:

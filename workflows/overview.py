@@ -36,15 +36,13 @@ class IncidentLine:
     incident: IncidentRecord
     run_state: RunState | None = None
     """None: it is about no run."""
-    back_at: float | None = None
-    """Completion of the first step of the next attempt that made one; None: none did."""
 
     @property
     def is_open(self) -> bool:
         """Whether it is not over: its run has not ended, something is done about it, and no step was made since."""
         if self.run_state is None or self.run_state in FINISHED:
             return False
-        return self.incident.action is not Action.NONE and self.back_at is None
+        return self.incident.action is not Action.NONE and self.incident.resumed_at is None
 
 
 @dataclass(frozen=True, slots=True)

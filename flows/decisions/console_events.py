@@ -163,6 +163,8 @@ def _incident(line: _Line) -> _Told | None:
         fields |= {"class": None, "confidence": None, "culprits": [], "action": None, "would_change": ""}
         seen = fields.get("evidence", [])[:1]
         return _Told("incident.opened", fields | {"evidence": seen, "why": seen[0] if seen else line.row.why})
+    if line.data.get("resumed_at") is not None:
+        return _Told("incident.resumed", fields)
     if line.data.get("action") is not None:
         return _Told("incident.decided", fields)
     if line.data.get("fault_class") is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flows.decisions import spans
-from flows.decisions.status import incident_document
+from flows.decisions.status import incident_row
 from workflows.overview import IncidentLine
 from workflows.records import IncidentRecord
 
@@ -18,7 +18,7 @@ def document(line: IncidentLine) -> Json:
     state = line.run_state
     return {
         "run": line.incident.run,
-        **incident_document(line.incident, line.back_at),
+        **incident_row(line.incident),
         "run_state": None if state is None else str(state),
         "open": line.is_open,
     }
@@ -49,8 +49,8 @@ def culprits(incident: IncidentRecord) -> str:
 
 def took(line: IncidentLine, now: float) -> str:
     """From the fault to the first step after it: `2.4 s`; `5.0 min so far` while it is open; `-`: no step came."""
-    if line.back_at is not None:
-        return spans.took(line.back_at - line.incident.at)
+    if line.incident.resumed_at is not None:
+        return spans.took(line.incident.resumed_at - line.incident.at)
     return f"{spans.age(now - line.incident.at)} so far" if line.is_open else "-"
 
 

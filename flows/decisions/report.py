@@ -51,7 +51,7 @@ def report_of(story: Story, steps: Steps, resolved: Resolved, now: float) -> Jso
         "ettr_by_hour": [{"at": timestamp(at), "ettr": round(share, 6)} for at, share in sliding(spans)],
         "advice": advice_row(advise(measured(story, steps, spans, resolved, now))),
         "attempts": [attempt_row(item) for item in story.attempts],
-        "incidents": [incident_row(item, story) for item in story.incidents],
+        "incidents": [incident_row(item) for item in story.incidents],
         "checkpoints": [_checkpoint(item) for item in _newest(story.checkpoints)],
         "actions": [
             {"id": item.id, "kind": str(item.kind), "target": item.target, "state": item.state, "why": item.why}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from flows.decisions.console_words import blame
-from flows.decisions.status import resumed_at
 from profiles.vocabulary import FINISHED
 from workflows.records import AttemptRecord, IncidentRecord, Story
 
@@ -49,7 +48,7 @@ def _of_incident(incident: IncidentRecord, story: Story) -> list[Moment]:
         told.append((f"{incident.id} {incident.fault_class}", said))
     if incident.action is not None:
         told.append((f"{incident.id} {incident.action}", f"{incident.id}: {incident.action}, because {incident.why}"))
-    back = resumed_at(incident, story)
+    back = incident.resumed_at
     if back is not None:
         told.append(
             (f"{incident.id} resumed", f"{incident.id} is over: it trains again {back - incident.at:.1f} s after it")

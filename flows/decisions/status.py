@@ -62,7 +62,7 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "last_durable_step": max(usable, default=None),
         "roles": _roles(around.pods),
         "attempts": [attempt_row(item) | _link(item, resolved.cluster) for item in story.attempts],
-        "incidents": [incident_row(item, story) for item in story.incidents],
+        "incidents": [incident_row(item) for item in story.incidents],
         "approvals": [approval_row(item) for item in story.approvals],
         "goodput": dict(around.goodput),
     }
@@ -136,13 +136,6 @@ def attempt_row(attempt: AttemptRecord) -> Json:
     }
 
 
-def resumed_at(incident: IncidentRecord, story: Story) -> float | None:
-    """Completion of the first step of the next attempt that made one."""
-    later = (item for item in story.attempts if item.number > incident.attempt and item.first_step_at is not None)
-    following = next(later, None)
-    return None if following is None else following.first_step_at
-
-
 def approval_row(approval: ApprovalRecord) -> Json:
     """One question as people see it."""
     return {
@@ -157,18 +150,9 @@ def approval_row(approval: ApprovalRecord) -> Json:
     }
 
 
-def incident_row(incident: IncidentRecord, story: Story) -> Json:
+def incident_row(incident: IncidentRecord) -> Json:
     """One incident as people see it."""
-    return incident_document(incident, resumed_at(incident, story))
-
-
-def incident_document(incident: IncidentRecord, back: float | None) -> Json:
-    """The same without the story.
-
-    Args:
-        incident: which.
-        back: completion of the first step after it (Unix seconds); None: there was none yet.
-    """
+    back = incident.resumed_at
     return {
         "id": incident.id,
         "attempt": incident.attempt,

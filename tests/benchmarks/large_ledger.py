@@ -138,13 +138,17 @@ def _run(rows: Rows, index: int, incidents: int, start: float) -> None:
         _attempt(rows, name, number, at, length, outcome)
         if failed is not None:
             asks = waiting and number == incidents
-            _incident(rows, name, number, at + 0.97 * length, failed, asks)
+            _incident(rows, name, number, at + 0.97 * length, _first_at(at + length, length), failed, asks)
+
+
+def _first_at(at: float, length: float) -> float:
+    return at + 0.05 * length
 
 
 def _attempt(rows: Rows, run: str, number: int, at: float, length: float, outcome: str | None) -> None:
     size, dice = rows.size, rows.dice
     nodes = sorted({f"{size.node_prefix}{dice.randrange(max(1, size.nodes))}" for _ in range(2)})
-    first_at, last_at = at + 0.05 * length, at + 0.95 * length
+    first_at, last_at = _first_at(at, length), at + 0.95 * length
     first = 1 + 100 * (number - 1)
     whole = {"run": run, "number": number, "planned_at": at, "why": "first" if number == 1 else "new-attempt"}
     whole |= {"nodes": json.dumps(nodes), "avoid_nodes": "[]", "max_resume_step": None, "excluded_checkpoints": "[]"}
@@ -170,7 +174,7 @@ def _steps(rows: Rows, run: str, attempt: int, first: int, at: float, each: floa
         rows.add(STEP_BATCHES, run=run, attempt=attempt, **times, packed=pack(batch))
 
 
-def _incident(rows: Rows, run: str, number: int, at: float, fault: str, asks: bool) -> None:
+def _incident(rows: Rows, run: str, number: int, at: float, back: float, fault: str, asks: bool) -> None:
     size, end, dice = rows.size, rows.end, rows.dice
     one, node = f"{run}-a{number}-i1", f"{size.node_prefix}{dice.randrange(max(1, size.nodes))}"
     action = Action.GIVE_UP if fault == FaultClass.DATA else Action.ASK if asks else Action.NEW_ATTEMPT
@@ -180,7 +184,7 @@ def _incident(rows: Rows, run: str, number: int, at: float, fault: str, asks: bo
     row |= {"culprits": json.dumps([[node, dice.randrange(16)]]), "fingerprint": f"{fault}:{node}", "step": 100}
     row |= {"evidence": json.dumps([f"kernel of {node} said so", "exit code 137"]), "alternatives": "[]"}
     row |= {"action": str(action), "why": why, "would_change": "a second fault on the same node"}
-    rows.add(INCIDENTS, **row, charged=True, resumed_at=None, lost_nodes="[]")
+    rows.add(INCIDENTS, **row, charged=True, resumed_at=None if asks else back, lost_nodes="[]")
     rows.note(at, run, "incident", one, why)
     carried_out = Action.NEW_ATTEMPT if asks else action
     done = {"id": f"{one}-{carried_out}", "run": run, "incident": one, "kind": str(carried_out), "target": ""}
