@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TEST_WORKERS ?= 2
 STAMP := $(VENV)/.ready
 
 .PHONY: demo setup test check golden bench lock clean help bed-build bed-up bed-down bed-test
@@ -11,8 +12,8 @@ setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
 demo: $(STAMP) ## Train on this machine, lose a node, resume, compare with an unfailed run
 	@$(BIN)/primus demo
 
-test: check ## All tests (unit, properties, golden manifests, stories on the embedded cluster)
-	@$(BIN)/python -m pytest -q
+test: check ## All tests (unit, properties, golden manifests, stories on the embedded cluster); TEST_WORKERS=1: one by one
+	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal
 
 check: $(STAMP) ## Format, lint, types, import rules, documents
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,6 +28,20 @@ CORPUS_REPORTS = pytest.StashKey[dict[str, str]]()
 def corpus_reports(pytestconfig: pytest.Config) -> dict[str, str]:
     """What was measured on the parts of the corpus, by part; printed when all tests have run."""
     return pytestconfig.stash.setdefault(CORPUS_REPORTS, {})
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of several hands its part of the report to the one who prints it."""
+    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["corpus_reports"] = session.config.stash.get(CORPUS_REPORTS, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take a worker's part."""
+    told: dict[str, str] = getattr(node, "workeroutput", {}).get("corpus_reports", {})
+    node.config.stash.setdefault(CORPUS_REPORTS, {}).update(told)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
