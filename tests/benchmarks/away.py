@@ -52,6 +52,14 @@ def silenced(made: Console, ledger: Ledger, seconds: float) -> dict[str, int]:
         os.kill(server, signal.SIGCONT)
 
 
+def await_ends(ledger: Ledger, seconds: float) -> None:
+    """A step takes a little longer than it is asked to, and there were many."""
+    deadline = time.monotonic() + seconds / 2 + 60.0
+    while any(ledger.story(name).run.ended_at is None for name in NAMES):
+        assert time.monotonic() < deadline, [ledger.story(name).run for name in NAMES]
+        time.sleep(1.0)
+
+
 def tell(ledger: Ledger, name: str, before: int, after: int, state: str) -> bool:
     """One line; whether all is as it should be."""
     story = ledger.story(name)
@@ -79,6 +87,7 @@ def main() -> int:
         until("both train", lambda: min(step_of(ledger, name) for name in NAMES) >= BEFORE_STEPS, made.told)
         before = {name: step_of(ledger, name) for name in NAMES}
         after = silenced(made, ledger, seconds)
+        await_ends(ledger, seconds)
         states = {name: str(made.ended(identity)["type"]) for name, identity in flow_runs.items()}
         print(f"server silent for {seconds:g} s")
         right = [tell(ledger, name, before[name], after[name], states[name]) for name in NAMES]
