@@ -38,6 +38,7 @@ def names(folder: Path, *given: str) -> list[str]:
         ("empty", b""),
         ("two members.gz", gzip.compress(b"one\n") + gzip.compress(b"two\nthree\n")),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_file_is_read_as_what_is_in_it(tmp_path: Path, name: str, packed: bytes) -> None:
     (tmp_path / name).write_bytes(packed)
