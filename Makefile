@@ -12,8 +12,9 @@ setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
 demo: $(STAMP) ## Train on this machine, lose a node, resume, compare with an unfailed run
 	@$(BIN)/primus demo
 
-test: check ## All tests (unit, properties, golden manifests, stories on the embedded cluster); TEST_WORKERS=1: one by one
-	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal
+test: check ## All tests (unit, properties, golden manifests, stories on the embedded cluster)
+	@$(BIN)/python -m pytest -q -m 'not story' -n $(TEST_WORKERS) --dist worksteal
+	@$(BIN)/python -m pytest -q -m story # one by one: each has real processes, and moments in which something dies
 
 check: $(STAMP) ## Format, lint, types, import rules, documents
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }

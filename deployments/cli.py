@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from deployments import cli_clusters, cli_console, cli_monitor, cli_more, cli_on_call
+from deployments import cli_clusters, cli_console, cli_monitor, cli_more, cli_on_call, cli_preflight
 from deployments.cli_options import Cluster, Json, Run, Set, Why, app
 
-__all__ = ["cli_clusters", "cli_console", "cli_monitor", "cli_more", "cli_on_call", "main"]
+__all__ = ["cli_clusters", "cli_console", "cli_monitor", "cli_more", "cli_on_call", "cli_preflight", "main"]
 
 
 @app.command()
@@ -156,7 +156,6 @@ def resume(
 
 
 NOT_BUILT = {
-    "preflight": "testing nodes",
     "health": "the node daemon",
     "bootstrap": "setting a cluster up",
 }

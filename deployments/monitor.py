@@ -75,7 +75,7 @@ def render_monitor(cluster: str, nodes: str, *, as_json: bool) -> int:
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
     named = [name for name in nodes.split(",") if name]
-    places = {name: profile.pools[0].name for name in named} or _first_nodes(profile)
+    places = {name: profile.pools[0].name for name in named} or first_nodes(profile, profile.monitor.sweep_share)
     if not named and profile.engine == "kubernetes":
         say("the names of nodes stand for the cluster's own; --nodes names some")
     document = sweep_workflow(plan_of(profile, dict(list(places.items())[:MOST]), 1, 0.0, 0.0)).to_dict()
@@ -88,9 +88,8 @@ def render_monitor(cluster: str, nodes: str, *, as_json: bool) -> int:
     return GOOD
 
 
-def _first_nodes(profile: ClusterProfile) -> dict[str, str]:
-    """As many nodes of each pool as one sweep looks at, by name, with their pool."""
-    share = profile.monitor.sweep_share
+def first_nodes(profile: ClusterProfile, share: float) -> dict[str, str]:
+    """So large a share of each pool's nodes, by the names that an embedded cluster gives, with their pool."""
     found: dict[str, str] = {}
     for number, pool in enumerate(profile.pools):
         prefix = pool.node_prefix or ("node-" if number == 0 else f"{pool.name}-")

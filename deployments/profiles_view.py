@@ -29,7 +29,7 @@ def list_profiles(*, as_json: bool) -> int:
 
 
 def show_profile(name: str, overrides: tuple[str, ...], *, as_json: bool) -> int:
-    """One profile as a whole: a run profile, else a cluster, workspace, hardware or recovery profile of that name."""
+    """One profile as a whole: of a run, else of a cluster, a workspace, a suite, hardware or recovery of that name."""
     kinds = {item.kind for item in load.list_profiles() if item.name == name}
     value: Value
     if not kinds or "run" in kinds:
@@ -38,6 +38,8 @@ def show_profile(name: str, overrides: tuple[str, ...], *, as_json: bool) -> int
         value = load.load_cluster(name, overrides=overrides)
     elif "workspace" in kinds:
         value = load.load_workspace(name, overrides=overrides)
+    elif "suite" in kinds:
+        value = load.load_suite(name, overrides=overrides)
     else:
         value = load.load_hardware(name) if "hardware" in kinds else load.load_recovery(name)
     if as_json:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -26,6 +26,7 @@ from profiles.recovery import RecoveryProfile
 from profiles.resolve import Resolved
 from profiles.run import RunProfile
 from profiles.suggest import did_you_mean
+from profiles.suite import SuiteProfile, refuse_misfits
 from profiles.validation import checked
 from profiles.values import Value
 from profiles.workspace import WorkspaceProfile
@@ -40,6 +41,7 @@ __all__ = [
     "load_hardware",
     "load_recovery",
     "load_run",
+    "load_suite",
     "load_text",
     "load_workspace",
     "resolve",
@@ -60,15 +62,10 @@ _FOLDERS: Mapping[type[Value], str] = {
     ClusterProfile: "clusters",
     HardwareProfile: "hardware",
     RecoveryProfile: "recovery",
+    SuiteProfile: "suites",
     WorkspaceProfile: "workspaces",
 }
-_NOUNS = {
-    "runs": "run",
-    "clusters": "cluster",
-    "hardware": "hardware",
-    "recovery": "recovery",
-    "workspaces": "workspace",
-}
+_NOUNS = {folder: folder.removesuffix("s") for folder in _FOLDERS.values()}
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Listed:
     """One line of `primus profiles list`."""
 
     kind: str
-    """`run`, `cluster`, `hardware`, `recovery` or `workspace`."""
+    """`run`, `cluster`, `hardware`, `recovery`, `suite` or `workspace`."""
     name: str
     path: Path
     description: str
@@ -100,21 +97,27 @@ def load_cluster(name_or_path: str, overrides: Iterable[str] = (), search: Seque
 
 @lru_cache(maxsize=64)
 def load_hardware(name_or_path: str, search: tuple[Path, ...] = ()) -> HardwareProfile:
-    """A hardware profile; read once per process.
-
-    Raises:
-        ProfileError: no such profile, or something in it is wrong.
-    """
+    """A hardware profile; read once per process. See `load_run`."""
     return _load(HardwareProfile, name_or_path, (), search)
 
 
 def load_recovery(name_or_path: str, search: Sequence[Path] = ()) -> RecoveryProfile:
-    """A recovery profile.
-
-    Raises:
-        ProfileError: no such profile, or something in it is wrong.
-    """
+    """A recovery profile; see `load_run`."""
     return _load(RecoveryProfile, name_or_path, (), search)
+
+
+def load_suite(
+    name_or_path: str,
+    overrides: Iterable[str] = (),
+    search: Sequence[Path] = (),
+    cluster: ClusterProfile | None = None,
+) -> SuiteProfile:
+    """A suite, held against the hardware of `cluster`'s pools where one is given; see `load_run`."""
+    suite = _load(SuiteProfile, name_or_path, overrides, search)
+    names = sorted({pool.hardware for pool in cluster.pools}) if cluster else []
+    kinds = [load_hardware(name, tuple(search)) for name in names]
+    refuse_misfits(suite, kinds, _names("hardware", search), f"suite profile {suite.name}")
+    return suite
 
 
 def load_workspace(name_or_path: str, overrides: Iterable[str] = (), search: Sequence[Path] = ()) -> WorkspaceProfile:
@@ -138,11 +141,7 @@ def run_from_mapping(
 
 
 def load_text(model: type[Model], text: str, source: str = "text") -> Model:
-    """A profile from YAML text that extends nothing; gives back what `dump` wrote.
-
-    Raises:
-        ProfileError: something in it is wrong.
-    """
+    """A profile from YAML text that extends nothing; gives back what `dump` wrote. Raises `ProfileError`."""
     document = read_mapping(text.encode(errors="surrogatepass"), source)
     return checked(model, document.data, source, document.lines)
 
@@ -175,11 +174,7 @@ def resolve(
 
 
 def list_profiles(search: Sequence[Path] = ()) -> list[Listed]:
-    """All profiles that can be named, by kind and name.
-
-    Raises:
-        ProfileError: one of them is wrong.
-    """
+    """All profiles that can be named, by kind and name. Raises `ProfileError` where one of them is wrong."""
     listed: list[Listed] = []
     for model, folder in _FOLDERS.items():
         for name, path in sorted(_names(folder, search).items()):
@@ -248,16 +243,24 @@ def _inherited(
     data: Data = dict(document.data)
     if EXTENDS not in data:
         return _with_recovery(model, data, source, search)
-    name = data.pop(EXTENDS)
+    given = data.pop(EXTENDS)
+    several = model is SuiteProfile and isinstance(given, list) and 0 < len(cast("list[Any]", given)) <= MAX_ANCESTORS
+    names = cast("list[Any]", given if several else [given])
+    above = [inheritable(_parent(model, name, source, folder, search, ancestors)) for name in names]
+    return merged(reduce(merged, above), _with_recovery(model, data, source, search))
+
+
+def _parent(
+    model: type[Value], name: Any, source: str, folder: Path, search: Sequence[Path], ancestors: tuple[Path, ...]
+) -> Data:
     if not isinstance(name, str) or not name:
-        raise ProfileError(EXTENDS, "must be the name of a profile or a path", source)
+        raise ProfileError(EXTENDS, "must be the name of a profile or a path; suites: up to 8 of them", source)
     path = _find(model, name, folder, search, EXTENDS, source)
     if path.resolve() in ancestors or len(ancestors) >= MAX_ANCESTORS:
         chain = " -> ".join(step.name for step in (*ancestors, path))
         raise ProfileError(EXTENDS, f"runs in a circle or is longer than {MAX_ANCESTORS}: {chain}", source)
     parent = _read(path, EXTENDS, source)
-    above = _inherited(model, parent, str(path), path.parent, search, (*ancestors, path.resolve()))
-    return merged(inheritable(above), _with_recovery(model, data, source, search))
+    return _inherited(model, parent, str(path), path.parent, search, (*ancestors, path.resolve()))
 
 
 def _with_recovery(model: type[Value], data: Data, source: str, search: Sequence[Path]) -> Data:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard, cast
 
-BY_NAME = ("roles", "pools")
+BY_NAME = ("roles", "pools", "checks")
 """Lists whose entries carry a name: merged entry by entry. Every other list is replaced as a whole."""
 NOT_INHERITED = ("verified",)
 """What was run for real was the parent, not whatever extends it."""
@@ -15,8 +15,8 @@ Mapping = dict[str, Any]
 def merged(parent: Mapping, child: Mapping) -> Mapping:
     """The parent with the child's fields over it.
 
-    Mappings are merged, lists replaced, `roles` and `pools` merged by name (the parent's order first), and `null` takes
-    the parent's value away, so that the field's default holds again.
+    Mappings are merged, lists replaced, `roles`, `pools` and `checks` merged by name (the parent's order first), and
+    `null` takes the parent's value away, so that the field's default holds again.
     """
     result = dict(parent)
     for key, value in child.items():

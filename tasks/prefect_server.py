@@ -17,8 +17,8 @@ from pathlib import Path
 from profiles.errors import Unavailable
 from tasks.processes import record, recorded, spawn, stop
 
-START_SECONDS = 60.0
-"""An empty home needs 8 to 10 s (migrations); a slow machine a few times that."""
+START_SECONDS = 120.0
+"""An empty home needs 8 to 10 s (migrations); a busy machine ten times that."""
 PID_FILE = "server.json"
 PASSWORD_FILE = "prefect-auth"  # noqa: S105 - the name of a file
 """`user:password` of the pages and the API, for the owner of the home only; absent: none is asked for."""

@@ -18,7 +18,8 @@ from tasks.sights import items, part
 from tasks.workflow_nodes import nodes_of
 from tasks.world import world
 from workflows import labels
-from workflows.monitoring import LOOK, SWEEP, SweepPlan, racks_of, sweep_workflow
+from workflows.monitoring import LOOK, SWEEP, SweepPlan, sweep_workflow
+from workflows.node_pods import racks_of
 from workflows.node_sight import NodeSeen
 from workflows.records import VerdictRecord
 from workflows.reports import GateReport

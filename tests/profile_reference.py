@@ -16,6 +16,8 @@ from profiles.recovery import RecoveryProfile
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.run import RunProfile
+from profiles.suite import SuiteProfile
+from profiles.suite_words import PLACEHOLDERS, PROBES
 from profiles.values import PATTERNS
 from profiles.workspace import WorkspaceProfile
 
@@ -26,6 +28,7 @@ CHAPTERS: list[tuple[str, type[BaseModel]]] = [
     ("Recovery profiles", RecoveryProfile),
     ("Cluster profiles", ClusterProfile),
     ("Hardware profiles", HardwareProfile),
+    ("Suite profiles", SuiteProfile),
     ("Workspace profiles", WorkspaceProfile),
     ("The resolved profile", Resolved),
     ("The request of a run", TrainRequest),
@@ -50,6 +53,8 @@ def reference() -> str:
     for title, found in models():
         parts.append(f"## {title}")
         parts += [_section(model) for model in found]
+        if SuiteProfile in found:
+            parts += ["### Probes of suites", _probes(), "### Placeholders of suites", _placeholders()]
     return "\n\n".join(parts)
 
 
@@ -136,6 +141,19 @@ def _bounds(metadata: Any) -> list[str]:
         for name, sign in signs.items()
         if getattr(item, name, None) is not None
     ] + [f", at most {item.max_length} characters" for item in metadata if getattr(item, "max_length", None)]
+
+
+def _probes() -> str:
+    rows = ["| probe | what it does | what it tells | arguments |", "|---|---|---|---|"]
+    for name, probe in PROBES.items():
+        told = ", ".join(f"`{quantity}` ({unit or 'a word'})" for quantity, unit in probe.quantities.items())
+        rows.append(f"| `{name}` | {probe.what} | {told} | {', '.join(f'`{item}`' for item in probe.arguments)} |")
+    return "\n".join(rows)
+
+
+def _placeholders() -> str:
+    rows = ["| placeholder | what it becomes |", "|---|---|"]
+    return "\n".join([*rows, *(f"| `{{{word}}}` | {what} |" for word, what in PLACEHOLDERS.items())])
 
 
 def _shipped() -> str:

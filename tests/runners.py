@@ -20,7 +20,7 @@ from profiles.load import load_cluster
 from tasks.identity import process_start
 from tasks.offers import Offer
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 """Generous: a loaded machine is slow, a broken runner never answers."""
 BUSY = 503
 """What a server on SQLite answers where another writer holds its file: nothing was written."""

@@ -40,6 +40,10 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert dead == []
 
 
+ONE_A_TOOL = "tests/samples/tools/"
+"""Its folders are called as the tools."""
+
+
 def test_the_tree_in_the_readme_is_the_tree_on_disk() -> None:
     block = README.split("## The tree")[1].split("```")[1]
     told: set[str] = set()
@@ -49,7 +53,7 @@ def test_the_tree_in_the_readme_is_the_tree_on_disk() -> None:
         path = [*path[:depth], line.split()[0].rstrip("/")]
         told.add("/".join(path))
     there = {str(parent) for name in tracked() for parent in Path(name).parents if str(parent) != "."}
-    assert told == there
+    assert told == {folder for folder in there if not folder.startswith(ONE_A_TOOL)}
 
 
 @pytest.mark.parametrize("word", [*FaultClass, *Action, *NodeAction])

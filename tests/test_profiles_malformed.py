@@ -78,6 +78,7 @@ LOADERS: dict[str, Load] = {
     "hardware": load.load_hardware.__wrapped__,
     "recovery": load.load_recovery,
     "workspaces": load.load_workspace,
+    "suites": load.load_suite,
 }
 CLUSTER = load.load_cluster("local-gpus")
 

@@ -17,13 +17,17 @@ import yaml
 
 from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
-from profiles.load import list_profiles, load_cluster, load_hardware, load_run, resolve
+from profiles.load import list_profiles, load_cluster, load_hardware, load_run, load_suite, resolve
 from profiles.run import RunProfile
+from profiles.suite_words import Depth
+from tasks.preflighting import plan_of
 from workflows.failover import examination_workflow, post_flight_workflow
 from workflows.lint import applied, lint
 from workflows.manifests import FORMS, gang, manifests
-from workflows.monitoring import SweepPlan, racks_of, sweep_workflow
+from workflows.monitoring import SweepPlan, sweep_workflow
+from workflows.node_pods import racks_of
 from workflows.plan import AttemptPlan
+from workflows.preflight import preflight_workflow
 
 FOLDER = Path(__file__).parent / "golden"
 KUBEFLOW = tuple(form for form in FORMS if form != "jobset")
@@ -75,7 +79,19 @@ def special() -> dict[str, list[dict[str, Any]]]:
         "special-failover": [one.to_dict() for one in around],
         "special-sweep": [sweep_workflow(sweep("local", 6)).to_dict(), sweep_workflow(sweep("bed", 3)).to_dict()],
         "special-sweep-of-racks": [sweep_workflow(sweep("kubernetes-example", 40)).to_dict()],
+        "special-preflight": [
+            preflight("local", "any-machine", "device"),
+            preflight("local", "any-machine", "storage"),
+        ],
+        "special-preflight-of-gpus": [preflight("kubernetes-example", "smoke", "smoke")],
     }
+
+
+def preflight(cluster: str, suite: str, depth: Depth) -> dict[str, Any]:
+    """The first test of six nodes of the first pool."""
+    profile = load_cluster(cluster)
+    nodes = {f"node-{number}": profile.pools[0].name for number in range(6)}
+    return preflight_workflow(plan_of(profile, load_suite(suite), depth, nodes, 1)).to_dict()
 
 
 def sweep(cluster: str, nodes: int) -> SweepPlan:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from profiles.cluster import Pool, Topology
 from profiles.load import load_cluster, load_hardware
 from workflows.lint import lint
-from workflows.monitoring import AT_ONCE, MOST, SweepPlan, deadline_seconds, racks_of, sweep_workflow
+from workflows.monitoring import MOST, SweepPlan, deadline_seconds, sweep_workflow
+from workflows.node_pods import AT_ONCE, racks_of
 
 WORST_STATUS_BYTES = 6144
 """Of one node: its entry in the status with a report of all checks and 12 lines of the kernel, as JSON in JSON."""

@@ -49,6 +49,11 @@ def sweep_name(cluster: str, number: int) -> str:
     return f"primus-sweep-{cluster[:16].rstrip('-')}-{number}"
 
 
+def preflight_name(cluster: str, number: int) -> str:
+    """Name of the Workflow of a cluster's test of nodes, e.g. `primus-preflight-local-7`."""
+    return f"primus-preflight-{cluster[:16].rstrip('-')}-{number}"
+
+
 def secret_name(run: str, attempt: int) -> str:
     """Name of the Secret with an attempt's token (key `token`)."""
     return f"{attempt_name(run, attempt)}-token"

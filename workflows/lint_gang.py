@@ -23,6 +23,8 @@ POD_SUFFIX = "-abcde"
 NODE_HASH = "-1234567890"
 """Argo appends a number of up to ten digits to the name of a step's pod."""
 OURS = (labels.RUN, labels.ATTEMPT, labels.PIPELINE)
+OF_NO_RUN = ("sweep", "preflight")
+"""Pipelines about nodes, whatever trains there."""
 
 
 def size(subject: Subject) -> Wrong:
@@ -72,7 +74,7 @@ def marks(subject: Subject) -> Wrong:
 
 def _labelled(subject: Subject) -> Iterator[tuple[str, Part, tuple[str, ...]]]:
     carried = part(part(subject.manifest, "metadata"), "labels")
-    ours = (labels.PIPELINE,) if carried.get(labels.PIPELINE) == "sweep" else OURS  # of no run
+    ours = (labels.PIPELINE,) if carried.get(labels.PIPELINE) in OF_NO_RUN else OURS
     yield "metadata.labels", carried, ours
     if subject.kind == "Workflow":
         yield "spec.podMetadata.labels", part(part(subject.spec, "podMetadata"), "labels"), ours

@@ -26,6 +26,9 @@ ORDER = (
     "fleet",
     "scale",
     "reconcile",
+    "grading",
+    "tool_parsers",
+    "fabric_rounds",
     "on_call",
 )
 

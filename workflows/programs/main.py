@@ -13,6 +13,8 @@ PROGRAMS: Dict[str, str] = {
     "demo-train": "demo_train",
     "gate": "gate",
     "launch": "launch",
+    "probe": "probe",
+    "probe-one": "probe_one",
     "prove": "prove",
     "sweep": "sweep",
     "verify": "verify",

@@ -1,0 +1,164 @@
+"""`primus preflight`: nodes tested now, with what was measured, the limit, and the evidence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deployments.edge import FAILED, GOOD, UNKNOWN, out, out_json, say
+from deployments.tables import fitted, terminal_columns
+from flows.preflight import Tested, select, test_nodes
+from profiles.cluster import ClusterProfile
+from profiles.errors import ProfileError
+from profiles.hardware import HardwareProfile
+from profiles.load import load_cluster, load_hardware, load_suite
+from profiles.suite import SuiteProfile
+from profiles.suite_words import DEPTHS, Depth
+from profiles.vocabulary import VerdictWord
+from tasks.cluster import using
+from tasks.clusters import open_cluster
+from tasks.node_actions import stream_nodes
+from tasks.opening import localised
+from tasks.preflighting import plan_of
+from tasks.session import at_hand
+from tasks.settings import Settings
+from workflows.preflight_calls import node_checks
+
+Json = dict[str, Any]
+ANYWHERE, SMOKE = "any-machine", "smoke"
+"""Suites where none is named: on the embedded cluster there are no GPUs to look at."""
+
+
+def run_preflight(cluster: str, suite: str, depth: str, nodes: str, *, as_json: bool) -> int:
+    """Test nodes and show what was found.
+
+    Returns:
+        0 where every node passed, 1 where one failed, 3 where one is unknown and none failed.
+
+    Raises:
+        ProfileError: no such cluster or suite; the suite does not fit the hardware; no such node or depth.
+        Unavailable: the cluster or the ledger does not answer.
+    """
+    settings = Settings.from_environment(os.environ)
+    settings.make_home()
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    chosen = _suite(profile, suite)
+    with at_hand(settings), using(open_cluster(profile, settings.home)):
+        pools = _pools(profile, nodes)
+        tests = [test_nodes(profile, chosen, one, pools, say) for one in depths_of(chosen, profile, depth)]
+    documents = [document(profile.name, test) for test in tests]
+    if as_json:
+        out_json(documents)
+    else:
+        out("\n\n".join(text(test, terminal_columns()) for test in tests))
+    words = [grade.verdict for test in tests for grade in test.grades.values()]
+    return FAILED if VerdictWord.FAIL in words else UNKNOWN if VerdictWord.UNKNOWN in words else GOOD
+
+
+def render_preflight(cluster: str, suite: str, depth: str, nodes: str, *, as_json: bool) -> int:
+    """Print the workflows that would be sent; touches nothing."""
+    from deployments.monitor import first_nodes
+    from workflows.preflight import MOST, preflight_workflow
+
+    settings = Settings.from_environment(os.environ)
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    chosen = _suite(profile, suite)
+    named = [name for name in nodes.split(",") if name]
+    places = {name: profile.pools[0].name for name in named} or first_nodes(profile, 1.0)
+    documents: list[Json] = []
+    for one in depths_of(chosen, profile, depth):
+        for number, begin in enumerate(range(0, len(places), MOST), 1):
+            part = dict(list(places.items())[begin : begin + MOST])
+            documents.append(preflight_workflow(plan_of(profile, chosen, one, part, number)).to_dict())
+    if as_json:
+        out_json(documents)
+    else:
+        import yaml
+
+        out(yaml.safe_dump_all(documents, sort_keys=False, width=120))
+    return GOOD
+
+
+def depths_of(suite: SuiteProfile, profile: ClusterProfile, wanted: str) -> tuple[Depth, ...]:
+    """The depths of which nodes of this cluster make checks, the shallowest first; or the one that is asked for.
+
+    Raises:
+        ProfileError: no such depth, or the suite has no check of it for these nodes.
+    """
+    if wanted and wanted not in DEPTHS:
+        raise ProfileError("--depth", f"must be one of {', '.join(DEPTHS)}, got {wanted!r}")
+    kinds: list[HardwareProfile] = [load_hardware(pool.hardware) for pool in profile.pools]
+    made: tuple[Depth, ...] = tuple(depth for depth in DEPTHS if any(node_checks(suite, depth, kind) for kind in kinds))
+    found: list[Depth] = [depth for depth in made if not wanted or str(depth) == wanted]
+    if not found:
+        what = f"of depth {wanted} " if wanted else ""
+        raise ProfileError("--suite", f"{suite.name} has no check {what}of single nodes for this cluster's hardware")
+    return tuple(found)
+
+
+def _suite(profile: ClusterProfile, name: str) -> SuiteProfile:
+    return load_suite(name or (ANYWHERE if profile.engine == "embedded" else SMOKE), cluster=profile)
+
+
+def _pools(profile: ClusterProfile, nodes: str) -> Mapping[str, str]:
+    known = {node.name: node.pool for node in stream_nodes(profile)}
+    try:
+        return {name: known[name] for name in select(list(known), [name for name in nodes.split(",") if name])}
+    except ValueError as error:
+        raise ProfileError("--nodes", str(error)) from error
+
+
+def document(cluster: str, tested: Tested) -> Json:
+    """A test as JSON."""
+    return {
+        "cluster": cluster,
+        "suite": tested.suite,
+        "depth": tested.depth,
+        "seconds": round(tested.seconds, 3),
+        "nodes": [
+            {"node": node, "verdict": str(grade.verdict), "reasons": list(grade.reasons)}
+            for node, grade in tested.grades.items()
+        ],
+        "left_out": [{"check": check, "why": why} for check, why in tested.left_out.items()],
+    }
+
+
+def text(tested: Tested, columns: int) -> str:
+    """A line a node, below it what did not pass, and the figures of all nodes together."""
+    words = [grade.verdict for grade in tested.grades.values()]
+    counted = ", ".join(f"{words.count(word)} {word}" for word in VerdictWord if word in words)
+    head = f"{tested.suite}, {tested.depth}: {counted}; {tested.checks} checks a node, {tested.seconds:.1f} s"
+    rows = [row for node, grade in tested.grades.items() for row in rows_of(node, str(grade.verdict), grade.reasons)]
+    shown = ("node", "verdict", "check", "measured", "limit", "evidence")
+    told = [f"no answer from {node}: {why}" for node, why in tested.why.items()]
+    told += [f"not tested: {check}: {why}" for check, why in tested.left_out.items()]
+    return "\n".join([head, fitted(rows, shown, columns, giving="evidence", dropped=("limit",)), *told])
+
+
+def rows_of(node: str, verdict: str, reasons: Sequence[Json]) -> list[Json]:
+    """What is shown of a node: every check that did not pass; where all passed, each figure that was measured."""
+    bad = [reason for reason in reasons if reason["verdict"] != "pass"]
+    rows: list[Json] = []
+    for number, reason in enumerate(bad or reasons):
+        warning = " (warning)" if reason.get("severity") == "warning" else ""
+        rows.append(
+            {
+                "node": "" if number else node,
+                "verdict": "" if number else verdict,
+                "check": f"{reason['check']}{warning}"
+                if not bad
+                else f"{reason['check']}: {reason['verdict']}{warning}",
+                "measured": _figure(reason["measured"], reason["unit"]),
+                "limit": _figure(reason["limit"], reason["unit"]),
+                "evidence": reason["evidence"],
+            }
+        )
+    return rows
+
+
+def _figure(value: Any, unit: str) -> str:
+    if value is None:
+        return "-"
+    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{shown} {unit}".strip()

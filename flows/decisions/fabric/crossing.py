@@ -1,0 +1,133 @@
+"""Misses among nodes that are good one by one: something between them is bad.
+
+A missing group is cut along what was already good: its parts of which each pair was good together. Parts are merged, a
+quarter or a half of the group at a time, until two parts are left that miss only together; these are cut and tried
+crosswise until two nodes are left. Each step is a test of disjoint groups, so several such searches run side by side.
+Two nodes that miss are then tried with others: a link where each is good with others, a switch where one is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flows.decisions.fabric.causes import GIVEN_UP, Causes, missed_often, shut_in, taken_back, witnesses_wanted
+from flows.decisions.fabric.desk import Desk
+from flows.decisions.fabric.known import Known
+from flows.decisions.fabric.order import dealt, shuffled
+from flows.decisions.fabric.state import Seen, bits, mask_of
+
+MANY_PARTS = 8
+"""From so many parts on a quarter of them is tried at a time: two rounds of halves become one."""
+CUT = 4
+"""Pieces into which each of two parts is cut: at most 4 rounds to a sixteenth of the pairs, 2.5 on average."""
+AT_ONCE = 8
+"""Searches side by side: a bad switch makes all pairs across it miss, and one of them tells as much as a thousand."""
+DOUBTED = 3
+"""A group that missed so often although all its pairs were good: what was good before its last miss counts no more."""
+
+
+def across(found: Causes, desk: Desk) -> None:
+    """Plan the next test of each miss that nobody is to blame for yet, the smallest groups first."""
+    suspects = found.suspects
+    waiting = [(seen, rail) for seen, rail in found.unexplained if not seen.mask & suspects]
+    waiting = [(seen, rail) for seen, rail in waiting if len(found.known.misses(seen.mask, rail)) < GIVEN_UP]
+    waiting.sort(key=lambda item: (len(item[0].members), item[0].mask))
+    searches = 0
+    for number, (seen, rail) in enumerate(waiting):
+        if any(not smaller.mask & ~seen.mask and smaller.mask != seen.mask for smaller, _ in waiting[:number]):
+            continue
+        if searches == AT_ONCE:
+            break
+        searches += 1
+        if len(seen.members) == 2:
+            _pair(found.known, seen, rail, desk)
+        elif not seen.mask & ~desk.free:
+            _group(found.known, seen, rail, desk, _real(found.known, seen, waiting[number + 1 :]))
+
+
+def _real(known: Known, seen: Seen, larger: Iterable[tuple[Seen, int]]) -> bool:
+    """The miss is no single event: the group, or one that holds it and is open too, missed twice."""
+    groups = (seen.mask, *(other.mask for other, _ in larger if not seen.mask & ~other.mask))
+    return any(sum(other.mask == group and other.bad != 0 for other in known.seen) > 1 for group in groups)
+
+
+def _group(known: Known, seen: Seen, rail: int, desk: Desk, real: bool) -> None:
+    mask = seen.mask
+    misses = known.misses(mask, rail)
+    since = misses[-1].at + 1 if len(misses) >= DOUBTED else 0
+    good = [other.mask for other in known.seen if other.at >= since and other.good >> rail & 1 and other.mask & mask]
+    parts = _parts(mask, good) if real else []
+    if len(parts) > 2:
+        for merged in dealt(range(len(parts)), 4 if len(parts) >= MANY_PARTS else 2):
+            if len(merged) > 1:
+                desk.offer(sum(parts[number] for number in merged))
+    elif len(parts) == 2:
+        _crosswise(known, (parts[0], parts[1]), good, desk)
+    if not mask & ~desk.free:
+        desk.offer(mask)
+
+
+def _parts(mask: int, good: list[int]) -> list[int]:
+    """The group in parts of which each was good together, large ones first; single nodes last."""
+    parts: list[int] = []
+    left = mask
+    for group in sorted(good, key=lambda group: -(group & mask).bit_count()):
+        part = group & left
+        if part.bit_count() > 1:
+            parts.append(part)
+            left &= ~part
+    return parts + [1 << node for node in bits(left)]
+
+
+def _crosswise(known: Known, parts: tuple[int, int], good: list[int], desk: Desk) -> None:
+    """Cut both parts and try the first crossing that was not good yet."""
+    left, right = (shuffled(bits(part), known.fabric.seed) for part in parts)
+    least = min(len(left), len(right))
+    pieces = CUT if least > 1 else 2
+    lefts = dealt(left, min(pieces, len(left)))
+    rights = dealt(right, min(pieces, len(right)))
+    short, long = sorted((lefts, rights), key=len)
+    for turn in range(len(long)):
+        crossing = [mask_of(sorted([*piece, *long[(number + turn) % len(long)]])) for number, piece in enumerate(short)]
+        untried = [group for group in crossing if not any(not group & ~other for other in good)]
+        if untried:
+            for group in untried:
+                desk.offer(group)
+            return
+
+
+def _pair(known: Known, seen: Seen, rail: int, desk: Desk) -> None:
+    """Once more; then each end with others; and where an end reaches nobody outside, a second node of its switch."""
+    left, right = seen.members
+    if not missed_often(known.meetings[left][right], rail):
+        desk.offer(seen.mask)
+        return
+    planned = False
+    for end, other in ((left, right), (right, left)):
+        enough, candidates = witnesses_wanted(known, end, other, rail)
+        if shut_in(known, end, rail):
+            planned |= _try_mate(known, end, rail, desk)
+        elif not enough:
+            planned |= desk.seat_with(end, candidates & ~seen.mask, _fresh(known, end, rail))
+    if not planned and not taken_back(known, seen.mask, rail):
+        desk.offer(seen.mask)
+
+
+def _try_mate(known: Known, node: int, rail: int, desk: Desk) -> bool:
+    """A second proven node of the switch, with the outside."""
+    mates = known.under(node, rail) & known.proven & ~(1 << node)
+    for mate in shuffled(bits(mates), known.fabric.seed):
+        if known.reaches_outside(mate, rail):
+            return False
+        met = sum(1 << other for other in known.meetings.get(mate, {}))
+        if desk.seat_with(mate, known.outside(mate, rail) & known.proven & ~met, _fresh(known, mate, rail)):
+            return True
+    return False
+
+
+def _fresh(known: Known, node: int, rail: int) -> int:
+    """Nodes under switches with which it did not miss yet."""
+    tried = 0
+    for other in bits(known.partners(node, rail)[1]):
+        tried |= known.under(other, rail)
+    return known.everyone & ~tried

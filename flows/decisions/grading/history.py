@@ -1,0 +1,257 @@
+"""A node against its own past: a sudden fall, a slow drift, and a check that passes and fails in turn. Pure.
+
+The past is what the ledger's verdicts say: figures of checks that passed, and how each test of a check ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.decisions.grading.columns import Column, Flags, Floats, Stage, significant
+from flows.decisions.grading.model import CheckRule, Drift, Fall
+from profiles.vocabulary import VerdictWord
+from workflows.records import VerdictRecord
+
+Codes = NDArray[np.int8]
+
+DAYS = 30
+"""So far back the past reaches."""
+DAY_SECONDS = 86400.0
+OUTCOMES = 10
+"""So many of a check's last ends are looked at for flapping."""
+FLAPS = 3
+"""A check that fell from pass to fail so often within them is not trusted, whatever it says now. gpud calls a link
+flapping from three times on."""
+LEAST_GOOD = 3
+"""Fewer good figures than this are no past: the median of two is moved by either."""
+LEAST_LOOKS = 11
+"""Figures that the rank test needs: up to ten its normal approximation does not hold (Gilbert, 1987: tables)."""
+GOOD, BAD = 1, -1
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What is known of the past of many nodes."""
+
+    nodes: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    values: Floats | None = None
+    """[checks, days, nodes] oldest first: figures of checks that passed, in the rule's unit; NaN: none that day."""
+    outcomes: Codes | None = None
+    """[checks, looks, nodes] oldest first: 1 passed, -1 failed (also where it was to be repeated), 0 nothing known."""
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Node -> where it stands."""
+        return {node: index for index, node in enumerate(self.nodes)}
+
+
+@dataclass(frozen=True, eq=False)
+class Past:
+    """One check's past, of the nodes in the order in which they are judged."""
+
+    values: Floats
+    """[days, nodes]"""
+    outcomes: Codes
+    """[looks, nodes]"""
+
+
+def past_of(history: History, check: str, nodes: tuple[str, ...]) -> Past:
+    """The past of one check; nodes and checks that it does not know have none."""
+    if check not in history.checks:
+        return Past(np.full((0, len(nodes)), np.nan), np.zeros((0, len(nodes)), dtype=np.int8))
+    row = history.checks.index(check)
+    values = np.full((0, len(history.nodes)), np.nan) if history.values is None else history.values[row]
+    outcomes = np.zeros((0, len(history.nodes)), dtype=np.int8) if history.outcomes is None else history.outcomes[row]
+    if nodes == history.nodes:
+        return Past(values, outcomes)
+    place = np.array([history.places.get(node, -1) for node in nodes], dtype=np.int64)
+    known = place >= 0
+    told, ended = np.full((len(values), len(nodes)), np.nan), np.zeros((len(outcomes), len(nodes)), dtype=np.int8)
+    told[:, known], ended[:, known] = values[:, place[known]], outcomes[:, place[known]]
+    return Past(told, ended)
+
+
+def by_fall(column: Column, past: Past, limit: Fall) -> Stage:
+    """What the node's own last good figures say."""
+    good = np.isfinite(past.values)
+    count = good.sum(axis=0)
+    usual = _median(_last(past.values, good, limit.good))
+    usual[(count < LEAST_GOOD) | ~(usual > 0)] = np.nan  # per cent of nothing, or of less, mean nothing
+    bound = usual * (1.0 - _sign(column) * limit.percent / 100.0)
+    spoke = np.isfinite(bound) & np.isfinite(column.values)
+    fails = spoke & (_sign(column) * column.values < _sign(column) * bound)
+
+    def words(index: int) -> str:
+        off = 100.0 * abs(float(column.values[index]) / float(usual[index]) - 1.0)
+        side = "below" if column.rule.direction == "higher_is_better" else "above"
+        unit = f" {column.rule.unit}".rstrip()
+        return f"{off:.1f} % {side} {usual[index]:g}{unit}, the median of its last {min(limit.good, count[index])}"
+
+    return Stage(fails, spoke, bound=significant(bound), words=words)
+
+
+def by_drift(column: Column, past: Past, limit: Drift) -> Stage:
+    """What the trend of the node's figures says, this one included.
+
+    Mann-Kendall without its correction for ties: those make the true variance smaller, so this accuses less, and a
+    better figure never makes the trend look worse.
+    """
+    sign = _sign(column)
+    series = np.vstack((past.values, column.values[np.newaxis]))
+    good = np.isfinite(series)
+    count = good.sum(axis=0)
+    spoke = (count >= LEAST_LOOKS) & good[-1]
+    z = _trend(sign * series, count)
+    chosen = np.flatnonzero(spoke & (z <= -limit.z))
+    early, late = np.full(len(z), np.nan), np.full(len(z), np.nan)
+    if len(chosen):
+        part, kept, third = series[:, chosen], good[:, chosen], count[chosen] // 3
+        early[chosen] = _median(_last(part[::-1], kept[::-1], third))
+        late[chosen] = _median(_last(part, kept, third))
+    bound = np.where(early > 0, early * (1.0 - sign * limit.percent / 100.0), np.nan)
+    fails = sign * late <= sign * bound
+
+    def words(index: int) -> str:
+        off, third = 100.0 * abs(late[index] / early[index] - 1.0), count[index] // 3
+        return (
+            f"slowly worse: the median of its last {third} figures is {off:.1f} % off that of the {third} first ones "
+            f"of {count[index]} (rank test z {z[index]:.1f})"
+        )
+
+    return Stage(fails, spoke, bound=significant(bound), words=words)
+
+
+def falls(past: Past, now: Codes) -> NDArray[np.int64]:
+    """[nodes] how often the check went from pass to fail in its last tests, this one (`now`) included."""
+    recent = np.vstack((past.outcomes[-(OUTCOMES - 1) :], now[np.newaxis]))
+    last, found = np.zeros(len(now), dtype=np.int8), np.zeros(len(now), dtype=np.int64)
+    for ended in recent:
+        found += (last == GOOD) & (ended == BAD)
+        last = np.where(ended != 0, ended, last)
+    return found
+
+
+def failed_last(past: Past) -> Flags:
+    """[nodes] whether the newest known end of the check was a failure: a failure now is the second in a row."""
+    last = np.zeros(past.outcomes.shape[1], dtype=np.int8)
+    for ended in past.outcomes:
+        last = np.where(ended != 0, ended, last)
+    return last == BAD
+
+
+def history_of(
+    records: Iterable[VerdictRecord],
+    rules: Sequence[CheckRule],
+    nodes: Sequence[str],
+    now: float,
+    since: Mapping[str, float] | None = None,
+) -> History:
+    """The past as the ledger's verdicts tell it, of the last `DAYS` days.
+
+    Args:
+        records: of one cluster; in any order.
+        rules: the checks that are asked about; figures in other units are left out.
+        nodes: the nodes that are asked about.
+        now: Unix seconds; what is dated later is left out.
+        since: node -> Unix seconds; what was before, a repair say, speaks of another machine.
+    """
+    units, begun = {rule.name: rule.unit for rule in rules}, since or {}
+    history = _empty(tuple(nodes), tuple(units))
+    rows = {check: index for index, check in enumerate(history.checks)}
+    ends: dict[tuple[int, int], list[int]] = {}
+    first = now - DAYS * DAY_SECONDS
+    lasting = [item for item in records if max(first, begun.get(item.node, first)) < item.at <= now]
+    for record in sorted(lasting, key=lambda item: item.at):
+        place = history.places.get(record.node)
+        if place is None:
+            continue
+        day = DAYS - 1 - int((now - record.at) // DAY_SECONDS)
+        for reason in record.reasons:
+            row = rows.get(str(reason.get("check")))
+            if row is None:
+                continue
+            end = _end(reason)
+            ends.setdefault((row, place), []).append(end)
+            figure = reason.get("measured")
+            if end == GOOD and _is_figure(figure) and reason.get("unit", "") == units[history.checks[row]]:
+                _values(history)[row, day, place] = figure
+    _lay_ends(history, ends)
+    return history
+
+
+def _empty(nodes: tuple[str, ...], checks: tuple[str, ...]) -> History:
+    values = np.full((len(checks), DAYS, len(nodes)), np.nan)
+    return History(nodes, checks, values, np.zeros((len(checks), OUTCOMES, len(nodes)), dtype=np.int8))
+
+
+def _values(history: History) -> Floats:
+    assert history.values is not None  # noqa: S101 - ours: `_empty` made it
+    return history.values
+
+
+def _lay_ends(history: History, ends: Mapping[tuple[int, int], Sequence[int]]) -> None:
+    assert history.outcomes is not None  # noqa: S101 - ours: `_empty` made it
+    for (row, place), found in ends.items():
+        told = [end for end in found if end][-OUTCOMES:]
+        if told:
+            history.outcomes[row, -len(told) :, place] = told
+
+
+def _end(reason: Mapping[str, Any]) -> int:
+    """How a test of a check ended: what was measured counts, not what was made of it."""
+    if reason.get("flaps"):
+        return GOOD
+    word = reason.get("verdict")
+    if word == VerdictWord.PASS:
+        return GOOD
+    return BAD if word == VerdictWord.FAIL or reason.get("repeat") else 0
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _sign(column: Column) -> float:
+    return 1.0 if column.rule.direction == "higher_is_better" else -1.0
+
+
+def _last(values: Floats, good: Flags, most: int | NDArray[np.int64]) -> Floats:
+    """The same figures, all but the last `most` good ones of each node made NaN."""
+    if isinstance(most, int) and bool(good[-most:].all()):
+        recent: Floats = values[-most:]
+        return recent
+    behind = np.cumsum(good[::-1], axis=0, dtype=np.int16)[::-1]
+    kept: Floats = np.where(good & (behind <= most), values, np.nan)
+    return kept
+
+
+def _median(values: Floats) -> Floats:
+    """[nodes] median of the finite figures of [days, nodes]; NaN where there are none."""
+    nodes: int = values.shape[1]
+    if not len(values):
+        return np.full(nodes, np.nan)
+    ordered: Floats = np.sort(values, axis=0)  # NaN goes last
+    count = np.isfinite(ordered).sum(axis=0)
+    lanes: NDArray[np.intp] = np.arange(nodes, dtype=np.intp)
+    low, high = ordered[np.maximum(count - 1, 0) // 2, lanes], ordered[np.minimum(count // 2, len(values) - 1), lanes]
+    middle: Floats = low + (high - low) / 2.0
+    return np.where(count > 0, middle, np.nan)
+
+
+def _trend(series: Floats, count: NDArray[np.int64]) -> Floats:
+    """[nodes] z of Mann-Kendall's rank test, with the correction for continuity; below 0: it falls."""
+    score = np.zeros(series.shape[1], dtype=np.int32)
+    for index in range(len(series) - 1):
+        later, one = series[index + 1 :], series[index]
+        score += np.add.reduce((later > one).view(np.int8), axis=0, dtype=np.int16)
+        score -= np.add.reduce((later < one).view(np.int8), axis=0, dtype=np.int16)
+    deviation = np.sqrt(count * (count - 1.0) * (2.0 * count + 5.0) / 18.0)
+    return np.where(count > 1, (score - np.sign(score)) / np.maximum(deviation, 1.0), 0.0)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from flows.decisions.grading.model import AtLeast, AtMost, Equals, Fall, Peers
+from flows.decisions.preflight import NodeAnswer, again, judge, rule_of
+from profiles.hardware import HardwareProfile
+from profiles.load import load_hardware, load_suite
+from profiles.suite_check import Check
+from profiles.vocabulary import VerdictWord
+from workflows.programs.readings import Parsed, Reading
+
+CPU = load_hardware("cpu")
+SUITE = load_suite("any-machine")
+
+
+def check(name: str) -> Check:
+    return next(one for one in SUITE.checks if one.name == name)
+
+
+GEMM, CORRECT = check("cpu-gemm"), check("cpu-gemm-correct")
+
+
+def told(quantity: str, *values: float, unit: str = "GFLOP/s") -> tuple[Parsed, ...]:
+    return tuple(Parsed((Reading(quantity, value, unit, line=f"{value} measured"),)) for value in values)
+
+
+def answer(node: str, *values: float, **more: tuple[Parsed, ...]) -> NodeAnswer:
+    return NodeAnswer(node, "cpu", {"cpu-gemm": told("cpu_gemm", *values), **more})
+
+
+def test_a_check_becomes_a_rule_with_all_its_limits() -> None:
+    rule = rule_of(GEMM, CPU)
+    assert [type(limit) for limit in rule.limits] == [AtLeast, Peers, Fall]
+    assert (rule.quantity, rule.unit, rule.attempts, rule.combine) == ("cpu_gemm", "GFLOP/s", 3, "best")
+    assert rule.noisy
+    counted = rule_of(CORRECT, CPU)
+    assert ([type(limit) for limit in counted.limits], counted.noisy) == ([AtMost], False)
+
+
+@pytest.mark.parametrize("kind", [load_hardware(name) for name in ("mi300x", "h100", "cpu")], ids=lambda one: one.name)
+def test_every_check_that_is_shipped_has_a_rule_on_the_hardware_it_is_for(kind: HardwareProfile) -> None:
+    made = [rule_of(one, kind) for one in load_suite("full").checks if one.applies_to(kind)]
+    assert len(made) > 5
+    assert any(isinstance(limit, Equals | AtLeast | AtMost) for rule in made for limit in rule.limits)
+
+
+def test_one_bad_figure_is_measured_again_and_the_second_blames() -> None:
+    slow = (told("cpu_gemm", 0.001, 0.001, 0.001), told("cpu_gemm", 5.0, 5.0, 5.0))
+    answers = [NodeAnswer("node-0", "cpu", {"cpu-gemm": slow[0]}), NodeAnswer("node-1", "cpu", {"cpu-gemm": slow[1]})]
+    found = judge({"cpu": (GEMM,)}, {"cpu": CPU}, answers)
+    assert again(found) == ("node-0",)
+    assert (found["node-0"].verdict, found["node-1"].verdict) == (VerdictWord.UNKNOWN, VerdictWord.PASS)
+
+
+def test_a_wrong_value_blames_at_once() -> None:
+    wrong = told("cpu_gemm_wrong_values", 0.0, 3.0, 0.0, unit="count")
+    found = judge({"cpu": (CORRECT,)}, {"cpu": CPU}, [NodeAnswer("node-0", "cpu", {"cpu-gemm-correct": wrong})])
+    assert (found["node-0"].verdict, again(found)) == (VerdictWord.FAIL, ())
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [NodeAnswer("node-0", "cpu", {}), NodeAnswer("node-0", "cpu", {"cpu-gemm": (Parsed(unknown="it hung"),) * 3})],
+)
+def test_a_node_that_told_nothing_is_unknown(silent: NodeAnswer) -> None:
+    found = judge({"cpu": (GEMM, CORRECT)}, {"cpu": CPU}, [silent, answer("node-1", 5.0, 5.0, 5.0)])
+    assert found["node-0"].verdict is VerdictWord.UNKNOWN
+    assert all(reason["verdict"] == "unknown" and reason["evidence"] for reason in found["node-0"].reasons)
+
+
+def test_a_figure_in_another_unit_is_no_figure() -> None:
+    found = judge(
+        {"cpu": (GEMM,)},
+        {"cpu": CPU},
+        [NodeAnswer("node-0", "cpu", {"cpu-gemm": told("cpu_gemm", 9.0, 9.0, 9.0, unit="s")})],
+    )
+    assert found["node-0"].verdict is VerdictWord.UNKNOWN

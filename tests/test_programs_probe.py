@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflows.programs import probe
+from workflows.programs.probe import Node, Options, packed, together, turns, unpacked
+from workflows.programs.probe_call import Call, execute, from_json, parsed_from, parsed_to, to_json
+from workflows.programs.readings import Parsed, Reading
+
+MAIN = Path(probe.__file__).parent / "main.py"
+
+
+def words(text: str) -> Parsed:
+    """A tool that prints one figure."""
+    try:
+        return Parsed((Reading("q", float(text.split(maxsplit=1)[0]), "s"),))
+    except (ValueError, IndexError):
+        return Parsed(unknown="no figure was printed")
+
+
+PARSERS: Mapping[str, Callable[[str], Parsed]] = {"words": words, "bad": lambda text: 1 / 0}  # pyright: ignore
+
+
+def shell(script: str, number: int = 0, **more: object) -> Call:
+    return Call(number, command=("sh", "-c", script), parser="words", **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (shell("sleep 60"), "sh did not end within 0.3 s"),
+        (shell("echo begun; sleep 60"), "sh did not end within 0.3 s; it said: begun"),
+        (shell("echo 7; kill -9 $$"), "sh was ended by signal 9; it said: 7"),
+        (shell(""), "no figure was printed"),
+        (shell("exit 3"), "sh ended with 3: no figure was printed"),
+        (shell("head -c 300 /dev/urandom"), "no figure was printed"),
+        (
+            Call(0, command=("/no/such/tool",), parser="words"),
+            "/no/such/tool cannot be started: No such file or directory",
+        ),
+        (Call(0, command=("echo", "7"), parser="nobody"), "these programs know no parser 'nobody'"),
+        (Call(0, command=("echo", "7"), parser="bad"), "the parser bad crashed: ZeroDivisionError"),
+        (Call(0, probe="nosuch"), "these programs have no probe 'nosuch'"),
+    ],
+)
+def test_what_tells_nothing_is_unknown_with_the_reason(call: Call, said: str) -> None:
+    found = execute(call, {}, 0.3 if "sleep" in " ".join(call.command) else 20.0, PARSERS)
+    assert found.readings == ()
+    assert found.unknown.startswith(said)
+
+
+def test_a_tool_that_complains_and_prints_its_figures_is_read() -> None:
+    assert execute(shell("echo 7; exit 1"), {}, 20.0, PARSERS).readings == (Reading("q", 7.0, "s"),)
+
+
+def test_what_a_tool_started_ends_with_it(tmp_path: Path) -> None:
+    began = time.monotonic()
+    found = execute(shell(f"(sleep 3; touch {tmp_path}/late) & echo 7"), {}, 20.0, PARSERS)
+    assert found.readings
+    assert time.monotonic() - began < 3, "the pipe that it holds is not waited for"
+    hangs = execute(shell(f"echo $$ > {tmp_path}/pid; sleep 60 & sleep 60"), {}, 0.5, PARSERS)
+    assert hangs.unknown
+    pid = (tmp_path / "pid").read_text().strip()
+    # Its state follows the name, then parent and group. Whoever fetches orphans may be late: Z is dead.
+    assert [stat for stat in stats() if stat[2] == pid and stat[0] != "Z"] == []
+
+
+def stats() -> list[list[str]]:
+    """State, parent, group, … of every process."""
+    found: list[list[str]] = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            found.append(path.read_text().rpartition(") ")[2].split())
+    return found
+
+
+def test_more_output_than_anybody_needs_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.programs.probe_call.MOST_BYTES", 1000)
+    seen: list[int] = []
+
+    def count(text: str) -> Parsed:
+        seen.append(len(text))
+        return Parsed(unknown="x")
+
+    execute(shell("yes | head -c 500000"), {}, 20.0, {"words": count})
+    assert seen == [1000]
+
+
+def node(calls: tuple[Call, ...], nics: tuple[str, ...] = (), **options: object) -> dict[int, list[Parsed]]:
+    return Node(Options("[]", **options), nics, PARSERS).make(calls)  # type: ignore[arg-type]
+
+
+def test_a_call_is_made_for_every_gpu_whether_it_is_there_or_not() -> None:
+    script = "[ {gpu} = 1 ] && exit 9; echo 1{gpu}"
+    [found] = node((shell(script),), gpus=3)[0]
+    assert [(one.subject, one.value) for one in found.readings] == [("gpu 0", 10.0), ("gpu 2", 12.0)]
+    assert found.unknown == "gpu 1: sh ended with 9: no figure was printed"
+    [none] = node((shell(script),), gpus=0)[0]
+    assert none.unknown == "sh: there is no GPU or NIC to ask about"
+
+
+def test_nics_are_asked_one_after_the_other() -> None:
+    assert turns(shell("{nic}"), 2, ("mlx5_0", "mlx5_1")) == [{"nic": "mlx5_0"}, {"nic": "mlx5_1"}]
+    script = "mkdir {path}/../one && echo 1 && rmdir {path}/../one"
+    [found] = node((shell(script + " # {nic}"),), ("a", "b"))[0]
+    assert [one.subject for one in found.readings] == ["a", "b"]
+
+
+def test_what_must_be_alone_is_alone(tmp_path: Path) -> None:
+    lock = f"mkdir {tmp_path}/busy || exit 9; sleep 0.1; rmdir {tmp_path}/busy; echo 1"
+    calls = tuple(shell(lock, number, needs=("disk",)) for number in range(4))
+    found = node((*calls, shell(lock, 4, needs=("node",))))
+    assert [len(found[number][0].readings) for number in range(5)] == [1] * 5
+
+
+def test_every_call_is_answered_when_the_time_is_up() -> None:
+    began = time.monotonic()
+    calls = (
+        shell("sleep 60", 0),
+        shell("echo 1", 1),
+        shell("sleep 60", 2, needs=("disk",)),
+        shell("echo 1", 3, needs=("disk",)),
+    )
+    found = node(calls, deadline_seconds=0.7)
+    assert time.monotonic() - began < 5
+    assert [bool(found[number][0].readings) for number in range(4)] == [False, True, False, False]
+    assert all(found[number][0].unknown for number in (0, 2, 3))
+
+
+def test_attempts_are_told_one_by_one_and_end_with_their_time(tmp_path: Path) -> None:
+    counts = f"echo x >> {tmp_path}/n; wc -l < {tmp_path}/n"
+    assert [one.readings[0].value for one in node((shell(counts, attempts=3),))[0]] == [1.0, 2.0, 3.0]
+    slow = node((shell("sleep 0.4; echo 1", attempts=5, deadline_seconds=0.9),))[0]
+    assert len(slow[0].readings) == 1
+    assert slow[-1].unknown
+
+
+def test_a_folder_of_its_own_is_given_and_taken_away(tmp_path: Path) -> None:
+    [found] = node((shell("ls {path} | wc -l; touch {path}/left"),), path=str(tmp_path / "storage"))[0]
+    assert found.readings[0].value == 0.0
+    assert list((tmp_path / "storage").iterdir()) == []
+
+
+READINGS = st.builds(
+    Reading,
+    quantity=st.sampled_from(["a", "b"]),
+    value=st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**9), 10**9),
+    unit=st.sampled_from(["", "GB/s"]),
+    subject=st.text(max_size=5),
+    word=st.text(max_size=5),
+    said=st.sampled_from(["", "pass", "fail"]),
+    line=st.text(max_size=20),
+)
+ANSWERS = st.builds(Parsed, readings=st.lists(READINGS, max_size=4).map(tuple), unknown=st.text(max_size=9))
+
+
+@given(st.dictionaries(st.integers(0, 99), st.lists(ANSWERS, min_size=1, max_size=3), max_size=5))
+def test_answers_come_back_as_they_were(answers: dict[int, list[Parsed]]) -> None:
+    assert unpacked(packed(answers)) == answers
+
+
+@given(ANSWERS)
+def test_what_a_probe_prints_is_read_among_other_lines(parsed: Parsed) -> None:
+    assert parsed_from(f"warning: x\n{parsed_to(parsed)}\ntrailing\n") == parsed
+
+
+@given(st.text())
+def test_no_text_is_taken_for_answers(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        unpacked(text)
+    assert parsed_from(text).readings == ()
+    with pytest.raises(ValueError):  # noqa: PT011
+        from_json(text if text != "[]" else "{}x")
+
+
+def test_parts_of_which_one_is_unknown_are_not_wholly_known() -> None:
+    known = Parsed((Reading("q", 1.0),), version="2")
+    assert together([known, Parsed(unknown="no")]) == Parsed((Reading("q", 1.0),), "no", "2")
+    assert together([]).unknown == "nothing was told"
+
+
+def test_calls_travel_as_an_argument() -> None:
+    calls = (Call(0, probe="loopback", arguments={"bytes": "9"}), shell("echo '{gpu}'", 1, needs=("gpus",), attempts=2))
+    assert from_json(to_json(calls)) == calls
+
+
+def test_the_program_measures_reports_and_ends_well(tmp_path: Path) -> None:
+    calls = (Call(0, probe="loopback", arguments={"bytes": "1048576"}), Call(1, probe="nosuch"))
+    argv = [sys.executable, str(MAIN), "probe", f"--calls={to_json(calls)}", f"--out-dir={tmp_path}"]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, check=False, env={"PRIMUS_NODE": "node-7", "PATH": "/bin"}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads((tmp_path / "report").read_text())
+    assert report == json.loads(done.stdout)
+    answers = unpacked(report["answers"])
+    assert report["node"] == "node-7"
+    assert [one.quantity for one in answers[0][0].readings] == ["loopback_bandwidth", "loopback_latency"]
+    assert "no probe" in answers[1][0].unknown
+
+
+def test_calls_that_are_none_are_a_wrong_usage() -> None:
+    done = subprocess.run(
+        [sys.executable, str(MAIN), "probe", "--calls=[{}]"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.startswith("probe: no list of calls")) == (2, True)

@@ -1,0 +1,117 @@
+"""The preflight: the calls of a suite's checks on each of some nodes, rack by rack, before they may train.
+
+One depth a workflow. Pods measure and report; limits, peers and the past are judged outside, where all nodes are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hera.workflows import Container, Parameter, RetryStrategy, Workflow, models
+
+from profiles.cluster import ClusterProfile
+from profiles.hardware import HardwareProfile
+from profiles.suite import SuiteProfile
+from profiles.suite_words import Depth
+from workflows import commands, labels, pods
+from workflows.commands import whole_seconds
+from workflows.node_pods import Rack, pod_fields, rack_steps, rounds_of, workflow_fields
+from workflows.placeholders import folder_variable, storage_volume
+from workflows.preflight_calls import Calls, calls_of, node_checks
+from workflows.programs import probe as probe_program
+from workflows.programs.probe_call import to_json
+from workflows.templates import DEADLINE_MARGIN_SECONDS, LOST_POD_RETRIES
+
+PREFLIGHT = "preflight"
+PROBE = "probe-"
+"""Beginning of the templates' names; the number of the pool follows."""
+MOST = 96
+"""Nodes of one workflow: its status holds up to 8 KB of each (packed), and 1 MiB together."""
+START_SECONDS = 60
+"""For a pod to start, beside the checks' own time."""
+
+
+@dataclass(frozen=True)
+class PreflightPlan:
+    """One test of some nodes, decided."""
+
+    cluster: ClusterProfile
+    hardware: dict[str, HardwareProfile]
+    """By pool."""
+    suite: SuiteProfile
+    depth: Depth
+    name: str
+    """Of the workflow (`labels.preflight_name`)."""
+    racks: tuple[Rack, ...]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All of them, in the order of the racks."""
+        return tuple(node for rack in self.racks for node in rack.nodes)
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Pools of the nodes, each once."""
+        return tuple(dict.fromkeys(rack.pool for rack in self.racks))
+
+    def calls(self, pool: str) -> Calls:
+        """What is executed on a node of the pool."""
+        return calls_of(node_checks(self.suite, self.depth, self.hardware[pool]))
+
+
+def pod_seconds(plan: PreflightPlan) -> int:
+    """A pod's own limit."""
+    return whole_seconds(plan.suite.deadline_seconds.of(plan.depth)) + START_SECONDS
+
+
+def deadline_seconds(plan: PreflightPlan) -> int:
+    """After so long the whole workflow is ended."""
+    return rounds_of(plan.racks) * pod_seconds(plan) * (1 + LOST_POD_RETRIES) + DEADLINE_MARGIN_SECONDS
+
+
+def preflight_workflow(plan: PreflightPlan) -> Workflow:
+    """One test. Every pod that ends has put out `report`; a pod without one has an empty report, which is unknown.
+
+    Raises:
+        ValueError: no nodes, or more than `MOST`.
+    """
+    if not 0 < len(plan.nodes) <= MOST:
+        raise ValueError(f"racks: must hold 1 to {MOST} nodes together, got {len(plan.nodes)}")
+    cluster = plan.cluster
+    marks = {labels.PIPELINE: PREFLIGHT, labels.SUITE: plan.suite.name}
+    with Workflow(name=plan.name, **workflow_fields(cluster, marks, deadline_seconds(plan))) as workflow:
+        for pool in plan.pools:
+            _probe(plan, pool)
+        rack_steps(plan.racks, lambda pool: _template(plan, pool))
+    return workflow
+
+
+def _template(plan: PreflightPlan, pool: str) -> str:
+    return f"{PROBE}{plan.pools.index(pool)}"
+
+
+def _probe(plan: PreflightPlan, pool: str) -> Container:
+    """The template of the pods on one pool's nodes."""
+    cluster = plan.cluster
+    report = models.ValueFrom(path=f"{pods.OUTPUTS_MOUNT}/report", default="{}")
+    return Container(
+        name=_template(plan, pool),
+        command=[commands.PROGRAMS, "probe", *_options(plan, pool).argv()],
+        inputs=[Parameter(name="node")],
+        outputs=[Parameter(name="report", value_from=report)],
+        active_deadline_seconds=pod_seconds(plan),
+        retry_strategy=RetryStrategy(limit=LOST_POD_RETRIES, retry_policy="OnError"),
+        **pod_fields(cluster, read_only=False),
+    )
+
+
+def _options(plan: PreflightPlan, pool: str) -> probe_program.Options:
+    hardware = plan.hardware[pool]
+    storage = f"$({folder_variable(storage_volume(0))})/preflight" if plan.cluster.storage else ""
+    return probe_program.Options(
+        calls=to_json(plan.calls(pool).calls),
+        gpus=hardware.gpus_per_node,
+        path=storage,
+        deadline_seconds=float(plan.suite.deadline_seconds.of(plan.depth)),
+        out_dir=f"$({folder_variable(commands.OUTPUTS_VOLUME)})",
+    )

@@ -1,0 +1,69 @@
+"""What is executed on a node for the checks of a suite: checks with the same call share one execution. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from profiles.hardware import HardwareProfile
+from profiles.suite import SuiteProfile
+from profiles.suite_check import Check
+from profiles.suite_words import Depth
+from workflows.programs.probe_call import Call
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls of some checks."""
+
+    calls: tuple[Call, ...]
+    """By number."""
+    number_of: dict[str, int]
+    """Name of a check -> number of the call that answers it."""
+
+
+def node_checks(suite: SuiteProfile, depth: Depth, hardware: HardwareProfile) -> tuple[Check, ...]:
+    """Checks of single nodes that a workflow makes on this hardware, in the suite's order."""
+    own = suite.checks_of(depth, hardware)
+    return tuple(one for one in own if one.spans == "node" and (not one.launchers or "kubernetes" in one.launchers))
+
+
+def left_out(suite: SuiteProfile, depth: Depth, hardware: HardwareProfile) -> dict[str, str]:
+    """Checks of that depth that are not made, and why."""
+    own = [one for one in suite.checks if one.depth == depth and (not one.vendors or hardware.vendor in one.vendors)]
+    return {one.name: one.left_out for one in own if one.left_out}
+
+
+def calls_of(checks: Sequence[Check]) -> Calls:
+    """The calls that answer these checks, in the order in which they are first asked for.
+
+    A call that several checks share is made as often, and may take as long, as the most demanding of them says.
+    """
+    found: dict[tuple[object, ...], Call] = {}
+    number_of: dict[str, int] = {}
+    for check in checks:
+        wanted = _call(check, len(found))
+        key = (wanted.probe, tuple(sorted(wanted.arguments.items())), wanted.command, wanted.parser)
+        known = found.get(key, wanted)
+        found[key] = replace(
+            known,
+            attempts=max(known.attempts, wanted.attempts),
+            deadline_seconds=max(known.deadline_seconds, wanted.deadline_seconds),
+            needs=tuple(sorted({*known.needs, *wanted.needs})),
+        )
+        number_of[check.name] = known.number
+    return Calls(tuple(found.values()), number_of)
+
+
+def _call(check: Check, number: int) -> Call:
+    probe, arguments = (check.probe.name, dict(check.probe.arguments)) if check.probe else ("", {})
+    return Call(
+        number=number,
+        probe=probe,
+        arguments=arguments,
+        command=tuple(check.command),
+        parser=check.parser or "",
+        attempts=check.attempts.count,
+        deadline_seconds=float(check.deadline_seconds),
+        needs=tuple(check.needs),
+    )

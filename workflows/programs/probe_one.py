@@ -1,0 +1,58 @@
+"""One probe in a process of its own: `programs.pyz probe-one --name=cpu-gemm --arguments='{"size":"1024"}'`.
+
+It prints one line with its readings and ends with 0, also where it could find nothing out: then the line says why. The
+probe that started it reads that line and kills it where it hangs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Mapping
+
+from workflows.programs import flags
+from workflows.programs.measure import MEASUREMENTS
+from workflows.programs.measure_collective import process_all_reduce
+from workflows.programs.probe_call import parsed_to
+from workflows.programs.readings import Parsed
+
+PROBES: Dict[str, Callable[[Mapping[str, str]], Parsed]] = {
+    **MEASUREMENTS,
+    "process-all-reduce": process_all_reduce,
+}
+"""Functions by the names of `profiles/suite_words.py`."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked for."""
+
+    name: str
+    arguments: str = "{}"
+    """JSON object of words."""
+
+
+def answer(name: str, arguments: Mapping[str, str]) -> Parsed:
+    """What the probe finds out; whatever goes wrong is the reason why nothing is known."""
+    probe = PROBES.get(name)
+    if probe is None:
+        return Parsed(unknown=f"these programs have no probe {name!r}: use an image of the same version")
+    try:
+        return probe(arguments)
+    except OSError as error:
+        return Parsed(unknown=f"{error.strerror or error} ({error.filename or name})")
+    except Exception as error:
+        return Parsed(unknown=f"the probe crashed: {type(error).__name__}: {error}")
+
+
+def main(argv: List[str]) -> int:
+    """Probe and print."""
+    try:
+        options = flags.from_argv(Options, argv)
+        arguments: Mapping[str, str] = json.loads(options.arguments)
+    except ValueError as error:
+        print(f"probe-one: {error}", file=sys.stderr)
+        return 2
+    print(parsed_to(answer(options.name, arguments)), flush=True)
+    return 0
