@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deployments.edge import FAILED, GOOD, UNKNOWN, out, out_json, say
-from deployments.tables import fitted, terminal_columns
-from flows.preflight import Tested, select, test_nodes
+from deployments.tables import cut, fitted, terminal_columns
+from flows.preflight import Outcome, select, try_nodes
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
@@ -26,6 +26,8 @@ from tasks.settings import Settings
 from workflows.preflight_calls import node_checks
 
 Json = dict[str, Any]
+WIDEST = 32
+"""Characters of a figure or a word; all of it stands in the JSON."""
 ANYWHERE, SMOKE = "any-machine", "smoke"
 """Suites where none is named: on the embedded cluster there are no GPUs to look at."""
 
@@ -46,7 +48,7 @@ def run_preflight(cluster: str, suite: str, depth: str, nodes: str, *, as_json: 
     chosen = _suite(profile, suite)
     with at_hand(settings), using(open_cluster(profile, settings.home)):
         pools = _pools(profile, nodes)
-        tests = [test_nodes(profile, chosen, one, pools, say) for one in depths_of(chosen, profile, depth)]
+        tests = [try_nodes(profile, chosen, one, pools, say) for one in depths_of(chosen, profile, depth)]
     documents = [document(profile.name, test) for test in tests]
     if as_json:
         out_json(documents)
@@ -109,7 +111,7 @@ def _pools(profile: ClusterProfile, nodes: str) -> Mapping[str, str]:
         raise ProfileError("--nodes", str(error)) from error
 
 
-def document(cluster: str, tested: Tested) -> Json:
+def document(cluster: str, tested: Outcome) -> Json:
     """A test as JSON."""
     return {
         "cluster": cluster,
@@ -124,7 +126,7 @@ def document(cluster: str, tested: Tested) -> Json:
     }
 
 
-def text(tested: Tested, columns: int) -> str:
+def text(tested: Outcome, columns: int) -> str:
     """A line a node, below it what did not pass, and the figures of all nodes together."""
     words = [grade.verdict for grade in tested.grades.values()]
     counted = ", ".join(f"{words.count(word)} {word}" for word in VerdictWord if word in words)
@@ -161,4 +163,4 @@ def _figure(value: Any, unit: str) -> str:
     if value is None:
         return "-"
     shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return f"{shown} {unit}".strip()
+    return cut(f"{shown} {unit}".strip(), WIDEST)

@@ -28,7 +28,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Tested:
+class Outcome:
     """What a test found."""
 
     suite: str
@@ -71,9 +71,9 @@ class _Ground:
         return {name: node_checks(self.suite, self.depth, kind) for name, kind in self.kinds.items()}
 
 
-def test_nodes(
+def try_nodes(
     profile: ClusterProfile, suite: SuiteProfile, depth: Depth, pools: Mapping[str, str], tell: Tell
-) -> Tested:
+) -> Outcome:
     """Test nodes, judge them, and keep the verdicts.
 
     Args:
@@ -96,7 +96,7 @@ def test_nodes(
         told |= _tell_all(ground, {node: pools[node] for node in repeat}, tell)
         # Beside all others again: peers of a few would be too few to say anything.
         grades |= _judged(ground, told, frozenset(repeat))
-    return Tested(
+    return Outcome(
         suite=suite.name,
         depth=depth,
         grades={node: grades[node] for node in pools},

@@ -37,7 +37,7 @@ def test_a_measurement_is_real_and_right(name: str, tmp_path: Path) -> None:
 
 
 def test_every_measurement_is_measured_here() -> None:
-    assert set(SMALL) == {*MEASUREMENTS, "process-all-reduce"} == set(PROBES)
+    assert set(SMALL) == {*MEASUREMENTS, "process-all-reduce"} <= set(PROBES)
 
 
 def test_a_processor_without_numpy_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 
 from workflows.programs import checkpoint_proofs, flags
 from workflows.programs.probe_call import Call, Parsers, execute, from_json
+from workflows.programs.probe_node import STORAGE_VARIABLE
 from workflows.programs.readings import EVIDENCE_CHARACTERS, Parsed, Reading
 
 WHOLE_NODE = "node"
@@ -240,6 +241,8 @@ def main(argv: List[str]) -> int:
         print(f"probe: {error}", file=sys.stderr)
         return 2
     node, began = os.environ.get("PRIMUS_NODE") or os.uname().nodename, time.time()
+    if options.path:
+        os.environ[STORAGE_VARIABLE] = options.path
     tools: Parsers = parsers() if any(call.parser for call in calls) else {}
     answers = Node(options, nics_of(), tools).make(calls)
     report = {"node": node, "at": began, "seconds": round(time.time() - began, 3), "answers": packed(answers)}

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Mapping
 
-from workflows.programs import flags
+from workflows.programs import flags, probe_gpus, probe_links, probe_node, probe_reach
 from workflows.programs.measure import MEASUREMENTS
 from workflows.programs.measure_collective import process_all_reduce
 from workflows.programs.probe_call import parsed_to
@@ -19,6 +19,10 @@ from workflows.programs.readings import Parsed
 
 PROBES: Dict[str, Callable[[Mapping[str, str]], Parsed]] = {
     **MEASUREMENTS,
+    **probe_node.PROBES,
+    **probe_reach.PROBES,
+    **probe_links.PROBES,
+    **probe_gpus.PROBES,
     "process-all-reduce": process_all_reduce,
 }
 """Functions by the names of `profiles/suite_words.py`."""

@@ -1,0 +1,75 @@
+"""What a test of nodes shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deployments.preflight import WIDEST, depths_of, document, rows_of, text
+from flows.decisions.grading.model import NodeGrade
+from flows.preflight import Outcome
+from profiles.errors import ProfileError
+from profiles.load import load_cluster, load_suite
+from profiles.vocabulary import VerdictWord
+
+
+def reason(check: str, verdict: str = "pass", measured: Any = 1.5, **more: Any) -> dict[str, Any]:
+    told = {"check": check, "verdict": verdict, "measured": measured, "limit": 1.0, "unit": "GB/s", "evidence": "seen"}
+    return {**told, **more}
+
+
+GOOD = NodeGrade("node-0", VerdictWord.PASS, (reason("copy"), reason("disk", measured=123456.789)))
+BAD = NodeGrade(
+    "node-1", VerdictWord.FAIL, (reason("copy"), reason("disk", "fail"), reason("w", "fail", severity="warning"))
+)
+SILENT = NodeGrade("node-2", VerdictWord.UNKNOWN, (reason("copy", "unknown", measured=None),))
+OUTCOME = Outcome(
+    suite="any-machine",
+    depth="device",
+    grades={item.node: item for item in (GOOD, BAD, SILENT)},
+    seconds=12.34,
+    checks=2,
+    why={"node-2": "its pod was never started"},
+    left_out={"agfhc": "our images lack it"},
+)
+
+
+def test_of_a_good_node_everything_is_shown_and_of_a_bad_one_what_is_wrong() -> None:
+    assert [row["check"] for row in rows_of("node-0", "pass", GOOD.reasons)] == ["copy", "disk"]
+    assert [row["check"] for row in rows_of("node-1", "fail", BAD.reasons)] == ["disk: fail", "w: fail (warning)"]
+    assert [row["measured"] for row in rows_of("node-0", "pass", GOOD.reasons)] == ["1.5 GB/s", "1.235e+05 GB/s"]
+    [row] = rows_of("node-2", "unknown", SILENT.reasons)
+    assert row["measured"] == "-"
+
+
+def test_a_long_word_is_cut() -> None:
+    [row] = rows_of("node-0", "pass", [reason("boot", measured="quiet " * 50, unit="")])
+    assert len(row["measured"]) <= WIDEST
+
+
+def test_the_table_says_how_many_and_what_was_not_told() -> None:
+    shown = text(OUTCOME, 0)
+    assert shown.startswith("any-machine, device: 1 pass, 1 fail, 1 unknown; 2 checks a node, 12.3 s\n")
+    assert "no answer from node-2: its pod was never started" in shown
+    assert "not tested: agfhc: our images lack it" in shown
+    assert max(len(line) for line in text(OUTCOME, 80).splitlines()[1:5]) <= 80
+
+
+def test_the_document_has_all_of_it() -> None:
+    told = document("local", OUTCOME)
+    assert [(node["node"], node["verdict"], len(node["reasons"])) for node in told["nodes"]] == [
+        ("node-0", "pass", 2),
+        ("node-1", "fail", 3),
+        ("node-2", "unknown", 1),
+    ]
+    assert told["left_out"] == [{"check": "agfhc", "why": "our images lack it"}]
+
+
+def test_depths_are_those_of_which_nodes_of_the_cluster_make_checks() -> None:
+    suite, local = load_suite("any-machine"), load_cluster("local")
+    assert depths_of(suite, local, "") == ("smoke", "device", "fabric", "storage")
+    assert depths_of(suite, local, "device") == ("device",)
+    for wanted, field in (("training", "--suite"), ("deep", "--depth")):
+        with pytest.raises(ProfileError, match=field):
+            depths_of(suite, local, wanted)
