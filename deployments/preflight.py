@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from deployments.edge import FAILED, GOOD, UNKNOWN, out, out_json, say
 from deployments.tables import cut, fitted, terminal_columns
-from flows.preflight import Outcome, select, try_nodes
-from profiles.cluster import ClusterProfile
-from profiles.errors import ProfileError
-from profiles.hardware import HardwareProfile
-from profiles.load import load_cluster, load_hardware, load_suite
-from profiles.suite import SuiteProfile
-from profiles.suite_words import DEPTHS, Depth
+from flows.preflight import Outcome, depths_of, pools_of, suite_of, try_nodes
+from profiles.load import load_cluster
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import using
 from tasks.clusters import open_cluster
-from tasks.node_actions import stream_nodes
 from tasks.opening import localised
 from tasks.preflighting import plan_of
 from tasks.session import at_hand
 from tasks.settings import Settings
-from workflows.preflight_calls import node_checks
 
 Json = dict[str, Any]
 WIDEST = 32
 """Characters of a figure or a word; all of it stands in the JSON."""
-ANYWHERE, SMOKE = "any-machine", "smoke"
-"""Suites where none is named: on the embedded cluster there are no GPUs to look at."""
 
 
 def run_preflight(cluster: str, suite: str, depth: str, nodes: str, *, as_json: bool) -> int:
@@ -45,9 +36,9 @@ def run_preflight(cluster: str, suite: str, depth: str, nodes: str, *, as_json: 
     settings = Settings.from_environment(os.environ)
     settings.make_home()
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    chosen = _suite(profile, suite)
+    chosen = suite_of(profile, suite)
     with at_hand(settings), using(open_cluster(profile, settings.home)):
-        pools = _pools(profile, nodes)
+        pools = pools_of(profile, [name for name in nodes.split(",") if name])
         tests = [try_nodes(profile, chosen, one, pools, say) for one in depths_of(chosen, profile, depth)]
     documents = [document(profile.name, test) for test in tests]
     if as_json:
@@ -65,7 +56,7 @@ def render_preflight(cluster: str, suite: str, depth: str, nodes: str, *, as_jso
 
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    chosen = _suite(profile, suite)
+    chosen = suite_of(profile, suite)
     named = [name for name in nodes.split(",") if name]
     places = {name: profile.pools[0].name for name in named} or first_nodes(profile, 1.0)
     documents: list[Json] = []
@@ -80,35 +71,6 @@ def render_preflight(cluster: str, suite: str, depth: str, nodes: str, *, as_jso
 
         out(yaml.safe_dump_all(documents, sort_keys=False, width=120))
     return GOOD
-
-
-def depths_of(suite: SuiteProfile, profile: ClusterProfile, wanted: str) -> tuple[Depth, ...]:
-    """The depths of which nodes of this cluster make checks, the shallowest first; or the one that is asked for.
-
-    Raises:
-        ProfileError: no such depth, or the suite has no check of it for these nodes.
-    """
-    if wanted and wanted not in DEPTHS:
-        raise ProfileError("--depth", f"must be one of {', '.join(DEPTHS)}, got {wanted!r}")
-    kinds: list[HardwareProfile] = [load_hardware(pool.hardware) for pool in profile.pools]
-    made: tuple[Depth, ...] = tuple(depth for depth in DEPTHS if any(node_checks(suite, depth, kind) for kind in kinds))
-    found: list[Depth] = [depth for depth in made if not wanted or str(depth) == wanted]
-    if not found:
-        what = f"of depth {wanted} " if wanted else ""
-        raise ProfileError("--suite", f"{suite.name} has no check {what}of single nodes for this cluster's hardware")
-    return tuple(found)
-
-
-def _suite(profile: ClusterProfile, name: str) -> SuiteProfile:
-    return load_suite(name or (ANYWHERE if profile.engine == "embedded" else SMOKE), cluster=profile)
-
-
-def _pools(profile: ClusterProfile, nodes: str) -> Mapping[str, str]:
-    known = {node.name: node.pool for node in stream_nodes(profile)}
-    try:
-        return {name: known[name] for name in select(list(known), [name for name in nodes.split(",") if name])}
-    except ValueError as error:
-        raise ProfileError("--nodes", str(error)) from error
 
 
 def document(cluster: str, tested: Outcome) -> Json:

@@ -6,25 +6,48 @@ unknown, and unknown is not healthy. Verdicts stand in the ledger when this retu
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
+
+from prefect import flow
 
 from flows.decisions.grading.grade import records_of
 from flows.decisions.grading.history import DAY_SECONDS, DAYS, history_of
 from flows.decisions.grading.model import NodeGrade
 from flows.decisions.preflight import NodeAnswer, again, judge, rule_of
 from profiles.cluster import ClusterProfile
+from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
-from profiles.load import load_hardware
+from profiles.load import load_cluster, load_hardware, load_suite
 from profiles.suite import SuiteProfile
 from profiles.suite_check import Check
-from profiles.suite_words import Depth
-from tasks.preflighting import Told, count_preflight, forget_preflight, keep_verdicts, plan_of, run_preflight
+from profiles.suite_words import DEPTHS, Depth
+from profiles.vocabulary import VerdictWord
+from tasks.cluster import using
+from tasks.clusters import open_cluster
+from tasks.node_actions import stream_nodes
+from tasks.nodes import busy_nodes
+from tasks.opening import localised
+from tasks.preflighting import (
+    Told,
+    count_preflight,
+    forget_preflight,
+    keep_verdicts,
+    plan_of,
+    run_preflight,
+)
+from tasks.session import session
+from tasks.settings import Settings
 from tasks.world import world
 from workflows.preflight import MOST
 from workflows.preflight_calls import calls_of, left_out, node_checks
 
 Tell = Callable[[str], None]
+ANYWHERE, SMOKE = "any-machine", "smoke"
+"""Suites where none is named: on an embedded cluster there are no GPUs to look at."""
 
 
 @dataclass(frozen=True)
@@ -157,13 +180,85 @@ def _answer(ground: _Ground, told: Told) -> NodeAnswer:
     )
 
 
-def select(nodes: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """The wanted nodes, or all.
+def suite_of(profile: ClusterProfile, name: str) -> SuiteProfile:
+    """The suite of that name or path; without one the one for any machine, or on a living cluster the smoke test.
 
     Raises:
-        ValueError: one of them is no node of the cluster.
+        ProfileError: there is none, or it does not fit the cluster's hardware.
     """
-    missing = [name for name in wanted if name not in set(nodes)]
+    return load_suite(name or (ANYWHERE if profile.engine == "embedded" else SMOKE), cluster=profile)
+
+
+def depths_of(suite: SuiteProfile, profile: ClusterProfile, wanted: str) -> tuple[Depth, ...]:
+    """The depths of which nodes of this cluster make checks, the shallowest first; or the one that is asked for.
+
+    Raises:
+        ProfileError: no such depth, or the suite has no check of it for these nodes.
+    """
+    if wanted and wanted not in DEPTHS:
+        raise ProfileError("depth", f"must be one of {', '.join(DEPTHS)}, got {wanted!r}")
+    kinds: list[HardwareProfile] = [load_hardware(pool.hardware) for pool in profile.pools]
+    made: tuple[Depth, ...] = tuple(depth for depth in DEPTHS if any(node_checks(suite, depth, kind) for kind in kinds))
+    found: list[Depth] = [depth for depth in made if not wanted or str(depth) == wanted]
+    if not found:
+        what = f"of depth {wanted} " if wanted else ""
+        raise ProfileError("suite", f"{suite.name} has no check {what}of single nodes for this cluster's hardware")
+    return tuple(found)
+
+
+def pools_of(profile: ClusterProfile, wanted: Sequence[str], *, idle_only: bool = False) -> dict[str, str]:
+    """The nodes that are to be tested, with their pool; `idle_only` leaves out those on which something trains.
+
+    Raises:
+        ProfileError: one of them is no node of the cluster.
+    """
+    known = {node.name: node.pool for node in stream_nodes(profile)}
+    missing = [name for name in wanted if name not in known]
     if missing:
-        raise ValueError(f"--nodes: {', '.join(missing)}: no such node; there are {', '.join(list(nodes)[:8])}")
-    return list(wanted) or list(nodes)
+        raise ProfileError("nodes", f"{', '.join(missing)}: no such node; there are {', '.join(list(known)[:8])}")
+    busy = busy_nodes("", 0) if idle_only else {}
+    return {name: known[name] for name in wanted or known if name not in busy}
+
+
+def in_words(tests: Sequence[Outcome]) -> str:
+    """Tests in one line."""
+    said: list[str] = []
+    for test in tests:
+        bad = [f"{node}: {grade.verdict}" for node, grade in test.grades.items() if grade.verdict != VerdictWord.PASS]
+        told = ", ".join(bad[:8]) + (" …" if len(bad) > 8 else "")
+        passed = len(test.grades) - len(bad)
+        said.append(f"{test.depth}: {passed} of {len(test.grades)} pass" + (f" ({told})" if told else ""))
+    return "; ".join(said) or "no node was to be tested"
+
+
+@flow(name="preflight", flow_run_name="preflight {cluster} {suite}")
+async def preflight(
+    suite: str = "",
+    cluster: str = "",
+    depth: Literal["", "smoke", "device", "fabric", "storage", "training"] = "",
+    nodes: list[str] | None = None,
+    idle_only: bool = False,
+) -> str:
+    """Test nodes: what was measured, against which limit, with the evidence. Verdicts stand in the ledger.
+
+    Args:
+        suite: Name or path of a suite; empty: any-machine on an embedded cluster, smoke elsewhere.
+        cluster: Name of the cluster profile; empty: the one of the environment.
+        depth: Only this depth; empty: all that the suite has for these nodes.
+        nodes: Names of nodes; empty: all.
+        idle_only: Leave out nodes on which something trains.
+
+    Returns:
+        What was found, in one line.
+
+    Raises:
+        ProfileError: no such cluster, suite, depth or node; the suite does not fit the hardware.
+    """
+    settings = Settings.from_environment(os.environ)
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    chosen = suite_of(profile, suite)
+    with session(settings), using(open_cluster(profile, settings.home)):
+        pools = pools_of(profile, nodes or (), idle_only=idle_only)
+        wanted = depths_of(chosen, profile, depth) if pools else ()
+        tests = [try_nodes(profile, chosen, one, pools, logging.getLogger("primus").info) for one in wanted]
+    return in_words(tests)

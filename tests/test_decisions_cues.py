@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flows.decisions import cues, matching, steps
@@ -34,7 +34,7 @@ class Everything(Held):
 
 
 @pytest.mark.parametrize("number", range(len(PATTERNS)))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data())
 def test_a_cue_stands_in_everything_that_its_patterns_match(number: int, data: st.DataObject) -> None:
     cue, pattern = PATTERNS[number]

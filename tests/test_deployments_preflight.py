@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from deployments.preflight import WIDEST, depths_of, document, rows_of, text
+from deployments.preflight import WIDEST, document, rows_of, text
 from flows.decisions.grading.model import NodeGrade
-from flows.preflight import Outcome
+from flows.preflight import Outcome, depths_of, in_words
 from profiles.errors import ProfileError
 from profiles.load import load_cluster, load_suite
 from profiles.vocabulary import VerdictWord
@@ -70,6 +70,11 @@ def test_depths_are_those_of_which_nodes_of_the_cluster_make_checks() -> None:
     suite, local = load_suite("any-machine"), load_cluster("local")
     assert depths_of(suite, local, "") == ("smoke", "device", "fabric", "storage")
     assert depths_of(suite, local, "device") == ("device",)
-    for wanted, field in (("training", "--suite"), ("deep", "--depth")):
+    for wanted, field in (("training", "suite"), ("deep", "depth")):
         with pytest.raises(ProfileError, match=field):
             depths_of(suite, local, wanted)
+
+
+def test_tests_in_one_line() -> None:
+    assert in_words([OUTCOME]) == "device: 1 of 3 pass (node-1: fail, node-2: unknown)"
+    assert in_words([]) == "no node was to be tested"

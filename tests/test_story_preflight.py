@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.preflight import preflight
 from tasks.clusters import embedded_cluster
 from tasks.ledger import Ledger
 from tasks.opening import localised
@@ -123,7 +125,7 @@ def test_a_pod_that_is_killed_leaves_its_node_unknown(scene: Scene) -> None:
     [
         (("--nodes", "node-99"), "node-99: no such node"),
         (("--suite", "nosuch"), "nosuch"),
-        (("--depth", "deep"), "--depth"),
+        (("--depth", "deep"), "depth: must be one of"),
         (("--depth", "training"), "no check of depth training"),
     ],
 )
@@ -131,3 +133,15 @@ def test_what_cannot_be_tested_is_named_and_nothing_starts(scene: Scene, words: 
     done = scene.primus("preflight", *words)
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert scene.ledger.verdicts("local") == []
+
+
+def test_the_flow_tests_idle_nodes_and_says_what_it_found(
+    scene: Scene, prefect_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert prefect_server
+    monkeypatch.setenv("PRIMUS_HOME", str(scene.home))
+    monkeypatch.setattr("flows.preflight.busy_nodes", lambda *_: dict.fromkeys(("node-1", "node-4"), "demo"))
+    asked = {"suite": scene.suite(check("copy", 0.01)), "idle_only": True}
+    assert asyncio.run(preflight(**asked)) == "device: 4 of 4 pass"
+    assert {item.node for item in scene.ledger.verdicts("local")} == {"node-0", "node-2", "node-3", "node-5"}
+    assert asyncio.run(preflight(**asked, nodes=["node-1"])) == "no node was to be tested"
