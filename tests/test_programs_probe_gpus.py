@@ -121,6 +121,14 @@ def test_a_tool_that_refuses_leaves_what_it_would_tell_unknown(write: Write, mon
     assert figures(gpu_devices({})) == {"gpu_count": 2.0}
 
 
+def test_a_driver_that_hides_from_the_pod_is_no_missing_gpu(write: Write) -> None:
+    write("sys/module/nvidia/version", "550.54")
+    device(write, 1, "0x10de", "0x030200")
+    found = gpu_devices({})
+    assert (figures(found), words(found)) == ({}, {"gpu_driver": "loaded"})
+    assert found.unknown == "the driver is loaded, and what it lists is not to be seen from here"
+
+
 def test_a_node_without_gpus_has_none(write: Write) -> None:
     device(write, 1, "0x1a03", "0x030000")
     found = gpu_devices({})

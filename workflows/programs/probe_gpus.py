@@ -27,8 +27,14 @@ def gpu_devices(_: Arguments) -> Parsed:
     """How many there are, whether the driver is loaded, who uses them, and how much of their memory."""
     amd, nvidia = _on_bus("0x1002"), _on_bus("0x10de")
     if nvidia or listed(NVIDIA_GPUS):
-        return Parsed(tuple(_nvidia(nvidia)))
-    return Parsed(tuple(_amd(amd)))
+        return _told(_nvidia(nvidia))
+    return _told(_amd(amd))
+
+
+def _told(readings: List[Reading]) -> Parsed:
+    counted = any(one.quantity == "gpu_count" for one in readings)
+    hidden = "" if counted else "the driver is loaded, and what it lists is not to be seen from here"
+    return Parsed(tuple(readings), hidden)
 
 
 def _on_bus(maker: str) -> List[str]:
@@ -40,7 +46,8 @@ def _on_bus(maker: str) -> List[str]:
 def _amd(bus: List[str]) -> List[Reading]:
     nodes = [read(f"{KFD}/topology/nodes/{node}/gpu_id") for node in listed(f"{KFD}/topology/nodes")]
     driver = [identity for identity in nodes if identity not in (None, "", "0")]
-    found = _counted(bus, len(driver), "the driver's topology", "amdgpu")
+    seen = len(driver) if listed(f"{KFD}/topology/nodes") else None
+    found = _counted(bus, seen, "the driver's topology", "amdgpu")
     if listed(f"{KFD}/topology/nodes"):
         # Each process that has the driver's device open has a folder here, whatever container it is in.
         users = listed(f"{KFD}/proc")
@@ -54,7 +61,10 @@ def _amd(bus: List[str]) -> List[Reading]:
 
 
 def _nvidia(bus: List[str]) -> List[Reading]:
-    found = _counted(bus, len(listed(NVIDIA_GPUS)), "/proc/driver/nvidia/gpus", "nvidia")
+    # Without the vendor's runtime a container sees the bus, and nothing of the driver's own files.
+    driver = listed(NVIDIA_GPUS)
+    seen = len(driver) if driver or listed("proc/driver/nvidia") else None
+    found = _counted(bus, seen, "/proc/driver/nvidia/gpus", "nvidia")
     users = _asked("--query-compute-apps=pid")
     if users is not None:
         line = f"processes {', '.join(users[:8])}" if users else "no process computes"
@@ -65,15 +75,19 @@ def _nvidia(bus: List[str]) -> List[Reading]:
     return found
 
 
-def _counted(bus: List[str], driver: int, where: str, module: str) -> List[Reading]:
-    """The smallest count holds: a GPU that only one of them shows cannot be used."""
-    line = f"{len(bus)} on the PCI bus, {driver} in {where}"
+def _counted(bus: List[str], driver: Optional[int], where: str, module: str) -> List[Reading]:
+    """The smallest count holds: a GPU that only one of them shows cannot be used.
+
+    A driver that is loaded and shows nothing of itself (None) is hidden from this pod: that is no count. One that is
+    not loaded drives no GPU.
+    """
     loaded = read(f"sys/module/{module}/initstate") or ("live" if listed(f"sys/module/{module}") else "")
     word = "loaded" if loaded == "live" else loaded or "absent"
-    return [
-        Reading("gpu_count", float(min(len(bus), driver)), "count", line=line),
-        Reading("gpu_driver", word=word, line=f"module {module}"),
-    ]
+    found = [Reading("gpu_driver", word=word, line=f"module {module}")]
+    if driver is None and word == "loaded":
+        return found
+    line = f"{len(bus)} on the PCI bus, {driver or 0} in {where}"
+    return [Reading("gpu_count", float(min(len(bus), driver or 0)), "count", line=line), *found]
 
 
 def _asked(query: str) -> Optional[List[str]]:
