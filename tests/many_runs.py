@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from profiles.errors import Unavailable
+from profiles.errors import NotFound, Unavailable
 from profiles.fault import FaultSpec
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED, RunState
@@ -106,7 +106,8 @@ def _broken(name: str, home: Path, ledger: Ledger) -> bool:
     assert story.run.state not in FINISHED, f"{name} ended before its fault: {story.run.why}"
     if attempt is None or (attempt.last_step or 0) < FAULT_AT_STEP:
         return False
-    cause_kill(name, home, ledger, rank=0)
+    with suppress(NotFound):  # it was killed at the last try, and only the ledger was too busy to hear of it
+        cause_kill(name, home, ledger, rank=0)
     return True
 
 
