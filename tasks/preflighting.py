@@ -1,6 +1,7 @@
 """A preflight's life: its workflow begun, followed and read, its verdicts kept. Decides nothing about nodes.
 
-A workflow that is there was not read to its end: whoever finds it ended reads it, keeps what it says, and deletes it.
+A test whose flow is killed is begun anew under the next number: what it had measured is lost, its workflow is deleted an
+hour after its end, and nothing of it holds a node.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from profiles.suite_words import Depth
 from tasks.cluster import Manifest, current
 from tasks.embedded.engine.json_values import as_map
 from tasks.sights import items
+from tasks.sweeping import take_number
 from tasks.workflow_nodes import nodes_of
 from tasks.workflow_runs import follow_workflow, submit_workflow
 from tasks.world import world
 from workflows import labels
-from workflows.node_pods import racks_of
+from workflows.node_pods import racks_by_pool
 from workflows.preflight import PREFLIGHT, PROBE, PreflightPlan, preflight_workflow
 from workflows.programs.probe import unpacked
 from workflows.programs.readings import Parsed
@@ -46,18 +48,13 @@ def plan_of(
     profile: ClusterProfile, suite: SuiteProfile, depth: Depth, pools: Mapping[str, str], number: int
 ) -> PreflightPlan:
     """The test of these nodes (name -> pool), in their order."""
-    racks = [
-        rack
-        for pool in profile.pools
-        for rack in racks_of(pool, [node for node, own in pools.items() if own == pool.name])
-    ]
     return PreflightPlan(
         cluster=profile,
         hardware={pool.name: load_hardware(pool.hardware) for pool in profile.pools},
         suite=suite,
         depth=depth,
         name=labels.preflight_name(profile.name, number),
-        racks=tuple(racks),
+        racks=racks_by_pool(profile, pools),
     )
 
 
@@ -67,15 +64,11 @@ def count_preflight(cluster: str) -> int:
     Raises:
         Unavailable: the ledger does not answer.
     """
-    ledger, name = world().ledger, f"{PREFLIGHT}/{cluster}"
-    found = ledger.cursor(name)
-    number = 1 if found is None else found.position + 1
-    ledger.move_cursor(name, number, world().now())
-    return number
+    return take_number(f"{PREFLIGHT}/{cluster}")
 
 
 def run_preflight(plan: PreflightPlan, tell: Callable[[str, int], None]) -> list[Told]:
-    """Create or adopt the workflow, follow it to its end, and read what every node told.
+    """Create the workflow, follow it to its end, and read what every node told.
 
     Args:
         plan: what is tested.

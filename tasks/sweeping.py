@@ -19,7 +19,7 @@ from tasks.workflow_nodes import nodes_of
 from tasks.world import world
 from workflows import labels
 from workflows.monitoring import LOOK, SWEEP, SweepPlan, sweep_workflow
-from workflows.node_pods import racks_of
+from workflows.node_pods import racks_by_pool
 from workflows.node_sight import NodeSeen
 from workflows.records import VerdictRecord
 from workflows.reports import GateReport
@@ -63,12 +63,8 @@ def begin_sweep(profile: ClusterProfile, nodes: Sequence[NodeSeen], number: int,
 def plan_of(profile: ClusterProfile, pools: Mapping[str, str], number: int, asked_at: float, since: float) -> SweepPlan:
     """The sweep of these nodes (name -> pool), in their order."""
     hardware = {pool.name: load_hardware(pool.hardware) for pool in profile.pools}
-    racks = [
-        rack
-        for pool in profile.pools
-        for rack in racks_of(pool, [node for node, own in pools.items() if own == pool.name])
-    ]
-    return SweepPlan(profile, hardware, number, tuple(racks), round(asked_at, 3), round(since, 3))
+    racks = racks_by_pool(profile, pools)
+    return SweepPlan(profile, hardware, number, racks, round(asked_at, 3), round(since, 3))
 
 
 def sweeps() -> list[SweepSeen]:
@@ -121,7 +117,16 @@ def looked_at(cluster: str, nodes: Sequence[str], since: float) -> dict[str, str
 
 def count_sweep(cluster: str) -> int:
     """The number of the next sweep, from now on taken."""
-    ledger, name = world().ledger, cursor_of(cluster)
+    return take_number(cursor_of(cluster))
+
+
+def take_number(name: str) -> int:
+    """The next number of a cursor, from now on taken.
+
+    Raises:
+        Unavailable: the ledger does not answer.
+    """
+    ledger = world().ledger
     found = ledger.cursor(name)
     number = 1 if found is None else found.position + 1
     ledger.move_cursor(name, number, world().now())

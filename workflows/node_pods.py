@@ -36,6 +36,12 @@ def racks_of(pool: Pool, nodes: Sequence[str]) -> list[Rack]:
     return [Rack(pool.name, tuple(nodes[begin : begin + step])) for begin in range(0, len(nodes), step)]
 
 
+def racks_by_pool(cluster: ClusterProfile, pools: Mapping[str, str]) -> tuple[Rack, ...]:
+    """Nodes (name -> pool) in their order, rack by rack, in the order of the cluster's pools."""
+    own = [(pool, [node for node, name in pools.items() if name == pool.name]) for pool in cluster.pools]
+    return tuple(rack for pool, nodes in own for rack in racks_of(pool, nodes))
+
+
 def rounds_of(racks: Sequence[Rack]) -> int:
     """How often so many pods are started at once."""
     return sum(-(-len(rack.nodes) // AT_ONCE) for rack in racks)
