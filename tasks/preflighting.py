@@ -1,7 +1,7 @@
 """A preflight's life: its workflow begun, followed and read, its verdicts kept. Decides nothing about nodes.
 
-A test whose flow is killed is begun anew under the next number: what it had measured is lost, its workflow is deleted an
-hour after its end, and nothing of it holds a node.
+A test whose flow is killed is begun anew under the next number: what it had measured is lost, its workflow is deleted
+an hour after its end, and nothing of it holds a node.
 """
 
 from __future__ import annotations
