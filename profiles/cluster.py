@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from profiles.admission import Admission, BareMetal, Slurm
 from profiles.values import (
     ConditionType,
     Count,
@@ -208,6 +209,12 @@ class ClusterProfile(Value):
     """The fleet-wide brake."""
     monitor: Monitor = Monitor()
     """The loop that watches nodes."""
+    admission: Admission = Admission()
+    """Which nodes must be tested, and when."""
+    bare_metal: BareMetal | None = None
+    """Machines that are tested by SSH (`primus preflight --launcher ansible`)."""
+    slurm: Slurm | None = None
+    """How nodes are tested through Slurm (`primus preflight --launcher slurm`)."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> ClusterProfile:
