@@ -16,9 +16,22 @@ Depth = Annotated[str, typer.Option("--depth", help="Only this depth: smoke, dev
 Nodes = Annotated[str, typer.Option("--nodes", metavar="A,B", help="Names of nodes; else all of them.")]
 
 
+Launcher = Annotated[
+    str,
+    typer.Option(
+        "--launcher", help="Who starts the tests: kubernetes (the cluster itself), ansible (by SSH) or slurm."
+    ),
+]
+
+
 @app.command()
 def preflight(
-    cluster: Cluster = "", suite: Suite = "", depth: Depth = "", nodes: Nodes = "", as_json: Json = False
+    cluster: Cluster = "",
+    suite: Suite = "",
+    depth: Depth = "",
+    nodes: Nodes = "",
+    launcher: Launcher = "",
+    as_json: Json = False,
 ) -> int:
     """Test nodes: what was measured, against which limit, with the evidence. Verdicts stand in the ledger.
 
@@ -30,7 +43,7 @@ def preflight(
     """
     from deployments.preflight import run_preflight
 
-    return run_preflight(cluster, suite, depth, nodes, as_json=as_json)
+    return run_preflight(cluster, suite, depth, nodes, launcher, as_json=as_json)
 
 
 @render_app.command("preflight")

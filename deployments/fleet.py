@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from flows.decisions.fleet import (
 )
 from flows.decisions.fleet_map import MEANINGS, FleetMap, fleet_map, symbol
 from flows.decisions.spans import timestamp
+from flows.proofs import proofs_now
 from profiles.cluster import ClusterProfile
 from profiles.errors import PrimusError, ProfileError
 from profiles.load import load_cluster
@@ -61,7 +63,7 @@ def see(cluster: str) -> Fleet:
     """
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    known = remembered(open_ledger(), profile.name)
+    known = remembered(open_ledger(), profile)
     try:
         nodes = seen_by_cluster(cluster_nodes(open_cluster(profile, settings.home), profile), known)
     except PrimusError as error:
@@ -70,10 +72,10 @@ def see(cluster: str) -> Fleet:
     return Fleet(profile, tuple(nodes))
 
 
-def remembered(ledger: Ledger, cluster: str) -> Remembered:
+def remembered(ledger: Ledger, profile: ClusterProfile) -> Remembered:
     """What the ledger knows of the cluster's nodes."""
-    states = {record.node: record for record in ledger.nodes(cluster)}
-    return Remembered(states, {record.node: record for record in ledger.newest_verdicts(cluster)})
+    states = {record.node: record for record in ledger.nodes(profile.name)}
+    return Remembered(states, proofs_now(ledger, profile, time.time()))
 
 
 def show_fleet(cluster: str, by: str, filters: Sequence[str], *, as_json: bool) -> int:

@@ -16,8 +16,9 @@ from threading import Event
 
 from prefect import flow
 
+from flows.after_tests import AfterTests
 from flows.decisions.node_conditions import held
-from flows.monitor_rounds import TURN_SECONDS, Beside
+from flows.monitor_rounds import TURN_SECONDS, Beside, Looker
 from flows.node_sentinel import Line, NodeReport, Sentinel, Tell
 from flows.node_turns import Turns
 from flows.reconcile import Reconciler, Round
@@ -65,8 +66,11 @@ def look(profile: ClusterProfile, mode: Mode) -> NodeReport:
         sentinel = Sentinel(profile, mode, marker, report.lines.append)
         sentinel.left_overs()
         sentinel.told(marker.wait())
-        seen = {node.name: node for node in sentinel.judged(stream_nodes(profile), report)}
-        report.settlement = sentinel.settle(report.faults, seen.get)
+        nodes = {node.name: node for node in stream_nodes(profile)}
+        for _ in sentinel.judged(nodes.values(), report):
+            continue
+        report.faults += AfterTests(profile, report.lines.append).take(list(nodes.values()))
+        report.settlement = sentinel.settle(report.faults, nodes.get)
         sentinel.told(marker.wait())
     return report
 
@@ -112,7 +116,7 @@ def keep_watch(
         driving(watcher_of(profile.name)),
         Marker(current(), wake=bell.ring) as marker,
         NodeWatch(current(), profile, world().now, bell.ring) as watch,
-        Beside(Reconciler(profile, mode, tell), watch, tell, hooks, Sweeper(profile, mode, tell), bell.ring) as beside,
+        Beside(Reconciler(profile, mode, tell), watch, tell, hooks, _lookers(profile, mode, tell), bell.ring) as beside,
     ):
         turns = Turns(Sentinel(profile, mode, marker, tell), watch)
         while not ended():
@@ -120,6 +124,10 @@ def keep_watch(
             bell.wait(min(turns.take(), TURN_SECONDS))
             beside.turned()
         turns.end()
+
+
+def _lookers(profile: ClusterProfile, mode: Mode, tell: Tell) -> tuple[Looker, ...]:
+    return Sweeper(profile, mode, tell).take, AfterTests(profile, tell).take
 
 
 def look_around(profile: ClusterProfile, mode: Mode, tell: Tell, patience_seconds: float = 0.0) -> Round:

@@ -15,7 +15,6 @@ from types import TracebackType
 
 from flows.node_sentinel import Line, Tell
 from flows.reconcile import Reconciler
-from flows.sweep import Sweeper
 from profiles.errors import Fenced, Transient
 from tasks.cluster import current
 from tasks.node_watch import NodeWatch
@@ -23,7 +22,7 @@ from tasks.reconcile_notes import beat
 from tasks.reconcile_sights import Scope
 from tasks.reconcile_watch import JobSetWatch
 from tasks.world import world
-from workflows.node_sight import NodeFinding, beat_of
+from workflows.node_sight import NodeFinding, NodeSeen, beat_of
 
 ROUND_SECONDS = 5.0
 """Between two rounds of reconciling."""
@@ -41,6 +40,8 @@ TURN_SECONDS = 5.0
 STUCK_SECONDS = 60.0
 """A node watch that took no turn for so long is stuck: no heartbeat is written for it."""
 END_SECONDS = 10.0
+Looker = Callable[[Sequence[NodeSeen]], Sequence[NodeFinding]]
+"""From the nodes as they are to what is wrong with some of them."""
 
 
 @dataclass
@@ -51,9 +52,10 @@ class Beside:
     watch: NodeWatch
     tell: Tell
     hooks: Sequence[Callable[[], object]] = ()
-    sweeper: Sweeper | None = None
+    lookers: Sequence[Looker] = ()
+    """Sweeps, and what tests left behind: what each finds goes the way of all findings."""
     wake: Callable[[], None] = lambda: None
-    """Called when a sweep found something."""
+    """Called when one of them found something."""
     fenced: list[Fenced] = field(default_factory=list[Fenced])
     """Another monitor has taken over: the loop must end."""
 
@@ -86,7 +88,7 @@ class Beside:
             raise error
 
     def swept(self) -> list[NodeFinding]:
-        """What sweeps found since the last call."""
+        """What was found beside the watch since the last call."""
         found = list[NodeFinding]()
         while True:
             try:
@@ -124,9 +126,10 @@ class Beside:
     def _sweep(self) -> None:
         # Nodes of which nothing was heard for a while are not known to be there.
         nodes = [] if self.watch.away else self.watch.all()
-        for finding in self.sweeper.take(nodes) if self.sweeper is not None else ():
-            self._swept.put(finding)
-            self.wake()
+        for looker in self.lookers:
+            for finding in looker(nodes):
+                self._swept.put(finding)
+                self.wake()
 
     def _run_hooks(self) -> None:
         said: dict[int, str] = {}

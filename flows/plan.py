@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from flows.admission import admitted
 from flows.decisions.checkpoint import lineage
 from flows.decisions.moves import Plan
-from flows.decisions.nodes import choose_nodes, need_of
+from flows.decisions.nodes import need_of
 from profiles.resolve import Resolved
 from tasks.actions import constraints_of
-from tasks.candidates import node_candidates
 from tasks.world import world
 from workflows.records import ActionRecord, AttemptRecord, Json, Story
 
 
-def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord:
-    """The record of the next attempt, to be written down before anything of it exists."""
+def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord | None:
+    """The record of the next attempt, to be written down before anything of it exists.
+
+    None: nothing begins yet, since too few nodes are proven or a person wants something else.
+    """
     action = decisive(story, plan)
     kept = lineage(story.attempts, tuple((item.step, item.path) for item in story.checkpoints))
     standing: Json = {"max_resume_step": kept.max_step, "excluded_checkpoints": kept.exclude}
@@ -21,7 +24,9 @@ def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord:
     previous = story.attempt
     avoid: tuple[str, ...] = tuple(heed.get("avoid_nodes", ()))
     need = need_of(resolved, previous.nodes if previous else (), avoid)
-    choice = choose_nodes(node_candidates(resolved, story.run.name, plan.number), need)
+    choice = admitted(resolved, story.run.name, plan.number, need)
+    if choice is None:
+        return None
     return AttemptRecord(
         run=story.run.name,
         number=plan.number,

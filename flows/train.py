@@ -87,7 +87,8 @@ async def make(move: Act, run: str, resolved: Resolved) -> None:
     """One move: the sentence of training."""
     match move:
         case Plan():
-            write_attempt(next_attempt(resolved, read_story(run), move))
+            if (planned := next_attempt(resolved, read_story(run), move)) is not None:
+                write_attempt(planned)
         case Submit(attempt):
             submit(resolved, attempt)
         case Watch(attempt):

@@ -58,7 +58,7 @@ def _now(resolved: Resolved, run: str, attempt: int) -> list[NodeCandidate]:
     ours = {item.node: item for item in here.ledger.nodes(resolved.cluster.name)}
     out = {name: item.why for name, item in ours.items() if item.state == "quarantined"}
     nodes = each(current(), "Node", pool_selector(resolved))
-    found = {item.name: item for item in (node_candidate(node, resolved, busy, out) for node in nodes)}
+    found = {item.name: item for item in (node_candidate(node, resolved, busy, out, run) for node in nodes)}
     return [found[name] for name in sorted(found)]
 
 

@@ -20,6 +20,7 @@ from workflows.records import PROGRAM_MARKS, MarkRecord
 from workflows.reports import GateReport, ResumeChoice, Termination, from_json
 
 Json = Mapping[str, Any]
+Names = Mapping[str, str]
 LIVE = ("Pending", "Running")
 """Phases of pods that hold their node."""
 
@@ -265,14 +266,10 @@ def pool_selector(resolved: Resolved) -> Mapping[str, str]:
     return resolved.pool.labels if resolved.cluster.engine == "kubernetes" else {labels.POOL: resolved.pool.name}
 
 
-def node_candidate(node: Json, resolved: Resolved, busy: Mapping[str, str], out: Mapping[str, str]) -> NodeCandidate:
-    """A node of the pool as decisions about nodes see it.
+def node_candidate(node: Json, resolved: Resolved, busy: Names, out: Names, run: str = "") -> NodeCandidate:
+    """A Node object as decisions see it, with who uses which (`busy`) and why we took which out (`out`).
 
-    Args:
-        node: the Node object.
-        resolved: the run's profile; taints that its pool names are tolerated.
-        busy: who uses which node.
-        out: why we took which node out of service.
+    Taints that the run's pool names are tolerated; holds for tests of nodes for this `run` keep it from nothing.
     """
     facts = node_facts(node)
     marks: Json = node["metadata"].get("labels", {})
@@ -282,6 +279,7 @@ def node_candidate(node: Json, resolved: Resolved, busy: Mapping[str, str], out:
         if taint not in resolved.pool.taints
         and not taint.endswith(":PreferNoSchedule")
         and not taint.startswith((labels.QUARANTINE_TAINT, "node.kubernetes.io/"))
+        and taint != f"{labels.HOLD_TAINT}={labels.hold_owner(run)}:NoSchedule"
     )
     tainted = any(taint.startswith(labels.QUARANTINE_TAINT) for taint in facts.taints)
     word = marks.get(labels.VERDICT, "")

@@ -107,7 +107,9 @@ class KubernetesCluster:
         writes = [("", patch)]
         if resource.status_apart and "status" in patch:
             rest = {key: value for key, value in patch.items() if key != "status"}
-            writes = [("", rest), ("status", {"status": patch["status"]})] if rest else [("status", patch)]
+            # A version alone is no change: it pins the status that is written.
+            changes = rest.keys() - {"metadata"} or part(rest, "metadata").keys() - {"resourceVersion"}
+            writes = [("", rest), ("status", {"status": patch["status"]})] if changes else [("status", patch)]
         stored: Manifest = {}
         for subresource, write in writes:
             path, body = resource.path(self._namespace, name, subresource), json.dumps(write).encode()

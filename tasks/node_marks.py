@@ -79,18 +79,42 @@ def set_mark(cluster: Cluster, node: str, mark: Mark, seen: NodeSeen | None = No
         Unavailable: somebody changes the node all the time, or no answer.
         Refused: we may not.
     """
-    known: tuple[list[Manifest], str] | None = None
+    known = None
     if seen is not None:
-        known = [taint_manifest(item) for item in seen.taints], seen.version
+        taints = [taint_manifest(item) for item in seen.taints]
+        known = {"metadata": {"resourceVersion": seen.version}, "spec": {"taints": taints}}
+
+    def change(found: Manifest) -> Manifest:
+        return mark.patch(found.get("spec", {}).get("taints") or [], str(found["metadata"]["resourceVersion"]))
+
+    return change_node(cluster, node, change, known)
+
+
+def change_node(
+    cluster: Cluster, node: str, change: Callable[[Manifest], Manifest | None], known: Manifest | None = None
+) -> bool:
+    """Patch a node by what it is now; False where there is no such node.
+
+    Args:
+        cluster: where.
+        node: its name.
+        change: from the object to the merge patch, with the version of the object in it: where somebody else was
+            quicker it is asked again. None: there is nothing to do.
+        known: the object as it was seen last; None: it is read.
+
+    Raises:
+        Unavailable: somebody changes the node all the time, or no answer.
+        Refused: we may not.
+    """
     for _ in range(TAINT_TRIES):
-        if known is None:
-            found = cluster.get("Node", node)
-            if found is None:
-                return False
-            taints: list[Manifest] = found.get("spec", {}).get("taints") or []
-            known = taints, str(found["metadata"]["resourceVersion"])
+        found = known or cluster.get("Node", node)
+        if found is None:
+            return False
+        patch = change(found)
+        if patch is None:
+            return True
         try:
-            cluster.patch("Node", node, mark.patch(*known))
+            cluster.patch("Node", node, patch)
         except NotFound:
             return False
         except Conflict:

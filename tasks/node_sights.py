@@ -20,7 +20,9 @@ from workflows.node_sight import MESSAGE_CHARACTERS, ConditionSeen, NodeSeen, Ta
 def node_seen(node: Manifest, profile: ClusterProfile) -> NodeSeen | None:
     """What a Node object says; None where it belongs to no pool of the profile."""
     metadata: Mapping[str, Any] = node.get("metadata") or {}
-    pool = pool_of(metadata.get("labels") or {}, profile)
+    marks: Mapping[str, str] = metadata.get("labels") or {}
+    notes: Mapping[str, str] = metadata.get("annotations") or {}
+    pool = pool_of(marks, profile)
     if pool is None:
         return None
     spec: Mapping[str, Any] = node.get("spec") or {}
@@ -34,6 +36,8 @@ def node_seen(node: Manifest, profile: ClusterProfile) -> NodeSeen | None:
         taints=tuple(_taint(item) for item in spec.get("taints") or ()),
         cordoned=bool(spec.get("unschedulable")),
         leaving="deletionTimestamp" in metadata,
+        verdict=sys.intern(str(marks.get(labels.VERDICT, ""))),
+        verdict_at=_moment(notes.get(labels.VERDICT_AT)),
     )
 
 

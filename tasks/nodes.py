@@ -10,6 +10,7 @@ from tasks.cluster import Manifest, current
 from tasks.facts import node_facts, pool_selector, users_of
 from tasks.node_marks import TAINT_VALUE_CHARACTERS, Mark, set_mark
 from tasks.streaming import each
+from tasks.verdict_marks import forget_verdict
 from tasks.world import patient, touch, world
 from workflows.fleet import BrakeState
 from workflows.records import NodeRecord, VerdictRecord
@@ -86,6 +87,7 @@ def give_back(cluster: str, node: str, why: str) -> str:
     """The same for whoever is no flow: marks go, and the ledger calls the node schedulable."""
     here = world()
     set_mark(current(), node, Mark())
+    forget_verdict(current(), node)
     here.ledger.set_node(NodeRecord(cluster, node, "schedulable", why, here.now()))
     return f"{node} is released"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from profiles.cluster import ClusterProfile
 from profiles.errors import NotFound
-from profiles.vocabulary import NodeAction
+from profiles.vocabulary import NodeAction, VerdictWord
 from tasks.cluster import Cluster, current
 from tasks.fleet import cluster_node
 from tasks.nodes import give_back
@@ -65,7 +65,7 @@ def release(profile: ClusterProfile, node: str, why: str) -> str:
     if found is None and held is None:
         raise NotFound(f"{profile.name} has no node {node}: `primus nodes` lists those it has")
     ours = here.ledger.standing_drains(profile.name, node, people_of(profile.name))
-    if _is_untouched(found, held) and not ours:
+    if _is_untouched(found, held) and not ours and not _failed_since(profile.name, node, held):
         return f"nothing of ours stands on {node}" + (_foreign_cordon(found) if found else "")
     if found is not None and found.cordoned and ours:
         cluster.patch("Node", node, {"spec": {"unschedulable": False}})
@@ -75,6 +75,13 @@ def release(profile: ClusterProfile, node: str, why: str) -> str:
 
 def _is_untouched(found: ClusterNode | None, held: NodeRecord | None) -> bool:
     return (held is None or held.state == "schedulable") and (found is None or not found.quarantined)
+
+
+def _failed_since(cluster: str, node: str, held: NodeRecord | None) -> bool:
+    """Whether a test failed that was not answered for since the node was given back last."""
+    since = held.since if held is not None else 0.0
+    told = world().ledger.deciding_verdicts(cluster, node)
+    return any(item.verdict is VerdictWord.FAIL and item.at > since for item in told)
 
 
 def _foreign_cordon(found: ClusterNode) -> str:

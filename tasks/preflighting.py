@@ -1,11 +1,12 @@
 """A preflight's life: its workflow begun, followed and read, its verdicts kept. Decides nothing about nodes.
 
-A test whose flow is killed is begun anew under the next number: what it had measured is lost, its workflow is deleted
-an hour after its end, and nothing of it holds a node.
+A test is known by what it tests: its number is written down before anything is submitted and closed when its verdicts
+stand in the ledger. Whoever was killed in between finds it open, adopts its workflow, and reads what it had measured.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 from profiles.cluster import ClusterProfile
 from profiles.load import load_hardware
 from profiles.suite import SuiteProfile
-from profiles.suite_words import Depth
+from profiles.suite_words import Depth, Launcher
 from tasks.cluster import Manifest, current
 from tasks.embedded.engine.json_values import as_map
 from tasks.sights import items
@@ -44,27 +45,83 @@ class Told:
     """Why there is no answer."""
 
 
-def plan_of(
-    profile: ClusterProfile, suite: SuiteProfile, depth: Depth, pools: Mapping[str, str], number: int
-) -> PreflightPlan:
-    """The test of these nodes (name -> pool), in their order."""
+@dataclass(frozen=True)
+class Opened:
+    """A test that was begun."""
+
+    key: str
+    """What it tests, as one word."""
+    plan: PreflightPlan
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+        return int(self.plan.name.rpartition("-")[2])
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is tested, before it has a number."""
+
+    cluster: ClusterProfile
+    suite: SuiteProfile
+    depth: Depth
+    pools: Mapping[str, str]
+    """Nodes in the order in which they are tested, with their pool."""
+    launcher: Launcher = "kubernetes"
+    turn: int = 1
+    """2: what failed once is measured again."""
+
+    @property
+    def key(self) -> str:
+        """The same for the same test, whoever asks for it."""
+        asked = [self.suite.model_dump_json(), self.depth, self.launcher, self.turn, list(self.pools.items())]
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+
+def plan_of(wanted: Wanted, number: int) -> PreflightPlan:
+    """The test as it is carried out."""
+    profile = wanted.cluster
     return PreflightPlan(
         cluster=profile,
         hardware={pool.name: load_hardware(pool.hardware) for pool in profile.pools},
-        suite=suite,
-        depth=depth,
+        suite=wanted.suite,
+        depth=wanted.depth,
         name=labels.preflight_name(profile.name, number),
-        racks=racks_by_pool(profile, pools),
+        racks=racks_by_pool(profile, wanted.pools),
+        launcher=wanted.launcher,
     )
 
 
-def count_preflight(cluster: str) -> int:
-    """The number of the next test, from now on taken.
+def open_preflight(wanted: Wanted) -> Opened:
+    """Begin the test, or go on with the one that was begun and never read to its end.
 
     Raises:
         Unavailable: the ledger does not answer.
     """
-    return take_number(f"{PREFLIGHT}/{cluster}")
+    ledger, own = world().ledger, _cursor(wanted.cluster.name, wanted.key)
+    begun, read = ledger.cursor(own), ledger.cursor(f"{own}/read")
+    if begun is not None and (read is None or read.position < begun.position):
+        return Opened(wanted.key, plan_of(wanted, begun.position))
+    number = take_number(f"{PREFLIGHT}/{wanted.cluster.name}")
+    ledger.move_cursor(own, number, world().now())
+    return Opened(wanted.key, plan_of(wanted, number))
+
+
+def close_preflight(opened: Opened) -> None:
+    """Its verdicts stand: the number is closed and its workflow deleted.
+
+    Raises:
+        Unavailable: it is closed; a workflow that stays is deleted by its time to live.
+    """
+    cluster, plan = opened.plan.cluster.name, opened.plan
+    world().ledger.move_cursor(f"{_cursor(cluster, opened.key)}/read", opened.number, world().now())
+    if plan.launcher == "kubernetes":
+        current().delete("Workflow", plan.name)
+
+
+def _cursor(cluster: str, key: str) -> str:
+    return f"{PREFLIGHT}/{cluster}/{key}"
 
 
 def run_preflight(plan: PreflightPlan, tell: Callable[[str, int], None]) -> list[Told]:
@@ -102,13 +159,7 @@ def keep_verdicts(records: Sequence[VerdictRecord]) -> None:
     Raises:
         Unavailable: what was written stands.
     """
-    for record in records:
-        world().ledger.add_verdict(record)
-
-
-def forget_preflight(name: str) -> None:
-    """It was read: delete it."""
-    current().delete("Workflow", name)
+    world().ledger.add_verdicts(records)
 
 
 def _told(manifest: Manifest) -> Iterator[Told]:

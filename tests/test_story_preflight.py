@@ -140,7 +140,7 @@ def test_the_flow_tests_idle_nodes_and_says_what_it_found(
 ) -> None:
     assert prefect_server
     monkeypatch.setenv("PRIMUS_HOME", str(scene.home))
-    monkeypatch.setattr("flows.preflight.busy_nodes", lambda *_: dict.fromkeys(("node-1", "node-4"), "demo"))
+    monkeypatch.setattr("flows.preflight.users", lambda *_: dict.fromkeys(("node-1", "node-4"), "demo"))
     asked = {"suite": scene.suite(check("copy", 0.01)), "idle_only": True}
     assert asyncio.run(preflight(**asked)) == "device: 4 of 4 pass"
     assert {item.node for item in scene.ledger.verdicts("local")} == {"node-0", "node-2", "node-3", "node-5"}

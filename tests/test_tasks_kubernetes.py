@@ -286,6 +286,16 @@ def test_patch_merges_and_writes_the_status_through_its_own_path(
         cluster.patch("Node", "absent", {"spec": {}})
 
 
+def test_a_status_is_written_for_the_version_that_was_seen(cluster: KubernetesCluster, api: FakeApiServer) -> None:
+    api.put("nodes", {"kind": "Node", "metadata": {"name": "n"}})
+    change = {"metadata": {"resourceVersion": "1"}, "status": {"conditions": []}}
+    api.faults.append(Fault("PATCH", 409, status(409, "Conflict", "modified"), times=9))
+    with pytest.raises(Conflict, match="modified"):
+        cluster.patch("Node", "n", change)
+    [sent] = api.requests("PATCH")
+    assert (sent.path, sent.json) == ("/api/v1/nodes/n/status", change), "one write, which the version pins"
+
+
 def test_a_patch_meant_for_one_version_is_not_sent_again_after_a_conflict(
     cluster: KubernetesCluster, api: FakeApiServer
 ) -> None:

@@ -27,6 +27,8 @@ class NodeCandidate:
     verdict: VerdictWord = VerdictWord.UNKNOWN
     """Newest verdict; unknown nodes are admitted or not by the attempt's own gate."""
     verdict_why: str = ""
+    unproven: str = ""
+    """Why it may not be used though it did not fail: a proof is wanted that nobody could give. "": it may be."""
     busy: str = ""
     """Who uses it ("" when it is free)."""
     spare: bool = False

@@ -17,6 +17,10 @@ VERDICT_EVIDENCE = f"{PREFIX}/verdict-evidence"
 VERDICT_AT = f"{PREFIX}/verdict-at"
 QUARANTINE_TAINT = f"{PREFIX}/quarantine"
 HOLD_TAINT = f"{PREFIX}/hold"
+HOLD_UNTIL = f"{PREFIX}/hold-until"
+"""Annotation: when a hold ends by itself, RFC 3339."""
+VERDICT_CONDITION = "PrimusVerdict"
+"""Type of the node condition that tells our verdict: True pass, False fail, Unknown."""
 FENCING = f"{PREFIX}/fencing"
 """Annotation: fencing number of the driver that applied the object."""
 FIELD_MANAGER = "primus-flows"
@@ -52,6 +56,11 @@ def sweep_name(cluster: str, number: int) -> str:
 def preflight_name(cluster: str, number: int) -> str:
     """Name of the Workflow of a cluster's test of nodes, e.g. `primus-preflight-local-7`."""
     return f"primus-preflight-{cluster[:16].rstrip('-')}-{number}"
+
+
+def hold_owner(run: str) -> str:
+    """Owner of the holds on nodes that are tested for a run: whoever drives it next knows them for its own."""
+    return f"for-{run}"
 
 
 def secret_name(run: str, attempt: int) -> str:

@@ -70,6 +70,10 @@ class NodeSeen:
     cordoned: bool = False
     leaving: bool = False
     """It is being deleted."""
+    verdict: str = ""
+    """Our label; "": it has none."""
+    verdict_at: float | None = None
+    """When the test was that it tells, Unix seconds, whole ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class NodeFinding:
     """It does not flap: it counted at once."""
     due_at: float | None = None
     """Where it is unknown because it has not stood long enough: when it will have."""
+    judged: bool = False
+    """It comes from a test whose verdict stands in the ledger already."""
 
     @property
     def key(self) -> str:

@@ -56,6 +56,7 @@ READER_RIGHTS: Sequence[Right] = (
 NODE_RIGHTS: Sequence[Right] = (
     # Taints, cordon and our verdict keys are one object: RBAC cannot tell its fields apart.
     ("", ("nodes",), ("get", "list", "watch", "patch")),
+    ("", ("nodes/status",), ("patch",)),  # the condition that tells our verdict
     ("kueue.x-k8s.io", ("clusterqueues",), ("get",)),
     ("kueue.x-k8s.io", ("resourceflavors",), ("list",)),
 )

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
+from flows.decisions.grading.proofs import Proof
+from flows.decisions.grading.standing import NodeStanding
 from flows.decisions.nodes import natural
 from profiles.vocabulary import VerdictWord
 from workflows.fleet import ClusterNode
@@ -43,13 +45,15 @@ class FleetNode:
     since: float | None = None
     """When we put it in this state (Unix seconds); None: it was not us."""
     verdict: VerdictRecord | None = None
-    """The newest; None: it was never tested, which is unknown."""
+    """The one that decides: a failure that stands, else the newest; None: it was never tested, which is unknown."""
+    proven: NodeStanding | None = None
+    """What is to be believed of it now."""
     spare: bool = False
 
     @property
     def word(self) -> VerdictWord:
-        """The verdict; a node that was never tested is unknown."""
-        return VerdictWord.UNKNOWN if self.verdict is None else self.verdict.verdict
+        """What holds now: a node that was never tested, or whose pass has run out, is unknown."""
+        return VerdictWord.UNKNOWN if self.proven is None else self.proven.word
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Remembered:
     """What the ledger knows of a cluster's nodes."""
 
     states: Mapping[str, NodeRecord] = field(default_factory=dict[str, NodeRecord])
-    verdicts: Mapping[str, VerdictRecord] = field(default_factory=dict[str, VerdictRecord])
+    proofs: Mapping[str, Proof] = field(default_factory=dict[str, Proof])
 
 
 def seen_by_cluster(nodes: Iterable[ClusterNode], remembered: Remembered) -> list[FleetNode]:
@@ -78,12 +82,12 @@ def told_by_ledger(remembered: Remembered, gpus: Mapping[str, int | None]) -> li
         remembered: what it knows.
         gpus: of a node, by pool.
     """
-    names = sorted({*remembered.states, *remembered.verdicts}, key=natural)
+    names = sorted({*remembered.states, *remembered.proofs}, key=natural)
     return [_remembered(name, remembered, gpus) for name in names]
 
 
 def _seen(node: ClusterNode, remembered: Remembered) -> FleetNode:
-    record, verdict = remembered.states.get(node.name), remembered.verdicts.get(node.name)
+    record, proof = remembered.states.get(node.name), remembered.proofs.get(node.name)
     reasons = _reasons(node, record)
     state = reasons[0][0] if reasons else Standing.SCHEDULABLE
     ours = record is not None and record.state == state
@@ -95,7 +99,8 @@ def _seen(node: ClusterNode, remembered: Remembered) -> FleetNode:
         state=state,
         why=tuple(why for _, why in reasons),
         since=record.since if ours and record is not None else None,
-        verdict=verdict,
+        verdict=proof.deciding if proof else None,
+        proven=proof.standing if proof else None,
         spare=node.spare,
     )
 
@@ -123,12 +128,14 @@ def _reasons(node: ClusterNode, record: NodeRecord | None) -> list[tuple[Standin
 
 
 def _remembered(name: str, remembered: Remembered, gpus: Mapping[str, int | None]) -> FleetNode:
-    record, verdict = remembered.states.get(name), remembered.verdicts.get(name)
+    record, proof = remembered.states.get(name), remembered.proofs.get(name)
+    verdict, proven = (proof.deciding, proof.standing) if proof else (None, None)
     if record is None:
-        return FleetNode(name, why=("we never held it, and the cluster does not answer",), verdict=verdict)
+        why = ("we never held it, and the cluster does not answer",)
+        return FleetNode(name, why=why, verdict=verdict, proven=proven)
     state = Standing(record.state)
     why = () if state is Standing.SCHEDULABLE else (record.why,)
-    return FleetNode(name, record.pool, "", gpus.get(record.pool), state, why, record.since, verdict)
+    return FleetNode(name, record.pool, "", gpus.get(record.pool), state, why, record.since, verdict, proven)
 
 
 GROUPS: Mapping[str, Callable[[FleetNode], str]] = {

@@ -63,7 +63,6 @@ SENTINEL = "NVSentinel, fatal checks"
 AMD = "AMD GPU operator, auto-remediation"
 
 TABLE: tuple[FaultRule, ...] = (
-    FaultRule("PrimusVerdict", F.GPU_HARDWARE, "our own node tests: False is a failed one", "False", beats=False),
     FaultRule("Ready", F.NODE_LOST, "kubelet: it says itself that it is not ready", "False", LASTING, coming_up=True),
     FaultRule("KernelDeadlock", F.NODE_LOST, NPD + "kernel-monitor.json"),
     FaultRule("CperHardwareErrorFatal", F.NODE_LOST, NPD + "kernel-monitor.json"),

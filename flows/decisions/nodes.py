@@ -11,6 +11,9 @@ from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.fleet import NodeCandidate
 
+NOT_PROVEN = "not proven: "
+"""Beginning of the reason why a node is not used of which too little is known."""
+
 
 @dataclass(frozen=True)
 class NodeNeed:
@@ -91,6 +94,7 @@ REFUSALS: tuple[tuple[Callable[[NodeCandidate, NodeNeed], bool], Callable[[NodeC
         lambda node, _: node.verdict is VerdictWord.FAIL,
         lambda node: f"failed its test: {node.verdict_why}".rstrip(": "),
     ),
+    (lambda node, _: bool(node.unproven), lambda node: f"{NOT_PROVEN}{node.unproven}"),
     (lambda node, _: bool(node.taints), lambda node: f"tainted: {', '.join(node.taints)}"),
     (lambda node, _: bool(node.busy), lambda node: f"used by {node.busy}"),
 )
