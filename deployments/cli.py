@@ -11,10 +11,19 @@ from typing import Annotated
 
 import typer
 
-from deployments import cli_clusters, cli_console, cli_monitor, cli_more, cli_on_call, cli_preflight
+from deployments import cli_clusters, cli_console, cli_health, cli_monitor, cli_more, cli_on_call, cli_preflight
 from deployments.cli_options import Cluster, Json, Run, Set, Why, app
 
-__all__ = ["cli_clusters", "cli_console", "cli_monitor", "cli_more", "cli_on_call", "cli_preflight", "main"]
+__all__ = [
+    "cli_clusters",
+    "cli_console",
+    "cli_health",
+    "cli_monitor",
+    "cli_more",
+    "cli_on_call",
+    "cli_preflight",
+    "main",
+]
 
 
 @app.command()

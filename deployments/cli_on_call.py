@@ -55,21 +55,30 @@ def fleet(
     return show_fleet(cluster, by, tuple(only or ()), as_json=as_json)
 
 
+Drift = Annotated[bool, typer.Option("--drift", help="In what nodes of a pool differ from most others.")]
+
+
 @app.command()
 def nodes(
     words: Annotated[list[str] | None, typer.Argument(metavar="[NODE | cordon NODE | release NODE]")] = None,
     why: Why = "",
     only: Only = None,
+    drift: Drift = False,
     cluster: Cluster = "",
     as_json: Json = False,
 ) -> int:
     """Each node with its verdict, or everything about one; take one out of service, or give it back.
 
     `cordon` keeps new pods away, what runs there goes on; `release` takes back what we set, nothing else. Both want
-    --why. Exit code 3: the cluster does not answer, and what is shown is what the ledger knows.
+    --why. --drift tells in what nodes of a pool differ: kernel, driver, firmware, libraries, clocks. Exit code 3: the
+    cluster does not answer, and what is shown is what the ledger knows.
 
     Example: primus nodes cordon node-3 --why "fan is loud"
     """
+    if drift:
+        from deployments.drift import show_drift
+
+        return show_drift(cluster, as_json=as_json)
     from deployments.nodes import show_nodes
 
     return show_nodes(tuple(words or ()), why, cluster, tuple(only or ()), as_json=as_json)
@@ -79,9 +88,9 @@ def nodes(
 def verdict(
     node: Annotated[str, typer.Argument(help="Name of the node.")], cluster: Cluster = "", as_json: Json = False
 ) -> int:
-    """What the last test said about a node, with its evidence.
+    """What is to be believed of a node now, by which test, with its evidence.
 
-    Exit code 0: it passed; 1: it failed; 3: nobody knows.
+    Exit code 0: it is proven; 1: a failure stands; 3: nobody knows.
 
     Example: primus verdict node-3
     """

@@ -127,6 +127,7 @@ def node_row(node: FleetNode) -> Json:
         "since": timestamp(node.since),
         "spare": node.spare,
         "verdict": str(node.word),
+        "proof": node.proven.why if node.proven else "it was never tested",
         "depth": verdict.depth if verdict else None,
         "tested_at": timestamp(verdict.at) if verdict else None,
         "reasons": [dict(reason) for reason in verdict.reasons] if verdict else [],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
+from deployments import links
 from deployments.edge import FAILED, GOOD, UNKNOWN, out, out_json, say
-from deployments.tables import cut, fitted, terminal_columns
+from deployments.tables import fitted, terminal_columns
+from deployments.verdict_rows import rows_of
 from flows.node_tests import Outcome
 from flows.preflight import depths_of, pools_of, reached
 from flows.proofs import suite_of
@@ -21,8 +22,6 @@ from tasks.session import at_hand
 from tasks.settings import Settings
 
 Json = dict[str, Any]
-WIDEST = 32
-"""Characters of a figure or a word; all of it stands in the JSON."""
 
 
 def run_preflight(cluster: str, suite: str, depth: str, nodes: str, launcher: str, *, as_json: bool) -> int:
@@ -42,12 +41,11 @@ def run_preflight(cluster: str, suite: str, depth: str, nodes: str, launcher: st
     with at_hand(settings), reached(profile, settings, by):
         pools = pools_of(profile, [name for name in nodes.split(",") if name], launcher=by)
         tests = prove(profile, chosen, depths_of(chosen, profile, depth, by), pools, say, by)
-    documents = [document(profile.name, test) for test in tests]
     if as_json:
-        out_json(documents)
+        out_json([part for test in tests for part in documents_of(profile.name, test)])
     else:
-        out("\n\n".join(text(test, terminal_columns()) for test in tests))
-    words = [grade.verdict for test in tests for grade in test.grades.values()]
+        out("\n\n".join(part for test in tests for part in texts_of(test, terminal_columns())))
+    words = [word for test in tests for word in test.words.values()]
     words += [VerdictWord.UNKNOWN for test in tests for _ in test.busy]
     return FAILED if VerdictWord.FAIL in words else UNKNOWN if VerdictWord.UNKNOWN in words else GOOD
 
@@ -78,6 +76,19 @@ def render_preflight(cluster: str, suite: str, depth: str, nodes: str, *, as_jso
     return GOOD
 
 
+def documents_of(cluster: str, tested: Outcome) -> list[Json]:
+    """What nodes told by themselves, and what was found between them, as JSON."""
+    own = [document(cluster, tested)] if tested.grades or tested.busy else []
+    between = [{"cluster": cluster, **links.document(tested.links)}] if tested.links is not None else []
+    return [*own, *between]
+
+
+def texts_of(tested: Outcome, columns: int) -> list[str]:
+    """The same for people."""
+    own = [text(tested, columns)] if tested.grades or tested.busy else []
+    return [*own, *([links.text(tested.links, columns)] if tested.links is not None else [])]
+
+
 def document(cluster: str, tested: Outcome) -> Json:
     """A test as JSON."""
     return {
@@ -105,31 +116,3 @@ def text(tested: Outcome, columns: int) -> str:
     told += [f"not tested: {check}: {why}" for check, why in tested.left_out.items()]
     told += [f"not tested: {node}: {why}" for node, why in tested.busy.items()]
     return "\n".join([head, fitted(rows, shown, columns, giving="evidence", dropped=("limit",)), *told])
-
-
-def rows_of(node: str, verdict: str, reasons: Sequence[Json]) -> list[Json]:
-    """What is shown of a node: every check that did not pass; where all passed, each figure that was measured."""
-    bad = [reason for reason in reasons if reason["verdict"] != "pass"]
-    rows: list[Json] = []
-    for number, reason in enumerate(bad or reasons):
-        warning = " (warning)" if reason.get("severity") == "warning" else ""
-        rows.append(
-            {
-                "node": "" if number else node,
-                "verdict": "" if number else verdict,
-                "check": f"{reason['check']}{warning}"
-                if not bad
-                else f"{reason['check']}: {reason['verdict']}{warning}",
-                "measured": _figure(reason["measured"], reason["unit"]),
-                "limit": _figure(reason["limit"], reason["unit"]),
-                "evidence": reason["evidence"],
-            }
-        )
-    return rows
-
-
-def _figure(value: Any, unit: str) -> str:
-    if value is None:
-        return "-"
-    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return cut(f"{shown} {unit}".strip(), WIDEST)

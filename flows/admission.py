@@ -12,6 +12,7 @@ from flows.decisions.grading.choosing import judged, to_test, waits_for_proofs
 from flows.decisions.grading.model import Depth as Level
 from flows.decisions.grading.standing import NodeStanding
 from flows.decisions.nodes import NodeChoice, NodeNeed, choose_nodes
+from flows.links import DEPTH as LINKS
 from flows.proofs import standings_now, suite_of
 from flows.proving import prove
 from profiles.errors import Conflict, Refused
@@ -53,6 +54,8 @@ def admitted(resolved: Resolved, run: str, number: int, need: NodeNeed) -> NodeC
             wait_until(run, world().now() + AGAIN_SECONDS)
             return None
         nodes = to_test(choice, standings, allowed, tried)
+        if nodes and LINKS in profile.admission.depths.before_run:
+            nodes = choice.nodes  # a node is proven beside those with which it will train
         if not nodes:
             if profile.admission.depths.before_run:
                 _free(run)

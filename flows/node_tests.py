@@ -11,16 +11,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from flows.decisions.grading.grade import records_of
-from flows.decisions.grading.history import DAY_SECONDS, DAYS, history_of
+from flows.decisions.grading.grade import records_of, worst
+from flows.decisions.grading.history import DAY_SECONDS, laid, reach_days
 from flows.decisions.grading.model import NodeGrade
 from flows.decisions.preflight import NodeAnswer, again, judge, rule_of
+from flows.decisions.preflight_actions import with_action
+from flows.links import LinksOutcome
 from profiles.cluster import ClusterProfile
 from profiles.hardware import HardwareProfile
 from profiles.load import load_hardware
 from profiles.suite import SuiteProfile
 from profiles.suite_check import Check
 from profiles.suite_words import Depth, Launcher
+from profiles.vocabulary import VerdictWord
 from tasks.launchers import runner_of
 from tasks.lease import driving
 from tasks.preflighting import Opened, Told, Wanted, close_preflight, keep_verdicts, open_preflight
@@ -29,6 +32,8 @@ from workflows.preflight import MOST
 from workflows.preflight_calls import calls_of, left_out, node_checks
 
 Tell = Callable[[str], None]
+LONGEST_SECONDS = 6 * 3600.0
+"""No test takes longer."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,17 @@ class Outcome:
     """Checks that nobody makes, and why."""
     busy: Mapping[str, str] = field(default_factory=dict[str, str])
     """Nodes that were not tested because somebody uses them, and who."""
+    links: LinksOutcome | None = None
+    """What was found between them."""
+
+    @property
+    def words(self) -> dict[str, VerdictWord]:
+        """What is said of each node: the worse of its own checks and of those between nodes."""
+        found: dict[str, list[VerdictWord]] = {}
+        between: Mapping[str, NodeGrade] = self.links.grades if self.links is not None else {}
+        for node, grade in (*self.grades.items(), *between.items()):
+            found.setdefault(node, []).append(grade.verdict)
+        return {node: worst(words) for node, words in found.items()}
 
 
 @dataclass(frozen=True)
@@ -123,15 +139,15 @@ def try_nodes(
             grades |= _judged(ground, told, frozenset(repeat))
         for one in opened:
             close_preflight(one)
-    return Outcome(
-        suite=suite.name,
-        depth=depth,
-        grades={node: grades[node] for node in pools},
-        seconds=world().now() - began,
-        checks=max((len(own) for own in ground.checks.values()), default=0),
-        why={node: item.why for node, item in told.items() if not item.at},
-        left_out={check: why for kind in ground.kinds.values() for check, why in left_out(suite, depth, kind).items()},
-    )
+    why = {node: item.why for node, item in told.items() if not item.at}
+    return _outcome(ground, {node: grades[node] for node in pools}, why, world().now() - began)
+
+
+def _outcome(ground: _Ground, grades: Mapping[str, NodeGrade], why: Mapping[str, str], seconds: float) -> Outcome:
+    missing = [left_out(ground.suite, ground.depth, kind).items() for kind in ground.kinds.values()]
+    most = max((len(own) for own in ground.checks.values()), default=0)
+    unmade = {check: said for one in missing for check, said in one}
+    return Outcome(ground.suite.name, ground.depth, grades, seconds, most, why, unmade)
 
 
 def _sole(ground: _Ground) -> AbstractContextManager[object]:
@@ -165,20 +181,28 @@ def _judged(ground: _Ground, told: Mapping[str, Told], about: frozenset[str]) ->
     cluster, now = ground.profile.name, world().now()
     rules = {name: [rule_of(check, ground.kinds[name]) for check in own] for name, own in ground.checks.items()}
     every = list({rule.name: rule for own in rules.values() for rule in own}.values())
-    past = world().ledger.verdicts(cluster, since=now - DAYS * DAY_SECONDS)
-    history = history_of(past, every, sorted(told), now)
+    since = now - reach_days(every) * DAY_SECONDS
+    history = laid(world().ledger.looks(cluster, sorted(told), since), every, sorted(told), _before(told, about, now))
     found = judge(ground.checks, ground.kinds, [_answer(ground, item) for item in told.values()], history)
-    grades = {node: grade for node, grade in found.items() if node in about}
+    kind_of = {node: ground.hardware_of[ground.pools[node]].name for node in about}
+    grades = {node: with_action(grade, ground.checks[kind_of[node]]) for node, grade in found.items() if node in about}
     source = f"preflight {ground.suite.name}"
     records = [
         record
         for node, grade in grades.items()
-        for record in records_of(
-            grade, rules[ground.hardware_of[ground.pools[node]].name], cluster, min(told[node].at or now, now), source
-        )
+        for record in records_of(grade, rules[kind_of[node]], cluster, min(told[node].at or now, now), source)
     ]
     keep_verdicts(records)
     return grades
+
+
+def _before(told: Mapping[str, Told], about: frozenset[str], now: float) -> float:
+    """The past ends here: whoever goes on with a test must not take its own verdicts, kept before, for an earlier test.
+
+    A node whose clock is far behind shortens the past of the others by `LONGEST_SECONDS` at most.
+    """
+    first = min((told[node].at for node in about if told[node].at), default=now)
+    return max(min(first, now) - 0.001, now - LONGEST_SECONDS)
 
 
 def _answer(ground: _Ground, told: Told) -> NodeAnswer:

@@ -10,13 +10,13 @@ from typing import Literal
 
 from prefect import flow
 
+from flows.due_tests import prove_due
 from flows.node_tests import Outcome
 from flows.proofs import suite_of
-from flows.proving import prove
+from flows.proving import has_checks, prove
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
-from profiles.hardware import HardwareProfile
-from profiles.load import load_cluster, load_hardware
+from profiles.load import load_cluster
 from profiles.suite import SuiteProfile
 from profiles.suite_words import DEPTHS, Depth, Launcher
 from profiles.vocabulary import VerdictWord
@@ -28,7 +28,6 @@ from tasks.node_holds import users
 from tasks.opening import localised
 from tasks.session import session
 from tasks.settings import Settings
-from workflows.preflight_calls import node_checks
 
 
 def depths_of(
@@ -41,15 +40,11 @@ def depths_of(
     """
     if wanted and wanted not in DEPTHS:
         raise ProfileError("depth", f"must be one of {', '.join(DEPTHS)}, got {wanted!r}")
-    kinds: list[HardwareProfile] = [load_hardware(pool.hardware) for pool in profile.pools]
-    found: list[Depth] = []
-    for depth in DEPTHS:
-        made = any(node_checks(suite, depth, kind, launcher) for kind in kinds)
-        if made and wanted in ("", depth):
-            found.append(depth)
+    made: tuple[Depth, ...] = tuple(depth for depth in DEPTHS if has_checks(profile, suite, depth, launcher))
+    found: list[Depth] = [depth for depth in made if not wanted or str(depth) == wanted]
     if not found:
         what = f"of depth {wanted} " if wanted else ""
-        raise ProfileError("suite", f"{suite.name} has no check {what}of single nodes for this cluster's hardware")
+        raise ProfileError("suite", f"{suite.name} has no check {what}for this cluster's nodes")
     return tuple(found)
 
 
@@ -86,11 +81,12 @@ def in_words(tests: Sequence[Outcome]) -> str:
     """Tests in one line."""
     said: list[str] = []
     for test in tests:
-        bad = [f"{node}: {grade.verdict}" for node, grade in test.grades.items() if grade.verdict != VerdictWord.PASS]
+        words = test.words
+        bad = [f"{node}: {word}" for node, word in words.items() if word is not VerdictWord.PASS]
         told = ", ".join(bad[:8]) + (" …" if len(bad) > 8 else "")
-        passed = len(test.grades) - len(bad)
+        passed = len(words) - len(bad)
         busy = f"; {len(test.busy)} in use" if test.busy else ""
-        said.append(f"{test.depth}: {passed} of {len(test.grades)} pass" + (f" ({told})" if told else "") + busy)
+        said.append(f"{test.depth}: {passed} of {len(words)} pass" + (f" ({told})" if told else "") + busy)
     return "; ".join(said) or "no node was to be tested"
 
 
@@ -116,6 +112,7 @@ async def preflight(
     nodes: list[str] | None = None,
     idle_only: bool = False,
     launcher: Literal["", "kubernetes", "ansible", "slurm"] = "",
+    due: Literal["", "occasions", "nightly"] = "",
 ) -> str:
     """Test nodes: what was measured, against which limit, with the evidence. Verdicts stand in the ledger.
 
@@ -126,6 +123,8 @@ async def preflight(
         nodes: Names of nodes; empty: all.
         idle_only: Leave out nodes whose GPUs somebody uses.
         launcher: Who starts the tests on the nodes; empty: the cluster itself.
+        due: Only what the cluster profile wants now: of nodes to which something happened, or nightly of idle ones too.
+            Suite, depth and nodes are then the profile's.
 
     Returns:
         What was found, in one line.
@@ -136,7 +135,10 @@ async def preflight(
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
     chosen, by = suite_of(profile, suite), launcher_for(profile, launcher)
+    tell = logging.getLogger("primus").info
     with session(settings), reached(profile, settings, by):
+        if due:
+            return in_words(prove_due(profile, tell, nightly=due == "nightly"))
         pools = pools_of(profile, nodes or (), idle_only=idle_only, launcher=by)
         wanted = depths_of(chosen, profile, depth, by) if pools else ()
-        return in_words(prove(profile, chosen, wanted, pools, logging.getLogger("primus").info, by))
+        return in_words(prove(profile, chosen, wanted, pools, tell, by))

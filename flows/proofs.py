@@ -7,6 +7,7 @@ from contextlib import suppress
 from flows.decisions.grading.model import Depth
 from flows.decisions.grading.proofs import Proof, counting, findings_of, hours_of, is_test, proofs_of, released_at
 from flows.decisions.grading.standing import NodeStanding, standings
+from profiles.admission import own_suite
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.load import load_suite
@@ -16,9 +17,6 @@ from tasks.verdict_marks import Told
 from tasks.world import world
 from workflows.node_sight import NodeFinding
 
-ANYWHERE, SMOKE = "any-machine", "smoke"
-"""Suites where none is named: on an embedded cluster there are no GPUs to look at."""
-
 
 def suite_of(profile: ClusterProfile, name: str = "") -> SuiteProfile:
     """The suite of that name or path; without one the cluster's, else the one that fits its engine.
@@ -26,8 +24,7 @@ def suite_of(profile: ClusterProfile, name: str = "") -> SuiteProfile:
     Raises:
         ProfileError: there is none, or it does not fit the cluster's hardware.
     """
-    own = profile.admission.suite or (ANYWHERE if profile.engine == "embedded" else SMOKE)
-    return load_suite(name or own, cluster=profile)
+    return load_suite(name or profile.admission.suite or own_suite(profile.engine), cluster=profile)
 
 
 def lifetimes_of(profile: ClusterProfile) -> dict[Depth, float]:

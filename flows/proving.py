@@ -13,11 +13,14 @@ from dataclasses import replace
 from flows.decisions.grading.model import DEEP
 from flows.decisions.grading.model import Depth as Level
 from flows.decisions.node_conditions import held
+from flows.links import DEPTH as LINKS
+from flows.links import gangs_of, try_links
 from flows.node_sentinel import Line, Sentinel
 from flows.node_tests import Outcome, Tell, try_nodes
 from flows.proofs import failed_tests, tests_now, told_of
 from profiles.cluster import ClusterProfile
 from profiles.errors import Conflict, PrimusError
+from profiles.load import load_hardware
 from profiles.suite import SuiteProfile
 from profiles.suite_words import Depth, Launcher
 from profiles.vocabulary import VerdictWord
@@ -31,6 +34,7 @@ from tasks.verdict_marks import tell_nodes
 from tasks.world import world
 from workflows.node_sight import watcher_of
 from workflows.preflight import PREFLIGHT
+from workflows.preflight_calls import node_checks
 
 NAMED = 8
 """Nodes that a line names."""
@@ -68,12 +72,30 @@ def prove(
     for depth in depths:
         if not left:
             break
+        if not has_checks(profile, suite, depth, launcher):
+            continue
         tests.append(_at_depth(Wanted(profile, suite, depth, left, launcher), tell, owner))
-        grades = tests[-1].grades
-        left = {node: pools[node] for node in grades if grades[node].verdict is not VerdictWord.FAIL}
+        words = tests[-1].words
+        left = {node: pools[node] for node in words if words[node] is not VerdictWord.FAIL}
     if launcher == "kubernetes" and tests:
         deal_with(profile, list(pools), tell)
     return tests
+
+
+def has_checks(profile: ClusterProfile, suite: SuiteProfile, depth: Depth, launcher: Launcher) -> bool:
+    """Whether nodes of this cluster make any check of the depth, by themselves or with others."""
+    return has_own_checks(profile, suite, depth, launcher) or meets(profile, suite, depth, launcher)
+
+
+def has_own_checks(profile: ClusterProfile, suite: SuiteProfile, depth: Depth, launcher: Launcher) -> bool:
+    """Whether nodes make checks of the depth by themselves."""
+    kinds = [load_hardware(pool.hardware) for pool in profile.pools]
+    return any(node_checks(suite, depth, kind, launcher) for kind in kinds)
+
+
+def meets(profile: ClusterProfile, suite: SuiteProfile, depth: Depth, launcher: Launcher) -> bool:
+    """Whether nodes are tested with each other: pods of several nodes must run at the same time for that."""
+    return depth == LINKS and launcher == "kubernetes" and bool(gangs_of(profile, suite))
 
 
 def _at_depth(wanted: Wanted, tell: Tell, owner: str) -> Outcome:
@@ -98,7 +120,15 @@ def _at_depth(wanted: Wanted, tell: Tell, owner: str) -> Outcome:
 
 
 def _try(wanted: Wanted, tell: Tell) -> Outcome:
-    return try_nodes(wanted.cluster, wanted.suite, wanted.depth, wanted.pools, tell, wanted.launcher)
+    """By themselves first: a node that fails alone would only disturb the others."""
+    profile, suite, depth, launcher = wanted.cluster, wanted.suite, wanted.depth, wanted.launcher
+    found = Outcome(suite.name, depth, {}, 0.0, 0)
+    if has_own_checks(profile, suite, depth, launcher):
+        found = try_nodes(profile, suite, depth, wanted.pools, tell, launcher)
+    if not meets(profile, suite, depth, launcher):
+        return found
+    fit = {node: pool for node, pool in wanted.pools.items() if found.words.get(node) is not VerdictWord.FAIL}
+    return replace(found, links=try_links(profile, suite, fit, tell, beside=found.grades)) if fit else found
 
 
 def deal_with(profile: ClusterProfile, nodes: Sequence[str], tell: Tell) -> None:

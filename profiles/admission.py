@@ -77,7 +77,8 @@ class BareMetal(Value):
     python: Text = "python3"
     """Interpreter on the hosts, 3.9 or later."""
     folder: Text = "/tmp/primus-flows"  # noqa: S108 - a folder of the tested host, made with mode 0700
-    """Folder on the hosts for our programs and what a test leaves; removed afterwards."""
+    """Beginning of the name of our folder on the hosts; `-<random>` follows. Made for that user alone, removed
+    afterwards."""
     at_once: PositiveCount = 32
     """Hosts tested at the same time."""
     connect_seconds: PositiveSeconds = 10.0
@@ -103,6 +104,21 @@ class Slurm(Value):
     """A node that Slurm has not handed out by then is unknown; its job is cancelled."""
     gpus_per_node: Count | None = None
     """GPUs asked for by `--gpus-per-node`; none: the hardware profile's number, 0: none are asked for."""
+    drain: bool = False
+    """Drain nodes that failed, by `scontrol`, and resume those of them that pass again; needs an operator's right."""
+    verdicts: str = ""
+    """Folder for the prolog's verdict files, which all nodes see; empty: none are written."""
+
+    @model_validator(mode="after")
+    def _verdicts_are_found_from_everywhere(self) -> Slurm:
+        if self.verdicts and not self.verdicts.startswith("/"):
+            raise wrong("verdicts", f"must be an absolute path, as the prolog has it, got {self.verdicts!r}")
+        return self
+
+
+def own_suite(engine: str) -> str:
+    """The suite where none is named: on an embedded cluster there are no GPUs to look at."""
+    return "any-machine" if engine == "embedded" else "smoke"
 
 
 def launcher_of(engine: str, wanted: str, bare_metal: BareMetal | None, slurm: Slurm | None) -> Launcher:

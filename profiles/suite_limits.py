@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from profiles.hardware import HardwareProfile, Peak
 from profiles.suggest import did_you_mean
-from profiles.suite_words import FIGURES, SCALES, Direction, Unit
+from profiles.suite_words import FIGURES, PAST_DAYS, SCALES, Direction, Unit
 from profiles.values import Text, Value, wrong
 
 UNIT_SLIP_SHARE = 0.01
@@ -87,8 +87,8 @@ class HistoryLimit(Value):
 
     worse_by_percent: float = Field(gt=0, lt=100)
     """How much worse than the median of its good results within `days` still passes."""
-    days: float = Field(gt=0)
-    """How far back."""
+    days: float = Field(gt=0, le=PAST_DAYS)
+    """How far back; figures are kept for 90 days."""
     source: Text
     """Who says so; see `AbsoluteLimit`."""
 

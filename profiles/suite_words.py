@@ -12,6 +12,8 @@ from typing import Literal
 Depth = Literal["smoke", "device", "fabric", "storage", "training"]
 DEPTHS: tuple[Depth, ...] = ("smoke", "device", "fabric", "storage", "training")
 """From the shortest test to the longest one."""
+PAST_DAYS = 90
+"""So long the figures of a node are kept: a test of a whole training step is made about once a month."""
 Direction = Literal["higher_is_better", "lower_is_better", "equal", "text_equal"]
 Span = Literal["node", "pair", "gang"]
 Need = Literal["gpus", "nics", "disk", "node"]
@@ -134,7 +136,7 @@ PROBES: dict[str, Probe] = {
     "train-step": Probe(
         "Trains a small model with fixed seeds and compares the loss with that of a proven run.",
         {"tokens_per_second": "1/s", "model_rate": "TFLOP/s", "loss_not_finite": "count", "loss_differences": "count"},
-        ("model", "steps"),
+        ("model", "steps", "digest"),
         gpus=True,
     ),
     "pcie-links": Probe(
@@ -172,7 +174,9 @@ PROBES: dict[str, Probe] = {
     ),
     "ssh": Probe("Whether the node's own SSH server greets.", {"ssh_silent": "count"}, ("port",)),
     "fabric-environment": Probe(
-        "Variables of the fabric in the pod against those of pool and hardware.", {"fabric_environment_wrong": "count"}
+        "Variables of the fabric in the pod against those of pool and hardware.",
+        {"fabric_environment_wrong": "count"},
+        ("wanted",),
     ),
     "disk-space": Probe("How full a file system is.", {"disk_used": "%", "inodes_used": "%"}, ("path",)),
     "kernel-log": Probe(
@@ -215,6 +219,11 @@ PROBES: dict[str, Probe] = {
         "An all-reduce between processes of this node by sockets.",
         {"process_all_reduce_bandwidth": "GB/s", "process_all_reduce_wrong_values": "count"},
         ("processes", "bytes"),
+    ),
+    "gang-sockets": Probe(
+        "An all-reduce between nodes by sockets; where they share one machine, each hop of the ring by itself.",
+        {"gang_socket_bandwidth": "GB/s", "gang_socket_wrong_values": "count"},
+        ("bytes", "iterations"),
     ),
 }
 """Our own probes by name."""

@@ -10,6 +10,7 @@ from profiles.admission import launcher_of
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.suite_words import Launcher
+from tasks.ansible_inventory import checked
 from tasks.preflighting import Told, run_preflight
 from tasks.world import world
 from workflows.preflight import PreflightPlan
@@ -27,10 +28,13 @@ def launcher_for(profile: ClusterProfile, wanted: str) -> Launcher:
         ProfileError: there is none of that name, or the cluster profile does not say how.
     """
     try:
-        return launcher_of(profile.engine, wanted, profile.bare_metal, profile.slurm)
+        launcher = launcher_of(profile.engine, wanted, profile.bare_metal, profile.slurm)
     except ValueError as error:
         field, _, reason = str(error).partition(": ")
         raise ProfileError(field, reason) from error
+    if launcher == "ansible" and profile.bare_metal is not None:
+        checked(profile.bare_metal)
+    return launcher
 
 
 def runner_of(profile: ClusterProfile, launcher: Launcher) -> Runner:

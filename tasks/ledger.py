@@ -17,12 +17,14 @@ from tasks.ledger_findings import FindingLedger
 from tasks.ledger_fleet import FleetLedger
 from tasks.ledger_incidents import IncidentLedger
 from tasks.ledger_leases import LeaseLedger
+from tasks.ledger_looks import LookLedger
 from tasks.ledger_nodes import NodeLedger
 from tasks.ledger_overview import OverviewLedger
 from tasks.ledger_reconcile import ReconcileLedger
 from tasks.ledger_runs import RunLedger
 from tasks.ledger_steps import StepLedger
 from tasks.ledger_story import StoryLedger
+from tasks.ledger_verdicts import VerdictLedger
 from tasks.ledger_window import WindowLedger
 
 
@@ -33,6 +35,8 @@ class Ledger(
     AttemptLedger,
     IncidentLedger,
     FleetLedger,
+    VerdictLedger,
+    LookLedger,
     NodeLedger,
     StepLedger,
     StoryLedger,

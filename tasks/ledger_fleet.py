@@ -1,4 +1,4 @@
-"""Nodes: what tests said about them and what we did to them."""
+"""Nodes: what we did to them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sqlalchemy import func, select
 from tasks.ledger_database import Transaction
 from tasks.ledger_part import LedgerPart, as_json
 from tasks.ledger_rows import from_row, to_row
-from tasks.ledger_tables import NODE_STATES, VERDICTS
+from tasks.ledger_tables import NODE_STATES
 from workflows.fleet import BrakeState, brake_trips
-from workflows.records import NodeRecord, VerdictRecord
+from workflows.records import NodeRecord
 
 OUT = ("quarantined", "testing")
 """States in which we hold a node out of service: one under test after its quarantine is still out."""
@@ -35,22 +35,6 @@ class BrakeCounts:
 
 class FleetLedger(LedgerPart):
     """Nodes of clusters."""
-
-    def add_verdict(self, record: VerdictRecord) -> None:
-        """Write what a test said; the same test of the same node at the same time is one verdict."""
-        with self.database.writing() as transaction:
-            if transaction.insert_once(VERDICTS, to_row(record)):
-                why = f"{record.depth}: {record.verdict.value}"
-                transaction.note("verdict", f"{record.cluster}/{record.node}", why, as_json(record))
-
-    def verdicts(self, cluster: str, node: str | None = None, since: float = 0.0) -> list[VerdictRecord]:
-        """Verdicts at `since` or later about one node or all of the cluster, in the order of their times."""
-        query = select(VERDICTS).where(VERDICTS.c.cluster == cluster, VERDICTS.c.at >= since)
-        if node is not None:
-            query = query.where(VERDICTS.c.node == node)
-        with self.database.reading() as transaction:
-            rows = transaction.all(query.order_by(VERDICTS.c.at, VERDICTS.c.seq))
-        return [from_row(VerdictRecord, row) for row in rows]
 
     def set_node(self, record: NodeRecord, *, run: str = "", fencing: int | None = None) -> None:
         """Write what we did to a node, before it is done; the same state since the same time is written once.

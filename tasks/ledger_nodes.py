@@ -118,7 +118,7 @@ def _ground(
 def _write(transaction: Transaction, cluster: str, settlement: Settlement, ground: LedgerGround) -> None:
     acted = [item for item in settlement.settled if item.step in STATES]
     now = transaction.at
-    verdicts = [to_row(_verdict(cluster, item, now)) for item in acted]
+    verdicts = [to_row(_verdict(cluster, item, now)) for item in acted if not item.finding.judged]
     states = [to_row(node_record(cluster, item.finding, now)) for item in acted if item.step == "quarantine"]
     actions = [to_row(_action(cluster, item, now)) for item in acted]
     transaction.insert_all(VERDICTS, verdicts)

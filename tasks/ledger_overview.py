@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 
-from profiles.vocabulary import FINISHED, NodeAction, RunState, VerdictWord
+from profiles.vocabulary import FINISHED, NodeAction, RunState
 from tasks.ledger_part import LedgerPart
 from tasks.ledger_rows import from_row
 from tasks.ledger_runs import pause_of_everything
 from tasks.ledger_steps import BATCH, unpack
 from tasks.ledger_tables import ACTIONS, APPROVALS, ATTEMPTS, INCIDENTS, NODE_STATES, RUNS, STEP_BATCHES, VERDICTS
 from workflows.overview import ApprovalLine, IncidentLine, IncidentQuery, RunLine
-from workflows.records import ActionRecord, ApprovalRecord, IncidentRecord, NodeRecord, StepRow, VerdictRecord
+from workflows.records import ActionRecord, ApprovalRecord, IncidentRecord, NodeRecord, StepRow
 
 _ENDED = tuple(state.value for state in FINISHED)
 
@@ -90,14 +88,10 @@ class OverviewLedger(LedgerPart):
         with self.database.reading() as transaction:
             return pause_of_everything(transaction)
 
-    def newest_verdicts(self, cluster: str) -> list[VerdictRecord]:
-        """The last verdict that was written about each node, by name."""
-        last = select(func.max(VERDICTS.c.seq)).where(VERDICTS.c.cluster == cluster).group_by(VERDICTS.c.node)
-        columns = [VERDICTS.c[item.name] for item in fields(VerdictRecord)]
-        query = select(*columns).where(VERDICTS.c.seq.in_(last)).order_by(VERDICTS.c.node)
+    def last_verdict_number(self) -> int:
+        """Grows with each verdict, of whatever cluster; 0: there is none."""
         with self.database.reading() as transaction:
-            rows = transaction.connection.execute(query).all()
-        return [_verdict(*row) for row in rows]
+            return int(transaction.connection.execute(select(func.max(VERDICTS.c.seq))).scalar_one() or 0)
 
     def node_history(self, cluster: str, node: str) -> list[NodeRecord]:
         """Everything that we did to one node, oldest first."""
@@ -175,11 +169,6 @@ def _approval_line(row: Any, actions: Sequence[ActionRecord]) -> ApprovalLine:
 
 def _incident_line(row: Any) -> IncidentLine:
     return IncidentLine(from_row(IncidentRecord, row), _state(row["run_state"]))
-
-
-def _verdict(cluster: str, node: str, word: str, depth: str, at: float, reasons: str, source: str) -> VerdictRecord:
-    """Without `from_row`, which takes four times as long: there is one for each of thousands of nodes."""
-    return VerdictRecord(cluster, node, VerdictWord(word), depth, at, tuple(json.loads(reasons)), source)
 
 
 def _state(word: str | None) -> RunState | None:

@@ -70,6 +70,7 @@ def _upgrade(connection: Connection, now: float) -> None:
     config = importlib.import_module("alembic.config").Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
+    config.attributes["now"] = now
     importlib.import_module("alembic.command").upgrade(config, "head")
     if connection.execute(select(LEDGER.c.id)).first() is None:
         connection.execute(LEDGER.insert(), {"id": uuid.uuid4().hex, "created_at": now})

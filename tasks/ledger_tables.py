@@ -9,7 +9,7 @@ from sqlalchemy import Column, Index, Table, Text, UniqueConstraint
 
 from tasks.ledger_columns import METADATA, AnyFloat, flag, maybe_time, maybe_whole, packed, sequence, text, time, whole
 
-SCHEMA = "0007"
+SCHEMA = "0009"
 """The migration that `METADATA` is equal to."""
 
 RUNS = Table(
@@ -141,7 +141,20 @@ VERDICTS = Table(
     text("reasons"),
     text("source"),
     UniqueConstraint("cluster", "node", "depth", "at", "source", name="verdicts_once"),
+    Index("verdicts_by_word", "cluster", "verdict", "node", "depth", "at", "source"),
 )
+
+LOOKS = Table(
+    "looks",
+    METADATA,
+    sequence(),
+    text("cluster"),
+    whole("shard"),
+    time("last_at"),
+    packed("packed"),
+    Index("looks_by_shard", "cluster", "shard", "last_at"),
+)
+"""`workflows.looks.Looks`: the figures of verdicts of the last months. A shard is a fixed part of a cluster's nodes."""
 
 NODE_STATES = Table(
     "node_states",

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 from profiles import load
+from profiles.admission import own_suite
+from profiles.admission_fit import check_admission
 from profiles.cluster import ClusterProfile
 from profiles.compare import differences, digest
 from profiles.errors import Conflict, Unavailable
@@ -45,6 +47,9 @@ def resolve_request(request: TrainRequest, settings: Settings) -> Resolved:
     else:
         run = load.load_run(request.profile, overrides=overrides)
     cluster = localised(load.load_cluster(request.cluster or settings.cluster), settings.home)
+    if cluster.admission.depths.before_run:
+        suite = load.load_suite(cluster.admission.suite or own_suite(cluster.engine), cluster=cluster)
+        check_admission(cluster, suite)
     return load.resolve(run, cluster)
 
 

@@ -12,6 +12,7 @@ from profiles import load
 from profiles.cluster import ClusterProfile
 from profiles.fields import is_optional, plain
 from profiles.hardware import HardwareProfile
+from profiles.health import HealthValues
 from profiles.recovery import RecoveryProfile
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
@@ -30,6 +31,7 @@ CHAPTERS: list[tuple[str, type[BaseModel]]] = [
     ("Hardware profiles", HardwareProfile),
     ("Suite profiles", SuiteProfile),
     ("Workspace profiles", WorkspaceProfile),
+    ("Values of the health service", HealthValues),
     ("The resolved profile", Resolved),
     ("The request of a run", TrainRequest),
 ]

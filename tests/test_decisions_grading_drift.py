@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.grading.drift import DriftRow, drift_table, facts_of
-from workflows.programs.readings import Parsed, Reading
+from flows.decisions.grading.drift import DriftRow, drift_table, facts_of, shifts
 
 
 def table(words: Mapping[str, str], hardware: Mapping[str, str] | None = None) -> tuple[DriftRow, ...]:
@@ -59,22 +58,55 @@ def test_a_sentence_names_some_and_counts_the_rest() -> None:
     assert "n-7 (new) and 4 more" in table(words)[0].why
 
 
-def test_words_of_a_nodes_parts_are_told_together() -> None:
-    told = [
-        Parsed(
-            (
-                Reading("nic_firmware", subject="mlx5_1", word="20.35"),
-                Reading("nic_firmware", subject="mlx5_0", word="20.31"),
-                Reading("nic_firmware", subject="mlx5_2", word="20.35"),
-                Reading("pcie_width", 16.0, "lanes"),
-                Reading("kernel"),
-                Reading("temperature", 40.0, "C"),
-            )
-        ),
-        Parsed(unknown="the tool is not there"),
+def test_properties_are_read_from_the_reasons_of_a_verdict() -> None:
+    reasons = [
+        {"check": "kernel-version", "verdict": "unknown", "measured": "6.8.0", "unit": ""},
+        {"check": "nic-firmware", "verdict": "pass", "measured": "20.31, 20.35", "unit": "", "severity": "warning"},
+        {"check": "driver-version", "verdict": "unknown", "measured": None, "unit": "", "evidence": "no tool"},
+        {"check": "pcie-width", "verdict": "pass", "measured": 16.0, "unit": "count"},
+        {"check": "numa-balancing", "verdict": "fail", "measured": 1, "unit": ""},
+        {"check": "gpu-memory-in-use", "verdict": "pass", "measured": 0.3, "unit": "GiB"},
+        {"check": "clock", "verdict": "unknown", "measured": "N/A", "unit": "s"},
+        {"verdict": "fail"},
     ]
-    found = facts_of(told, ["nic_firmware", "pcie_width", "kernel"])
-    assert found == {"nic_firmware": "20.31, 20.35", "pcie_width": "16 lanes"}
+    found = facts_of(reasons)
+    assert found == {
+        "kernel-version": "6.8.0",
+        "nic-firmware": "20.31, 20.35",
+        "pcie-width": "16 count",
+        "numa-balancing": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "changing", "share"),
+    [
+        ("a" * 60 + "b" * 40, True, 0.6),
+        ("a" * 90 + "b" * 10, True, 0.9),
+        ("a" * 91 + "b" * 9, False, 0.91),
+        ("aaaabbb", True, 4 / 7),
+        ("aaaabb", False, 4 / 6),
+        ("aaaa", False, 1.0),
+    ],
+)
+def test_two_large_groups_are_an_update_under_way(words: str, changing: bool, share: float) -> None:
+    (row,) = table({f"n-{index}": word for index, word in enumerate(words)})
+    assert (row.changing, row.share) == (changing, pytest.approx(share))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "moved"),
+    [
+        ("aaab", "abbb", [("a", "b", "was a on 3 of 4, now b on 3, a on 1")]),
+        ("aaab", "aabb", [("a", "", "was a on 3 of 4, now a on 2, b on 2")]),
+        ("aaab", "aaaa", []),
+        ("aabb", "bbbb", []),
+        ("", "bbbb", []),
+    ],
+)
+def test_it_is_told_when_the_majority_moves(before: str, now: str, moved: list[tuple[str, str, str]]) -> None:
+    tables = [table({f"n-{index}": word for index, word in enumerate(words)}) for words in (now, before)]
+    assert [(item.was, item.now, item.why) for item in shifts(*tables)] == moved
 
 
 @given(st.dictionaries(st.sampled_from([f"n-{n}" for n in range(12)]), st.sampled_from(["a", "b", "c", ""])))

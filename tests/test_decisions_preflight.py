@@ -76,3 +76,37 @@ def test_a_figure_in_another_unit_is_no_figure() -> None:
         [NodeAnswer("node-0", "cpu", {"cpu-gemm": told("cpu_gemm", 9.0, 9.0, 9.0, unit="s")})],
     )
     assert found["node-0"].verdict is VerdictWord.UNKNOWN
+
+
+XGMI, BABEL = (
+    next(one for one in load_suite("full").checks if one.name == name) for name in ("xgmi-links", "babelstream")
+)
+
+
+@pytest.mark.parametrize(("gpus", "verdict"), [(8, VerdictWord.PASS), (7, VerdictWord.UNKNOWN)])
+def test_a_gpu_that_a_tool_s_list_leaves_out_was_not_looked_at(gpus: int, verdict: VerdictWord) -> None:
+    kind = load_hardware("mi300x")
+    listed = Parsed(tuple(Reading("xgmi_links_down", 0.0, "count", f"gpu {index}") for index in range(gpus)))
+    found = judge({"mi300x": (XGMI,)}, {"mi300x": kind}, [NodeAnswer("node-0", "mi300x", {"xgmi-links": (listed,)})])
+    assert found["node-0"].verdict is verdict
+    if verdict is VerdictWord.UNKNOWN:
+        assert found["node-0"].reasons[0]["evidence"] == "7 of 8 GPUs told"
+
+
+def test_a_failure_counts_though_a_gpu_is_missing_from_the_list() -> None:
+    kind = load_hardware("mi300x")
+    listed = Parsed((Reading("xgmi_links_down", 1.0, "count", "gpu 2"),))
+    found = judge({"mi300x": (XGMI,)}, {"mi300x": kind}, [NodeAnswer("node-0", "mi300x", {"xgmi-links": (listed,)})])
+    assert found["node-0"].verdict is VerdictWord.FAIL
+
+
+@pytest.mark.parametrize(("gpus", "unknown"), [(8, ""), (3, ""), (8, "gpu 3: the text broke off")])
+def test_several_figures_of_each_gpu_hide_no_gpu(gpus: int, unknown: str) -> None:
+    kind = load_hardware("mi300x")
+    kernels = [(index, name) for index in range(gpus) for name in ("copy", "mul", "add", "triad", "dot")]
+    told = Parsed(
+        tuple(Reading("hbm_bandwidth", 4000.0, "GB/s", f"gpu {one} {name}") for one, name in kernels), unknown
+    )
+    answers = [NodeAnswer("node-0", "mi300x", {"babelstream": (told, told)})]
+    found = judge({"mi300x": (BABEL,)}, {"mi300x": kind}, answers)
+    assert found["node-0"].verdict is (VerdictWord.PASS if gpus == 8 and not unknown else VerdictWord.UNKNOWN)

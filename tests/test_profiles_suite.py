@@ -77,7 +77,7 @@ NUMBER_LIMITS = st.fixed_dictionaries(
             list
         ),
         "peers": st.fixed_dictionaries({"robust_z": FIGURE, "nodes": st.integers(4, 99), "source": SOURCE}),
-        "history": st.fixed_dictionaries({"worse_by_percent": st.floats(0.1, 99), "days": FIGURE, "source": SOURCE}),
+        "history": st.fixed_dictionaries({"worse_by_percent": st.floats(0.1, 99), "days": st.floats(0.1, 90), "source": SOURCE}),
     },
 )
 ANY_CHECK = st.fixed_dictionaries(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workflows.programs import probe
-from workflows.programs.probe import Node, Options, packed, together, turns, unpacked
+from workflows.programs.probe import Node, Options, about, packed, together, turns, unpacked
 from workflows.programs.probe_call import Call, execute, from_json, parsed_from, parsed_to, to_json
 from workflows.programs.readings import Parsed, Reading
 
@@ -214,3 +214,27 @@ def test_calls_that_are_none_are_a_wrong_usage() -> None:
         [sys.executable, str(MAIN), "probe", "--calls=[{}]"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr.startswith("probe: no list of calls")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("told", "places", "subject"),
+    [
+        ("", {"gpu": "3"}, "gpu 3"),
+        ("copy", {"gpu": "3"}, "gpu 3 copy"),
+        ("gpu 3 copy", {"gpu": "3"}, "gpu 3 copy"),
+        ("gpu 31", {"gpu": "3"}, "gpu 3 gpu 31"),
+        ("8 bytes", {"nic": "mlx5_1"}, "mlx5_1 8 bytes"),
+        ("mlx5_1 8 bytes", {"nic": "mlx5_1"}, "mlx5_1 8 bytes"),
+        ("copy", {}, "copy"),
+    ],
+)
+def test_a_reading_says_of_which_gpu_or_nic_it_is(told: str, places: dict[str, str], subject: str) -> None:
+    found = about(Parsed((Reading("speed", 1.0, "GB/s", told),)), places)
+    assert found.readings[0].subject == subject
+
+
+def test_figures_of_a_program_that_ended_with_an_error_are_not_all_that_there_is_to_know() -> None:
+    call = Call(0, command=("sh", "-c", "echo told; exit 14"), parser="told")
+    whole = Parsed((Reading("speed", 1.0, "GB/s"),))
+    found = execute(call, {}, 5.0, {"told": lambda _: whole})
+    assert (found.readings, found.unknown) == (whole.readings, "sh ended with 14; it said: told")

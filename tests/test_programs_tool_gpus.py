@@ -205,3 +205,38 @@ def test_dcgms_table_is_read_and_its_missing_end_is_told() -> None:
     assert "the last line of its table is missing" in whole("dcgm-diag", "3.3.1-table.txt").unknown
     row = whole("dcgm-diag", "3.0-table-row-remap.txt")
     assert words(row) == [("dcgm_error", "GPU 3 has uncorrectable memory errors and row", "", "")]
+
+
+@pytest.mark.parametrize(
+    ("healthy", "bad", "quantity"),
+    [
+        ("<channel_repair_pending>No<", "<channel_repair_pending>Yes<", "gpu_recovery_needed"),
+        ("<tpc_repair_pending>No<", "<tpc_repair_pending>Yes<", "gpu_recovery_needed"),
+        ("<gpu_recovery_action>None<", "<gpu_recovery_action>Reboot<", "gpu_recovery_needed"),
+        ("<unrepairable_memory>N/A<", "<unrepairable_memory>Yes<", "gpu_replacement_needed"),
+        ("<sram_threshold_exceeded>N/A<", "<sram_threshold_exceeded>Yes<", "gpu_replacement_needed"),
+        ("<remapped_row_failure>No<", "<remapped_row_failure>Yes<", "gpu_replacement_needed"),
+    ],
+)
+def test_states_that_come_to_the_same_are_told_as_one_quantity(healthy: str, bad: str, quantity: str) -> None:
+    text = printed("nvidia-smi", "590-xml-rtx-pro.txt")
+    assert healthy in text
+    parse = PARSERS["nvidia-smi"]
+    before, after = parse(text), parse(text.replace(healthy, bad))
+    assert {one.value for one in before.readings if one.quantity == quantity} == {0.0}
+    assert sum(one.value or 0.0 for one in after.readings if one.quantity == quantity) == 1.0
+
+
+def test_the_room_below_the_heat_limit_is_read_from_both_forms() -> None:
+    assert value(whole("nvidia-smi", "590-xml-rtx-pro.txt"), "gpu_temperature_margin", "gpu 00000000:61:00.0") == 68.0
+    assert value(whole("nvidia-smi", "550-query-h100.txt"), "gpu_temperature_margin", "gpu 00000000:19:00.0") == 58.0
+
+
+def test_a_test_of_which_dcgm_only_warns_is_neither_passed_nor_failed() -> None:
+    text = (
+        '{"DCGM Diagnostic": {"test_categories": [{"tests": [{"name": "pcie", "results": ['
+        '{"entity_group": "GPU", "entity_id": 3, "status": "Warn"}]}]}]}}'
+    )
+    found = PARSERS["dcgm-diag"](text)
+    assert found.readings[0].said == ""
+    assert found.unknown.startswith("DCGM neither passes nor fails gpu 3 pcie")

@@ -56,7 +56,7 @@ def test_what_prefect_deploys_is_what_the_runner_serves_and_a_worker_starts_it(s
         for offer in offers_of(load_cluster("local").model_copy(update={"name": name})):
             if offer.trains and offer.parameters:
                 continue  # presets are the runner's
-            made = client.get(f"/deployments/name/{offer.flow}/{name}").raise_for_status().json()
+            made = client.get(f"/deployments/name/{offer.flow}/{offer.name}").raise_for_status().json()
             assert (made["entrypoint"], made["work_pool_name"]) == (offer.entrypoint, pool)
             assert set(made["tags"]) == set(offer.tags)
             assert made["parameters"] == offer.parameters

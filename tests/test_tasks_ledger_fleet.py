@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from profiles.vocabulary import VerdictWord
 from tasks.ledger import Ledger
 from tests.ledgers import driven
-from workflows.records import NodeRecord, VerdictRecord
+from workflows.records import NodeRecord
 
 pytest_plugins = ["tests.ledger_fixtures"]
 
@@ -29,13 +28,3 @@ def test_nodes_remember_the_newest_state_and_the_brake_counts_ours(ledger: Ledge
     assert (counts.quarantined, counts.evictions) == (1, 1)
     assert ledger.brake_counts("local", "gpu", 0.0).quarantined == 1
     assert ledger.brake_counts("elsewhere", "cpu", 0.0).evictions == 0
-
-
-def test_verdicts_are_kept_all_and_each_once(ledger: Ledger) -> None:
-    reasons = ({"check": "gpu-count", "verdict": "fail", "measured": 7, "limit": 8, "unit": "GPUs"},)
-    failed = VerdictRecord("local", "node-0", VerdictWord.FAIL, "gate", 1.0, reasons, "demo-a1")
-    passed = VerdictRecord("local", "node-0", VerdictWord.PASS, "device", 2.0)
-    for record in (failed, failed, passed):
-        ledger.add_verdict(record)
-    assert ledger.verdicts("local", "node-0") == [failed, passed]
-    assert ledger.verdicts("local", since=1.5) == [passed]

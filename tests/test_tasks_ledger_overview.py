@@ -138,18 +138,6 @@ def test_questions_come_with_what_an_answer_decides_about(ledger: Ledger) -> Non
     assert [line.approval.id for line in ledger.waiting_approvals()] == ["monitor/c-1"]
 
 
-def test_the_newest_verdict_of_each_node(ledger: Ledger) -> None:
-    reasons = ({"check": "gpu-count", "verdict": "fail", "measured": 7},)
-    for at, node, word in ((1.0, "a", VerdictWord.FAIL), (2.0, "b", VerdictWord.PASS), (3.0, "a", VerdictWord.PASS)):
-        ledger.add_verdict(VerdictRecord("c", node, word, "gate", at, reasons, "t"))
-    ledger.add_verdict(VerdictRecord("other", "a", VerdictWord.FAIL, "gate", 9.0))
-    assert ledger.newest_verdicts("c") == [
-        VerdictRecord("c", "a", VerdictWord.PASS, "gate", 3.0, reasons, "t"),
-        VerdictRecord("c", "b", VerdictWord.PASS, "gate", 2.0, reasons, "t"),
-    ]
-    assert ledger.newest_verdicts("nowhere") == []
-
-
 def test_a_cordon_is_ours_until_the_node_is_given_back(ledger: Ledger) -> None:
     fencing = driven(ledger)  # of a run on `local`
     one = ActionRecord("d-1", "demo", "i", NodeAction.DRAIN, "node-1", "done", "w", 10.0)

@@ -15,13 +15,18 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.decisions.fabric.reading import gang_checks
+from flows.links import demand_of
 from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
 from profiles.load import list_profiles, load_cluster, load_hardware, load_run, load_suite, resolve
 from profiles.run import RunProfile
 from profiles.suite_words import Depth
-from tasks.preflighting import plan_of
+from tasks.linking import Asked
+from tasks.linking import plans_of as links_plans_of
+from tasks.preflighting import Wanted, plan_of
 from workflows.failover import examination_workflow, post_flight_workflow
+from workflows.links import links_workflow
 from workflows.lint import applied, lint
 from workflows.manifests import FORMS, gang, manifests
 from workflows.monitoring import SweepPlan, sweep_workflow
@@ -84,6 +89,8 @@ def special() -> dict[str, list[dict[str, Any]]]:
             preflight("local", "any-machine", "storage"),
         ],
         "special-preflight-of-gpus": [preflight("kubernetes-example", "smoke", "smoke")],
+        "special-links": links("local", "any-machine", 3),
+        "special-links-of-gpus": links("kubernetes-example", "fabric", 1),
     }
 
 
@@ -91,7 +98,17 @@ def preflight(cluster: str, suite: str, depth: Depth) -> dict[str, Any]:
     """The first test of six nodes of the first pool."""
     profile = load_cluster(cluster)
     nodes = {f"node-{number}": profile.pools[0].name for number in range(6)}
-    return preflight_workflow(plan_of(profile, load_suite(suite), depth, nodes, 1)).to_dict()
+    return preflight_workflow(plan_of(Wanted(profile, load_suite(suite), depth, nodes), 1)).to_dict()
+
+
+def links(cluster: str, suite: str, groups: int) -> list[dict[str, Any]]:
+    """The first round between six nodes of the first pool, in so many groups."""
+    profile = load_cluster(cluster)
+    nodes, hardware = [f"node-{number}" for number in range(6)], load_hardware(profile.pools[0].hardware)
+    demand = demand_of(gang_checks(load_suite(suite).checks_of("fabric", hardware)), profile)
+    asked = Asked(profile, suite, demand, dict.fromkeys(nodes, profile.pools[0].name), {})
+    plans = links_plans_of(asked, [nodes[number::groups] for number in range(groups)], 1)
+    return [links_workflow(plan).to_dict() for plan in plans]
 
 
 def sweep(cluster: str, nodes: int) -> SweepPlan:

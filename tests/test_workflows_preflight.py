@@ -10,7 +10,7 @@ import pytest
 
 from profiles.load import load_cluster, load_hardware, load_suite
 from profiles.suite_words import Depth
-from tasks.preflighting import plan_of, told_by
+from tasks.preflighting import Wanted, plan_of, told_by
 from workflows.lint import lint
 from workflows.preflight import MOST, PreflightPlan, deadline_seconds, pod_seconds, preflight_workflow
 from workflows.preflight_calls import calls_of
@@ -25,7 +25,7 @@ WORST_STATUS_BYTES = 8192
 def plan(cluster: str = "local", suite: str = "any-machine", depth: Depth = "device", nodes: int = 6) -> PreflightPlan:
     profile = load_cluster(cluster)
     names = {f"a-node-with-a-rather-long-name-of-some-cloud-{index}": profile.pools[0].name for index in range(nodes)}
-    return plan_of(profile, load_suite(suite), depth, names, 7)
+    return plan_of(Wanted(profile, load_suite(suite), depth, names), 7)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hera.workflows import Container, Parameter, RetryStrategy, Workflow, models
 from profiles.cluster import ClusterProfile
 from profiles.hardware import HardwareProfile
 from profiles.suite import SuiteProfile
-from profiles.suite_words import Depth
+from profiles.suite_words import Depth, Launcher
 from workflows import commands, labels, pods
 from workflows.commands import whole_seconds
 from workflows.node_pods import Rack, pod_fields, rack_steps, rounds_of, workflow_fields
@@ -43,6 +43,8 @@ class PreflightPlan:
     name: str
     """Of the workflow (`labels.preflight_name`)."""
     racks: tuple[Rack, ...]
+    launcher: Launcher = "kubernetes"
+    """Who starts it on the nodes."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -56,7 +58,7 @@ class PreflightPlan:
 
     def calls(self, pool: str) -> Calls:
         """What is executed on a node of the pool."""
-        return calls_of(node_checks(self.suite, self.depth, self.hardware[pool]))
+        return calls_of(node_checks(self.suite, self.depth, self.hardware[pool], self.launcher))
 
 
 def pod_seconds(plan: PreflightPlan) -> int:
@@ -86,6 +88,24 @@ def preflight_workflow(plan: PreflightPlan) -> Workflow:
     return workflow
 
 
+def probe_options(plan: PreflightPlan, pool: str, *, path: str, out_dir: str) -> probe_program.Options:
+    """What the probe is asked on a node of the pool, the same by every launcher but for its folders.
+
+    Args:
+        plan: the test.
+        pool: of the node.
+        path: folder on the storage that is tested; "": none, `{path}` is a folder of the node's own.
+        out_dir: where the report goes.
+    """
+    return probe_program.Options(
+        calls=to_json(plan.calls(pool).calls),
+        gpus=plan.hardware[pool].gpus_per_node,
+        path=path,
+        deadline_seconds=float(plan.suite.deadline_seconds.of(plan.depth)),
+        out_dir=out_dir,
+    )
+
+
 def _template(plan: PreflightPlan, pool: str) -> str:
     return f"{PROBE}{plan.pools.index(pool)}"
 
@@ -106,12 +126,5 @@ def _probe(plan: PreflightPlan, pool: str) -> Container:
 
 
 def _options(plan: PreflightPlan, pool: str) -> probe_program.Options:
-    hardware = plan.hardware[pool]
-    storage = f"$({folder_variable(storage_volume(0))})/preflight" if plan.cluster.storage else ""
-    return probe_program.Options(
-        calls=to_json(plan.calls(pool).calls),
-        gpus=hardware.gpus_per_node,
-        path=storage,
-        deadline_seconds=float(plan.suite.deadline_seconds.of(plan.depth)),
-        out_dir=f"$({folder_variable(commands.OUTPUTS_VOLUME)})",
-    )
+    storage = f"$({folder_variable(storage_volume(0))})/{PREFLIGHT}" if plan.cluster.storage else ""
+    return probe_options(plan, pool, path=storage, out_dir=f"$({folder_variable(commands.OUTPUTS_VOLUME)})")

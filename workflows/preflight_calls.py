@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from profiles.hardware import HardwareProfile
 from profiles.suite import SuiteProfile
 from profiles.suite_check import Check
-from profiles.suite_words import Depth
+from profiles.suite_words import Depth, Launcher
 from workflows.programs.probe_call import Call
 
 
@@ -22,10 +22,19 @@ class Calls:
     """Name of a check -> number of the call that answers it."""
 
 
-def node_checks(suite: SuiteProfile, depth: Depth, hardware: HardwareProfile) -> tuple[Check, ...]:
-    """Checks of single nodes that a workflow makes on this hardware, in the suite's order."""
+def node_checks(
+    suite: SuiteProfile, depth: Depth, hardware: HardwareProfile, launcher: Launcher = "kubernetes"
+) -> tuple[Check, ...]:
+    """Checks of single nodes that are made on this hardware, in the suite's order.
+
+    Args:
+        suite: what is looked at.
+        depth: which of its depths.
+        hardware: of the nodes.
+        launcher: who starts the tests; checks that make no sense there are not made.
+    """
     own = suite.checks_of(depth, hardware)
-    return tuple(one for one in own if one.spans == "node" and (not one.launchers or "kubernetes" in one.launchers))
+    return tuple(one for one in own if one.spans == "node" and (not one.launchers or launcher in one.launchers))
 
 
 def left_out(suite: SuiteProfile, depth: Depth, hardware: HardwareProfile) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ from workflows.programs.readings import Parsed
 
 STEADY_UNITS = ("count", "")
 """Counters, states and versions: one bad reading is bad. Everything else is measured again before it counts."""
+TELL_OF_EACH = ("amd-smi", "nvidia-smi", "rocm-smi", "rvs", "transferbench", "nvbandwidth")
+"""Parsers of tools that look at all GPUs and name each: who is not in the list was not looked at."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ def rule_of(check: Check, hardware: HardwareProfile) -> CheckRule:
     if peers is not None:
         limits.append(Majority(peers.nodes) if peers.robust_z is None else Peers(peers.robust_z, least=peers.nodes))
     if history is not None:
-        limits.append(Fall(percent=history.worse_by_percent))
+        limits.append(Fall(percent=history.worse_by_percent, days=math.ceil(history.days)))
     gpus = "{gpu}" in " ".join((*check.command, *(check.probe.arguments.values() if check.probe else ())))
     return CheckRule(
         name=check.name,
@@ -64,6 +67,9 @@ def rule_of(check: Check, hardware: HardwareProfile) -> CheckRule:
         severity=check.severity,
         noisy=check.unit not in STEADY_UNITS,
         subjects={hardware.name: hardware.gpus_per_node} if gpus else {},
+        gpus={hardware.name: hardware.gpus_per_node} if gpus or check.parser in TELL_OF_EACH else {},
+        fault_class=str(check.fault_class),
+        what_to_do=check.what_to_do,
     )
 
 

@@ -28,6 +28,7 @@ ORDER = (
     "reconcile",
     "grading",
     "tool_parsers",
+    "probe_overhead",
     "fabric_rounds",
     "on_call",
 )

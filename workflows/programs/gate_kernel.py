@@ -66,7 +66,7 @@ def check(node: str, since: float, stand_in: str, timeout_seconds: float) -> Che
         timeout_seconds: longest time of `dmesg`.
     """
     try:
-        source, said = _said(node, stand_in, timeout_seconds)
+        source, said = spoken(node, stand_in, timeout_seconds)
     except UnreadableError as error:
         return Check("kernel", UNKNOWN, None, None, "lines", str(error))
     booted_at = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -100,7 +100,12 @@ def small(lines: Sequence[Tuple[float, str]]) -> Tuple[Tuple[float, str], ...]:
     return tuple(reversed(kept))
 
 
-def _said(node: str, stand_in: str, timeout_seconds: float) -> Tuple[str, List[Said]]:
+def spoken(node: str, stand_in: str, timeout_seconds: float) -> Tuple[str, List[Said]]:
+    """Where the kernel's lines are from, and all of them.
+
+    Raises:
+        UnreadableError: they cannot be read here.
+    """
     if stand_in:
         return _from_file(os.path.join(stand_in, f"{node}.log"))
     try:

@@ -72,11 +72,15 @@ def turns(call: Call, gpus: int, nics: Sequence[str]) -> List[Dict[str, str]]:
 
 
 def about(parsed: Parsed, places: Mapping[str, str]) -> Parsed:
-    """The readings with whom they are about, where the tool itself does not say."""
+    """The readings with whom they are about, where the tool itself does not say: eight GPUs must not look like one."""
     subject = f"gpu {places['gpu']}" if "gpu" in places else places.get("nic", "")
     if not subject:
         return parsed
-    readings = tuple(one if one.subject else replace(one, subject=subject) for one in parsed.readings)
+    own = (f"{one.subject} ".startswith(f"{subject} ") for one in parsed.readings)
+    readings = tuple(
+        one if is_own else replace(one, subject=f"{subject} {one.subject}".rstrip())
+        for one, is_own in zip(parsed.readings, own)  # noqa: B905 - 3.10
+    )
     return replace(parsed, readings=readings, unknown=f"{subject}: {parsed.unknown}" if parsed.unknown else "")
 
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import IO, Any, Callable, Dict, List, Mapping, Tuple
 
 from workflows.programs.readings import Parsed, Reading
@@ -22,6 +22,8 @@ from workflows.programs.readings import Parsed, Reading
 MOST_BYTES = 4 << 20
 """More output than that no tool has reason for; the rest is not read."""
 LAST_CHARACTERS = 300
+LIMIT_VARIABLE = "PRIMUS_PROBE_SECONDS"
+"""Tells a probe how long it may live, so that it can say what it knows before it is killed."""
 GRACE_SECONDS = 2.0
 """For a killed process to be gone; one that stays is the kernel's, and is left."""
 
@@ -112,6 +114,7 @@ def execute(call: Call, places: Mapping[str, str], seconds: float, parsers: Pars
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env={**os.environ, LIMIT_VARIABLE: f"{seconds:.3f}"},
         )
     except OSError as error:
         return Parsed(unknown=f"{argv[0]} cannot be started: {error.strerror or error}")
@@ -127,6 +130,9 @@ def execute(call: Call, places: Mapping[str, str], seconds: float, parsers: Pars
         return Parsed(unknown=f"{call.title} was ended by signal {-code}{_last(text)}")
     if code and not found.readings:
         return Parsed(unknown=f"{call.title} ended with {code}: {found.unknown}{_last(text)}", version=found.version)
+    if code and not found.unknown:
+        # It printed all that is expected and says that something went wrong: what it told against the node counts.
+        return replace(found, unknown=f"{call.title} ended with {code}{_last(text)}")
     return found
 
 

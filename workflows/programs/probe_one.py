@@ -17,12 +17,34 @@ from workflows.programs.measure_collective import process_all_reduce
 from workflows.programs.probe_call import parsed_to
 from workflows.programs.readings import Parsed
 
-PROBES: Dict[str, Callable[[Mapping[str, str]], Parsed]] = {
+Probe = Callable[[Mapping[str, str]], Parsed]
+OPENING_GPUS = ("gpu-smoke", "gpu-gemm", "gpu-memory", "gpu-copy", "gpu-load", "collective", "train-step")
+LATE: Dict[str, str] = {
+    **dict.fromkeys(OPENING_GPUS, "probe_devices"),
+    "kernel-log": "probe_kernel",
+    "services": "probe_services",
+    "fabric-environment": "probe_services",
+}
+"""Probes whose modules are imported when they are asked for: every other one would wait for them."""
+
+
+def _late(name: str) -> Probe:
+    def probe(arguments: Mapping[str, str]) -> Parsed:
+        full_name = f"workflows.programs.{LATE[name]}"
+        __import__(full_name)
+        found: Dict[str, Probe] = sys.modules[full_name].PROBES
+        return found[name](arguments)
+
+    return probe
+
+
+PROBES: Dict[str, Probe] = {
     **MEASUREMENTS,
     **probe_node.PROBES,
     **probe_reach.PROBES,
     **probe_links.PROBES,
     **probe_gpus.PROBES,
+    **{name: _late(name) for name in LATE},
     "process-all-reduce": process_all_reduce,
 }
 """Functions by the names of `profiles/suite_words.py`."""

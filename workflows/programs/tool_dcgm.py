@@ -84,6 +84,9 @@ def _skipped(told: Told) -> None:
     skipped = sum(1 for one in told.readings if one.word.startswith("Skip"))
     if skipped:
         told.note(f"{skipped} of {len(told.readings)} results are of tests that were skipped")
+    warned = next((one for one in told.readings if one.quantity == "dcgm_test" and one.word.startswith("Warn")), None)
+    if warned is not None:
+        told.note(f"DCGM neither passes nor fails {warned.subject}: {warned.line}"[:200])
 
 
 def _parse_table(text: str) -> Parsed:

@@ -20,6 +20,8 @@ TOOL = "nvidia-smi"
 FIGURES: Mapping[str, Tuple[str, str]] = {
     "temperature/gpu_current_temp": ("gpu_temperature", ""),
     "temperature/gpu_temp": ("gpu_temperature", ""),
+    "temperature/gpu_tlimit_temp": ("gpu_temperature_margin", ""),
+    "temperature/gpu_temp_tlimit": ("gpu_temperature_margin", ""),
     "temperature/memory_current_temp": ("gpu_memory_temperature", ""),
     "temperature/memory_temp": ("gpu_memory_temperature", ""),
     "gpu_power_readings/power_draw": ("power", ""),
@@ -83,6 +85,17 @@ FLAGS: Mapping[str, str] = {
     "aggregate/sram_threshold_exceeded": "sram_threshold_exceeded",
 }
 """Yes or No."""
+MEANS: Mapping[str, Tuple[str, str]] = {
+    "gpu_reset_status/reset_required": ("gpu_recovery_needed", " reset"),
+    "gpu_reset_status/drain_and_reset_recommended": ("gpu_recovery_needed", " drain"),
+    "ecc_errors/channel_repair_pending": ("gpu_recovery_needed", " channel repair"),
+    "ecc_errors/tpc_repair_pending": ("gpu_recovery_needed", " processor repair"),
+    "remapped_rows/remapping_failure_occurred": ("gpu_replacement_needed", " rows"),
+    "remapped_rows/remapped_row_failure": ("gpu_replacement_needed", " rows"),
+    "aggregate/sram_threshold_exceeded": ("gpu_replacement_needed", " sram"),
+    "ecc_errors/unrepairable_memory": ("gpu_replacement_needed", " memory"),
+}
+"""Yes or No that come to the same; each driver tells some of them: (what it comes to, what is added to the subject)."""
 THROTTLES = frozenset(
     ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown", "sw_power_cap")
 )
@@ -112,6 +125,9 @@ class _Query:
         before = len(self.told.readings)
         section = path[-1] if path else ""
         key = f"{section}/{name}" if section else name
+        if key in MEANS and value in ("Yes", "No"):
+            quantity, more = MEANS[key]
+            self.told.flag(quantity, value == "Yes", value, self.gpu + more, line)
         if not self._known(key, section, name, value, line):
             self._special(path, name, value, line)
         if name not in ("process_id", "pid"):
@@ -148,7 +164,7 @@ class _Query:
         elif key in FLAGS:
             if value in ("Yes", "No"):
                 self.told.flag(FLAGS[key], value == "Yes", value, self.gpu, line)
-        else:
+        elif key not in MEANS:
             return self._throttle(section, name, value, line)
         return True
 

@@ -20,10 +20,11 @@ class Occasion(StrEnum):
     SUSPECT = "suspect"
     AFTER_REPAIR = "after-repair"
     JOIN = "join"
+    POST_FLIGHT = "post-flight"
     NIGHTLY = "nightly"
 
 
-AFRESH = frozenset({Occasion.SUSPECT, Occasion.AFTER_REPAIR, Occasion.JOIN})
+AFRESH = frozenset({Occasion.SUSPECT, Occasion.AFTER_REPAIR, Occasion.JOIN, Occasion.POST_FLIGHT})
 """Only a proof that is younger than the occasion counts: what was before speaks of another state of the node."""
 UNBRAKED = frozenset({Occasion.BEFORE_RUN})
 """These nodes are set aside for the run already: testing all of them at once takes none from anybody."""
@@ -31,7 +32,7 @@ UNBRAKED = frozenset({Occasion.BEFORE_RUN})
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the profile wants."""
+    """What the cluster profile wants."""
 
     depths: Mapping[Occasion, tuple[Depth, ...]]
     """Depths that must be proven on each occasion; none: nothing is tested then."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 
 from flows.decisions.grading.model import AtLeast, AtMost, CheckRule, Equals, NodeReadings, ToolJudges, Word
 from workflows.programs.readings import Parsed, Reading
+
+GPU = re.compile(r"\bgpu ([0-9A-Fa-f:.]{1,20})")
+"""A GPU in a subject: `gpu 3 link 7`, `gpu 00000000:1b:00.0 dram`, `gpu 0 -> gpu 1`."""
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -53,7 +57,7 @@ def column(rule: CheckRule, nodes: Sequence[NodeReadings]) -> Column:
     cells = _singles(rule, nodes)
     gaps = [""] * len(cells)
     for index, item in enumerate(nodes):
-        if cells[index] is None or rule.subjects.get(item.hardware, 0) > 1:
+        if cells[index] is None or max(rule.subjects.get(item.hardware, 0), rule.gpus.get(item.hardware, 0)) > 1:
             cells[index], gaps[index] = _cell(rule, item.hardware, item.told.get(rule.name), measure)
     if rule.direction == "text_equal":
         figures = [math.nan if cell is None else measure(cell) for cell in cells]
@@ -148,7 +152,18 @@ def _cell(
     """The reading that counts, and why not everything is known."""
     if not attempts:
         return None, "the check did not run"
-    return _combined(rule, rule.subjects.get(hardware, 0), attempts, measure)
+    cell, gap = _combined(rule, rule.subjects.get(hardware, 0), attempts, measure)
+    return cell, gap or _silent_gpus(rule, hardware, attempts)
+
+
+def _silent_gpus(rule: CheckRule, hardware: str, attempts: Iterable[Parsed]) -> str:
+    """That some GPUs are missing from what a tool told: a list that broke off between two of them looks whole."""
+    wanted = rule.gpus.get(hardware, 0)
+    if not wanted:
+        return ""
+    subjects = {one.subject for parsed in attempts for one in parsed.readings if one.quantity == rule.quantity}
+    told = {gpu for subject in subjects for gpu in GPU.findall(subject)}
+    return f"{len(told)} of {wanted} GPUs told" if 0 < len(told) < wanted else ""
 
 
 def _combined(rule: CheckRule, wanted: int, attempts: tuple[Parsed, ...], measure: Callable[[Reading], float]) -> Found:
@@ -207,7 +222,7 @@ def _lacking(rule: CheckRule, wanted: int, attempts: tuple[Parsed, ...], subject
     if not subjects:
         return reasons[0] if reasons else f"nothing was told of {rule.quantity}"
     broken = len(reasons) == len(attempts) or (reasons and rule.combine == "all")
-    return reasons[0] if broken and not wanted else ""
+    return reasons[0] if broken and subjects != wanted else ""  # one of each GPU, and all are there: nothing is hidden
 
 
 def _about(reading: Reading, why: str) -> str:

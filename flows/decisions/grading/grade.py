@@ -211,6 +211,9 @@ def _explain(item: _Judged, index: int, reason: Json) -> None:
     if stage is not None and stage.bound is not None:
         reason["limit"] = float(stage.bound[index])
     reason["verdict"] = "fail" if item.codes[index] == BAD else "unknown"
+    if reason["verdict"] == "fail":
+        rule = item.column.rule
+        reason |= {key: said for key, said in (("class", rule.fault_class), ("what_to_do", rule.what_to_do)) if said}
     if item.repeat[index]:
         reason["repeat"] = True
         reason["evidence"] = f"{why}; one bad measurement, to be repeated{line}"

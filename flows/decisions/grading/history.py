@@ -5,25 +5,23 @@ The past is what the ledger's verdicts say: figures of checks that passed, and h
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flows.decisions.grading.columns import Column, Flags, Floats, Stage, significant
+from flows.decisions.grading.laying import DAY_SECONDS, Bounds, ends_of, lay_figures, tables_of
 from flows.decisions.grading.model import CheckRule, Drift, Fall
-from profiles.vocabulary import VerdictWord
+from workflows.looks import BAD, GOOD, Looks, looks_of
 from workflows.records import VerdictRecord
 
 Codes = NDArray[np.int8]
 
 DAYS = 30
-"""So far back the past reaches."""
-DAY_SECONDS = 86400.0
+"""So far back the past reaches, further only where a limit of a check does."""
 OUTCOMES = 10
 """So many of a check's last ends are looked at for flapping."""
 FLAPS = 3
@@ -33,7 +31,6 @@ LEAST_GOOD = 3
 """Fewer good figures than this are no past: the median of two is moved by either."""
 LEAST_LOOKS = 11
 """Figures that the rank test needs: up to ten its normal approximation does not hold (Gilbert, 1987: tables)."""
-GOOD, BAD = 1, -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +78,10 @@ def past_of(history: History, check: str, nodes: tuple[str, ...]) -> Past:
 
 def by_fall(column: Column, past: Past, limit: Fall) -> Stage:
     """What the node's own last good figures say."""
-    good = np.isfinite(past.values)
+    values = past.values[-limit.days :]
+    good = np.isfinite(values)
     count = good.sum(axis=0)
-    usual = _median(_last(past.values, good, limit.good))
+    usual = _median(_last(values, good, limit.good))
     usual[(count < LEAST_GOOD) | ~(usual > 0)] = np.nan  # per cent of nothing, or of less, mean nothing
     bound = usual * (1.0 - _sign(column) * limit.percent / 100.0)
     spoke = np.isfinite(bound) & np.isfinite(column.values)
@@ -105,7 +103,7 @@ def by_drift(column: Column, past: Past, limit: Drift) -> Stage:
     better figure never makes the trend look worse.
     """
     sign = _sign(column)
-    series = np.vstack((past.values, column.values[np.newaxis]))
+    series = np.vstack((past.values[-DAYS:], column.values[np.newaxis]))
     good = np.isfinite(series)
     count = good.sum(axis=0)
     spoke = (count >= LEAST_LOOKS) & good[-1]
@@ -147,6 +145,12 @@ def failed_last(past: Past) -> Flags:
     return last == BAD
 
 
+def reach_days(rules: Iterable[CheckRule]) -> int:
+    """How far back the past of these checks reaches."""
+    falls = [limit.days for rule in rules for limit in rule.limits if isinstance(limit, Fall)]
+    return max([DAYS, *falls])
+
+
 def history_of(
     records: Iterable[VerdictRecord],
     rules: Sequence[CheckRule],
@@ -154,69 +158,43 @@ def history_of(
     now: float,
     since: Mapping[str, float] | None = None,
 ) -> History:
-    """The past as the ledger's verdicts tell it, of the last `DAYS` days.
+    """The past as verdicts tell it; for a fleet `laid` reads the same from what the ledger keeps packed.
 
     Args:
-        records: of one cluster; in any order.
+        records: of one cluster; in any order, but of two at the same time the earlier one comes first.
         rules: the checks that are asked about; figures in other units are left out.
         nodes: the nodes that are asked about.
         now: Unix seconds; what is dated later is left out.
         since: node -> Unix seconds; what was before, a repair say, speaks of another machine.
     """
-    units, begun = {rule.name: rule.unit for rule in rules}, since or {}
-    history = _empty(tuple(nodes), tuple(units))
-    rows = {check: index for index, check in enumerate(history.checks)}
-    ends: dict[tuple[int, int], list[int]] = {}
-    first = now - DAYS * DAY_SECONDS
-    lasting = [item for item in records if max(first, begun.get(item.node, first)) < item.at <= now]
-    for record in sorted(lasting, key=lambda item: item.at):
-        place = history.places.get(record.node)
-        if place is None:
-            continue
-        day = DAYS - 1 - int((now - record.at) // DAY_SECONDS)
-        for reason in record.reasons:
-            row = rows.get(str(reason.get("check")))
-            if row is None:
-                continue
-            end = _end(reason)
-            ends.setdefault((row, place), []).append(end)
-            figure = reason.get("measured")
-            if end == GOOD and _is_figure(figure) and reason.get("unit", "") == units[history.checks[row]]:
-                _values(history)[row, day, place] = figure
-    _lay_ends(history, ends)
-    return history
+    return laid(looks_of(records), rules, nodes, now, since)
 
 
-def _empty(nodes: tuple[str, ...], checks: tuple[str, ...]) -> History:
-    values = np.full((len(checks), DAYS, len(nodes)), np.nan)
-    return History(nodes, checks, values, np.zeros((len(checks), OUTCOMES, len(nodes)), dtype=np.int8))
+def laid(
+    looks: Sequence[Looks],
+    rules: Sequence[CheckRule],
+    nodes: Sequence[str],
+    now: float,
+    since: Mapping[str, float] | None = None,
+) -> History:
+    """The past as looks tell it, of the last `reach_days`.
 
-
-def _values(history: History) -> Floats:
-    assert history.values is not None  # noqa: S101 - ours: `_empty` made it
-    return history.values
-
-
-def _lay_ends(history: History, ends: Mapping[tuple[int, int], Sequence[int]]) -> None:
-    assert history.outcomes is not None  # noqa: S101 - ours: `_empty` made it
-    for (row, place), found in ends.items():
-        told = [end for end in found if end][-OUTCOMES:]
-        if told:
-            history.outcomes[row, -len(told) :, place] = told
-
-
-def _end(reason: Mapping[str, Any]) -> int:
-    """How a test of a check ended: what was measured counts, not what was made of it."""
-    if reason.get("flaps"):
-        return GOOD
-    word = reason.get("verdict")
-    if word == VerdictWord.PASS:
-        return GOOD
-    return BAD if word == VerdictWord.FAIL or reason.get("repeat") else 0
-
-
-def _is_figure(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    Args:
+        looks: of one cluster, as the ledger keeps them: of two at the same time the earlier one comes first.
+        rules: the checks that are asked about; figures in other units are left out.
+        nodes: the nodes that are asked about.
+        now: Unix seconds; what is dated later is left out.
+        since: node -> Unix seconds; what was before is left out.
+    """
+    days, begun = reach_days(rules), since or {}
+    shape = (len(rules), days, len(nodes))
+    history = History(tuple(nodes), tuple(rule.name for rule in rules), np.full(shape, np.nan))
+    first = now - days * DAY_SECONDS
+    bounds = Bounds(np.array([max(first, begun.get(node, first)) for node in nodes], dtype=np.float64), now)
+    tables = tables_of(looks, {rule.name: rule.unit for rule in rules}, history.places, bounds)
+    if history.values is not None:
+        lay_figures(tables, history.values)
+    return replace(history, outcomes=ends_of(tables, (len(rules), OUTCOMES, len(nodes))))
 
 
 def _sign(column: Column) -> float:

@@ -132,6 +132,8 @@ class Fall:
     percent: float
     good: int = 7
     """So many of the last good ones; with one test a night that is a week."""
+    days: int = 30
+    """Older ones are not looked at."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,12 @@ class CheckRule:
     """One bad measurement is none: it is repeated before it counts. False: counters, states, versions."""
     subjects: Mapping[str, int] = field(default_factory=dict[str, int])
     """Kind of hardware -> how many GPUs, ports or folders of a node must be told of; missing: those that are told."""
+    gpus: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Kind of hardware -> of how many GPUs a tool that tells several things of each must have told; missing: any."""
+    fault_class: str = ""
+    """What a node has that fails; stands in the reason as `class`."""
+    what_to_do: str = ""
+    """For people; stands in the reason of a failure."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -219,6 +227,7 @@ class NodeGrade:
     verdict: VerdictWord
     reasons: tuple[Json, ...]
     """One a check, in the order of the rules, as in `VerdictRecord.reasons`: `{"check", "verdict", "measured",
-    "limit", "unit", "evidence"}`; with `"severity": "warning"` and `"repeat": true` where those hold."""
+    "limit", "unit", "evidence"}`; with `"severity": "warning"` and `"repeat": true` where those hold, and with
+    `"class"` and `"what_to_do"` where it failed."""
     repeat: tuple[str, ...] = ()
     """Fatal checks that failed once and must be measured again before the node is blamed."""

@@ -103,7 +103,8 @@ def is_test(record: VerdictRecord) -> bool:
 
 
 def _finding(record: VerdictRecord, pool: str) -> NodeFinding:
-    bad = [item for item in record.reasons if item.get("verdict") == "fail" and item.get("severity") != "warning"]
+    failed = (item for item in record.reasons if item.get("verdict") == "fail" and item.get("severity") != "warning")
+    bad = sorted(failed, key=lambda item: not item.get("decides"))
     word = str(bad[0].get("class", "")) if bad else ""
     known = FaultClass(word) if word in tuple(FaultClass) else FaultClass.UNKNOWN
     said = f"{bad[0].get('check')}: {bad[0].get('evidence', '')}".rstrip(": ") if bad else "it failed its test"
@@ -116,6 +117,6 @@ def _finding(record: VerdictRecord, pool: str) -> NodeFinding:
         fault_class=known,
         why=f"{said}{more}",
         since=record.at,
-        certain=True,
+        certain=bool(bad[0].get("certain", True)) if bad else True,
         judged=True,
     )

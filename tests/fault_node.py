@@ -1,0 +1,237 @@
+"""A node that is made up: fake tools on its PATH, files in place of /proc and /sys, and the real program that looks.
+
+The program and every probe are processes as in a pod. They differ from a pod's in where `/` is, which the small start
+file sets, and in time: what a probe waits for on purpose is over at once, and counters grow meanwhile where a node says
+so. Tools are scripts that print files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from profiles.hardware import HardwareProfile
+from profiles.suite_check import Check
+from workflows.preflight_calls import calls_of
+from workflows.programs.probe import Options, unpacked
+from workflows.programs.probe_call import to_json
+from workflows.programs.readings import Parsed
+
+ROOT = Path(__file__).resolve().parent.parent
+START = """
+import json, os, sys, time
+sys.path.insert(0, os.environ["NODE_CODE"])
+made_up = json.loads(os.environ["NODE_MADE_UP"])
+name = sys.argv[2].partition("=")[2] if sys.argv[1] == "probe-one" else ""
+fault = made_up["answers"].get(name) or (made_up["probes"] if name else {})
+if fault:
+    sys.stdout.write(fault["text"])
+    sys.stdout.flush()
+    if fault["hangs"]:
+        time.sleep(600)
+    if fault["signal"]:
+        os.kill(os.getpid(), fault["signal"])
+    os._exit(fault["code"])
+import resource, socket, types
+from workflows.programs import gate_kernel, main, probe, probe_links, probe_node, probe_reach
+root = os.environ["NODE_ROOT"]
+probe_node.ROOT = root
+gate_kernel.DEVICE = os.path.join(root, "dev/kmsg")
+probe.nics_of.__defaults__ = (os.path.join(root, "sys/class/infiniband"),)
+probe_reach.SSH_PORT = made_up["ssh_port"]
+
+
+class Later:
+    # A clock on which waiting takes no time; meanwhile counters grow.
+    waited = 0.0
+
+    def monotonic(self):
+        return time.monotonic() + self.waited
+
+    def sleep(self, seconds):
+        self.waited += seconds
+        for path, by in made_up["grows"].items():
+            with open(os.path.join(root, path), "r+") as file:
+                grown = int(file.read()) + by
+                file.seek(0)
+                file.write(str(grown))
+
+
+def disk(path):
+    space, inodes = (int(10000 * (100 - used)) for used in made_up["used_percent"])
+    return types.SimpleNamespace(
+        f_blocks=1000000, f_bfree=space, f_bavail=space, f_frsize=1 << 20, f_files=1000000, f_ffree=inodes
+    )
+
+
+def limit(kind):
+    wanted = int(made_up["memlock_gib"] * (1 << 30)) or resource.RLIM_INFINITY
+    return wanted, wanted
+
+
+def lost(*_, **__):
+    raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+
+def found(*_, **__):
+    return [(2, 1, 6, "", ("127.0.0.1", 0))]
+
+
+probe_links.time = Later()
+probe_node.resource = types.SimpleNamespace(
+    getrlimit=limit, RLIMIT_MEMLOCK=resource.RLIMIT_MEMLOCK, RLIM_INFINITY=resource.RLIM_INFINITY
+)
+ahead = made_up["skew_seconds"]
+probe_reach.time = types.SimpleNamespace(time=lambda: time.time() + ahead, monotonic=time.monotonic)
+if sys.argv[1] == "probe-one":
+    os.statvfs = disk
+    connect = socket.create_connection
+    probe_reach.socket = types.SimpleNamespace(
+        getaddrinfo=lost if made_up["names_are_lost"] else found, create_connection=connect
+    )
+sys.exit(main.main(sys.argv[1:]))
+"""
+"""Ends in `.pyz`, so that the program starts its probes by it too."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a program does when it is called."""
+
+    text: str = ""
+    code: int = 0
+    signal: int = 0
+    """It ends by that signal once it has printed; 0: by itself."""
+    hangs: bool = False
+
+
+@dataclass
+class VirtualNode:
+    """One node in a folder of its own."""
+
+    folder: Path
+    probes: Said | None = None
+    """What our own probes do instead of looking; None: they look."""
+    answers: dict[str, Said] = field(default_factory=dict[str, Said])
+    """Name of a probe -> what it tells: those that compute on GPUs, of which there are none here."""
+    grows: dict[str, int] = field(default_factory=dict[str, int])
+    """Path of a counter -> by how much it grows whenever a probe waits."""
+    names_are_lost: bool = False
+    greeting: str = "SSH-2.0-OpenSSH_9.6\r\n"
+    """What its SSH server says; "": nobody listens."""
+    used_percent: tuple[float, float] = (40.0, 10.0)
+    """Of the disk: space, inodes."""
+    memlock_gib: float = 0.0
+    """Limit of locked memory; 0: none."""
+    skew_seconds: float = 0.0
+    """So far its clock goes ahead of the storage's."""
+
+    @property
+    def bin(self) -> Path:
+        """The only folder of its PATH."""
+        return self.folder / "bin"
+
+    def write(self, path: str, text: str) -> None:
+        """A file of the node."""
+        file = self.folder / "root" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    def tool(self, name: str, answers: Mapping[str, Said]) -> None:
+        """A fake: what it does by its arguments; `*` stands for all others. Without it: wrong use, exit 2."""
+        self.bin.mkdir(parents=True, exist_ok=True)
+        lines = ["#!/bin/sh", 'case "$*" in']
+        for index, (arguments, said) in enumerate(answers.items()):
+            printed = self.folder / f"{name}-{index}.txt"
+            printed.write_bytes(said.text.encode("utf-8", "surrogateescape"))
+            pattern = "*" if arguments == "*" else f"'{arguments}'"
+            ends = "exec /bin/sleep 600" if said.hangs else f"exit {said.code}"
+            ends = f"kill -{said.signal} $$" if said.signal else ends
+            lines.append(f"{pattern}) /bin/cat '{printed}'; {ends} ;;")
+        script = self.bin / name
+        script.write_text("\n".join([*lines, '*) echo "$0: wrong use: $*"; exit 2 ;;', "esac", ""]), encoding="utf-8")
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+
+    def ask(
+        self, checks: Sequence[Check], hardware: HardwareProfile, deadline_seconds: float = 60.0
+    ) -> dict[str, tuple[Parsed, ...]]:
+        """Run the real program for these checks; what each attempt told, by check."""
+        calls = calls_of(checks)
+        options = Options(
+            calls=to_json(calls.calls),
+            gpus=hardware.gpus_per_node,
+            path=str(self.folder / "storage"),
+            peer="127.0.0.1",
+            deadline_seconds=deadline_seconds,
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        start = self.folder / "programs.pyz"
+        start.write_text(START, encoding="utf-8")
+        self.bin.mkdir(parents=True, exist_ok=True)
+        with _greets(self.greeting) as port:
+            done = subprocess.run(
+                [sys.executable, str(start), "probe", *options.argv()],
+                env=self._environment(port),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=120.0,
+            )
+        assert done.returncode == 0, done.stderr
+        told = unpacked(json.loads(done.stdout.splitlines()[-1])["answers"])
+        return {name: tuple(told[number]) for name, number in calls.number_of.items()}
+
+    def _environment(self, ssh_port: int) -> dict[str, str]:
+        made_up = {
+            "probes": asdict(self.probes) if self.probes is not None else {},
+            "answers": {name: asdict(said) for name, said in self.answers.items()},
+            "grows": self.grows,
+            "names_are_lost": self.names_are_lost,
+            "ssh_port": ssh_port,
+            "used_percent": self.used_percent,
+            "memlock_gib": self.memlock_gib,
+            "skew_seconds": self.skew_seconds,
+        }
+        return {
+            "PATH": str(self.bin),
+            "PRIMUS_NODE": "node-0",
+            "NODE_CODE": str(ROOT),
+            "NODE_ROOT": str(self.folder / "root"),
+            "NODE_MADE_UP": json.dumps(made_up),
+            "HOME": str(self.folder),
+        }
+
+
+@contextlib.contextmanager
+def _greets(text: str) -> Generator[int]:
+    """A port of this machine whose server greets with `text`; "": nobody listens there."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port: int = server.getsockname()[1]
+        if not text:
+            yield port
+            return
+        server.listen()
+
+        def greet() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    caller, _ = server.accept()
+                    with caller:
+                        caller.sendall(text.encode())
+
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        try:
+            yield port
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(10.0)

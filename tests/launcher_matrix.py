@@ -1,0 +1,170 @@
+"""The same made-up nodes for every launcher: fake tools on one PATH that behave by the node that asks, and what is
+expected of each. Whoever starts the probe, the records must be equal but for time.
+
+A launcher's story makes `FakedNodes` in a folder, lets its hosts (pods, jobs) have `PATH=<faked.path>`, tests `NODES`,
+and compares `verdicts(plan, told)` with `EXPECTED` and with what another launcher's told.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from flows.decisions.grading.grade import records_of
+from flows.decisions.preflight import NodeAnswer, judge, rule_of
+from profiles.cluster import ClusterProfile
+from profiles.load import load_cluster, load_hardware
+from profiles.suite import SuiteProfile
+from profiles.suite_words import Launcher
+from tasks.cluster import using
+from tasks.clusters import embedded_cluster
+from tasks.opening import localised
+from tasks.preflighting import Told, Wanted, plan_of, run_preflight
+from tests.tool_samples import printed
+from workflows.preflight import PreflightPlan
+from workflows.preflight_calls import calls_of, node_checks
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+STREAM, LOSING = printed("iperf3", "3.16-text-written.txt"), printed("iperf3", "3.1-text.txt")
+BEHAVIOURS: dict[str, str] = {
+    "node-0": f"cat <<'END'\n{STREAM}\nEND",
+    "node-1": f"cat <<'END'\n{LOSING}\nEND",
+    "node-2": "exec sleep 600",
+    "node-3": "echo 'Connecting to host'; kill -9 $$",
+    "node-4": "echo 'a banner of the site'",
+    "node-5": "echo 'iperf3: error - unable to connect to server: Connection refused'; exit 1",
+}
+"""What the fake `node-stream` does on each node, as a shell's lines."""
+NODES = tuple(BEHAVIOURS)
+CHECKS = ("kernel", "host-only", "pod-only", "stream", "absent")
+EXPECTED: dict[str, tuple[str, str]] = {
+    "node-0": ("pass", "pass"),
+    "node-1": ("fail", "fail"),
+    "node-2": ("unknown", "unknown"),
+    "node-3": ("unknown", "unknown"),
+    "node-4": ("unknown", "unknown"),
+    "node-5": ("unknown", "unknown"),
+}
+"""Node -> its verdict, and that of the check `stream`."""
+
+
+class FakedNodes:
+    """The fake tools in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        cases = "\n".join(f"{node})\n{lines}\n;;" for node, lines in BEHAVIOURS.items())
+        tool = folder / "node-stream"
+        tool.write_text(f'#!/bin/sh\ncase "$PRIMUS_NODE" in\n{cases}\n*) echo "asked as: $PRIMUS_NODE";;\nesac\n')
+        tool.chmod(0o755)
+
+    @property
+    def path(self) -> str:
+        """PATH of whoever runs the probe."""
+        return f"{self.folder}:{SYSTEM_PATH}"
+
+
+def suite(stream_seconds: int = 2, words: Sequence[str] = ()) -> SuiteProfile:
+    """Checks of which every node makes those that fit its launcher; seconds and arguments of the check `stream`."""
+    stream = {
+        "quantity": "network_retransmits",
+        "unit": "count",
+        "direction": "lower_is_better",
+        "parser": "iperf3",
+        "deadline_seconds": stream_seconds,
+        "limits": {"absolute": [{"at_most": 100, "source": "the story"}]},
+    }
+    kernel = {
+        "probe": {"name": "versions"},
+        "quantity": "kernel_version",
+        "unit": "",
+        "direction": "text_equal",
+        "deadline_seconds": 20,
+        "limits": {"absolute": [{"words": [platform.release()], "source": "the story"}]},
+    }
+    common = {"depth": "device", "fault_class": "config", "what_to_do": "Look at it."}
+    return SuiteProfile.model_validate(
+        {
+            "name": "launchers",
+            "checks": [
+                {"name": "kernel", **common, **kernel},
+                {"name": "host-only", **common, **kernel, "launchers": ["ansible", "slurm"]},
+                {"name": "pod-only", **common, **kernel, "launchers": ["kubernetes"]},
+                {"name": "stream", **common, **stream, "command": ["node-stream", *words]},
+                {"name": "absent", **common, **stream, "command": ["no-such-stream"], "severity": "warning"},
+            ],
+            "deadline_seconds": {"device": 120},
+            "good_for_hours": {"device": 1},
+        }
+    )
+
+
+def plan(profile: ClusterProfile, launcher: Launcher, nodes: Sequence[str] = NODES) -> PreflightPlan:
+    """The test of the made-up nodes; the profile's first pool has nodes of these names."""
+    pools = {node: profile.pools[0].name for node in nodes}
+    return plan_of(Wanted(profile, suite(), "device", pools, launcher), 1)
+
+
+def verdicts(asked: PreflightPlan, told: Sequence[Told]) -> dict[str, Any]:
+    """What stands in the ledger afterwards, by node, without times; checks of one launcher only are left out."""
+    hardware = load_hardware(asked.cluster.pools[0].hardware)
+    checks = node_checks(asked.suite, asked.depth, hardware, asked.launcher)
+    numbers = calls_of(checks).number_of
+    answers = [
+        NodeAnswer(
+            item.node,
+            hardware.name,
+            {name: tuple(item.answers[number]) for name, number in numbers.items() if number in item.answers},
+        )
+        for item in told
+    ]
+    grades = judge({hardware.name: checks}, {hardware.name: hardware}, answers)
+    rules = [rule_of(check, hardware) for check in checks if not check.launchers]
+    return {
+        node: [_timeless(asdict(record)) for record in records_of(grade, rules, asked.cluster.name, 0.0)]
+        for node, grade in grades.items()
+    }
+
+
+def outline(records: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Verdict of the node and of the check `stream`, as in `EXPECTED`."""
+    return {
+        node: (str(record["verdict"]), next(one["verdict"] for one in record["reasons"] if one["check"] == "stream"))
+        for node, [record] in records.items()
+    }
+
+
+def cluster_of(home: Path, **more: object) -> ClusterProfile:
+    """The embedded cluster of this machine, whose nodes are those of `NODES`."""
+    return localised(load_cluster("local"), home).model_copy(update=more)
+
+
+def told_by_pods(home: Path, faked: FakedNodes) -> tuple[PreflightPlan, list[Told]]:
+    """What the made-up nodes tell in pods of the embedded cluster."""
+    own = load_cluster("local")
+    images = tuple(
+        image.model_copy(update={"environment": {"PATH": faked.path}}) if "programs" in image.pattern else image
+        for image in own.images
+    )
+    profile = cluster_of(home, images=images)
+    asked = plan(profile, "kubernetes")
+    cluster = embedded_cluster(profile, home)
+    try:
+        with using(cluster):
+            return asked, run_preflight(asked, lambda phase, told: None)
+    finally:
+        cluster.stop()
+
+
+def _timeless(record: dict[str, Any]) -> dict[str, Any]:
+    """Without what a clock says: how much of a limit was left when a tool was started."""
+    reasons = [
+        {**reason, "evidence": re.sub(r"\d+(\.\d+)? s\b", "# s", str(reason["evidence"]))}
+        for reason in record["reasons"]
+    ]
+    return {**record, "verdict": str(record["verdict"]), "reasons": reasons}

@@ -1,0 +1,97 @@
+"""A cluster whose pods are made up: members of groups tell what a simulated fabric says, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any
+
+from flows.decisions.fabric.model import Measurement
+from tasks.cluster import Seen
+from tests.fabrics import World
+from workflows import labels
+from workflows.programs.gang_report import GPUS, SOCKETS, GangReport
+
+Object = dict[str, Any]
+Measure = Callable[[tuple[str, ...]], Measurement]
+
+
+class LinkedNodes:
+    """Takes the workflows of a round and answers for their pods, once all members of a group are there."""
+
+    name = "made-up"
+
+    def __init__(self, world: World, racks: Mapping[str, str], seed: int = 1, by: str = SOCKETS) -> None:
+        self.world, self.racks, self.by = world, racks, by
+        self.chance = Random(seed)
+        self.rounds: list[list[tuple[str, ...]]] = []
+        """Groups of each round."""
+        self.silent: dict[str, str] = {}
+        """Nodes whose pods leave no report, and in which phase they end."""
+        self.wrong: set[str] = set()
+        """Nodes that compute wrong values."""
+        self.objects: dict[str, Object] = {}
+        self.deleted: list[str] = []
+
+    def apply(self, manifest: Object, *, dry_run: bool = False) -> Object:
+        if not dry_run:
+            assert manifest["metadata"]["name"] not in self.objects
+            self.objects[manifest["metadata"]["name"]] = manifest
+        return manifest
+
+    def get(self, kind: str, name: str) -> Object | None:
+        found = self.objects.get(name)
+        if found is not None and "status" not in found:
+            self._answer(name.rpartition("-")[0])
+        return self.objects.get(name) if kind == "Workflow" else None
+
+    def delete(self, kind: str, name: str, *, grace_seconds: int | None = None) -> None:
+        self.deleted.append(name)
+        del self.objects[name]
+
+    def watch(self, kind: str, labels_: Mapping[str, str] | None = None, **_: object) -> Iterator[Seen]:
+        if kind == "Node":
+            for node, rack in self.racks.items():
+                yield Seen("ADDED", {"metadata": {"name": node, "labels": {labels.RACK: rack}}}, "1")
+
+    def _answer(self, round_: str) -> None:
+        """All workflows of a round end at once."""
+        flows = {name: one for name, one in self.objects.items() if name.rpartition("-")[0] == round_}
+        seats = [(name, seat) for name, one in flows.items() for seat in seats_of(one)]
+        groups: dict[str, list[str]] = {}
+        for _, seat in seats:
+            groups.setdefault(seat["group"], []).append(seat["node"])
+            assert groups[seat["group"]].index(seat["node"]) == int(seat["rank"])
+        self.rounds.append([tuple(group) for group in groups.values()])
+        told = {number: self.world.measure(tuple(group), self.chance) for number, group in groups.items()}
+        nodes: dict[str, Object] = {name: {} for name in flows}
+        for name, seat in seats:
+            nodes[name][seat["node"]] = self._pod(seat, groups[seat["group"]], told[seat["group"]])
+        for name, one in flows.items():
+            one["status"] = {"phase": "Succeeded", "nodes": nodes[name]}
+
+    def _pod(self, seat: Mapping[str, str], group: list[str], told: Measurement) -> Object:
+        node, rails = seat["node"], told.gigabytes_per_second
+        missed = tuple(group.index(other) for other in group if other in self.silent)
+        if missed:
+            rails = None
+        wrong = 3 if self.wrong & set(group) else 0
+        why = "" if rails else "did not come"
+        report = GangReport(
+            node, int(seat["group"]), int(seat["rank"]), 5.0, self.by, rails, 1.0, None, wrong, missed, why
+        )
+        outputs = {"parameters": [{"name": "report", "value": report.text() if node not in self.silent else "{}"}]}
+        inputs = {"parameters": [{"name": "node", "value": node}]}
+        ended = {"phase": self.silent.get(node, "Succeeded"), "message": "OOMKilled" if node in self.silent else ""}
+        return {"type": "Pod", "templateName": "member-0", "inputs": inputs, "outputs": outputs, **ended}
+
+
+def seats_of(manifest: Object) -> list[dict[str, str]]:
+    """Node, group, rank and size of its group, of every pod that a workflow starts."""
+    steps = [step for item in manifest["spec"]["templates"] for group in item.get("steps", ()) for step in group]
+    return [item for step in steps for item in step["withItems"]]
+
+
+def by_gpus(world: World, racks: Mapping[str, str]) -> LinkedNodes:
+    """Members that reach each other's GPUs."""
+    return LinkedNodes(world, racks, by=GPUS)

@@ -1,0 +1,212 @@
+"""The parts of a member of a group: doors and keys, cards, the ring's sums and hops, reports, GPUs' processes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.decisions.fabric.reading import read
+from workflows.programs import flags, gang_probe
+from workflows.programs.gang_doors import HELLO, NONCE_BYTES, Doors, PeerLostError
+from workflows.programs.gang_meet import STALE_SECONDS, Card, Folder, Sign, machine_of, shared, sweep
+from workflows.programs.gang_probe import Options, bus
+from workflows.programs.gang_rails import address_of, hosts
+from workflows.programs.gang_report import SOCKETS, GangReport, report_from
+from workflows.programs.gang_ring import Ring, waited_seconds
+
+MAIN = Path(gang_probe.__file__).parent / "main.py"
+PATIENCE_SECONDS = 60.0
+
+
+@given(st.integers(0, 9), st.integers(2, 99), st.floats(0.5, 1e4), st.integers(0, 8))
+def test_options_become_flags_and_come_back(group: int, ranks: int, seconds: float, gpus: int) -> None:
+    options = Options("/a b", group, ranks - 1, ranks, seconds, 2 * seconds, gpus=gpus)
+    assert flags.from_argv(Options, options.argv()) == options
+
+
+texts = st.text(max_size=30)
+
+
+@given(
+    st.builds(
+        GangReport,
+        node=texts, group=st.integers(0, 99), rank=st.integers(0, 99), at=st.floats(0, 1e10), by=texts,
+        rails=st.none() | st.lists(st.floats(0, 1e4), min_size=1, max_size=8).map(tuple),
+        wrong=st.integers(0, 9), missed=st.lists(st.integers(0, 99), max_size=16).map(tuple), why=texts, notes=texts,
+    )
+)  # fmt: skip
+def test_a_report_comes_back_as_it_was(report: GangReport) -> None:
+    assert report_from(report.text()) == report
+
+
+@given(
+    st.text()
+    | st.recursive(st.none() | st.integers() | texts, lambda some: st.dictionaries(texts, some)).map(json.dumps)
+)
+def test_whatever_else_is_no_report(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - of json as well
+        report_from(text)
+
+
+def test_bus_bandwidth_is_that_of_the_collective_libraries() -> None:
+    assert bus(8_000_000_000, 4, 1.0, 2.0) == pytest.approx(12.0)  # 2 * 3 / 4 * 8 GB/s
+    assert bus(8_000_000_000, 4, 1.0, 1.0) == pytest.approx(6.0)
+
+
+@contextmanager
+def doors_of(folder: Path, ranks: int, seconds: float = 10.0) -> Iterator[list[Doors]]:
+    """The doors of all ranks of a group in this process, with their cards laid."""
+    until, made = time.monotonic() + seconds, list[Doors]()
+    for rank in range(ranks):
+        place = Folder(str(folder), rank, ranks)
+        one = Doors(rank, place, ["127.0.0.1"], until)
+        place.lay(Card(rank, f"node-{rank}", one.addresses, one.key.hex()), Sign("m", SOCKETS))
+        made.append(one)
+    try:
+        yield made
+    finally:
+        for one in made:
+            one.close()
+
+
+def test_nobody_comes_in_without_the_key(tmp_path: Path) -> None:
+    with doors_of(tmp_path, 2) as (door, other):
+        for proof in (bytes(32), hmac.new(b"guess", bytes(NONCE_BYTES), hashlib.sha256).digest()):
+            with socket.create_connection(door.addresses[0], 5) as guest:
+                guest.recv(NONCE_BYTES)
+                guest.sendall(HELLO.pack(1, proof))
+                assert guest.recv(2) == b"", "it is sent away"
+        with socket.create_connection(door.addresses[0], 5) as guest:  # an old proof is of no use
+            nonce = guest.recv(NONCE_BYTES)
+            guest.sendall(HELLO.pack(1, hmac.new(door.key, nonce + struct.pack(">I", 0), hashlib.sha256).digest()))
+            assert guest.recv(2) == b"", "the proof names who it is"
+        assert other.to(0, 0).getpeername() == door.addresses[0]
+        assert door.coming(1, 0) is not None
+
+
+def test_cards_are_for_their_owner_only_and_whole_at_once(tmp_path: Path) -> None:
+    with doors_of(tmp_path / "group-0", 2) as (door, _):
+        [one, other] = sorted((tmp_path / "group-0").iterdir())
+        assert {path.stat().st_mode & 0o777 for path in (one, other)} == {0o600}
+        assert (tmp_path / "group-0").stat().st_mode & 0o777 == 0o700
+        assert door.folder.card(0).addresses == door.addresses
+        one.write_text("{}")
+        with pytest.raises(ValueError, match="no card of a member"):
+            door.folder.card(0)
+        with pytest.raises(PeerLostError, match="rank 0 cannot be reached"):
+            door.to(0, 0)
+
+
+def test_a_value_that_changes_on_the_way_is_counted(tmp_path: Path) -> None:
+    class Liar(Ring):
+        def exchange(self, to: int, source: int, data: bytes, size: int) -> bytes:
+            changed = bytes([data[0] ^ 1]) + data[1:] if len(data) > 1 else data
+            return super().exchange(to, source, changed, size)
+
+    with doors_of(tmp_path, 3) as doors:
+        until = time.monotonic() + 10
+        rings = [(Liar if rank == 1 else Ring)(rank, 3, doors[rank], 0, until) for rank in range(3)]
+        wrong = together([lambda ring=ring: ring.all_reduce(3000)[1] for ring in rings])
+        assert sum(wrong) > 0
+        wrong = together([lambda ring=ring: ring.all_to_all(3000)[1] for ring in rings])
+        assert (wrong[0], wrong[2]) == (1, 1), "each got one from the liar"
+
+
+def together(works: list[Any]) -> list[Any]:
+    """Results of functions that need each other, each in a thread."""
+    found: dict[int, Any] = {}
+    threads = [
+        threading.Thread(target=lambda number=number, work=work: found.__setitem__(number, work()))
+        for number, work in enumerate(works)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    return [found[number] for number in range(len(works))]
+
+
+def test_a_hop_is_slow_where_its_receiver_reads_slowly(tmp_path: Path) -> None:
+    size, pause = 4 << 20, 0.25
+
+    class Sleepy(Ring):
+        """Does not look at what comes for a while."""
+
+        def exchange(self, to: int, source: int, data: bytes, size: int) -> bytes:
+            if size > 1:
+                pauses.wait(pause)
+            return super().exchange(to, source, data, size)
+
+    pauses = threading.Event()
+    with doors_of(tmp_path, 4, 30.0) as doors:
+        rings = [(Sleepy if rank == 2 else Ring)(rank, 4, doors[rank], 0, time.monotonic() + 30) for rank in range(4)]
+        took = together([lambda ring=ring: ring.hops(size, 2) for ring in rings])
+    assert took[1] == max(took)
+    assert took[1] > pause / 2
+    assert waited_seconds() >= 0
+
+
+def test_members_of_one_machine_know_it() -> None:
+    assert shared({0: Sign("a", SOCKETS), 1: Sign("b", SOCKETS), 2: Sign("a", SOCKETS)}) == {0, 2}
+    assert shared({0: Sign("a", SOCKETS), 1: Sign("b", SOCKETS)}) == set()
+    assert machine_of() == machine_of()
+    assert machine_of("/no/such/file").isalnum()
+
+
+def test_what_killed_members_left_is_removed_a_day_later(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name / "group-0").mkdir(parents=True)
+        (tmp_path / name / "group-0" / "0.m.sockets.card").write_text("{}")
+    old = time.time() - STALE_SECONDS - 60
+    os.utime(tmp_path / "old", (old, old))
+    sweep(str(tmp_path), time.time())
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    sweep(str(tmp_path / "nosuch"), time.time())
+
+
+def test_rails_are_the_nics_that_have_an_address_here(tmp_path: Path) -> None:
+    for nic, interface in (("mlx5_1", "lo"), ("mlx5_0", "nosuch0"), ("mlx5_2", "lo")):
+        (tmp_path / nic / "device" / "net" / interface).mkdir(parents=True)
+    assert hosts("10.0.0.1", str(tmp_path)) == ("127.0.0.1",)
+    assert hosts("10.0.0.1", str(tmp_path / "nosuch")) == ("10.0.0.1",)
+    assert hosts("", str(tmp_path / "nosuch")) == ("127.0.0.1",)
+    assert address_of("nosuch0") is None
+
+
+REPORT = GangReport("n", 0, 0, 1.0)
+good = replace(REPORT, rails=(2.0, 3.0), all_to_all=1.0)
+
+
+@pytest.mark.parametrize(
+    ("reports", "rails", "why"),
+    [
+        ([good, replace(good, rails=(1.0, 9.0))], (1.0, 3.0), ""),
+        ([good, replace(good, rails=(1.0,))], None, "its members do not tell of the same rails"),
+        ([good, replace(good, wrong=2)], (0.0, 0.0), ""),
+        ([good, replace(good, rails=None, why="it crashed", node="b")], None, "b: it crashed"),
+        ([good], None, "b: gone"),
+        ([], None, "b: gone"),
+    ],
+)
+def test_a_group_is_as_good_as_its_slowest_member(
+    reports: list[GangReport], rails: tuple[float, ...] | None, why: str
+) -> None:
+    told = dict(zip("ab", reports, strict=False))
+    found = read(("a", "b"), told, {} if len(reports) == 2 else {"b": "gone"})
+    assert (found.measurement.gigabytes_per_second, found.why) == (rails, why)
+    assert asdict(found)["wrong"] == sum(one.wrong for one in reports)

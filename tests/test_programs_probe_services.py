@@ -1,0 +1,145 @@
+"""Services and variables of made-up nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflows.programs import probe_node, probe_one, probe_services
+from workflows.programs.probe_services import fabric_environment, services
+from workflows.programs.readings import Parsed
+
+Write = Callable[[str, str], None]
+NAMES = {"names": "nvidia-persistenced,nvidia-fabricmanager"}
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Makes a file of a made-up node, on which no tool is installed."""
+    monkeypatch.setattr(probe_node, "ROOT", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+
+    def make(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+        (tmp_path / path).chmod(0o755)
+
+    return make
+
+
+def systemctl(write: Write, script: str) -> Parsed:
+    write("run/systemd/system/running", "")
+    write("bin/systemctl", f"#!/bin/sh\n{script}\n")
+    return services(NAMES)
+
+
+def told(found: Parsed) -> tuple[float | None, str]:
+    return (found.readings[0].value if found.readings else None), found.unknown
+
+
+@pytest.mark.parametrize(
+    ("words", "count", "unknown"),
+    [
+        (("active", "active"), 0.0, ""),
+        (("active", "reloading"), 0.0, ""),
+        (("active", "inactive"), 1.0, ""),
+        (("failed", "inactive"), 2.0, ""),
+        (("active", "activating"), 0.0, "nobody tells whether nvidia-fabricmanager runs"),
+        (("activating", "failed"), 1.0, "nobody tells whether nvidia-persistenced runs"),
+        (("active", "enigmatic"), 0.0, "nobody tells whether nvidia-fabricmanager runs"),
+    ],
+)
+def test_systemd_tells_which_services_are_down(
+    write: Write, words: tuple[str, str], count: float, unknown: str
+) -> None:
+    script = f'[ "$1 $2" = "is-active --" ] || exit 9; printf "{words[0]}\\n{words[1]}\\n"; exit 3'
+    assert told(systemctl(write, script)) == (count, unknown)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo 'Failed to connect to bus: No such file or directory' >&2; exit 1", "Failed to connect to bus"),
+        ("echo active", "no word for each service"),
+        ("sleep 60", "systemctl does not answer: TimeoutExpired"),
+    ],
+)
+def test_a_systemd_that_does_not_answer_is_unknown(
+    write: Write, script: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_services, "ANSWER_SECONDS", 0.5 if "sleep" in script else 30.0)
+    found = systemctl(write, script)
+    assert found.readings == ()
+    assert said in found.unknown
+
+
+def process(write: Write, number: int, name: str, argv: str = "") -> None:
+    write(f"proc/{number}/comm", name[:15] + "\n")
+    write(f"proc/{number}/cmdline", (argv or f"/usr/bin/{name}") + "\0--flag\0")
+
+
+def test_without_systemd_processes_tell_and_names_that_the_kernel_cuts_are_known(write: Write) -> None:
+    process(write, 1, "init")
+    process(write, 70, "nvidia-persistenced")
+    assert told(services(NAMES)) == (1.0, "")
+    process(write, 71, "nv-fabricmanager")
+    assert told(services(NAMES)) == (0.0, "")
+
+
+def test_a_pod_that_sees_only_itself_cannot_call_a_service_down(write: Write) -> None:
+    process(write, 1, "python3")
+    assert told(services(NAMES)) == (
+        None,
+        "nvidia-persistenced, nvidia-fabricmanager: this pod sees only its own processes, and no systemd",
+    )
+    process(write, 70, "nvidia-persistenced")
+    assert told(services(NAMES)) == (0.0, "nobody tells whether nvidia-fabricmanager runs")
+
+
+@pytest.mark.parametrize("names", ["", " , ", "--version", "a;reboot", "a b", "$(x)"])
+def test_names_that_are_no_services_are_refused(write: Write, names: str) -> None:
+    write("run/systemd/system/running", "")
+    write("bin/systemctl", "#!/bin/sh\nexit 9\n")
+    assert "names: must be names of services" in probe_one.answer("services", {"names": names}).unknown
+
+
+VARIABLES = ("NCCL_IB_HCA", "HSA_ENABLE_SDMA", "UCX_TLS", "NCCL_DEBUG")
+WORDS = st.dictionaries(st.sampled_from(VARIABLES), st.text("ab", max_size=3))
+
+
+@given(wanted=WORDS, given_=WORDS)
+def test_variables_are_wrong_exactly_where_they_are_missing_or_other(
+    wanted: dict[str, str], given_: dict[str, str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in VARIABLES:
+            patch.delenv(name, raising=False)
+        for name, value in given_.items():
+            patch.setenv(name, value)
+        [found] = fabric_environment({"wanted": json.dumps(wanted)}).readings
+    assert found.value == sum(given_.get(name) != value for name, value in wanted.items())
+    assert (found.word == "none is wanted") == (not wanted)
+    assert all(name in found.line for name, value in wanted.items() if given_.get(name) != value)
+
+
+def test_what_differs_is_shown_but_never_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_IB_HCA", "mlx5_9")
+    monkeypatch.setenv("FABRIC_TOKEN", "hunter2")
+    wanted = {"NCCL_IB_HCA": "mlx5_0", "FABRIC_TOKEN": "swordfish"}
+    [found] = fabric_environment({"wanted": json.dumps(wanted)}).readings
+    assert found.line == "FABRIC_TOKEN is another one; NCCL_IB_HCA is 'mlx5_9', wanted 'mlx5_0'"
+
+
+def test_where_nobody_said_what_is_wanted_nothing_is_known() -> None:
+    assert fabric_environment({}) == Parsed(unknown="nobody said which variables the fabric wants: give `wanted`")
+
+
+@pytest.mark.parametrize("wanted", ["", "[]", '{"A": 1}', "{", "null"])
+def test_a_wish_that_is_no_object_of_words_is_named(wanted: str) -> None:
+    found = probe_one.answer("fabric-environment", {"wanted": wanted})
+    assert "wanted: must be a JSON object of words" in found.unknown

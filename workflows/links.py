@@ -1,0 +1,244 @@
+"""One round of tests between nodes: a short pod on each node of each group, all side by side.
+
+The members of a group wait for each other, so all pods of a round run at the same time: a round of many nodes is
+several workflows, and a group may be spread over them. Which groups meet is decided outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hera.workflows import Container, Parameter, Step, Steps, Workflow, models
+
+from profiles.cluster import ClusterProfile, Pool
+from profiles.hardware import HardwareProfile
+from workflows import commands, labels, pods
+from workflows.commands import whole_seconds
+from workflows.node_pods import pod_fields, workflow_fields
+from workflows.placeholders import folder_variable, storage_volume
+from workflows.pods import Part
+from workflows.programs import gang_probe
+from workflows.templates import DEADLINE_MARGIN_SECONDS, MAIN
+
+LINKS = "links"
+MEMBER = "member-"
+"""Beginning of the templates' names; the number of the pool follows."""
+MOST = 96
+"""Nodes of one workflow, as of a preflight."""
+START_SECONDS = 60
+"""For a pod to start, beside the measurement's own time."""
+MEET_SHARE = 0.5
+"""Of a measurement's time: whoever has not come by then does not come."""
+GPU_RESOURCES: Part = {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"cpu": "16", "memory": "64Gi"}}
+"""Of pods that load a collective library for each GPU: our own choice, half a core and 2 GiB a GPU at least."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What every group measures."""
+
+    all_reduce_bytes: int = 4 << 20
+    all_to_all_bytes: int = 0
+    """0: not made."""
+    iterations: int = 3
+    deadline_seconds: float = 30.0
+    """For one group."""
+    gpus: bool = False
+    """Between the GPUs of the nodes, where the pods can have them."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One node's place in a round."""
+
+    node: str
+    pool: str
+    group: int
+    """Number of its group in the round."""
+    rank: int
+    ranks: int
+    """Members of its group."""
+
+
+@dataclass(frozen=True)
+class LinksPlan:
+    """One workflow of a round, decided."""
+
+    cluster: ClusterProfile
+    hardware: Mapping[str, HardwareProfile]
+    """By pool."""
+    suite: str
+    demand: Demand
+    round_name: str
+    """Of the folder in which the groups of the round meet, in all its workflows (`round_name`)."""
+    name: str
+    """Of the workflow (`links_name`)."""
+    seats: tuple[Seat, ...] = field(default=())
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Pools of the nodes, each once."""
+        return tuple(dict.fromkeys(seat.pool for seat in self.seats))
+
+
+def round_name(cluster: str, number: int) -> str:
+    """Name of a round, e.g. `primus-links-local-7`."""
+    return f"primus-links-{cluster[:16].rstrip('-')}-{number}"
+
+
+def links_name(round_: str, part: int) -> str:
+    """Name of the workflow number `part` of a round, from 0, e.g. `primus-links-local-7-0`."""
+    return f"{round_}-{part}"
+
+
+def seated(groups: Sequence[Sequence[str]], pools: Mapping[str, str]) -> tuple[Seat, ...]:
+    """The places of a round's nodes.
+
+    Args:
+        groups: names of the members, each node in one group at most.
+        pools: node -> its pool.
+
+    Raises:
+        ValueError: a group of fewer than two, or a node in two groups.
+    """
+    found = [
+        Seat(node, pools[node], number, rank, len(group))
+        for number, group in enumerate(groups)
+        for rank, node in enumerate(group)
+    ]
+    small = next((group for group in groups if len(group) < 2), None)
+    if small is not None:
+        raise ValueError(f"groups: each must hold two nodes or more, got {list(small)}")
+    if len({seat.node for seat in found}) != len(found):
+        raise ValueError("groups: a node must be in one of them only")
+    return tuple(found)
+
+
+def waves(groups: Sequence[Sequence[str]], pools: Mapping[str, str], most: Mapping[str, int]) -> list[list[int]]:
+    """Numbers of the groups that are measured at the same time, wave by wave, in the groups' order.
+
+    Args:
+        groups: of a round.
+        pools: node -> its pool.
+        most: so many nodes of a pool at once; a group that has more of them is measured by itself. Missing: any number.
+    """
+    found: list[list[int]] = []
+    used: dict[str, int] = {}
+    for number, group in enumerate(groups):
+        needs: dict[str, int] = {}
+        for node in group:
+            needs[pools[node]] = needs.get(pools[node], 0) + 1
+        fits = all(used.get(pool, 0) + count <= most.get(pool, len(pools)) for pool, count in needs.items())
+        if not found or not fits:
+            found.append([])
+            used = {}
+        found[-1].append(number)
+        used |= {pool: used.get(pool, 0) + count for pool, count in needs.items()}
+    return found
+
+
+def parted(seats: Sequence[Seat]) -> list[tuple[Seat, ...]]:
+    """The places by workflow, at most `MOST` each."""
+    return [tuple(seats[begin : begin + MOST]) for begin in range(0, len(seats), MOST)]
+
+
+def pod_seconds(plan: LinksPlan) -> int:
+    """A pod's own limit."""
+    return whole_seconds(plan.demand.deadline_seconds) + START_SECONDS
+
+
+def links_workflow(plan: LinksPlan) -> Workflow:
+    """One workflow of a round. A pod that ends has put out `report`; one without has told nothing.
+
+    Raises:
+        ValueError: no nodes, or more than `MOST`.
+    """
+    if not 0 < len(plan.seats) <= MOST:
+        raise ValueError(f"seats: must be 1 to {MOST}, got {len(plan.seats)}")
+    marks = {labels.PIPELINE: LINKS, labels.SUITE: plan.suite}
+    limit = pod_seconds(plan) + DEADLINE_MARGIN_SECONDS
+    # All at once: who waits for a place would let its group wait.
+    fields = workflow_fields(plan.cluster, marks, limit)
+    fields["parallelism"] = MOST
+    with Workflow(name=plan.name, **fields) as workflow:
+        for pool in plan.pools:
+            _member(plan, pool)
+        with Steps(name=MAIN) as steps, steps.parallel():
+            for number, pool in enumerate(plan.pools):
+                Step(
+                    name=f"pool-{number}",
+                    template=f"{MEMBER}{number}",
+                    arguments={word: f"{{{{item.{word}}}}}" for word in ("node", "group", "rank", "ranks")},
+                    with_items=[_item(seat) for seat in plan.seats if seat.pool == pool],
+                    continue_on=models.ContinueOn(error=True, failed=True),
+                )
+    return workflow
+
+
+def _item(seat: Seat) -> dict[str, str]:
+    return {"node": seat.node, "group": str(seat.group), "rank": str(seat.rank), "ranks": str(seat.ranks)}
+
+
+def _member(plan: LinksPlan, pool: str) -> Container:
+    """The template of the members on one pool's nodes; a pod that is lost is not started again: its group is over."""
+    fields = pod_fields(plan.cluster, read_only=False)
+    environment = [*fields["env"], models.EnvVar.model_validate(pods.field_variable("PRIMUS_POD_IP", "status.podIP"))]
+    if _gpus(plan, pool):
+        own = _pool(plan, pool)
+        variables = {**plan.hardware[pool].fabric_environment, **own.fabric_environment}
+        environment += [models.EnvVar(name=name, value=value) for name, value in variables.items()]
+        security = pods.container_security(locks_memory=True)
+        fields["security_context"] = models.SecurityContext.model_validate(security)
+        fields["resources"] = models.ResourceRequirements.model_validate(_gpu_resources(plan, own))
+    fields["env"] = environment
+    report = models.ValueFrom(path=f"{pods.OUTPUTS_MOUNT}/report", default="{}")
+    return Container(
+        name=f"{MEMBER}{plan.pools.index(pool)}",
+        command=[commands.PROGRAMS, "probe-gang", *_words(plan, pool)],
+        inputs=[Parameter(name=name) for name in ("node", "group", "rank", "ranks")],
+        outputs=[Parameter(name="report", value_from=report)],
+        active_deadline_seconds=pod_seconds(plan),
+        **fields,
+    )
+
+
+def _words(plan: LinksPlan, pool: str) -> list[str]:
+    """The program's flags; what differs from member to member is filled in by the engine."""
+    demand = plan.demand
+    options = gang_probe.Options(
+        folder=f"$({folder_variable(storage_volume(0))})/preflight/{LINKS}/{plan.round_name}",
+        group=0,
+        rank=0,
+        ranks=2,
+        meet_seconds=MEET_SHARE * demand.deadline_seconds,
+        deadline_seconds=demand.deadline_seconds,
+        all_reduce_bytes=demand.all_reduce_bytes,
+        all_to_all_bytes=demand.all_to_all_bytes,
+        iterations=demand.iterations,
+        gpus=_gpus(plan, pool),
+        out_dir=f"$({folder_variable(commands.OUTPUTS_VOLUME)})",
+    )
+    own = ("--group=", "--rank=", "--ranks=")
+    return [
+        *(word for word in options.argv() if not word.startswith(own)),
+        *(f"{flag}{{{{inputs.parameters.{flag[2:-1]}}}}}" for flag in own),
+    ]
+
+
+def _gpus(plan: LinksPlan, pool: str) -> int:
+    return plan.hardware[pool].gpus_per_node if plan.demand.gpus else 0
+
+
+def _pool(plan: LinksPlan, name: str) -> Pool:
+    return next(pool for pool in plan.cluster.pools if pool.name == name)
+
+
+def _gpu_resources(plan: LinksPlan, pool: Pool) -> Part:
+    """All GPUs of a node, and its fabric NICs where a device plug-in counts them."""
+    hardware = plan.hardware[pool.name]
+    devices = {hardware.resource_name: str(hardware.gpus_per_node)}
+    nics = pool.nic_resource_name or hardware.nic_resource_name
+    if nics and hardware.nics_per_node:
+        devices[nics] = str(hardware.nics_per_node)
+    return {kind: {**GPU_RESOURCES[kind], **devices} for kind in ("requests", "limits")}

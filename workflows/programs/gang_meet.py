@@ -1,0 +1,184 @@
+"""How the members of a group find each other: each lays a card into a folder that all of them see.
+
+A card says where its owner listens and holds a key that its owner made. Whoever connects proves that it has read the
+card: nobody gets in who cannot read the folder, and no key stands in a manifest, a log or a parameter.
+
+Standard library only, Python 3.9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+
+SUFFIX = ".card"
+OVER = ".over"
+"""Ends the name of a mark: one member found that the group is not whole, and nobody need wait any longer."""
+TURN = "turn"
+"""File in a round's folder on whose lock groups of one machine wait for each other."""
+BOOT = "/proc/sys/kernel/random/boot_id"
+MACHINE_CHARACTERS = 12
+FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 0.01, 0.25
+"""Between two looks at the folder: soon at first; later so that a thousand members do not wear the storage out."""
+STALE_SECONDS = 24 * 3600.0
+"""A round's folder that is so old belongs to nobody: whoever was killed has left its card there."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One member of a group."""
+
+    rank: int
+    node: str
+    addresses: Tuple[Tuple[str, int], ...]
+    """Address and port of each rail `[rails]`."""
+    key: str
+    """Hexadecimal. Who connects to it proves that it knows it."""
+    gpu_port: int = 0
+    """Rank 0: port where the processes of GPUs meet."""
+
+
+class Sign(NamedTuple):
+    """What the name of a card says without the card being opened: a thousand members need not read each other's."""
+
+    machine: str
+    means: str
+    """By what it can measure: `gpus` or `sockets`."""
+
+
+def machine_of(boot: str = BOOT) -> str:
+    """What two members have in common exactly where one machine stands for both of their nodes."""
+    try:
+        with open(boot, encoding="ascii") as file:
+            return file.read().replace("-", "").strip()[:MACHINE_CHARACTERS]
+    except OSError:
+        return "".join(letter for letter in os.uname().nodename if letter.isalnum())[:MACHINE_CHARACTERS] or "unknown"
+
+
+class Folder:
+    """The folder of one group in one round."""
+
+    def __init__(self, path: str, rank: int, ranks: int) -> None:
+        self.path, self.rank, self.ranks = path, rank, ranks
+        self._mine = ""
+
+    def lay(self, card: Card, sign: Sign) -> None:
+        """Lay the own card, whole at once and readable by its owner only.
+
+        Raises:
+            OSError: the storage refuses.
+        """
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        unfinished = os.path.join(self.path, f".{self.rank}.{os.getpid()}")
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(asdict(card), file)
+        self._mine = os.path.join(self.path, _name(self.rank, sign))
+        os.replace(unfinished, self._mine)
+
+    def wait(self, until: float) -> List[int]:
+        """Wait for the cards of all ranks; those that are missing when the time is up, or whom another one missed.
+
+        Args:
+            until: by the monotonic clock.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        pause, came, every = FIRST_LOOK_SECONDS, set[int](), set(range(self.ranks))
+        while True:
+            there = set(self.signs())
+            if there == every:
+                return []
+            if (missed := self.over()) is not None:
+                return [missed]
+            came |= there  # who gave up a moment before us did come
+            left = until - time.monotonic()
+            if left <= 0:
+                return sorted(every - came or every - there)
+            time.sleep(min(pause, left))
+            pause = min(LAST_LOOK_SECONDS, 2 * pause)
+
+    def signs(self) -> Dict[int, Sign]:
+        """Of each rank whose card is there."""
+        found: Dict[int, Sign] = {}
+        for name in os.listdir(self.path):
+            words = name.split(".")
+            if len(words) == len(Sign._fields) + 2 and words[0].isdigit() and int(words[0]) < self.ranks:
+                found[int(words[0])] = Sign(words[1], words[2])
+        return found
+
+    def card(self, rank: int) -> Card:
+        """The card of a rank.
+
+        Raises:
+            OSError: it is not there, or cannot be read.
+            ValueError: it is none.
+        """
+        sign = self.signs().get(rank)
+        if sign is None:
+            raise FileNotFoundError(2, "has taken its card away", f"rank {rank}")
+        with open(os.path.join(self.path, _name(rank, sign)), encoding="utf-8") as file:
+            return _card(json.load(file))
+
+    def end(self, missed: int) -> None:
+        """Tell the others that a rank is missed; it is left there, for whoever comes late. Never raises."""
+        with contextlib.suppress(OSError):
+            os.close(os.open(os.path.join(self.path, f"{self.rank}.{missed}{OVER}"), os.O_CREAT | os.O_WRONLY, 0o600))
+
+    def over(self) -> Optional[int]:
+        """The rank that another member missed; None where nobody said so.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        for name in sorted(os.listdir(self.path)):
+            words = name[: -len(OVER)].split(".")
+            if name.endswith(OVER) and len(words) == 2 and words[1].isdigit() and words[0] != str(self.rank):
+                return int(words[1])
+        return None
+
+    def leave(self) -> None:
+        """Take the own card away, and what nobody needs any more with it."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._mine)
+        with contextlib.suppress(OSError):  # others are still in it
+            os.rmdir(self.path)
+            above = os.path.dirname(self.path)
+            if os.listdir(above) == [TURN]:
+                os.unlink(os.path.join(above, TURN))
+            os.rmdir(above)
+
+
+def sweep(folder: str, now: float) -> None:
+    """Remove what rounds of the day before have left in `folder`, where members were killed. Never raises."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            with contextlib.suppress(OSError):
+                if now - os.lstat(path).st_mtime > STALE_SECONDS:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def shared(signs: Mapping[int, Sign]) -> Set[int]:
+    """Ranks whose machine stands for another rank's node, too."""
+    counted = Counter(sign.machine for sign in signs.values())
+    return {rank for rank, sign in signs.items() if counted[sign.machine] > 1}
+
+
+def _name(rank: int, sign: Sign) -> str:
+    return f"{rank}.{sign.machine}.{sign.means}{SUFFIX}"
+
+
+def _card(plain: Any) -> Card:
+    try:
+        addresses = tuple((str(host), int(port)) for host, port in plain["addresses"])
+        return Card(int(plain["rank"]), str(plain["node"]), addresses, str(plain["key"]), int(plain["gpu_port"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"no card of a member: {error}") from error

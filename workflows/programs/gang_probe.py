@@ -1,0 +1,254 @@
+"""One member of a group of nodes that are measured together: `programs.pyz probe-gang --folder=… --rank=0 --ranks=8`.
+
+The members find each other through a folder that all of them see, and make an all-reduce and an all-to-all: between
+their GPUs where torch and the GPUs are there, else by sockets. Where one machine stands for several of the nodes its
+processors are shared, and an all-reduce would say how many they are: there each hop of the ring is measured alone, one
+group after the other.
+
+Whatever happens, a report is written before the deadline. Whoever does not come is named, and nobody waits for ever.
+Standard library only, Python 3.9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Generator, List, NamedTuple, Tuple
+
+from workflows.programs import checkpoint_proofs, flags, gang_rails, gang_torch
+from workflows.programs.gang_doors import Doors, PeerLostError
+from workflows.programs.gang_meet import TURN, Card, Folder, Sign, machine_of, shared, sweep
+from workflows.programs.gang_report import GPUS, SOCKETS, GangReport
+from workflows.programs.gang_ring import MOST_FOR_ALL_TO_ALL, Ring
+
+HOP_BYTES, LAPS = 4 << 20, 7
+"""Some milliseconds a hop on any machine; the median of seven counts: a node that is slow now and
+then is slow, and what others compute meanwhile is taken out."""
+TURN_SHARE = 0.4
+"""Of the time that is left: so long a group waits for its turn; then it measures beside whoever holds it."""
+REPORT_SECONDS = 0.5
+"""Before the deadline: time to write the report."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Who we are and what is measured."""
+
+    folder: str
+    """Of the round; each group has one of its own in it."""
+    group: int
+    rank: int
+    ranks: int
+    """Members of the group."""
+    meet_seconds: float = 60.0
+    """Whoever has not come by then does not come."""
+    deadline_seconds: float = 120.0
+    """For everything; then the report says what was waited for, and the process ends."""
+    all_reduce_bytes: int = 4 << 20
+    all_to_all_bytes: int = 0
+    """0: not made."""
+    iterations: int = 3
+    gpus: int = 0
+    """GPUs of each node that take part; 0: measured by sockets."""
+    out_dir: str = ""
+    """Folder for the output parameter `report`; empty: standard output only."""
+
+    def argv(self) -> List[str]:
+        """These options as flags."""
+        return flags.to_argv(self)
+
+
+class _Rail(NamedTuple):
+    rail: float
+    """GB/s that count."""
+    all_reduce: float
+    all_to_all: float
+    wrong: int
+
+
+class Member:
+    """Measures, and knows at any moment what it is waiting for."""
+
+    def __init__(self, options: Options, node: str, pod_address: str) -> None:
+        self.options, self._pod_address = options, pod_address
+        self.report = GangReport(node, options.group, options.rank, time.time(), why="it has not begun")
+        self._began = time.monotonic()
+        self.deadline = self._began + options.deadline_seconds - REPORT_SECONDS
+        self._folder = Folder(os.path.join(options.folder, f"group-{options.group}"), options.rank, options.ranks)
+
+    def measure(self) -> GangReport:
+        """What was found out; never raises."""
+        try:
+            if self.options.rank == 0 and self.options.group == 0:
+                sweep(os.path.dirname(self.options.folder), time.time())
+            self._meet()
+        except OSError as error:
+            self._silent(f"{error.strerror or error} ({error.filename or self.options.folder})")
+        except Exception as error:  # whatever it is, it is no pass
+            self._silent(f"the probe crashed: {type(error).__name__}: {error}")
+        finally:
+            self._folder.leave()
+        return self.timed()
+
+    def timed(self) -> GangReport:
+        """The report as it stands, with the seconds until now."""
+        return replace(self.report, seconds=round(time.monotonic() - self._began, 3))
+
+    def _silent(self, why: str) -> None:
+        self.report = replace(self.report, rails=None, why=why)
+
+    def _miss(self, rank: int, why: str) -> None:
+        """The group is not whole: said to the others before our doors close, or each would miss the next one."""
+        first = None
+        with contextlib.suppress(OSError):
+            first = self._folder.over()
+        if first is not None and first != rank:
+            rank, why = first, f"another member misses rank {first}; {why}"
+        self._folder.end(rank)
+        self.report = replace(self.report, rails=None, missed=(rank,), why=why)
+
+    def _meet(self) -> None:
+        doors = Doors(self.options.rank, self._folder, gang_rails.hosts(self._pod_address), self.deadline)
+        try:
+            self._silent("it waits for the others")
+            means = GPUS if gang_torch.usable(self.options.gpus) else SOCKETS
+            port = gang_torch.free_port(doors.addresses[0][0]) if means == GPUS and not self.options.rank else 0
+            card = Card(self.options.rank, self.report.node, doors.addresses, doors.key.hex(), port)
+            self._folder.lay(card, Sign(machine_of(), means))
+            missing = self._folder.wait(min(self.deadline, self._began + self.options.meet_seconds))
+            if missing:
+                self._miss(missing[0], f"{len(missing)} of {self.options.ranks} did not come in time")
+                self.report = replace(self.report, missed=tuple(missing))
+                return
+            self._silent("it measures with the others")
+            signs = self._folder.signs()
+            if any(sign.means != GPUS for sign in signs.values()):
+                self._by_sockets(doors, alone=not shared(signs))
+            else:
+                first = self._folder.card(0)
+                self._ring(doors, 0).barrier()  # from here on nobody needs a card
+                address = (first.addresses[0][0], first.gpu_port)
+                self.report = gang_torch.measure(self.options, self.report, address, self.deadline)
+        except PeerLostError as error:
+            self._miss(error.rank, str(error))
+        finally:
+            doors.close()
+
+    def _ring(self, doors: Doors, rail: int) -> Ring:
+        return Ring(self.options.rank, self.options.ranks, doors, rail, self.deadline)
+
+    def _by_sockets(self, doors: Doors, *, alone: bool) -> None:
+        path = "" if alone or self.options.rank else os.path.join(self.options.folder, TURN)
+        with _turn(path, self.deadline):
+            told = [self._rail(self._ring(doors, rail), alone=alone) for rail in range(len(doors.addresses))]
+        notes = [] if alone else ["one machine stands for several nodes: each hop of the ring by itself"]
+        if self.options.gpus:
+            notes.append("not between GPUs: not every member has torch and its GPUs")
+        self.report = replace(
+            self.report,
+            rails=tuple(_rounded(one.rail) for one in told),
+            all_reduce=_rounded(sum(one.all_reduce for one in told)),
+            all_to_all=_rounded(sum(one.all_to_all for one in told)) if told[0].all_to_all else None,
+            wrong=sum(one.wrong for one in told),
+            why="",
+            notes="; ".join(notes),
+        )
+
+    def _rail(self, ring: Ring, *, alone: bool) -> _Rail:
+        options = self.options
+        seconds, wrong = _typical([ring.all_reduce(options.all_reduce_bytes) for _ in range(options.iterations)])
+        all_reduce, all_to_all = bus(options.all_reduce_bytes, options.ranks, seconds, 2.0), 0.0
+        if options.all_to_all_bytes and options.ranks <= MOST_FOR_ALL_TO_ALL:
+            took, more = _typical([ring.all_to_all(options.all_to_all_bytes) for _ in range(options.iterations)])
+            all_to_all = bus(options.all_to_all_bytes, options.ranks, took, 1.0)
+            wrong += more
+        rail = all_reduce if alone else HOP_BYTES / ring.hops(HOP_BYTES, LAPS) / 1e9
+        return _Rail(rail, all_reduce, all_to_all, wrong)
+
+
+def bus(size: int, ranks: int, seconds: float, passes: float) -> float:
+    """Bus bandwidth in GB/s as collective libraries' tests define it; an all-reduce passes everything twice."""
+    return passes * (ranks - 1) / ranks * size / seconds / 1e9
+
+
+def _rounded(figure: float) -> float:
+    return float(f"{figure:.5g}")
+
+
+def _typical(took: List[Tuple[float, int]]) -> Tuple[float, int]:
+    """The median of the seconds, and all that was wrong."""
+    return sorted(seconds for seconds, _ in took)[len(took) // 2], sum(wrong for _, wrong in took)
+
+
+@contextlib.contextmanager
+def _turn(path: str, deadline: float) -> Generator[None, None, None]:
+    """Hold the machine's turn where `path` names its file; for the others of the group rank 0 holds it."""
+    if not path:
+        yield
+        return
+    patience = time.monotonic() + TURN_SHARE * max(0.0, deadline - time.monotonic())
+    with open(path, "ab") as file:
+        while True:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() > patience:
+                break
+            time.sleep(0.005)
+        yield  # the lock goes with the file, also where the process is killed
+
+
+def _write(report: GangReport, out_dir: str) -> int:
+    print(report.text(), flush=True)
+    if out_dir:
+        try:
+            os.makedirs(out_dir, exist_ok=True)
+            checkpoint_proofs.write_atomically(os.path.join(out_dir, "report"), report.text().encode())
+        except OSError as error:
+            print(f"probe-gang: cannot write {out_dir}: {error}", file=sys.stderr)
+            return 3
+    return 0
+
+
+def _checked(argv: List[str]) -> Options:
+    options = flags.from_argv(Options, argv)
+    if not 0 <= options.rank < options.ranks or options.ranks < 2:
+        raise flags.UsageError(f"--rank: must be below --ranks, which is at least 2, got {options.rank}")
+    if options.iterations < 1 or options.all_reduce_bytes < 1:
+        raise flags.UsageError("--iterations, --all-reduce-bytes: must be at least 1")
+    return options
+
+
+def main(argv: List[str]) -> int:
+    """Measure and report."""
+    try:
+        options = _checked(argv)
+    except ValueError as error:
+        print(f"probe-gang: {error}", file=sys.stderr)
+        return 2
+    node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
+    member = Member(options, node, os.environ.get("PRIMUS_POD_IP", ""))
+    written = threading.Lock()
+
+    def too_late() -> None:
+        """Whatever hangs, hangs no longer."""
+        if written.acquire(blocking=False):
+            late = member.timed()
+            why = f"no answer within {options.deadline_seconds:g} s: {late.why}"
+            code = _write(replace(late, rails=None, why=why), options.out_dir)
+            gang_torch.end_children()
+            os._exit(code)
+
+    watchdog = threading.Timer(options.deadline_seconds, too_late)
+    watchdog.daemon = True
+    watchdog.start()
+    report = member.measure()
+    if not written.acquire(blocking=False):
+        watchdog.join()
+    watchdog.cancel()
+    return _write(report, options.out_dir)

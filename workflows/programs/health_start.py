@@ -1,0 +1,175 @@
+"""Puts the node daemon together from its flags and its environment.
+
+Standard library only, Python 3.9. The only place of the daemon that reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Callable, Dict, Mapping, Optional, TextIO
+
+from workflows.programs import flags, health_iperf
+from workflows.programs.health import Options, periodic_of, token_from
+from workflows.programs.health_api import ACCOUNT, Api, api_from
+from workflows.programs.health_daemon import Daemon, Plan
+from workflows.programs.health_dcgm import fatal_words
+from workflows.programs.health_gpus import Limits
+from workflows.programs.health_hold import Hold, NoHold, TaintHold, owner_of
+from workflows.programs.health_limits import Gate, Rate, Room
+from workflows.programs.health_marks import Marks
+from workflows.programs.health_nodes import ClusterNodes, Nodes, ToldNodes
+from workflows.programs.health_pages import Pages
+from workflows.programs.health_peers import Peer, by_node, is_node_name, peers_from
+from workflows.programs.health_pvc import CLASS
+from workflows.programs.health_query import duration_seconds
+from workflows.programs.health_server import READING_ROOM, UNCOUNTED, Server, Servers
+from workflows.programs.health_status import Fleet
+from workflows.programs.health_tools import Tools, cpu_model
+
+Say = Callable[[str], None]
+ANYWHERE = "0.0.0.0"  # noqa: S104 - in a pod without an address of its own in the environment
+
+
+@dataclass(frozen=True)
+class Running:
+    """A daemon that serves."""
+
+    daemon: Daemon
+    servers: Servers
+    address: str
+    ports: Mapping[str, int]
+    """`health`, `readiness`, `metrics` -> port."""
+
+    def where(self) -> str:
+        """One line: where it listens."""
+        shown = ", ".join(f"{name} {port}" for name, port in self.ports.items())
+        return f"{self.daemon.plan.node} listening on {self.address}: {shown}"
+
+    def close(self) -> None:
+        """No more rounds, nobody is answered, what was started ends."""
+        self.daemon.end()
+        self.servers.close()
+        health_iperf.stop_servers({})
+
+
+def started(options: Options, environment: Mapping[str, str]) -> Running:
+    """A daemon that serves and makes its rounds.
+
+    Raises:
+        flags.UsageError, PeerError: a flag or a variable cannot be used.
+        OSError: a port cannot be bound, or the log cannot be written.
+    """
+    token = token_from(environment)
+    say = _log(options)
+    node = options.node or environment.get("NODE_NAME") or environment.get("PRIMUS_NODE") or os.uname().nodename
+    if not is_node_name(node):
+        raise flags.UsageError(f"--node: {node[:80]!r} is no name of a node")
+    api = api_from(environment, options.api)
+    address = options.address or _address(environment)
+    own = Peer(node, "127.0.0.1" if address == ANYWHERE else address, options.port)
+    namespace = options.namespace or environment.get("NAMESPACE") or _namespace()
+    nodes = _nodes(options, api, namespace, own)
+    hold: Hold = TaintHold(api) if api is not None else NoHold()
+    plan = _plan(options, environment, node, namespace)
+    marks = Marks(node, api if options.label else None, plan.fatal, plan.periodic, say)
+    daemon = Daemon(plan, Tools(options.gpus), nodes, api, hold, marks=marks, say=say)
+    fleet = Fleet(node, nodes, daemon.report, token)
+    pages = Pages(daemon, fleet, Gate(token, options.compatible), token, cpu_model(_read("/proc/cpuinfo")))
+    running = _serve(options, address, daemon, pages)
+    _begin(running, options, hold if api is not None else None, say)
+    return running
+
+
+def _plan(options: Options, environment: Mapping[str, str], node: str, namespace: str) -> Plan:
+    paths = environment.get("AUTOPILOT_DCGM_RESULT_PATHS", "")
+    return Plan(
+        node,
+        namespace,
+        periodic_of(options, environment),
+        Limits(options.bw, options.hbm_floor),
+        fatal_words(environment.get("DCGM_FATAL_ERRORS", "")),
+        tuple(one.strip() for one in paths.split(",") if one.strip()),
+        environment.get(CLASS, ""),
+        options.deep_level,
+        options.ping_peers,
+    )
+
+
+def _nodes(options: Options, api: Optional[Api], namespace: str, own: Peer) -> Nodes:
+    if options.peers or api is None:
+        told: Dict[str, Peer] = by_node(peers_from(options.peers))
+        return ToldNodes([*told.values()] if own.node in told else [*told.values(), own])
+    return ClusterNodes(api, namespace, options.pods, options.port, own)
+
+
+def _address(environment: Mapping[str, str]) -> str:
+    pod = environment.get("PRIMUS_POD_IP") or environment.get("POD_IP", "")
+    return pod or (ANYWHERE if environment.get("KUBERNETES_SERVICE_HOST") else "127.0.0.1")
+
+
+def _namespace() -> str:
+    return _read(os.path.join(ACCOUNT, "namespace")).strip() or "autopilot"
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 20)
+    except OSError:
+        return ""
+
+
+def _serve(options: Options, address: str, daemon: Daemon, pages: Pages) -> Running:
+    servers, rate = Servers(), Rate(options.requests_per_second)
+    main, side = Room(options.connections), Room(READING_ROOM)
+    count = daemon.known.count
+    wanted = (
+        ("health", "--port", options.port, (), main),
+        ("readiness", "--readiness-port", options.readiness_port, UNCOUNTED[:2], side),
+        ("metrics", "--metrics-port", options.metrics_port, UNCOUNTED, side),
+    )
+    ports: Dict[str, int] = {}
+    try:
+        for name, flag, port, paths, room in wanted:
+            if port >= 0:
+                try:
+                    ports[name] = servers.add(Server((address, port), pages, paths, rate, room, count))
+                except OSError as error:
+                    advice = "name another one" + ("" if name == "health" else ", or -1 for none")
+                    why = error.strerror or error
+                    raise OSError(f"{flag}: {address}:{port} cannot be bound ({why}): {advice}") from error
+    except BaseException:
+        servers.close()
+        raise
+    return Running(daemon, servers, address, ports)
+
+
+def _begin(running: Running, options: Options, hold: Optional[Hold], say: Say) -> None:
+    def work() -> None:
+        node = running.daemon.plan.node
+        if hold is not None:
+            left = hold.release(node, owner_of(node))  # of a daemon that was killed during a deep test
+            if left:
+                say(f"a hold may be left over on {node}: {left}")
+        rounds = duration_seconds("--w", options.w)
+        running.daemon.begin(rounds, duration_seconds("--invasive-check-timer", options.invasive_check_timer))
+
+    threading.Thread(target=work, daemon=True).start()
+
+
+def _log(options: Options) -> Say:
+    if options.loglevel < 1:
+        return lambda _: None
+    stream: TextIO = open(options.logfile, "a", encoding="utf-8") if options.logfile else sys.stderr  # noqa: SIM115
+    lock = threading.Lock()
+
+    def say(line: str) -> None:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        with lock:
+            print(f"{at} health: {' '.join(line.split())}", file=stream, flush=True)
+
+    return say
