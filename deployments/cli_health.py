@@ -29,7 +29,7 @@ Part = Annotated[str, typer.Option("--part", help="all, check, rules or scrape."
 
 
 @health_app.command("serve")
-def serve(  # one parameter an option
+def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
     port: Port = 3333,
     readiness_port: ReadinessPort = 8080,
     metrics_port: MetricsPort = 8081,

@@ -54,6 +54,6 @@ def render_preflight(
 
     Example: primus render preflight --cluster local
     """
-    from deployments.preflight import render_preflight as show
+    from deployments.preflight_render import render_preflight as show
 
     return show(cluster, suite, depth, nodes, as_json=as_json)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import sys
@@ -71,6 +70,7 @@ def show_monitor(cluster: str, mode: str, *, once: bool, as_json: bool) -> int:
 def render_monitor(cluster: str, nodes: str, *, as_json: bool) -> int:
     """Print the workflow of a sweep; without names of nodes those that the pools' nodes have on an embedded cluster."""
     from workflows.monitoring import MOST, sweep_workflow
+    from workflows.node_pods import first_nodes
 
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
@@ -86,15 +86,6 @@ def render_monitor(cluster: str, nodes: str, *, as_json: bool) -> int:
 
         out(yaml.safe_dump(document, sort_keys=False, width=120))
     return GOOD
-
-
-def first_nodes(profile: ClusterProfile, share: float) -> dict[str, str]:
-    """So large a share of each pool's nodes, by the names that an embedded cluster gives, with their pool."""
-    found: dict[str, str] = {}
-    for number, pool in enumerate(profile.pools):
-        prefix = pool.node_prefix or ("node-" if number == 0 else f"{pool.name}-")
-        found |= {f"{prefix}{index}": pool.name for index in range(math.ceil(share * pool.nodes))}
-    return found or {"node-0": profile.pools[0].name}
 
 
 @dataclass(frozen=True)

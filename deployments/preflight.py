@@ -17,7 +17,6 @@ from profiles.load import load_cluster
 from profiles.vocabulary import VerdictWord
 from tasks.launchers import launcher_for
 from tasks.opening import localised
-from tasks.preflighting import Wanted, plan_of
 from tasks.session import at_hand
 from tasks.settings import Settings
 
@@ -48,32 +47,6 @@ def run_preflight(cluster: str, suite: str, depth: str, nodes: str, launcher: st
     words = [word for test in tests for word in test.words.values()]
     words += [VerdictWord.UNKNOWN for test in tests for _ in test.busy]
     return FAILED if VerdictWord.FAIL in words else UNKNOWN if VerdictWord.UNKNOWN in words else GOOD
-
-
-def render_preflight(cluster: str, suite: str, depth: str, nodes: str, *, as_json: bool) -> int:
-    """Print the workflows that would be sent; touches nothing."""
-    from deployments.monitor import first_nodes
-    from workflows.preflight import MOST, preflight_workflow
-
-    settings = Settings.from_environment(os.environ)
-    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    chosen = suite_of(profile, suite)
-    named = [name for name in nodes.split(",") if name]
-    places = {name: profile.pools[0].name for name in named} or first_nodes(profile, 1.0)
-    documents: list[Json] = []
-    for one in depths_of(chosen, profile, depth):
-        for number, begin in enumerate(range(0, len(places), MOST), 1):
-            part = dict(list(places.items())[begin : begin + MOST])
-            documents.append(preflight_workflow(plan_of(Wanted(profile, chosen, one, part), number)).to_dict())
-    if as_json:
-        out_json(documents)
-    else:
-        import yaml
-
-        # The C writer where PyYAML was built with it: ten times as fast, and a fleet is 131 documents.
-        writer = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-        out(yaml.dump_all(documents, Dumper=writer, sort_keys=False, width=120))
-    return GOOD
 
 
 def documents_of(cluster: str, tested: Outcome) -> list[Json]:

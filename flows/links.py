@@ -1,7 +1,8 @@
 """Tests between nodes: groups measure a collective, and a few rounds find the node, link, switch or rail that is bad.
 
 What is measured next and who is to blame is decided by `flows.decisions.fabric`; here it is measured, round after
-round, and the verdicts are kept. Nodes of one kind of hardware are one fabric.
+round, and the verdicts are kept. Nodes of one kind of hardware are one fabric. What tools measure between two nodes
+(`flows.pairs`) follows, and a node's verdict is the worse of both.
 """
 
 from __future__ import annotations
@@ -25,23 +26,24 @@ from flows.decisions.fabric.reading import (
     was_by_gpus,
 )
 from flows.decisions.fabric.state import State
-from flows.decisions.fabric.verdicts import Tested, joined, judging, verdicts
+from flows.decisions.fabric.verdicts import Tested, joined, judging, untested, verdicts
 from flows.decisions.grading.model import NodeGrade
+from flows.decisions.preflight_actions import with_action
+from flows.pairs import DEPTH, PairGround, PairsTested, pairs_of, try_pairs
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
 from profiles.load import load_hardware
 from profiles.suite import SuiteProfile
 from profiles.suite_check import Check
-from profiles.vocabulary import VerdictWord
 from tasks.linking import Asked, racks_of_nodes, run_round
 from tasks.preflighting import keep_verdicts
 from tasks.world import world
 from workflows.links import Demand
+from workflows.programs.gang_report import report_from
 from workflows.records import VerdictRecord
 
 Tell = Callable[[str], None]
-DEPTH = "fabric"
 NOT_BY_GPUS = "measured by sockets, not between GPUs: the pods' image has no torch, or they see no GPUs"
 
 
@@ -71,6 +73,8 @@ class LinksOutcome:
     """Which partners met: with the same seed and the same figures the same rounds are planned."""
     untested: Mapping[str, str] = field(default_factory=dict[str, str])
     """Nodes that met nobody, and why."""
+    pairs: tuple[PairsTested, ...] = ()
+    """What pairs of nodes of each kind of hardware found."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def try_links(
 
     Args:
         profile: of the cluster.
-        suite: its checks that span gangs say what is measured.
+        suite: its checks that span gangs and pairs say what is measured.
         pools: the nodes, with their pool.
         tell: gets a line whenever something changes.
         beside: what checks of single nodes of this depth said of them: the verdict that is kept is of both.
@@ -132,39 +136,46 @@ def try_links(
         seed: which partners meet; none: by the clock.
 
     Raises:
-        ProfileError: the suite has no check of a gang for these nodes.
+        ProfileError: the suite has no check of a gang or a pair for these nodes.
         Unavailable: cluster or ledger do not answer; what was kept stands.
         Refused: the cluster does not take a workflow.
     """
     began = world().now()
     asked = _Asking(profile, suite, dict(pools), tell, share, int(began) if seed is None else seed)
-    found, untested = _fabrics(asked)
-    grades = _kept(profile, suite, found, tuple(pools), beside or {}, untested)
-    return LinksOutcome(suite.name, tuple(found), grades, world().now() - began, asked.seed, untested)
+    fabrics, pairs, alone = _found(asked)
+    grades = _graded(asked, fabrics, pairs, alone)
+    _keep(asked, grades, beside or {})
+    return LinksOutcome(suite.name, tuple(fabrics), grades, world().now() - began, asked.seed, alone, tuple(pairs))
 
 
-def _fabrics(asking: _Asking) -> tuple[list[FabricTested], dict[str, str]]:
+def _found(asking: _Asking) -> tuple[list[FabricTested], list[PairsTested], dict[str, str]]:
     """What was found, one kind of hardware after the other; and nodes that met nobody, and why."""
     profile, suite = asking.profile, asking.suite
-    checks, kind_of = gangs_of(profile, suite), {pool.name: pool.hardware for pool in profile.pools}
+    gangs, twos = gangs_of(profile, suite), pairs_of(profile, suite)
+    kind_of = {pool.name: pool.hardware for pool in profile.pools}
     by_kind: dict[str, list[str]] = {}
     for node, pool in asking.pools.items():
         by_kind.setdefault(kind_of[pool], []).append(node)
-    if not any(kind in checks for kind in by_kind):
-        raise ProfileError("suite", f"{suite.name} has no check of a gang for the hardware of these nodes")
+    if not any(kind in gangs or kind in twos for kind in by_kind):
+        raise ProfileError("suite", f"{suite.name} has no check of a gang or a pair for the hardware of these nodes")
     racks = racks_of_nodes(profile)
-    found: list[FabricTested] = []
-    untested: dict[str, str] = {}
+    fabrics: list[FabricTested] = []
+    pairs: list[PairsTested] = []
+    alone: dict[str, str] = {}
     for kind, nodes in by_kind.items():
-        own = checks.get(kind, ())
-        if not own or len(nodes) < 2:
-            untested |= dict.fromkeys(nodes, "nobody to be measured with" if own else "no check of a gang for it")
+        if len(nodes) < 2 or not (kind in gangs or kind in twos):
+            alone |= dict.fromkeys(
+                nodes, "nobody to be measured with" if len(nodes) < 2 else "no check of a gang or a pair for it"
+            )
             continue
-        places = {node: asking.pools[node] for node in nodes}
-        asked = Asked(profile, suite.name, demand_of(own, profile), places, asking.most)
-        ground = _Ground(asked, load_hardware(kind), own, tuple(nodes), racks, asking.seed, asking.tell)
-        found.append(_test(ground))
-    return found, untested
+        places, hardware = {node: asking.pools[node] for node in nodes}, load_hardware(kind)
+        if own := gangs.get(kind):
+            asked = Asked(profile, suite.name, demand_of(own, profile), places, asking.most)
+            fabrics.append(_test(_Ground(asked, hardware, own, tuple(nodes), racks, asking.seed, asking.tell)))
+        if own := twos.get(kind):
+            ground = PairGround(profile, suite, hardware, own, places, asking.most, asking.seed, asking.tell)
+            pairs.append(try_pairs(ground))
+    return fabrics, pairs, alone
 
 
 def demand_of(checks: Sequence[Check], profile: ClusterProfile) -> Demand:
@@ -241,7 +252,9 @@ def _measured(ground: _Ground, groups: Sequence[Group], number: int) -> list[Gro
             seen = ended
             ground.tell(f"round {number}: {ended} of {nodes} nodes have ended, {len(groups)} groups")
 
-    return [read(told.group, told.reports, told.silent) for told in run_round(ground.asked, groups, progress)]
+    return [
+        read(told.group, told.reports, told.silent) for told in run_round(ground.asked, groups, progress, report_from)
+    ]
 
 
 def _with_all(answer: Answer, nodes: Sequence[str]) -> Answer:
@@ -251,40 +264,30 @@ def _with_all(answer: Answer, nodes: Sequence[str]) -> Answer:
     return replace(answer, unknown=(*answer.unknown, *silent))
 
 
-def _kept(
-    profile: ClusterProfile,
-    suite: SuiteProfile,
-    found: Sequence[FabricTested],
-    nodes: Sequence[str],
-    beside: Mapping[str, NodeGrade],
-    untested: Mapping[str, str],
+def _graded(
+    asking: _Asking, fabrics: Sequence[FabricTested], pairs: Sequence[PairsTested], alone: Mapping[str, str]
 ) -> dict[str, NodeGrade]:
-    """The verdicts about all nodes, written down."""
+    """What is said of each node, in their order: the worse of what its groups and its pairs say."""
     told: dict[str, NodeGrade] = {}
-    for one in found:
-        members = [node for node in nodes if any(node in item.measurement.group for item in one.tested.reads)]
-        told |= verdicts(one.tested, members)
-    for node in nodes:
-        if node not in told:
-            why = untested.get(node, "it was in no group")
-            reason = {
-                "check": "gang",
-                "verdict": "unknown",
-                "measured": None,
-                "limit": None,
-                "unit": "",
-                "evidence": why,
-            }
-            told[node] = NodeGrade(node, VerdictWord.UNKNOWN, (reason,))
-    now = world().now()
+    for one in fabrics:
+        groups = {node for item in one.tested.reads for node in item.measurement.group}
+        told |= verdicts(one.tested, [node for node in asking.pools if node in groups])
+    for two in pairs:
+        told |= {node: joined(grade, told.get(node)) for node, grade in two.grades.items()}
+    checks = [check for check in asking.suite.checks if check.depth == DEPTH]
+    every = {node: told.get(node) or untested(node, alone.get(node, "it was in no group")) for node in asking.pools}
+    return {node: with_action(grade, checks) for node, grade in every.items()}
+
+
+def _keep(asking: _Asking, grades: Mapping[str, NodeGrade], beside: Mapping[str, NodeGrade]) -> None:
+    """Write the verdicts down, with what checks of single nodes said."""
+    now, profile = world().now(), asking.profile
     records: list[VerdictRecord] = []
-    for node in nodes:
-        own = joined(told[node], beside.get(node))
-        records.append(
-            VerdictRecord(profile.name, node, own.verdict, DEPTH, now, own.reasons, f"preflight {suite.name}")
-        )
+    for node, grade in grades.items():
+        own = joined(grade, beside.get(node))
+        source = f"preflight {asking.suite.name}"
+        records.append(VerdictRecord(profile.name, node, own.verdict, DEPTH, now, own.reasons, source))
     keep_verdicts(records)
-    return {node: told[node] for node in nodes}
 
 
 def judged_by(tested: FabricTested) -> str:

@@ -26,7 +26,15 @@ from profiles.suite_words import Depth, Launcher
 from profiles.vocabulary import VerdictWord
 from tasks.launchers import runner_of
 from tasks.lease import driving
-from tasks.preflighting import Opened, Told, Wanted, close_preflight, keep_verdicts, open_preflight
+from tasks.preflighting import (
+    Opened,
+    Told,
+    Wanted,
+    close_preflight,
+    keep_verdicts,
+    open_preflight,
+    with_node_objects,
+)
 from tasks.world import world
 from workflows.preflight import MOST
 from workflows.preflight_calls import calls_of, left_out, node_checks
@@ -171,7 +179,7 @@ def _tell_all(ground: _Ground, nodes: Sequence[str], turn: int, tell: Tell) -> t
                 seen = told
                 tell(f"{before + told} of {len(nodes)} nodes have told ({phase.lower() or 'not started yet'})")
 
-        found |= {item.node: item for item in run(one.plan, progress)}
+        found |= {item.node: item for item in with_node_objects(one.plan, run(one.plan, progress))}
         opened.append(one)
     return found, opened
 

@@ -32,6 +32,7 @@ from tasks.node_marks import Marker
 from tasks.preflighting import Wanted
 from tasks.verdict_marks import tell_nodes
 from tasks.world import world
+from workflows.gpu_pods import sees_gpus
 from workflows.node_sight import watcher_of
 from workflows.preflight import PREFLIGHT
 from workflows.preflight_calls import node_checks
@@ -101,7 +102,7 @@ def meets(profile: ClusterProfile, suite: SuiteProfile, depth: Depth, launcher: 
 def _at_depth(wanted: Wanted, tell: Tell, owner: str) -> Outcome:
     """One depth; a deep one on nodes that nobody uses, and that are held meanwhile."""
     profile, depth = wanted.cluster, wanted.depth
-    if wanted.launcher != "kubernetes" or Level(depth) not in DEEP:
+    if wanted.launcher != "kubernetes" or (Level(depth) not in DEEP and not _takes_gpus(profile)):
         return _try(wanted, tell)
     held_by = owner or f"{PREFLIGHT}-{wanted.key}"
     busy = hold_nodes(profile, list(wanted.pools), held_by)
@@ -117,6 +118,11 @@ def _at_depth(wanted: Wanted, tell: Tell, owner: str) -> Outcome:
         with suppress(PrimusError):  # if not, the holds end by themselves
             give_nodes_back(list(free), held_by)
     return replace(found, busy=busy)
+
+
+def _takes_gpus(profile: ClusterProfile) -> bool:
+    """Whether each test takes the GPUs of its node: on one in use its pod would wait and tell nothing."""
+    return any(sees_gpus(profile, load_hardware(pool.hardware)) for pool in profile.pools)
 
 
 def _try(wanted: Wanted, tell: Tell) -> Outcome:
@@ -152,6 +158,8 @@ def _settle(profile: ClusterProfile, tell: Tell) -> None:
     try:
         with driving(watcher_of(profile.name)), Marker(current()) as marker:
             sentinel = Sentinel(profile, profile.monitor.mode, marker, lines.append)
+            sentinel.left_overs()  # what was planned by whoever was killed
+            sentinel.told(marker.wait())
             nodes = {node.name: node for node in stream_nodes(profile)}
             found = failed_tests(profile, {name: node.pool for name, node in nodes.items() if not held(node)})
             sentinel.settle(found, nodes.get)

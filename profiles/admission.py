@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from profiles.suite_words import Depth, Launcher
-from profiles.values import Count, PositiveCount, PositiveSeconds, Share, Text, Value, wrong
+from profiles.values import Count, PositiveCount, PositiveSeconds, Quantity, Share, Text, Value, wrong
 
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?")
 PORTS = 65_535
@@ -44,6 +44,13 @@ class Admission(Value):
     """At most this share of a pool is under a deep test at once (at least one node always may be)."""
     unknown_allowed: tuple[Text, ...] = ()
     """Nodes that may train though nothing is known of them. A node that failed never may."""
+    gpu_image: str = ""
+    """Image of tests on nodes with GPUs: with the vendor's tools, Python 3.9 or later, and torch. Its pods take all
+    GPUs of the node. Empty: our own image, in which whatever would open a GPU is unknown."""
+    gpu_image_cpu: Quantity = "4"
+    """CPUs that such a pod asks for."""
+    gpu_image_memory: Quantity = "32Gi"
+    """Memory of such a pod: host buffers of copies between host and GPUs are most of it."""
     hold_seconds: PositiveSeconds = 1800.0
     """A node held for a deep test is given back after so long, also where whoever held it died."""
 

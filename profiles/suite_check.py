@@ -29,6 +29,8 @@ from profiles.vocabulary import FaultClass
 
 QUANTITY = re.compile(r"[a-z][a-z0-9_]*")
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+PAIR_PROBE = "pair-sockets"
+"""The one that two nodes make together."""
 
 
 class Attempts(Value):
@@ -70,7 +72,7 @@ class Check(Value):
     probe: ProbeCall | None = None
     """Our own probe; exactly one of `probe` and `command`."""
     command: tuple[Text, ...] = ()
-    """A tool's command line, never a shell's; placeholders are {gpu}, {gpus}, {nic}, {path} and {peer}."""
+    """A tool's command line, never a shell's; placeholders are {gpu}, {gpus}, {nic}, {path}, {peer} and {port}."""
     parser: Parser | None = None
     """Who reads the command's output; none for a probe."""
     peer_command: tuple[Text, ...] = ()
@@ -139,6 +141,8 @@ def _check_call(check: Check) -> None:
         raise wrong("parser", "must say who reads the output of `command`, and must be left out for a probe")
     if check.limits.tool_judges is not None and not check.command:
         raise wrong("limits.tool_judges", "is for commands: a probe of ours measures and does not judge")
+    if check.probe is not None and (check.probe.name == PAIR_PROBE) != (check.spans == "pair"):
+        raise wrong("spans", f"must be pair for the probe {PAIR_PROBE}, and for no other probe of ours")
     if check.peer_command and (check.spans != "pair" or not check.command):
         raise wrong("peer_command", "is for commands of a pair; set spans: pair, or take it out")
 
@@ -152,8 +156,8 @@ def _check_placeholders(check: Check) -> None:
         for word in PLACEHOLDER.findall(text):
             if word not in PLACEHOLDERS:
                 raise wrong(field, f"{{{word}}} is no placeholder" + did_you_mean(word, PLACEHOLDERS))
-            if word == "peer" and check.spans != "pair":
-                raise wrong(field, "{peer} is there in checks of a pair only; set spans: pair")
+            if word in ("peer", "port") and check.spans != "pair":
+                raise wrong(field, f"{{{word}}} is there in checks of a pair only; set spans: pair")
         if "{{" in text or "}}" in text:
             raise wrong(field, "must not hold {{ or }}: the workflow engine would take it for its own")
 

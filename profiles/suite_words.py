@@ -50,6 +50,7 @@ PLACEHOLDERS = {
     "nic": "RDMA device of a fabric NIC, e.g. mlx5_0; the command runs once for each of them, one after the other",
     "path": "an empty folder on the storage that is tested, removed afterwards",
     "peer": "address of the other node; checks of a pair only",
+    "port": "a free port of the node on which `peer_command` runs; checks of a pair only",
 }
 """What `{word}` in a command or an argument of a probe becomes."""
 
@@ -224,6 +225,11 @@ PROBES: dict[str, Probe] = {
         "An all-reduce between nodes by sockets; where they share one machine, each hop of the ring by itself.",
         {"gang_socket_bandwidth": "GB/s", "gang_socket_wrong_values": "count"},
         ("bytes", "iterations"),
+    ),
+    "pair-sockets": Probe(
+        "Round trips by TCP and lost datagrams by UDP between two nodes, by sockets.",
+        {**dict.fromkeys(("pair_round_trip", "pair_round_trip_p99"), "us"), "pair_lost_datagrams": "%"},
+        ("round_trips", "datagrams"),
     ),
 }
 """Our own probes by name."""

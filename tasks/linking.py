@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from profiles.cluster import ClusterProfile
 from profiles.load import load_hardware
@@ -30,7 +31,11 @@ from workflows.links import (
     seated,
     waves,
 )
-from workflows.programs.gang_report import GangReport, report_from
+from workflows.pair_calls import PairDemand
+
+Report = TypeVar("Report")
+Read = Callable[[str], Report]
+"""From the text of a report to it. Raises ValueError: it is something else."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Asked:
 
     cluster: ClusterProfile
     suite: str
-    demand: Demand
+    demand: Demand | PairDemand
     pools: Mapping[str, str]
     """Node -> its pool."""
     most: Mapping[str, int]
@@ -47,11 +52,11 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class GroupTold:
-    """What the members of one group told."""
+class GroupTold(Generic[Report]):
+    """What the members of one group or pair told."""
 
     group: tuple[str, ...]
-    reports: Mapping[str, GangReport]
+    reports: Mapping[str, Report]
     """By node; missing: its pod left none."""
     silent: Mapping[str, str]
     """Nodes whose pod left none, and why."""
@@ -71,19 +76,22 @@ def plans_of(asked: Asked, groups: Sequence[Sequence[str]], number: int) -> list
     ]
 
 
-def run_round(asked: Asked, groups: Sequence[Sequence[str]], tell: Callable[[int, int], None]) -> list[GroupTold]:
+def run_round(
+    asked: Asked, groups: Sequence[Sequence[str]], tell: Callable[[int, int], None], read: Read[Report]
+) -> list[GroupTold[Report]]:
     """Measure these groups, as many at once as may be, and read what every member told.
 
     Args:
         asked: what is measured, and where.
         groups: names of the members, each node in one group at most.
         tell: gets how many nodes have ended, of how many, after each change.
+        read: what a pod leaves, as a report.
 
     Raises:
         Unavailable, Refused.
         NotFound: somebody deleted a workflow meanwhile.
     """
-    found: dict[int, GroupTold] = {}
+    found: dict[int, GroupTold[Report]] = {}
     nodes, before = sum(len(group) for group in groups), 0
     for numbers in waves(groups, asked.pools, asked.most):
         own = [groups[number] for number in numbers]
@@ -93,21 +101,23 @@ def run_round(asked: Asked, groups: Sequence[Sequence[str]], tell: Callable[[int
         def progress(told: int, ended: int = ended) -> None:
             tell(ended + told, nodes)
 
-        found |= dict(zip(numbers, told_by(_run(plans, progress), own), strict=True))
+        found |= dict(zip(numbers, told_by(_run(plans, progress), own, read), strict=True))
         before += sum(len(group) for group in own)
     return [found[number] for number in range(len(groups))]
 
 
-def told_by(manifests: Sequence[Manifest], groups: Sequence[Sequence[str]]) -> list[GroupTold]:
+def told_by(
+    manifests: Sequence[Manifest], groups: Sequence[Sequence[str]], read: Read[Report]
+) -> list[GroupTold[Report]]:
     """What the members of each group told in these workflows, in the groups' order."""
-    reports: dict[str, GangReport] = {}
+    reports: dict[str, Report] = {}
     silent: dict[str, str] = {}
     for manifest in manifests:
         for node in nodes_of(manifest):
             if node.get("type") == "Pod" and str(node.get("templateName", "")).startswith(MEMBER):
                 name = _parameter(node.get("inputs"), "node")
                 try:
-                    reports[name] = report_from(_parameter(node.get("outputs"), "report") or "{}")
+                    reports[name] = read(_parameter(node.get("outputs"), "report") or "{}")
                 except ValueError:
                     ended = str(node.get("phase", "")).lower()
                     silent[name] = f"its pod {ended}: {node.get('message') or 'it left no report'}"

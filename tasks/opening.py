@@ -8,31 +8,17 @@ from pathlib import Path
 from profiles import load
 from profiles.admission import own_suite
 from profiles.admission_fit import check_admission
-from profiles.cluster import ClusterProfile
 from profiles.compare import differences, digest
 from profiles.errors import Conflict, Unavailable
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.run import RunProfile
 from profiles.vocabulary import RunState
+from tasks.home_storage import localised
 from tasks.ledger import Ledger
 from tasks.settings import Settings
 from workflows.labels import run_directory
 from workflows.records import RunRecord
-
-
-def localised(profile: ClusterProfile, home: Path) -> ClusterProfile:
-    """The profile with `{home}` replaced in its storage; frozen into the run, so a moved home does not move a run."""
-    shared = tuple(
-        item.model_copy(
-            update={
-                "source": item.source.replace("{home}", str(home)),
-                "mount_path": item.mount_path.replace("{home}", str(home)),
-            }
-        )
-        for item in profile.storage
-    )
-    return profile.model_copy(update={"storage": shared})
 
 
 def resolve_request(request: TrainRequest, settings: Settings) -> Resolved:

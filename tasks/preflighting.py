@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profiles.cluster import ClusterProfile
-from profiles.load import load_hardware
 from profiles.suite import SuiteProfile
 from profiles.suite_words import Depth, Launcher
 from tasks.cluster import Manifest, current
@@ -23,9 +22,8 @@ from tasks.sweeping import take_number
 from tasks.workflow_nodes import nodes_of
 from tasks.workflow_runs import follow_workflow, submit_workflow
 from tasks.world import world
-from workflows import labels
-from workflows.node_pods import racks_by_pool
-from workflows.preflight import PREFLIGHT, PROBE, PreflightPlan, preflight_workflow
+from workflows.node_object import told_by_node_object
+from workflows.preflight import PREFLIGHT, PROBE, PreflightPlan, planned, preflight_workflow
 from workflows.programs.probe import unpacked
 from workflows.programs.readings import Parsed
 from workflows.records import VerdictRecord
@@ -81,16 +79,7 @@ class Wanted:
 
 def plan_of(wanted: Wanted, number: int) -> PreflightPlan:
     """The test as it is carried out."""
-    profile = wanted.cluster
-    return PreflightPlan(
-        cluster=profile,
-        hardware={pool.name: load_hardware(pool.hardware) for pool in profile.pools},
-        suite=wanted.suite,
-        depth=wanted.depth,
-        name=labels.preflight_name(profile.name, number),
-        racks=racks_by_pool(profile, wanted.pools),
-        launcher=wanted.launcher,
-    )
+    return planned(wanted.cluster, wanted.suite, wanted.depth, wanted.pools, number, wanted.launcher)
 
 
 def open_preflight(wanted: Wanted) -> Opened:
@@ -151,6 +140,30 @@ def told_by(manifest: Manifest, nodes: Sequence[str]) -> list[Told]:
         if item.at or item.node not in said:
             said[item.node] = item
     return [said.get(node) or Told(node, why="its pod was never started") for node in nodes]
+
+
+def with_node_objects(plan: PreflightPlan, told: Sequence[Told]) -> list[Told]:
+    """What the Node objects say, beside what the pods told; a node that is gone says nothing.
+
+    Raises:
+        Unavailable, Refused.
+    """
+    numbers = {pool: plan.calls(pool).by_api for pool in plan.pools}
+    if plan.launcher != "kubernetes" or not any(numbers.values()):
+        return list(told)
+    pool_of = {node: rack.pool for rack in plan.racks for node in rack.nodes}
+    return [_with_object(plan, item, pool_of[item.node], numbers[pool_of[item.node]]) for item in told]
+
+
+def _with_object(plan: PreflightPlan, told: Told, pool: str, numbers: Sequence[int]) -> Told:
+    found = current().get("Node", told.node) if told.at and numbers else None
+    if found is None:
+        return told
+    hardware = plan.hardware[pool]
+    own = next(item for item in plan.cluster.pools if item.name == pool)
+    nics = own.nic_resource_name or hardware.nic_resource_name
+    said = told_by_node_object(found, hardware.resource_name, nics)
+    return replace(told, answers={**told.answers, **{number: (said,) for number in numbers}})
 
 
 def keep_verdicts(records: Sequence[VerdictRecord]) -> None:

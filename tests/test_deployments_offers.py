@@ -45,7 +45,12 @@ def test_what_is_listed_is_a_flow_with_explained_parameters(entry: dict[str, Any
 
 def test_timetables_are_ones_that_the_server_takes(offered: tuple[Offer, ...]) -> None:
     tables = {f"{offer.flow}/{item.slug}": item for offer in offered for item in offer.timetables}
-    assert {"monitor/each-minute", "preflight/each-night", "preflight/each-ten-minutes", "report/each-week"} <= tables.keys()
+    assert {
+        "monitor/each-minute",
+        "preflight/each-night",
+        "preflight/each-ten-minutes",
+        "report/each-week",
+    } <= tables.keys()
     for item in tables.values():
         CronSchedule(cron=item.cron, timezone=item.timezone)
     scheduled = [offer for offer in offered if offer.timetables]

@@ -77,7 +77,9 @@ NUMBER_LIMITS = st.fixed_dictionaries(
             list
         ),
         "peers": st.fixed_dictionaries({"robust_z": FIGURE, "nodes": st.integers(4, 99), "source": SOURCE}),
-        "history": st.fixed_dictionaries({"worse_by_percent": st.floats(0.1, 99), "days": st.floats(0.1, 90), "source": SOURCE}),
+        "history": st.fixed_dictionaries(
+            {"worse_by_percent": st.floats(0.1, 99), "days": st.floats(0.1, 90), "source": SOURCE}
+        ),
     },
 )
 ANY_CHECK = st.fixed_dictionaries(
@@ -89,7 +91,7 @@ ANY_CHECK = st.fixed_dictionaries(
         "left_out": SOURCE,
         "launchers": st.lists(st.sampled_from(["kubernetes", "ansible", "slurm"]), max_size=2),
         "what_to_do": SOURCE,
-        "spans": st.sampled_from(["node", "pair", "gang"]),
+        "spans": st.sampled_from(["node", "gang"]),
     },
 ).map(lambda change: {**SMALL["checks"][0], **change})
 ANY_SUITE = st.lists(ANY_CHECK, min_size=1, max_size=6).map(

@@ -92,7 +92,7 @@ def test_the_block_and_the_summary_have_their_documented_shape() -> None:
         "Response:\nraw\nNode Status: OK\n-------------------------------------\n\n"
     )
     assert (
-        "Response:\nServer Disconnected. ABORT\nno route Fail\nNode Status: Connection to Server Failed\n"
+        "Response:\nServer Disconnected. ABORT\nno route Fail\n\nNode Status: Connection to Server Failed\n"
         in node_block(bad)
     )
     assert summary([good, replace(good, node="node-b", statuses=("DCGM Failed",))], 0.5) == (
@@ -195,6 +195,8 @@ def test_what_loads_something_is_work(query: str, works: bool) -> None:
             "/status?host=n&check=ping,dcgm&job=ns:x=y&nodelabel=p/k=v&pingnodes=a,b&r=1",
         ),
         (Status(checks=("all", "gpumem")), "/status?host=n&check=all,gpumem"),
+        (Status(checks=("ping",)), "/status?host=n&check=ping&pingnodes=all"),
+        (Status(checks=("ping",), job="ns:x=y"), "/status?host=n&check=ping&job=ns:x=y&pingnodes=all"),
     ],
 )
 def test_one_node_is_asked_for_the_same(status: Status, path: str) -> None:

@@ -6,19 +6,15 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.health_daemons import Toolbox, at_once, get
-from workflows.programs.health import parse
+from tests.health_fleet import asking, fleet
 from workflows.programs.health_peers import peers_from
-from workflows.programs.health_start import started
 from workflows.programs.health_status import ALIVE_SECONDS
 
 pytestmark = pytest.mark.story
@@ -32,32 +28,6 @@ def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolbox:
     toolbox = Toolbox(tmp_path / "bin").healthy(8)
     monkeypatch.setenv("PATH", toolbox.path)
     return toolbox
-
-
-@contextmanager
-def fleet(first: int, count: int) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    command = [sys.executable, "-m", "tests.health_fleet", str(first), str(count)]
-    root = Path(__file__).parent.parent
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip(), process
-        finally:
-            process.send_signal(signal.SIGCONT)
-            process.stdin.close()
-            process.wait(30)
-
-
-@contextmanager
-def asking(peers: str) -> Iterator[int]:
-    flags = ["--port=0", "--readiness-port=-1", "--metrics-port=-1", "--api=none", "--loglevel=0", "--w=0"]
-    flags += ["--invasive-check-timer=0", "--node=node-000", f"--peers={peers}", "--checks=remapped,gpupower"]
-    running = started(parse(flags), {})
-    try:
-        yield running.ports["health"]
-    finally:
-        running.close()
 
 
 def timed(port: int, target: str) -> tuple[float, str]:

@@ -17,6 +17,7 @@ import yaml
 
 from flows.decisions.fabric.reading import gang_checks
 from flows.links import demand_of
+from profiles.admission import Admission
 from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
 from profiles.load import list_profiles, load_cluster, load_hardware, load_run, load_suite, resolve
@@ -89,14 +90,18 @@ def special() -> dict[str, list[dict[str, Any]]]:
             preflight("local", "any-machine", "storage"),
         ],
         "special-preflight-of-gpus": [preflight("kubernetes-example", "smoke", "smoke")],
+        "special-preflight-in-an-image-of-the-site": [
+            preflight("kubernetes-example", "device", "device", gpu_image="registry.example.org/tests-rocm:7")
+        ],
         "special-links": links("local", "any-machine", 3),
         "special-links-of-gpus": links("kubernetes-example", "fabric", 1),
     }
 
 
-def preflight(cluster: str, suite: str, depth: Depth) -> dict[str, Any]:
+def preflight(cluster: str, suite: str, depth: Depth, gpu_image: str = "") -> dict[str, Any]:
     """The first test of six nodes of the first pool."""
     profile = load_cluster(cluster)
+    profile = profile.model_copy(update={"admission": Admission(gpu_image=gpu_image)})
     nodes = {f"node-{number}": profile.pools[0].name for number in range(6)}
     return preflight_workflow(plan_of(Wanted(profile, load_suite(suite), depth, nodes), 1)).to_dict()
 

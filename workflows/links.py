@@ -1,4 +1,4 @@
-"""One round of tests between nodes: a short pod on each node of each group, all side by side.
+"""One round of tests between nodes: a short pod on each node of each group or pair, all side by side.
 
 The members of a group wait for each other, so all pods of a round run at the same time: a round of many nodes is
 several workflows, and a group may be spread over them. Which groups meet is decided outside.
@@ -16,9 +16,10 @@ from profiles.hardware import HardwareProfile
 from workflows import commands, labels, pods
 from workflows.commands import whole_seconds
 from workflows.node_pods import pod_fields, workflow_fields
+from workflows.pair_calls import PairDemand
 from workflows.placeholders import folder_variable, storage_volume
 from workflows.pods import Part
-from workflows.programs import gang_probe
+from workflows.programs import gang_pair, gang_probe
 from workflows.templates import DEADLINE_MARGIN_SECONDS, MAIN
 
 LINKS = "links"
@@ -30,8 +31,10 @@ START_SECONDS = 60
 """For a pod to start, beside the measurement's own time."""
 MEET_SHARE = 0.5
 """Of a measurement's time: whoever has not come by then does not come."""
+OUT_DIR = f"$({folder_variable(commands.OUTPUTS_VOLUME)})"
 GPU_RESOURCES: Part = {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"cpu": "16", "memory": "64Gi"}}
-"""Of pods that load a collective library for each GPU: our own choice, half a core and 2 GiB a GPU at least."""
+"""Of pods that load a collective library for each GPU, or keep a fast NIC busy: our own choice, half a core and 2 GiB
+a GPU at least."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class LinksPlan:
     hardware: Mapping[str, HardwareProfile]
     """By pool."""
     suite: str
-    demand: Demand
+    demand: Demand | PairDemand
     round_name: str
     """Of the folder in which the groups of the round meet, in all its workflows (`round_name`)."""
     name: str
@@ -184,18 +187,17 @@ def _member(plan: LinksPlan, pool: str) -> Container:
     """The template of the members on one pool's nodes; a pod that is lost is not started again: its group is over."""
     fields = pod_fields(plan.cluster, read_only=False)
     environment = [*fields["env"], models.EnvVar.model_validate(pods.field_variable("PRIMUS_POD_IP", "status.podIP"))]
-    if _gpus(plan, pool):
-        own = _pool(plan, pool)
-        variables = {**plan.hardware[pool].fabric_environment, **own.fabric_environment}
+    if _takes_nics(plan, pool):
+        variables = {**plan.hardware[pool].fabric_environment, **_pool(plan, pool).fabric_environment}
         environment += [models.EnvVar(name=name, value=value) for name, value in variables.items()]
         security = pods.container_security(locks_memory=True)
         fields["security_context"] = models.SecurityContext.model_validate(security)
-        fields["resources"] = models.ResourceRequirements.model_validate(_gpu_resources(plan, own))
+        fields["resources"] = models.ResourceRequirements.model_validate(_resources(plan, pool))
     fields["env"] = environment
     report = models.ValueFrom(path=f"{pods.OUTPUTS_MOUNT}/report", default="{}")
     return Container(
         name=f"{MEMBER}{plan.pools.index(pool)}",
-        command=[commands.PROGRAMS, "probe-gang", *_words(plan, pool)],
+        command=[commands.PROGRAMS, *_words(plan, pool)],
         inputs=[Parameter(name=name) for name in ("node", "group", "rank", "ranks")],
         outputs=[Parameter(name="report", value_from=report)],
         active_deadline_seconds=pod_seconds(plan),
@@ -204,10 +206,22 @@ def _member(plan: LinksPlan, pool: str) -> Container:
 
 
 def _words(plan: LinksPlan, pool: str) -> list[str]:
-    """The program's flags; what differs from member to member is filled in by the engine."""
-    demand = plan.demand
-    options = gang_probe.Options(
-        folder=f"$({folder_variable(storage_volume(0))})/preflight/{LINKS}/{plan.round_name}",
+    """The program and its flags; what differs from member to member is filled in by the engine."""
+    if isinstance(plan.demand, PairDemand):
+        program, words = "probe-pair", _pair_options(plan, plan.demand, pool).argv()
+    else:
+        program, words = "probe-gang", _gang_options(plan, plan.demand, pool).argv()
+    own = ("--group=", "--rank=", "--ranks=")
+    return [
+        program,
+        *(word for word in words if not word.startswith(own)),
+        *(f"{flag}{{{{inputs.parameters.{flag[2:-1]}}}}}" for flag in own),
+    ]
+
+
+def _gang_options(plan: LinksPlan, demand: Demand, pool: str) -> gang_probe.Options:
+    return gang_probe.Options(
+        folder=_folder(plan),
         group=0,
         rank=0,
         ranks=2,
@@ -217,13 +231,25 @@ def _words(plan: LinksPlan, pool: str) -> list[str]:
         all_to_all_bytes=demand.all_to_all_bytes,
         iterations=demand.iterations,
         gpus=_gpus(plan, pool),
-        out_dir=f"$({folder_variable(commands.OUTPUTS_VOLUME)})",
+        out_dir=OUT_DIR,
     )
-    own = ("--group=", "--rank=", "--ranks=")
-    return [
-        *(word for word in options.argv() if not word.startswith(own)),
-        *(f"{flag}{{{{inputs.parameters.{flag[2:-1]}}}}}" for flag in own),
-    ]
+
+
+def _pair_options(plan: LinksPlan, demand: PairDemand, pool: str) -> gang_pair.Options:
+    return gang_pair.Options(
+        folder=_folder(plan),
+        calls=demand.calls,
+        group=0,
+        rank=0,
+        meet_seconds=demand.meet_seconds,
+        deadline_seconds=demand.deadline_seconds,
+        gpus=plan.hardware[pool].gpus_per_node,
+        out_dir=OUT_DIR,
+    )
+
+
+def _folder(plan: LinksPlan) -> str:
+    return f"$({folder_variable(storage_volume(0))})/preflight/{LINKS}/{plan.round_name}"
 
 
 def _gpus(plan: LinksPlan, pool: str) -> int:
@@ -234,11 +260,16 @@ def _pool(plan: LinksPlan, name: str) -> Pool:
     return next(pool for pool in plan.cluster.pools if pool.name == name)
 
 
-def _gpu_resources(plan: LinksPlan, pool: Pool) -> Part:
-    """All GPUs of a node, and its fabric NICs where a device plug-in counts them."""
-    hardware = plan.hardware[pool.name]
-    devices = {hardware.resource_name: str(hardware.gpus_per_node)}
-    nics = pool.nic_resource_name or hardware.nic_resource_name
+def _takes_nics(plan: LinksPlan, pool: str) -> bool:
+    return _gpus(plan, pool) > 0 or (isinstance(plan.demand, PairDemand) and plan.demand.nics)
+
+
+def _resources(plan: LinksPlan, pool: str) -> Part:
+    """All GPUs of a node where they are measured, and its fabric NICs where a device plug-in counts them."""
+    hardware, own, gpus = plan.hardware[pool], _pool(plan, pool), _gpus(plan, pool)
+    devices = {hardware.resource_name: str(gpus)} if gpus else {}
+    nics = own.nic_resource_name or hardware.nic_resource_name
     if nics and hardware.nics_per_node:
         devices[nics] = str(hardware.nics_per_node)
-    return {kind: {**GPU_RESOURCES[kind], **devices} for kind in ("requests", "limits")}
+    basic = GPU_RESOURCES if hardware.gpus_per_node else pods.OWN_RESOURCES
+    return {kind: {**basic[kind], **devices} for kind in ("requests", "limits")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,3 +99,12 @@ def pod_fields(cluster: ClusterProfile, *, read_only: bool) -> dict[str, Any]:
         "volume_mounts": [models.VolumeMount.model_validate(mount) for mount in looked_at],
         "node_selector": {labels.HOSTNAME: "{{inputs.parameters.node}}"},
     }
+
+
+def first_nodes(profile: ClusterProfile, share: float) -> dict[str, str]:
+    """So large a share of each pool's nodes, by the names that an embedded cluster gives, with their pool."""
+    found: dict[str, str] = {}
+    for number, pool in enumerate(profile.pools):
+        prefix = pool.node_prefix or ("node-" if number == 0 else f"{pool.name}-")
+        found |= {f"{prefix}{index}": pool.name for index in range(math.ceil(share * pool.nodes))}
+    return found or {"node-0": profile.pools[0].name}

@@ -5,17 +5,20 @@ One depth a workflow. Pods measure and report; limits, peers and the past are ju
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hera.workflows import Container, Parameter, RetryStrategy, Workflow, models
 
 from profiles.cluster import ClusterProfile
 from profiles.hardware import HardwareProfile
+from profiles.load import load_hardware
 from profiles.suite import SuiteProfile
 from profiles.suite_words import Depth, Launcher
 from workflows import commands, labels, pods
 from workflows.commands import whole_seconds
-from workflows.node_pods import Rack, pod_fields, rack_steps, rounds_of, workflow_fields
+from workflows.gpu_pods import command, sees_gpus, variables_of, with_gpus
+from workflows.node_pods import Rack, pod_fields, rack_steps, racks_by_pool, rounds_of, workflow_fields
 from workflows.placeholders import folder_variable, storage_volume
 from workflows.preflight_calls import Calls, calls_of, node_checks
 from workflows.programs import probe as probe_program
@@ -57,8 +60,31 @@ class PreflightPlan:
         return tuple(dict.fromkeys(rack.pool for rack in self.racks))
 
     def calls(self, pool: str) -> Calls:
-        """What is executed on a node of the pool."""
-        return calls_of(node_checks(self.suite, self.depth, self.hardware[pool], self.launcher))
+        """What is found out about a node of the pool."""
+        hardware = self.hardware[pool]
+        own = next((item for item in self.cluster.pools if item.name == pool), None)
+        wanted = variables_of(own, hardware) if own is not None else {}
+        return calls_of(node_checks(self.suite, self.depth, hardware, self.launcher), wanted)
+
+
+def planned(
+    cluster: ClusterProfile,
+    suite: SuiteProfile,
+    depth: Depth,
+    pools: Mapping[str, str],
+    number: int,
+    launcher: Launcher = "kubernetes",
+) -> PreflightPlan:
+    """A test of these nodes (name -> pool), in their order, under this number."""
+    return PreflightPlan(
+        cluster=cluster,
+        hardware={pool.name: load_hardware(pool.hardware) for pool in cluster.pools},
+        suite=suite,
+        depth=depth,
+        name=labels.preflight_name(cluster.name, number),
+        racks=racks_by_pool(cluster, pools),
+        launcher=launcher,
+    )
 
 
 def pod_seconds(plan: PreflightPlan) -> int:
@@ -98,7 +124,7 @@ def probe_options(plan: PreflightPlan, pool: str, *, path: str, out_dir: str) ->
         out_dir: where the report goes.
     """
     return probe_program.Options(
-        calls=to_json(plan.calls(pool).calls),
+        calls=to_json(plan.calls(pool).in_pod),
         gpus=plan.hardware[pool].gpus_per_node,
         path=path,
         deadline_seconds=float(plan.suite.deadline_seconds.of(plan.depth)),
@@ -112,16 +138,23 @@ def _template(plan: PreflightPlan, pool: str) -> str:
 
 def _probe(plan: PreflightPlan, pool: str) -> Container:
     """The template of the pods on one pool's nodes."""
-    cluster = plan.cluster
+    cluster, hardware = plan.cluster, plan.hardware[pool]
+    own = next(item for item in cluster.pools if item.name == pool)
+    fields = pod_fields(cluster, read_only=False)
+    variables = variables_of(own, hardware)
+    fields["env"] = [*fields["env"], *(models.EnvVar(name=name, value=value) for name, value in variables.items())]
+    gpus = sees_gpus(cluster, hardware)
+    if gpus:
+        fields = with_gpus(fields, cluster, own, hardware)
     report = models.ValueFrom(path=f"{pods.OUTPUTS_MOUNT}/report", default="{}")
     return Container(
         name=_template(plan, pool),
-        command=[commands.PROGRAMS, "probe", *_options(plan, pool).argv()],
+        command=command("probe", _options(plan, pool).argv(), own_image=gpus),
         inputs=[Parameter(name="node")],
         outputs=[Parameter(name="report", value_from=report)],
         active_deadline_seconds=pod_seconds(plan),
         retry_strategy=RetryStrategy(limit=LOST_POD_RETRIES, retry_policy="OnError"),
-        **pod_fields(cluster, read_only=False),
+        **fields,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from profiles.hardware import HardwareProfile
@@ -10,6 +11,10 @@ from profiles.suite import SuiteProfile
 from profiles.suite_check import Check
 from profiles.suite_words import Depth, Launcher
 from workflows.programs.probe_call import Call
+
+BY_API = "kubernetes-node"
+FABRIC_VARIABLES = "fabric-environment"
+"""Probes of which the flow knows more than the suite."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,16 @@ class Calls:
     """By number."""
     number_of: dict[str, int]
     """Name of a check -> number of the call that answers it."""
+
+    @property
+    def in_pod(self) -> tuple[Call, ...]:
+        """Those that a pod answers."""
+        return tuple(call for call in self.calls if call.probe != BY_API)
+
+    @property
+    def by_api(self) -> tuple[int, ...]:
+        """Numbers of those that the flow answers by the Node object, which no pod may read."""
+        return tuple(call.number for call in self.calls if call.probe == BY_API)
 
 
 def node_checks(
@@ -43,15 +58,19 @@ def left_out(suite: SuiteProfile, depth: Depth, hardware: HardwareProfile) -> di
     return {one.name: one.left_out for one in own if one.left_out}
 
 
-def calls_of(checks: Sequence[Check]) -> Calls:
+def calls_of(checks: Sequence[Check], variables: Mapping[str, str] | None = None) -> Calls:
     """The calls that answer these checks, in the order in which they are first asked for.
 
     A call that several checks share is made as often, and may take as long, as the most demanding of them says.
+
+    Args:
+        checks: in the suite's order.
+        variables: of the fabric, as the pool and its hardware want them in every program's environment.
     """
     found: dict[tuple[object, ...], Call] = {}
     number_of: dict[str, int] = {}
     for check in checks:
-        wanted = _call(check, len(found))
+        wanted = _call(check, len(found), variables or {})
         key = (wanted.probe, tuple(sorted(wanted.arguments.items())), wanted.command, wanted.parser)
         known = found.get(key, wanted)
         found[key] = replace(
@@ -64,8 +83,10 @@ def calls_of(checks: Sequence[Check]) -> Calls:
     return Calls(tuple(found.values()), number_of)
 
 
-def _call(check: Check, number: int) -> Call:
+def _call(check: Check, number: int, variables: Mapping[str, str]) -> Call:
     probe, arguments = (check.probe.name, dict(check.probe.arguments)) if check.probe else ("", {})
+    if probe == FABRIC_VARIABLES:
+        arguments = {"wanted": json.dumps(variables, sort_keys=True), **arguments}
     return Call(
         number=number,
         probe=probe,

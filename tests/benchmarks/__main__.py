@@ -30,6 +30,7 @@ ORDER = (
     "tool_parsers",
     "probe_overhead",
     "fabric_rounds",
+    "health_status",
     "on_call",
 )
 

@@ -9,19 +9,22 @@ Standard library only, Python 3.9.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 SUFFIX = ".card"
 OVER = ".over"
 """Ends the name of a mark: one member found that the group is not whole, and nobody need wait any longer."""
 TURN = "turn"
 """File in a round's folder on whose lock groups of one machine wait for each other."""
+TURN_SHARE = 0.4
+"""Of the time that is left: so long a group waits for its turn; then it measures beside whoever holds it."""
 BOOT = "/proc/sys/kernel/random/boot_id"
 MACHINE_CHARACTERS = 12
 FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 0.01, 0.25
@@ -170,6 +173,29 @@ def shared(signs: Mapping[int, Sign]) -> Set[int]:
     """Ranks whose machine stands for another rank's node, too."""
     counted = Counter(sign.machine for sign in signs.values())
     return {rank for rank, sign in signs.items() if counted[sign.machine] > 1}
+
+
+@contextlib.contextmanager
+def turn_of(path: str, deadline: float) -> Generator[None, None, None]:
+    """Hold the machine's turn where `path` names its file; "": nobody else is on this machine.
+
+    Args:
+        path: of the file; for the others of the group rank 0 holds it.
+        deadline: by the monotonic clock; `TURN_SHARE` of the time until then is waited.
+    """
+    if not path:
+        yield
+        return
+    patience = time.monotonic() + TURN_SHARE * max(0.0, deadline - time.monotonic())
+    with open(path, "ab") as file:
+        while True:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() > patience:
+                break
+            time.sleep(0.005)
+        yield  # the lock goes with the file, also where the process is killed
 
 
 def _name(rank: int, sign: Sign) -> str:

@@ -12,25 +12,21 @@ Standard library only, Python 3.9.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sys
-import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Generator, List, NamedTuple, Tuple
+from typing import List, NamedTuple, Tuple
 
-from workflows.programs import checkpoint_proofs, flags, gang_rails, gang_torch
+from workflows.programs import flags, gang_rails, gang_torch, gang_watch
 from workflows.programs.gang_doors import Doors, PeerLostError
-from workflows.programs.gang_meet import TURN, Card, Folder, Sign, machine_of, shared, sweep
+from workflows.programs.gang_meet import TURN, Card, Folder, Sign, machine_of, shared, sweep, turn_of
 from workflows.programs.gang_report import GPUS, SOCKETS, GangReport
 from workflows.programs.gang_ring import MOST_FOR_ALL_TO_ALL, Ring
 
 HOP_BYTES, LAPS = 4 << 20, 7
 """Some milliseconds a hop on any machine; the median of seven counts: a node that is slow now and
 then is slow, and what others compute meanwhile is taken out."""
-TURN_SHARE = 0.4
-"""Of the time that is left: so long a group waits for its turn; then it measures beside whoever holds it."""
 REPORT_SECONDS = 0.5
 """Before the deadline: time to write the report."""
 
@@ -144,7 +140,7 @@ class Member:
 
     def _by_sockets(self, doors: Doors, *, alone: bool) -> None:
         path = "" if alone or self.options.rank else os.path.join(self.options.folder, TURN)
-        with _turn(path, self.deadline):
+        with turn_of(path, self.deadline):
             told = [self._rail(self._ring(doors, rail), alone=alone) for rail in range(len(doors.addresses))]
         notes = [] if alone else ["one machine stands for several nodes: each hop of the ring by itself"]
         if self.options.gpus:
@@ -185,36 +181,6 @@ def _typical(took: List[Tuple[float, int]]) -> Tuple[float, int]:
     return sorted(seconds for seconds, _ in took)[len(took) // 2], sum(wrong for _, wrong in took)
 
 
-@contextlib.contextmanager
-def _turn(path: str, deadline: float) -> Generator[None, None, None]:
-    """Hold the machine's turn where `path` names its file; for the others of the group rank 0 holds it."""
-    if not path:
-        yield
-        return
-    patience = time.monotonic() + TURN_SHARE * max(0.0, deadline - time.monotonic())
-    with open(path, "ab") as file:
-        while True:
-            with contextlib.suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if time.monotonic() > patience:
-                break
-            time.sleep(0.005)
-        yield  # the lock goes with the file, also where the process is killed
-
-
-def _write(report: GangReport, out_dir: str) -> int:
-    print(report.text(), flush=True)
-    if out_dir:
-        try:
-            os.makedirs(out_dir, exist_ok=True)
-            checkpoint_proofs.write_atomically(os.path.join(out_dir, "report"), report.text().encode())
-        except OSError as error:
-            print(f"probe-gang: cannot write {out_dir}: {error}", file=sys.stderr)
-            return 3
-    return 0
-
-
 def _checked(argv: List[str]) -> Options:
     options = flags.from_argv(Options, argv)
     if not 0 <= options.rank < options.ranks or options.ranks < 2:
@@ -233,22 +199,15 @@ def main(argv: List[str]) -> int:
         return 2
     node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
     member = Member(options, node, os.environ.get("PRIMUS_POD_IP", ""))
-    written = threading.Lock()
 
-    def too_late() -> None:
-        """Whatever hangs, hangs no longer."""
-        if written.acquire(blocking=False):
-            late = member.timed()
-            why = f"no answer within {options.deadline_seconds:g} s: {late.why}"
-            code = _write(replace(late, rails=None, why=why), options.out_dir)
-            gang_torch.end_children()
-            os._exit(code)
+    def late() -> str:
+        report = member.timed()
+        why = f"no answer within {options.deadline_seconds:g} s: {report.why}"
+        return replace(report, rails=None, why=why).text()
 
-    watchdog = threading.Timer(options.deadline_seconds, too_late)
-    watchdog.daemon = True
-    watchdog.start()
-    report = member.measure()
-    if not written.acquire(blocking=False):
-        watchdog.join()
-    watchdog.cancel()
-    return _write(report, options.out_dir)
+    def measured() -> str:
+        return member.measure().text()
+
+    return gang_watch.reported(
+        "probe-gang", options.deadline_seconds, options.out_dir, measured, late, gang_torch.end_children
+    )

@@ -1,4 +1,7 @@
-"""What one member of a group tells, small enough for a workflow's status. Standard library only, Python 3.9."""
+"""What one member of a group or of a pair tells, small enough for a workflow's status.
+
+Standard library only, Python 3.9.
+"""
 
 from __future__ import annotations
 
@@ -72,6 +75,55 @@ def report_from(text: str) -> GangReport:
         )
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"no report of a member: {type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True)
+class PairReport:
+    """What one node of a pair tells."""
+
+    node: str
+    group: int
+    rank: int
+    at: float
+    """When it began, Unix seconds."""
+    partner: str = ""
+    """Whom it met; "": nobody came."""
+    answers: str = ""
+    """What each call told when we asked, as `probe.packed` writes it; a call that is not there was not made."""
+    why: str = ""
+    """Why calls are missing; "" where none is."""
+    notes: str = ""
+    """What else is worth knowing: that one machine stands for both nodes."""
+    seconds: float = 0.0
+
+    def text(self) -> str:
+        """One line of JSON."""
+        plain = asdict(self)
+        plain.update(why=self.why[:WHY_CHARACTERS])
+        return json.dumps(plain, separators=(",", ":"))
+
+
+def pair_report_from(text: str) -> PairReport:
+    """What a node of a pair told.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        plain: Any = json.loads(text)
+        return PairReport(
+            node=str(plain["node"]),
+            group=int(plain["group"]),
+            rank=int(plain["rank"]),
+            at=float(plain["at"]),
+            partner=str(plain["partner"]),
+            answers=str(plain["answers"]),
+            why=str(plain["why"]),
+            notes=str(plain["notes"]),
+            seconds=float(plain["seconds"]),
+        )
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"no report of a node of a pair: {type(error).__name__}: {error}") from error
 
 
 def _figure(value: Any) -> Optional[float]:

@@ -122,7 +122,8 @@ def gpumem(tools: Tools, node: str, limits: Limits) -> Result:
         return Result("gpumem", UNKNOWN, NO_GPU)
     memory = tools.call(Call(0, probe="gpu-memory", arguments={"share": "0.5", "seconds": "10"}), MEMORY_SECONDS)
     product = tools.call(Call(0, probe="gpu-gemm", arguments={"type": "fp64", "seconds": "5"}), MEMORY_SECONDS)
-    parsed = Parsed((*memory.readings, *product.readings), "; ".join(filter(None, (memory.unknown, product.unknown))))
+    unknown = dict.fromkeys(filter(None, (memory.unknown, product.unknown)))
+    parsed = Parsed((*memory.readings, *product.readings), "; ".join(unknown))
     found = by_gpu(parsed, ("hbm_bandwidth", "gpu_memory_wrong_bytes", "gemm_wrong_values"))
     devices = [_memory(index, readings, limits) for index, readings in enumerate(found.values())]
     devices += [Device(str(more), UNKNOWN) for more in range(len(devices), count_of(parsed, gpus, len(devices)))]

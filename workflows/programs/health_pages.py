@@ -95,7 +95,7 @@ class Pages:
             "/iperf": self._iperf,
             "/iperfservers": lambda asked: Answer(200, health_iperf.start_servers(asked.query)),
             "/iperfstopservers": lambda asked: Answer(200, health_iperf.stop_servers(asked.query)),
-            "/iperfclients": lambda asked: Answer(200, health_iperf.run_clients(asked.query), JSON),
+            "/iperfclients": self._iperfclients,
             "/invasive": self._invasive,
             **{f"/{check}": self._check for check in HEADINGS},
         }
@@ -124,12 +124,17 @@ class Pages:
         if not status.checks:
             text = "".join(parts)
             return _json({"text": text}) if asked.typed else Answer(200, text)
-        if status.named == (self._daemon.plan.node,) and status.job == status.nodelabel == NONE:
+        if self._is_mine(status, asked.query):
             report = self._report(status)
             body = {**report_to_json(report), **({"iperf": "".join(parts)} if parts else {})}
             return _json(body) if asked.typed else Answer(200, "".join(parts) + report.text)
         text, typed = self._once.do(replace(status, iperf=False), lambda: self._everybody(status))
         return _json({**typed, "text": "".join(parts) + text}) if asked.typed else Answer(200, "".join(parts) + text)
+
+    def _is_mine(self, status: Status, query: Mapping[str, str]) -> bool:
+        """Whether this node alone is meant: by name, or by another daemon's question, whose job says whom to ping."""
+        told = "pingnodes" in query or status.job == status.nodelabel == NONE
+        return told and status.named == (self._daemon.plan.node,)
 
     def _report(self, status: Status) -> Report:
         return self._once.do(("own", status), lambda: self._daemon.report(status))
@@ -161,11 +166,16 @@ class Pages:
 
     def _matrix(self, status: Status, query: Mapping[str, str]) -> str:
         found: Asked = self._fleet.find(status)
-        if found.problems and not found.peers:
-            return "".join(f"{one}\n" for one in found.problems)
+        problems = "".join(f"{one}\n" for one in found.problems)
+        if problems and not found.peers:
+            return problems
         key = ("iperf", tuple(peer.url for peer in found.peers), tuple(sorted(query.items())))
         own = self._daemon.plan.node
-        return self._once.do(key, lambda: health_iperf.iperf_matrix(own, found.peers, query, self._ask))
+        return self._once.do(key, lambda: health_iperf.iperf_matrix(own, found.peers, query, self._ask)) + problems
+
+    def _iperfclients(self, asked: Request) -> Answer:
+        # Its text is JSON as Autopilot's is, which calls it plain text.
+        return Answer(200, health_iperf.run_clients(asked.query), JSON if asked.typed else TEXT)
 
     def _ask(self, peer: Peer, path: str) -> str:
         if not peer.host:

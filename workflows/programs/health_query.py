@@ -172,7 +172,8 @@ def remote_query(status: Status, node: str) -> str:
     if "ping" in status.checks:
         text += f"&job={quote(status.job, safe=':=/')}" if status.job != NONE else ""
         text += f"&nodelabel={quote(status.nodelabel, safe='=/')}" if status.nodelabel != NONE else ""
-        text += f"&pingnodes={','.join(status.hosts)}" if ALL not in status.hosts else ""
+        # Always told: it says to the other daemon that the question is for it alone, whatever the job.
+        text += f"&pingnodes={','.join(status.hosts)}"
     if "dcgm" in status.checks:
         text += f"&r={status.level}"
     return text

@@ -216,7 +216,7 @@ class NodeAnswer:
 
 def away(node: str, host: str, url: str, why: str) -> NodeAnswer:
     """A node that did not answer, with the reason."""
-    response = f"Server Disconnected. ABORT\n{_one_line(why)}"
+    response = f"Server Disconnected. ABORT\n{_one_line(why)}\n"
     return NodeAnswer(node, host, url, response, (AWAY,), why)
 
 

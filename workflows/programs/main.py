@@ -20,6 +20,7 @@ PROGRAMS: Dict[str, str] = {
     "probe-gang": "gang_probe",
     "probe-host": "probe_host",
     "probe-one": "probe_one",
+    "probe-pair": "gang_pair",
     "prove": "prove",
     "sweep": "sweep",
     "verify": "verify",

@@ -68,6 +68,12 @@ def joined(one: NodeGrade, other: NodeGrade | None) -> NodeGrade:
     return NodeGrade(one.node, worst, (*other.reasons, *one.reasons))
 
 
+def untested(node: str, why: str) -> NodeGrade:
+    """Of a node that was measured with nobody."""
+    reason = {"check": "gang", "verdict": "unknown", "measured": None, "limit": None, "unit": "", "evidence": why}
+    return NodeGrade(node, VerdictWord.UNKNOWN, (reason,))
+
+
 def told(measurement: Measurement) -> str:
     """A measurement in a few words."""
     group, rails = measurement.group, measurement.gigabytes_per_second

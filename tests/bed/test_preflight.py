@@ -1,0 +1,126 @@
+"""Preflight on real nodes: pods measure, verdicts are written with the runner's own rights, holds come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows.proofs import suite_of
+from flows.proving import prove
+from profiles.admission import Admission
+from profiles.cluster import Brake, ClusterProfile, Monitor
+from profiles.load import load_cluster
+from profiles.vocabulary import VerdictWord
+from tasks.cluster import using
+from tasks.kubernetes import KubernetesCluster
+from tasks.kubernetes_configuration import configuration_of
+from tasks.kubernetes_server import ApiServer
+from tasks.ledger import Ledger
+from tasks.node_holds import hold_of
+from tasks.nodes import give_back
+from tasks.session import at_hand
+from tasks.settings import Settings
+from tests.bed.up import Bed
+from workflows import labels
+
+pytestmark = pytest.mark.story
+NODES = {"node-0": "", "node-1": "", "node-2": ""}
+WIDE = Brake(max_quarantined_share=1.0, max_evictions=100)
+
+
+def suite(folder: Path, least: float) -> str:
+    """A copy in memory, as a deep test, and the any-machine suite's test between nodes."""
+    check = {
+        "name": "copy",
+        "depth": "device",
+        "probe": {"name": "memory-bandwidth", "arguments": {"bytes": "16777216"}},
+        "quantity": "memory_bandwidth",
+        "unit": "GB/s",
+        "direction": "higher_is_better",
+        "limits": {"absolute": [{"at_least": least, "source": "the story"}]},
+        "deadline_seconds": 20,
+        "needs": ["node"],
+        "fault_class": "gpu_hardware",
+        "what_to_do": "Look at the memory.",
+    }
+    path = folder / f"bed-{least:g}.yaml"
+    path.write_text(yaml.safe_dump({"name": "bed-suite", "checks": [check]}))
+    return str(path)
+
+
+class Scene:
+    """The bed with the rights of the runner, and a home with a ledger."""
+
+    def __init__(self, bed: Bed, home: Path) -> None:
+        self.bed, self.home = bed, home
+        self.settings = Settings.from_environment({"PRIMUS_HOME": str(home)})
+        self.settings.make_home()
+        self.ledger = Ledger(self.settings.ledger_url)
+
+    def profile(self, path: str) -> ClusterProfile:
+        """The bed's, with a suite."""
+        known = load_cluster("bed")
+        changes = {"admission": Admission(suite=path), "brake": WIDE, "monitor": Monitor()}
+        return known.model_copy(update=changes)
+
+    def proven(self, path: str, *depths: str) -> dict[str, VerdictWord]:
+        """What is said of the three nodes."""
+        profile = self.profile(path)
+        pools = dict.fromkeys(NODES, profile.pools[0].name)
+        with at_hand(self.settings), using(self.cluster(profile)):
+            tests = prove(profile, suite_of(profile), depths, pools, print)  # type: ignore[arg-type]
+        return {node: word for test in tests for node, word in test.words.items()}
+
+    def cluster(self, profile: ClusterProfile) -> KubernetesCluster:
+        """The seam with the runner's account."""
+        environment = {"KUBECONFIG": str(self.bed.folder.account("runner"))}
+        return KubernetesCluster(profile, ApiServer(lambda: configuration_of("bed", environment)))
+
+    def told(self, node: str) -> tuple[str, str, set[str], list[str]]:
+        """Label, status of our condition, types of all others, keys of our taints."""
+        found = next(item for item in self.bed.api.nodes() if item["metadata"]["name"] == node)
+        conditions = {item["type"]: item["status"] for item in found["status"]["conditions"]}
+        ours = conditions.pop(labels.VERDICT_CONDITION, "")
+        taints = [item["key"] for item in found["spec"].get("taints", []) if item["key"].startswith(labels.PREFIX)]
+        return found["metadata"]["labels"].get(labels.VERDICT, ""), ours, set(conditions), taints
+
+
+@pytest.fixture
+def scene(bed: Bed, tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(bed, tmp_path)
+    yield made
+    profile = made.profile(suite(tmp_path, 0.001))
+    with at_hand(made.settings), using(made.cluster(profile)):
+        for node in NODES:
+            give_back("bed", node, "the story is over")
+    made.ledger.close()
+
+
+def test_good_nodes_tell_so_and_nobody_holds_them_afterwards(scene: Scene) -> None:
+    _, _, before, _ = scene.told("node-0")
+    words = scene.proven(suite(scene.home, 0.001), "device")
+    assert words == dict.fromkeys(NODES, VerdictWord.PASS)
+    for node in NODES:
+        label, condition, others, taints = scene.told(node)
+        assert (label, condition, taints) == ("pass", "True", [])
+        assert others >= before, "the kubelet's own conditions stand"
+    assert not any(hold_of(node)[0] for node in scene.bed.api.nodes())
+
+
+def test_what_fails_goes_out_by_taint_label_and_condition(scene: Scene) -> None:
+    words = scene.proven(suite(scene.home, 1e6), "device")
+    assert words == dict.fromkeys(NODES, VerdictWord.FAIL)
+    for node in NODES:
+        label, condition, _, taints = scene.told(node)
+        assert (label, condition, taints) == ("fail", "False", [labels.QUARANTINE_TAINT])
+    profile = scene.profile(suite(scene.home, 0.001))
+    with at_hand(scene.settings), using(scene.cluster(profile)):
+        give_back("bed", "node-0", "mended")
+    assert scene.told("node-0")[:2] == ("", "")
+
+
+def test_nodes_measure_with_each_other(scene: Scene) -> None:
+    assert scene.proven("any-machine", "fabric") == dict.fromkeys(NODES, VerdictWord.PASS)

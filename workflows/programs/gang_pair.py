@@ -1,0 +1,286 @@
+"""One node of a pair that is measured by tools and by our own sockets: `programs.pyz probe-pair --calls=… --rank=0`.
+
+The two find each other through a folder that both see, and talk over connections that only they can open. Each call is
+made twice, one node asking the other and the other way round, and never at the same time: what a node tells is what it
+saw as the one that asks. Where one machine stands for several nodes, its pairs are measured one after the other.
+
+Whatever happens, a report is written before the deadline: missing tools, time-outs, garbage and a partner that ends
+leave their calls unknown with the reason. Standard library only, Python 3.9.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+from workflows.programs import flags, gang_rails, gang_sockets, gang_watch
+from workflows.programs.gang_doors import Doors, PeerLostError
+from workflows.programs.gang_line import Line
+from workflows.programs.gang_meet import TURN, Card, Folder, Sign, machine_of, shared, sweep, turn_of
+from workflows.programs.gang_report import SOCKETS, PairReport
+from workflows.programs.gang_server import Server
+from workflows.programs.gang_torch import free_port
+from workflows.programs.probe import LEAST_SECONDS, about, nics_of, packed, parsers, together, turns
+from workflows.programs.probe_call import Call, Parsers, execute, filled
+from workflows.programs.readings import Parsed
+
+OWN = "pair-sockets"
+"""The probe that is ours; every other call is a tool's."""
+DIRECTIONS = 2
+"""Each call is made in both, and each has half of its time."""
+REPORT_SECONDS = 0.5
+"""Before the deadline: time to write the report."""
+
+
+@dataclass(frozen=True)
+class PairCall(Call):
+    """What one node of a pair asks the other."""
+
+    peer_command: Tuple[str, ...] = ()
+    """Started on the other node before `command`, e.g. a server; empty: nothing."""
+    quantities: Tuple[str, ...] = ()
+    """Readings that are kept; empty: all."""
+
+
+def pair_calls(text: str) -> Tuple[PairCall, ...]:
+    """The calls in `text`, a JSON list.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        listed: List[Dict[str, Any]] = json.loads(text)
+        for one in listed:
+            for name in ("command", "needs", "peer_command", "quantities"):
+                one[name] = tuple(one[name])
+        return tuple(PairCall(**one) for one in listed)
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"no list of calls of a pair: {error}") from error
+
+
+def to_json(calls: Sequence[PairCall]) -> str:
+    """The calls as one argument of the program."""
+    return json.dumps([asdict(call) for call in calls], separators=(",", ":"), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Who we are and what is measured."""
+
+    folder: str
+    """Of the round; each pair has one of its own in it."""
+    calls: str
+    """JSON of the calls."""
+    group: int
+    rank: int
+    ranks: int = 2
+    meet_seconds: float = 60.0
+    """A partner that has not come by then does not come."""
+    deadline_seconds: float = 120.0
+    """For everything."""
+    gpus: int = 0
+    """GPUs that the node should have, for `{gpu}` and `{gpus}`."""
+    out_dir: str = ""
+    """Folder for the output parameter `report`; empty: standard output only."""
+
+    def argv(self) -> List[str]:
+        """These options as flags."""
+        return flags.to_argv(self)
+
+
+class Half:
+    """One of the two: asks, and answers what the other asks."""
+
+    def __init__(self, options: Options, node: str, pod_address: str, nics: Sequence[str], tools: Parsers) -> None:
+        self.options, self._pod_address, self._nics, self._tools = options, pod_address, tuple(nics), tools
+        self.calls = pair_calls(options.calls)
+        self.report = PairReport(node, options.group, options.rank, time.time(), why="it has not begun")
+        self._began = time.monotonic()
+        self._deadline = self._began + options.deadline_seconds - REPORT_SECONDS
+        self._folder = Folder(os.path.join(options.folder, f"group-{options.group}"), options.rank, options.ranks)
+        self._answers: Dict[int, List[Parsed]] = {}
+        self._server = Server()
+
+    def measure(self) -> PairReport:
+        """What was found out; never raises."""
+        try:
+            if self.options.rank == 0 and self.options.group == 0:
+                sweep(os.path.dirname(self.options.folder), time.time())
+            self._meet()
+        except PeerLostError as error:
+            partner = self.report.partner or f"rank {error.rank}"
+            self._because(str(error).replace(f"rank {error.rank}", partner))
+        except OSError as error:
+            self._because(f"{error.strerror or error} ({error.filename or self.options.folder})")
+        except Exception as error:  # whatever it is, it is no pass
+            self._because(f"the probe crashed: {type(error).__name__}: {error}")
+        finally:
+            self.end()
+            self._folder.leave()
+        return self.timed()
+
+    def timed(self) -> PairReport:
+        """The report as it stands, with the answers and the seconds until now."""
+        seconds = round(time.monotonic() - self._began, 3)
+        return replace(self.report, answers=packed(dict(self._answers)), seconds=seconds)
+
+    def end(self) -> None:
+        """End what we started for the other; never raises."""
+        self._server.end()
+
+    def _because(self, why: str) -> None:
+        self.report = replace(self.report, why=why)
+
+    def _meet(self) -> None:
+        own, other = self.options.rank, 1 - self.options.rank
+        doors = Doors(own, self._folder, gang_rails.hosts(self._pod_address), self._deadline)
+        try:
+            self._because("it waits for its partner")
+            card = Card(own, self.report.node, doors.addresses, doors.key.hex())
+            self._folder.lay(card, Sign(machine_of(), SOCKETS))
+            if self._folder.wait(min(self._deadline, self._began + self.options.meet_seconds)):
+                self._folder.end(other)
+                self._because("its partner did not come in time")
+                return
+            card = self._folder.card(other)
+            self.report = replace(self.report, partner=card.node, why="it measures with its partner")
+            together_here = bool(shared(self._folder.signs()))
+            line = Line(doors, other, self._deadline)
+            self._hosts = (doors.addresses[0][0], card.addresses[0][0])
+            with turn_of(os.path.join(self.options.folder, TURN) if together_here and not own else "", self._deadline):
+                for call in self.calls:
+                    self._both_ways(line, call)
+            notes = "one machine stands for both nodes" if together_here else ""
+            self.report = replace(self.report, why="", notes=notes)
+        finally:
+            doors.close()
+
+    def _both_ways(self, line: Line, call: PairCall) -> None:
+        for asking in range(DIRECTIONS):
+            if asking == self.options.rank:
+                done = self._answers.setdefault(call.number, [])
+                self._attempts(line, call, done)
+                line.tell(ask="over")
+            else:
+                self._serve(line, call)
+
+    def _attempts(self, line: Line, call: PairCall, done: List[Parsed]) -> None:
+        ends = min(self._deadline, time.monotonic() + call.deadline_seconds / DIRECTIONS)
+        for _ in range(call.attempts):
+            if ends - time.monotonic() < LEAST_SECONDS:
+                done.append(Parsed(unknown=f"no time was left for {call.title}"))
+                return
+            places = self._places(call)
+            parts = [about(self._once(line, call, index, one, ends), one) for index, one in enumerate(places)]
+            none = Parsed(unknown=f"{call.title}: there is no GPU or NIC to ask about")
+            done.append(_only(together(parts) if parts else none, call.quantities))
+
+    def _places(self, call: PairCall) -> List[Dict[str, str]]:
+        both = replace(call, command=(*call.command, *call.peer_command))
+        return turns(both, self.options.gpus, self._nics)
+
+    def _once(self, line: Line, call: PairCall, index: int, place: Mapping[str, str], ends: float) -> Parsed:
+        """One execution of a call with a server of its own."""
+        served = call.probe or call.peer_command
+        told = line.asked(ask="serve", index=index) if served else {}
+        if told.get("why"):
+            return Parsed(unknown=f"{self.report.partner}: {told['why']}")
+        try:
+            if call.probe:
+                address = (self._hosts[1], int(told["port"]))
+                return gang_sockets.measure(line, address, bytes.fromhex(told["token"]), call.arguments, ends)
+            words = {**place, **self._words(self._hosts[1], int(told.get("port", 0)))}
+            found = execute(call, words, max(LEAST_SECONDS, ends - time.monotonic()), self._tools)
+        except (KeyError, TypeError, ValueError) as error:
+            return Parsed(unknown=f"{call.title}: {self.report.partner} answered with something else: {error}")
+        finally:
+            said = str(line.asked(ask="end").get("said", "")) if served else ""
+        return (
+            replace(found, unknown=f"{found.unknown}; on {self.report.partner}{said}")
+            if found.unknown and said
+            else found
+        )
+
+    def _words(self, peer: str, port: int) -> Dict[str, str]:
+        return {"gpus": str(self.options.gpus), "peer": peer, "port": str(port), "path": ""}
+
+    def _serve(self, line: Line, call: PairCall) -> None:
+        """Answer what the other asks until it is done with the call."""
+        while (words := line.told()).get("ask") == "serve":
+            if call.probe:
+                self._echo(line)
+                continue
+            port, why = self._start(call, int(words["index"]))
+            line.tell(port=port, why=why)
+            if why:
+                self._server.end()
+                continue
+            line.told()  # the end
+            line.tell(said=self._server.end())
+
+    def _echo(self, line: Line) -> None:
+        try:
+            echo = gang_sockets.Echo(self._hosts[0])
+        except OSError as error:
+            line.tell(why=f"no socket for datagrams: {error.strerror or error}")
+            return
+        try:
+            line.tell(port=echo.port, token=echo.token.hex())
+            line.told()  # round trips until the end
+        finally:
+            echo.close()
+        line.tell()
+
+    def _start(self, call: PairCall, index: int) -> Tuple[int, str]:
+        """The port of the tool's server, or why there is none."""
+        places = self._places(call)
+        if index >= len(places):
+            return 0, f"it has {len(places)} of what {call.title} asks about, not {index + 1}"
+        port = free_port(self._hosts[0])
+        words = {**places[index], **self._words(self._hosts[1], port)}
+        self._server = Server()
+        return port, self._server.start([filled(word, words) for word in call.peer_command], self._deadline)
+
+
+def _only(parsed: Parsed, quantities: Sequence[str]) -> Parsed:
+    """What is judged; the rest would make a workflow's status large."""
+    if not quantities:
+        return parsed
+    kept = tuple(one for one in parsed.readings if one.quantity in quantities)
+    missing = "" if kept or parsed.unknown else f"it did not tell {' or '.join(quantities)}"
+    return replace(parsed, readings=kept, unknown=parsed.unknown or missing)
+
+
+def _checked(argv: List[str]) -> Options:
+    options = flags.from_argv(Options, argv)
+    if options.ranks != DIRECTIONS or options.rank not in (0, 1):
+        raise flags.UsageError(f"--rank, --ranks: must be 0 or 1 of 2, got {options.rank} of {options.ranks}")
+    for call in pair_calls(options.calls):
+        if call.probe and call.probe != OWN:
+            raise flags.UsageError(f"--calls: the probe of a pair is {OWN}, got {call.probe!r}")
+    return options
+
+
+def main(argv: List[str]) -> int:
+    """Measure and report."""
+    try:
+        options = _checked(argv)
+    except ValueError as error:
+        print(f"probe-pair: {error}", file=sys.stderr)
+        return 2
+    node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
+    tools: Parsers = parsers() if any(call.parser for call in pair_calls(options.calls)) else {}
+    half = Half(options, node, os.environ.get("PRIMUS_POD_IP", ""), nics_of(), tools)
+
+    def late() -> str:
+        report = half.timed()
+        return replace(report, why=f"no answer within {options.deadline_seconds:g} s: {report.why}").text()
+
+    def measured() -> str:
+        return half.measure().text()
+
+    return gang_watch.reported("probe-pair", options.deadline_seconds, options.out_dir, measured, late, half.end)
