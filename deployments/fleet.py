@@ -127,11 +127,17 @@ def node_row(node: FleetNode) -> Json:
         "since": timestamp(node.since),
         "spare": node.spare,
         "verdict": str(node.word),
-        "proof": node.proven.why if node.proven else "it was never tested",
+        "proven_until": timestamp(proven_until(node)),
         "depth": verdict.depth if verdict else None,
         "tested_at": timestamp(verdict.at) if verdict else None,
         "reasons": [dict(reason) for reason in verdict.reasons] if verdict else [],
     }
+
+
+def proven_until(node: FleetNode) -> float | None:
+    """When the pass that holds runs out, Unix seconds; None: none does."""
+    proofs = node.proven.proofs.values() if node.proven is not None and node.word is VerdictWord.PASS else ()
+    return min((proof.until_at for proof in proofs if proof.until_at is not None), default=None)
 
 
 def _print(fleet: Fleet, nodes: Sequence[FleetNode], by: str) -> None:

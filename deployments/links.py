@@ -9,13 +9,14 @@ from deployments.verdict_rows import rows_of
 from flows.decisions.fabric.model import Finding, Measurement
 from flows.decisions.fabric.verdicts import finding_text
 from flows.links import FabricTested, LinksOutcome, judged_by
+from flows.pairs import PairsTested
 from profiles.vocabulary import VerdictWord
 
 Json = dict[str, Any]
 
 
 def document(outcome: LinksOutcome) -> Json:
-    """A test between nodes as JSON; bandwidths in GB/s, one a rail."""
+    """A test between nodes as JSON; bandwidths of groups in GB/s, one a rail; pairs' figures in their checks' units."""
     return {
         "suite": outcome.suite,
         "depth": "fabric",
@@ -23,6 +24,7 @@ def document(outcome: LinksOutcome) -> Json:
         "seconds": round(outcome.seconds, 3),
         "seed": outcome.seed,
         "fabrics": [_fabric(one) for one in outcome.fabrics],
+        "pairs": [_pairs(one) for one in outcome.pairs],
         "nodes": [
             {"node": node, "verdict": str(grade.verdict), "reasons": list(grade.reasons)}
             for node, grade in outcome.grades.items()
@@ -47,6 +49,11 @@ def text(outcome: LinksOutcome, columns: int) -> str:
         lines += [f"note: {note}" for note in notes]
         if one.tested.answer.spent:
             lines.append("the rounds were used up before everything was known")
+    for two in outcome.pairs:
+        met = f"{len(two.met)} pairs of {len(two.grades)} nodes in {two.rounds} rounds"
+        lines.append(f"{two.hardware}: {met}: {', '.join(two.checks)}")
+        lines += [f"bad: {line}" for line in _missing(two)]
+        lines += [f"note: {note}" for note in two.notes]
     rows = [row for node, grade in outcome.grades.items() for row in rows_of(node, str(grade.verdict), grade.reasons)]
     shown = ("node", "verdict", "check", "measured", "limit", "evidence")
     return "\n".join([*lines, fitted(rows, shown, columns, giving="evidence", dropped=("limit",))])
@@ -67,6 +74,36 @@ def _fabric(one: FabricTested) -> Json:
         "proven": list(answer.proven),
         "unknown": [{"node": item.node, "why": item.why} for item in answer.unknown],
         "unexplained": [_measurement(item) for item in answer.unexplained],
+    }
+
+
+def _missing(two: PairsTested) -> list[str]:
+    """Nodes that failed a check of pairs."""
+    return [
+        f"{node}: {reason['check']}: {reason['evidence']}"
+        for node, grade in two.grades.items()
+        for reason in grade.reasons
+        if reason["verdict"] == "fail" and reason.get("severity") != "warning"
+    ]
+
+
+def _pairs(two: PairsTested) -> Json:
+    """Every meeting with what each of the two measured when it asked the other."""
+    return {
+        "hardware": two.hardware,
+        "checks": list(two.checks),
+        "rounds": two.rounds,
+        "meetings": [
+            {
+                "pair": list(one.meeting.pair),
+                "said": {check: str(word) for check, word in one.meeting.said.items()},
+                "measured": {
+                    check: {node: reason["measured"] for node, reason in both.items()}
+                    for check, both in one.reasons.items()
+                },
+            }
+            for one in two.met
+        ],
     }
 
 

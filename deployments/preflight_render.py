@@ -53,12 +53,12 @@ def _documents(profile: ClusterProfile, suite: SuiteProfile, depth: Depth, place
     ]
 
 
-def _depths(profile: ClusterProfile, suite: SuiteProfile, wanted: str) -> list[Depth]:
+def _depths(profile: ClusterProfile, suite: SuiteProfile, wanted: str) -> tuple[Depth, ...]:
     kinds = [load_hardware(pool.hardware) for pool in profile.pools]
-    made: list[Depth] = [depth for depth in DEPTHS if any(node_checks(suite, depth, kind) for kind in kinds)]
-    found = [depth for depth in made if not wanted or str(depth) == wanted]
+    made: tuple[Depth, ...] = tuple(one for one in DEPTHS if any(node_checks(suite, one, kind) for kind in kinds))
+    found: list[Depth] = [depth for depth in made if not wanted or str(depth) == wanted]
     if not found:
         raise ProfileError(
             "depth", f"suite {suite.name} has checks of single nodes at {', '.join(made)}, got {wanted!r}"
         )
-    return found
+    return tuple(found)

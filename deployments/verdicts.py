@@ -39,7 +39,7 @@ def show_verdict(node: str, cluster: str, *, as_json: bool) -> int:
         told = verdict_row(deciding) if deciding else {}
         out_json({"node": node, "cluster": profile.name, **told, "verdict": str(word), "why": why})
     else:
-        out("\n".join([f"{node}: {word}: {why}", *(verdict_lines(deciding, now) if deciding else ())]))
+        out("\n".join([f"{node}: {word} ({why})", *(verdict_lines(deciding, now) if deciding else ())]))
     return {VerdictWord.PASS: GOOD, VerdictWord.FAIL: FAILED}.get(word, UNKNOWN)
 
 

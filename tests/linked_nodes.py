@@ -1,8 +1,9 @@
-"""A cluster whose pods are made up: members of groups tell what a simulated fabric says, or nothing."""
+"""A cluster whose pods are made up: members of groups and pairs tell what a simulated fabric says, or nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -10,10 +11,28 @@ from flows.decisions.fabric.model import Measurement
 from tasks.cluster import Seen
 from tests.fabrics import World
 from workflows import labels
-from workflows.programs.gang_report import GPUS, SOCKETS, GangReport
+from workflows.programs.gang_pair import PairCall, pair_calls
+from workflows.programs.gang_report import GPUS, SOCKETS, GangReport, PairReport
+from workflows.programs.probe import packed
+from workflows.programs.readings import Parsed, Reading
 
 Object = dict[str, Any]
 Measure = Callable[[tuple[str, ...]], Measurement]
+Asked = Callable[[str, str, PairCall], Parsed]
+"""What a node tells of a call when it asks another one."""
+GOOD: dict[str, tuple[float, str]] = {
+    "pair_round_trip": (20.0, "us"),
+    "pair_round_trip_p99": (40.0, "us"),
+    "pair_lost_datagrams": (0.0, "%"),
+    "packet_loss": (0.0, "%"),
+    "rdma_bandwidth": (391.0, "Gb/s"),
+    "rdma_latency": (2.0, "us"),
+}
+
+
+def good(_asking: str, _asked: str, call: PairCall) -> Parsed:
+    """What two good nodes tell."""
+    return Parsed(tuple(Reading(name, *GOOD[name], line=f"{name} as usual") for name in call.quantities))
 
 
 class LinkedNodes:
@@ -26,6 +45,10 @@ class LinkedNodes:
         self.chance = Random(seed)
         self.rounds: list[list[tuple[str, ...]]] = []
         """Groups of each round."""
+        self.pair_rounds: list[list[tuple[str, ...]]] = []
+        self.pair_calls: list[tuple[str, ...]] = []
+        """Titles of the calls of each round of pairs."""
+        self.asked: Asked = good
         self.silent: dict[str, str] = {}
         """Nodes whose pods leave no report, and in which phase they end."""
         self.wrong: set[str] = set()
@@ -62,7 +85,14 @@ class LinkedNodes:
         for _, seat in seats:
             groups.setdefault(seat["group"], []).append(seat["node"])
             assert groups[seat["group"]].index(seat["node"]) == int(seat["rank"])
-        self.rounds.append([tuple(group) for group in groups.values()])
+        calls = calls_of(next(iter(flows.values())))
+        (self.rounds if calls is None else self.pair_rounds).append([tuple(group) for group in groups.values()])
+        if calls is not None:
+            self.pair_calls.append(tuple(call.title for call in calls))
+            for name, one in flows.items():
+                own = {seat["node"]: self._half(seat, groups[seat["group"]], calls) for n, seat in seats if n == name}
+                one["status"] = {"phase": "Succeeded", "nodes": own}
+            return
         told = {number: self.world.measure(tuple(group), self.chance) for number, group in groups.items()}
         nodes: dict[str, Object] = {name: {} for name in flows}
         for name, seat in seats:
@@ -80,7 +110,18 @@ class LinkedNodes:
         report = GangReport(
             node, int(seat["group"]), int(seat["rank"]), 5.0, self.by, rails, 1.0, None, wrong, missed, why
         )
-        outputs = {"parameters": [{"name": "report", "value": report.text() if node not in self.silent else "{}"}]}
+        return self._ended(node, report.text())
+
+    def _half(self, seat: Mapping[str, str], pair: list[str], calls: tuple[PairCall, ...]) -> Object:
+        node, other = seat["node"], pair[1 - int(seat["rank"])]
+        report = PairReport(node, int(seat["group"]), int(seat["rank"]), 5.0, why="its partner did not come in time")
+        if other not in self.silent:
+            answers = packed({call.number: [self.asked(node, other, call)] * call.attempts for call in calls})
+            report = replace(report, partner=other, answers=answers, why="")
+        return self._ended(node, report.text())
+
+    def _ended(self, node: str, report: str) -> Object:
+        outputs = {"parameters": [{"name": "report", "value": report if node not in self.silent else "{}"}]}
         inputs = {"parameters": [{"name": "node", "value": node}]}
         ended = {"phase": self.silent.get(node, "Succeeded"), "message": "OOMKilled" if node in self.silent else ""}
         return {"type": "Pod", "templateName": "member-0", "inputs": inputs, "outputs": outputs, **ended}
@@ -90,6 +131,13 @@ def seats_of(manifest: Object) -> list[dict[str, str]]:
     """Node, group, rank and size of its group, of every pod that a workflow starts."""
     steps = [step for item in manifest["spec"]["templates"] for group in item.get("steps", ()) for step in group]
     return [item for step in steps for item in step["withItems"]]
+
+
+def calls_of(manifest: Object) -> tuple[PairCall, ...] | None:
+    """What its pods are asked as pairs; None: they are members of groups."""
+    words = [word for item in manifest["spec"]["templates"] for word in item.get("container", {}).get("command", ())]
+    own = next((word for word in words if word.startswith("--calls=")), None)
+    return None if own is None else pair_calls(own.partition("=")[2])
 
 
 def by_gpus(world: World, racks: Mapping[str, str]) -> LinkedNodes:

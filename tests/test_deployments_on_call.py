@@ -271,7 +271,7 @@ def test_a_cluster_that_is_away_leaves_the_ledger_and_exit_code_3(say: Say, ledg
     name = load_cluster(str(tmp_path / "away.yaml")).name
     pool = load_cluster(str(tmp_path / "away.yaml")).pools[0].name
     ledger.set_node(NodeRecord(name, "gpu-7", "quarantined", "Xid 79", 5.0, "", pool))
-    ledger.add_verdict(VerdictRecord(name, "gpu-8", VerdictWord.PASS, "gate", 5.0))
+    ledger.add_verdict(VerdictRecord(name, "gpu-8", VerdictWord.PASS, "gate", time.time()))
     os.environ["KUBECONFIG"] = str(tmp_path / "config")
     try:
         code, out, err = say("fleet", "--json", "--cluster", str(tmp_path / "away.yaml"))
@@ -288,7 +288,7 @@ def _context(text: str) -> str:
 
 
 def test_everything_about_one_node_and_its_verdict(say: Say, ledger: Ledger, cluster: Any) -> None:
-    assert say("verdict", "node-0")[:2] == (UNKNOWN, "node-0: unknown: it was never tested\n")
+    assert say("verdict", "node-0")[:2] == (UNKNOWN, "node-0: unknown (it was never tested)\n")
     reasons = (
         {"check": "gpu-count", "verdict": "fail", "measured": 7, "limit": 8, "unit": "GPUs", "evidence": "lspci"},
     )
@@ -296,7 +296,8 @@ def test_everything_about_one_node_and_its_verdict(say: Say, ledger: Ledger, clu
     code, out, _ = say("verdict", "node-0")
     assert code == FAILED
     assert out.splitlines() == [
-        "node-0: fail (gate, 0 s ago, by night-a1)",
+        "node-0: fail (failed test gate 0 s ago (gpu-count: lspci), and none cleared it)",
+        "fail (gate, 0 s ago, by night-a1)",
         "  gpu-count  fail: 7 GPUs, limit 8: lspci",
     ]
     ledger.add_verdict(VerdictRecord("local", "node-0", VerdictWord.PASS, "device", time.time()))

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from deployments.preflight import WIDEST, document, rows_of, text
+from deployments.preflight import document, text
+from deployments.verdict_rows import WIDEST, rows_of
 from flows.decisions.grading.model import NodeGrade
-from flows.preflight import Outcome, depths_of, in_words
+from flows.node_tests import Outcome
+from flows.preflight import depths_of, in_words
 from profiles.errors import ProfileError
 from profiles.load import load_cluster, load_suite
 from profiles.vocabulary import VerdictWord

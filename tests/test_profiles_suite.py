@@ -179,6 +179,8 @@ def test_checks_share_what_they_need_one_after_the_other() -> None:
         ({**COMMAND, "quantity": "Rate"}, "checks[0].quantity", "lower-case letters"),
         ({**COMMAND, "command": ["tool", "{gup}"]}, "checks[0].command[1]", 'did you mean "gpu"'),
         ({**COMMAND, "command": ["tool", "{peer}"]}, "checks[0].command[1]", "set spans: pair"),
+        ({**COMMAND, "command": ["tool", "{port}"]}, "checks[0].command[1]", "set spans: pair"),
+        ({"spans": "pair"}, "checks[0].spans", "must be pair for the probe pair-sockets, and for no other"),
         ({**COMMAND, "command": ["tool", "{{gpu}}"]}, "checks[0].command[1]", "must not hold {{"),
         ({**COMMAND, "command": ["tool", "{gpu}"]}, "checks[0].vendors", "it looks at GPUs"),
         ({**COMMAND, "needs": ["gpus"]}, "checks[0].vendors", "it looks at GPUs"),

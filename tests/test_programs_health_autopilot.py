@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 
 from tests.health_daemons import TOKEN, Made, Toolbox, get, made, ping_text, serving
 from workflows.programs import health_iperf
+from workflows.programs.health import parse
 from workflows.programs.health_nodes import ToldNodes
-from workflows.programs.health_peers import Peer
+from workflows.programs.health_peers import Peer, fetch
 from workflows.programs.health_query import Status
+from workflows.programs.health_start import started
 from workflows.programs.health_words import Report
 
 BEARER = f"Bearer {TOKEN}"
@@ -123,7 +126,10 @@ def test_an_iperf_that_means_nobody_says_why() -> None:
 
 
 def test_figures_of_clients_are_plain_text_unless_json_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_iperf, "run_clients", lambda query: "{}")
+    def nothing(query: object) -> str:
+        return "{}"
+
+    monkeypatch.setattr(health_iperf, "run_clients", nothing)
     one = made("n0")
     assert one.answer("/iperfclients").kind == "text/plain; charset=utf-8"
     assert one.answer("/iperfclients", typed=True).kind == "application/json"
@@ -141,3 +147,37 @@ def test_a_reason_of_two_probes_is_said_once(box: Toolbox) -> None:
         return Parsed(unknown="no torch here")
 
     assert made("n0", run=refuse).text("/gpumem").endswith("[[ GPU-MEM ]] ABORT\nno torch here\n")
+
+
+def addresses_of_this_machine() -> list[str]:
+    """Those that are no loopback, as the kernel would choose them for the way out; none where there is no way."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return []
+        return [asked.getsockname()[0]]
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["free", "taken"])
+def test_a_pod_answers_on_loopback_too_where_port_forward_asks(taken: bool) -> None:
+    addresses = addresses_of_this_machine()
+    if not addresses:
+        pytest.skip("this machine has no address beside loopback")
+    quiet = ["--api=none", "--loglevel=0", "--w=0", "--invasive-check-timer=0", "--readiness-port=-1"]
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        if taken:
+            other.listen()
+        else:
+            other.close()
+        options = parse([*quiet, "--metrics-port=-1", f"--port={port}"])
+        running = started(options, {"POD_IP": addresses[0], "NODE_NAME": "n0"})
+        try:
+            assert running.address == addresses[0]
+            assert fetch(Peer("n0", addresses[0], port), "/healthz", 20.0, {}).text == "ok\n"
+            if not taken:
+                assert get(port, "/healthz")[:2] == (200, "ok\n")
+        finally:
+            running.close()

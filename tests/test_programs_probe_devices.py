@@ -293,4 +293,4 @@ def test_the_load_tells_what_the_sensors_saw_and_nothing_of_gpus_that_stood_idle
 
 def test_every_probe_that_opens_gpus_is_known_by_its_name() -> None:
     assert set(probe_one.OPENING_GPUS) == set(OF_PLATFORM) == set(probe_devices.PROBES)
-    assert set(WORDS) - set(probe_one.PROBES) <= {"kubernetes-node", "gang-sockets"}
+    assert set(WORDS) - set(probe_one.PROBES) <= {"kubernetes-node", "gang-sockets", "pair-sockets"}

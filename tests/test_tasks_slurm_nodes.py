@@ -90,7 +90,7 @@ def test_the_prolog_drains_what_failed_and_nothing_else(
     [
         ("node-0: fail (device, 3 min ago)\n  cpu-gemm  fail: 1 GFLOP/s, limit 2\n", 1, 1),
         ("node-0: pass (device, 3 min ago)\n", 0, 0),
-        ("node-0: unknown: it was never tested\n", 3, 0),
+        ("node-0: unknown (it was never tested)\n", 3, 0),
         ("Traceback (most recent call last):\n", 1, 0),
         ("", 1, 0),
     ],

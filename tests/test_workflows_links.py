@@ -26,7 +26,7 @@ from workflows.links import (
 )
 from workflows.lint import lint
 from workflows.programs import flags, gang_probe
-from workflows.programs.gang_report import GangReport
+from workflows.programs.gang_report import GangReport, report_from
 
 WORST_STATUS_BYTES = 4096
 """Of one node: its entry in the status, with the report of eight rails."""
@@ -162,7 +162,7 @@ def member(node: str, report: str | None, phase: str = "Succeeded", **more: str)
 def test_a_pod_without_a_readable_report_told_nothing(pods: list[dict[str, object]], why: str) -> None:
     good = member("b", GangReport("b", 0, 1, 5.0, rails=(1.0,)).text())
     manifest = {"status": {"nodes": {str(index): item for index, item in enumerate([*pods, good])}}}
-    [found] = told_by([manifest], [["a", "b"]])
+    [found] = told_by([manifest], [["a", "b"]], report_from)
     assert (dict(found.silent), list(found.reports)) == ({"a": why}, ["b"])
 
 

@@ -37,7 +37,7 @@ class Options:
     metrics_port: int = 8081
     """`/metrics` once more; 0: a free one, -1: not there."""
     address: str = ""
-    """Where it listens; "": the pod's own address, outside of a pod loopback."""
+    """Where it listens; "": the pod's own address, outside of a pod loopback. The checks are on loopback too."""
     bw: float = 4.0
     """GB/s between host and GPU below which `pciebw` fails."""
     w: str = "24h"

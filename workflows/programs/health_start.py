@@ -5,6 +5,7 @@ Standard library only, Python 3.9. The only place of the daemon that reads the e
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -31,6 +32,7 @@ from workflows.programs.health_status import Fleet
 from workflows.programs.health_tools import Tools, cpu_model
 
 Say = Callable[[str], None]
+LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"  # noqa: S104 - in a pod without an address of its own in the environment
 
 
@@ -70,7 +72,7 @@ def started(options: Options, environment: Mapping[str, str]) -> Running:
         raise flags.UsageError(f"--node: {node[:80]!r} is no name of a node")
     api = api_from(environment, options.api)
     address = options.address or _address(environment)
-    own = Peer(node, "127.0.0.1" if address == ANYWHERE else address, options.port)
+    own = Peer(node, LOOPBACK if address == ANYWHERE else address, options.port)
     namespace = options.namespace or environment.get("NAMESPACE") or _namespace()
     nodes = _nodes(options, api, namespace, own)
     hold: Hold = TaintHold(api) if api is not None else NoHold()
@@ -108,7 +110,7 @@ def _nodes(options: Options, api: Optional[Api], namespace: str, own: Peer) -> N
 
 def _address(environment: Mapping[str, str]) -> str:
     pod = environment.get("PRIMUS_POD_IP") or environment.get("POD_IP", "")
-    return pod or (ANYWHERE if environment.get("KUBERNETES_SERVICE_HOST") else "127.0.0.1")
+    return pod or (ANYWHERE if environment.get("KUBERNETES_SERVICE_HOST") else LOOPBACK)
 
 
 def _namespace() -> str:
@@ -142,10 +144,18 @@ def _serve(options: Options, address: str, daemon: Daemon, pages: Pages) -> Runn
                     advice = "name another one" + ("" if name == "health" else ", or -1 for none")
                     why = error.strerror or error
                     raise OSError(f"{flag}: {address}:{port} cannot be bound ({why}): {advice}") from error
+        if _is_elsewhere(address):
+            with contextlib.suppress(OSError):  # somebody else of the node has it: then there is no port-forward
+                servers.add(Server((LOOPBACK, ports["health"]), pages, (), rate, main, count))
     except BaseException:
         servers.close()
         raise
     return Running(daemon, servers, address, ports)
+
+
+def _is_elsewhere(address: str) -> bool:
+    """Whether loopback is not among the addresses on which it listens: `kubectl port-forward` asks there."""
+    return address != ANYWHERE and not address.startswith("127.") and address not in ("localhost", "::", "::1")
 
 
 def _begin(running: Running, options: Options, hold: Optional[Hold], say: Say) -> None:

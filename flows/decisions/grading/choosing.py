@@ -38,9 +38,10 @@ def _judged(
         return replace(node, verdict=VerdictWord.FAIL, verdict_why=failed)
     if not standing.proofs or node.name in allowed:
         return node
-    if standing.word is VerdictWord.UNKNOWN and node.name in tried:
-        return replace(node, unproven=tried[node.name] or standing.why)
-    return replace(node, verdict=standing.word) if standing.word is VerdictWord.PASS else node
+    if standing.word is VerdictWord.PASS:
+        return replace(node, verdict=standing.word)
+    # Also where a gate's or a sweep's failure stands: a test that passed would have cleared it.
+    return replace(node, unproven=tried[node.name] or standing.why) if node.name in tried else node
 
 
 def to_test(
