@@ -165,7 +165,6 @@ def resume(
 
 
 NOT_BUILT = {
-    "health": "the node daemon",
     "bootstrap": "setting a cluster up",
 }
 """Commands promised and not built yet; each says so in one line and exits 2."""

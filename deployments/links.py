@@ -50,7 +50,7 @@ def text(outcome: LinksOutcome, columns: int) -> str:
         if one.tested.answer.spent:
             lines.append("the rounds were used up before everything was known")
     for two in outcome.pairs:
-        met = f"{len(two.met)} pairs of {len(two.grades)} nodes in {two.rounds} rounds"
+        met = f"{len(two.met)} pairs of {len(two.grades)} nodes in {two.rounds} round{'s' if two.rounds > 1 else ''}"
         lines.append(f"{two.hardware}: {met}: {', '.join(two.checks)}")
         lines += [f"bad: {line}" for line in _missing(two)]
         lines += [f"note: {note}" for note in two.notes]

@@ -22,10 +22,10 @@ from profiles.suite_words import DEPTHS, Depth, Launcher
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import using
 from tasks.clusters import open_cluster
+from tasks.home_storage import localised, make_own_storage
 from tasks.launchers import launcher_for, names_of
 from tasks.node_actions import stream_nodes
 from tasks.node_holds import users
-from tasks.opening import localised
 from tasks.session import session
 from tasks.settings import Settings
 
@@ -98,6 +98,7 @@ def reached(profile: ClusterProfile, settings: Settings, launcher: Launcher) -> 
         Unavailable, Refused: it cannot be opened.
     """
     if launcher == "kubernetes":
+        make_own_storage(profile, settings.home)
         with using(open_cluster(profile, settings.home)):
             yield
     else:

@@ -17,6 +17,7 @@ from flows.links import DEPTH as LINKS
 from flows.links import gangs_of, try_links
 from flows.node_sentinel import Line, Sentinel
 from flows.node_tests import Outcome, Tell, try_nodes
+from flows.pairs import pairs_of
 from flows.proofs import failed_tests, tests_now, told_of
 from profiles.cluster import ClusterProfile
 from profiles.errors import Conflict, PrimusError
@@ -30,6 +31,7 @@ from tasks.node_actions import stream_nodes
 from tasks.node_holds import give_nodes_back, hold_nodes
 from tasks.node_marks import Marker
 from tasks.preflighting import Wanted
+from tasks.slurm_acting import act_by_slurm
 from tasks.verdict_marks import tell_nodes
 from tasks.world import world
 from workflows.gpu_pods import sees_gpus
@@ -80,6 +82,8 @@ def prove(
         left = {node: pools[node] for node in words if words[node] is not VerdictWord.FAIL}
     if launcher == "kubernetes" and tests:
         deal_with(profile, list(pools), tell)
+    if launcher == "slurm" and tests:
+        _deal_with_slurm(profile, list(pools), tell)
     return tests
 
 
@@ -96,7 +100,8 @@ def has_own_checks(profile: ClusterProfile, suite: SuiteProfile, depth: Depth, l
 
 def meets(profile: ClusterProfile, suite: SuiteProfile, depth: Depth, launcher: Launcher) -> bool:
     """Whether nodes are tested with each other: pods of several nodes must run at the same time for that."""
-    return depth == LINKS and launcher == "kubernetes" and bool(gangs_of(profile, suite))
+    between = depth == LINKS and launcher == "kubernetes"
+    return between and bool(gangs_of(profile, suite) or pairs_of(profile, suite))
 
 
 def _at_depth(wanted: Wanted, tell: Tell, owner: str) -> Outcome:
@@ -151,6 +156,18 @@ def deal_with(profile: ClusterProfile, nodes: Sequence[str], tell: Tell) -> None
     tell_nodes(told, lambda node, why: tell(f"{node}: its verdict could not be written on it: {why}"))
     if any(proofs[node].standing.failures for node in nodes if node in proofs):
         _settle(profile, tell)
+
+
+def _deal_with_slurm(profile: ClusterProfile, nodes: Sequence[str], tell: Tell) -> None:
+    """The same through Slurm, where the profile lets us: verdict files for the prolog, drains under the brake."""
+    if profile.slurm is None:
+        return
+    here, size = world(), sum(pool.nodes for pool in profile.pools)
+    proofs = tests_now(here.ledger, profile, here.now())
+    told = [told_of(node, proofs[node]) for node in nodes if node in proofs]
+    most = max(1, int(profile.brake.max_quarantined_share * size))
+    with driving(f"slurm/{profile.name}"):
+        act_by_slurm(profile.slurm, told, tell, most=most)
 
 
 def _settle(profile: ClusterProfile, tell: Tell) -> None:

@@ -9,12 +9,12 @@ from profiles import load
 from profiles.admission import own_suite
 from profiles.admission_fit import check_admission
 from profiles.compare import differences, digest
-from profiles.errors import Conflict, Unavailable
+from profiles.errors import Conflict
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.run import RunProfile
 from profiles.vocabulary import RunState
-from tasks.home_storage import localised
+from tasks.home_storage import localised, make_own_storage
 from tasks.ledger import Ledger
 from tasks.settings import Settings
 from workflows.labels import run_directory
@@ -56,7 +56,7 @@ def open_run(request: TrainRequest, settings: Settings, ledger: Ledger, now: flo
         Unavailable: the run's storage in PRIMUS_HOME cannot be made.
     """
     resolved = resolve_request(request, settings)
-    _make_own_storage(resolved, settings.home)
+    make_own_storage(resolved.cluster, settings.home)
     record = RunRecord(
         name=request.name or free_name(ledger, resolved.run),
         state=RunState.PENDING,
@@ -78,16 +78,6 @@ def open_run(request: TrainRequest, settings: Settings, ledger: Ledger, now: flo
     if request.mode is not None and request.mode is not stored.mode:
         ledger.set_mode(record.name, request.mode)
     return ledger.run(record.name) or stored
-
-
-def _make_own_storage(resolved: Resolved, home: Path) -> None:
-    """Folders of PRIMUS_HOME that pods of a real cluster mount: only an existing one is taken there."""
-    for item in resolved.cluster.storage:
-        if item.kind == "host_path" and Path(item.source).is_relative_to(home):
-            try:
-                Path(item.source).mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise Unavailable(f"{item.source} cannot be made: {error.strerror}") from error
 
 
 def resolved_of(record: RunRecord) -> Resolved:

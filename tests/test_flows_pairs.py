@@ -22,7 +22,15 @@ from tests.linked_nodes import LinkedNodes, good
 from workflows.programs.gang_pair import PairCall
 from workflows.programs.readings import Parsed, Reading
 
-FABRIC = load_suite("fabric")
+
+def taken_in() -> SuiteProfile:
+    """The shipped suite, as in a site whose image has perftest."""
+    suite = load_suite("fabric")
+    checks = [item.model_copy(update={"left_out": ""}) if item.name == "rdma-write" else item for item in suite.checks]
+    return suite.model_copy(update={"checks": tuple(checks)})
+
+
+FABRIC = taken_in()
 
 
 def only_pairs(suite: SuiteProfile = FABRIC) -> SuiteProfile:
@@ -164,11 +172,11 @@ def test_a_tool_that_nobody_has_is_unknown_everywhere_and_asked_for_once(stage: 
     assert reason_of(outcome, "n0", "reach")["verdict"] == "pass"
 
 
-def test_a_tool_that_one_node_lacks_leaves_that_node_unknown_and_no_other(stage: Stage) -> None:
+def test_a_server_that_one_node_lacks_leaves_that_node_unknown_and_no_other(stage: Stage) -> None:
     cluster = nodes_of(8)
 
     def told(asking: str, asked: str, call: PairCall) -> Parsed:
-        if call.title == "ib_write_bw" and "n5" in (asking, asked):
+        if call.title == "ib_write_bw" and asked == "n5":
             return Parsed(unknown="n5: ib_write_bw cannot be started")
         return good(asking, asked, call)
 

@@ -1,10 +1,9 @@
-"""Two nodes of a pair as processes that meet, ask each other and report: all well, tools that fail, partners that go."""
+"""Two nodes of a pair as processes that meet, ask each other and report: tools that fail, partners that go."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,15 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.pair_tools import script, tool
-from workflows.programs import flags, gang_pair, gang_server
-from workflows.programs.gang_pair import Half, Options, PairCall, pair_calls, to_json
+from workflows.programs import gang_pair
+from workflows.programs.gang_pair import Half, Options, PairCall, to_json
 from workflows.programs.gang_report import PairReport, pair_report_from
-from workflows.programs.gang_server import Server, listens
-from workflows.programs.gang_sockets import TOKEN_BYTES, Echo
 from workflows.programs.probe import parsers, unpacked
 from workflows.programs.readings import Parsed
 
@@ -147,7 +142,7 @@ def test_a_server_that_does_not_serve_leaves_who_asks_unknown(pair: Pair, text: 
     tool(pair.tools(0), "ib_write_bw", "ib-write-bw/6-duration-gbits.txt")
     if text:
         script(pair.tools(1), "ib_write_bw", text)
-    [asked, _] = pair.both(perftest(), SOCKETS.__class__(1, probe="pair-sockets", deadline_seconds=30.0))
+    [asked, _] = pair.both(perftest(), PairCall(1, probe="pair-sockets", deadline_seconds=30.0))
     [parsed] = told(asked)
     assert parsed.readings == ()
     assert f"node-1: ib_write_bw {why}" in parsed.unknown
@@ -261,73 +256,3 @@ def test_without_a_nic_a_call_about_nics_is_unknown(pair: Pair) -> None:
     if gang_pair.nics_of():
         pytest.skip("this machine has RDMA devices")
     assert told(report)[0].unknown == "true: there is no GPU or NIC to ask about"
-
-
-def test_the_echo_answers_only_whoever_knows_its_number_and_with_no_more_bytes() -> None:
-    echo = Echo("127.0.0.1")
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-            asking.settimeout(5)
-            asking.sendto(b"x" * 100, ("127.0.0.1", echo.port))
-            asking.sendto(echo.token + b"hello", ("127.0.0.1", echo.port))
-            assert asking.recv(1 << 16) == echo.token + b"hello"
-            assert len(echo.token) == TOKEN_BYTES
-    finally:
-        echo.close()
-
-
-def test_a_server_that_never_listens_is_taken_for_ready_while_it_lives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gang_server, "READY_SECONDS", 0.05)
-    server = Server()
-    began = time.monotonic()
-    assert server.start([str(script(tmp_path, "quiet", "#!/bin/sh\necho one\nexec sleep 600\n"))], began + 30) == ""
-    server.end()
-    assert listens(os.getpgrp(), str(tmp_path)) is False
-
-
-calls = st.builds(
-    PairCall,
-    number=st.integers(0, 9),
-    probe=st.text(max_size=5),
-    command=st.lists(st.text(max_size=9), max_size=3).map(tuple),
-    peer_command=st.lists(st.text(max_size=9), max_size=3).map(tuple),
-    quantities=st.lists(st.text(max_size=9), max_size=2).map(tuple),
-)
-
-
-@given(st.lists(calls, max_size=4), st.integers(0, 1), st.floats(1, 1e4))
-def test_options_and_calls_become_flags_and_come_back(made: list[PairCall], rank: int, seconds: float) -> None:
-    options = Options("/a b", to_json(made), 3, rank, 2, seconds, 2 * seconds)
-    assert flags.from_argv(Options, options.argv()) == options
-    assert list(pair_calls(options.calls)) == made
-    assert "{{" not in options.calls.replace("{{", "", 0) or any("{{" in str(call) for call in made)
-
-
-@given(st.text(max_size=20), st.text(max_size=400), st.floats(0, 1e9))
-def test_a_report_comes_back(node: str, why: str, at: float) -> None:
-    report = PairReport(node, 1, 0, at, "n2", "xyz", why[:200], "", 1.5)
-    assert pair_report_from(report.text()) == report
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"node": 1}', "{broken"])
-def test_what_is_no_report_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        pair_report_from(text)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--calls=[]", "--folder=/x", "--group=0", "--rank=2"], "--rank, --ranks"),
-        (["--calls=[]", "--folder=/x", "--group=0", "--rank=0", "--ranks=3"], "--rank, --ranks"),
-        (["--calls={}x", "--folder=/x", "--group=0", "--rank=0"], "probe-pair"),
-        (["--calls=[1]", "--folder=/x", "--group=0", "--rank=0"], "no list of calls"),
-        ([f"--calls={to_json([PairCall(0, probe='clock')])}", "--folder=/x", "--group=0", "--rank=0"], "pair-sockets"),
-    ],
-    ids=["a third", "three", "no JSON", "no calls", "another probe"],
-)
-def test_wrong_flags_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert gang_pair.main(words) == 2
-    assert said in capsys.readouterr().err

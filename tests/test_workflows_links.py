@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.load import load_cluster, load_hardware
+from profiles.load import load_cluster, load_hardware, load_suite
 from tasks.linking import Asked, plans_of, told_by
 from tests.linked_nodes import seats_of
 from workflows.links import (
@@ -25,14 +25,19 @@ from workflows.links import (
     waves,
 )
 from workflows.lint import lint
-from workflows.programs import flags, gang_probe
-from workflows.programs.gang_report import GangReport, report_from
+from workflows.pair_calls import PairDemand, pair_calls_of
+from workflows.programs import flags, gang_pair, gang_probe
+from workflows.programs.gang_report import GangReport, PairReport, report_from
+from workflows.programs.probe import packed
+from workflows.programs.readings import Parsed, Reading
 
 WORST_STATUS_BYTES = 4096
 """Of one node: its entry in the status, with the report of eight rails."""
 
 
-def plan(cluster: str = "local", nodes: int = 6, demand: Demand | None = None, pools: int = 1) -> LinksPlan:
+def plan(
+    cluster: str = "local", nodes: int = 6, demand: Demand | PairDemand | None = None, pools: int = 1
+) -> LinksPlan:
     profile = load_cluster(cluster)
     names = {
         f"a-node-with-a-rather-long-name-of-some-cloud-{index}": profile.pools[index % pools].name
@@ -93,6 +98,52 @@ def test_gpus_and_nics_are_asked_for_only_where_gpus_are_measured() -> None:
         assert "PRIMUS_POD_IP" in variables
         assert ("NCCL_SOCKET_IFNAME" in variables) is gpus
         assert not any("TOKEN" in name or "KEY" in name for name in variables), "no secret stands in a manifest"
+
+
+PAIRS = pair_calls_of([check for check in load_suite("fabric").checks if check.spans == "pair"])
+
+
+@pytest.mark.parametrize("cluster", ["local", "local-gpus", "bed", "kubernetes-example"])
+def test_pairs_pass_every_rule_and_have_the_nics_that_they_ask_for(cluster: str) -> None:
+    made = links_workflow(plan(cluster, MOST, PAIRS.demand)).to_dict()
+    assert lint(made) == []
+    [template] = [item for item in made["spec"]["templates"] if "container" in item]
+    limits = template["container"]["resources"]["limits"]
+    assert "amd.com/gpu" not in limits
+    assert ("rdma/hca" in limits) is (cluster == "kubernetes-example")
+    assert "IPC_LOCK" in template["container"]["securityContext"]["capabilities"]["add"]
+    words = template["container"]["command"]
+    assert words[1] == "probe-pair"
+    places = {"--group={{inputs.parameters.group}}": "--group=0", "--rank={{inputs.parameters.rank}}": "--rank=1"}
+    options = flags.from_argv(
+        gang_pair.Options, [places.get(word, word) for word in words[2:] if not word.startswith("--ranks=")]
+    )
+    assert options.calls == PAIRS.demand.calls
+    assert (options.deadline_seconds, options.meet_seconds) == (PAIRS.demand.deadline_seconds, 60.0)
+    assert template["activeDeadlineSeconds"] > PAIRS.demand.deadline_seconds
+
+
+def test_checks_with_the_same_call_share_it_and_another_server_is_another_call() -> None:
+    calls = pair_calls_of([check for check in load_suite("any-machine").checks if check.spans == "pair"])
+    [call] = calls.calls
+    assert set(calls.number_of.values()) == {0}
+    assert call.quantities == ("pair_lost_datagrams", "pair_round_trip", "pair_round_trip_p99")
+    write = next(check for check in load_suite("fabric").checks if check.name == "rdma-write")
+    other = write.model_copy(update={"name": "other", "peer_command": ("another", "{port}")})
+    two = pair_calls_of([write, other])
+    assert dict(two.number_of) == {"rdma-write": 0, "other": 1}
+    assert [call.number for call in two.calls] == [0, 1]
+    assert [call.peer_command for call in two.calls] == [write.peer_command, other.peer_command]
+
+
+def test_a_report_of_a_pair_with_eight_rails_and_three_attempts_stays_small() -> None:
+    row = "8 1000 1.79 5.41 1.87 1.88 0.18 2.03 5.41".replace(" ", 10 * " ")
+    lines = tuple(
+        Reading("rdma_latency", 1.87 + rail / 100, "us", f"mlx5_{rail}", line=row.replace("1.87", f"1.{rail}{rail}"))
+        for rail in range(8)
+    )
+    answers = packed({number: [Parsed(lines)] * 3 for number in range(3)})
+    assert len(PairReport("n" * 60, 1, 1, 1e9, "m" * 60, answers).text()) * 2 < WORST_STATUS_BYTES
 
 
 sizes = st.lists(st.integers(2, 30), min_size=1, max_size=20)

@@ -15,6 +15,7 @@ from profiles.cluster import ClusterProfile, Pool
 from profiles.hardware import HardwareProfile
 from workflows import commands, labels, pods
 from workflows.commands import whole_seconds
+from workflows.gpu_pods import command, sees_gpus, with_gpus
 from workflows.node_pods import pod_fields, workflow_fields
 from workflows.pair_calls import PairDemand
 from workflows.placeholders import folder_variable, storage_volume
@@ -194,10 +195,16 @@ def _member(plan: LinksPlan, pool: str) -> Container:
         fields["security_context"] = models.SecurityContext.model_validate(security)
         fields["resources"] = models.ResourceRequirements.model_validate(_resources(plan, pool))
     fields["env"] = environment
+    own_image = _takes_nics(plan, pool) and sees_gpus(plan.cluster, plan.hardware[pool])
+    if own_image:
+        security = fields["security_context"]
+        fields = with_gpus(fields, plan.cluster, _pool(plan, pool), plan.hardware[pool])
+        fields["security_context"] = security
+    program, *words = _words(plan, pool)
     report = models.ValueFrom(path=f"{pods.OUTPUTS_MOUNT}/report", default="{}")
     return Container(
         name=f"{MEMBER}{plan.pools.index(pool)}",
-        command=[commands.PROGRAMS, *_words(plan, pool)],
+        command=command(program, words, own_image=own_image),
         inputs=[Parameter(name=name) for name in ("node", "group", "rank", "ranks")],
         outputs=[Parameter(name="report", value_from=report)],
         active_deadline_seconds=pod_seconds(plan),

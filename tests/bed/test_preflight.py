@@ -15,6 +15,7 @@ from profiles.cluster import Brake, ClusterProfile, Monitor
 from profiles.load import load_cluster
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import using
+from tasks.home_storage import localised, make_own_storage
 from tasks.kubernetes import KubernetesCluster
 from tasks.kubernetes_configuration import configuration_of
 from tasks.kubernetes_server import ApiServer
@@ -62,7 +63,8 @@ class Scene:
 
     def profile(self, path: str) -> ClusterProfile:
         """The bed's, with a suite."""
-        known = load_cluster("bed")
+        known = localised(load_cluster("bed"), self.home)
+        make_own_storage(known, self.home)
         changes = {"admission": Admission(suite=path), "brake": WIDE, "monitor": Monitor()}
         return known.model_copy(update=changes)
 

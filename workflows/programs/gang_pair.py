@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from workflows.programs import flags, gang_rails, gang_sockets, gang_watch
 from workflows.programs.gang_doors import Doors, PeerLostError
@@ -103,7 +103,7 @@ class Half:
         self._deadline = self._began + options.deadline_seconds - REPORT_SECONDS
         self._folder = Folder(os.path.join(options.folder, f"group-{options.group}"), options.rank, options.ranks)
         self._answers: Dict[int, List[Parsed]] = {}
-        self._server = Server()
+        self._server: Optional[Server] = None
 
     def measure(self) -> PairReport:
         """What was found out; never raises."""
@@ -130,7 +130,7 @@ class Half:
 
     def end(self) -> None:
         """End what we started for the other; never raises."""
-        self._server.end()
+        self._end_server()
 
     def _because(self, why: str) -> None:
         self.report = replace(self.report, why=why)
@@ -216,11 +216,16 @@ class Half:
                 continue
             port, why = self._start(call, int(words["index"]))
             line.tell(port=port, why=why)
-            if why:
-                self._server.end()
-                continue
-            line.told()  # the end
-            line.tell(said=self._server.end())
+            if not why:
+                line.told()  # the end
+            said = self._end_server()
+            if not why:
+                line.tell(said=said)
+
+    def _end_server(self) -> str:
+        """Its last words."""
+        server, self._server = self._server, None
+        return "" if server is None else server.end()
 
     def _echo(self, line: Line) -> None:
         try:
@@ -242,8 +247,8 @@ class Half:
             return 0, f"it has {len(places)} of what {call.title} asks about, not {index + 1}"
         port = free_port(self._hosts[0])
         words = {**places[index], **self._words(self._hosts[1], port)}
-        self._server = Server()
-        return port, self._server.start([filled(word, words) for word in call.peer_command], self._deadline)
+        self._server = server = Server()
+        return port, server.start([filled(word, words) for word in call.peer_command], self._deadline)
 
 
 def _only(parsed: Parsed, quantities: Sequence[str]) -> Parsed:
