@@ -12,7 +12,7 @@ from deployments.verdict_rows import rows_of
 from flows.node_tests import Outcome
 from flows.preflight import depths_of, pools_of, reached
 from flows.proofs import suite_of
-from flows.proving import prove
+from flows.proving import Manner, prove
 from profiles.load import load_cluster
 from profiles.vocabulary import VerdictWord
 from tasks.launchers import launcher_for
@@ -39,7 +39,7 @@ def run_preflight(cluster: str, suite: str, depth: str, nodes: str, launcher: st
     chosen, by = suite_of(profile, suite), launcher_for(profile, launcher)
     with at_hand(settings), reached(profile, settings, by):
         pools = pools_of(profile, [name for name in nodes.split(",") if name], launcher=by)
-        tests = prove(profile, chosen, depths_of(chosen, profile, depth, by), pools, say, by)
+        tests = prove(profile, chosen, depths_of(chosen, profile, depth, by), pools, say, Manner(by))
     if as_json:
         out_json([part for test in tests for part in documents_of(profile.name, test)])
     else:

@@ -14,7 +14,7 @@ from flows.decisions.grading.standing import NodeStanding
 from flows.decisions.nodes import NodeChoice, NodeNeed, choose_nodes
 from flows.links import DEPTH as LINKS
 from flows.proofs import standings_now, suite_of
-from flows.proving import prove
+from flows.proving import Manner, prove
 from profiles.errors import Conflict, Refused
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState
@@ -79,7 +79,7 @@ def prove_nodes(resolved: Resolved, run: str, nodes: tuple[str, ...], named: str
     pools = dict.fromkeys(nodes, resolved.pool.name)
     try:
         wanted, owner = profile.admission.depths.before_run, labels.hold_owner(run)
-        prove(profile, suite_of(profile), wanted, pools, _heeding(run), owner=owner)
+        prove(profile, suite_of(profile), wanted, pools, _heeding(run), Manner(owner=owner, strict=True))
     except Conflict as error:
         return str(error)
     except Refused as error:

@@ -9,7 +9,7 @@ from flows.decisions.grading.model import Depth as Level
 from flows.decisions.grading.proofs import released_at
 from flows.node_tests import Outcome, Tell
 from flows.proofs import standings_now, suite_of
-from flows.proving import prove
+from flows.proving import Manner, prove
 from profiles.admission import Occasions
 from profiles.admission_fit import check_admission
 from profiles.cluster import ClusterProfile
@@ -60,7 +60,9 @@ def prove_due(profile: ClusterProfile, tell: Tell, *, nightly: bool) -> list[Out
         tell(f"{test.node} is tested: {test.why}")
         groups.setdefault(test.depths, {})[test.node] = test.pool
     return [
-        outcome for depths, pools in groups.items() for outcome in prove(profile, suite, _words(depths), pools, tell)
+        outcome
+        for depths, pools in groups.items()
+        for outcome in prove(profile, suite, _words(depths), pools, tell, Manner(strict=True))
     ]
 
 

@@ -13,7 +13,7 @@ from prefect import flow
 from flows.due_tests import prove_due
 from flows.node_tests import Outcome
 from flows.proofs import suite_of
-from flows.proving import has_checks, prove
+from flows.proving import Manner, has_checks, prove
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.load import load_cluster
@@ -142,4 +142,4 @@ async def preflight(
             return in_words(prove_due(profile, tell, nightly=due == "nightly"))
         pools = pools_of(profile, nodes or (), idle_only=idle_only, launcher=by)
         wanted = depths_of(chosen, profile, depth, by) if pools else ()
-        return in_words(prove(profile, chosen, wanted, pools, tell, by))
+        return in_words(prove(profile, chosen, wanted, pools, tell, Manner(by)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from flows.decisions.grading.model import DEEP
 from flows.decisions.grading.model import Depth as Level
@@ -43,14 +43,33 @@ NAMED = 8
 """Nodes that a line names."""
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How nodes are tested."""
+
+    launcher: Launcher = "kubernetes"
+    """Who starts the programs."""
+    owner: str = ""
+    """Of holds; "": the test itself, which whoever goes on with it finds."""
+    strict: bool = False
+    """What is unknown is not tested more deeply either: a deep pass must not stand for what nobody could see."""
+
+    @property
+    def out(self) -> frozenset[VerdictWord]:
+        """Whoever gets one of these is not tested more deeply."""
+        return frozenset({VerdictWord.FAIL, VerdictWord.UNKNOWN} if self.strict else {VerdictWord.FAIL})
+
+
+PLAINLY = Manner()
+
+
 def prove(
     profile: ClusterProfile,
     suite: SuiteProfile,
     depths: Sequence[Depth],
     pools: Mapping[str, str],
     tell: Tell,
-    launcher: Launcher = "kubernetes",
-    owner: str = "",
+    manner: Manner = PLAINLY,
 ) -> list[Outcome]:
     """Test nodes at each of these depths, and deal with what was found.
 
@@ -60,10 +79,9 @@ def prove(
         profile: of the cluster.
         suite: what is looked at.
         depths: the shallowest first.
-        pools: nodes in the order in which they are tested, with their pool.
+        pools: nodes in their order, with their pool.
         tell: gets a line whenever something changes.
-        launcher: who starts the programs.
-        owner: of holds; "": the test itself, so that whoever goes on with it finds its own.
+        manner: by whom, for whom, how strictly.
 
     Raises:
         Conflict: somebody else makes the same test now.
@@ -73,16 +91,12 @@ def prove(
     left: Mapping[str, str] = pools
     tests: list[Outcome] = []
     for depth in depths:
-        if not left:
-            break
-        if not has_checks(profile, suite, depth, launcher):
-            continue
-        tests.append(_at_depth(Wanted(profile, suite, depth, left, launcher), tell, owner))
-        words = tests[-1].words
-        left = {node: pools[node] for node in words if words[node] is not VerdictWord.FAIL}
-    if launcher == "kubernetes" and tests:
+        if left and has_checks(profile, suite, depth, manner.launcher):
+            tests.append(_at_depth(Wanted(profile, suite, depth, left, manner.launcher), tell, manner.owner))
+            left = {node: pools[node] for node, word in tests[-1].words.items() if word not in manner.out}
+    if manner.launcher == "kubernetes" and tests:
         deal_with(profile, list(pools), tell)
-    if launcher == "slurm" and tests:
+    if manner.launcher == "slurm" and tests:
         _deal_with_slurm(profile, list(pools), tell)
     return tests
 

@@ -16,6 +16,7 @@ import yaml
 from profiles.vocabulary import RunState, VerdictWord
 from tasks.node_holds import hold_of
 from tests.node_faults import quarantined
+from tests.pair_tools import tool as pair_tool
 from tests.runners import until
 from tests.stages import Stage, stage, succeeded
 from workflows import labels
@@ -71,8 +72,27 @@ class Grounds:
             "fault_class": "gpu_hardware",
             "what_to_do": "Look at the memory.",
         }
+        slow_link = '{"node-3/mlx5_0": 37.5}'
+        link = pair_tool(made.home / "tools", "ib_write_bw", "ib-write-bw/6-duration-gbits.txt", slow=slow_link)
+        write = [str(link), "-p", "{port}", "-d", "mlx5_0"]
+        rail = {
+            **check,
+            "name": "rail",
+            "depth": "fabric",
+            "spans": "pair",
+            "command": [*write, "{peer}"],
+            "peer_command": write,
+            "parser": "ib-write-bw",
+            "quantity": "rdma_bandwidth",
+            "unit": "Gb/s",
+            "limits": {"absolute": [{"at_least": 150, "source": "the story"}]},
+            "deadline_seconds": 20,
+            "needs": [],
+            "fault_class": "fabric",
+            "what_to_do": "Look at the cable.",
+        }
         suite = made.home / "story-suite.yaml"
-        suite.write_text(yaml.safe_dump({"name": "story-suite", "checks": [check]}))
+        suite.write_text(yaml.safe_dump({"name": "story-suite", "checks": [check, rail]}))
         self.suite = str(suite)
 
     def speed(self, rate: str, *nodes: str) -> None:
@@ -129,6 +149,31 @@ def test_a_run_trains_on_proven_nodes_and_the_others_are_named(grounds: Grounds)
     assert held is not None
     assert "1900" in held.why
     assert grounds.held() == [], "each was given back after its test"
+
+
+def test_one_slow_node_one_bad_link_and_one_silent_node_are_named_and_the_run_begins_on_the_others(
+    grounds: Grounds,
+) -> None:
+    grounds.speed(GOOD, *(node for node in NODES if node not in ("node-0", "node-2")))
+    grounds.speed(SLOW, "node-0")
+    wanting = grounds.profile(depths={"before_run": ["device", "fabric"]})
+    made = grounds.stage.start(cluster=wanting, overrides=("roles.trainer.replicas=3",))
+    story = made.end()
+    assert succeeded(story), made.tell()
+    assert [attempt.nodes for attempt in story.attempts] == [("node-1", "node-4", "node-5")]
+    told = {(item.node, item.depth): item.verdict for item in made.ledger.verdicts("local") if item.depth != "gate"}
+    assert told["node-0", "device"] is VerdictWord.FAIL
+    assert told["node-2", "device"] is VerdictWord.UNKNOWN
+    assert told["node-3", "fabric"] is VerdictWord.FAIL
+    assert told["node-3", "device"] is VerdictWord.PASS
+    proven = {node for (node, depth), word in told.items() if depth == "fabric" and word is VerdictWord.PASS}
+    assert proven >= {"node-1", "node-4", "node-5"}
+    assert grounds.marks() | {"node-2": "unknown"} == {
+        **dict.fromkeys(("node-1", "node-4", "node-5"), "pass"),
+        **dict.fromkeys(("node-0", "node-3"), "fail"),
+        "node-2": "unknown",
+    }
+    assert quarantined(made.cluster)["node-0"] == "gpu_hardware"
 
 
 def test_only_what_is_stale_is_tested_before_the_next_run(grounds: Grounds) -> None:
