@@ -45,12 +45,12 @@ def serve(asked: Serving) -> int:
     Raises:
         ProfileError: the token cannot be read.
     """
-    from workflows.programs import health
+    from workflows.programs import health, health_options
 
     environment = dict(os.environ)
     if not asked.compatible:
         environment["PRIMUS_TOKEN"] = Settings.from_environment(os.environ).token()
-    options = health.Options(
+    options = health_options.Options(
         port=asked.port,
         readiness_port=asked.readiness_port,
         metrics_port=asked.metrics_port,

@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from workflows.programs.health import parse
+from workflows.programs.health_options import parse
 from workflows.programs.health_start import started
 
 QUIET = [

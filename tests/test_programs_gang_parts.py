@@ -24,7 +24,8 @@ from flows.decisions.fabric.reading import read
 from workflows.programs import flags, gang_probe
 from workflows.programs.gang_doors import HELLO, NONCE_BYTES, Doors, PeerLostError
 from workflows.programs.gang_meet import STALE_SECONDS, Card, Folder, Sign, machine_of, shared, sweep
-from workflows.programs.gang_probe import Options, bus
+from workflows.programs.gang_options import Options
+from workflows.programs.gang_probe import bus
 from workflows.programs.gang_rails import address_of, hosts
 from workflows.programs.gang_report import SOCKETS, GangReport, report_from
 from workflows.programs.gang_ring import Ring, waited_seconds

@@ -17,7 +17,7 @@ import pytest
 from flows.decisions.fabric.reading import read
 from workflows.programs import gang_probe
 from workflows.programs.gang_meet import machine_of
-from workflows.programs.gang_probe import Options
+from workflows.programs.gang_options import Options
 from workflows.programs.gang_report import SOCKETS, GangReport, report_from
 
 MAIN = Path(gang_probe.__file__).parent / "main.py"

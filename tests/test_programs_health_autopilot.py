@@ -12,8 +12,8 @@ import pytest
 
 from tests.health_daemons import TOKEN, Made, Toolbox, get, made, ping_text, serving
 from workflows.programs import health_iperf
-from workflows.programs.health import parse
 from workflows.programs.health_nodes import ToldNodes
+from workflows.programs.health_options import parse
 from workflows.programs.health_peers import Peer, fetch
 from workflows.programs.health_query import Status
 from workflows.programs.health_start import started

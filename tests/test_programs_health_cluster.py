@@ -352,7 +352,7 @@ def test_the_account_of_the_cluster_is_used_for_the_cluster_only(tmp_path: Path)
 
 
 def test_a_whole_daemon_against_an_api_server(box: Toolbox, tmp_path: Path) -> None:
-    from workflows.programs.health import parse
+    from workflows.programs.health_options import parse
     from workflows.programs.health_start import started
 
     with FakeApiServer().running() as server:

@@ -268,7 +268,7 @@ def test_defect_16_chosen_tests_of_the_diagnostic_count_alone(box: Toolbox, path
     box.prints("dcgmi", diag({"GPU Memory": {0: "Pass"}, "PCIe": {0: "Fail"}}))
     assert made(paths=(paths,)).json("/dcgm")["verdict"] == verdict
     options = ["--port=0", "--readiness-port=-1", "--metrics-port=-1", "--w=0", "--invasive-check-timer=0"]
-    from workflows.programs.health import parse
+    from workflows.programs.health_options import parse
 
     environment = {"AUTOPILOT_DCGM_RESULT_PATHS": paths, "NODE_NAME": "n0"}
     running = started(parse([*options, "--api=none", "--loglevel=0"]), environment)

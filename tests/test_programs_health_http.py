@@ -379,7 +379,7 @@ def test_rounds_are_made_at_the_start_and_end_with_the_daemon(box: Toolbox) -> N
 
 
 def daemon(*flags: str, **environment: str) -> Running:
-    from workflows.programs.health import parse
+    from workflows.programs.health_options import parse
 
     return started(parse([*QUIET, *flags]), environment)
 

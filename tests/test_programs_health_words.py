@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs import health, health_labels, health_ping
+from workflows.programs import health_labels, health_options, health_ping
 from workflows.programs.flags import UsageError
-from workflows.programs.health import Options, parse, token_from
 from workflows.programs.health_dcgm import failing, fatal_words, is_fatal, unified
 from workflows.programs.health_hold import iso, owner_of, seconds_of
 from workflows.programs.health_labels import HEALTH, changes, diagnosed, level_label, output_annotation, stamp
 from workflows.programs.health_metrics import Known, metrics_text
 from workflows.programs.health_nodes import addresses_of, gpus_asked, peer_of
+from workflows.programs.health_options import Options, parse, token_from
 from workflows.programs.health_peers import Peer, PeerError, peers_from
 from workflows.programs.health_pvc import claim_name
 from workflows.programs.health_query import (
@@ -470,9 +470,9 @@ def test_flags_that_make_no_sense(argv: list[str], said: str) -> None:
 
 
 def test_the_periodic_set_and_the_token_come_from_the_environment(tmp_path: object) -> None:
-    assert health.periodic_of(Options(), {"PERIODIC_CHECKS": "dcgm, ping,dcgm"}) == ("dcgm", "ping")
+    assert health_options.periodic_of(Options(), {"PERIODIC_CHECKS": "dcgm, ping,dcgm"}) == ("dcgm", "ping")
     with pytest.raises(UsageError, match="PERIODIC_CHECKS: nonsense"):
-        health.periodic_of(Options(), {"PERIODIC_CHECKS": "nonsense"})
+        health_options.periodic_of(Options(), {"PERIODIC_CHECKS": "nonsense"})
     path = f"{tmp_path}/token"
     with pytest.raises(UsageError, match="cannot be read"):
         token_from({"PRIMUS_TOKEN_FILE": path})

@@ -17,7 +17,7 @@ from workflows.health_alerts import rules
 from workflows.health_rights import MARKS, READS, SERVICE
 from workflows.installation_pods import NAME
 from workflows.lint_pods import SECRET_NAME, SECRET_VALUE
-from workflows.programs.health import parse
+from workflows.programs.health_options import parse
 from workflows.programs.main import PROGRAMS
 
 Manifest = dict[str, Any]

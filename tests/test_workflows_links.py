@@ -26,7 +26,7 @@ from workflows.links import (
 )
 from workflows.lint import lint
 from workflows.pair_calls import PairDemand, pair_calls_of
-from workflows.programs import flags, gang_pair, gang_probe
+from workflows.programs import flags, gang_options, gang_pair
 from workflows.programs.gang_report import GangReport, PairReport, report_from
 from workflows.programs.probe import packed
 from workflows.programs.readings import Parsed, Reading
@@ -81,7 +81,7 @@ def test_the_program_reads_what_the_workflow_writes() -> None:
     [template] = [item for item in links_workflow(wanted).to_dict()["spec"]["templates"] if "container" in item]
     words = [word.replace("{{inputs.parameters.", "").replace("}}", "") for word in template["container"]["command"]]
     numbers = {"--group=group": "--group=3", "--rank=rank": "--rank=1", "--ranks=ranks": "--ranks=4"}
-    options = flags.from_argv(gang_probe.Options, [numbers.get(word, word) for word in words[2:]])
+    options = flags.from_argv(gang_options.Options, [numbers.get(word, word) for word in words[2:]])
     assert (options.group, options.rank, options.ranks, options.iterations) == (3, 1, 4, 5)
     assert (options.all_reduce_bytes, options.all_to_all_bytes) == (1 << 20, 1 << 19)
     assert (options.deadline_seconds, options.meet_seconds) == (44.0, 44.0 * MEET_SHARE)

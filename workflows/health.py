@@ -29,7 +29,7 @@ from workflows.installation_pods import (
 from workflows.lint_pods import SECRET_NAME, SECRET_VALUE
 from workflows.programs import copy as copy_program
 from workflows.programs import health_ask
-from workflows.programs.health import Options
+from workflows.programs.health_options import Options
 
 COMPONENT = "app.kubernetes.io/component"
 ALIAS = "autopilot-healthchecks"

@@ -20,7 +20,7 @@ from workflows.node_pods import pod_fields, workflow_fields
 from workflows.pair_calls import PairDemand
 from workflows.placeholders import folder_variable, storage_volume
 from workflows.pods import Part
-from workflows.programs import gang_pair, gang_probe
+from workflows.programs import gang_options, gang_pair
 from workflows.templates import DEADLINE_MARGIN_SECONDS, MAIN
 
 LINKS = "links"
@@ -226,8 +226,8 @@ def _words(plan: LinksPlan, pool: str) -> list[str]:
     ]
 
 
-def _gang_options(plan: LinksPlan, demand: Demand, pool: str) -> gang_probe.Options:
-    return gang_probe.Options(
+def _gang_options(plan: LinksPlan, demand: Demand, pool: str) -> gang_options.Options:
+    return gang_options.Options(
         folder=_folder(plan),
         group=0,
         rank=0,

@@ -15,12 +15,13 @@ import contextlib
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import List, NamedTuple, Tuple
 
 from workflows.programs import flags, gang_rails, gang_torch, gang_watch
 from workflows.programs.gang_doors import Doors, PeerLostError
 from workflows.programs.gang_meet import TURN, Card, Folder, Sign, machine_of, shared, sweep, turn_of
+from workflows.programs.gang_options import Options
 from workflows.programs.gang_report import GPUS, SOCKETS, GangReport
 from workflows.programs.gang_ring import MOST_FOR_ALL_TO_ALL, Ring
 
@@ -29,34 +30,6 @@ HOP_BYTES, LAPS = 4 << 20, 7
 then is slow, and what others compute meanwhile is taken out."""
 REPORT_SECONDS = 0.5
 """Before the deadline: time to write the report."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """Who we are and what is measured."""
-
-    folder: str
-    """Of the round; each group has one of its own in it."""
-    group: int
-    rank: int
-    ranks: int
-    """Members of the group."""
-    meet_seconds: float = 60.0
-    """Whoever has not come by then does not come."""
-    deadline_seconds: float = 120.0
-    """For everything; then the report says what was waited for, and the process ends."""
-    all_reduce_bytes: int = 4 << 20
-    all_to_all_bytes: int = 0
-    """0: not made."""
-    iterations: int = 3
-    gpus: int = 0
-    """GPUs of each node that take part; 0: measured by sockets."""
-    out_dir: str = ""
-    """Folder for the output parameter `report`; empty: standard output only."""
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 class _Rail(NamedTuple):

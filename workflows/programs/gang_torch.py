@@ -25,7 +25,7 @@ from workflows.programs import flags
 from workflows.programs.gang_report import GPUS, GangReport
 
 if TYPE_CHECKING:
-    from workflows.programs.gang_probe import Options as Asked
+    from workflows.programs.gang_options import Options as Asked
 
 WARM_UPS = 3
 GRACE_SECONDS = 2.0

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Callable, Dict, Mapping, Optional, TextIO
 
 from workflows.programs import flags, health_iperf
-from workflows.programs.health import Options, periodic_of, token_from
 from workflows.programs.health_api import ACCOUNT, Api, api_from
 from workflows.programs.health_daemon import Daemon, Plan
 from workflows.programs.health_dcgm import fatal_words
@@ -23,6 +22,7 @@ from workflows.programs.health_hold import Hold, NoHold, TaintHold, owner_of
 from workflows.programs.health_limits import Gate, Rate, Room
 from workflows.programs.health_marks import Marks
 from workflows.programs.health_nodes import ClusterNodes, Nodes, ToldNodes
+from workflows.programs.health_options import Options, periodic_of, token_from
 from workflows.programs.health_pages import Pages
 from workflows.programs.health_peers import Peer, by_node, is_node_name, peers_from
 from workflows.programs.health_pvc import CLASS
