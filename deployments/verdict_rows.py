@@ -25,15 +25,16 @@ def rows_of(node: str, verdict: str, reasons: Sequence[Json]) -> list[Json]:
                 "check": f"{reason['check']}{warning}"
                 if not bad
                 else f"{reason['check']}: {reason['verdict']}{warning}",
-                "measured": _figure(reason["measured"], reason["unit"]),
-                "limit": _figure(reason["limit"], reason["unit"]),
+                "measured": figure(reason["measured"], reason["unit"]),
+                "limit": figure(reason["limit"], reason["unit"]),
                 "evidence": reason["evidence"],
             }
         )
     return rows
 
 
-def _figure(value: Any, unit: str) -> str:
+def figure(value: Any, unit: str) -> str:
+    """A figure or a word with its unit, short."""
     if value is None:
         return "-"
     shown = f"{value:.4g}" if isinstance(value, float) else str(value)

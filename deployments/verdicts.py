@@ -9,8 +9,10 @@ from typing import Any
 
 from deployments.edge import FAILED, GOOD, UNKNOWN, out, out_json
 from deployments.people import open_ledger
+from deployments.verdict_rows import figure
+from flows.decisions.grading.standing import Proof
 from flows.decisions.spans import age, timestamp
-from flows.proofs import proofs_now
+from flows.proofs import depths_now, proofs_now
 from profiles.load import load_cluster
 from profiles.vocabulary import VerdictWord
 from tasks.settings import Settings
@@ -35,12 +37,21 @@ def show_verdict(node: str, cluster: str, *, as_json: bool) -> int:
     word = proof.standing.word if proof else VerdictWord.UNKNOWN
     deciding = whole(proof.deciding, ledger.verdicts(profile.name, node)) if proof else None
     why = proof.standing.why if proof else "it was never tested"
+    by_depth = depths_now(ledger, profile, node, now).proofs
     if as_json:
         told = verdict_row(deciding) if deciding else {}
-        out_json({"node": node, "cluster": profile.name, **told, "verdict": str(word), "why": why})
+        depths = {depth: depth_row(one) for depth, one in by_depth.items()}
+        out_json({"node": node, "cluster": profile.name, **told, "verdict": str(word), "why": why, "depths": depths})
     else:
-        out("\n".join([f"{node}: {word} ({why})", *(verdict_lines(deciding, now) if deciding else ())]))
+        shown = [f"  {depth}: {one.word}: {one.why}" for depth, one in by_depth.items()] if len(by_depth) > 1 else []
+        lines = verdict_lines(deciding, now) if deciding else []
+        out("\n".join([f"{node}: {word} ({why})", *shown, *lines]))
     return {VerdictWord.PASS: GOOD, VerdictWord.FAIL: FAILED}.get(word, UNKNOWN)
+
+
+def depth_row(proof: Proof) -> Json:
+    """What one depth says, as JSON."""
+    return {"verdict": str(proof.word), "why": proof.why, "at": timestamp(proof.at), "until": timestamp(proof.until_at)}
 
 
 def whole(record: VerdictRecord | None, every: Sequence[VerdictRecord]) -> VerdictRecord | None:
@@ -56,8 +67,9 @@ def verdict_lines(verdict: VerdictRecord, now: float) -> list[str]:
     by = f", by {verdict.source}" if verdict.source else ""
     lines = [f"{verdict.verdict} ({verdict.depth}, {age(now - verdict.at)} ago{by})"]
     for reason in verdict.reasons:
-        unit, measured = f" {reason['unit']}" if reason.get("unit") else "", reason.get("measured")
-        figures = "" if measured is None else f": {measured}{unit}, limit {reason.get('limit')}"
+        unit, measured = str(reason.get("unit") or ""), reason.get("measured")
+        limit = figure(reason.get("limit"), unit)
+        figures = "" if measured is None else f": {figure(measured, unit)}, limit {limit}"
         said = f": {reason['evidence']}" if reason.get("evidence") else ""
         lines.append(f"  {reason.get('check', 'test')}  {reason.get('verdict', '')}{figures}{said}")
         if reason.get("what_to_do"):

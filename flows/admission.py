@@ -12,9 +12,7 @@ from flows.decisions.grading.choosing import judged, to_test, waits_for_proofs
 from flows.decisions.grading.model import Depth as Level
 from flows.decisions.grading.standing import NodeStanding
 from flows.decisions.nodes import NodeChoice, NodeNeed, choose_nodes
-from flows.links import DEPTH as LINKS
 from flows.proofs import standings_now, suite_of
-from flows.proving import Manner, prove
 from profiles.errors import Conflict, Refused
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState
@@ -54,7 +52,7 @@ def admitted(resolved: Resolved, run: str, number: int, need: NodeNeed) -> NodeC
             wait_until(run, world().now() + AGAIN_SECONDS)
             return None
         nodes = to_test(choice, standings, allowed, tried)
-        if nodes and LINKS in profile.admission.depths.before_run:
+        if nodes and Level.FABRIC in profile.admission.depths.before_run:
             nodes = choice.nodes  # a node is proven beside those with which it will train
         if not nodes:
             if profile.admission.depths.before_run:
@@ -75,6 +73,9 @@ def prove_nodes(resolved: Resolved, run: str, nodes: tuple[str, ...], named: str
     Raises:
         _StopError: a person stopped the run meanwhile.
     """
+    # Judging stands on numpy: a quarter of a second that only runs which want proofs have to wait for.
+    from flows.proving import Manner, prove  # noqa: PLC0415
+
     profile = resolved.cluster
     pools = dict.fromkeys(nodes, resolved.pool.name)
     try:

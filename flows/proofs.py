@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from flows.decisions.grading.model import Depth
 from flows.decisions.grading.proofs import Proof, counting, findings_of, hours_of, is_test, proofs_of, released_at
-from flows.decisions.grading.standing import NodeStanding, standings
+from flows.decisions.grading.standing import NodeStanding, depth_of, standing_of, standings
 from profiles.admission import own_suite
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
@@ -62,6 +62,17 @@ def told_of(node: str, proof: Proof) -> Told:
     check = str(bad[0].get("check", "")) if bad else ""
     depth, at = (record.depth, record.at) if record is not None else ("", 0.0)
     return Told(node, standing.word, depth, standing.why, at, check)
+
+
+def depths_now(ledger: Ledger, profile: ClusterProfile, node: str, now: float) -> NodeStanding:
+    """What each depth that was ever tested says of a node.
+
+    Raises:
+        Unavailable: the ledger does not answer.
+    """
+    records = counting(ledger.deciding_verdicts(profile.name, node), released_at(ledger.nodes(profile.name)))
+    tested = tuple(depth for depth in Depth if any(depth_of(item) is depth for item in records))
+    return standing_of(node, records, tested, lifetimes_of(profile), now)
 
 
 def standings_now(

@@ -24,9 +24,9 @@ SKEW_SECONDS = 300.0
 CLEARED_BY: Mapping[str, tuple[str, ...]] = {
     "gate": ("gate", "sweep", "smoke", "condition", "device", "fabric", "storage", "training"),
     "sweep": ("gate", "sweep", "smoke", "condition", "device", "fabric", "storage", "training"),
-    "smoke": ("smoke", "condition", "device", "fabric", "storage", "training"),
-    "condition": ("smoke", "condition", "device", "fabric", "storage", "training"),
-    "device": ("device", "fabric", "storage", "training"),
+    "smoke": ("smoke", "condition", "device", "training"),
+    "condition": ("smoke", "condition", "device", "training"),
+    "device": ("device", "training"),
     "fabric": ("fabric", "training"),
     "storage": ("storage", "training"),
 }

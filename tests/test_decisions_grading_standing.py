@@ -55,7 +55,9 @@ def of(records: Sequence[VerdictRecord], *wanted: Depth) -> NodeStanding:
         ([told(2, "storage", F), told(1, "fabric", P)], [], F, "failed test storage"),
         ([told(2, "fabric", F), told(1, "training", P)], [], P, "passed in test training"),
         ([told(2, "training", F), told(1, "fabric", P)], [], F, "failed test training"),
-        ([told(2, "device", F), told(1, "fabric", P)], [Depth.DEVICE], P, "passed in test fabric"),
+        ([told(2, "device", F), told(1, "fabric", P)], [Depth.DEVICE], F, "failed test device"),
+        ([told(2, "device", F), told(1, "storage", P)], [], F, "failed test device"),
+        ([told(2, "device", F), told(1, "training", P)], [Depth.DEVICE], P, "passed in test training"),
         ([told(2, "device", F), told(1, "device", U)], [Depth.DEVICE], F, "failed test device"),
         ([told(2, "smoke", P), told(1, "smoke", U)], [], U, "its last test, 60.0 min ago, could not tell"),
         ([told(2, "smoke", P), told(1, "gate", U)], [], P, "passed"),
@@ -108,12 +110,8 @@ def test_many_nodes_at_once_are_each_by_itself() -> None:
 
 def test_each_depth_speaks_for_itself_and_for_what_is_shallower() -> None:
     assert all(depth in DEEPER[depth] and Depth.TRAINING in DEEPER[depth] for depth in Depth)
-    assert [depth for depth in Depth if Depth.FABRIC in DEEPER[depth]] == [
-        Depth.GATE,
-        Depth.SMOKE,
-        Depth.DEVICE,
-        Depth.FABRIC,
-    ]
+    assert [depth for depth in Depth if Depth.FABRIC in DEEPER[depth]] == [Depth.GATE, Depth.FABRIC]
+    assert [depth for depth in Depth if Depth.DEVICE in DEEPER[depth]] == [Depth.GATE, Depth.SMOKE, Depth.DEVICE]
 
 
 RECORDS = st.lists(

@@ -298,7 +298,7 @@ def test_everything_about_one_node_and_its_verdict(say: Say, ledger: Ledger, clu
     assert out.splitlines() == [
         "node-0: fail (failed test gate 0 s ago (gpu-count: lspci), and none cleared it)",
         "fail (gate, 0 s ago, by night-a1)",
-        "  gpu-count  fail: 7 GPUs, limit 8: lspci",
+        "  gpu-count  fail: 7 GPUs, limit 8 GPUs: lspci",
     ]
     ledger.add_verdict(VerdictRecord("local", "node-0", VerdictWord.PASS, "device", time.time()))
     assert say("verdict", "node-0")[0] == GOOD

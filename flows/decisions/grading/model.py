@@ -33,13 +33,14 @@ class Depth(StrEnum):
 
 DEEPER: Mapping[Depth, frozenset[Depth]] = {
     Depth.GATE: frozenset(Depth),
-    Depth.SMOKE: frozenset(Depth) - {Depth.GATE},
-    Depth.DEVICE: frozenset({Depth.DEVICE, Depth.FABRIC, Depth.STORAGE, Depth.TRAINING}),
+    Depth.SMOKE: frozenset({Depth.SMOKE, Depth.DEVICE, Depth.TRAINING}),
+    Depth.DEVICE: frozenset({Depth.DEVICE, Depth.TRAINING}),
     Depth.FABRIC: frozenset({Depth.FABRIC, Depth.TRAINING}),
     Depth.STORAGE: frozenset({Depth.STORAGE, Depth.TRAINING}),
     Depth.TRAINING: frozenset({Depth.TRAINING}),
 }
-"""Depths whose pass speaks for a depth too: the equal and the deeper ones. Fabric and storage look at other things."""
+"""Depths whose pass speaks for a depth too: the equal and the deeper ones. Fabric and storage look at other things than
+a node's own devices: a file that was written well says nothing for a GPU that multiplied wrongly."""
 DEEP = frozenset(Depth) - {Depth.GATE, Depth.SMOKE}
 """Tests that need a node for themselves."""
 
