@@ -49,7 +49,7 @@ def test_a_forked_driver_outlives_the_nursery(scene: Stage) -> None:
     pid = prepare_driver(scene.home, scene.api_url).drive(scene.open().run)
     assert parent(pid) == mother
     assert driver_pid(scene.home, scene.run) == pid
-    assert os.getsid(pid) == pid
+    eventually(lambda: os.getsid(pid) == pid, "it has a session of its own")
     scene.at_step(8)
     assert stop_nursery(scene.home)
     assert process_start(pid) is not None
