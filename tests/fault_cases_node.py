@@ -291,7 +291,8 @@ def _written(gigabits: float) -> str:
 
 
 def _write(nic: int) -> str:
-    return f"-d mlx5_{nic} -s 1048576 -D 10 --report_gbits 127.0.0.1"
+    # The two halves of a pair agree on a port; here is one half only, and nobody fills it in.
+    return f"-p {{port}} -d mlx5_{nic} -s 1048576 -D 10 --report_gbits 127.0.0.1"
 
 
 LONELY = "Couldn't connect to 127.0.0.1:18515\n Unable to open file descriptor for socket connection\n"

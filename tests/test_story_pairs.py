@@ -68,6 +68,7 @@ def rails(program: Path) -> SuiteProfile:
                 "attempts": Attempts(),
                 "deadline_seconds": 20.0,
                 "vendors": (),
+                "left_out": "",
                 "peak": "",
             }
         )

@@ -42,7 +42,7 @@ def dcgm(tools: Tools, node: str, level: int, paths: Sequence[str] = ()) -> Resu
     wanted = {unified(one.rpartition(".")[2]) for one in paths}
     tests = [one for one in parsed.readings if one.said or one.quantity in _JUDGED]
     if wanted:
-        tests = [one for one in tests if unified(test_of(one)) in wanted]
+        tests = [one for one in tests if unified(tool_test_of(one)) in wanted]
         parsed = Parsed(tuple(tests), parsed.unknown if not tests else _skipped(tests))
     return judge(node, level, tests, parsed.unknown)
 
@@ -104,7 +104,7 @@ def _answer(node: str, level: int, verdict: str, why: str, failed: Tuple[str, ..
     return Result("dcgm", verdict, why, (), host, "", level, failed)
 
 
-def test_of(one: Reading) -> str:
+def tool_test_of(one: Reading) -> str:
     """Name of the test that a reading is about."""
     hit = _SUBJECT.fullmatch(one.subject)
     return (hit.group(3) or one.quantity) if hit else one.subject or one.quantity
@@ -116,7 +116,7 @@ def failing(failed: Sequence[Reading]) -> Tuple[str, ...]:
     for one in failed:
         hit = _SUBJECT.fullmatch(one.subject)
         gpus = re.split(r"[, ]+", hit.group(2)) if hit else []
-        found.setdefault(unified(test_of(one)), []).extend(gpus)
+        found.setdefault(unified(tool_test_of(one)), []).extend(gpus)
     return tuple(".".join([name, *dict.fromkeys(gpus)]) for name, gpus in found.items())
 
 
