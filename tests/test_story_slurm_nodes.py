@@ -56,7 +56,8 @@ def test_a_person_without_root_tests_nodes_and_drains_none(slurm: SlurmCluster) 
         os.chown(folder, nobody, nobody)
         root = str(Path(__file__).parents[1])
         # It keeps the right to read what is root's: the interpreter may be in root's home. Slurm sees nobody.
-        nobodys = ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups", "--"]
+        reads = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+        nobodys = ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups", *reads, "--"]
         command = [*nobodys, sys.executable, "-B", "-c", FOLLOWS, root, str(folder)]
         environment = {**os.environ, "HOME": str(folder)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
