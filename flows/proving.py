@@ -126,10 +126,10 @@ def _at_depth(wanted: Wanted, tell: Tell, owner: str) -> Outcome:
     held_by = owner or f"{PREFLIGHT}-{wanted.key}"
     busy = hold_nodes(profile, list(wanted.pools), held_by)
     free = {node: pool for node, pool in wanted.pools.items() if node not in busy}
-    if busy:
-        named = ", ".join(f"{node} ({why})" for node, why in list(busy.items())[:NAMED])
-        tell(f"{len(busy)} nodes are not tested at depth {depth}, which needs them for itself: {named}")
     try:
+        if busy:
+            named = ", ".join(f"{node} ({why})" for node, why in list(busy.items())[:NAMED])
+            tell(f"{len(busy)} nodes are not tested at depth {depth}, which needs them for itself: {named}")
         found = Outcome(wanted.suite.name, depth, {}, 0.0, 0)
         if free:
             found = _try(replace(wanted, pools=free), tell)
