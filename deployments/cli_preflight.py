@@ -14,8 +14,14 @@ Suite = Annotated[
 ]
 Depth = Annotated[str, typer.Option("--depth", help="Only this depth: smoke, device, fabric, storage or training.")]
 Nodes = Annotated[str, typer.Option("--nodes", metavar="A,B", help="Names of nodes; else all of them.")]
-
-
+Trial = Annotated[
+    str,
+    typer.Option(
+        "--trial",
+        metavar="RUN_PROFILE",
+        help="A run that is tried on the nodes for a few steps; nothing else is tested without --suite or --depth.",
+    ),
+]
 Launcher = Annotated[
     str,
     typer.Option(
@@ -31,6 +37,7 @@ def preflight(
     depth: Depth = "",
     nodes: Nodes = "",
     launcher: Launcher = "",
+    trial: Trial = "",
     as_json: Json = False,
 ) -> int:
     """Test nodes: what was measured, against which limit, with the evidence. Verdicts stand in the ledger.
@@ -43,7 +50,7 @@ def preflight(
     """
     from deployments.preflight import run_preflight
 
-    return run_preflight(cluster, suite, depth, nodes, launcher, as_json=as_json)
+    return run_preflight(cluster, suite, depth, nodes, launcher, trial, as_json=as_json)
 
 
 @render_app.command("preflight")

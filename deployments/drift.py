@@ -10,7 +10,7 @@ from typing import Any
 from deployments.edge import GOOD, UNKNOWN, out, out_json, say
 from deployments.fleet import Fleet, see
 from deployments.people import open_ledger
-from deployments.tables import fitted, terminal_columns
+from deployments.tables import cut, fitted, terminal_columns
 from flows.decisions.grading.drift import DriftRow, Shift, drift_table, facts_of, shifts
 from flows.decisions.nodes import natural
 from flows.decisions.spans import age, timestamp
@@ -21,6 +21,8 @@ DEPTH = "smoke"
 """The test that looks at versions and settings; a gate looks at none, and deeper ones are rare."""
 COLUMNS = ("pool", "property", "majority", "share", "different")
 NO_POOL = "no pool"
+WORD_CHARACTERS = 60
+"""Of a word that most nodes tell: boot arguments are longer than a screen is wide; `--json` has the whole."""
 NAMES = 8
 """Nodes that a line names; `--json` has all of them."""
 
@@ -168,7 +170,7 @@ def _line(row: DriftRow, racks: Mapping[str, str]) -> Json:
     return {
         "pool": row.hardware,
         "property": row.fact,
-        "majority": row.majority or "none",
+        "majority": cut(row.majority or "none", WORD_CHARACTERS),
         "share": f"{100.0 * row.share:.4g} % of {row.told:,}",
         "different": _different(row, racks),
     }

@@ -8,7 +8,8 @@ from deployments.tables import fitted
 from deployments.verdict_rows import rows_of
 from flows.decisions.fabric.model import Finding, Measurement
 from flows.decisions.fabric.verdicts import finding_text
-from flows.links import FabricTested, LinksOutcome, judged_by
+from flows.gangs import FabricTested, judged_by
+from flows.links import LinksOutcome
 from flows.pairs import PairsTested
 from profiles.vocabulary import VerdictWord
 

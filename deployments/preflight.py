@@ -10,7 +10,7 @@ from deployments.edge import FAILED, GOOD, UNKNOWN, out, out_json, say
 from deployments.tables import fitted, terminal_columns
 from deployments.verdict_rows import rows_of
 from flows.node_tests import Outcome
-from flows.preflight import depths_of, pools_of, reached
+from flows.preflight import depths_of, pools_of, reached, trial_of
 from flows.proofs import suite_of
 from flows.proving import Manner, prove
 from profiles.load import load_cluster
@@ -23,7 +23,9 @@ from tasks.settings import Settings
 Json = dict[str, Any]
 
 
-def run_preflight(cluster: str, suite: str, depth: str, nodes: str, launcher: str, *, as_json: bool) -> int:
+def run_preflight(
+    cluster: str, suite: str, depth: str, nodes: str, launcher: str, trial: str = "", *, as_json: bool
+) -> int:
     """Test nodes and show what was found.
 
     Returns:
@@ -39,7 +41,9 @@ def run_preflight(cluster: str, suite: str, depth: str, nodes: str, launcher: st
     chosen, by = suite_of(profile, suite), launcher_for(profile, launcher)
     with at_hand(settings), reached(profile, settings, by):
         pools = pools_of(profile, [name for name in nodes.split(",") if name], launcher=by)
-        tests = prove(profile, chosen, depths_of(chosen, profile, depth, by), pools, say, Manner(by))
+        run = trial_of(trial, profile, by, pools if nodes else {})
+        depths = depths_of(chosen, profile, depth, by) if suite or depth or run is None else ()
+        tests = prove(profile, chosen, depths, pools, say, Manner(by, trial=run))
     if as_json:
         out_json([part for test in tests for part in documents_of(profile.name, test)])
     else:

@@ -13,6 +13,7 @@ from prefect import flow
 from flows.decisions.decide import decide
 from flows.decisions.diagnose import diagnose
 from flows.decisions.nodes import NodeNeed, refusal
+from flows.decisions.overlap import overlaps
 from flows.decisions.report import spent_gpu_seconds
 from flows.decisions.situation import situation, with_experience
 from flows.decisions.suspects import held, ordinal, suspects, with_examination
@@ -23,7 +24,7 @@ from profiles.vocabulary import Action, FaultClass, NodeAction, RunState
 from tasks.actions import constraints_of, finish_action, write_decision, write_diagnosis
 from tasks.attempts import end_attempt
 from tasks.candidates import brake_state, node_candidates
-from tasks.clearing import clear_attempt
+from tasks.clearing import begin_to_clear, clear_attempt
 from tasks.evidence import gather
 from tasks.examination import Look, examine, unexamined
 from tasks.lease import driving
@@ -96,17 +97,43 @@ def _on_run(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) 
         return "nothing is touched"
     story = read_story(incident.run)
     attempt = next(item for item in story.attempts if item.number == incident.attempt)
+    said = f"attempt {attempt.number} has ended"
     if attempt.ended_at is None:
-        planned = incident.fault_class is FaultClass.PREEMPTED
-        grace = resolved.run.save_grace_seconds if planned else 0.0
-        # Conditions may call a lost node ready for most of a minute. Where its loss is only supposed, or a log says so
-        # however surely, they are waited for: old and new ranks must never run side by side.
-        clear_attempt(resolved, attempt, grace, incident.lost_nodes)
+        if _overlaps(resolved, incident, action):
+            said = begin_to_clear(attempt, incident.lost_nodes)
+        else:
+            # Conditions may call a lost node ready for most of a minute. Where its loss is only supposed, or a log says
+            # so however surely, they are waited for: old and new ranks must never run side by side.
+            planned = incident.fault_class is FaultClass.PREEMPTED
+            grace = resolved.run.save_grace_seconds if planned else 0.0
+            said = clear_attempt(resolved, attempt, grace, incident.lost_nodes)
         end_attempt(attempt, str(incident.fault_class), incident.detected_at)
     until = float(constraints_of(action).get("wait_until", 0.0))
     if until > world().now():
         wait_until(incident.run, until)
-    return f"attempt {attempt.number} is gone"
+    return said
+
+
+def see_out(resolved: Resolved, attempt: AttemptRecord) -> None:
+    """Wait until nothing can train any more of the attempt whose failure asked for this one."""
+    story = read_story(attempt.run)
+    incident = next((item for item in story.incidents if item.id == attempt.incident), None)
+    asked = [item for item in story.actions if item.incident == attempt.incident and not item.target]
+    if incident is None or not any(_overlaps(resolved, incident, action) for action in asked):
+        return  # it was waited for when it was cleared away
+    before = next(item for item in story.attempts if item.number == incident.attempt)
+    clear_attempt(resolved, before, 0.0, incident.lost_nodes)
+
+
+def _overlaps(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) -> bool:
+    until = float(constraints_of(action).get("wait_until", 0.0))
+    tests_first = bool(resolved.cluster.admission.depths.before_run)
+    return ends_slowly(resolved) and overlaps(incident, action, until, tests_first=tests_first)
+
+
+def ends_slowly(resolved: Resolved) -> bool:
+    """Whether the end of a pod is worth overlapping with: kubelets take seconds, the embedded cluster milliseconds."""
+    return resolved.cluster.engine == "kubernetes"
 
 
 @flow(name="failover", flow_run_name="failover {run}")

@@ -17,6 +17,7 @@ from profiles.hardware import HardwareProfile
 from profiles.load import load_hardware
 from profiles.suite import SuiteProfile
 from profiles.suite_check import Check
+from tasks.link_tests import LinksTest
 from tasks.linking import Asked, run_round
 from tasks.world import world
 from workflows.pair_calls import PairCalls, pair_calls_of
@@ -51,7 +52,8 @@ class PairGround:
     """Node -> its pool."""
     most: Mapping[str, int]
     """Pool -> so many of its nodes at once; missing: any number."""
-    seed: int
+    test: LinksTest
+    """Of which its rounds are a part."""
     tell: Callable[[str], None]
 
     @property
@@ -85,7 +87,7 @@ def try_pairs(ground: PairGround) -> PairsTested:
         Refused: the cluster does not take a workflow.
     """
     rules = pair_rules(ground.checks, ground.hardware)
-    state, book = Pairs(tuple(ground.pools), ground.fatal, ground.seed), _Book()
+    state, book = Pairs(tuple(ground.pools), ground.fatal, ground.test.seed), _Book()
     history = _past(ground, rules)
     while pairs := next_pairs(state):
         wanted = ground.checks if not state.rounds else _again(ground, state, pairs)
@@ -125,7 +127,7 @@ def _measured(ground: PairGround, pairs: Sequence[Pair], calls: PairCalls, numbe
 
     asked = Asked(ground.profile, ground.suite.name, calls.demand, ground.pools, ground.most)
     found: dict[str, Told] = {}
-    for pair, group in zip(pairs, run_round(asked, pairs, progress, pair_report_from), strict=True):
+    for pair, group in zip(pairs, run_round(asked, ground.test, pairs, progress, pair_report_from), strict=True):
         reports: Mapping[str, PairReport] = group.reports
         book.notes |= dict.fromkeys(one.notes for one in reports.values() if one.notes)
         found |= halves(pair, reports, group.silent, calls.number_of)
@@ -133,7 +135,10 @@ def _measured(ground: PairGround, pairs: Sequence[Pair], calls: PairCalls, numbe
 
 
 def _past(ground: PairGround, rules: Sequence[CheckRule]) -> History:
-    """Figures of these nodes before, not how tests ended: whether a miss comes back other partners tell."""
-    now, nodes = world().now(), sorted(ground.pools)
+    """Figures of these nodes before, not how tests ended: whether a miss comes back other partners tell.
+
+    The past ends where the test was begun: whoever goes on with it must not take its own verdicts for an earlier one's.
+    """
+    now, nodes = ground.test.begun_at, sorted(ground.pools)
     looks = world().ledger.looks(ground.profile.name, nodes, now - reach_days(rules) * DAY_SECONDS)
     return replace(laid(looks, rules, nodes, now), outcomes=None)

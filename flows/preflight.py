@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -16,7 +16,8 @@ from flows.proofs import suite_of
 from flows.proving import Manner, has_checks, prove
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
-from profiles.load import load_cluster
+from profiles.load import load_cluster, load_run, resolve
+from profiles.run import RunProfile
 from profiles.suite import SuiteProfile
 from profiles.suite_words import DEPTHS, Depth, Launcher
 from profiles.vocabulary import VerdictWord
@@ -28,6 +29,7 @@ from tasks.node_actions import stream_nodes
 from tasks.node_holds import users
 from tasks.session import session
 from tasks.settings import Settings
+from workflows.trial import tried
 
 
 def depths_of(
@@ -77,6 +79,30 @@ def _pool_by_name(profile: ClusterProfile, node: str) -> str:
     return max(fitting, key=lambda pool: len(pool.node_prefix), default=profile.pools[0]).name
 
 
+def trial_of(run: str, profile: ClusterProfile, launcher: Launcher, named: Mapping[str, str]) -> RunProfile | None:
+    """The run that is tried on nodes of this cluster; None where none is named.
+
+    Args:
+        run: name or path of its profile.
+        profile: of the cluster.
+        launcher: who starts tests.
+        named: nodes that were named for it, with their pool.
+
+    Raises:
+        ProfileError: there is no such run profile, it does not fit the cluster, or cannot be tried on those nodes.
+    """
+    if not run:
+        return None
+    if launcher != "kubernetes":
+        raise ProfileError("trial", f"pods of a gang are needed for it, which launcher {launcher} does not start")
+    found = load_run(run)
+    resolved = tried(resolve(found, profile), "")
+    others = [node for node, pool in named.items() if pool != resolved.pool.name]
+    if others:
+        raise ProfileError("nodes", f"{', '.join(others)}: not of pool {resolved.pool.name}, which run {run} takes")
+    return found
+
+
 def in_words(tests: Sequence[Outcome]) -> str:
     """Tests in one line."""
     said: list[str] = []
@@ -106,7 +132,7 @@ def reached(profile: ClusterProfile, settings: Settings, launcher: Launcher) -> 
 
 
 @flow(name="preflight", flow_run_name="preflight {cluster} {suite}")
-async def preflight(
+async def preflight(  # noqa: PLR0913, PLR0917 - a form's fields
     suite: str = "",
     cluster: str = "",
     depth: Literal["", "smoke", "device", "fabric", "storage", "training"] = "",
@@ -114,6 +140,7 @@ async def preflight(
     idle_only: bool = False,
     launcher: Literal["", "kubernetes", "ansible", "slurm"] = "",
     due: Literal["", "occasions", "nightly"] = "",
+    trial: str = "",
 ) -> str:
     """Test nodes: what was measured, against which limit, with the evidence. Verdicts stand in the ledger.
 
@@ -126,12 +153,13 @@ async def preflight(
         launcher: Who starts the tests on the nodes; empty: the cluster itself.
         due: Only what the cluster profile wants now: of nodes to which something happened, or nightly of idle ones too.
             Suite, depth and nodes are then the profile's.
+        trial: Run profile by name or path, tried on the nodes for a few steps; alone where no suite or depth is named.
 
     Returns:
         What was found, in one line.
 
     Raises:
-        ProfileError: no such cluster, suite, depth or node; the suite does not fit the hardware.
+        ProfileError: no such cluster, suite, depth, node or run; the suite does not fit the hardware.
     """
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
@@ -141,5 +169,6 @@ async def preflight(
         if due:
             return in_words(prove_due(profile, tell, nightly=due == "nightly"))
         pools = pools_of(profile, nodes or (), idle_only=idle_only, launcher=by)
-        wanted = depths_of(chosen, profile, depth, by) if pools else ()
-        return in_words(prove(profile, chosen, wanted, pools, tell, Manner(by)))
+        run = trial_of(trial, profile, by, pools if nodes else {})
+        wanted = depths_of(chosen, profile, depth, by) if pools and (suite or depth or run is None) else ()
+        return in_words(prove(profile, chosen, wanted, pools, tell, Manner(by, trial=run)))

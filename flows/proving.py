@@ -13,15 +13,18 @@ from dataclasses import dataclass, replace
 from flows.decisions.grading.model import DEEP
 from flows.decisions.grading.model import Depth as Level
 from flows.decisions.node_conditions import held
-from flows.links import DEPTH as LINKS
-from flows.links import gangs_of, try_links
+from flows.gangs import gangs_of
+from flows.links import try_links
 from flows.node_sentinel import Line, Sentinel
 from flows.node_tests import Outcome, Tell, try_nodes
+from flows.pairs import DEPTH as LINKS
 from flows.pairs import pairs_of
 from flows.proofs import failed_tests, tests_now, told_of
+from flows.trials import try_run
 from profiles.cluster import ClusterProfile
 from profiles.errors import Conflict, PrimusError
 from profiles.load import load_hardware
+from profiles.run import RunProfile
 from profiles.suite import SuiteProfile
 from profiles.suite_words import Depth, Launcher
 from profiles.vocabulary import VerdictWord
@@ -53,6 +56,8 @@ class Manner:
     """Of holds; "": the test itself, which whoever goes on with it finds."""
     strict: bool = False
     """What is unknown is not tested more deeply either: a deep pass must not stand for what nobody could see."""
+    trial: RunProfile | None = None
+    """A run that is tried on the nodes at the end; None: none is."""
 
     @property
     def out(self) -> frozenset[VerdictWord]:
@@ -81,9 +86,10 @@ def prove(
         depths: the shallowest first.
         pools: nodes in their order, with their pool.
         tell: gets a line whenever something changes.
-        manner: by whom, for whom, how strictly.
+        manner: by whom, for whom, how strictly, and which run is tried on those that are left.
 
     Raises:
+        ProfileError: the run that is to be tried does not fit; nothing of it was begun.
         Conflict: somebody else makes the same test now.
         Unavailable: cluster or ledger do not answer; what was kept stands.
         Refused: the cluster does not take the workflow.
@@ -94,6 +100,8 @@ def prove(
         if left and has_checks(profile, suite, depth, manner.launcher):
             tests.append(_at_depth(Wanted(profile, suite, depth, left, manner.launcher), tell, manner.owner))
             left = {node: pools[node] for node, word in tests[-1].words.items() if word not in manner.out}
+    if left and manner.trial is not None:
+        tests.append(try_run(profile, manner.trial, left, tell, manner.owner))
     if manner.launcher == "kubernetes" and tests:
         deal_with(profile, list(pools), tell)
     if manner.launcher == "slurm" and tests:

@@ -28,14 +28,14 @@ from flows.decisions.moves import (
     Watch,
     next_move,
 )
-from flows.failover import act, recover
+from flows.failover import act, recover, see_out
 from flows.plan import next_attempt
 from flows.summaries import summary_of
 from profiles.errors import Conflict, NotFound, PrimusError, Refused
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.vocabulary import OUTCOME_STOPPED, OUTCOME_SUCCEEDED, RunState
-from tasks.attempts import end_attempt, submit_attempt, watch_attempt, write_attempt
+from tasks.attempts import end_attempt, let_start, submit_attempt, watch_attempt, write_attempt
 from tasks.clearing import clear_attempt
 from tasks.evidence import open_incident, refuse
 from tasks.lease import driving
@@ -116,13 +116,20 @@ async def bring_back(move: Recover | CarryOut | AwaitAnswer, run: str, resolved:
 
 
 def submit(resolved: Resolved, attempt: AttemptRecord) -> None:
-    """Create or adopt the attempt; one that the cluster refuses is an incident, not a crash."""
+    """Create or adopt the attempt, see the one before it out, and only then let ranks start.
+
+    An attempt that the cluster refuses is an incident, not a crash.
+    """
     state = RunState.PENDING if attempt.number == 1 else RunState.RECOVERING
     set_state(attempt.run, state, f"submits attempt {attempt.number}")
     try:
-        submit_attempt(resolved, attempt)
+        submitted_at = submit_attempt(resolved, attempt)
     except (Refused, NotFound, Conflict) as error:
+        see_out(resolved, attempt)
         refuse(attempt, str(error))
+    else:
+        see_out(resolved, attempt)
+        let_start(attempt, submitted_at)
 
 
 async def see(resolved: Resolved, attempt: AttemptRecord) -> None:
@@ -167,6 +174,8 @@ async def finish(run: str, resolved: Resolved, state: RunState, why: str) -> Non
     story = read_story(run)
     attempt = story.attempt
     if attempt is not None:
+        if attempt.submitted_at is None:
+            see_out(resolved, attempt)
         if attempt.ended_at is None:
             clear_attempt(resolved, attempt, 0.0, ())
             end_attempt(attempt, OUTCOME_STOPPED, world().now())

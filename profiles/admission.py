@@ -13,6 +13,7 @@ from profiles.values import Count, PositiveCount, PositiveSeconds, Quantity, Sha
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?")
 PORTS = 65_535
 
+StorageClassName = Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$", max_length=253)]
 Port = Annotated[int, Field(ge=1, le=PORTS)]
 
 
@@ -51,6 +52,9 @@ class Admission(Value):
     """CPUs that such a pod asks for."""
     gpu_image_memory: Quantity = "32Gi"
     """Memory of such a pod: host buffers of copies between host and GPUs are most of it."""
+    storage_class: StorageClassName = ""
+    """StorageClass of the volumes that checks of volumes claim, on Kubernetes only (embedded: `folders`). Empty: they
+    are left out."""
     hold_seconds: PositiveSeconds = 1800.0
     """A node held for a deep test is given back after so long, also where whoever held it died."""
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from profiles.fields import written
 from profiles.resolve import Resolved
 
-FOR_PEOPLE = frozenset({"description", "verified", "source"})
+FOR_PEOPLE = frozenset({"description", "verified", "source", "trial"})
 """Fields that change nothing about a run."""
 MAX_SHOWN = 80
 ABSENT = "(not set)"

@@ -26,7 +26,7 @@ from profiles.recovery import RecoveryProfile
 from profiles.resolve import Resolved
 from profiles.run import RunProfile
 from profiles.suggest import did_you_mean
-from profiles.suite import SuiteProfile, refuse_misfits
+from profiles.suite import SuiteProfile, on_storage_class, refuse_misfits
 from profiles.validation import checked
 from profiles.values import Value
 from profiles.workspace import WorkspaceProfile
@@ -112,12 +112,12 @@ def load_suite(
     search: Sequence[Path] = (),
     cluster: ClusterProfile | None = None,
 ) -> SuiteProfile:
-    """A suite, held against the hardware of `cluster`'s pools where one is given; see `load_run`."""
+    """A suite, held against the hardware and the storage of `cluster` where one is given; see `load_run`."""
     suite = _load(SuiteProfile, name_or_path, overrides, search)
     names = sorted({pool.hardware for pool in cluster.pools}) if cluster else []
     kinds = [load_hardware(name, tuple(search)) for name in names]
     refuse_misfits(suite, kinds, _names("hardware", search), f"suite profile {suite.name}")
-    return suite
+    return on_storage_class(suite, cluster.admission.storage_class) if cluster else suite
 
 
 def load_workspace(name_or_path: str, overrides: Iterable[str] = (), search: Sequence[Path] = ()) -> WorkspaceProfile:

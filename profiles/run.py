@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from profiles.recovery import RecoveryProfile
+from profiles.trial import TrialPolicy
 from profiles.values import (
     Count,
     EnvironmentName,
@@ -234,6 +235,8 @@ class RunProfile(Value):
     """How close the nodes should be."""
     budget: RunBudget = RunBudget()
     """Limits of the whole run."""
+    trial: TrialPolicy = TrialPolicy()
+    """A short trial before it, where one is asked for."""
     save_grace_seconds: PositiveSeconds = 30.0
     """Time between SIGTERM and SIGKILL."""
     by_hardware: dict[str, Overlay] = {}

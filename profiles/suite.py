@@ -20,6 +20,8 @@ from profiles.suite_limits import Problem, problems_on
 from profiles.suite_words import DEPTHS, Depth, Need
 from profiles.values import ObjectName, PositiveSeconds, Value, wrong
 
+VOLUME = "volume"
+"""The probe that claims a volume."""
 PositiveHours = Annotated[float, Field(gt=0)]
 SMOKE_SECONDS = 30.0
 """A smoke test may stand before every attempt; Primus's node smoke test takes about as long."""
@@ -115,6 +117,18 @@ class SuiteProfile(Value):
         for depth in DEPTHS:
             _check_time(self, depth)
         return self
+
+
+def on_storage_class(suite: SuiteProfile, storage_class: str) -> SuiteProfile:
+    """The suite as it is made where volumes of that class can be claimed; "": checks of volumes are left out."""
+    if storage_class:
+        return suite
+    why = {"left_out": "The cluster profile names no storage class (admission.storage_class)."}
+    checks = (
+        check.model_copy(update=why) if check.probe and check.probe.name == VOLUME and not check.left_out else check
+        for check in suite.checks
+    )
+    return suite.model_copy(update={"checks": tuple(checks)})
 
 
 def refuse_misfits(suite: SuiteProfile, kinds: Iterable[HardwareProfile], known: Collection[str], source: str) -> None:

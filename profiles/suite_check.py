@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from profiles.hardware import HardwareProfile, Vendor
 from profiles.suggest import did_you_mean
@@ -99,6 +99,8 @@ class Check(Value):
     """Vendors of nodes it is for, `none` for nodes without GPUs; empty: every node."""
     hardware: tuple[str, ...] = ()
     """Hardware profiles it is for; empty: all of its vendors."""
+    least_gpus: int = Field(default=0, ge=0)
+    """Nodes with fewer GPUs are not tested with it, e.g. 2 for what goes on between GPUs of a node."""
     launchers: tuple[Launcher, ...] = ()
     """Where it makes sense, e.g. what the kubelet says only on Kubernetes; empty: everywhere."""
     severity: Severity = "fatal"
@@ -118,7 +120,8 @@ class Check(Value):
     def applies_to(self, hardware: HardwareProfile) -> bool:
         """Whether nodes of that hardware are tested with it."""
         named = not self.hardware or hardware.name in self.hardware
-        return named and not self.left_out and (not self.vendors or hardware.vendor in self.vendors)
+        fits = hardware.gpus_per_node >= self.least_gpus and (not self.vendors or hardware.vendor in self.vendors)
+        return named and fits and not self.left_out
 
     def bounds_on(self, hardware: HardwareProfile) -> tuple[Bound, ...]:
         """Its limits of figures and words on that hardware, in its own unit; peers and history stand in `limits`."""

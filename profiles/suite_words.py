@@ -124,6 +124,18 @@ PROBES: dict[str, Probe] = {
         ("seconds",),
         gpus=True,
     ),
+    "gpu-launch": Probe(
+        "Queues the smallest kernel again and again on every GPU: the host's time for one.",
+        {"kernel_launch_time": "us"},
+        ("launches",),
+        gpus=True,
+    ),
+    "gpu-overlap": Probe(
+        "Matrix products while data move: how much of the shorter one's time the other one hides.",
+        {"copy_overlap": "%", "all_reduce_overlap": "%", "overlap_wrong_values": "count"},
+        ("transfer", "size", "bytes"),
+        gpus=True,
+    ),
     "collective": Probe(
         "A collective over the GPUs of a node, a pair or a gang; checks the result, too.",
         {
@@ -159,7 +171,8 @@ PROBES: dict[str, Probe] = {
     "node-settings": Probe(
         "What kernel and control group grant; where a limit is `unlimited`, the node's memory is told.",
         {
-            **dict.fromkeys(("iommu_mode", "boot_arguments", "transparent_hugepages", "cpu_governor"), ""),
+            **dict.fromkeys(("iommu_mode", "boot_arguments", "transparent_hugepages"), ""),
+            **dict.fromkeys(("cpu_governor", "cpu_clocks"), ""),
             **dict.fromkeys(("memlock", "shared_memory"), "GiB"),
             "numa_balancing": "count",
             "hugepages_reserved": "%",
@@ -206,6 +219,11 @@ PROBES: dict[str, Probe] = {
             "storage_wrong_bytes": "count",
         },
         ("path", "bytes"),
+    ),
+    "volume": Probe(
+        "A volume that is claimed for the test: bound, mounted, written, read back past the cache, and gone again.",
+        {"volume_faults": "count", "volume_claims_stuck": "count", "volume_seconds": "s"},
+        ("bytes",),
     ),
     "cpu-gemm": Probe(
         "Matrix products on the CPU, checked.", {"cpu_gemm": "GFLOP/s", "cpu_gemm_wrong_values": "count"}, ("size",)

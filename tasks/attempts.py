@@ -29,8 +29,8 @@ SAVE_SECONDS = 0.5
 """Between two writes of progress; steps are kept in rows of many."""
 
 
-def plan_of(resolved: Resolved, attempt: AttemptRecord, fencing: int) -> AttemptPlan:
-    """What the builders need of an attempt."""
+def plan_of(resolved: Resolved, attempt: AttemptRecord, fencing: int, lasts_seconds: int = 0) -> AttemptPlan:
+    """What the builders need of an attempt; `lasts_seconds`: the cluster ends it after so long, 0: it does not."""
     return AttemptPlan(
         resolved=resolved,
         run=attempt.run,
@@ -41,6 +41,7 @@ def plan_of(resolved: Resolved, attempt: AttemptRecord, fencing: int) -> Attempt
         excluded_checkpoints=attempt.excluded_checkpoints,
         fencing=fencing,
         returns=bool(attempt.incident),
+        lasts_seconds=lasts_seconds,
     )
 
 
@@ -52,19 +53,42 @@ def write_attempt(attempt: AttemptRecord) -> AttemptRecord:
 
 
 @touch("submits attempt {attempt.number} on {attempt.where}")
-def submit_attempt(resolved: Resolved, attempt: AttemptRecord) -> AttemptRecord:
-    """Create the attempt's objects, or adopt those that an earlier life of this flow created."""
-    here, cluster = world(), current()
-    name = labels.attempt_name(attempt.run, attempt.number)
+def submit_attempt(resolved: Resolved, attempt: AttemptRecord) -> float:
+    """Create the attempt's workflow, or adopt what an earlier life of this flow created; when that was.
+
+    Nothing of it can train yet: `let_start` comes once nothing of the attempt before can train any more.
+    """
+    here = world()
+    make_or_adopt(current(), attempt, plan_of(resolved, attempt, here.fencing))
+    return here.now()
+
+
+@patient
+def let_start(attempt: AttemptRecord, submitted_at: float) -> AttemptRecord:
+    """Hand out the attempt's token: its pods may be made before, but no rank and no coordinator starts without it."""
+    here = world()
     fencing = here.fencing
-    _ensure_token(cluster, attempt)
-    if cluster.get("Workflow", name) is None and cluster.get("JobSet", name) is None:
-        *gates, main = manifests(plan_of(resolved, attempt, fencing))
+    ensure_token(current(), attempt)
+    here.ledger.add_marks(fencing, [MarkRecord(attempt.run, attempt.number, "submitted", submitted_at)])
+    return here.ledger.update_attempt(fencing, attempt.run, attempt.number, submitted_at=submitted_at)
+
+
+def make_or_adopt(cluster: Cluster, attempt: AttemptRecord, plan: AttemptPlan) -> None:
+    """Create the attempt's workflow, unless it is there or has made its gang.
+
+    Raises:
+        Unavailable, Refused.
+    """
+    if not is_made(cluster, attempt):
+        *gates, main = manifests(plan)
         _pass_gates(cluster, gates)
         cluster.apply(main)
-    now = here.now()
-    here.ledger.add_marks(fencing, [MarkRecord(attempt.run, attempt.number, "submitted", now)])
-    return here.ledger.update_attempt(fencing, attempt.run, attempt.number, submitted_at=now)
+
+
+def is_made(cluster: Cluster, attempt: AttemptRecord) -> bool:
+    """Whether the cluster has the attempt's workflow or its gang."""
+    name = labels.attempt_name(attempt.run, attempt.number)
+    return cluster.get("Workflow", name) is not None or cluster.get("JobSet", name) is not None
 
 
 def _pass_gates(cluster: Cluster, gates: list[Manifest]) -> None:
@@ -87,7 +111,8 @@ def _pass_gates(cluster: Cluster, gates: list[Manifest]) -> None:
                 break
 
 
-def _ensure_token(cluster: Cluster, attempt: AttemptRecord) -> None:
+def ensure_token(cluster: Cluster, attempt: AttemptRecord) -> None:
+    """The Secret without which nothing of the attempt starts."""
     name = labels.secret_name(attempt.run, attempt.number)
     if cluster.get("Secret", name) is None:
         secret: Manifest = {
@@ -116,7 +141,7 @@ def watch_attempt(
     Nothing is concluded here; a cluster, coordinator or ledger that does not answer only makes the wait longer.
     """
     cluster = current()
-    token = _Remembered(lambda: attempt_token(cluster, attempt))
+    token = Remembered(lambda: attempt_token(cluster, attempt))
     with AttemptWatch(cluster, resolved, attempt, world().now, token) as watch:
         notebook, room = Notebook(attempt), Room(resolved, attempt)
         while True:
@@ -130,13 +155,14 @@ def watch_attempt(
                 return said, view
 
 
-class _Remembered:
+class Remembered:
     """A text asked for until it is there, then remembered."""
 
     def __init__(self, ask: Callable[[], str]) -> None:
         self._ask, self._text = ask, ""
 
     def __call__(self) -> str:
+        """The text, "" while nobody tells it."""
         if not self._text:
             try:
                 self._text = self._ask()

@@ -54,7 +54,8 @@ class Room:
 
 def _now(resolved: Resolved, run: str, attempt: int) -> list[NodeCandidate]:
     here = world()
-    busy = busy_nodes(run, attempt)
+    # What is left of the run's own earlier attempts is gone before ranks of the next one start.
+    busy = {node: owner for node, owner in busy_nodes(run, attempt).items() if owner != run}
     ours = {item.node: item for item in here.ledger.nodes(resolved.cluster.name)}
     out = {name: item.why for name, item in ours.items() if item.state == "quarantined"}
     nodes = each(current(), "Node", pool_selector(resolved))

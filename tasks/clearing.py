@@ -15,6 +15,23 @@ from workflows.failover import EXAMINATION
 from workflows.records import AttemptRecord
 
 
+@touch("begins to clear attempt {attempt.number} away")
+def begin_to_clear(attempt: AttemptRecord, dead_nodes: tuple[str, ...]) -> str:
+    """End everything of the attempt and do not wait: whoever starts ranks afterwards sees it out by `clear_attempt`.
+
+    Args:
+        attempt: which; its pods have nothing to save.
+        dead_nodes: known to be dead already; their pods are removed. Nobody is asked about others here.
+
+    Raises:
+        Conflict: the objects of that name are not ours.
+    """
+    cluster = current()
+    _end_objects(cluster, attempt, 0.0)
+    _forget_the_dead(cluster, _selector(attempt), frozenset(dead_nodes))
+    return f"attempt {attempt.number} ends"
+
+
 @touch("clears attempt {attempt.number} away")
 def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: float, dead_nodes: tuple[str, ...]) -> str:
     """End everything of the attempt and wait until its pods are gone or their nodes are proven dead.
@@ -29,18 +46,9 @@ def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: flo
         Conflict: the objects of that name are not ours.
         Unavailable: pods are still there after their grace and a margin; asking again continues.
     """
-    here, cluster = world(), current()
-    here.fencing  # noqa: B018 - raises Fenced before anything is deleted
-    name = labels.attempt_name(attempt.run, attempt.number)
-    jobset = cluster.get("JobSet", name)
-    if jobset is not None and jobset["metadata"].get("labels", {}).get(labels.RUN) != attempt.run:
-        raise Conflict(f"JobSet {name} is not ours: it lacks the label {labels.RUN}={attempt.run}")
-    cluster.delete("Workflow", name, grace_seconds=0)
-    cluster.delete("JobSet", name, grace_seconds=round(grace_seconds))
+    here, cluster, ours = world(), current(), _selector(attempt)
     deadline = here.now() + grace_seconds + 30.0
-    ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
-    for examination in cluster.list("Workflow", {**ours, labels.PIPELINE: EXAMINATION}):
-        cluster.delete("Workflow", examination["metadata"]["name"], grace_seconds=0)
+    _end_objects(cluster, attempt, grace_seconds)
     dead = frozenset(dead_nodes) | _found_dead(cluster, resolved, ours)
     _forget_the_dead(cluster, ours, dead)
     while left := _alive(cluster, resolved, ours, dead):
@@ -54,6 +62,22 @@ def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: flo
             dead |= _found_dead(cluster, resolved, ours)
             _forget_the_dead(cluster, ours, dead)
     return f"attempt {attempt.number} is gone"
+
+
+def _selector(attempt: AttemptRecord) -> dict[str, str]:
+    return {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
+
+
+def _end_objects(cluster: Cluster, attempt: AttemptRecord, grace_seconds: float) -> None:
+    world().fencing  # noqa: B018 - raises Fenced before anything is deleted
+    name = labels.attempt_name(attempt.run, attempt.number)
+    jobset = cluster.get("JobSet", name)
+    if jobset is not None and jobset["metadata"].get("labels", {}).get(labels.RUN) != attempt.run:
+        raise Conflict(f"JobSet {name} is not ours: it lacks the label {labels.RUN}={attempt.run}")
+    cluster.delete("Workflow", name, grace_seconds=0)
+    cluster.delete("JobSet", name, grace_seconds=round(grace_seconds))
+    for examination in cluster.list("Workflow", {**_selector(attempt), labels.PIPELINE: EXAMINATION}):
+        cluster.delete("Workflow", examination["metadata"]["name"], grace_seconds=0)
 
 
 def _alive(cluster: Cluster, resolved: Resolved, ours: dict[str, str], dead: frozenset[str]) -> list[str]:

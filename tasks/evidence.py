@@ -54,7 +54,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
         terminations=tuple(item for item in left if item is not None),
         gate=said.gate,
         choice=said.choice,
-        lines=tuple(line for pod in _first_failed(facts) for line in _lines(cluster, pod)),
+        lines=tuple(line for pod in _first_failed(facts) for line in lines_of(cluster, pod)),
         silent_nodes=quiet.launchers,
         unreached_nodes=quiet.kubelets,
         suspended=suspended(cluster, attempt),
@@ -123,7 +123,8 @@ def _first_failed(pods: tuple[PodFacts, ...]) -> list[PodFacts]:
     return sorted(failed, key=lambda pod: (pod.finished_at is None, pod.finished_at or 0.0, pod.name))[:LOG_PODS]
 
 
-def _lines(cluster: Cluster, pod: PodFacts) -> list[LogLine]:
+def lines_of(cluster: Cluster, pod: PodFacts) -> list[LogLine]:
+    """The newest lines of a pod of ranks; none where it or its log is gone."""
     try:
         text = cluster.logs(pod.name, "", tail_lines=LOG_LINES)
     except (NotFound, Unavailable):

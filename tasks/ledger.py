@@ -17,6 +17,7 @@ from tasks.ledger_findings import FindingLedger
 from tasks.ledger_fleet import FleetLedger
 from tasks.ledger_incidents import IncidentLedger
 from tasks.ledger_leases import LeaseLedger
+from tasks.ledger_links import LinkLedger
 from tasks.ledger_looks import LookLedger
 from tasks.ledger_nodes import NodeLedger
 from tasks.ledger_overview import OverviewLedger
@@ -37,6 +38,7 @@ class Ledger(
     FleetLedger,
     VerdictLedger,
     LookLedger,
+    LinkLedger,
     NodeLedger,
     StepLedger,
     StoryLedger,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import func, select
 
+from tasks.ledger_database import Transaction
 from tasks.ledger_part import LedgerPart, as_json
 from tasks.ledger_rows import from_row, to_row
 from tasks.ledger_tables import CURSORS, FINDINGS, HISTORY
@@ -59,11 +60,8 @@ class FindingLedger(LedgerPart):
 
     def move_cursor(self, name: str, position: int, at: float) -> None:
         """Stand there from now on; a cursor never goes back."""
-        row = {"name": name, "position": position, "at": at}
         with self.database.writing() as transaction:
-            if not transaction.insert_once(CURSORS, row):
-                ahead = (CURSORS.c.name == name, CURSORS.c.position <= position)
-                transaction.connection.execute(CURSORS.update().where(*ahead).values(position=position, at=at))
+            put_cursor(transaction, name, position, at)
 
     def history_after(self, seq: int, limit: int) -> list[HistoryRow]:
         """Lines of the history after place `seq`, in order.
@@ -79,3 +77,10 @@ class FindingLedger(LedgerPart):
         """The place of the newest line; 0 where there is none."""
         with self.database.reading() as transaction:
             return int(transaction.connection.execute(select(func.max(HISTORY.c.seq))).scalar_one() or 0)
+
+
+def put_cursor(transaction: Transaction, name: str, position: int, at: float) -> None:
+    """What `move_cursor` does, beside other writes."""
+    if not transaction.insert_once(CURSORS, {"name": name, "position": position, "at": at}):
+        ahead = (CURSORS.c.name == name, CURSORS.c.position <= position)
+        transaction.connection.execute(CURSORS.update().where(*ahead).values(position=position, at=at))

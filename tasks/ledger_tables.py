@@ -9,7 +9,7 @@ from sqlalchemy import Column, Index, Table, Text, UniqueConstraint
 
 from tasks.ledger_columns import METADATA, AnyFloat, flag, maybe_time, maybe_whole, packed, sequence, text, time, whole
 
-SCHEMA = "0009"
+SCHEMA = "0010"
 """The migration that `METADATA` is equal to."""
 
 RUNS = Table(
@@ -248,6 +248,19 @@ FINDINGS = Table(
 
 CURSORS = Table("cursors", METADATA, text("name", key=True), whole("position"), time("at"))
 """How far somebody has come who goes through something in order, and when he was last there."""
+
+LINK_ROUNDS = Table(
+    "link_rounds",
+    METADATA,
+    text("cluster", key=True),
+    whole("test", key=True),
+    whole("step", key=True),
+    whole("number"),
+    text("asked"),
+    time("at"),
+    packed("told"),
+)
+"""`workflows.link_rounds.RoundRecord` of tests between nodes whose verdicts do not stand yet."""
 
 SUMMARIES = Table(
     "summaries",

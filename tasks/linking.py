@@ -1,7 +1,4 @@
-"""A round of tests between nodes: its workflows begun, followed and read. Decides nothing about nodes.
-
-A round whose flow is killed is measured anew under the next number; its workflows end by their own deadline.
-"""
+"""A round of tests between nodes: its workflows begun or adopted, followed and read. Decides nothing about nodes."""
 
 from __future__ import annotations
 
@@ -13,14 +10,14 @@ from profiles.cluster import ClusterProfile
 from profiles.load import load_hardware
 from tasks.cluster import Manifest, current
 from tasks.embedded.engine.json_values import as_map
+from tasks.link_tests import LinksTest
 from tasks.sights import items, part
 from tasks.streaming import each
-from tasks.sweeping import take_number
 from tasks.workflow_nodes import nodes_of
 from tasks.workflow_runs import follow_workflow, submit_workflow
 from workflows import labels
+from workflows.link_rounds import PodTold, RoundRecord, asked_of, unpack
 from workflows.links import (
-    LINKS,
     MEMBER,
     Demand,
     LinksPlan,
@@ -77,12 +74,19 @@ def plans_of(asked: Asked, groups: Sequence[Sequence[str]], number: int) -> list
 
 
 def run_round(
-    asked: Asked, groups: Sequence[Sequence[str]], tell: Callable[[int, int], None], read: Read[Report]
+    asked: Asked,
+    test: LinksTest,
+    groups: Sequence[Sequence[str]],
+    tell: Callable[[int, int], None],
+    read: Read[Report],
 ) -> list[GroupTold[Report]]:
     """Measure these groups, as many at once as may be, and read what every member told.
 
+    What a flow that was killed had measured is not measured again.
+
     Args:
         asked: what is measured, and where.
+        test: of which this is the next round.
         groups: names of the members, each node in one group at most.
         tell: gets how many nodes have ended, of how many, after each change.
         read: what a pod leaves, as a report.
@@ -95,32 +99,27 @@ def run_round(
     nodes, before = sum(len(group) for group in groups), 0
     for numbers in waves(groups, asked.pools, asked.most):
         own = [groups[number] for number in numbers]
-        plans = plans_of(asked, own, take_number(f"{LINKS}/{asked.cluster.name}"))
         ended = before
 
         def progress(told: int, ended: int = ended) -> None:
             tell(ended + told, nodes)
 
-        found |= dict(zip(numbers, told_by(_run(plans, progress), own, read), strict=True))
+        found |= dict(zip(numbers, told_by(_pods(asked, test, own, progress), own, read), strict=True))
         before += sum(len(group) for group in own)
     return [found[number] for number in range(len(groups))]
 
 
 def told_by(
-    manifests: Sequence[Manifest], groups: Sequence[Sequence[str]], read: Read[Report]
+    pods: Mapping[str, PodTold], groups: Sequence[Sequence[str]], read: Read[Report]
 ) -> list[GroupTold[Report]]:
-    """What the members of each group told in these workflows, in the groups' order."""
+    """What the members of each group told, by what their pods left, in the groups' order."""
     reports: dict[str, Report] = {}
     silent: dict[str, str] = {}
-    for manifest in manifests:
-        for node in nodes_of(manifest):
-            if node.get("type") == "Pod" and str(node.get("templateName", "")).startswith(MEMBER):
-                name = _parameter(node.get("inputs"), "node")
-                try:
-                    reports[name] = read(_parameter(node.get("outputs"), "report") or "{}")
-                except ValueError:
-                    ended = str(node.get("phase", "")).lower()
-                    silent[name] = f"its pod {ended}: {node.get('message') or 'it left no report'}"
+    for name, one in pods.items():
+        try:
+            reports[name] = read(one.text)
+        except ValueError:
+            silent[name] = one.ended
     return [
         GroupTold(
             tuple(group),
@@ -129,6 +128,18 @@ def told_by(
         )
         for group in groups
     ]
+
+
+def pods_of(manifests: Sequence[Manifest]) -> dict[str, PodTold]:
+    """What the pods of these workflows left, by node."""
+    found: dict[str, PodTold] = {}
+    for manifest in manifests:
+        for node in nodes_of(manifest):
+            if node.get("type") == "Pod" and str(node.get("templateName", "")).startswith(MEMBER):
+                ended = f"its pod {str(node.get('phase', '')).lower()}: {node.get('message') or 'it left no report'}"
+                text = _parameter(node.get("outputs"), "report") or "{}"
+                found[_parameter(node.get("inputs"), "node")] = PodTold(text, ended)
+    return found
 
 
 def racks_of_nodes(profile: ClusterProfile) -> dict[str, str]:
@@ -149,8 +160,36 @@ def racks_of_nodes(profile: ClusterProfile) -> dict[str, str]:
     return found
 
 
+def _pods(
+    asked: Asked, test: LinksTest, groups: Sequence[Sequence[str]], tell: Callable[[int], None]
+) -> dict[str, PodTold]:
+    """What the pods of the next round left. Its workflows are deleted once that is written down."""
+    one, begun_before = test.next_round(asked_of(groups, asked.demand))
+    if begun_before and not one.told:
+        one = _adopted(asked, test, groups, one)
+    plans = plans_of(asked, groups, one.number)
+    found = unpack(one.told) if one.told else pods_of(_run(plans, tell))
+    if not one.told:
+        test.keep(one, found)
+    if not one.told or test.is_last(one):
+        for plan in plans:
+            current().delete("Workflow", plan.name)
+    return found
+
+
+def _adopted(asked: Asked, test: LinksTest, groups: Sequence[Sequence[str]], one: RoundRecord) -> RoundRecord:
+    """The round as it goes on: where one of its workflows is missing, members of the others have waited in vain."""
+    names = [plan.name for plan in plans_of(asked, groups, one.number)]
+    there = [name for name in names if current().get("Workflow", name) is not None]
+    if len(there) == len(names):
+        return one
+    for name in there:
+        current().delete("Workflow", name)
+    return test.begin_anew(one)
+
+
 def _run(plans: Sequence[LinksPlan], tell: Callable[[int], None]) -> list[Manifest]:
-    """Begin all, then follow each to its end: they wait for each other's pods. What was read is deleted."""
+    """Begin all, or adopt them, then follow each to its end: they wait for each other's pods."""
     manifests: list[Manifest] = [links_workflow(plan).to_dict() for plan in plans]
     for manifest in manifests:
         submit_workflow(current(), manifest)
@@ -162,8 +201,6 @@ def _run(plans: Sequence[LinksPlan], tell: Callable[[int], None]) -> list[Manife
             tell(before + _ended(last))
         ended.append(last)
         before += len(plan.seats)
-    for plan in plans:
-        current().delete("Workflow", plan.name)
     return ended
 
 

@@ -7,7 +7,7 @@ afterwards: a pod may have come between the look and the taint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -58,26 +58,35 @@ def using_gpus(pods: Iterable[Manifest], names: set[str]) -> dict[str, str]:
     return found
 
 
-def hold_nodes(profile: ClusterProfile, nodes: Sequence[str], owner: str) -> dict[str, str]:
+def hold_nodes(
+    profile: ClusterProfile,
+    nodes: Sequence[str],
+    owner: str,
+    *,
+    least_seconds: float = 0.0,
+    own: Callable[[str], bool] = lambda _: False,
+) -> dict[str, str]:
     """Hold these nodes for `profile.admission.hold_seconds`; those that are not held, and why.
 
     Args:
         profile: of the cluster.
         nodes: their names.
         owner: the test, of which there is one; holding again what it holds already makes the hold longer.
+        least_seconds: at least for so long.
+        own: whether a user of that name is the test itself, which was begun before.
 
     Raises:
         Unavailable, Refused: nothing is held.
     """
-    cluster, until = current(), world().now() + profile.admission.hold_seconds
-    refused = {node: f"{who} uses it" for node, who in users(profile).items() if node in nodes}
+    cluster, until = current(), world().now() + max(profile.admission.hold_seconds, least_seconds)
+    refused = {node: f"{who} uses it" for node, who in users(profile).items() if node in nodes and not own(who)}
     free = [node for node in nodes if node not in refused]
     try:
         with ThreadPoolExecutor(LANES, thread_name_prefix="hold") as lanes:
             said = list(lanes.map(partial(_hold, cluster, owner=owner, until=until, now=world().now()), free))
         refused |= {node: why for node, why in zip(free, said, strict=True) if why}
         # The second look: whoever came before the taint stays, and the node is his.
-        late = {node: f"{who} came first" for node, who in users(profile).items() if node in free}
+        late = {node: f"{who} came first" for node, who in users(profile).items() if node in free and not own(who)}
         give_nodes_back([node for node in free if node in late], owner)
     except PrimusError:
         with suppress(PrimusError):

@@ -19,6 +19,7 @@ from tasks.cluster import Manifest, current
 from tasks.embedded.engine.json_values import as_map
 from tasks.sights import items
 from tasks.sweeping import take_number
+from tasks.volumes import Claims
 from tasks.workflow_nodes import nodes_of
 from tasks.workflow_runs import follow_workflow, submit_workflow
 from tasks.world import world
@@ -27,6 +28,8 @@ from workflows.preflight import PREFLIGHT, PROBE, PreflightPlan, planned, prefli
 from workflows.programs.probe import unpacked
 from workflows.programs.readings import Parsed
 from workflows.records import VerdictRecord
+from workflows.volume_claims import told_of_claim
+from workflows.volume_pods import volume_seconds
 
 
 @dataclass(frozen=True)
@@ -127,10 +130,28 @@ def run_preflight(plan: PreflightPlan, tell: Callable[[str, int], None]) -> list
     manifest: Manifest = preflight_workflow(plan).to_dict()
     submit_workflow(current(), manifest)
     last: Manifest = manifest
+    claims = Claims(plan.name, world().now) if plan.volume_calls else None
     for last in follow_workflow(current(), plan.name):
+        if claims is not None:
+            claims.look(last)
         status = last.get("status", {})
         tell(str(status.get("phase", "")), sum(bool(item.at) for item in told_by(last, plan.nodes)))
-    return told_by(last, plan.nodes)
+    told = told_by(last, plan.nodes)
+    return with_volumes(plan, told, claims) if claims is not None else told
+
+
+def with_volumes(plan: PreflightPlan, told: Sequence[Told], claims: Claims) -> list[Told]:
+    """What was seen of the volumes, beside what the pods told; waits until those volumes are gone that can go."""
+    claims.await_gone()
+    volumes, of_class = plan.volume_calls, plan.cluster.admission.storage_class
+    pool_of = {node: rack.pool for rack in plan.racks for node in rack.nodes}
+    found: list[Told] = []
+    for item in told:
+        calls = volumes.get(pool_of[item.node], ()) if item.at else ()
+        limit = volume_seconds(calls)
+        own = {one.number: (told_of_claim(claims.sight(item.node, one.number), of_class, limit),) for one in calls}
+        found.append(replace(item, answers={**item.answers, **own}))
+    return found
 
 
 def told_by(manifest: Manifest, nodes: Sequence[str]) -> list[Told]:

@@ -21,6 +21,8 @@ os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
 for name in ("PREFECT_API_URL", "PRIMUS_LEDGER_URL", "PRIMUS_CLUSTER", "PRIMUS_TOKEN", "PRIMUS_TOKEN_FILE"):
     os.environ.pop(name, None)
 
+SERVER_START_SECONDS = 120
+"""Generous: it makes a database first, and a server that came too late fails every story of its worker."""
 CORPUS_REPORTS = pytest.StashKey[dict[str, str]]()
 
 
@@ -67,5 +69,5 @@ def prefect_server() -> Iterator[str]:
     from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
-    with prefect_test_harness(), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+    with prefect_test_harness(SERVER_START_SECONDS), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield str(PREFECT_API_URL.value())

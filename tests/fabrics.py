@@ -154,11 +154,11 @@ def drawn_rails(chance: Random, rails: int = 8) -> tuple[int, ...]:
     return tuple(range(rails)) if chance.random() < 0.5 else (chance.randrange(rails),)
 
 
-def drawn_fault(chance: Random, flaps: bool = False) -> Fault:
-    """A slow or a silent one."""
+def drawn_fault(chance: Random, flaps: bool = False, share: float | None = None) -> Fault:
+    """A slow or a silent one; one that flaps is bad in this share of the looks, or in one by chance."""
     factor = None if chance.random() < 0.3 else chance.uniform(0.1, 0.7)
     shows = chance.uniform(0.3, 0.9) if flaps else 1.0
-    return Fault(drawn_rails(chance), factor, shows)
+    return Fault(drawn_rails(chance), factor, share if flaps and share is not None else shows)
 
 
 def drawn_nodes(chance: Random, largest: int) -> tuple[Node, ...]:
@@ -170,22 +170,27 @@ def drawn_nodes(chance: Random, largest: int) -> tuple[Node, ...]:
     )()
 
 
-def drawn(chance: Random, *, noise: Noise = QUIET, largest: int = 48, flapping: bool = False) -> World:
+def drawn(
+    chance: Random, *, noise: Noise = QUIET, largest: int = 48, flapping: bool = False, share: float | None = None
+) -> World:
     """Any mixture that leaves something to compare with: at least half of the nodes are good.
 
+    Where everything flaps it is bad in 30 to 90 % of the looks, or in this share of them.
     Up to two bad links, which share no node with each other, and a bad switch only where others stand beside it.
     """
     world = world_of(drawn_nodes(chance, largest), seed=chance.randrange(1 << 32), noise=noise)
     names = [node.name for node in world.fabric.nodes]
     chance.shuffle(names)
     bad = min(chance.choice((0, 0, 1, 1, 1, 2, 3, len(names) // 4)), len(names) - 3, (len(names) - 1) // 2)
-    nodes = {name: drawn_fault(chance, flapping) for name in names[:bad]}
+    nodes = {name: drawn_fault(chance, flapping, share) for name in names[:bad]}
     rest = names[bad:]
     links: dict[tuple[str, str], Fault] = {}
     for _ in range(chance.choice((0, 0, 0, 1, 2))):
         if len(rest) > 5:
             one_way = flapping and chance.random() < 0.3
-            links[(rest.pop(), rest.pop())] = replace(drawn_fault(chance, flapping and not one_way), one_way=one_way)
+            links[(rest.pop(), rest.pop())] = replace(
+                drawn_fault(chance, flapping and not one_way, share), one_way=one_way
+            )
     world = replace(world, nodes=nodes, links=links)
     if chance.random() < 0.15:
         world = replace(world, switches=_drawn_switch(chance, world))

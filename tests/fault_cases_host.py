@@ -6,6 +6,7 @@ Kernel lines are printed ones.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from profiles.hardware import HardwareProfile
 from profiles.vocabulary import FaultClass, NodeAction
@@ -26,6 +27,7 @@ from tests.fault_cases import (
 )
 from tests.fault_changes import BOTH, Change, gives, node, offers, services, writes
 from tests.fault_node import Said, VirtualNode
+from tests.fault_texts import amd_metric, smi_xml
 from tests.fault_trees import INFINIBAND, healthy
 
 A, F = NodeAction, FaultClass
@@ -283,7 +285,45 @@ def drift(check: str, path: str, text: str, kind: str = "mi300x") -> Case:
     return Case(f"{check} differs from all others ({kind})", kind, check, WARNED_OF, make, text.strip(), peers=healthy)
 
 
+def slower(name: str, check: str, tool: str, answers: Mapping[str, str], kind: str, changed: str) -> Case:
+    """A node whose tool tells other clocks than those of the four others."""
+
+    def make(made: VirtualNode, hardware: HardwareProfile) -> None:
+        healthy(made, hardware)
+        made.tool(tool, {arguments: Said(text) for arguments, text in answers.items()})
+
+    return Case(f"{name} ({kind})", kind, check, WARNED_OF, make, changed, peers=healthy)
+
+
+CLOCKS = [
+    slower(
+        "a GPU is held at 1700 MHz",
+        "gpu-clock-amd",
+        "amd-smi",
+        {"metric --clock --json": amd_metric("clock", {5: {"gfx_0": {"max_clk": {"value": 1700, "unit": "MHz"}}}})},
+        "mi300x",
+        "1700 MHz of 2100",
+    ),
+    slower(
+        "a GPU of another product",
+        "memory-clock-nvidia",
+        "nvidia-smi",
+        {"-q -x": smi_xml("h100", 8, {3: (("<mem_clock>2619 MHz<", "<mem_clock>1593 MHz<"),)})},
+        "h100",
+        "1593 MHz of 2619",
+    ),
+    slower(
+        "somebody wished a lower clock",
+        "gpu-clock-set-nvidia",
+        "nvidia-smi",
+        {"-q -x": smi_xml("h100", 8, {3: (("<graphics_clock>1980 MHz<", "<graphics_clock>1395 MHz<"),)})},
+        "h100",
+        "1395 MHz of 1980",
+    ),
+]
 DRIFT: list[Case] = [
+    *CLOCKS,
+    drift("cpu-clocks", "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq", "2400000\n"),
     drift("kernel-version", "proc/sys/kernel/osrelease", "5.15.0-164-generic\n"),
     drift("driver-version", "sys/module/amdgpu/version", "6.10.5\n"),
     drift("driver-version", "sys/module/nvidia/version", "535.161.08\n", "h100"),

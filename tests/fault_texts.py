@@ -41,6 +41,12 @@ REMAPPED = """<remapped_rows>
             <remapped_row_failure>No</remapped_row_failure>
         </remapped_rows>"""
 """An A100 that is split into MIG devices has none; one that is whole has."""
+CLOCKS = {"a100": (1410, 1593), "h100": (1980, 2619), "h200": (1980, 3201), "b200": (1965, 3996), "gb200": (2062, 3996)}
+"""Most MHz of the processors and of the memory."""
+NO_WISHES = "Requested functionality has been deprecated"
+"""What newer drivers print instead of application clocks."""
+MI300X_CLOCKS = {"gfx_0": (500, 2100), "mem_0": (900, 1300)}
+"""Least and most MHz."""
 ECC = re.compile(r"<([sd]ram_(?:un)?correctable\w*)>N/A<")
 MIG = re.compile(r"<mig_devices>.*?</mig_devices>", re.DOTALL)
 BLOCKS = ("UMC", "SDMA", "GFX", "MMHUB", "PCIE_BIF", "HDP", "XGMI_WAFL")
@@ -57,9 +63,25 @@ def _part(hardware: str) -> tuple[str, str, str]:
     part = re.sub(r"<product_name>.*?<", f"<product_name>{product}<", part)
     part = ECC.sub(r"<\1>0<", MIG.sub("<mig_devices>\n            None\n        </mig_devices>", part))
     part = part.replace("<remapped_rows>N/A</remapped_rows>", REMAPPED)
+    part = part.replace("</clocks>\n", f"</clocks>\n{_most_clocks(hardware)}", 1)
     for is_there, wanted in HEALTHY if hardware != "a100" else HEALTHY[:1]:
         part = part.replace(is_there, wanted)
     return head, part, tail
+
+
+def _most_clocks(hardware: str) -> str:
+    """Application and most clocks, of which the samples are shortened."""
+    most, memory = CLOCKS[hardware]
+    wished = NO_WISHES if "590" in XML[hardware][0] else f"{most} MHz"
+    return f"""        <applications_clocks>
+            <graphics_clock>{wished}</graphics_clock>
+        </applications_clocks>
+        <max_clocks>
+            <graphics_clock>{most} MHz</graphics_clock>
+            <sm_clock>{most} MHz</sm_clock>
+            <mem_clock>{memory} MHz</mem_clock>
+        </max_clocks>
+"""
 
 
 def smi_xml(hardware: str, gpus: int = 8, changes: Changes | None = None) -> str:
@@ -97,10 +119,10 @@ def nvlink(hardware: str, what: str, changes: Changes | None = None, gpus: int =
 
 
 def amd_metric(part: str, changes: Mapping[int, Any] | None = None, gpus: int = 8, release: int = 7) -> str:
-    """`amd-smi metric --ecc|--ecc-blocks|--violation --json` of ROCm 6 or 7.
+    """`amd-smi metric --ecc|--ecc-blocks|--violation|--clock --json` of ROCm 6 or 7.
 
     Args:
-        part: `ecc`, `ecc_blocks` or `throttle`.
+        part: `ecc`, `ecc_blocks`, `throttle` or `clock`.
         changes: index of a GPU -> fields that are told otherwise.
         gpus: how many there are.
         release: of ROCm; before 7 the list stands by itself.
@@ -109,6 +131,12 @@ def amd_metric(part: str, changes: Mapping[int, Any] | None = None, gpus: int = 
     own: dict[str, Any] = dict(sample[part])
     if part == "ecc_blocks":
         own = {block: dict(own["UMC"]) for block in BLOCKS}
+    if part == "clock":
+        own = {
+            engine: own["gfx_0"]
+            | {name: {"value": value, "unit": "MHz"} for name, value in zip(("min_clk", "max_clk"), ends, strict=True)}
+            for engine, ends in MI300X_CLOCKS.items()
+        }
     if part == "throttle":
         told = {"status": "NOT ACTIVE", "accumulated": 0, "counter": 16_438_221}
         own = {name: told.get(name.rpartition("_")[2], {"value": 0, "unit": "%"}) for name in own}

@@ -102,6 +102,8 @@ def kernel(node: VirtualNode, hardware: HardwareProfile) -> None:
         "sys/kernel/iommu_groups/0/type": "identity\n",
         "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
         "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_min_freq": "1500000\n",
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq": "3700000\n",
         "dev/shm/.keep": "",
     }
     if hardware.vendor == "amd":
@@ -133,6 +135,7 @@ def amd_tools(node: VirtualNode, hardware: HardwareProfile, answers: dict[str, S
     told = {
         "metric --ecc --json": Said(amd_metric("ecc", gpus=count)),
         "metric --ecc-blocks --json": Said(amd_metric("ecc_blocks", gpus=count)),
+        "metric --clock --json": Said(amd_metric("clock", gpus=count)),
         "metric --violation --json": Said(amd_metric("throttle", gpus=count)),
         "bad-pages --json": Said(amd_pages(gpus=count)),
         "xgmi --link-status --json": Said(amd_links(gpus=count)),

@@ -2,7 +2,8 @@
 expected of each. Whoever starts the probe, the records must be equal but for time.
 
 A launcher's story makes `FakedNodes` in a folder, lets its hosts (pods, jobs) have `PATH=<faked.path>`, tests `NODES`,
-and compares `verdicts(plan, told)` with `EXPECTED` and with what another launcher's told.
+and compares `verdicts(plan, told)` with `EXPECTED` and with what another launcher's told. Where there are fewer real
+nodes than made-up ones, some `play` them, several one after the other, and `as_played` gives the answers their names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,23 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "node-5": ("unknown", "unknown"),
 }
 """Node -> its verdict, and that of the check `stream`."""
+OF_THE_CLUSTER = ("cluster",)
+"""What a record says of where it was measured: all in which two clusters may differ."""
 
 
 class FakedNodes:
-    """The fake tools in a folder."""
+    """The fake tools in a folder.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: of the tools; on the PATH of whoever runs the probe.
+        players: made-up node -> the node on which the tool behaves like it; none: each is there by its own name.
+    """
+
+    def __init__(self, folder: Path, players: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        cases = "\n".join(f"{node})\n{lines}\n;;" for node, lines in BEHAVIOURS.items())
+        played = {node: node for node in NODES} if players is None else players
+        cases = "\n".join(f"{player})\n{BEHAVIOURS[node]}\n;;" for node, player in played.items())
         tool = folder / "node-stream"
         tool.write_text(f'#!/bin/sh\ncase "$PRIMUS_NODE" in\n{cases}\n*) echo "asked as: $PRIMUS_NODE";;\nesac\n')
         tool.chmod(0o755)
@@ -104,10 +113,10 @@ def suite(stream_seconds: int = 2, words: Sequence[str] = ()) -> SuiteProfile:
     )
 
 
-def plan(profile: ClusterProfile, launcher: Launcher, nodes: Sequence[str] = NODES) -> PreflightPlan:
+def plan(profile: ClusterProfile, launcher: Launcher, nodes: Sequence[str] = NODES, number: int = 1) -> PreflightPlan:
     """The test of the made-up nodes; the profile's first pool has nodes of these names."""
     pools = {node: profile.pools[0].name for node in nodes}
-    return plan_of(Wanted(profile, suite(), "device", pools, launcher), 1)
+    return plan_of(Wanted(profile, suite(), "device", pools, launcher), number)
 
 
 def verdicts(asked: PreflightPlan, told: Sequence[Told]) -> dict[str, Any]:
@@ -128,6 +137,20 @@ def verdicts(asked: PreflightPlan, told: Sequence[Told]) -> dict[str, Any]:
     return {
         node: [_timeless(asdict(record)) for record in records_of(grade, rules, asked.cluster.name, 0.0)]
         for node, grade in grades.items()
+    }
+
+
+def as_played(told: Sequence[Told], players: Mapping[str, str]) -> list[Told]:
+    """Answers of nodes under the names of those that they played."""
+    names = {player: node for node, player in players.items()}
+    return [replace(item, node=names[item.node]) for item in told]
+
+
+def of_any_cluster(records: Mapping[str, Any]) -> dict[str, Any]:
+    """Records without what differs from cluster to cluster."""
+    return {
+        node: [{field: value for field, value in record.items() if field not in OF_THE_CLUSTER} for record in all_of_it]
+        for node, all_of_it in records.items()
     }
 
 

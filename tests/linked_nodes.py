@@ -54,12 +54,15 @@ class LinkedNodes:
         self.wrong: set[str] = set()
         """Nodes that compute wrong values."""
         self.objects: dict[str, Object] = {}
+        self.begun: list[str] = []
+        """Names of all workflows that ever were."""
         self.deleted: list[str] = []
 
     def apply(self, manifest: Object, *, dry_run: bool = False) -> Object:
         if not dry_run:
             assert manifest["metadata"]["name"] not in self.objects
             self.objects[manifest["metadata"]["name"]] = manifest
+            self.begun.append(manifest["metadata"]["name"])
         return manifest
 
     def get(self, kind: str, name: str) -> Object | None:
@@ -70,7 +73,7 @@ class LinkedNodes:
 
     def delete(self, kind: str, name: str, *, grace_seconds: int | None = None) -> None:
         self.deleted.append(name)
-        del self.objects[name]
+        self.objects.pop(name, None)
 
     def watch(self, kind: str, labels_: Mapping[str, str] | None = None, **_: object) -> Iterator[Seen]:
         if kind == "Node":
@@ -84,7 +87,6 @@ class LinkedNodes:
         groups: dict[str, list[str]] = {}
         for _, seat in seats:
             groups.setdefault(seat["group"], []).append(seat["node"])
-            assert groups[seat["group"]].index(seat["node"]) == int(seat["rank"])
         calls = calls_of(next(iter(flows.values())))
         (self.rounds if calls is None else self.pair_rounds).append([tuple(group) for group in groups.values()])
         if calls is not None:
@@ -93,12 +95,17 @@ class LinkedNodes:
                 own = {seat["node"]: self._half(seat, groups[seat["group"]], calls) for n, seat in seats if n == name}
                 one["status"] = {"phase": "Succeeded", "nodes": own}
             return
-        told = {number: self.world.measure(tuple(group), self.chance) for number, group in groups.items()}
+        sizes = {seat["group"]: int(seat["ranks"]) for _, seat in seats}
+        told = {number: self._measured(tuple(group), sizes[number]) for number, group in groups.items()}
         nodes: dict[str, Object] = {name: {} for name in flows}
         for name, seat in seats:
             nodes[name][seat["node"]] = self._pod(seat, groups[seat["group"]], told[seat["group"]])
         for name, one in flows.items():
             one["status"] = {"phase": "Succeeded", "nodes": nodes[name]}
+
+    def _measured(self, group: tuple[str, ...], size: int) -> Measurement:
+        """Where workflows of the round are missing, those who came wait in vain."""
+        return self.world.measure(group, self.chance) if len(group) == size else Measurement(group, None)
 
     def _pod(self, seat: Mapping[str, str], group: list[str], told: Measurement) -> Object:
         node, rails = seat["node"], told.gigabytes_per_second

@@ -5,7 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,8 @@ class MadeDevice:
             stuck = np.zeros(count, np.int64).view(StuckBit)
             stuck.at = int(self.fault[-1])
             return stuck
+        if self.fault == "kernels are lost" and count == 1:
+            return np.zeros(count, np.int64).view(LostKernels)
         return np.zeros(count, DTYPES.get(kind, np.float32))
 
     def count(self, truths: Any) -> int:
@@ -85,6 +87,11 @@ class MadeDevice:
         for _ in range(times):
             work()
         return 1.0 if self.fault == "slow" else 0.001
+
+    def together(self, works: Sequence[Callable[[], Any]]) -> float:
+        for work in works:
+            work()
+        return float(len(works)) if self.fault == "one after the other" else 1.0
 
     def host_block(self, count: int) -> Any:
         return np.zeros(count, np.int64)
@@ -119,6 +126,13 @@ class StuckBit(np.ndarray[Any, Any]):
         if where is Ellipsis:
             plain = self.view(np.ndarray)
             plain[7] = plain[7] | 1 << 17 if self.at else plain[7] & ~(1 << 17)
+
+
+class LostKernels(np.ndarray[Any, Any]):
+    """What is added to it does not arrive."""
+
+    def __iadd__(self, other: Any) -> LostKernels:  # type: ignore[override]
+        return self
 
 
 class MadeGroup:

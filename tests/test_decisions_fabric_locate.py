@@ -167,6 +167,25 @@ class Rules:
         assert all(len(group) > 1 for group in asked)
 
 
+@pytest.mark.parametrize(
+    ("seed", "bad"),
+    [(42672, (Kind.SWITCH, "leaf1")), (321245017, (Kind.LINK, ("n2", "n5")))],
+    ids=[
+        "under a switch that is cut off, two of four nodes are bad on a rail each",
+        "a good node beside a bad one, on a bad link, met both of a switch that is cut off",
+    ],
+)
+def test_fabrics_that_were_misread_once(seed: int, bad: tuple[Kind, str]) -> None:
+    """Found by the property below. Nodes behind a bad switch must meet mates that are good on the rail in question, and
+    are no witnesses against nodes of other switches."""
+    world = drawn(Random(seed), largest=24)
+    played = play(world, seed, Rules(world))
+    assert bad in told(played.answer)
+    counts = score(world, played.answer)
+    assert not counts["accused"], played.answer.findings
+    assert not counts["missed"]
+
+
 @settings(max_examples=300)
 @given(st.integers(0, 1 << 40))
 def test_without_noise_nothing_good_is_blamed_nothing_bad_is_proven_and_all_is_found(seed: int) -> None:

@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.grading.drift import DriftRow, drift_table, facts_of, shifts
+from flows.decisions.grading.drift import STEADY_FIGURES, DriftRow, drift_table, facts_of, shifts
+from flows.decisions.preflight import NodeAnswer, judge
+from profiles.load import load_hardware, load_suite
+from tests.fault_texts import smi_xml
+from workflows.programs.tools import PARSERS
 
 
 def table(words: Mapping[str, str], hardware: Mapping[str, str] | None = None) -> tuple[DriftRow, ...]:
@@ -76,6 +80,33 @@ def test_properties_are_read_from_the_reasons_of_a_verdict() -> None:
         "pcie-width": "16 count",
         "numa-balancing": "1",
     }
+
+
+SLOWER = {
+    3: (("<sm_clock>1980 MHz<", "<sm_clock>1755 MHz<"), ("<graphics_clock>1980 MHz<", "<graphics_clock>1395 MHz<"))
+}
+
+
+def test_clocks_are_read_from_what_the_tool_prints_and_who_differs_is_named() -> None:
+    hardware = load_hardware("h100")
+    checks = [check for check in load_suite("smoke").checks_of("smoke", hardware) if check.parser == "nvidia-smi"]
+    texts = [smi_xml("h100")] * 4 + [smi_xml("h100", 8, SLOWER)]
+    answers = [
+        NodeAnswer(f"n-{index}", "h100", {check.name: (PARSERS["nvidia-smi"](text),) for check in checks})
+        for index, text in enumerate(texts)
+    ]
+    found = judge({"h100": checks}, {"h100": hardware}, answers)
+    rows = drift_table({name: facts_of(grade.reasons) for name, grade in found.items()}, dict.fromkeys(found, "h100"))
+    clocks = {row.fact: (row.majority, row.outliers) for row in rows if "clock" in row.fact}
+    assert clocks == {
+        "gpu-clock-nvidia": ("1980 MHz", (("n-4", "1755 MHz"),)),
+        "gpu-clock-set-nvidia": ("1980 MHz", (("n-4", "1395 MHz, 1980 MHz"),)),
+        "memory-clock-nvidia": ("2619 MHz", ()),
+    }
+
+
+def test_figures_that_are_properties_are_those_of_shipped_checks() -> None:
+    assert {check.name for check in load_suite("smoke").checks} >= STEADY_FIGURES
 
 
 @pytest.mark.parametrize(

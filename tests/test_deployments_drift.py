@@ -65,6 +65,12 @@ def test_two_large_groups_and_a_moved_majority_are_told_as_an_update() -> None:
     )
 
 
+def test_a_word_longer_than_a_screen_is_cut_for_people_only() -> None:
+    found = drift_of(fleet(2), told(dict.fromkeys(("node-0", "node-1"), "quiet " * 90)))
+    assert all(len(line) < 200 for line in "\n".join(drift_lines("local", found, NOW, 0)).splitlines())
+    assert "quiet " * 80 in str(drift_document("local", found))
+
+
 def test_what_could_not_be_read_is_told() -> None:
     found = drift_of(fleet(3), told(words("6.8 6.8 -")))
     assert drift_lines("local", found, NOW, 0)[-1] == f"not known: kernel-version of 1 nodes in {KIND}: node-2"

@@ -10,9 +10,11 @@ from deployments.preflight import document, text
 from deployments.verdict_rows import WIDEST, rows_of
 from flows.decisions.grading.model import NodeGrade
 from flows.node_tests import Outcome
-from flows.preflight import depths_of, in_words
+from flows.preflight import depths_of, in_words, trial_of
+from flows.trials import of_pool
 from profiles.errors import ProfileError
-from profiles.load import load_cluster, load_suite
+from profiles.load import load_cluster, load_suite, resolve
+from profiles.suite_words import Launcher
 from profiles.vocabulary import VerdictWord
 
 
@@ -75,6 +77,25 @@ def test_depths_are_those_of_which_nodes_of_the_cluster_make_checks() -> None:
     for wanted, field in (("training", "suite"), ("deep", "depth")):
         with pytest.raises(ProfileError, match=field):
             depths_of(suite, local, wanted)
+
+
+def test_a_run_is_tried_on_nodes_of_its_pool_by_pods_only() -> None:
+    local = load_cluster("local")
+    found = trial_of("demo", local, "kubernetes", {"node-0": "cpu"})
+    assert found is not None
+    assert found.name == "demo"
+    assert trial_of("", local, "slurm", {}) is None
+    refused: list[tuple[str, Launcher, dict[str, str], str]] = [
+        ("demo", "slurm", {}, "trial"),
+        ("demo", "ansible", {}, "trial"),
+        ("no-such-run", "kubernetes", {}, "no-such-run"),
+        ("demo", "kubernetes", {"node-9": "others"}, "node-9: not of pool cpu"),
+    ]
+    for run, launcher, named, told in refused:
+        with pytest.raises(ProfileError, match=told):
+            trial_of(run, local, launcher, named)
+    with pytest.raises(ProfileError, match="none of them is of pool cpu"):
+        of_pool(resolve(found, local), {"node-9": "others"})
 
 
 def test_tests_in_one_line() -> None:

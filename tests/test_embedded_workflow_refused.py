@@ -59,6 +59,13 @@ REFUSED = [
     ("spec.arguments.artifacts", [{"name": "a"}], "spec.arguments.artifacts[0]", "exactly one of from"),
     ("spec.arguments.artifacts", [{"name": "a", "s3": {}}], "spec.arguments.artifacts[0].s3", "no artifact store"),
     ("spec.volumes.0.nfs", {}, "spec.volumes[0].nfs", "hostPath or a claim"),
+    ("spec.volumes.0.ephemeral", {}, "spec.volumes[0].ephemeral.volumeClaimTemplate", "is required"),
+    (
+        "spec.securityContext",
+        {"sysctls": [{"name": "kernel.sem", "value": "1"}]},
+        "spec.securityContext.sysctls[0].name",
+        "net.ipv4.ping_group_range",
+    ),
     ("spec.tolerations.0.key", 1, "spec.tolerations[0].key", "must be a text"),
     (f"{T}.0.name", "graph", "spec.templates[1].name", "two templates 'graph'"),
     (f"{T}.0.name", "a_b", "spec.templates[0].name", "letters, digits and -"),

@@ -15,7 +15,8 @@ from deployments.links import document, text
 from flows.decisions.fabric.model import Kind
 from flows.decisions.fabric.verdicts import joined
 from flows.decisions.grading.model import NodeGrade
-from flows.links import LinksOutcome, demand_of, gangs_of, try_links
+from flows.gangs import demand_of, gangs_of
+from flows.links import LinksOutcome, try_links
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.load import load_cluster, load_suite
@@ -88,10 +89,10 @@ def words(outcome: LinksOutcome) -> dict[str, str]:
     return {node: str(grade.verdict) for node, grade in outcome.grades.items()}
 
 
-def test_good_nodes_are_proven_by_pairs_and_one_round_of_all(stage: Stage) -> None:
+def test_good_nodes_are_proven_by_pairs_and_two_rounds_of_all(stage: Stage) -> None:
     cluster = linked(world_of(leaf_spine(8, 4, 1), rails=1))
     outcome = stage.test(cluster)
-    assert [sorted(map(len, groups)) for groups in cluster.rounds] == [[2, 2, 2, 2], [8]]
+    assert [sorted(map(len, groups)) for groups in cluster.rounds] == [[2, 2, 2, 2], [8], [8]]
     assert words(outcome) == stage.kept() == {f"n{number}": "pass" for number in range(8)}
     assert named(outcome) == set()
     assert "half of the median 48 GB/s" in outcome.fabrics[0].tested.limit.why
@@ -194,7 +195,7 @@ def test_a_round_of_many_nodes_is_several_workflows_whose_groups_may_span_them(s
 def test_no_more_than_the_wished_share_of_a_pool_is_measured_at_once(stage: Stage) -> None:
     cluster = linked(world_of(untold(6), rails=1))
     stage.test(cluster, share=0.34)  # 3 of 6 nodes: one pair
-    assert [[len(group) for group in groups] for groups in cluster.rounds] == [[2], [2], [2], [6]]
+    assert [[len(group) for group in groups] for groups in cluster.rounds] == [[2], [2], [2], [6], [6]]
 
 
 def gpu_world(count: int = 8, **more: object) -> World:
@@ -210,6 +211,29 @@ def test_gpus_are_judged_by_the_suites_limit_on_every_rail(stage: Stage) -> None
     assert outcome.fabrics[0].tested.answer.findings[0].rails == (5,)
     assert "on each of 8 rails" in outcome.fabrics[0].tested.limit.why
     assert stage.kept(profile.name)["n3"] == "fail"
+
+
+def test_where_a_rail_is_bad_everywhere_all_are_unknown_with_this_reason(stage: Stage) -> None:
+    profile = load_cluster("kubernetes-example")
+    cluster = linked(gpu_world(everywhere=Fault((5,), 0.2)), by=GPUS)
+    outcome = stage.test(cluster, profile=profile, suite="fabric")
+    assert named(outcome) == {(Kind.RAIL, tuple(nodes(cluster.world)))}
+    assert set(words(outcome).values()) == {"unknown"}
+    for grade in outcome.grades.values():
+        evidence = grade.reasons[0]["evidence"]
+        assert evidence.startswith("rail 5 everywhere: no group reached its limit on it")
+        assert "9.6 GB/s on rail 5" in evidence
+
+
+def test_a_link_that_missed_is_looked_at_by_itself_in_the_next_test(stage: Stage) -> None:
+    good = world_of(leaf_spine(16, 4, 1), rails=1)
+    stage.test(linked(replace(good, links={("n1", "n9"): SLOW})))
+    again = linked(good)
+    assert set(words(stage.test(again)).values()) == {"pass"}
+    assert again.rounds.count([("n1", "n9")]) == 8
+    assert named(stage.test(linked(replace(good, links={("n1", "n9"): replace(SLOW, shows=0.6)})))) == {
+        (Kind.LINK, ("n1", "n9"))
+    }
 
 
 def test_sockets_in_place_of_gpus_find_bad_nodes_and_prove_nobody(stage: Stage) -> None:

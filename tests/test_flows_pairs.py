@@ -112,6 +112,23 @@ def test_an_odd_node_meets_a_proven_one_in_a_second_round(stage: Stage) -> None:
     assert set(pair) - {node for both in first for node in both}, "the one that rested"
 
 
+def test_where_a_rail_is_slow_everywhere_nobody_is_blamed_and_the_rail_is_named(stage: Stage) -> None:
+    def told(asking: str, asked: str, call: PairCall) -> Parsed:
+        if "rdma_bandwidth" not in call.quantities:
+            return good(asking, asked, call)
+        rate = {"mlx5_0": 391.0, "mlx5_1": 120.0}
+        return Parsed(tuple(Reading("rdma_bandwidth", one, "Gb/s", nic, line="a row") for nic, one in rate.items()))
+
+    cluster = nodes_of(6)
+    cluster.asked = told
+    outcome = stage.test(cluster)
+    assert set(words(outcome).values()) == {"unknown"}
+    for node in words(outcome):
+        reason = reason_of(outcome, node, "rdma-write")
+        assert "on mlx5_1, the same rail everywhere" in str(reason["evidence"])
+        assert (reason["verdict"], "class" in reason) == ("unknown", False)
+
+
 def test_a_slow_rail_is_the_fault_of_its_node_and_every_partner_is_proven(stage: Stage) -> None:
     cluster = nodes_of(8)
     cluster.asked = slow_rail("n3", "mlx5_1", 120.0)  # type: ignore[assignment]

@@ -340,6 +340,12 @@ def test_a_limit_that_hardware_cannot_keep_is_a_problem(
     assert _suite(change).fits(HARDWARE["cpu"]) == ()
 
 
+@pytest.mark.parametrize(("least_gpus", "applies"), [(0, True), (8, True), (9, False)])
+def test_what_goes_on_between_gpus_is_not_asked_of_nodes_with_too_few(least_gpus: int, applies: bool) -> None:
+    [check] = _suite({"least_gpus": least_gpus}).checks
+    assert check.applies_to(HARDWARE["h100"]) is applies
+
+
 def test_units_must_agree_with_the_peaks_and_are_converted_where_they_do() -> None:
     wrong = _suite({**COMMAND, "unit": "W", "peak": "hbm_bandwidth"})
     assert [problem.field for problem in wrong.fits(HARDWARE["mi300x"])] == ["checks.hbm.unit"]

@@ -70,13 +70,17 @@ SMOKE = [
     ("kubelet", ["kubelet"], ALL),
     ("time of the management tool", ["management-tool-amd", "management-tool-nvidia"], BOTH),
     ("drift of versions", ["driver-version"], BOTH),
+    ("clocks of GPUs", ["gpu-clock-amd", "gpu-clock-nvidia"], BOTH),
+    ("clocks of GPU memory", ["memory-clock-amd", "memory-clock-nvidia"], BOTH),
+    ("clocks that a person set", ["gpu-clock-set-nvidia"], ("nvidia",)),
+    ("clocks of processors", ["cpu-clocks"], ALL),
 ]
 DEEPER = [
     ("device", ["gemm-bf16", "gemm-correct", "hbm-bandwidth", "host-to-gpu", "gpu-to-gpu", "all-reduce-in-node"]),
     ("device", ["power-under-load", "heat-under-load", "dcgm-diag", "rvs-gst", "agfhc", "nvbandwidth-host-to-gpu"]),
     ("device", ["transferbench", "rocblas-bench", "babelstream"]),
     ("fabric", ["reach", "gang-all-reduce", "rdma-write", "nccl-tests-all-reduce", "tcp-bandwidth"]),
-    ("storage", ["storage-correct", "storage-write", "fio", "ior", "mdtest"]),
+    ("storage", ["storage-correct", "storage-write", "volume-lifecycle", "fio", "ior", "mdtest"]),
     ("training", ["training-finite", "training-speed", "training-repeatable", "gang-training-rate"]),
     ("any-machine", ["cpu-gemm", "memory-bandwidth", "disk-write", "loopback", "process-all-reduce"]),
 ]
@@ -231,7 +235,13 @@ def test_a_figure_of_the_hardware_profile_is_a_limit() -> None:
 @pytest.mark.parametrize("cluster", ["local", "local-gpus", "kubernetes-example", "bed"])
 @pytest.mark.parametrize("name", SUITES)
 def test_every_shipped_suite_can_be_used_on_every_shipped_cluster(name: str, cluster: str) -> None:
-    assert load.load_suite(name, cluster=load.load_cluster(cluster)) == SUITES[name]
+    plain = SUITES[name]
+    found = load.load_suite(name, cluster=load.load_cluster(cluster, ["admission.storage_class=fast-ssd"]))
+    assert found == plain
+    left = load.load_suite(name, cluster=load.load_cluster(cluster))
+    changed = [one for one, was in zip(left.checks, plain.checks, strict=True) if one != was]
+    assert all(check.probe and check.probe.name == "volume" and check.left_out for check in changed)
+    assert bool(changed) is (name in ("storage", "full"))
 
 
 def test_the_suite_shown_in_the_guide_is_right(tmp_path: Path) -> None:

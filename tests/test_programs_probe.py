@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from workflows.programs import probe
 from workflows.programs.probe import Node, Options, about, packed, together, turns, unpacked
-from workflows.programs.probe_call import Call, execute, from_json, parsed_from, parsed_to, to_json
+from workflows.programs.probe_call import Call, execute, from_json, not_started, parsed_from, parsed_to, to_json
 from workflows.programs.readings import Parsed, Reading
 
 MAIN = Path(probe.__file__).parent / "main.py"
@@ -57,6 +59,12 @@ def test_what_tells_nothing_is_unknown_with_the_reason(call: Call, said: str) ->
     found = execute(call, {}, 0.3 if "sleep" in " ".join(call.command) else 20.0, PARSERS)
     assert found.readings == ()
     assert found.unknown.startswith(said)
+
+
+def test_a_tool_whose_file_wants_capabilities_says_what_to_do_with_the_image() -> None:
+    refused = OSError(errno.EPERM, os.strerror(errno.EPERM))
+    assert not_started(refused).startswith("Operation not permitted: its file may carry capabilities")
+    assert not_started(OSError(errno.EACCES, os.strerror(errno.EACCES))) == "Permission denied"
 
 
 def test_a_tool_that_complains_and_prints_its_figures_is_read() -> None:

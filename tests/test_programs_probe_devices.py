@@ -10,18 +10,21 @@ import pytest
 
 from profiles.suite_words import PROBES as WORDS
 from tests.made_gpus import MEMORY_BYTES, MadePlatform
-from workflows.programs import gpu_memory, gpu_session, probe_devices, probe_one
+from workflows.programs import gpu_memory, gpu_session, probe_devices, probe_one, probe_queues
 from workflows.programs.gpu_device import END_SECONDS
 from workflows.programs.gpu_sensors import Sensors
 from workflows.programs.probe_call import LIMIT_VARIABLE
-from workflows.programs.probe_devices import OF_PLATFORM, loaded
+from workflows.programs.probe_devices import loaded
 from workflows.programs.readings import Parsed
 
+OF_PLATFORM = {**probe_devices.OF_PLATFORM, **probe_queues.OF_PLATFORM}
 SMALL: dict[str, dict[str, str]] = {
     "gpu-smoke": {"seconds": "60"},
     "gpu-gemm": {"size": "32", "seconds": "0"},
     "gpu-memory": {"share": "0.5", "seconds": "0"},
     "gpu-copy": {"bytes": "4096"},
+    "gpu-launch": {"launches": "100"},
+    "gpu-overlap": {"size": "32", "bytes": "4096"},
     "collective": {"bytes": "4096", "iterations": "2"},
     "train-step": {"model": "tiny", "steps": "3"},
 }
@@ -47,7 +50,10 @@ def figures(parsed: Parsed, quantity: str) -> dict[str, float | None]:
     return {one.subject: one.value for one in parsed.readings if one.quantity == quantity}
 
 
-@pytest.mark.parametrize(("name", "arguments"), [*SMALL.items(), ("collective", {"operation": "all-to-all"})])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [*SMALL.items(), ("collective", {"operation": "all-to-all"}), ("gpu-overlap", {"transfer": "all-reduce"})],
+)
 def test_sound_gpus_tell_what_suites_ask_for_in_its_units(name: str, arguments: dict[str, str]) -> None:
     found = ask(name, **arguments)
     assert (found.unknown, found.version) == ("", "made-up 1.0")
@@ -79,6 +85,9 @@ def test_a_slow_gpu_shows_in_its_figure() -> None:
         ("gpu-gemm", "not finite", "gemm_wrong_values", {}),
         ("gpu-memory", "a bit stuck at 0", "gpu_memory_wrong_bytes", {}),
         ("gpu-memory", "a bit stuck at 1", "gpu_memory_wrong_bytes", {}),
+        ("gpu-overlap", "a late wrong product", "overlap_wrong_values", {}),
+        ("gpu-overlap", "a word lost on the way", "overlap_wrong_values", {}),
+        ("gpu-overlap", "a late wrong product", "overlap_wrong_values", {"transfer": "all-reduce"}),
         ("collective", "a wrong sum", "collective_wrong_values", {}),
         ("collective", "a wrong first sum", "collective_wrong_values", {}),
         ("collective", "parts swapped", "collective_wrong_values", {"operation": "all-to-all"}),
@@ -95,7 +104,9 @@ def test_wrong_results_are_found_on_the_gpu_that_gives_them(
     assert (found["gpu 0"], found["gpu 2"]) == (0, 0)
 
 
-@pytest.mark.parametrize("name", ["gpu-smoke", "gpu-gemm", "gpu-memory", "gpu-copy", "train-step"])
+@pytest.mark.parametrize(
+    "name", ["gpu-smoke", "gpu-gemm", "gpu-memory", "gpu-copy", "gpu-launch", "gpu-overlap", "train-step"]
+)
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -111,7 +122,7 @@ def test_a_gpu_that_fails_hides_no_other(name: str, fault: str, said: str) -> No
     assert told == {"gpu 0", "gpu 2"}
 
 
-@pytest.mark.parametrize("name", ["gpu-smoke", "gpu-gemm", "train-step"])
+@pytest.mark.parametrize("name", ["gpu-smoke", "gpu-gemm", "gpu-launch", "train-step"])
 def test_a_gpu_that_hangs_is_given_up_before_the_probe_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     granted(monkeypatch, 2.5)
     found = ask(name, {1: "hangs at opening"})
@@ -215,6 +226,21 @@ def test_a_collective_of_one_gpu_is_none() -> None:
     assert ask("collective", gpus=1).unknown == "a collective needs two GPUs, and there is one"
 
 
+@pytest.mark.parametrize(("fault", "hidden"), [("", 100.0), ("one after the other", 0.0)])
+def test_what_goes_on_side_by_side_is_told_in_per_cent_of_the_shorter_time(fault: str, hidden: float) -> None:
+    for transfer in probe_queues.TRANSFERS:
+        found = ask("gpu-overlap", {0: fault, 1: fault}, transfer=transfer)
+        quantity = f"{transfer.replace('-', '_')}_overlap"
+        assert figures(found, quantity) == {"gpu 0": hidden, "gpu 1": hidden}
+    assert "an all-reduce needs two GPUs" in ask("gpu-overlap", gpus=1, transfer="all-reduce").unknown
+
+
+def test_a_kernel_that_did_nothing_is_no_sound_gpu() -> None:
+    found = ask("gpu-launch", {1: "kernels are lost"})
+    assert found.unknown == "gpu 1: 110 of its kernels did nothing: test it at depth device"
+    assert all((one.value or 0) > 0 for one in found.readings)
+
+
 def test_a_collective_that_does_not_fit_says_so() -> None:
     found = ask("collective", bytes=str(1 << 30))
     assert found.readings == ()
@@ -255,6 +281,8 @@ def test_without_gpus_or_where_they_cannot_be_counted_all_is_unknown(
         ("gpu-memory", "share", "1.5", "share: must be a number above 0 and at most 0.95, got '1.5'"),
         ("gpu-memory", "share", "nan", "share: must be a number above 0 and at most 0.95, got 'nan'"),
         ("collective", "operation", "gather", "operation: must be one of all-reduce, all-to-all, got 'gather'"),
+        ("gpu-launch", "launches", "1", "launches: must be at least 10, got 1"),
+        ("gpu-overlap", "transfer", "gossip", "transfer: must be one of copy, all-reduce, got 'gossip'"),
         ("train-step", "model", "huge", "model: must be one of small, tiny, got 'huge'"),
     ],
 )
@@ -292,5 +320,6 @@ def test_the_load_tells_what_the_sensors_saw_and_nothing_of_gpus_that_stood_idle
 
 
 def test_every_probe_that_opens_gpus_is_known_by_its_name() -> None:
-    assert set(probe_one.OPENING_GPUS) == set(OF_PLATFORM) == set(probe_devices.PROBES)
+    assert set(probe_one.OPENING_GPUS) == set(probe_devices.OF_PLATFORM) == set(probe_devices.PROBES)
+    assert set(probe_one.QUEUEING) == set(probe_queues.OF_PLATFORM) == set(probe_queues.PROBES)
     assert set(WORDS) - set(probe_one.PROBES) <= {"kubernetes-node", "gang-sockets", "pair-sockets"}

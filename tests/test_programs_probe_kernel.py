@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from flows.decisions.rulebook import amd, nodes, nvidia, xids
 from flows.decisions.rules import Rule
+from tests.tool_samples import whole
 from workflows.programs import gate_kernel, probe_one
 from workflows.programs.gate_kernel import Said
 from workflows.programs.probe_kernel import FATAL, LOCKUPS, counted
@@ -40,6 +41,12 @@ def test_a_line_that_the_rules_call_deadly_counts_and_its_near_miss_does_not(nam
     assert counts(rule.example)["kernel_fatal_lines"] == 1
     if name != "xid-remap-failure":  # its near miss is a remap that went well, by which Azure's NHC fails a node, too
         assert counts(rule.near_miss)["kernel_fatal_lines"] == 0
+
+
+def test_what_the_driver_says_as_it_starts_on_a_sound_gpu_counts_for_nothing() -> None:
+    texts = [one.word for one in whole("kernel-log", "6-h100-boot.txt").readings]
+    assert any("Interrupt detected" in text for text in texts), "it sounds worse than it is"
+    assert set(counts(*texts).values()) == {0}
 
 
 @pytest.mark.parametrize("name", STUCK)

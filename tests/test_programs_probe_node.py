@@ -71,6 +71,27 @@ def test_the_governor_is_that_of_all_processors(write: Write, governors: list[st
     assert words(settings({}))["cpu_governor"] == word
 
 
+@pytest.mark.parametrize(
+    ("ranges", "switches", "word"),
+    [
+        ([(1500, 3700)] * 2, {"cpufreq/boost": "1"}, "1500 to 3700 MHz; boost on"),
+        ([(1500, 3700), (1500, 2400)], {}, "1500 to 2400 MHz, 1500 to 3700 MHz"),
+        ([(800, 3800)], {"cpufreq/boost": "1", "intel_pstate/no_turbo": "1"}, "800 to 3800 MHz; boost off"),
+        ([None], {}, "none"),
+    ],
+)
+def test_clocks_of_processors_are_what_they_may_run_at(
+    write: Write, ranges: list[tuple[int, int] | None], switches: dict[str, str], word: str
+) -> None:
+    for number, ends in enumerate(ranges):
+        write(f"sys/devices/system/cpu/cpu{number}/online", "1")
+        for name, megahertz in zip(("min", "max"), ends or (), strict=False):
+            write(f"sys/devices/system/cpu/cpu{number}/cpufreq/scaling_{name}_freq", str(1000 * megahertz))
+    for path, text in switches.items():
+        write(f"sys/devices/system/cpu/{path}", text)
+    assert words(settings({}))["cpu_clocks"] == word
+
+
 def test_memory_settings_are_told_in_units(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("proc/meminfo", "MemTotal:  2097152 kB\nHugePages_Total:  100\nHugepagesize:  2048 kB\n")
     write("proc/sys/kernel/numa_balancing", "1\n")

@@ -25,13 +25,14 @@ needs_torch = pytest.mark.skipif(
 )
 SCRIPT = """
 import json, sys
-from workflows.programs import gpu_memory, probe_devices
+from workflows.programs import gpu_memory, probe_devices, probe_queues
 from workflows.programs.gpu_torch import torch_platform
 from workflows.programs.probe_call import parsed_to
 gpu_memory.BLOCK_WORDS = 1 << 14
 platform = torch_platform("cpu", 2)
 platform._torch.set_num_threads(1)
-print(parsed_to(probe_devices.OF_PLATFORM[sys.argv[1]](json.loads(sys.argv[2]), platform)))
+probes = {**probe_devices.OF_PLATFORM, **probe_queues.OF_PLATFORM}
+print(parsed_to(probes[sys.argv[1]](json.loads(sys.argv[2]), platform)))
 """
 
 
@@ -62,6 +63,9 @@ def on_processors(name: str, arguments: dict[str, str]) -> dict[str, Any]:
         ("gpu-copy", {"bytes": "65536"}, 6),
         ("collective", {"bytes": "65536", "iterations": "2"}, 3),
         ("collective", {"bytes": "65536", "iterations": "2", "operation": "all-to-all"}, 3),
+        ("gpu-launch", {"launches": "100"}, 2),
+        ("gpu-overlap", {"size": "96", "bytes": "65536"}, 4),
+        ("gpu-overlap", {"size": "96", "bytes": "65536", "transfer": "all-reduce"}, 4),
         ("train-step", {"model": "tiny", "steps": "5"}, 8),
     ],
 )
@@ -80,7 +84,10 @@ def test_small_floats_are_right_or_unknown() -> None:
     assert found["unknown"] or all(one["value"] == 0.0 for one in found["readings"] if one["unit"] == "count")
 
 
-@pytest.mark.parametrize("name", probe_one.OPENING_GPUS)
+@pytest.mark.skipif(
+    Path("/proc/driver/nvidia/gpus").exists() or Path("/dev/kfd").exists(), reason="there are GPUs here"
+)
+@pytest.mark.parametrize("name", [*probe_one.OPENING_GPUS, *probe_one.QUEUEING])
 def test_without_gpus_or_torch_a_pod_says_what_to_do(name: str) -> None:
     found = execute(Call(0, probe=name), {}, 60.0, {})
     assert found.readings == ()

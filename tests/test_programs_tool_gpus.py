@@ -51,6 +51,48 @@ def test_the_full_query_is_read(quantity: str, subject: str, expected: float) ->
     assert value(whole("nvidia-smi", "550-query-h100.txt"), quantity, subject) == expected
 
 
+@pytest.mark.parametrize(
+    ("tool", "sample", "gpu", "clocks", "wished"),
+    [
+        ("nvidia-smi", "clocks-v100.txt", "gpu 00000000:00:1e.0", (1530, 877), ["1312 MHz"]),
+        ("nvidia-smi", "550-clocks-h200.txt", "gpu 00000000:53:00.0", (None, None), ["1980 MHz"]),
+        ("amd-smi", "6.1-metric-clock.txt", "gpu 0", (1800, 1200), []),
+    ],
+)
+def test_the_most_that_clocks_may_be_and_what_a_person_wished_are_told(
+    tool: str, sample: str, gpu: str, clocks: tuple[float | None, float | None], wished: list[str]
+) -> None:
+    parsed = whole(tool, sample)
+    told = {name: number for name, number, _, subject in figures(parsed) if subject == gpu}
+    assert (told.get("gpu_clock_max"), told.get("memory_clock_max")) == clocks
+    assert [word for name, word, subject, _ in words(parsed) if name == "gpu_clock_set" and subject == gpu] == wished
+
+
+@pytest.mark.parametrize(
+    ("printed_as", "word"),
+    [
+        ("1980 MHz", ["1980 MHz"]),
+        ("N/A", ["no wish"]),
+        ("[N/A]", ["no wish"]),
+        ("Requested functionality has been deprecated", ["no wish"]),
+        ("Unknown Error", []),
+        ("-1 MHz", []),
+    ],
+)
+def test_a_driver_without_wished_clocks_says_so_and_an_error_is_no_word(printed_as: str, word: list[str]) -> None:
+    table = PARSERS["nvidia-smi"](f"index, clocks.applications.graphics [MHz]\n0, {printed_as}\n")
+    query = PARSERS["nvidia-smi"](printed("nvidia-smi", "clocks-v100.txt").replace("1312 MHz", printed_as, 1))
+    for parsed in (table, query):
+        assert [told for name, told, _, _ in words(parsed) if name == "gpu_clock_set"] == word
+
+
+def test_a_table_of_most_clocks_is_read() -> None:
+    text = "index, clocks.max.sm [MHz], clocks.max.mem [MHz], clocks.applications.graphics [MHz]\n0, 1980, 2619, 1980\n"
+    parsed = PARSERS["nvidia-smi"](text)
+    assert (value(parsed, "gpu_clock_max", "gpu 0"), value(parsed, "memory_clock_max", "gpu 0")) == (1980, 2619)
+    assert words(parsed) == [("gpu_clock_set", "1980 MHz", "gpu 0", "")]
+
+
 def test_words_of_the_full_query_are_kept() -> None:
     parsed = whole("nvidia-smi", "550-query-h100.txt")
     assert parsed.unknown == ""

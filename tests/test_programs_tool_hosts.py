@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tool_samples import figures, value, whole, words
+from tests.tool_samples import figures, printed, value, whole, words
 from workflows.programs.tools import PARSERS
 
 
@@ -103,6 +103,32 @@ def test_ping_tells_loss_also_where_nothing_came_back() -> None:
     assert value(parsed, "packet_loss", "127.0.0.1") == 0
     assert value(parsed, "round_trip", "127.0.0.1") == 0.047
     assert value(whole("ping", "iputils-unreachable-written.txt"), "packet_loss", "10.0.0.9") == 100
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ping: socket: Operation not permitted",
+        "ping: socktype: SOCK_RAW\nping: socket: Operation not permitted\n"
+        "ping: => missing cap_net_raw+p capability or setuid?",
+        "ping: icmp open socket: Operation not permitted",
+        "PING 10.244.189.2 (10.244.189.2): 56 data bytes\nping: permission denied (are you root?)",
+        "ping: Lacking privilege for icmp socket.",
+    ],
+)
+def test_a_ping_that_may_open_no_socket_says_what_to_do(said: str) -> None:
+    parsed = PARSERS["ping"](said + "\n")
+    assert parsed.readings == ()
+    assert parsed.unknown.startswith(
+        "ping may not open a socket here: let the pod carry the sysctl net.ipv4.ping_group"
+    )
+
+
+def test_a_firewall_that_drops_pings_is_no_missing_right() -> None:
+    text = printed("ping", "iputils-unreachable-written.txt")
+    parsed = PARSERS["ping"]("ping: sendmsg: Operation not permitted\n" + text)
+    assert value(parsed, "packet_loss", "10.0.0.9") == 100
+    assert "socket" not in parsed.unknown
 
 
 def test_clocks_are_told_in_seconds_and_a_slow_one_is_below_zero() -> None:

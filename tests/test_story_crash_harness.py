@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from prefect import Task
 
+import flows.failover
+from profiles.resolve import Resolved
 from profiles.vocabulary import NodeAction
 from tests.last_words import FABRIC, examinations, open_run, say
 from tests.stages import Stage, numbers_are_unique, outcomes, stage, succeeded
@@ -85,7 +87,14 @@ def test_a_clean_run(scene: Stage, stops: list[str]) -> None:
     scene.no_orphans()
 
 
-def test_a_run_that_loses_a_node(scene: Stage, stops: list[str]) -> None:
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_a_run_that_loses_a_node(
+    scene: Stage, stops: list[str], monkeypatch: pytest.MonkeyPatch, overlapping: bool
+) -> None:
+    def ends_slowly(_: Resolved) -> bool:
+        return overlapping
+
+    monkeypatch.setattr(flows.failover, "ends_slowly", ends_slowly)
     scene.open(overrides=("steps=30",))
     lost = ""
     for _ in range(100):
@@ -109,6 +118,7 @@ def test_a_run_that_loses_a_node(scene: Stage, stops: list[str]) -> None:
     assert [(item.target, item.state) for item in taken] == [(lost, "done")]
     assert any(name.startswith("decides new-attempt") for name in stops), stops
     assert {"submits attempt 2", "clears attempt 1 away"} <= sayings(stops), stops
+    assert ("begins to clear attempt 1 away" in sayings(stops)) is overlapping
     scene.no_orphans()
 
 

@@ -19,7 +19,6 @@ from tests.fault_trees import healthy, quiet_kernel
 from workflows.preflight_calls import node_checks
 from workflows.programs.readings import Reading
 
-pytestmark = pytest.mark.story
 ON_GPUS = ("gpu-smoke", "gpu-gemm", "gpu-memory", "gpu-copy", "gpu-load", "collective", "train-step")
 """Probes that compute on GPUs, of which there are none here."""
 

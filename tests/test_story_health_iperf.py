@@ -18,7 +18,7 @@ import pytest
 from tests.prometheus_server import eventually
 from workflows.programs import probe
 
-pytestmark = pytest.mark.story
+pytestmark = [pytest.mark.story, pytest.mark.alone]  # it measures bandwidth
 
 MAIN = Path(probe.__file__).parent / "main.py"
 TOKEN = "a-token-of-this-story"

@@ -24,7 +24,7 @@ from tasks.settings import Settings
 from tests.embedded_stage import gone
 from tests.node_faults import local
 
-pytestmark = pytest.mark.story
+pytestmark = [pytest.mark.story, pytest.mark.alone]  # it measures speed
 
 LOOK_SECONDS = 0.005
 STOPPED_SECONDS, RUNS_SECONDS = 0.1, 0.004

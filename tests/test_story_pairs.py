@@ -22,7 +22,7 @@ from tests.embedded_stage import gone
 from tests.node_faults import local
 from tests.pair_tools import tool
 
-pytestmark = pytest.mark.story
+pytestmark = [pytest.mark.story, pytest.mark.alone]  # it measures times and losses
 
 SUITE = load_suite("any-machine")
 NODES = {f"node-{number}": "cpu" for number in range(6)}

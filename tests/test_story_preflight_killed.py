@@ -32,7 +32,9 @@ from workflows import labels
 pytestmark = pytest.mark.story
 NODES = {"node-0": "cpu", "node-1": "cpu"}
 WRITES = frozenset({"apply", "patch", "delete"})
-LEDGER_WRITES = frozenset({"add_verdicts", "move_cursor", "settle", "finish_node_actions"})
+LEDGER_WRITES = frozenset(
+    {"add_verdicts", "move_cursor", "settle", "finish_node_actions", "keep_link_round", "end_link_test"}
+)
 
 
 class DeathError(BaseException):

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from flows.decisions.fabric.reading import gang_checks
-from flows.links import demand_of
+from flows.gangs import demand_of
 from profiles.admission import Admission
 from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
@@ -32,6 +32,7 @@ from workflows.lint import applied, lint
 from workflows.manifests import FORMS, gang, manifests
 from workflows.monitoring import SweepPlan, sweep_workflow
 from workflows.node_pods import racks_of
+from workflows.pair_calls import pair_calls_of
 from workflows.plan import AttemptPlan
 from workflows.preflight import preflight_workflow
 
@@ -93,15 +94,19 @@ def special() -> dict[str, list[dict[str, Any]]]:
         "special-preflight-in-an-image-of-the-site": [
             preflight("kubernetes-example", "device", "device", gpu_image="registry.example.org/tests-rocm:7")
         ],
+        "special-preflight-of-volumes": [
+            preflight("kubernetes-example", "storage", "storage", storage_class="fast-ssd")
+        ],
+        "special-links-of-pairs": pairs("kubernetes-example", "fabric"),
         "special-links": links("local", "any-machine", 3),
         "special-links-of-gpus": links("kubernetes-example", "fabric", 1),
     }
 
 
-def preflight(cluster: str, suite: str, depth: Depth, gpu_image: str = "") -> dict[str, Any]:
+def preflight(cluster: str, suite: str, depth: Depth, gpu_image: str = "", storage_class: str = "") -> dict[str, Any]:
     """The first test of six nodes of the first pool."""
     profile = load_cluster(cluster)
-    profile = profile.model_copy(update={"admission": Admission(gpu_image=gpu_image)})
+    profile = profile.model_copy(update={"admission": Admission(gpu_image=gpu_image, storage_class=storage_class)})
     nodes = {f"node-{number}": profile.pools[0].name for number in range(6)}
     return preflight_workflow(plan_of(Wanted(profile, load_suite(suite), depth, nodes), 1)).to_dict()
 
@@ -114,6 +119,15 @@ def links(cluster: str, suite: str, groups: int) -> list[dict[str, Any]]:
     asked = Asked(profile, suite, demand, dict.fromkeys(nodes, profile.pools[0].name), {})
     plans = links_plans_of(asked, [nodes[number::groups] for number in range(groups)], 1)
     return [links_workflow(plan).to_dict() for plan in plans]
+
+
+def pairs(cluster: str, suite: str) -> list[dict[str, Any]]:
+    """The first round of pairs of two nodes of the first pool."""
+    profile = load_cluster(cluster)
+    nodes, hardware = ["node-0", "node-1"], load_hardware(profile.pools[0].hardware)
+    own = [check for check in load_suite(suite).checks_of("fabric", hardware) if check.spans == "pair"]
+    asked = Asked(profile, suite, pair_calls_of(own).demand, dict.fromkeys(nodes, profile.pools[0].name), {})
+    return [links_workflow(plan).to_dict() for plan in links_plans_of(asked, [nodes], 1)]
 
 
 def sweep(cluster: str, nodes: int) -> SweepPlan:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.load import load_cluster, load_hardware, load_suite
-from tasks.linking import Asked, plans_of, told_by
+from tasks.linking import Asked, plans_of, pods_of, told_by
 from tests.linked_nodes import seats_of
 from workflows.links import (
     MEET_SHARE,
@@ -26,6 +26,7 @@ from workflows.links import (
 )
 from workflows.lint import lint
 from workflows.pair_calls import PairDemand, pair_calls_of
+from workflows.pods import PING_GROUPS
 from workflows.programs import flags, gang_options, gang_pair
 from workflows.programs.gang_report import GangReport, PairReport, report_from
 from workflows.programs.probe import packed
@@ -123,6 +124,15 @@ def test_pairs_pass_every_rule_and_have_the_nics_that_they_ask_for(cluster: str)
     assert template["activeDeadlineSeconds"] > PAIRS.demand.deadline_seconds
 
 
+def test_pods_may_send_echoes_where_a_ping_is_asked_for_and_nowhere_else() -> None:
+    others = pair_calls_of([check for check in load_suite("any-machine").checks if check.spans == "pair"])
+    for demand, sysctls in ((PAIRS.demand, [PING_GROUPS]), (others.demand, None)):
+        made = links_workflow(plan("kubernetes-example", 2, demand)).to_dict()
+        assert made["spec"]["securityContext"].get("sysctls") == sysctls
+        [template] = [item for item in made["spec"]["templates"] if "container" in item]
+        assert template["container"]["securityContext"]["capabilities"]["drop"] == ["NET_RAW"]
+
+
 def test_checks_with_the_same_call_share_it_and_another_server_is_another_call() -> None:
     calls = pair_calls_of([check for check in load_suite("any-machine").checks if check.spans == "pair"])
     [call] = calls.calls
@@ -213,7 +223,7 @@ def member(node: str, report: str | None, phase: str = "Succeeded", **more: str)
 def test_a_pod_without_a_readable_report_told_nothing(pods: list[dict[str, object]], why: str) -> None:
     good = member("b", GangReport("b", 0, 1, 5.0, rails=(1.0,)).text())
     manifest = {"status": {"nodes": {str(index): item for index, item in enumerate([*pods, good])}}}
-    [found] = told_by([manifest], [["a", "b"]], report_from)
+    [found] = told_by(pods_of([manifest]), [["a", "b"]], report_from)
     assert (dict(found.silent), list(found.reports)) == ({"a": why}, ["b"])
 
 

@@ -39,8 +39,6 @@ CHECK_SECONDS = 600
 """For the pod that asks all nodes."""
 USER = 65532
 TMP = "/tmp"  # noqa: S108 - the pod's own
-PING_GROUPS = {"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}
-"""Lets every user of the pod send ICMP echoes: a capability is no use to those who are not root."""
 
 
 def health(values: HealthValues) -> list[Manifest]:
@@ -120,7 +118,7 @@ def _pod_security(values: HealthValues) -> Manifest:
         security |= {"runAsNonRoot": True, "runAsUser": values.run_as_user, "runAsGroup": values.run_as_user}
         security |= {"fsGroup": values.run_as_user}
         if not values.host_network:  # the node's own network is not ours to set
-            security["sysctls"] = [PING_GROUPS]
+            security["sysctls"] = [dict(pods.PING_GROUPS)]
     return security
 
 

@@ -34,7 +34,7 @@ def jobset(plan: AttemptPlan, resume_from: str = "", resume_step: str = "") -> d
         "apiVersion": API_VERSION,
         "kind": "JobSet",
         "metadata": gang_pods.queued(plan),
-        "spec": {**gang_spec(plan, holder), "ttlSecondsAfterFinished": KEEP_SECONDS},
+        "spec": {**gang_spec(plan, holder), "ttlSecondsAfterFinished": plan.lasts_seconds or KEEP_SECONDS},
     }
 
 
@@ -89,6 +89,7 @@ def _job(plan: AttemptPlan, role: str, pods_count: int, job: Part, pod: Part) ->
                 "parallelism": pods_count,
                 "completions": pods_count,
                 "completionMode": "Indexed",
+                **gang_pods.optional("activeDeadlineSeconds", plan.lasts_seconds),
                 **job,
                 "template": pod,
             },

@@ -8,6 +8,10 @@ ATTEMPT = f"{PREFIX}/attempt"
 ROLE = f"{PREFIX}/role"
 PIPELINE = f"{PREFIX}/pipeline"
 SUITE = f"{PREFIX}/suite"
+TEST = f"{PREFIX}/test"
+"""Name of the workflow for which a volume is claimed."""
+NODE = f"{PREFIX}/node"
+"""Annotation: the node that is tested with it."""
 POOL = f"{PREFIX}/pool"
 RACK = f"{PREFIX}/rack"
 BLOCK = f"{PREFIX}/block"
@@ -28,6 +32,8 @@ HOSTNAME = "kubernetes.io/hostname"
 
 RETURNING = "returning"
 """Priority of attempts that answer a failure: of runs that name none, and what is added to the others' names."""
+TRIAL = "trial"
+TRIAL_KEY_CHARACTERS = 8
 COORDINATOR_ROLE = "coordinator"
 COORDINATOR_PORT = 29400
 """Port of the coordinator in its own pod network (embedded: on the pod's own loopback address)."""
@@ -56,6 +62,18 @@ def sweep_name(cluster: str, number: int) -> str:
 def preflight_name(cluster: str, number: int) -> str:
     """Name of the Workflow of a cluster's test of nodes, e.g. `primus-preflight-local-7`."""
     return f"primus-preflight-{cluster[:16].rstrip('-')}-{number}"
+
+
+def trial_name(key: str, number: int) -> str:
+    """Name of the run that a trial of a run is, e.g. `trial-1f0c2a9e-7`."""
+    return f"{TRIAL}-{key}-{number}"
+
+
+def is_trial(run: str) -> bool:
+    """Whether a run of this name is a trial: no ledger knows it, and it ends by itself."""
+    kind, _, rest = run.partition("-")
+    key, _, number = rest.partition("-")
+    return kind == TRIAL and len(key) == TRIAL_KEY_CHARACTERS and number.isdigit()
 
 
 def hold_owner(run: str) -> str:

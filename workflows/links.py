@@ -165,6 +165,9 @@ def links_workflow(plan: LinksPlan) -> Workflow:
     # All at once: who waits for a place would let its group wait.
     fields = workflow_fields(plan.cluster, marks, limit)
     fields["parallelism"] = MOST
+    if isinstance(plan.demand, PairDemand) and plan.demand.pings:
+        sysctls = [models.Sysctl.model_validate(pods.PING_GROUPS)]
+        fields["security_context"] = fields["security_context"].model_copy(update={"sysctls": sysctls})
     with Workflow(name=plan.name, **fields) as workflow:
         for pool in plan.pools:
             _member(plan, pool)

@@ -70,13 +70,26 @@ def workflow_fields(cluster: ClusterProfile, marks: Mapping[str, str], deadline_
     }
 
 
-def rack_steps(racks: Sequence[Rack], template: Callable[[str], str]) -> None:
-    """The steps, one a rack, inside a workflow's context; `template` names the one of a pool."""
+def no_more(_: str) -> str:
+    """Nothing follows the pods of a rack."""
+    return ""
+
+
+def rack_steps(racks: Sequence[Rack], template: Callable[[str], str], more: Callable[[str], str] = no_more) -> None:
+    """The steps, one a rack, inside a workflow's context.
+
+    Args:
+        racks: in their order.
+        template: names the one of a pool.
+        more: names one that follows on the same nodes; "": none.
+    """
+    steps = [(f"rack-{number}", rack, template(rack.pool)) for number, rack in enumerate(racks)]
+    steps += [(f"then-{number}", rack, more(rack.pool)) for number, rack in enumerate(racks) if more(rack.pool)]
     with Steps(name=MAIN):
-        for number, rack in enumerate(racks):
+        for name, rack, own in steps:
             Step(
-                name=f"rack-{number}",
-                template=template(rack.pool),
+                name=name,
+                template=own,
                 arguments={"node": "{{item}}"},
                 with_items=list(rack.nodes),
                 # A node whose pod is lost keeps nobody else from being looked at.

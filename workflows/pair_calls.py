@@ -29,6 +29,8 @@ class PairDemand:
     """The pods have the fabric's NICs, where a device plug-in counts them, and may lock memory for them."""
     gpus: bool = False
     """The pods have the GPUs of the nodes."""
+    pings: bool = False
+    """The pods may send ICMP echoes."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class PairCalls:
         seconds = sum(call.deadline_seconds for call in self.calls)
         meet = min(MOST_MEET_SECONDS, seconds)
         needs = {need for call in self.calls for need in call.needs}
-        return PairDemand(to_json(self.calls), meet + seconds, meet, "nics" in needs, "gpus" in needs)
+        pings = any(call.title == "ping" for call in self.calls)
+        return PairDemand(to_json(self.calls), meet + seconds, meet, "nics" in needs, "gpus" in needs, pings)
 
 
 def pair_calls_of(checks: Sequence[Check]) -> PairCalls:

@@ -35,6 +35,8 @@ class AttemptPlan:
     """Fencing number of the driver that builds this attempt."""
     returns: bool = False
     """It answers a failure: in the queue it keeps the run's place, where the cluster has a priority for that."""
+    lasts_seconds: int = 0
+    """The cluster ends it after so long by itself, and forgets it soon; 0: it lasts until it is done."""
     deep_verify: bool = False
     """Read every byte of the checkpoint again instead of trusting its proof."""
 

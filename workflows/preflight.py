@@ -22,8 +22,9 @@ from workflows.node_pods import Rack, pod_fields, rack_steps, racks_by_pool, rou
 from workflows.placeholders import folder_variable, storage_volume
 from workflows.preflight_calls import Calls, calls_of, node_checks
 from workflows.programs import probe as probe_program
-from workflows.programs.probe_call import to_json
+from workflows.programs.probe_call import Call, to_json
 from workflows.templates import DEADLINE_MARGIN_SECONDS, LOST_POD_RETRIES
+from workflows.volume_pods import VOLUME, volume_pod, volume_seconds
 
 PREFLIGHT = "preflight"
 PROBE = "probe-"
@@ -58,6 +59,12 @@ class PreflightPlan:
     def pools(self) -> tuple[str, ...]:
         """Pools of the nodes, each once."""
         return tuple(dict.fromkeys(rack.pool for rack in self.racks))
+
+    @property
+    def volume_calls(self) -> dict[str, tuple[Call, ...]]:
+        """By pool, those that are answered by a pod with a volume of its own; pools without any are left out."""
+        found = {pool: self.calls(pool).in_volume_pod for pool in self.pools}
+        return {pool: calls for pool, calls in found.items() if calls}
 
     def calls(self, pool: str) -> Calls:
         """What is found out about a node of the pool."""
@@ -94,7 +101,9 @@ def pod_seconds(plan: PreflightPlan) -> int:
 
 def deadline_seconds(plan: PreflightPlan) -> int:
     """After so long the whole workflow is ended."""
-    return rounds_of(plan.racks) * pod_seconds(plan) * (1 + LOST_POD_RETRIES) + DEADLINE_MARGIN_SECONDS
+    volumes = max((volume_seconds(calls) for calls in plan.volume_calls.values()), default=0)
+    each = pod_seconds(plan) * (1 + LOST_POD_RETRIES) + volumes
+    return rounds_of(plan.racks) * each + DEADLINE_MARGIN_SECONDS
 
 
 def preflight_workflow(plan: PreflightPlan) -> Workflow:
@@ -110,7 +119,11 @@ def preflight_workflow(plan: PreflightPlan) -> Workflow:
     with Workflow(name=plan.name, **workflow_fields(cluster, marks, deadline_seconds(plan))) as workflow:
         for pool in plan.pools:
             _probe(plan, pool)
-        rack_steps(plan.racks, lambda pool: _template(plan, pool))
+        volumes: dict[str, str] = {}
+        for pool, calls in plan.volume_calls.items():
+            volumes[pool] = f"{VOLUME}{plan.pools.index(pool)}"
+            volume_pod(cluster, plan.name, volumes[pool], calls)
+        rack_steps(plan.racks, lambda pool: _template(plan, pool), lambda pool: volumes.get(pool, ""))
     return workflow
 
 

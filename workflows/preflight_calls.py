@@ -13,6 +13,7 @@ from profiles.suite_words import Depth, Launcher
 from workflows.programs.probe_call import Call
 
 BY_API = "kubernetes-node"
+IN_VOLUME_POD = "volume"
 FABRIC_VARIABLES = "fabric-environment"
 """Probes of which the flow knows more than the suite."""
 
@@ -29,7 +30,12 @@ class Calls:
     @property
     def in_pod(self) -> tuple[Call, ...]:
         """Those that a pod answers."""
-        return tuple(call for call in self.calls if call.probe != BY_API)
+        return tuple(call for call in self.calls if call.probe not in (BY_API, IN_VOLUME_POD))
+
+    @property
+    def in_volume_pod(self) -> tuple[Call, ...]:
+        """Those that a pod with a volume of its own answers: where none is bound it never starts."""
+        return tuple(call for call in self.calls if call.probe == IN_VOLUME_POD)
 
     @property
     def by_api(self) -> tuple[int, ...]:

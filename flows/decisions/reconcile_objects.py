@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from flows.decisions.reconcile_words import Finding, Kind, Leave, Remove
 from workflows.failover import POST_FLIGHT
+from workflows.labels import is_trial
 from workflows.reconcile_sight import Fate, ObjectSeen, Sight
 
 GRACE_SECONDS = 60.0
@@ -17,7 +18,7 @@ POST_FLIGHT_SECONDS = 600.0
 
 
 def stray_objects(sight: Sight) -> Iterator[Finding]:
-    """Findings about JobSets, workflows and pods that still run."""
+    """Findings about JobSets, workflows and pods that still run; trials are no runs, and end by themselves."""
     foreign: dict[str, list[ObjectSeen]] = {}
     for thing in _living(sight):
         fate = sight.fates.get(thing.run)
@@ -31,7 +32,7 @@ def stray_objects(sight: Sight) -> Iterator[Finding]:
 
 def _living(sight: Sight) -> Iterator[ObjectSeen]:
     for thing in (*(sight.jobsets or {}).values(), *(sight.others or ()), *(sight.pods or ())):
-        if thing.state == "Running" and not thing.leaving:
+        if thing.state == "Running" and not thing.leaving and not is_trial(thing.run):
             yield thing
 
 

@@ -87,6 +87,12 @@ VOLUME: Schema = {
     "emptyDir": {"medium": "text", "sizeLimit": "quantity"},
     "hostPath": {"path": "path!", "type": "text"},
     "persistentVolumeClaim": {"claimName": "text!", "readOnly": "flag"},
+    "ephemeral": {
+        "volumeClaimTemplate": {
+            "metadata": {"labels": "labels", "annotations": "labels"},
+            "spec": {"accessModes": "texts", "storageClassName": "text", "resources": RESOURCES, "volumeMode": "text"},
+        }
+    },
     "secret": _SECRET,
     "configMap": _CONFIG,
     "downwardAPI": _DOWNWARD,
@@ -239,7 +245,6 @@ NOT_RUN = frozenset(
         "nfs",
         "iscsi",
         "csi",
-        "ephemeral",
         "image",
         "selector",
         "manualSelector",

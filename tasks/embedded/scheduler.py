@@ -16,6 +16,8 @@ from tasks.embedded.start import hosts_text
 from tasks.embedded.store import write_file
 
 HOSTS_ANNOTATION = "primus-flows.io/hosts"
+STORAGE_CLASS = "folders"
+"""The only class of volumes that are made for a pod: a folder beside its other ones, which goes with it."""
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
@@ -114,6 +116,9 @@ class Scheduler:
             claim = section(volume, "persistentVolumeClaim").get("claimName")
             if claim and self._cache.store.get("PersistentVolumeClaim", claim) is None:
                 return f'persistentvolumeclaim "{claim}" not found'
+            wanted = section(volume, "ephemeral", "volumeClaimTemplate", "spec").get("storageClassName")
+            if wanted not in (None, STORAGE_CLASS):
+                return f'storageclass "{wanted}" not found: volumes are folders here, of the class "{STORAGE_CLASS}"'
         return ""
 
     def _bind(self, key: str, where: Any) -> list[Object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -18,28 +19,41 @@ from tests.stages import outcomes, stage, succeeded
 TOO_LATE = "NOT PROVEN: no time was left for it (PRIMUS_BED_UNTIL)"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What some files say of themselves."""
+    config.addinivalue_line("markers", "bedless: needs what the bed is built from, and no bed that is up")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Whoever must end at a time begins nothing after it."""
-    del item
-    if time.time() > float(os.environ.get("PRIMUS_BED_UNTIL", "inf")):
+    """Whoever must end at a time begins nothing after it, but what has failed is told again: left out it would pass."""
+    again = getattr(item, "execution_count", 1) > 1
+    if not again and time.time() > float(os.environ.get("PRIMUS_BED_UNTIL", "inf")):
         pytest.skip(TOO_LATE)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was left out is said aloud, one by one."""
+    """What was left out is said aloud, one by one; and how long each file took, with what its tests stand on."""
     reports: list[pytest.TestReport] = terminalreporter.stats.get("skipped", [])
     late = [report.nodeid for report in reports if TOO_LATE in str(report.longrepr)]
     if late:
         terminalreporter.section(f"{len(late)} tests of the bed were NOT RUN for want of time", sep="#")
         for name in late:
             terminalreporter.line(name)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for report in (one for told in terminalreporter.stats.values() for one in told):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section("seconds by file")
+    for name, took in sorted(seconds.items(), key=lambda item: -item[1]):
+        terminalreporter.line(f"{took:7.1f} {name}")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def standing() -> Iterator[None]:
-    """A bed is up."""
-    if up.find() is not None:
+def standing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A bed is up, where anybody needs one."""
+    bedless = all(item.get_closest_marker("bedless") for item in request.session.items)
+    if bedless or up.find() is not None:
         yield
         return
     starting.build(cache())

@@ -7,6 +7,7 @@ which the images are imported into the node that the site's values name.
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import secrets
 import shutil
@@ -19,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from deployments.images.__main__ import build
+from deployments.images.__main__ import Built, build
 from profiles.load import load_cluster
 from tasks.ledger import Ledger
 from tasks.services import code_stamp
@@ -27,7 +28,7 @@ from tests.bed import groups, nodes, postgres_image, tenancy
 from tests.bed.api import Manifest
 from tests.bed.commands import run, until
 from tests.bed.ground import pod_groups
-from tests.bed.layout import ROOT
+from tests.bed.layout import ROOT, Cache
 from tests.bed.up import Bed
 from tests.runners import Asking
 from workflows.installation import (
@@ -141,18 +142,44 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+@contextmanager
+def images_of(cache: Cache) -> Generator[Path]:
+    """The folder of the images, for one who builds there."""
+    folder = cache.root / "installation"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield folder
+
+
+def control(folder: Path) -> Built:
+    """The control image, built anew: whoever installs it afterwards finds it."""
+    stamp = folder / "stamp"
+    stamp.unlink(missing_ok=True)
+    built = build("control", folder, [CONTROL])
+    stamp.write_text(_sources())
+    return built
+
+
+def _sources() -> str:
+    return f"{code_stamp()} {(ROOT / 'constraints.txt').read_text()}"
+
+
 def images(bed: Bed) -> None:
     """Both images on the node; the control image is built anew where any of our sources changed."""
-    folder = bed.cache.root / "installation"
-    stamp, wanted = folder / "stamp", f"{code_stamp()} {(ROOT / 'constraints.txt').read_text()}"
-    if not stamp.exists() or stamp.read_text() != wanted:
-        build("control", folder, [CONTROL])
-        postgres_image.build(folder / "postgres.tar", POSTGRES)
-        stamp.write_text(wanted)
     [node] = [one for one in bed.options.real_nodes() if one.name == NODE]
     client = ("ctr", "--address", nodes.socket(bed.folder, node), "-n", "k8s.io")
-    for archive in ("control.tar", "postgres.tar"):
-        run(*client, "images", "import", "--snapshotter", "overlayfs", folder / archive)
+    with images_of(bed.cache) as folder:
+        stamp, postgres = folder / "stamp", folder / "postgres.tar"
+        if not stamp.exists() or stamp.read_text() != _sources():
+            control(folder)
+            postgres.unlink(missing_ok=True)
+        if not postgres.exists():
+            half = folder / "postgres.half"
+            postgres_image.build(half, POSTGRES)
+            half.rename(postgres)
+        for archive in ("control.tar", "postgres.tar"):
+            run(*client, "images", "import", "--snapshotter", "overlayfs", folder / archive)
 
 
 def values() -> dict[str, Any]:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.bed import up
 from tests.bed.api import Api, RefusedError
 from tests.bed.commands import until
-from tests.bed.ground import BedGround
 from tests.bed.relay import Answer, Relay, kubeconfig, relay
 from tests.bed.short_tokens import token
 from tests.bed.tenancy import request_token
-from tests.bed.untouched import BACK_S, trained, untouched
+from tests.bed.untouched import BACK_S, Healthy, Runs, trained
 from tests.bed.up import Bed
-from tests.stages import Stage, stage
 from workflows.workspace import RUNNER
 
 pytestmark = pytest.mark.story
@@ -28,20 +26,41 @@ HALF_MINUTE_S = 30.0
 CUTS = 100
 
 
-@pytest.fixture
-def before(bed: Bed) -> Iterator[Relay]:
-    """The relay through which the flow of the story talks."""
-    with relay(bed.folder, bed.options) as made:
+@pytest.fixture(scope="module")
+def before(standing: None) -> Iterator[Relay]:
+    """The relay through which the flow of the run talks."""
+    del standing
+    with relay(the_bed().folder, the_bed().options) as made:
         yield made
 
 
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kubeconfig of the flow."""
+    return tmp_path_factory.mktemp("relay") / "kubeconfig"
+
+
+@pytest.fixture(scope="module")
+def runs(prefect_server: str, file: Path) -> Iterator[Runs]:
+    """The run that all of it happens to."""
+    made = Runs(prefect_server, the_bed(), str(file))
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def scene(prefect_server: str, bed: Bed, before: Relay, tmp_path: Path) -> Iterator[Stage]:
-    with stage(prefect_server, BedGround()) as made:
-        through = kubeconfig(tmp_path / "kubeconfig", bed.folder.account("runner"), before.address)
-        os.environ["KUBECONFIG"] = str(through)
-        yield made
-    bed.settle()
+def healthy(bed: Bed, runs: Runs, before: Relay, file: Path) -> Healthy:
+    """It trains, all of the bed is well, and whatever a test before did to the relay is over."""
+    before.instead = lambda method, path: None
+    kubeconfig(file, bed.folder.account("runner"), before.address)
+    return runs.healthy()
+
+
+def the_bed() -> Bed:
+    """The one that is up."""
+    found = up.find()
+    assert found is not None
+    return found
 
 
 def status(code: int, reason: str, message: str) -> bytes:
@@ -60,20 +79,18 @@ BROKEN = Answer(500, {"Content-Type": "application/json"}, status(500, "Internal
 UNKNOWN = Answer(401, {"Content-Type": "application/json"}, status(401, "Unauthorized", "Unauthorized"))
 
 
-def test_it_answers_429_and_500_for_a_minute(scene: Stage, bed: Bed, before: Relay) -> None:
-    def during() -> None:
-        for answer in (BUSY, BROKEN):
-            before.instead = lambda method, path, answer=answer: answer
-            asked = before.answered
-            time.sleep(HALF_MINUTE_S)
-            assert before.answered > asked, "somebody asked"
+@pytest.mark.parametrize("answer", [BUSY, BROKEN], ids=["429", "500"])
+def test_it_answers_nothing_else_for_half_a_minute(healthy: Healthy, before: Relay, answer: Answer) -> None:
+    asked = before.answered
+    with healthy.through():
+        before.instead = lambda method, path: answer
+        time.sleep(HALF_MINUTE_S)
         before.instead = lambda method, path: None
+    assert before.answered > asked, "somebody asked"
 
-    untouched(scene, bed, during, steps=1300)
 
-
-def test_watches_are_cut_a_hundred_times(scene: Stage, bed: Bed, before: Relay) -> None:
-    def during() -> None:
+def test_watches_are_cut_a_hundred_times(healthy: Healthy, before: Relay) -> None:
+    with healthy.through():
         cuts = 0
         deadline = time.monotonic() + BACK_S
         while cuts < CUTS:
@@ -81,16 +98,13 @@ def test_watches_are_cut_a_hundred_times(scene: Stage, bed: Bed, before: Relay) 
             cuts += before.cut()
             time.sleep(0.05)
 
-    untouched(scene, bed, during, steps=1000)
 
-
-def test_a_token_that_expires_is_read_anew(scene: Stage, bed: Bed, before: Relay) -> None:
-    file = Path(os.environ["KUBECONFIG"])
-
-    def during() -> None:
+def test_a_token_that_expires_is_read_anew(healthy: Healthy, bed: Bed, before: Relay, file: Path) -> None:
+    scene, asked = healthy.scene, before.answered
+    with healthy.through():
         short = token(bed, RUNNER, HOME, seconds=8.0)
         kubeconfig(file, file, token=short)
-        before.instead = lambda method, path: None if before.answered else UNKNOWN  # so that it is read
+        before.instead = lambda method, path: None if before.answered > asked else UNKNOWN  # so that it is read
         until("a token that the server refuses", lambda: not known(bed, short), BACK_S, 0.5)
         step = trained(scene)
         until("training goes on", lambda: trained(scene) > step + 100, BACK_S, 0.2)
@@ -98,7 +112,10 @@ def test_a_token_that_expires_is_read_anew(scene: Stage, bed: Bed, before: Relay
         kubeconfig(file, file, token=request_token(bed.api, RUNNER, HOME))
         until("the flow goes on", lambda: (scene.story.attempts[0].last_step or 0) >= step + 100, BACK_S, 0.2)
 
-    untouched(scene, bed, during, steps=1000)
+
+def test_the_run_ends_as_if_nothing_had_been(healthy: Healthy, runs: Runs) -> None:
+    healthy.ends()
+    runs.close()
 
 
 def known(bed: Bed, asked: str) -> bool:

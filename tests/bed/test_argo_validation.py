@@ -30,6 +30,7 @@ from tests.workflow_simulator import a_workflow
 from workflows.lint import lint
 from workflows.manifests import manifests
 
+pytestmark = pytest.mark.bedless
 Manifest = dict[str, Any]
 Way = tuple[str | int, ...]
 CASES = load_cases()

@@ -1,4 +1,7 @@
-"""The image with the whole product: half a minute to build, so it is tried here and not with every change."""
+"""The image with the whole product: half a minute to build, so it is tried here and not with every change.
+
+The first of the two that are compared is the one that `test_installation.py` installs.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,26 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from deployments.images.__main__ import build
 from deployments.images.distributions import chosen
+from tests.bed.installed import control, images_of
+from tests.bed.layout import cache
 from tests.image_files import Image, read
+
+pytestmark = pytest.mark.bedless
 
 
 def test_it_is_the_same_every_time_all_of_it_is_listed_and_it_starts(tmp_path: Path) -> None:
-    first = build("control", tmp_path / "one")
-    image = read(first.archive)
-    again = build("control", tmp_path / "two")
+    with images_of(cache()) as folder:
+        first = control(folder)
+        image = read(first.archive)
+        assert image.wrong() == []
+        every_file_is_listed(image, first.components)
+        it_starts(image.unpack(tmp_path / "root"))
+    again = build("control", tmp_path)
     assert again.digest == first.digest
-    again.archive.unlink()
-    assert image.wrong() == []
-    every_file_is_listed(image, first.components)
-    it_starts(image.unpack(tmp_path / "root"))
 
 
 def every_file_is_listed(image: Image, path: Path) -> None:

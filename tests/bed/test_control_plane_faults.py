@@ -9,15 +9,79 @@ from collections.abc import Iterator
 import pytest
 
 from profiles.vocabulary import FaultClass
-from tests.bed import faults
+from tests.bed import faults, up
 from tests.bed.commands import until
 from tests.bed.ground import BedGround
 from tests.bed.resets import resets
-from tests.bed.untouched import BACK_S, trained, untouched
+from tests.bed.untouched import BACK_S, Healthy, Runs, trained
 from tests.bed.up import Bed
 from tests.stages import Stage, incident, outcomes, stage, succeeded
 
 pytestmark = pytest.mark.story
+CONTROLLERS = ("workflow-controller", "jobset", "kueue", "kube-controller-manager", "kube-scheduler", "dns")
+
+
+@pytest.fixture(scope="module")
+def runs(prefect_server: str, standing: None) -> Iterator[Runs]:
+    """The run that all of it happens to."""
+    del standing
+    found = up.find()
+    assert found is not None
+    made = Runs(prefect_server, found)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def healthy(bed: Bed, runs: Runs) -> Healthy:
+    """It trains, and all of the bed is well."""
+    del bed
+    return runs.healthy()
+
+
+def test_the_api_server_is_restarted_twice(healthy: Healthy, bed: Bed) -> None:
+    with healthy.through():
+        bed.processes.stop("kube-apiserver")
+        bed.processes.start_again("kube-apiserver")
+        until("the API server back", bed.api.healthy, BACK_S, every_s=0.2)
+        bed.processes.send("kube-apiserver", signal.SIGKILL)  # the supervisor starts it again
+        time.sleep(1.0)
+
+
+def test_etcd_is_away_for_half_a_minute(healthy: Healthy, bed: Bed) -> None:
+    with healthy.through():
+        bed.processes.stop("etcd")
+        time.sleep(30.0)
+        bed.processes.start_again("etcd")
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_a_controller_is_killed(healthy: Healthy, bed: Bed, name: str) -> None:
+    with healthy.through():
+        before, step = bed.processes.running(name), trained(healthy.scene)
+        bed.processes.send(name, signal.SIGKILL)
+        until(f"{name} again", lambda: bed.processes.running(name) not in (0, before), BACK_S)
+        until("training", lambda: trained(healthy.scene) >= step + 10, BACK_S)
+
+
+def test_all_connections_are_reset(healthy: Healthy, bed: Bed) -> None:
+    with healthy.through():
+        for _ in range(3):
+            with resets():
+                time.sleep(2.0)
+            until("the API server back", bed.api.healthy, BACK_S, every_s=0.2)
+
+
+def test_the_api_server_stands_still(healthy: Healthy, bed: Bed) -> None:
+    with healthy.through():
+        bed.processes.send("kube-apiserver", signal.SIGSTOP)
+        time.sleep(15.0)
+        bed.processes.send("kube-apiserver", signal.SIGCONT)
+
+
+def test_the_run_ends_as_if_nothing_had_been(healthy: Healthy, runs: Runs) -> None:
+    healthy.ends()
+    runs.close()
 
 
 @pytest.fixture
@@ -25,56 +89,6 @@ def scene(prefect_server: str, bed: Bed) -> Iterator[Stage]:
     with stage(prefect_server, BedGround()) as made:
         yield made
     bed.settle()
-
-
-def test_the_api_server_is_restarted_twice(scene: Stage, bed: Bed) -> None:
-    def during() -> None:
-        bed.processes.stop("kube-apiserver")
-        bed.processes.start_again("kube-apiserver")
-        until("the API server back", bed.api.healthy, BACK_S, every_s=0.2)
-        bed.processes.send("kube-apiserver", signal.SIGKILL)  # the supervisor starts it again
-        time.sleep(1.0)
-
-    untouched(scene, bed, during)
-
-
-def test_etcd_is_away_for_half_a_minute(scene: Stage, bed: Bed) -> None:
-    def during() -> None:
-        bed.processes.stop("etcd")
-        time.sleep(30.0)
-        bed.processes.start_again("etcd")
-
-    untouched(scene, bed, during, steps=900)
-
-
-def test_controllers_are_killed_one_after_the_other(scene: Stage, bed: Bed) -> None:
-    def during() -> None:
-        for name in ("workflow-controller", "jobset", "kueue", "kube-controller-manager", "kube-scheduler", "dns"):
-            before, step = bed.processes.running(name), trained(scene)
-            bed.processes.send(name, signal.SIGKILL)
-            until(f"{name} again", lambda: bed.processes.running(name) not in (0, before), BACK_S)  # noqa: B023
-            until("training", lambda: trained(scene) >= step + 10, BACK_S)  # noqa: B023
-
-    untouched(scene, bed, during)
-
-
-def test_all_connections_are_reset(scene: Stage, bed: Bed) -> None:
-    def during() -> None:
-        for _ in range(3):
-            with resets():
-                time.sleep(2.0)
-            until("the API server back", bed.api.healthy, BACK_S, every_s=0.2)
-
-    untouched(scene, bed, during)
-
-
-def test_the_api_server_stands_still(scene: Stage, bed: Bed) -> None:
-    def during() -> None:
-        bed.processes.send("kube-apiserver", signal.SIGSTOP)
-        time.sleep(15.0)
-        bed.processes.send("kube-apiserver", signal.SIGCONT)
-
-    untouched(scene, bed, during, steps=800)
 
 
 def test_a_node_lost_while_the_api_server_is_away_is_handled_afterwards(scene: Stage, bed: Bed) -> None:

@@ -85,7 +85,7 @@ NEVER: tuple[tuple[str, str, str], ...] = (
     ("", "configmaps", "create"),
     ("", "nodes/proxy", "get"),
     ("", "nodes/proxy", "create"),
-    ("", "nodes/status", "patch"),
+    ("", "nodes/status", "update"),
     ("", "nodes", "delete"),
     ("", "nodes", "create"),
     ("", "namespaces", "create"),
@@ -112,6 +112,7 @@ NEVER: tuple[tuple[str, str, str], ...] = (
 NOT_FOR_PIPELINES: tuple[tuple[str, str, str], ...] = (
     ("", "nodes", "get"),
     ("", "nodes", "patch"),
+    ("", "nodes/status", "patch"),
     ("", "secrets", "get"),
     ("", "pods", "get"),
     ("", "pods", "delete"),
@@ -127,6 +128,7 @@ NOT_FOR_THE_MONITOR: tuple[tuple[str, str, str], ...] = (
     ("", "pods", "delete"),
     ("", "pods/proxy", "get"),
     ("", "nodes", "patch"),
+    ("", "nodes/status", "patch"),
     ("argoproj.io", "workflows", "patch"),
     ("jobset.x-k8s.io", "jobsets", "delete"),
 )

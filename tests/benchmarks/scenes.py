@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deployments.console import ensure_console, stop_console
+from tests.grounds import EmbeddedGround
 from tests.stages import Stage
 
 TRAINER = "$(PRIMUS_FOLDER_PROGRAMS)/programs.pyz"
@@ -20,7 +21,7 @@ TRAINER = "$(PRIMUS_FOLDER_PROGRAMS)/programs.pyz"
 def stage_of_a_user() -> Iterator[Stage]:
     """A stage whose Prefect server is the one that `primus up` starts."""
     home = Path(tempfile.mkdtemp(prefix="primus-bench-"))
-    made = Stage(home, ensure_console(home))
+    made = Stage(home, ensure_console(home), EmbeddedGround())
     try:
         yield made
     finally:

@@ -1,6 +1,7 @@
 """What a test of a GPU needs of it: one small protocol, so that the same test runs on any library and on a made-up GPU.
 
-Standard library only, Python 3.9. Arrays are the library's own: they know `+ - * ^ ~ != > <=`, `abs`, `.T` and slices.
+Standard library only, Python 3.9. Arrays are the library's own: they know `+ - * += ^ ~ != > <=`, `abs`, `.T` and
+slices.
 """
 
 from __future__ import annotations
@@ -85,6 +86,10 @@ class Device(Protocol):
 
     def seconds(self, work: Callable[[], Any], times: int) -> float:
         """The device's own time for one of `times` calls, one after the other."""
+        ...
+
+    def together(self, works: Sequence[Callable[[], Any]]) -> float:
+        """The host's seconds for all works, begun together, each in a queue of its own, until all are done."""
         ...
 
     def host_block(self, count: int) -> Array:

@@ -7,6 +7,7 @@ a time-out, a crash and a missing tool are unknown with their reason, never a pa
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -117,7 +118,7 @@ def execute(call: Call, places: Mapping[str, str], seconds: float, parsers: Pars
             env={**os.environ, LIMIT_VARIABLE: f"{seconds:.3f}"},
         )
     except OSError as error:
-        return Parsed(unknown=f"{argv[0]} cannot be started: {error.strerror or error}")
+        return Parsed(unknown=f"{argv[0]} cannot be started: {not_started(error)}")
     text, in_time = _output(process, seconds)
     if not in_time:
         return Parsed(unknown=f"{call.title} did not end within {seconds:g} s{_last(text)}")
@@ -134,6 +135,14 @@ def execute(call: Call, places: Mapping[str, str], seconds: float, parsers: Pars
         # It printed all that is expected and says that something went wrong: what it told against the node counts.
         return replace(found, unknown=f"{call.title} ended with {code}{_last(text)}")
     return found
+
+
+def not_started(error: OSError) -> str:
+    """Why a program could not be started; where its file asks for capabilities that the pod dropped, what to do."""
+    why = error.strerror or str(error)
+    if error.errno != errno.EPERM:
+        return why
+    return f"{why}: its file may carry capabilities that this pod may not have; take them off in the image (setcap -r)"
 
 
 def _read(call: Call, text: str, parsers: Parsers) -> Parsed:

@@ -54,6 +54,7 @@ def settings(_: Arguments) -> Parsed:
     if arguments is not None:
         found.append(Reading("boot_arguments", word=lasting(arguments), line="/proc/cmdline"))
     words = {"iommu_mode": _iommu(), "transparent_hugepages": _hugepages(), "cpu_governor": _governor()}
+    words["cpu_clocks"] = _clocks()
     found += [Reading(name, word=word, line=line) for name, (word, line) in words.items() if word]
     balancing = read("proc/sys/kernel/numa_balancing")
     if balancing is not None and balancing.isdigit():
@@ -93,6 +94,27 @@ def _governor() -> Tuple[str, str]:
         return "", ""
     words = {read(f"sys/devices/system/cpu/{cpu}/cpufreq/scaling_governor") or "none" for cpu in cpus}
     return ", ".join(sorted(words)), f"of {len(cpus)} processors"
+
+
+def _clocks() -> Tuple[str, str]:
+    """Least and most that the processors may run at, and whether beyond their base clock; `none` as of the governor."""
+    cpus = [name for name in listed("sys/devices/system/cpu") if name[:3] == "cpu" and name[3:].isdigit()]
+    if not cpus:
+        return "", ""
+    words = sorted({_clock_range(f"sys/devices/system/cpu/{cpu}/cpufreq") for cpu in cpus})
+    boost = read("sys/devices/system/cpu/cpufreq/boost")
+    turned_off = read("sys/devices/system/cpu/intel_pstate/no_turbo")
+    if turned_off in ("0", "1"):
+        boost = "1" if turned_off == "0" else "0"
+    more = {"0": "; boost off", "1": "; boost on"}.get(boost or "", "")
+    return ", ".join(words) + more, f"of {len(cpus)} processors"
+
+
+def _clock_range(folder: str) -> str:
+    least, most = (read(f"{folder}/scaling_{end}_freq") or "" for end in ("min", "max"))
+    if not (least.isdigit() and most.isdigit()):
+        return "none"
+    return f"{int(least) // 1000} to {int(most) // 1000} MHz"
 
 
 def _memory() -> List[Reading]:

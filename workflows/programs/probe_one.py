@@ -19,10 +19,13 @@ from workflows.programs.readings import Parsed
 
 Probe = Callable[[Mapping[str, str]], Parsed]
 OPENING_GPUS = ("gpu-smoke", "gpu-gemm", "gpu-memory", "gpu-copy", "gpu-load", "collective", "train-step")
+QUEUEING = ("gpu-launch", "gpu-overlap")
 LATE: Dict[str, str] = {
     **dict.fromkeys(OPENING_GPUS, "probe_devices"),
+    **dict.fromkeys(QUEUEING, "probe_queues"),
     "kernel-log": "probe_kernel",
     "services": "probe_services",
+    "volume": "probe_volume",
     "fabric-environment": "probe_services",
 }
 """Probes whose modules are imported when they are asked for: every other one would wait for them."""

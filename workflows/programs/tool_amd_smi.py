@@ -27,6 +27,8 @@ FIGURES: Mapping[str, Tuple[str, str]] = {
     "temperature/mem": ("gpu_memory_temperature", ""),
     "clock/gfx_0/clk": ("gpu_clock", ""),
     "clock/mem_0/clk": ("memory_clock", ""),
+    "clock/gfx_0/max_clk": ("gpu_clock_max", ""),
+    "clock/mem_0/max_clk": ("memory_clock_max", ""),
     "pcie/width": ("pcie_link_width", ""),
     "pcie/speed": ("pcie_link_speed", ""),
     "pcie/replay_count": ("pcie_replays", ""),

@@ -6,7 +6,7 @@ import re
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from workflows.programs.readings import Parsed
-from workflows.programs.tool_text import Told, close, measure, no_figure
+from workflows.programs.tool_text import Told, amount, close, measure, no_figure
 
 FIGURES: Mapping[str, str] = {
     "temperature.gpu": "gpu_temperature",
@@ -20,6 +20,8 @@ FIGURES: Mapping[str, str] = {
     "clocks.mem": "memory_clock",
     "clocks.current.memory": "memory_clock",
     "clocks.max.sm": "gpu_clock_max",
+    "clocks.max.mem": "memory_clock_max",
+    "clocks.max.memory": "memory_clock_max",
     "pcie.link.gen.current": "pcie_generation",
     "pcie.link.gen.gpucurrent": "pcie_generation",
     "pcie.link.gen.max": "pcie_generation_max",
@@ -45,12 +47,19 @@ WORDS: Mapping[str, str] = {
     "fabric.state": "fabric_state",
     "fabric.status": "fabric_status",
 }
+SET_CLOCKS: Mapping[str, str] = {
+    "clocks.applications.graphics": "gpu_clock_set",
+    "clocks.applications.gr": "gpu_clock_set",
+}
+"""What a person wants applications to run at: words, since newer drivers and desktop cards have no such wish."""
 FLAGS: Mapping[str, str] = {
     "remapped_rows.pending": "row_remap_pending",
     "remapped_rows.failure": "row_remap_failure",
     "retired_pages.pending": "page_retirement_pending",
     "reset_status.reset_required": "gpu_reset_required",
 }
+NO_WISH = "no wish"
+"""The word of a GPU of which nobody may wish a clock."""
 UNITS_OF: Mapping[str, str] = {"gpu_temperature": "C", "gpu_memory_temperature": "C"}
 """Units that the header does not print."""
 SUBJECTS = ("index", "pci.bus_id", "gpu_bus_id", "uuid", "gpu_uuid")
@@ -66,9 +75,18 @@ def _columns(line: str) -> List[Tuple[str, str]]:
     for cell in line.split(","):
         name, _, unit = cell.strip().partition(" [")
         columns.append((name, unit.rstrip("]")))
-    known = sum(1 for name, _ in columns if name in FIGURES or name in WORDS or name in FLAGS or name in SUBJECTS)
+    names = (*FIGURES, *WORDS, *SET_CLOCKS, *FLAGS, *SUBJECTS)
+    known = sum(1 for name, _ in columns if name in names)
     other = sum(1 for name, _ in columns if _ECC.fullmatch(name) or _THROTTLE.fullmatch(name))
     return columns if len(columns) > 1 and known + other >= 2 else []
+
+
+def clock_word(text: str) -> str:
+    """`1980 MHz` of that or of `1980`; `no wish` where the driver knows no wished clock; "" for anything else."""
+    clock = amount(text.replace("MHz", "").strip())
+    if clock is not None:
+        return f"{clock:g} MHz"
+    return NO_WISH if no_figure(text.strip("[]")) else ""
 
 
 def is_csv(lines: List[str]) -> bool:
@@ -103,6 +121,8 @@ def _row(told: Told, columns: List[Tuple[str, str]], cells: List[str], line: str
             told.word(WORDS[name], cell, "" if name == "driver_version" else subject, line)
             if name == "mig.mode.current" and cell == "Enabled":
                 told.note(f"{subject} is split into MIG devices: its figures are not those of a whole GPU")
+        elif name in SET_CLOCKS:
+            told.word(SET_CLOCKS[name], clock_word(cell), subject, line)
         elif name in ("gpu_recovery_action", "recovery_action"):
             told.flag("gpu_recovery_needed", cell != "None", cell, subject, line)
         elif not no_figure(cell):

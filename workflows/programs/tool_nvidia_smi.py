@@ -11,7 +11,7 @@ import re
 from typing import Dict, List, Mapping, Tuple
 
 from workflows.programs.readings import Parsed
-from workflows.programs.tool_nvidia_csv import is_csv, parse_csv
+from workflows.programs.tool_nvidia_csv import clock_word, is_csv, parse_csv
 from workflows.programs.tool_nvlink import is_nvlink, parse_nvlink
 from workflows.programs.tool_text import Told, amount, close, measure, whole_lines
 
@@ -37,6 +37,8 @@ FIGURES: Mapping[str, Tuple[str, str]] = {
     "clocks/mem_clock": ("memory_clock", ""),
     "max_clocks/sm": ("gpu_clock_max", ""),
     "max_clocks/sm_clock": ("gpu_clock_max", ""),
+    "max_clocks/memory": ("memory_clock_max", ""),
+    "max_clocks/mem_clock": ("memory_clock_max", ""),
     "pcie_generation/current": ("pcie_generation", ""),
     "pcie_gen/current_link_gen": ("pcie_generation", ""),
     "pcie_generation/max": ("pcie_generation_max", ""),
@@ -73,6 +75,11 @@ WORDS: Mapping[str, str] = {
     "fabric/state": "fabric_state",
     "fabric/status": "fabric_status",
 }
+SET_CLOCKS: Mapping[str, str] = {
+    "applications_clocks/graphics": "gpu_clock_set",
+    "applications_clocks/graphics_clock": "gpu_clock_set",
+}
+"""What a person wants applications to run at, as a word."""
 FLAGS: Mapping[str, str] = {
     "remapped_rows/pending": "row_remap_pending",
     "remapped_rows/remapped_row_pending": "row_remap_pending",
@@ -182,6 +189,8 @@ class _Query:
             self._ecc(path[-1], span, name, value, line)
         elif name in ("gpu_recovery_action", "recovery_action"):
             self.told.flag("gpu_recovery_needed", value != "None", value, self.gpu, line)
+        elif "/".join((*path[-1:], name)) in SET_CLOCKS:
+            self.told.word(SET_CLOCKS[f"{path[-1]}/{name}"], clock_word(value), self.gpu, line)
         elif name in ("process_id", "pid") and amount(value) is not None:
             self.told.word("gpu_process", value, self.gpu, line)
 

@@ -17,6 +17,19 @@ _TIMES = re.compile(
 )
 
 
+_FORBIDDEN = re.compile(
+    r"ping6?: (?:.{0,40}(?:socket|socktype).{0,40}(?:not permitted|denied).{0,60}|permission denied.{0,60}"
+    r"|.{0,20}missing cap_net_raw.{0,60}|lacking privilege for .{0,60})",
+    re.IGNORECASE,
+)
+"""What iputils, BusyBox and inetutils say where they may open no socket. `sendmsg: Operation not permitted` is another
+matter: a firewall of the node drops what is sent."""
+WHAT_TO_DO = (
+    "ping may not open a socket here: let the pod carry the sysctl net.ipv4.ping_group_range = 0 2147483647 (enough "
+    "for the ping of iputils) or the capability NET_RAW; on a node set that sysctl"
+)
+
+
 def parse(text: str) -> Parsed:
     """Readings by target: `packets_sent`, `packets_received`, `packet_loss` (%), `round_trip` (ms) and its maximum."""
     lines, cut = whole_lines(text)
@@ -25,6 +38,8 @@ def parse(text: str) -> Parsed:
     ended = False
     for line in lines:
         stripped = line.strip()
+        if _FORBIDDEN.fullmatch(stripped):
+            told.note(WHAT_TO_DO)
         to, counts, times = _TARGET.fullmatch(stripped), _COUNTS.fullmatch(stripped), _TIMES.fullmatch(stripped)
         if to:
             target, ended = to.group(1), False
@@ -36,6 +51,6 @@ def parse(text: str) -> Parsed:
         elif times:
             told.figure("round_trip", amount(times.group(2)), "ms", target, line)
             told.figure("round_trip_max", amount(times.group(3)), "ms", target, line)
-    if target and not told.readings:
+    if target and not told.readings and WHAT_TO_DO not in told.notes:
         told.note("the statistics are missing: the text broke off")
     return close(told, "ping", text, cut, "" if ended else "the statistics are missing")

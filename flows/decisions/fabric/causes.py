@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from flows.decisions.fabric.flapping import NONE, Flaps, flaps, link_flaps
 from flows.decisions.fabric.known import Known
 from flows.decisions.fabric.state import Seen, bits
 
@@ -17,12 +18,16 @@ PARTNERS = 3
 """Different proven partners with whom a node must have missed before it is blamed; fewer only where there are no more,
 never fewer than two. A good node would need as many bad links to be mistaken."""
 MATES = 2
-"""Of these, under its own switch, where so many are proven: else a bad way out of the switch would look like it."""
+"""Of these, under its own switch, where so many are proven, or good on that rail at least: else a bad way out of the
+switch would look like it."""
 LINK_MISSES = 3
 """Misses of the two ends alone, where they never were good: one or two may be somebody else's traffic."""
 LINK_WITNESSES = 2
 """Good groups with others in which each end of a link must have been since the two missed first, and as many more for
 each other proven node with whom it missed: a node that fails now and then looks like a link to whom it just met."""
+WAVERING_WITNESSES = 6
+"""The same where the two were good together, too: a node that is bad in half of its looks is good in two others in one
+case of four."""
 GIVEN_UP = 6
 """Misses of one group, or of one node with partners under the only other switch: more would tell no more."""
 TAKEN_BACK = 2
@@ -39,6 +44,7 @@ class Causes:
     """Behind a switch that is to blame, too: then the switch is told, not the node."""
     switches: Mapping[str, int]
     links: Mapping[tuple[int, int], int]
+    flaps: Flaps = NONE
 
     @cached_property
     def blamed(self) -> int:
@@ -77,6 +83,8 @@ class Causes:
 def causes(known: Known) -> Causes:
     """Everybody who is to blame by what is known now."""
     nodes = {node: rails for node in known.meetings if (rails := _node_rails(known, node))}
+    flapping = flaps(known, sum(1 << node for node in nodes))
+    nodes |= flapping.blamed
     switches: dict[str, int] = {}
     links: dict[tuple[int, int], int] = {}
     if nodes:
@@ -84,8 +92,8 @@ def causes(known: Known) -> Causes:
     for left, others in known.meetings.items():
         for right, meetings in others.items():
             if left < right and left not in nodes and right not in nodes:
-                _pair(known, (left, right), meetings, (switches, links))
-    return Causes(known, nodes, switches, links)
+                _pair(known, (left, right), meetings, (switches, links), flapping)
+    return Causes(known, nodes, switches, links, flapping)
 
 
 def taken_back(known: Known, mask: int, rail: int) -> bool:
@@ -106,12 +114,15 @@ def shut_in(known: Known, node: int, rail: int) -> bool:
     return bool(missed & ~known.under(next(bits(missed)), rail))
 
 
-def witnesses_wanted(known: Known, end: int, other: int, rail: int) -> tuple[bool, int]:
-    """Whether this end of a suspected link is good often enough without the other; and whom to try it with else.
+def witnesses_wanted(known: Known, ends: tuple[int, int], rail: int) -> tuple[bool, int]:
+    """Whether the first end of a suspected link is good often enough without the other; and whom to try it with else.
 
     Where the link leaves the switch, others outside the switch are meant, else others under it.
     """
+    end, other = ends
     both = 1 << other | 1 << end
+    wavers = any(seen.good >> rail & 1 and not both & ~seen.mask for seen in known.seen)
+    witnesses = WAVERING_WITNESSES if wavers else LINK_WITNESSES
     far = known.outside(end, rail)
     near = far if far >> other & 1 else known.everyone & ~far
     meant = near & ~both or known.everyone & ~both
@@ -128,7 +139,7 @@ def witnesses_wanted(known: Known, end: int, other: int, rail: int) -> tuple[boo
     left = meant & known.proven & ~bad
     if not often and bad.bit_count() >= GIVEN_UP:
         left = 0
-    return often >= (LINK_WITNESSES * (1 + (bad & ~good).bit_count()) if left else 1), left & ~good or left
+    return often >= (witnesses * (1 + (bad & ~good).bit_count()) if left else 1), left & ~good or left
 
 
 def _node_rails(known: Known, node: int) -> int:
@@ -158,7 +169,13 @@ def _node_blamed(known: Known, node: int, rail: int) -> bool:
     bad &= known.cleared_on[rail]
     if known.cleared[node] >> rail & 1:
         return _unreliable(known, node, rail, (good, bad))
-    mates = known.under(node, rail) & proven
+    under = known.under(node, rail) & ~(1 << node)
+    if bad.bit_count() > 1:
+        # Whoever is shut in under another switch misses with everybody else.
+        bad &= ~sum(1 << other for other in bits(bad & ~under) if shut_in(known, other, rail))
+    if not bad:
+        return False
+    mates = under & proven or under & known.cleared_on[rail]
     wanted = max(2, min(PARTNERS, proven.bit_count()))
     return (
         bad.bit_count() >= wanted
@@ -203,6 +220,7 @@ def _pair(
     ends: tuple[int, int],
     meetings: list[Seen],
     found: tuple[dict[str, int], dict[tuple[int, int], int]],
+    flapping: Flaps,
 ) -> None:
     """The link between these two, or the switch that one of them is shut in under."""
     switches, links = found
@@ -216,11 +234,18 @@ def _pair(
                 name = known.fabric.nodes[end].switches[rail]
                 switches[name] = switches.get(name, 0) | 1 << rail
         if (
-            missed_often(meetings, rail)
-            and witnesses_wanted(known, left, right, rail)[0]
-            and witnesses_wanted(known, right, left, rail)[0]
+            is_bad(known, ends, rail)
+            and not any(end in flapping.doubted for end in ends)
+            and witnesses_wanted(known, ends, rail)[0]
+            and witnesses_wanted(known, (ends[1], ends[0]), rail)[0]
         ):
             links[ends] = links.get(ends, 0) | 1 << rail
+
+
+def is_bad(known: Known, ends: tuple[int, int], rail: int) -> bool:
+    """The two alone missed often enough; for a link that did so before, more often than by chance is enough."""
+    meetings = known.meetings[ends[0]][ends[1]]
+    return missed_often(meetings, rail) or (ends in known.fabric.suspected and link_flaps(meetings, rail))
 
 
 def missed_often(meetings: Iterable[Seen], rail: int) -> bool:

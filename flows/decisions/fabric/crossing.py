@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flows.decisions.fabric.causes import GIVEN_UP, Causes, missed_often, shut_in, taken_back, witnesses_wanted
+from flows.decisions.fabric.causes import GIVEN_UP, Causes, is_bad, shut_in, taken_back, witnesses_wanted
 from flows.decisions.fabric.desk import Desk
+from flows.decisions.fabric.flapping import wants_looks
 from flows.decisions.fabric.known import Known
 from flows.decisions.fabric.order import dealt, shuffled
 from flows.decisions.fabric.state import Seen, bits, mask_of
@@ -40,9 +41,24 @@ def across(found: Causes, desk: Desk) -> None:
             break
         searches += 1
         if len(seen.members) == 2:
-            _pair(found.known, seen, rail, desk)
+            _pair(found, seen, rail, desk)
         elif not seen.mask & ~desk.free:
             _group(found.known, seen, rail, desk, _real(found.known, seen, waiting[number + 1 :]))
+
+
+def seen_before(found: Causes, desk: Desk) -> None:
+    """Look at links that missed in earlier tests; and where one does so again, at its ends with others."""
+    known = found.known
+    for ends in sorted(known.fabric.suspected):
+        if (1 << ends[0] | 1 << ends[1]) & found.blamed or ends in found.links:
+            continue
+        if wants_looks(known, ends):
+            desk.offer(1 << ends[0] | 1 << ends[1])
+            continue
+        for seen in known.meetings[ends[0]][ends[1]][-1:]:
+            rail = next((rail for rail in bits(known.live) if is_bad(known, ends, rail)), None)
+            if rail is not None:
+                _witnesses(known, seen, rail, desk)
 
 
 def _real(known: Known, seen: Seen, larger: Iterable[tuple[Seen, int]]) -> bool:
@@ -96,21 +112,27 @@ def _crosswise(known: Known, parts: tuple[int, int], good: list[int], desk: Desk
             return
 
 
-def _pair(known: Known, seen: Seen, rail: int, desk: Desk) -> None:
+def _pair(found: Causes, seen: Seen, rail: int, desk: Desk) -> None:
     """Once more; then each end with others; and where an end reaches nobody outside, a second node of its switch."""
-    left, right = seen.members
-    if not missed_often(known.meetings[left][right], rail):
+    known, (left, right) = found.known, seen.members
+    if not is_bad(known, (left, right), rail):
         desk.offer(seen.mask)
         return
+    if not _witnesses(known, seen, rail, desk) and not taken_back(known, seen.mask, rail):
+        desk.offer(seen.mask)
+
+
+def _witnesses(known: Known, seen: Seen, rail: int, desk: Desk) -> bool:
+    """Seat both ends with others, as far as that is wanted; False where nobody was seated."""
+    left, right = seen.members
     planned = False
     for end, other in ((left, right), (right, left)):
-        enough, candidates = witnesses_wanted(known, end, other, rail)
+        enough, candidates = witnesses_wanted(known, (end, other), rail)
         if shut_in(known, end, rail):
             planned |= _try_mate(known, end, rail, desk)
         elif not enough:
             planned |= desk.seat_with(end, candidates & ~seen.mask, _fresh(known, end, rail))
-    if not planned and not taken_back(known, seen.mask, rail):
-        desk.offer(seen.mask)
+    return planned
 
 
 def _try_mate(known: Known, node: int, rail: int, desk: Desk) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from flows.decisions.fabric.causes import PARTNERS
 from flows.decisions.fabric.known import Known
 from flows.decisions.fabric.order import shuffled
 from flows.decisions.fabric.state import bits
@@ -31,7 +32,7 @@ class Desk:
             self.offer(1 << left | 1 << right)
 
     def seat(self, nodes: list[int]) -> None:
-        """Give each of these a free proven partner whom it did not meet yet, under its own switch first."""
+        """Give each of these a free good partner whom it did not meet yet, under its own switch first."""
         partners = shuffled(bits(self.known.proven & self.free), self.known.fabric.seed, self.known.rounds)
         by_place: dict[tuple[str, ...], list[int]] = {}
         for partner in partners:
@@ -39,8 +40,21 @@ class Desk:
         for node in nodes:
             met = self.known.meetings.get(node, {})
             near = by_place.get(self.known.fabric.nodes[node].switches, [])
-            if not self._first(node, near, met):
+            if not self._first(node, near, met) and not self._first(node, self._mates(node), met):
                 self._first(node, partners, met)
+
+    def _mates(self, node: int) -> list[int]:
+        """Nodes under its switch that are good on a rail, where it missed with enough others and none is proven there.
+
+        The way out of the switch may be bad, and be all that is wrong with it.
+        """
+        known, found = self.known, 0
+        for rail in bits(known.live & ~known.cleared[node]):
+            under = known.under(node, rail) & ~(1 << node)
+            missed = known.partners(node, rail)[1] & known.cleared_on[rail]
+            if missed.bit_count() >= PARTNERS and not under & known.proven:
+                found |= under & known.cleared_on[rail]
+        return list(bits(found))
 
     def _first(self, node: int, partners: list[int], met: Iterable[int]) -> bool:
         """Seat it with the first who fits; those who are taken meanwhile leave the list."""

@@ -22,7 +22,7 @@ def answer(known: Known, found: Causes) -> Answer:
     unknown = tuple(
         Untold(node.name, why)
         for number, node in enumerate(known.fabric.nodes)
-        if node.name not in blamed and (why := _untold(known, number, behind, open_groups))
+        if node.name not in blamed and (why := _untold(found, number, behind, open_groups))
     )
     silent = {one.node for one in unknown} | blamed
     return Answer(
@@ -35,7 +35,8 @@ def answer(known: Known, found: Causes) -> Answer:
     )
 
 
-def _untold(known: Known, node: int, behind: int, open_groups: list[Seen]) -> str:
+def _untold(found: Causes, node: int, behind: int, open_groups: list[Seen]) -> str:
+    known = found.known
     if behind >> node & 1:
         return "only its switch is known to be bad"
     held = next((seen for seen in open_groups if seen.mask >> node & 1), None)
@@ -45,6 +46,10 @@ def _untold(known: Known, node: int, behind: int, open_groups: list[Seen]) -> st
         if not tested:
             return "no group with it was measured"
         return "never reached its limit, too few proven partners" if answered else "no group with it ever answered"
+    if node in found.flaps.doubted:
+        return "missed its limit in {} of {} pairs: more than chance, too few to say that it flaps".format(
+            *found.flaps.doubted[node]
+        )
     if held is not None:
         return f"in a group of {len(held.members)} that misses its limit, and the reason was not found"
     return ""
@@ -70,7 +75,7 @@ def _everywhere(known: Known) -> Iterable[Finding]:
         yield Finding(Kind.FABRIC, names, tuple(bits(off)), 0.95, why, _shown(misses))
         return
     for rail in bits(off):
-        why = f"no group reached its limit on rail {rail}, {len(misses)} of {rounds} rounds; other rails did"
+        why = f"no group reached its limit on it, {len(misses)} in {rounds} rounds; on other rails they did"
         yield Finding(Kind.RAIL, names, (rail,), 0.95, why, _shown(misses))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flows.decisions.fabric.pairs import Meeting, Pair, Pairs, View, view_of
+from flows.decisions.fabric.pairs import MANY, Meeting, Pair, Pairs, View, view_of
 from flows.decisions.grading.grade import grade, worst
 from flows.decisions.grading.history import History
 from flows.decisions.grading.model import CheckRule, NodeGrade, NodeReadings
@@ -96,13 +96,14 @@ def verdicts(state: Pairs, met: Sequence[Met], checks: Sequence[Check]) -> dict[
         checks: all of the pairs' checks, in their order.
     """
     views = {check.name: view_of(check.name, state.rounds) for check in checks}
+    common = {check.name: _everywhere(check.name, views[check.name], met) for check in checks}
     by_node: dict[str, list[Met]] = {node: [] for node in state.nodes}
     for one in met:
         for node in one.meeting.pair:
             by_node[node].append(one)
     found: dict[str, NodeGrade] = {}
     for node in state.nodes:
-        reasons = [_reason(node, check, views[check.name], by_node[node]) for check in checks]
+        reasons = [_reason(node, check, views[check.name], by_node[node], common[check.name]) for check in checks]
         beside = [one for check in checks for one in _links(node, check, views[check.name], by_node[node])]
         fatal = [VerdictWord(one["verdict"]) for one in reasons if one.get("severity") != "warning"]
         # Without a check that counts nothing is said against what others found.
@@ -117,7 +118,25 @@ def _answers(report: PairReport) -> tuple[dict[int, list[Parsed]], str]:
         return {}, str(error)
 
 
-def _reason(node: str, check: Check, view: View, met: Sequence[Met]) -> Json:
+def _everywhere(check: str, view: View, met: Sequence[Met]) -> str:
+    """What to say where pairs missed and nobody was good: on which rail they all did; "" where somebody was good."""
+    own = [one for one in met if check in one.meeting.said]
+    missed = [one for one in own if one.meeting.said[check] is VerdictWord.FAIL]
+    if view.proven or len(missed) < MANY:
+        return ""
+    subjects = [{_subject(reason) for reason in one.reasons[check].values()} for one in missed]
+    same = sorted(subjects[0].intersection(*subjects[1:]) - {""})
+    where = f" on {', '.join(same)}, the same rail everywhere," if same else ""
+    return f"no pair of {len(own)} reached the limit{where} so that nobody is there to compare with"
+
+
+def _subject(reason: Json) -> str:
+    """The rail of which a failure tells: before the first colon, where it is one word."""
+    before, colon, _ = str(reason["evidence"]).partition(": ")
+    return before if colon and reason["verdict"] == "fail" and " " not in before else ""
+
+
+def _reason(node: str, check: Check, view: View, met: Sequence[Met], everywhere: str) -> Json:
     """The reason of one check: of a good meeting where there is one, of the last one with a proven partner else."""
     own = [one for one in met if check.name in one.meeting.said]
     if not own:
@@ -133,7 +152,8 @@ def _reason(node: str, check: Check, view: View, met: Sequence[Met]) -> Json:
     elif word is VerdictWord.UNKNOWN and reason["verdict"] == "fail":
         reason = {key: value for key, value in reason.items() if key not in OF_A_FAILURE}
         partners = _named(view.missed.get(node, ()))
-        reason["evidence"] = f"missed with {partners}, which does not tell whose fault it is; {reason['evidence']}"
+        why = everywhere or f"missed with {partners}, which does not tell whose fault it is"
+        reason["evidence"] = f"{why}; {reason['evidence']}"
     return {**reason, "verdict": str(word)}
 
 

@@ -6,11 +6,12 @@ means only, is unknown. A bad link fails nobody: both its ends are good with oth
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.decisions.fabric.model import Answer, Finding, Kind, Measurement
+from flows.decisions.fabric.model import Answer, Finding, Group, Kind, Measurement
 from flows.decisions.fabric.reading import GroupRead, Limit
 from flows.decisions.grading.model import NodeGrade
 from profiles.suite_check import Check
@@ -43,8 +44,26 @@ def verdicts(tested: Tested, nodes: Sequence[str]) -> dict[str, NodeGrade]:
     unknown = {one.node: one.why for one in tested.answer.unknown}
     for one in tested.answer.findings:
         if one.kind in (Kind.RAIL, Kind.FABRIC):
-            unknown |= {name: one.why for name in one.members if name not in faults}
+            why = f"{finding_text(one)}; {_listed(one.evidence)}"
+            unknown |= {name: why for name in one.members if name not in faults}
     return {node: _grade(tested, node, faults.get(node), unknown.get(node, "")) for node in nodes}
+
+
+def missed_links(tested: Tested) -> tuple[tuple[str, str], ...]:
+    """Links that are bad, and those that missed more than once between two good nodes: the next test looks at them."""
+    answer, floor = tested.answer, tested.limit.floors[0].gigabytes_per_second
+    off = {rail for one in answer.findings if one.kind is Kind.RAIL for rail in one.rails}
+    missed: Counter[Group] = Counter()
+    for one in (read.measurement for read in tested.reads):
+        rails = one.gigabytes_per_second
+        if len(one.group) == 2 and (
+            rails is None or any(speed < floor for rail, speed in enumerate(rails) if rail not in off)
+        ):
+            missed[one.group] += 1
+    proven = set(answer.proven)
+    twice = [group for group, times in missed.items() if times > 1 and proven.issuperset(group)]
+    found = [one.members for one in answer.findings if one.kind is Kind.LINK]
+    return tuple(dict.fromkeys((left, right) for left, right in (*found, *twice)))
 
 
 def judging(checks: Sequence[Check]) -> Check:

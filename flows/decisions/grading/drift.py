@@ -20,7 +20,10 @@ LARGE_SHARE = 0.1
 LEAST_LARGE = 3
 """Two nodes that differ are two outliers, however small the fleet."""
 STEADY_FIGURES = frozenset(
-    {"gpu-count", "gpu-bindable", "pcie-width", "pcie-generation", "nic-ports", "nic-link-rate", "numa-balancing"}
+    {
+        *("gpu-count", "gpu-bindable", "pcie-width", "pcie-generation", "nic-ports", "nic-link-rate", "numa-balancing"),
+        *("gpu-clock-amd", "gpu-clock-nvidia", "memory-clock-amd", "memory-clock-nvidia"),
+    }
 )
 """Checks of the shipped suites whose figure is a property of the machine. Other figures differ from node to node, and
 words are always properties: versions, modes, arguments."""

@@ -149,8 +149,8 @@ def _value(line: LogLine) -> _Value | None:
     first = _FIRST.search(lower, max(0, lower.find("loss") - _FIRST_CHARACTERS))
     if first is not None and (first["which"] or "").strip("_- ") in _NOT_TRAINED:
         return None
-    if loss == 0.0 and norm is None and done(line):
-        return None  # A summary's mean of losses that were nothing.
+    if loss is not None and math.isfinite(loss) and norm is None and done(line):
+        return None  # A summary's mean of all losses says nothing about the last ones.
     if loss is None and _LOST.search(lower):
         loss = math.nan
     elif loss is None and _NAMED.search(lower):

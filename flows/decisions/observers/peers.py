@@ -11,6 +11,7 @@ import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from flows.decisions.clues import Clue
 from flows.decisions.cues import Cue
@@ -239,22 +240,24 @@ def _readings(row: _Row, heads: Sequence[str]) -> Iterator[tuple[str, float, boo
         key = _KEY.search(before)
         named = key["key"] if key else next((name for begin, name in reversed(columns) if begin <= hit.start()), "")
         about = named or (before.strip() if re.search("[A-Za-z]{2}", before) else "")
-        meant = _meaning(hit, about, heading if not about and len(hits) == 1 else "")
+        alone = heading if not about and len(hits) == 1 else ""
+        meant = _meaning(hit["rate"] is not None, hit["time"] is not None, about, alone)
         if meant is not None:
             yield f"{named}#{number}", float(hit["value"]), meant
 
 
-def _meaning(hit: re.Match[str], about: str, heading: str) -> bool | None:
-    """True: a rate; False: a time; None: something else."""
-    if hit["rate"]:
+@lru_cache(maxsize=2048)  # rows of a listing hold the same words
+def _meaning(rated: bool, timed: bool, about: str, heading: str) -> bool | None:
+    """True: a rate; False: a time; None: something else. `rated` and `timed`: by the unit behind the number."""
+    if rated:
         return None if re.search(r"(?i)\b(?:rx|tx|read|write|disk|download|min|max)\b", about) else True
     if _RATES.search(about):
         return True
-    if hit["time"] and _SIZED.match(about):
+    if timed and _SIZED.match(about):
         return False
     if _OTHER.search(about) or (heading and _OTHER.search(heading)):
         return None
-    if hit["time"] and (not about or _TIMES.search(about) or len(about) < 3):
+    if timed and (not about or _TIMES.search(about) or len(about) < 3):
         return False if about or not heading or _TIMES.search(heading) else None
     if _TIMES.search(about) or _ALONE.match(about):
         return False

@@ -69,8 +69,19 @@ CONTAINER_SECURITY = Fields(
         "capabilities": Fields({"add": TEXTS, "drop": TEXTS}),
     }
 )
+_SYSCTL = Fields(
+    # Pods share this machine's network, and its own setting holds; any other sysctl would be a promise not kept.
+    {"name": Scalar("text", ("net.ipv4.ping_group_range",)), "value": TEXT},
+    required=("name", "value"),
+)
 POD_SECURITY = Fields(
-    {**_SECURITY, "fsGroup": WHOLE, "fsGroupChangePolicy": TEXT, "supplementalGroups": Listed(WHOLE)},
+    {
+        **_SECURITY,
+        "fsGroup": WHOLE,
+        "fsGroupChangePolicy": TEXT,
+        "supplementalGroups": Listed(WHOLE),
+        "sysctls": Listed(_SYSCTL),
+    },
 )
 _CONTAINER: dict[str, Shape] = {
     "name": TEXT,
@@ -116,10 +127,21 @@ _FILE = Fields(
     required=("path", "fieldRef"),
     refused={"resourceFieldRef": "give the number as an environment variable"},
 )
+_CLAIM = Fields(
+    {
+        "metadata": Fields({"labels": TEXT_MAP, "annotations": TEXT_MAP}),
+        "spec": Fields(
+            {"accessModes": TEXTS, "storageClassName": TEXT, "resources": _RESOURCES, "volumeMode": TEXT},
+            required=("accessModes", "resources"),
+        ),
+    },
+    required=("spec",),
+)
 _SOURCES: dict[str, Shape] = {
     "emptyDir": Fields({"medium": TEXT, "sizeLimit": QUANTITY}),
     "hostPath": Fields({"path": PATH, "type": TEXT}, required=("path",)),
     "persistentVolumeClaim": Fields({"claimName": TEXT, "readOnly": FLAG}, required=("claimName",)),
+    "ephemeral": Fields({"volumeClaimTemplate": _CLAIM}, required=("volumeClaimTemplate",)),
     "secret": Fields({"secretName": TEXT, "items": _ITEMS, "defaultMode": WHOLE, "optional": FLAG}),
     "configMap": Fields({"name": TEXT, "items": _ITEMS, "defaultMode": WHOLE, "optional": FLAG}),
     "downwardAPI": Fields({"items": Listed(_FILE), "defaultMode": WHOLE}),
@@ -128,9 +150,7 @@ VOLUME = Fields(
     {"name": TEXT, **_SOURCES},
     required=("name",),
     one_of=tuple(_SOURCES),
-    refused=dict.fromkeys(
-        ("nfs", "csi", "projected", "ephemeral", "image", "iscsi", "cephfs", "rbd"), "use hostPath or a claim"
-    ),
+    refused=dict.fromkeys(("nfs", "csi", "projected", "image", "iscsi", "cephfs", "rbd"), "use hostPath or a claim"),
 )
 
 TOLERATION = Fields({"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT, "tolerationSeconds": WHOLE})

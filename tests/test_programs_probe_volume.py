@@ -1,0 +1,90 @@
+"""The probe of a claimed volume: on real file systems that refuse, are full, or lose what was written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiles.suite_words import PROBES
+from workflows.programs import probe_volume
+from workflows.programs.probe_call import parsed_from
+from workflows.programs.probe_node import STORAGE_VARIABLE
+from workflows.programs.readings import Parsed
+
+MAIN = Path(probe_volume.__file__).parent / "main.py"
+WORDS = {"bytes": str(8 << 20)}
+MIB = 1 << 20
+
+
+def mounts_here() -> bool:
+    """Whether a user of this machine may mount in a namespace of his own."""
+    if not shutil.which("unshare"):
+        return False
+    done = subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def fault(parsed: Parsed) -> tuple[float | None, str]:
+    [reading] = parsed.readings
+    assert (reading.quantity, reading.unit) == ("volume_faults", PROBES["volume"].quantities["volume_faults"])
+    return reading.value, reading.line
+
+
+@pytest.mark.skipif(not mounts_here(), reason="nobody may mount here")
+@pytest.mark.parametrize(
+    ("options", "then", "value", "said"),
+    [
+        ("size=32m", "true", 0.0, "8 MiB written at"),
+        ("size=2m", "true", 1.0, "it is full: No space left on device"),
+        ("size=32m", "mount -o remount,ro {}", 1.0, "it is mounted read-only: Read-only file system"),
+    ],
+)
+def test_a_file_system_that_does_not_take_what_is_written_is_a_fault(
+    tmp_path: Path, options: str, then: str, value: float, said: str
+) -> None:
+    script = f"mount -t tmpfs -o {options} none {tmp_path} && {then.format(tmp_path)} && exec "
+    command = f"""{sys.executable} {MAIN} probe-one --name=volume '--arguments={{"bytes": "{8 * MIB}"}}'"""
+    done = subprocess.run(
+        ["unshare", "-Urm", "sh", "-c", script + command],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, STORAGE_VARIABLE: str(tmp_path)},
+    )
+    found, line = fault(parsed_from(done.stdout))
+    assert found == value
+    assert line.startswith(said)
+
+
+def test_bytes_that_come_back_wrong_are_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed: list[str] = []
+
+    def lose_a_byte(descriptor: int, *_: int) -> None:
+        """The disk changes a byte as the cache is dropped."""
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        with open(path, "r+b") as file:
+            byte = file.read(1)
+            file.seek(0)
+            file.write(bytes([byte[0] ^ 1]))
+        changed.append(path)
+
+    monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path))
+    assert fault(probe_volume.volume(WORDS))[0] == 0.0
+    monkeypatch.setattr(os, "posix_fadvise", lose_a_byte)
+    assert fault(probe_volume.volume(WORDS)) == (1.0, "1 bytes came back wrong")
+    assert changed
+    assert list(tmp_path.iterdir()) == [], "the file is gone"
+
+
+def test_what_is_no_fault_of_the_volume_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(STORAGE_VARIABLE, raising=False)
+    assert probe_volume.volume(WORDS).unknown == "nobody said where the volume is"
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(FileExistsError):
+        probe_volume.volume(WORDS)
