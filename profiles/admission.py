@@ -8,12 +8,11 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from profiles.suite_words import Depth, Launcher
-from profiles.values import Count, PositiveCount, PositiveSeconds, Quantity, Share, Text, Value, wrong
+from profiles.values import Count, PositiveCount, PositiveSeconds, Quantity, Share, StorageClassName, Text, Value, wrong
 
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?")
 PORTS = 65_535
 
-StorageClassName = Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$", max_length=253)]
 Port = Annotated[int, Field(ge=1, le=PORTS)]
 
 

@@ -57,10 +57,15 @@ CONDITION_PATTERN = r"^[A-Za-z0-9*]([-A-Za-z0-9_./*]*[A-Za-z0-9*])?$"
 ConditionType = Annotated[str, Field(pattern=CONDITION_PATTERN, max_length=316)]
 """Type of a Kubernetes condition; `*` stands for any text."""
 
+STORAGE_CLASS_PATTERN = r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"
+StorageClassName = Annotated[str, Field(pattern=STORAGE_CLASS_PATTERN, max_length=253)]
+"""Name of a Kubernetes StorageClass; empty: none."""
+
 PATTERNS = {
     NAME_PATTERN: "lower-case letters, digits and `-`, with a letter or digit at both ends",
     QUANTITY_PATTERN: "a quantity such as 500m, 16Gi or 8",
     CONDITION_PATTERN: "the type of a condition such as KernelDeadlock, with `*` for any text",
+    STORAGE_CLASS_PATTERN: "lower-case letters, digits, `.` and `-`, with a letter or digit at both ends",
     ENVIRONMENT_NAME_PATTERN: "letters, digits and `_`, not starting with a digit",
 }
 """Patterns in words, for messages."""

@@ -14,7 +14,13 @@ from profiles.cluster import ClusterProfile, Pool, Storage
 from profiles.fields import is_optional
 from profiles.hardware import HardwareProfile, Peak
 from profiles.run import CheckpointPolicy, ProgressSource, RunProfile
-from profiles.values import CONDITION_PATTERN, ENVIRONMENT_NAME_PATTERN, NAME_PATTERN, QUANTITY_PATTERN
+from profiles.values import (
+    CONDITION_PATTERN,
+    ENVIRONMENT_NAME_PATTERN,
+    NAME_PATTERN,
+    QUANTITY_PATTERN,
+    STORAGE_CLASS_PATTERN,
+)
 from profiles.workspace import Flavor, Quota, WorkspaceProfile
 
 TEXT = st.one_of(
@@ -27,6 +33,7 @@ BY_PATTERN: dict[str, SearchStrategy[str]] = {
     NAME_PATTERN: st.from_regex(r"[a-z]([-a-z0-9]{0,6}[a-z0-9])?", fullmatch=True),
     QUANTITY_PATTERN: st.from_regex(r"[1-9][0-9]{0,2}(\.[0-9])?(m|k|Mi|Gi|Ti)?", fullmatch=True),
     CONDITION_PATTERN: st.from_regex(r"[A-Z*][A-Za-z]{0,6}[a-z*]", fullmatch=True),
+    STORAGE_CLASS_PATTERN: st.from_regex(r"([a-z]([a-z0-9.-]{0,6}[a-z0-9])?)?", fullmatch=True),
     ENVIRONMENT_NAME_PATTERN: st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True),
 }
 
