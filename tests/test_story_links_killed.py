@@ -21,7 +21,7 @@ from tests.embedded_stage import gone
 from tests.node_faults import local
 from tests.test_story_preflight_killed import LEDGER_WRITES, WRITES, DeathError, Life, Mortal
 
-pytestmark = pytest.mark.story
+pytestmark = [pytest.mark.story, pytest.mark.alone]  # its limit is what the first pairs reach
 NODES = {f"node-{number}": "cpu" for number in range(4)}
 ROUNDS = 3
 """Two pairs, then all together, twice."""

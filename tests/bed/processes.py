@@ -137,8 +137,7 @@ class Processes:
             return True
 
     def _start(self, program: Program) -> None:
-        written = self._folder.processes / f"{program.name}.json"
-        written.write_text(json.dumps(asdict(program), indent=1) + "\n", encoding="utf-8")
+        self._write(f"{program.name}.json", json.dumps(asdict(program), indent=1) + "\n")
         if self.running(program.name):
             return
         group = groups.make(program.group) / "cgroup.procs"
@@ -164,7 +163,13 @@ class Processes:
             os.close(log)
             os.close(nothing)
         known = Running(process, begun(process))
-        (self._folder.processes / f"{program.name}.pid").write_text(json.dumps(asdict(known)), encoding="utf-8")
+        self._write(f"{program.name}.pid", json.dumps(asdict(known)))
+
+    def _write(self, name: str, text: str) -> None:
+        """Whole at any moment: others read it without the lock."""
+        half = self._folder.processes / f"{name}.half"
+        half.write_text(text, encoding="utf-8")
+        half.replace(self._folder.processes / name)
 
     def start_again(self, name: str) -> None:
         """Start a component as it was started before."""

@@ -81,6 +81,11 @@ class Scene:
         environment = {"KUBECONFIG": str(self.bed.folder.account("runner"))}
         return KubernetesCluster(profile, ApiServer(lambda: configuration_of("bed", environment)))
 
+    def why(self) -> list[str]:
+        """What the newest verdict about each node gives as its reasons."""
+        found = {node: self.ledger.verdicts("bed", node) for node in NODES}
+        return [f"{node}: {one.reasons}" for node, told in found.items() for one in told[:1]]
+
     def told(self, node: str) -> tuple[str, str, set[str], list[str]]:
         """Label, status of our condition, types of all others, keys of our taints."""
         found = next(item for item in self.bed.api.nodes() if item["metadata"]["name"] == node)
@@ -104,7 +109,7 @@ def scene(bed: Bed, tmp_path: Path) -> Iterator[Scene]:
 def test_good_nodes_tell_so_and_nobody_holds_them_afterwards(scene: Scene) -> None:
     _, _, before, _ = scene.told("node-0")
     words = scene.proven(suite(scene.home, 0.001), "device")
-    assert words == dict.fromkeys(NODES, VerdictWord.PASS)
+    assert words == dict.fromkeys(NODES, VerdictWord.PASS), scene.why()
     for node in NODES:
         label, condition, others, taints = scene.told(node)
         assert (label, condition, taints) == ("pass", "True", [])
@@ -114,7 +119,7 @@ def test_good_nodes_tell_so_and_nobody_holds_them_afterwards(scene: Scene) -> No
 
 def test_what_fails_goes_out_by_taint_label_and_condition(scene: Scene) -> None:
     words = scene.proven(suite(scene.home, 1e6), "device")
-    assert words == dict.fromkeys(NODES, VerdictWord.FAIL)
+    assert words == dict.fromkeys(NODES, VerdictWord.FAIL), scene.why()
     for node in NODES:
         label, condition, _, taints = scene.told(node)
         assert (label, condition, taints) == ("fail", "False", [labels.QUARANTINE_TAINT])
@@ -125,4 +130,4 @@ def test_what_fails_goes_out_by_taint_label_and_condition(scene: Scene) -> None:
 
 
 def test_nodes_measure_with_each_other(scene: Scene) -> None:
-    assert scene.proven("any-machine", "fabric") == dict.fromkeys(NODES, VerdictWord.PASS)
+    assert scene.proven("any-machine", "fabric") == dict.fromkeys(NODES, VerdictWord.PASS), scene.why()
