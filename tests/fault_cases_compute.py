@@ -62,6 +62,7 @@ COMPUTE: list[Case] = [
     *told("copies between GPUs are slow", "gpu-to-gpu", SLOW_GPU, 0.5),
     *told("an all-reduce is slow", "all-reduce-in-node", SLOW_GPU, 0.6),
     *told("an all-reduce is wrong", "all-reduce-in-node-correct", GPU, 2.0, ""),
+    *told("a product beside a copy is wrong", "overlap-correct", GPU, 2.0, ""),
     *told("a GPU slows down under load", "throttle-under-load", HEAT, 1.0, "", SOME),
     *told("a GPU without its power", "power-under-load", WARNED_OF, 0.5),
     *told("a GPU cannot be opened", "gpu-bindable", GPU, 7.0, ""),

@@ -17,9 +17,10 @@ from tests.fault_node import VirtualNode
 from tests.fault_silence import NODES, WAYS, checks_on, grades
 from tests.fault_trees import healthy, quiet_kernel
 from workflows.preflight_calls import node_checks
+from workflows.programs.probe_one import OPENING_GPUS, QUEUEING
 from workflows.programs.readings import Reading
 
-ON_GPUS = ("gpu-smoke", "gpu-gemm", "gpu-memory", "gpu-copy", "gpu-load", "collective", "train-step")
+ON_GPUS = (*OPENING_GPUS, *QUEUEING)
 """Probes that compute on GPUs, of which there are none here."""
 
 
