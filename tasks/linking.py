@@ -9,11 +9,10 @@ from typing import Generic, TypeVar
 from profiles.cluster import ClusterProfile
 from profiles.load import load_hardware
 from tasks.cluster import Manifest, current
-from tasks.embedded.engine.json_values import as_map
 from tasks.link_tests import LinksTest
-from tasks.sights import items, part
+from tasks.sights import part
 from tasks.streaming import each
-from tasks.workflow_nodes import nodes_of
+from tasks.workflow_nodes import nodes_of, parameter_of
 from tasks.workflow_runs import follow_workflow, submit_workflow
 from workflows import labels
 from workflows.link_rounds import PodTold, RoundRecord, asked_of, unpack
@@ -137,8 +136,8 @@ def pods_of(manifests: Sequence[Manifest]) -> dict[str, PodTold]:
         for node in nodes_of(manifest):
             if node.get("type") == "Pod" and str(node.get("templateName", "")).startswith(MEMBER):
                 ended = f"its pod {str(node.get('phase', '')).lower()}: {node.get('message') or 'it left no report'}"
-                text = _parameter(node.get("outputs"), "report") or "{}"
-                found[_parameter(node.get("inputs"), "node")] = PodTold(text, ended)
+                text = parameter_of(node.get("outputs"), "report") or "{}"
+                found[parameter_of(node.get("inputs"), "node")] = PodTold(text, ended)
     return found
 
 
@@ -206,8 +205,3 @@ def _run(plans: Sequence[LinksPlan], tell: Callable[[int], None]) -> list[Manife
 
 def _ended(manifest: Manifest) -> int:
     return sum(node.get("type") == "Pod" and bool(node.get("finishedAt")) for node in nodes_of(manifest))
-
-
-def _parameter(found: object, name: str) -> str:
-    listed = items(as_map(found), "parameters")
-    return next((str(item.get("value", "")) for item in listed if item.get("name") == name), "")

@@ -16,11 +16,9 @@ from profiles.cluster import ClusterProfile
 from profiles.suite import SuiteProfile
 from profiles.suite_words import Depth, Launcher
 from tasks.cluster import Manifest, current
-from tasks.embedded.engine.json_values import as_map
-from tasks.sights import items
 from tasks.sweeping import take_number
 from tasks.volumes import Claims
-from tasks.workflow_nodes import nodes_of
+from tasks.workflow_nodes import nodes_of, parameter_of
 from tasks.workflow_runs import follow_workflow, submit_workflow
 from tasks.world import world
 from workflows.node_object import told_by_node_object
@@ -200,8 +198,8 @@ def _told(manifest: Manifest) -> Iterator[Told]:
     for node in nodes_of(manifest):
         if node.get("type") != "Pod" or not str(node.get("templateName", "")).startswith(PROBE):
             continue
-        name = _parameter(node.get("inputs"), "node")
-        text = _parameter(node.get("outputs"), "report") or "{}"
+        name = parameter_of(node.get("inputs"), "node")
+        text = parameter_of(node.get("outputs"), "report") or "{}"
         ended = f"its pod {str(node.get('phase', '')).lower()}: {node.get('message') or 'it left no report'}"
         try:
             report: dict[str, Any] = json.loads(text)
@@ -209,8 +207,3 @@ def _told(manifest: Manifest) -> Iterator[Told]:
             yield Told(name, float(report["at"]), float(report["seconds"]), answers)
         except (ValueError, KeyError, TypeError, AttributeError):
             yield Told(name, why=ended)
-
-
-def _parameter(part: Any, name: str) -> str:
-    listed = items(as_map(part), "parameters")
-    return next((str(item.get("value", "")) for item in listed if item.get("name") == name), "")

@@ -13,8 +13,7 @@ from profiles.errors import PrimusError
 from tasks.cluster import Manifest, current
 from tasks.embedded.engine.json_values import as_map
 from tasks.facts import seconds
-from tasks.sights import items
-from tasks.workflow_nodes import nodes_of
+from tasks.workflow_nodes import nodes_of, parameter_of
 from workflows import labels
 from workflows.programs.probe import unpacked
 from workflows.programs.readings import Parsed
@@ -106,19 +105,14 @@ def _pod(node: Mapping[str, Any]) -> _Pod:
     answers: Mapping[int, Sequence[Parsed]] = {}
     worked = 0.0
     with suppress(ValueError, KeyError, TypeError, AttributeError):
-        report: dict[str, Any] = json.loads(_parameter(node.get("outputs"), "report"))
+        report: dict[str, Any] = json.loads(parameter_of(node.get("outputs"), "report"))
         answers, worked = unpacked(str(report["answers"])), float(report["seconds"])
     began, ended = seconds(node.get("startedAt")), seconds(node.get("finishedAt"))
     return _Pod(
-        node=_parameter(node.get("inputs"), "node"),
+        node=parameter_of(node.get("inputs"), "node"),
         phase=str(node.get("phase", "")),
         message=str(node.get("message") or ""),
         seconds=ended - began if began and ended else 0.0,
         answers=answers,
         worked_seconds=worked,
     )
-
-
-def _parameter(part: Any, name: str) -> str:
-    listed = items(as_map(part), "parameters")
-    return next((str(item.get("value", "")) for item in listed if item.get("name") == name), "")

@@ -32,3 +32,9 @@ def unpacked(manifest: Manifest) -> Manifest:
 def nodes_of(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The nodes that can be read, in the order of the status; none before there is one."""
     return list(as_map(as_map(unpacked(dict(manifest))["status"]).get("nodes")).values())
+
+
+def parameter_of(part: object, name: str) -> str:
+    """The value of a parameter in the `inputs` or `outputs` of a node; "" where it has none of that name."""
+    listed: list[Any] = as_map(part).get("parameters") or []
+    return next((str(item.get("value", "")) for item in listed if item.get("name") == name), "")
