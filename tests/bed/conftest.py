@@ -6,6 +6,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,12 +17,33 @@ from tests.bed.options import default
 from tests.bed.up import Bed
 from tests.stages import outcomes, stage, succeeded
 
+FIRST = (
+    "test_down",
+    "test_stories",
+    "test_node_stories",
+    "test_control_plane_faults",
+    "test_rights",
+    "test_queues",
+    "test_preflight",
+    "test_monitor",
+    "test_installation",
+    "test_conformance",
+)
+"""What tells most comes first, for whoever has not the time for all; the rest follows by name. Taking the bed down is
+the very first: a bed that is started anew has forgotten which rights were used."""
 TOO_LATE = "NOT PROVEN: no time was left for it (PRIMUS_BED_UNTIL)"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """What some files say of themselves."""
     config.addinivalue_line("markers", "bedless: needs what the bed is built from, and no bed that is up")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole files in the order of `FIRST`; whoever names single tests gets them in the same order."""
+    places = {f"{name}.py": place for place, name in enumerate(FIRST)}
+    here = Path(__file__).parent
+    items.sort(key=lambda item: places.get(item.path.name, len(FIRST)) if item.path.parent == here else -1)
 
 
 @pytest.hookimpl(tryfirst=True)

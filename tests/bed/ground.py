@@ -79,6 +79,15 @@ def is_pause(pid: int) -> bool:
         return True
 
 
+def _ends_anyway(cluster: BedCluster, pod: str) -> bool:
+    """Whether the gang of a pod that may go is being ended: no budget holds a pod that somebody has deleted."""
+    found = cluster.get("Pod", pod)
+    if found is None or samples.conditions(found).get("DisruptionTarget") != "EvictionByEvictionAPI":
+        return True
+    gang = cluster.get("JobSet", found["metadata"]["labels"].get("jobset.sigs.k8s.io/jobset-name", ""))
+    return gang is None or "deletionTimestamp" in gang["metadata"]
+
+
 def _started(pid: int) -> tuple[int, int]:
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]), pid
@@ -130,8 +139,7 @@ class BedGround:
                 if refused.status not in (404, 429):
                     raise
             else:
-                left = samples.conditions(cluster.get("Pod", name))
-                assert left.get("DisruptionTarget") != "EvictionByEvictionAPI", f"{name} was thrown out"
+                assert _ends_anyway(cluster, name), f"{name} was thrown out"
         return pods_on(cluster, node)
 
     def strike(self, resolved: Resolved, home: Path) -> None:
