@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.bed import groups, machine, network, supervisor
@@ -35,10 +35,17 @@ def down(folder: Folder) -> list[str]:
 
 
 def _clear(folder: Folder) -> None:
-    """Remove all but what is kept."""
-    for path in folder.root.iterdir() if folder.root.exists() else ():
-        if path.name not in KEPT:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    """Remove all but what is kept: a node's unpacked images are a hundred thousand files, which `rm` takes quickest."""
+    found = [path for path in folder.root.iterdir() if path.name not in KEPT] if folder.root.exists() else []
+    nodes = list(folder.root.glob("nodes/*"))
+    with ThreadPoolExecutor(max_workers=4) as lanes:
+        list(lanes.map(_remove, nodes))
+    for path in found:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    run("rm", "-rf", "--one-file-system", str(path))
 
 
 def mounts(folder: Folder) -> list[str]:
