@@ -31,7 +31,7 @@ from flows.decisions.moves import (
 from flows.failover import act, recover, see_out
 from flows.plan import next_attempt
 from flows.summaries import summary_of
-from profiles.errors import Conflict, NotFound, PrimusError, Refused
+from profiles.errors import Conflict, Foreign, NotFound, PrimusError, Refused
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.vocabulary import OUTCOME_STOPPED, OUTCOME_SUCCEEDED, RunState
@@ -41,6 +41,7 @@ from tasks.evidence import open_incident, refuse
 from tasks.lease import driving
 from tasks.nodes import keep_verdicts
 from tasks.opening import resolved_of
+from tasks.ownership import taken_by_another
 from tasks.post_flight import leave_nothing, post_flight
 from tasks.runs import begin, read_story, set_state, version_of
 from tasks.session import on_cluster, session
@@ -87,10 +88,9 @@ async def make(move: Act, run: str, resolved: Resolved) -> None:
     """One move: the sentence of training."""
     match move:
         case Plan():
-            if (planned := next_attempt(resolved, read_story(run), move)) is not None:
-                write_attempt(planned)
+            await plan(move, run, resolved)
         case Submit(attempt):
-            submit(resolved, attempt)
+            await submit(resolved, attempt)
         case Watch(attempt):
             await see(resolved, attempt)
         case Finish(state, why):
@@ -115,15 +115,29 @@ async def bring_back(move: Recover | CarryOut | AwaitAnswer, run: str, resolved:
             assert_never(move)
 
 
-def submit(resolved: Resolved, attempt: AttemptRecord) -> None:
+async def plan(move: Plan, run: str, resolved: Resolved) -> None:
+    """Write the next attempt down; where the run of another ledger has its name on this cluster, it ends instead.
+
+    Attempts that answer a failure are not asked about: who was there first goes on.
+    """
+    taken = taken_by_another(run) if move.incident is None else ""
+    if taken:
+        await finish(run, resolved, RunState.FAILED, taken)
+    elif (planned := next_attempt(resolved, read_story(run), move)) is not None:
+        write_attempt(planned)
+
+
+async def submit(resolved: Resolved, attempt: AttemptRecord) -> None:
     """Create or adopt the attempt, see the one before it out, and only then let ranks start.
 
-    An attempt that the cluster refuses is an incident, not a crash.
+    An attempt that the cluster refuses is an incident, not a crash; one whose name another ledger took ends the run.
     """
     state = RunState.PENDING if attempt.number == 1 else RunState.RECOVERING
     set_state(attempt.run, state, f"submits attempt {attempt.number}")
     try:
         submitted_at = submit_attempt(resolved, attempt)
+    except Foreign as error:
+        await finish(attempt.run, resolved, RunState.FAILED, str(error))
     except (Refused, NotFound, Conflict) as error:
         see_out(resolved, attempt)
         refuse(attempt, str(error))

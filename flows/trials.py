@@ -41,6 +41,7 @@ from profiles.run import RunProfile
 from profiles.vocabulary import FaultClass, VerdictWord
 from tasks.lease import driving
 from tasks.node_holds import give_nodes_back, hold_nodes
+from tasks.ownership import our_ledger
 from tasks.preflighting import keep_verdicts
 from tasks.trialling import (
     Trial,
@@ -96,7 +97,7 @@ def try_run(cluster: ClusterProfile, run: RunProfile, pools: Mapping[str, str], 
     """
     plain, began = resolve(run, cluster), world().now()
     own = of_pool(plain, pools)
-    key = trial_key(plain, own)
+    key = trial_key(plain, own, our_ledger())
     held_by = owner or labels.hold_owner(f"{labels.TRIAL}-{key}")
     ground = _Ground(tried(plain, held_by), key, held_by, tell)
     with driving(f"preflight/{cluster.name}/{labels.TRIAL}-{key}"):

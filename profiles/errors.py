@@ -8,6 +8,7 @@ PrimusError
     ├── ProfileError   a profile, flag or request is wrong; carries the field's path (exit 2)
     ├── NotFound       the named object does not exist
     ├── Conflict       somebody else changed or owns the object
+    │   └── Foreign    it belongs to another ledger: neither taken over nor deleted
     ├── Refused        a manifest or request is not accepted; carries the path inside the object (exit 2)
     └── Fenced         a newer driver holds the run: this one must stop at once and touch nothing
 ```
@@ -65,6 +66,10 @@ class NotFound(Permanent):
 
 class Conflict(Permanent):
     """The object was changed by somebody else since it was read, or exists with another owner."""
+
+
+class Foreign(Conflict):
+    """The object belongs to another ledger. It is neither taken over nor deleted; the message says what to do."""
 
 
 class Refused(Permanent):

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import secrets
-from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from profiles.errors import PrimusError, Refused, Unavailable
+from profiles.errors import Refused, Unavailable
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState, VerdictWord
 from tasks.candidates import Room
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import workflow_facts
+from tasks.ownership import our_ledger
+from tasks.tokens import Remembered, attempt_token, ensure_token
 from tasks.watching import AttemptWatch
 from tasks.world import patient, tell_waiting, touch, world
 from workflows import labels
 from workflows.evidence import AttemptView
 from workflows.manifests import manifests
+from workflows.ownership import refuse_foreign
 from workflows.plan import AttemptPlan
 from workflows.records import AttemptRecord, CheckpointRecord, MarkRecord, RequestRecord
 
@@ -29,8 +30,18 @@ SAVE_SECONDS = 0.5
 """Between two writes of progress; steps are kept in rows of many."""
 
 
-def plan_of(resolved: Resolved, attempt: AttemptRecord, fencing: int, lasts_seconds: int = 0) -> AttemptPlan:
-    """What the builders need of an attempt; `lasts_seconds`: the cluster ends it after so long, 0: it does not."""
+def plan_of(
+    resolved: Resolved, attempt: AttemptRecord, fencing: int, ledger: str = "", lasts_seconds: int = 0
+) -> AttemptPlan:
+    """What the builders need of an attempt.
+
+    Args:
+        resolved: the run's profile.
+        attempt: which.
+        fencing: number of whoever drives it.
+        ledger: identity of the ledger that it stands in.
+        lasts_seconds: the cluster ends it after so long; 0: it does not.
+    """
     return AttemptPlan(
         resolved=resolved,
         run=attempt.run,
@@ -40,6 +51,7 @@ def plan_of(resolved: Resolved, attempt: AttemptRecord, fencing: int, lasts_seco
         max_resume_step=attempt.max_resume_step,
         excluded_checkpoints=attempt.excluded_checkpoints,
         fencing=fencing,
+        ledger=ledger,
         returns=bool(attempt.incident),
         lasts_seconds=lasts_seconds,
     )
@@ -59,7 +71,8 @@ def submit_attempt(resolved: Resolved, attempt: AttemptRecord) -> float:
     Nothing of it can train yet: `let_start` comes once nothing of the attempt before can train any more.
     """
     here = world()
-    make_or_adopt(current(), attempt, plan_of(resolved, attempt, here.fencing))
+    refuse_foreign(current().get("Secret", labels.secret_name(attempt.run, attempt.number)), our_ledger())
+    make_or_adopt(current(), attempt, plan_of(resolved, attempt, here.fencing, our_ledger()))
     return here.now()
 
 
@@ -77,6 +90,7 @@ def make_or_adopt(cluster: Cluster, attempt: AttemptRecord, plan: AttemptPlan) -
     """Create the attempt's workflow, unless it is there or has made its gang.
 
     Raises:
+        Foreign: what is there belongs to another ledger.
         Unavailable, Refused.
     """
     if not is_made(cluster, attempt):
@@ -86,9 +100,18 @@ def make_or_adopt(cluster: Cluster, attempt: AttemptRecord, plan: AttemptPlan) -
 
 
 def is_made(cluster: Cluster, attempt: AttemptRecord) -> bool:
-    """Whether the cluster has the attempt's workflow or its gang."""
-    name = labels.attempt_name(attempt.run, attempt.number)
-    return cluster.get("Workflow", name) is not None or cluster.get("JobSet", name) is not None
+    """Whether the cluster has the attempt's workflow or its gang.
+
+    Raises:
+        Foreign: what has its name belongs to another ledger.
+        Unavailable, Refused.
+    """
+    name, ledger = labels.attempt_name(attempt.run, attempt.number), our_ledger()
+    workflow = cluster.get("Workflow", name)
+    refuse_foreign(workflow, ledger)
+    jobset = cluster.get("JobSet", name)
+    refuse_foreign(jobset, ledger)
+    return workflow is not None or jobset is not None
 
 
 def _pass_gates(cluster: Cluster, gates: list[Manifest]) -> None:
@@ -97,7 +120,9 @@ def _pass_gates(cluster: Cluster, gates: list[Manifest]) -> None:
     A gate that fails leaves the main workflow out; the submission is refused with the gate's own message.
     """
     for gate in gates:
-        if cluster.get("Workflow", gate["metadata"]["name"]) is None:
+        found = cluster.get("Workflow", gate["metadata"]["name"])
+        refuse_foreign(found, our_ledger())
+        if found is None:
             cluster.apply(gate)
     waiting = {gate["metadata"]["name"] for gate in gates}
     while waiting:
@@ -109,27 +134,6 @@ def _pass_gates(cluster: Cluster, gates: list[Manifest]) -> None:
             waiting -= {name} if facts.phase == "Succeeded" else set()
             if not waiting:
                 break
-
-
-def ensure_token(cluster: Cluster, attempt: AttemptRecord) -> None:
-    """The Secret without which nothing of the attempt starts."""
-    name = labels.secret_name(attempt.run, attempt.number)
-    if cluster.get("Secret", name) is None:
-        secret: Manifest = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": name, "labels": labels.labels(attempt.run, attempt.number, "train")},
-            "type": "Opaque",
-            "stringData": {"token": secrets.token_urlsafe(32)},
-        }
-        cluster.apply(secret)
-
-
-def attempt_token(cluster: Cluster, attempt: AttemptRecord) -> str:
-    """The coordinator's token of an attempt; "" where its Secret is not there."""
-    secret = cluster.get("Secret", labels.secret_name(attempt.run, attempt.number))
-    data = (secret or {}).get("data", {}).get("token", "")
-    return b64decode(data).decode() if data else str((secret or {}).get("stringData", {}).get("token", ""))
 
 
 @touch("watches attempt {attempt.number}")
@@ -153,22 +157,6 @@ def watch_attempt(
                 watch.ask_once()
                 notebook.keep(watch, watch.view(), now_or_never=True)
                 return said, view
-
-
-class Remembered:
-    """A text asked for until it is there, then remembered."""
-
-    def __init__(self, ask: Callable[[], str]) -> None:
-        self._ask, self._text = ask, ""
-
-    def __call__(self) -> str:
-        """The text, "" while nobody tells it."""
-        if not self._text:
-            try:
-                self._text = self._ask()
-            except PrimusError:
-                return ""
-        return self._text
 
 
 class Notebook:

@@ -7,11 +7,13 @@ from profiles.resolve import Resolved
 from tasks.cluster import Cluster, current
 from tasks.facts import pod_facts
 from tasks.nodes import not_ready
+from tasks.ownership import our_ledger
 from tasks.reaching import out_of_reach
 from tasks.world import touch, world
 from workflows import labels
 from workflows.evidence import PodFacts
 from workflows.failover import EXAMINATION
+from workflows.ownership import is_foreign
 from workflows.records import AttemptRecord
 
 
@@ -27,7 +29,8 @@ def begin_to_clear(attempt: AttemptRecord, dead_nodes: tuple[str, ...]) -> str:
         Conflict: the objects of that name are not ours.
     """
     cluster = current()
-    _end_objects(cluster, attempt, 0.0)
+    if other := _end_objects(cluster, attempt, 0.0):
+        return other
     _forget_the_dead(cluster, _selector(attempt), frozenset(dead_nodes))
     return f"attempt {attempt.number} ends"
 
@@ -48,7 +51,8 @@ def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: flo
     """
     here, cluster, ours = world(), current(), _selector(attempt)
     deadline = here.now() + grace_seconds + 30.0
-    _end_objects(cluster, attempt, grace_seconds)
+    if other := _end_objects(cluster, attempt, grace_seconds):
+        return other
     dead = frozenset(dead_nodes) | _found_dead(cluster, resolved, ours)
     _forget_the_dead(cluster, ours, dead)
     while left := _alive(cluster, resolved, ours, dead):
@@ -68,16 +72,23 @@ def _selector(attempt: AttemptRecord) -> dict[str, str]:
     return {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
 
 
-def _end_objects(cluster: Cluster, attempt: AttemptRecord, grace_seconds: float) -> None:
+def _end_objects(cluster: Cluster, attempt: AttemptRecord, grace_seconds: float) -> str:
+    """Ask for the end of each; why not, where what has the attempt's name belongs to another ledger: so do its pods."""
     world().fencing  # noqa: B018 - raises Fenced before anything is deleted
     name = labels.attempt_name(attempt.run, attempt.number)
     jobset = cluster.get("JobSet", name)
     if jobset is not None and jobset["metadata"].get("labels", {}).get(labels.RUN) != attempt.run:
         raise Conflict(f"JobSet {name} is not ours: it lacks the label {labels.RUN}={attempt.run}")
+    ledger = our_ledger()
+    for found in (jobset, cluster.get("Workflow", name)):
+        if found is not None and is_foreign(found, ledger):
+            return f"nothing was cleared away: {found.get('kind', 'object')} {name} belongs to another ledger"
     cluster.delete("Workflow", name, grace_seconds=0)
     cluster.delete("JobSet", name, grace_seconds=round(grace_seconds))
     for examination in cluster.list("Workflow", {**_selector(attempt), labels.PIPELINE: EXAMINATION}):
-        cluster.delete("Workflow", examination["metadata"]["name"], grace_seconds=0)
+        if not is_foreign(examination, ledger):
+            cluster.delete("Workflow", examination["metadata"]["name"], grace_seconds=0)
+    return ""
 
 
 def _alive(cluster: Cluster, resolved: Resolved, ours: dict[str, str], dead: frozenset[str]) -> list[str]:

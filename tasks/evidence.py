@@ -7,12 +7,12 @@ import time
 
 from profiles.errors import NotFound, PrimusError, Unavailable
 from profiles.resolve import Resolved
-from tasks.attempts import attempt_token
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import node_facts, pod_facts, termination, workflow_facts
 from tasks.reaching import out_of_reach, unready
 from tasks.sights import QUEUE_LABEL
 from tasks.silence import Asker, Silence, silence
+from tasks.tokens import attempt_token
 from tasks.world import touch, world
 from workflows import labels
 from workflows.evidence import AttemptView, Evidence, LogLine, NodeFacts, PastIncident, PodFacts, Signal

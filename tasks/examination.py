@@ -11,16 +11,18 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from profiles.errors import Fenced, Permanent, PrimusError, Transient, Unavailable
+from profiles.errors import Fenced, Foreign, Permanent, PrimusError, Transient, Unavailable
 from profiles.resolve import Resolved
 from tasks.attempts import plan_of
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import gate_reports
 from tasks.nodes import keep_verdicts
+from tasks.ownership import our_ledger
 from tasks.workflow_nodes import nodes_of
 from tasks.world import touch, world
 from workflows import labels
 from workflows.failover import EXAMINE, examination_workflow
+from workflows.ownership import refuse_foreign
 from workflows.records import AttemptRecord
 from workflows.reports import GateReport
 
@@ -58,13 +60,15 @@ def examine(resolved: Resolved, attempt: AttemptRecord, look: Look) -> tuple[Gat
         Fenced: another driver has taken over.
     """
     here, cluster = world(), current()
-    plan = plan_of(resolved, attempt, here.fencing)
+    plan = plan_of(resolved, attempt, here.fencing, our_ledger())
     manifest: Manifest = examination_workflow(plan, look.nodes, look.number, look.since).to_dict()
     name = manifest["metadata"]["name"]
     try:
         ended = _ended(cluster, manifest, attempt.run)
     except Fenced:
         raise
+    except Foreign as error:
+        return unexamined(look.nodes, str(error))
     except PrimusError as error:
         with suppress(PrimusError):  # its pods end by their own deadline
             cluster.delete("Workflow", name, grace_seconds=0)
@@ -110,6 +114,7 @@ def _submitted(cluster: Cluster, manifest: Manifest, *, created: bool) -> Manife
     found = cluster.get("Workflow", manifest["metadata"]["name"])
     if found is None and created:
         raise Permanent("somebody deleted it")
+    refuse_foreign(found, our_ledger())
     return found or cluster.apply(manifest)
 
 

@@ -45,7 +45,7 @@ class KubernetesCluster:
 
         Raises:
             Fenced: a newer driver wrote the object.
-            Conflict: it exists and is not ours, or somebody else set a field that we set too.
+            Conflict: it exists and is not ours (Foreign: another ledger's), or somebody else set a field of ours.
             Refused, Unavailable.
         """
         resource = resource_of(manifest, self._namespace)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from profiles.errors import Conflict, Fenced, PrimusError, Refused, Unavailable
 from tasks.cluster import Kind, Manifest
 from workflows import labels
+from workflows.ownership import foreign, is_foreign, owner_of
 
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
@@ -128,6 +129,8 @@ def objection(existing: Manifest, wanted: Manifest) -> PrimusError | None:
         return Unavailable(f"{what} is still being deleted; it is written again once it is gone", 2.0)
     if not _is_ours(there, ours):
         return Conflict(f"{what} exists and is not ours: delete it, or choose another name")
+    if is_foreign(existing, owner_of(wanted)):
+        return foreign(existing)
     if _fencing(there) > _fencing(ours) > 0:
         return Fenced(f"{what} was written by a newer driver (number {_fencing(there)}): this driver must stop")
     return None

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from sqlalchemy import select
-
 from tasks.ledger_part import LedgerPart
 from tasks.ledger_rows import to_row
-from tasks.ledger_tables import LEDGER, MARKS
+from tasks.ledger_tables import MARKS
 from workflows.console import Fall
 from workflows.records import MarkRecord
 
@@ -21,10 +19,11 @@ class ConsoleLedger(LedgerPart):
     """Events and falls of throughput."""
 
     def identity(self) -> str:
-        """What tells this ledger from every other one, as long as it lives."""
-        with self.database.reading() as transaction:
-            row = transaction.one(select(LEDGER.c.id))
-        return "" if row is None else str(row["id"])
+        """What tells this ledger from every other one, as long as it lives: random, and made with it."""
+        if not self.database.ledger_id:
+            with self.database.reading():
+                pass  # whoever opens a ledger learns which one it is
+        return self.database.ledger_id
 
     def note_fall(self, run: str, attempt: int, fall: Fall, nodes: tuple[str, ...]) -> bool:
         """Write that an attempt became slower; True where that was not known. The same fall is written once."""

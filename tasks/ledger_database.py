@@ -154,7 +154,8 @@ class Database:
         self._engine: Engine | None = None
         self._process = os.getpid()
         self._inode: tuple[int, int] | None = None
-        self._ledger_id = ""
+        self.ledger_id = ""
+        """Known once it was opened."""
 
     @contextmanager
     def reading(self) -> Generator[Transaction]:
@@ -217,18 +218,18 @@ class Database:
             return self._engine
 
     def _opened(self) -> Engine:
-        if self._ledger_id and self._path is not None and _inode(self._path) is None:
+        if self.ledger_id and self._path is not None and _inode(self._path) is None:
             raise self._vanished()
         engine = _engine(self.url, self._path)
         try:
             prepare(engine, self._path, self.clock())
             ledger_id = current_ledger_id(engine)
-            if self._ledger_id not in ("", ledger_id):
+            if self.ledger_id not in ("", ledger_id):
                 raise Unavailable(f"{place_of(self.url)}: another ledger was put in its place; put the right one back")
         except (PrimusError, SQLAlchemyError):
             engine.dispose()
             raise
-        self._ledger_id = ledger_id
+        self.ledger_id = ledger_id
         self._inode = _inode(self._path) if self._path is not None else None
         return engine
 

@@ -10,6 +10,7 @@ from profiles.cluster import ClusterProfile
 from profiles.load import load_hardware
 from tasks.cluster import Manifest, current
 from tasks.link_tests import LinksTest
+from tasks.ownership import is_taken, our_ledger, ours
 from tasks.sights import part
 from tasks.streaming import each
 from tasks.workflow_nodes import nodes_of, parameter_of
@@ -27,6 +28,7 @@ from workflows.links import (
     seated,
     waves,
 )
+from workflows.ownership import signed
 from workflows.pair_calls import PairDemand
 
 Report = TypeVar("Report")
@@ -166,20 +168,23 @@ def _pods(
     one, begun_before = test.next_round(asked_of(groups, asked.demand))
     if begun_before and not one.told:
         one = _adopted(asked, test, groups, one)
+    while not one.told and any(is_taken("Workflow", plan.name) for plan in plans_of(asked, groups, one.number)):
+        one = test.begin_anew(one)  # another ledger counts on this cluster too
     plans = plans_of(asked, groups, one.number)
     found = unpack(one.told) if one.told else pods_of(_run(plans, tell))
     if not one.told:
         test.keep(one, found)
     if not one.told or test.is_last(one):
         for plan in plans:
-            current().delete("Workflow", plan.name)
+            if ours("Workflow", plan.name) is not None:
+                current().delete("Workflow", plan.name)
     return found
 
 
 def _adopted(asked: Asked, test: LinksTest, groups: Sequence[Sequence[str]], one: RoundRecord) -> RoundRecord:
     """The round as it goes on: where one of its workflows is missing, members of the others have waited in vain."""
     names = [plan.name for plan in plans_of(asked, groups, one.number)]
-    there = [name for name in names if current().get("Workflow", name) is not None]
+    there = [name for name in names if ours("Workflow", name) is not None]
     if len(there) == len(names):
         return one
     for name in there:
@@ -189,7 +194,7 @@ def _adopted(asked: Asked, test: LinksTest, groups: Sequence[Sequence[str]], one
 
 def _run(plans: Sequence[LinksPlan], tell: Callable[[int], None]) -> list[Manifest]:
     """Begin all, or adopt them, then follow each to its end: they wait for each other's pods."""
-    manifests: list[Manifest] = [links_workflow(plan).to_dict() for plan in plans]
+    manifests: list[Manifest] = [signed(links_workflow(plan).to_dict(), our_ledger()) for plan in plans]
     for manifest in manifests:
         submit_workflow(current(), manifest)
     ended: list[Manifest] = []

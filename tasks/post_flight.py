@@ -10,10 +10,12 @@ from tasks.attempts import plan_of
 from tasks.clearing import clear_attempt
 from tasks.cluster import Manifest, current
 from tasks.facts import moments, outputs
+from tasks.ownership import our_ledger, ours
 from tasks.workflow_nodes import nodes_of
 from tasks.world import touch, world
 from workflows import labels
 from workflows.failover import post_flight_workflow
+from workflows.ownership import refuse_foreign
 from workflows.records import AttemptRecord, StepRow
 
 COLLECT_SECONDS = 30.0
@@ -28,12 +30,17 @@ def post_flight(resolved: Resolved, run: str, attempts: tuple[AttemptRecord, ...
         What was collected, in words. Nothing here can fail a run: a post-flight that does not come back is said so.
     """
     here, cluster = world(), current()
-    names = {labels.post_flight_name(run, attempt.number): attempt for attempt in attempts}
+    # Of an attempt that was never submitted, or whose gang another ledger's run has, nothing is ours to collect.
+    begun = [attempt for attempt in attempts if attempt.submitted_at is not None]
+    names = {labels.post_flight_name(run, attempt.number): attempt for attempt in begun}
     ended: dict[str, Manifest] = {}
     try:
         for name, attempt in names.items():
-            if cluster.get("Workflow", name) is None:
-                cluster.apply(post_flight_workflow(plan_of(resolved, attempt, here.fencing)).to_dict())
+            found = cluster.get("Workflow", name)
+            refuse_foreign(found, our_ledger())
+            if found is None:
+                plan = plan_of(resolved, attempt, here.fencing, our_ledger())
+                cluster.apply(post_flight_workflow(plan).to_dict())
         for event in cluster.watch("Workflow", {labels.RUN: run}, timeout_seconds=COLLECT_SECONDS):
             name = event.object.get("metadata", {}).get("name", "")
             if name in names and event.object.get("status", {}).get("phase") in ("Succeeded", "Failed", "Error"):
@@ -76,4 +83,6 @@ def leave_nothing(resolved: Resolved, attempt: AttemptRecord, *, keep_completed:
     cluster = current()
     if not keep_completed:
         clear_attempt.fn(resolved, attempt, 0.0, ())
-    cluster.delete("Secret", labels.secret_name(attempt.run, attempt.number))
+    name = labels.secret_name(attempt.run, attempt.number)
+    if ours("Secret", name) is not None:
+        cluster.delete("Secret", name)

@@ -16,12 +16,14 @@ from profiles.cluster import ClusterProfile
 from profiles.suite import SuiteProfile
 from profiles.suite_words import Depth, Launcher
 from tasks.cluster import Manifest, current
+from tasks.ownership import is_taken, our_ledger, ours
 from tasks.sweeping import take_number
 from tasks.volumes import Claims
 from tasks.workflow_nodes import nodes_of, parameter_of
 from tasks.workflow_runs import follow_workflow, submit_workflow
 from tasks.world import world
 from workflows.node_object import told_by_node_object
+from workflows.ownership import signed
 from workflows.preflight import PREFLIGHT, PROBE, PreflightPlan, planned, preflight_workflow
 from workflows.programs.probe import unpacked
 from workflows.programs.readings import Parsed
@@ -87,15 +89,19 @@ def open_preflight(wanted: Wanted) -> Opened:
     """Begin the test, or go on with the one that was begun and never read to its end.
 
     Raises:
-        Unavailable: the ledger does not answer.
+        Unavailable: ledger or cluster do not answer.
     """
     ledger, own = world().ledger, _cursor(wanted.cluster.name, wanted.key)
     begun, read = ledger.cursor(own), ledger.cursor(f"{own}/read")
     if begun is not None and (read is None or read.position < begun.position):
-        return Opened(wanted.key, plan_of(wanted, begun.position))
-    number = take_number(f"{PREFLIGHT}/{wanted.cluster.name}")
-    ledger.move_cursor(own, number, world().now())
-    return Opened(wanted.key, plan_of(wanted, number))
+        plan = plan_of(wanted, begun.position)
+        if not _is_taken(plan):
+            return Opened(wanted.key, plan)
+    while _is_taken(plan := plan_of(wanted, take_number(f"{PREFLIGHT}/{wanted.cluster.name}"))):
+        continue  # another ledger counts on this cluster too
+    opened = Opened(wanted.key, plan)
+    ledger.move_cursor(own, opened.number, world().now())
+    return opened
 
 
 def close_preflight(opened: Opened) -> None:
@@ -106,8 +112,12 @@ def close_preflight(opened: Opened) -> None:
     """
     cluster, plan = opened.plan.cluster.name, opened.plan
     world().ledger.move_cursor(f"{_cursor(cluster, opened.key)}/read", opened.number, world().now())
-    if plan.launcher == "kubernetes":
+    if plan.launcher == "kubernetes" and ours("Workflow", plan.name) is not None:
         current().delete("Workflow", plan.name)
+
+
+def _is_taken(plan: PreflightPlan) -> bool:
+    return plan.launcher == "kubernetes" and is_taken("Workflow", plan.name)
 
 
 def _cursor(cluster: str, key: str) -> str:
@@ -122,11 +132,12 @@ def run_preflight(plan: PreflightPlan, tell: Callable[[str, int], None]) -> list
         tell: gets the workflow's phase and how many nodes have told, after each change.
 
     Raises:
+        Foreign: the workflow of that name is another ledger's.
         Unavailable, Refused.
         NotFound: somebody deleted the workflow meanwhile.
     """
     manifest: Manifest = preflight_workflow(plan).to_dict()
-    submit_workflow(current(), manifest)
+    submit_workflow(current(), signed(manifest, our_ledger()))
     last: Manifest = manifest
     claims = Claims(plan.name, world().now) if plan.volume_calls else None
     for last in follow_workflow(current(), plan.name):

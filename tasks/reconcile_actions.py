@@ -10,11 +10,13 @@ from tasks.cluster import current
 from tasks.console_server import speaking_to_server_of
 from tasks.flow_runs import FlowRuns, flow_runs
 from tasks.node_marks import TAINT_VALUE_CHARACTERS, Mark, set_mark
+from tasks.ownership import our_ledger
 from tasks.sights import part
 from tasks.world import world
 from workflows import labels
 from workflows.driven import FlowRunSeen, Phase
 from workflows.evidence import Signal
+from workflows.ownership import is_foreign
 from workflows.reconcile_sight import ObjectSeen
 from workflows.records import IncidentRecord, MarkRecord, RequestRecord
 
@@ -92,6 +94,8 @@ def remove(thing: ObjectSeen) -> str:
     marks = part(found, "metadata", "labels")
     if (marks.get(labels.RUN), marks.get(labels.ATTEMPT)) != (thing.run, str(thing.attempt)):
         return f"{thing.subject} is another one now: it stays"
+    if is_foreign(found, our_ledger()):
+        return f"{thing.subject} belongs to another ledger: it stays"
     cluster.delete(thing.kind, thing.name)
     return f"{thing.subject} was deleted"
 

@@ -17,12 +17,14 @@ from tasks.facts import LIVE, jobset_state, seconds
 from tasks.hearing import cluster_answers
 from tasks.lease import is_alive
 from tasks.ledger_fleet import OUT
+from tasks.ownership import our_ledger
 from tasks.sights import items, part
 from tasks.streaming import each
 from tasks.world import world
 from workflows import labels
 from workflows.gang_pods import PIPELINE
 from workflows.node_sight import NodeSeen, watcher_of
+from workflows.ownership import owner_of
 from workflows.reconcile_sight import GangSeen, NodesSeen, ObjectKind, ObjectSeen, PodsSeen, Sight
 
 SUSPECTS = 16
@@ -87,6 +89,7 @@ class Looker:
         return Sight(
             now=now,
             cluster=name,
+            ledger=our_ledger(),
             gangs=tuple(gangs),
             jobsets=None if jobsets is None else {item.name: item for item in jobsets},
             others=None if others is None else tuple(others),
@@ -215,6 +218,7 @@ def _seen(kind: ObjectKind, manifest: Manifest, state: str, *, idle: bool = Fals
         created_at=seconds(metadata.get("creationTimestamp")),
         leaving="deletionTimestamp" in metadata,
         idle=idle,
+        ledger=owner_of(manifest),
     )
 
 

@@ -14,6 +14,7 @@ from profiles.load import load_hardware
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import Manifest, current
 from tasks.facts import gate_reports, seconds
+from tasks.ownership import our_ledger
 from tasks.sights import items, part
 from tasks.workflow_nodes import nodes_of
 from tasks.world import world
@@ -21,6 +22,7 @@ from workflows import labels
 from workflows.monitoring import LOOK, SWEEP, SweepPlan, sweep_workflow
 from workflows.node_pods import racks_by_pool
 from workflows.node_sight import NodeSeen
+from workflows.ownership import is_foreign, refuse_foreign, signed
 from workflows.records import VerdictRecord
 from workflows.reports import GateReport
 
@@ -50,13 +52,16 @@ def begin_sweep(profile: ClusterProfile, nodes: Sequence[NodeSeen], number: int,
     """Create the workflow, or adopt the one of this number; its name.
 
     Raises:
+        Foreign: the one of this number is another ledger's; the next number may be free.
         Unavailable, Refused.
     """
     plan = plan_of(profile, {node.name: node.pool for node in nodes}, number, world().now(), since)
     manifest: Manifest = sweep_workflow(plan).to_dict()
     name = str(manifest["metadata"]["name"])
-    if current().get("Workflow", name) is None:
-        current().apply(manifest)
+    found = current().get("Workflow", name)
+    refuse_foreign(found, our_ledger())
+    if found is None:
+        current().apply(signed(manifest, our_ledger()))
     return name
 
 
@@ -68,12 +73,13 @@ def plan_of(profile: ClusterProfile, pools: Mapping[str, str], number: int, aske
 
 
 def sweeps() -> list[SweepSeen]:
-    """Every sweep that was not read to its end.
+    """Every sweep of ours that was not read to its end.
 
     Raises:
         Unavailable, Refused.
     """
-    return [_seen(item) for item in current().list("Workflow", {labels.PIPELINE: SWEEP})]
+    found = current().list("Workflow", {labels.PIPELINE: SWEEP})
+    return [_seen(item) for item in found if not is_foreign(item, our_ledger())]
 
 
 def forget_sweep(name: str) -> None:

@@ -13,19 +13,22 @@ from dataclasses import dataclass, replace
 from profiles.errors import NotFound
 from profiles.resolve import Resolved
 from profiles.vocabulary import Mode, RunState
-from tasks.attempts import Remembered, attempt_token, ensure_token, is_made, make_or_adopt, plan_of
+from tasks.attempts import is_made, make_or_adopt, plan_of
 from tasks.candidates import node_candidates
 from tasks.cluster import current
 from tasks.evidence import gather, lines_of
 from tasks.facts import seconds
+from tasks.ownership import our_ledger
 from tasks.post_flight import leave_nothing
 from tasks.sweeping import take_number
+from tasks.tokens import Remembered, attempt_token, ensure_token
 from tasks.watching import AttemptWatch
 from tasks.world import world
 from workflows import labels
 from workflows.evidence import AttemptView, Evidence, Signal
 from workflows.fleet import NodeCandidate
 from workflows.gang_pods import PIPELINE
+from workflows.ownership import is_foreign
 from workflows.records import AttemptRecord, IncidentRecord, RunRecord, StepRow, Story
 from workflows.trial import gang_key, lasts_seconds
 
@@ -97,7 +100,8 @@ def make_trial(trial: Trial) -> None:
     """
     resolved, attempt, cluster = trial.resolved, trial.attempt, current()
     ensure_token(cluster, attempt)
-    make_or_adopt(cluster, attempt, plan_of(resolved, attempt, world().fencing, lasts_seconds(resolved.run)))
+    lasts = lasts_seconds(resolved.run)
+    make_or_adopt(cluster, attempt, plan_of(resolved, attempt, world().fencing, our_ledger(), lasts))
 
 
 def clear_trial(trial: Trial) -> None:
@@ -120,6 +124,8 @@ def clear_others(resolved: Resolved, key: str, keep: Sequence[Trial]) -> None:
     now, found = world().now(), dict[str, float]()
     for kind in ("JobSet", "Workflow"):
         for item in current().list(kind, {labels.PIPELINE: PIPELINE}):
+            if is_foreign(item, our_ledger()):
+                continue
             run = str(item["metadata"].get("labels", {}).get(labels.RUN, ""))
             found[run] = seconds(item["metadata"].get("creationTimestamp")) or now
     for run, made_at in sorted(found.items()):

@@ -10,6 +10,7 @@ from profiles.errors import Conflict, NotFound, Refused, Unavailable
 from tasks.cluster import Cluster, Manifest
 from tasks.embedded.engine.json_values import as_map, is_list, is_map
 from workflows.labels import PREFIX
+from workflows.ownership import owner_of, refuse_foreign
 
 SUBMITTED = f"{PREFIX}/submitted"
 """Label by which a watch asks for one workflow and not for all of a namespace; its value is the workflow's name."""
@@ -40,8 +41,14 @@ def check_workflow(cluster: Cluster, manifest: Manifest, namespace: str) -> None
 
 
 def submit_workflow(cluster: Cluster, manifest: Manifest) -> Manifest:
-    """Create the workflow, or adopt the one that the same request created before; the object as stored."""
+    """Create the workflow, or adopt the one that the same request created before; the object as stored.
+
+    Raises:
+        Foreign: the one of that name says that it belongs to another ledger than the manifest.
+        Unavailable, Refused.
+    """
     existing = cluster.get("Workflow", manifest["metadata"]["name"])
+    refuse_foreign(existing, owner_of(manifest))
     return cluster.apply(labelled(manifest)) if existing is None else existing
 
 

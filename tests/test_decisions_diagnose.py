@@ -265,6 +265,11 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
         F.STORAGE,
         (),
     ),
+    "the folder belongs to another ledger": (
+        incident(Signal.CHECKPOINT_UNUSABLE, choice=replace(looked("fail", "another --name"), owner="0f3c")),
+        F.CONFIG,
+        (),
+    ),
     "no checkpoint is usable": (
         incident(Signal.CHECKPOINT_UNUSABLE, choice=looked("fail", "3 checkpoints, none usable")),
         F.CHECKPOINT_CORRUPT,

@@ -125,6 +125,7 @@ SILENT = PodsSeen(living=4, coordinator="demo-c", answers=False)
         (sight(gang(), suspects={"demo": SILENT}), Kind.SILENT, "demo-a1"),
         (sight(jobsets={"x-a1": jobset("x")}, fates={}), Kind.FOREIGN, "x"),
         (sight(jobsets={"x-a1": jobset("x")}, fates={"x": Fate("other")}), Kind.FOREIGN, "x"),
+        (sight(jobsets={"demo-a1": jobset(ledger="theirs")}, fates=ENDED, ledger="ours"), Kind.FOREIGN, "demo"),
         (
             sight(jobsets={"demo-a1": jobset(created_at=NOW - 5)}, fates=ENDED),
             Kind.FOREIGN,

@@ -54,6 +54,15 @@ def test_the_first_failing_rank_by_time_and_its_last_lines(run: Path) -> None:
     assert found.left_out == 0
 
 
+def test_of_a_folder_of_another_ledger_nothing_is_collected(run: Path) -> None:
+    put(run, {"ledger": b"2" * 32 + b"\n"})
+    assert collect.gather(collect.Options(str(run), 2, ledger="1" * 32)) == collect.Collected(2, [])
+    assert collect.gather(collect.Options(str(run), 2, ledger="2" * 32)).pods
+    (run / "ledger").unlink()
+    assert collect.gather(collect.Options(str(run), 2, ledger="1" * 32)).pods, "an older version left it"
+    assert not (run / "ledger").exists(), "whoever collects claims nothing"
+
+
 def test_its_own_record_of_last_lines_is_taken_first(run: Path) -> None:
     put(run, {"a2/trainer-1/termination.json": to_json(pod(1, end(1, 99.0, 1, lines=("Traceback", "Boom")))).encode()})
     found = collect.gather(collect.Options(str(run), 2))

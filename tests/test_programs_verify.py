@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from tests.checkpoint_samples import (
     put,
     torch_file,
 )
-from workflows.programs import checkpoint_proofs, prove, verify
+from workflows.programs import checkpoint_proofs, folder_owner, prove, verify
 from workflows.reports import ResumeChoice, from_json
 
 
@@ -62,6 +64,67 @@ def test_a_roll_back_to_the_beginning_resumes_nothing(run: Path) -> None:
     choice = verify.choose(options(run, max_step=0))
     assert (choice.verdict, choice.resume_from, choice.resume_step) == ("pass", "", None)
     assert "beginning" in choice.why
+
+
+def test_a_folder_is_kept_for_the_ledger_that_began_there(run: Path) -> None:
+    put(run / "checkpoints", primus(20))
+    assert verify.choose(options(run)).verdict == "pass", "nobody asks whose it is"
+    assert not (run / "ledger").exists()
+    mine = verify.choose(options(run, ledger="1" * 32))
+    assert (mine.verdict, mine.resume_step, mine.owner) == ("pass", 20, "")
+    assert (run / "ledger").read_text() == "1" * 32 + "\n"
+    assert verify.choose(options(run, ledger="1" * 32)).resume_step == 20
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "ledger"], "nothing unfinished is left"
+
+
+@pytest.mark.parametrize("max_step", [-1, 0, 40])
+def test_a_folder_of_another_ledger_is_a_failure_that_says_what_to_do(run: Path, max_step: int) -> None:
+    put(run / "checkpoints", primus(20))
+    put(run, {"ledger": b"2" * 32 + b"\n"})
+    choice = verify.choose(options(run, ledger="1" * 32, max_step=max_step))
+    assert (choice.verdict, choice.resume_from, choice.owner) == ("fail", "", "2" * 32)
+    assert "another ledger (22222222): choose another --name" in choice.why
+    assert choice.why.endswith("where that ledger is lost, delete the file `ledger` there")
+    assert (run / "ledger").read_bytes() == b"2" * 32 + b"\n"
+    (run / "ledger").unlink()
+    assert verify.choose(options(run, ledger="1" * 32, max_step=max_step)).verdict == "pass", "as the line says"
+
+
+def test_of_two_ledgers_that_begin_at_once_one_has_the_folder(tmp_path: Path) -> None:
+    ledgers = [f"{number}" * 32 for number in range(8)]
+    for turn in range(20):
+        run = tmp_path / "data" / "runs" / str(turn)
+        (tmp_path / "data").mkdir(exist_ok=True)
+        with ThreadPoolExecutor(len(ledgers)) as threads:
+            owners = list(threads.map(partial(folder_owner.claim, str(run)), ledgers))
+        winner = folder_owner.owner_of(str(run))
+        assert winner in ledgers
+        assert owners == ["" if ledger == winner else winner for ledger in ledgers]
+        assert [path.name for path in run.iterdir()] == ["ledger"]
+
+
+def test_a_storage_without_hard_links_keeps_the_owner_too(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def refuse(source: str, target: str) -> None:
+        tried.append(target)
+        raise PermissionError(1, "Operation not permitted", source)
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert folder_owner.claim(str(run), "1" * 32) == ""
+    assert tried == [str(run / "ledger")], "it was tried"
+    assert folder_owner.claim(str(run), "2" * 32) == "1" * 32
+    assert [path.name for path in run.iterdir()] == ["ledger"]
+
+
+def test_a_storage_that_cannot_be_written_is_unknown(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str, data: bytes) -> None:
+        raise OSError(30, "Read-only file system", path)
+
+    monkeypatch.setattr(checkpoint_proofs, "write_atomically", refuse)
+    choice = verify.choose(options(run, ledger="1" * 32))
+    assert (choice.verdict, choice.owner) == ("unknown", "")
+    assert "Read-only file system" in choice.why
 
 
 def test_a_storage_that_is_not_mounted_is_unknown_not_a_fresh_start(tmp_path: Path) -> None:

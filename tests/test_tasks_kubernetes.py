@@ -10,13 +10,14 @@ import pytest
 from kubernetes.client.configuration import Configuration
 
 from profiles.cluster import ClusterProfile
-from profiles.errors import Conflict, Fenced, NotFound, Permanent, PrimusError, Refused, Unavailable
+from profiles.errors import Conflict, Fenced, Foreign, NotFound, Permanent, PrimusError, Refused, Unavailable
 from tasks.cluster import Answered, Cluster
 from tasks.kubernetes import KubernetesCluster
 from tasks.kubernetes_configuration import configuration_of
 from tasks.kubernetes_server import ApiServer
 from tests.fake_api_server import FakeApiServer, Fault, Seen, status
 from workflows import labels
+from workflows.ownership import marks
 
 
 @pytest.fixture
@@ -65,10 +66,10 @@ def cluster(api: FakeApiServer, sleeps: Sleeps) -> Iterator[KubernetesCluster]:
     made.close()
 
 
-def jobset(name: str = "demo-a1", fencing: int = 0, run: str = "demo", **spec: Any) -> dict[str, Any]:
+def jobset(name: str = "demo-a1", fencing: int = 0, run: str = "demo", ledger: str = "", **spec: Any) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": name, "labels": {labels.RUN: run}}
-    if fencing:
-        metadata["annotations"] = {labels.FENCING: str(fencing)}
+    if fencing or ledger:
+        metadata["annotations"] = marks(fencing, ledger)
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}
 
 
@@ -132,13 +133,14 @@ def test_foreign_newer_and_dying_objects_are_left_alone(cluster: KubernetesClust
     cases: list[tuple[dict[str, Any], type[PrimusError]]] = [
         (jobset(run="other"), Conflict),
         (jobset(fencing=3), Fenced),
+        (jobset(ledger="theirs"), Foreign),
     ]
     dying = jobset()
     dying["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
     for existing, error in [*cases, (dying, Unavailable)]:
         api.put("jobsets", existing)
         with pytest.raises(error, match="demo-a1"):
-            cluster.apply(jobset(fencing=2))
+            cluster.apply(jobset(fencing=2, ledger="ours"))
     assert api.requests("PATCH") == []
 
 

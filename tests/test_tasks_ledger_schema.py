@@ -66,18 +66,21 @@ def test_a_ledger_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
         Ledger(url).runs()
 
 
-def _open(url: str) -> int:
+def _open(url: str) -> tuple[int, str]:
     ledger = Ledger(url)
     ledger.open_run(a_run())
     found = len(ledger.runs())
     ledger.close()
-    return found
+    return found, ledger.identity()
 
 
 def test_many_processes_may_open_a_new_ledger_at_once(tmp_path: Path, postgres: PostgresServer) -> None:
     for url in (f"sqlite:///{tmp_path}/new/ledger.sqlite", postgres.url(postgres.new_database())):
         with ProcessPoolExecutor(6, mp_context=multiprocessing.get_context("fork")) as pool:
-            assert list(pool.map(_open, [url] * 6)) == [1] * 6
+            found = list(pool.map(_open, [url] * 6))
+        [told] = set(found)
+        assert told[0] == 1
+        assert len(told[1]) == 32, "one identity, whoever made it"
 
 
 def test_a_second_opening_does_not_load_the_migrations(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from workflows.preflight import preflight_workflow
 
 FOLDER = Path(__file__).parent / "golden"
 KUBEFLOW = tuple(form for form in FORMS if form != "jobset")
+LEDGER = "6f1c0a52e1d94b6f8a3d7c95b20e4f17"
 REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
 
 
@@ -53,7 +54,8 @@ def plans() -> dict[str, AttemptPlan]:
         nodes = tuple(f"node-{index}" for index in range(resolved.run.deciding_role.replicas))
         where = "bed" if cluster.name == "bed" else cluster.engine
         name = f"{run.name}-on-{where}-{pool.hardware}"
-        found.setdefault(name, AttemptPlan(resolved, f"{run.name[:24].rstrip('-')}-1", 1, nodes, fencing=1))
+        plan = AttemptPlan(resolved, f"{run.name[:24].rstrip('-')}-1", 1, nodes, fencing=1, ledger=LEDGER)
+        found.setdefault(name, plan)
     return found
 
 
@@ -148,7 +150,7 @@ def in_other_forms() -> dict[str, list[dict[str, Any]]]:
     for run, pool in chosen.items():
         resolved = resolve(load_run(run).model_copy(update={"pool": pool}), cluster)
         nodes = tuple(f"node-{index}" for index in range(resolved.run.deciding_role.replicas))
-        plan = AttemptPlan(resolved, f"{run}-1", 1, nodes, fencing=1)
+        plan = AttemptPlan(resolved, f"{run}-1", 1, nodes, fencing=1, ledger=LEDGER)
         found |= {f"{form}-{run}-on-kubernetes-{pool}": gang(plan, form) for form in KUBEFLOW}
     return found
 

@@ -111,6 +111,7 @@ def test_the_same_test_has_the_same_key_and_a_name_that_only_trials_have() -> No
     assert trial_key(resolved, {"a": "p", "b": "p"}) == trial_key(resolved, {"a": "p", "b": "p"})
     assert trial_key(resolved, {"a": "p", "b": "p"}) != trial_key(resolved, {"b": "p", "a": "p"})
     assert trial_key(resolved, {"a": "p"}) != trial_key(other, {"a": "p"})
+    assert trial_key(resolved, {"a": "p"}, "one") != trial_key(resolved, {"a": "p"}, "two")
     assert gang_key(("a", "b")) != gang_key(("ab",))
     name = labels.trial_name(trial_key(resolved, {"a": "p"}), 12345)
     assert len(name) <= 30

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hera.workflows import Step, Steps, Workflow
 
-from workflows import commands, labels, templates
+from workflows import commands, labels, pods, templates
 from workflows.commands import whole_seconds
 from workflows.plan import AttemptPlan
 from workflows.reports import GateReport, to_json
@@ -31,7 +31,9 @@ def post_flight_workflow(plan: AttemptPlan) -> Workflow:
     """
     name = labels.post_flight_name(plan.run, plan.attempt)
     with templates.workflow(plan, name, POST_FLIGHT, COLLECT_SECONDS) as workflow:
-        templates.program(plan, ProgramStep("collect", commands.collect(plan), {"collected": "{}"}, COLLECT_SECONDS))
+        owner, outputs = pods.owner_environment(plan), {"collected": "{}"}
+        step = ProgramStep("collect", commands.collect(plan), outputs, COLLECT_SECONDS, environment=owner)
+        templates.program(plan, step)
         with Steps(name=templates.MAIN):
             Step(name="collect", template="collect")
     return workflow

@@ -7,7 +7,7 @@ from typing import Any
 
 from profiles.errors import ProfileError
 from profiles.run import Role
-from workflows import commands, labels, placeholders, pods
+from workflows import commands, labels, ownership, placeholders, pods
 from workflows.commands import PROGRAMS_VOLUME, whole_seconds
 from workflows.plan import AttemptPlan
 from workflows.pods import Part
@@ -56,12 +56,12 @@ def check(plan: AttemptPlan) -> None:
 
 
 def metadata(plan: AttemptPlan, name: str = "", role: str = "") -> Part:
-    """Name, labels and fencing number of an object that the attempt creates; `name` empty: called like the attempt."""
+    """Name, labels and owner of an object that the attempt creates; `name` empty: called like the attempt."""
     return {
         "name": name or plan.name,
         "namespace": plan.namespace,
         "labels": labels.labels(plan.run, plan.attempt, PIPELINE, role),
-        "annotations": {labels.FENCING: str(plan.fencing)},
+        "annotations": ownership.marks(plan.fencing, plan.ledger),
     }
 
 

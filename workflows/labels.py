@@ -27,6 +27,8 @@ VERDICT_CONDITION = "PrimusVerdict"
 """Type of the node condition that tells our verdict: True pass, False fail, Unknown."""
 FENCING = f"{PREFIX}/fencing"
 """Annotation: fencing number of the driver that applied the object."""
+LEDGER = f"{PREFIX}/ledger"
+"""Annotation: identity of the ledger that owns the object; see `workflows.ownership`."""
 FIELD_MANAGER = "primus-flows"
 HOSTNAME = "kubernetes.io/hostname"
 

@@ -59,10 +59,13 @@ def _names(subject: Subject) -> Iterator[tuple[str, str]]:
 
 
 def marks(subject: Subject) -> Wrong:
-    """The object and its pods carry our labels, the object the fencing number; all values are legal."""
+    """The object and its pods carry our labels, the object the fencing number and its ledger; all values are legal."""
     metadata = part(subject.manifest, "metadata")
-    if labels.FENCING not in part(metadata, "annotations"):
+    annotations = part(metadata, "annotations")
+    if labels.FENCING not in annotations:
         yield "metadata.annotations", f"{labels.FENCING} is missing"
+    if subject.plan is not None and annotations.get(labels.LEDGER, "") != subject.plan.ledger:
+        yield "metadata.annotations", f"{labels.LEDGER} must be {subject.plan.ledger!r}"
     for path, carried, wanted in _labelled(subject):
         missing = [key for key in wanted if not carried.get(key)]
         if missing:

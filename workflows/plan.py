@@ -33,6 +33,9 @@ class AttemptPlan:
     """Paths of checkpoints that must not be taken, as pods see them."""
     fencing: int = 0
     """Fencing number of the driver that builds this attempt."""
+    ledger: str = ""
+    """Identity of the ledger that the run stands in: its objects and its folder are kept from other ledgers by it.
+    Empty: nobody's, as printed manifests are."""
     returns: bool = False
     """It answers a failure: in the queue it keeps the run's place, where the cluster has a priority for that."""
     lasts_seconds: int = 0

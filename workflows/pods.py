@@ -11,6 +11,7 @@ from profiles.run import Role
 from workflows import labels
 from workflows.placeholders import folder_variable, storage_volume
 from workflows.plan import AttemptPlan
+from workflows.programs import folder_owner
 
 Part = dict[str, Any]
 
@@ -85,6 +86,14 @@ def own_environment(plan: AttemptPlan, mounts: Sequence[Part]) -> list[Part]:
         field_variable("PRIMUS_NODE", "spec.nodeName"),
         field_variable("PRIMUS_POD", "metadata.name"),
     ]
+
+
+def owner_environment(plan: AttemptPlan) -> list[Part]:
+    """Tells a program whose the run's folder is.
+
+    No flag: a run that lives through an upgrade keeps its image, whose programs refuse flags that they do not know.
+    """
+    return [variable(folder_owner.VARIABLE, plan.ledger)] if plan.ledger else []
 
 
 def resources(plan: AttemptPlan, role: Role) -> Part:

@@ -65,6 +65,8 @@ class ObjectSeen:
     """Its deletion was asked for."""
     idle: bool = False
     """A JobSet that counts ended pods and no living one but the coordinator's, and does not say that it ended."""
+    ledger: str = ""
+    """Identity of the ledger that it belongs to; "" where it says none."""
 
     @property
     def subject(self) -> str:
@@ -124,3 +126,5 @@ class Sight:
     """Whether its holder lives; None: nobody here can tell."""
     nodes: NodesSeen | None = None
     """None: not looked at in this pass."""
+    ledger: str = ""
+    """Identity of ours."""

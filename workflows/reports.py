@@ -1,11 +1,11 @@
 """What programs inside pods tell the outside: shapes shared by programs, tasks and flows.
 
-Standard library only, Python 3.9: this file travels inside the program archive. Every class is a frozen dataclass that
-round-trips through JSON by `to_json` and `from_json`; unknown keys are ignored (a newer program may say more),
-a missing or mistyped one raises ValueError naming the key.
+Standard library only, Python 3.9: it travels inside the program archive. Frozen dataclasses that go to JSON and back
+(`to_json`, `from_json`); unknown keys are ignored, a missing or mistyped one raises ValueError naming the key.
 
 Files of a run's folder (`run_dir`, on shared storage):
 ```
+ledger                             identity of the ledger that the run stands in; without it, anybody's
 checkpoints/                       the trainer's (unless the profile says otherwise)
 proofs/step-<n>.json               Proof: what was proven about a checkpoint when it was written
 kept/step-<n>/                     our own links or copies of files that a trainer overwrites in place
@@ -30,7 +30,6 @@ from typing import Any, Dict, List, Optional, Type, TypeVar, Union, cast, get_ar
 
 LINE_PREFIX = "@primus "
 """A line of a launcher's log that starts so carries one JSON object `{"report": <class name>, ...}`."""
-
 TERMINATION_MESSAGE_BYTES = 3072
 """Kubernetes cuts a termination message at 4,096 bytes; ours stays below 3 KiB."""
 
@@ -204,11 +203,12 @@ class ResumeChoice:
     looked_at: List[CheckpointState]
     """Newest first, with the reason for each that was passed over."""
     verdict: str
-    """`pass`: proven, or certainly nothing to resume; `fail`: checkpoints exist and none is usable; `unknown`: the
-    storage could not be read."""
+    """`pass`: proven, or certainly nothing to resume; `fail`: checkpoints exist and none is usable, or the folder is
+    of the ledger `owner`, and nothing in it was looked at; `unknown`: the storage could not be read."""
     why: str
     seconds: float = 0.0
     bytes_read: int = 0
+    owner: str = ""
 
 
 def to_json(report: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from hera.workflows import Container, Parameter, Resource, RetryStrategy, Workflow, models
 
-from workflows import commands, labels, pods
+from workflows import commands, labels, ownership, pods
 from workflows.plan import AttemptPlan
 from workflows.pods import Part
 
@@ -57,13 +57,12 @@ def workflow(plan: AttemptPlan, name: str, pipeline: str, deadline_seconds: int)
     """
     cluster = plan.resolved.cluster
     marks = labels.labels(plan.run, plan.attempt, pipeline)
-    fencing = {labels.FENCING: str(plan.fencing)}
     volumes = [*pods.storage_volumes(cluster), pods.empty_volume(commands.OUTPUTS_VOLUME)]
     return Workflow(
         name=name,
         namespace=plan.namespace,
         labels=marks,
-        annotations=fencing,
+        annotations=ownership.marks(plan.fencing, plan.ledger),
         entrypoint=MAIN,
         service_account_name=cluster.service_account,
         active_deadline_seconds=deadline_seconds + DEADLINE_MARGIN_SECONDS,

@@ -124,7 +124,9 @@ def _gate_resources(plan: AttemptPlan) -> Part:
 def _verify_template(plan: AttemptPlan, deadline_seconds: int) -> Container:
     unknown = ResumeChoice(resume_from="", resume_step=None, looked_at=[], verdict="unknown", why=NO_CHOICE)
     outputs = {"choice": to_json(unknown), "verdict": "unknown", "resume-from": "", "resume-step": ""}
-    return templates.program(plan, ProgramStep(VERIFY, commands.verify(plan), outputs, deadline_seconds))
+    owner = pods.owner_environment(plan)
+    step = ProgramStep(VERIFY, commands.verify(plan), outputs, deadline_seconds, environment=owner)
+    return templates.program(plan, step)
 
 
 def _apply_template(plan: AttemptPlan) -> None:

@@ -20,9 +20,9 @@ MARGIN_SECONDS = 120
 """Beyond the deadline, before the cluster ends what nobody came back for."""
 
 
-def trial_key(resolved: Resolved, pools: Mapping[str, str]) -> str:
-    """The same for the same run profile on the same nodes (name -> pool), whoever asks for it."""
-    asked = [digest(resolved), resolved.run.trial.model_dump(mode="json"), list(pools.items())]
+def trial_key(resolved: Resolved, pools: Mapping[str, str], ledger: str = "") -> str:
+    """The same for the same run profile on the same nodes (name -> pool), whoever asks for it; other in each ledger."""
+    asked = [digest(resolved), resolved.run.trial.model_dump(mode="json"), list(pools.items()), ledger]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[: labels.TRIAL_KEY_CHARACTERS]
 
 

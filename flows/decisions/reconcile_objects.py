@@ -22,12 +22,12 @@ def stray_objects(sight: Sight) -> Iterator[Finding]:
     foreign: dict[str, list[ObjectSeen]] = {}
     for thing in _living(sight):
         fate = sight.fates.get(thing.run)
-        if fate is None or fate.cluster != sight.cluster:
+        if fate is None or fate.cluster != sight.cluster or thing.ledger not in ("", sight.ledger):
             foreign.setdefault(thing.run, []).append(thing)
         elif (finding := _about(thing, fate, sight.now)) is not None:
             yield finding
     for run, things in sorted(foreign.items()):
-        yield _foreign(run, things)
+        yield _foreign(run, things, sight.ledger)
 
 
 def _living(sight: Sight) -> Iterator[ObjectSeen]:
@@ -62,7 +62,9 @@ def _unknown_attempt(thing: ObjectSeen) -> Finding:
     return Finding(Kind.UNKNOWN_ATTEMPT, thing.subject, thing.run, why, Leave("another ledger may own it"))
 
 
-def _foreign(run: str, things: list[ObjectSeen]) -> Finding:
+def _foreign(run: str, things: list[ObjectSeen], ledger: str) -> Finding:
     named = ", ".join(thing.subject for thing in things[:4]) + (f" and {len(things) - 4} more" if things[4:] else "")
-    why = f"this ledger knows no run {run} on this cluster: {named}"
-    return Finding(Kind.FOREIGN, run, "", why, Leave("another ledger may own it"))
+    sure = any(thing.ledger not in ("", ledger) for thing in things)
+    whose = f"another ledger has a run {run}" if sure else f"this ledger knows no run {run}"
+    leave = Leave("another ledger owns it" if sure else "another ledger may own it")
+    return Finding(Kind.FOREIGN, run, "", f"{whose} on this cluster: {named}", leave)

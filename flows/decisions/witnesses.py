@@ -227,9 +227,16 @@ def _gate(evidence: Evidence) -> Iterator[Clue]:
             yield Clue(kind, weight, text, f"{looked}-{name}", "node", report.node)
 
 
+_ELSEWHERE = (
+    "begin a run of another name; with `checkpoint.directory` set to the checkpoints there it goes on from them"
+)
+
+
 def _checkpoint(evidence: Evidence) -> Iterator[Clue]:
     choice = evidence.choice
-    if choice is not None and choice.verdict == "fail":
+    if choice is not None and choice.owner:
+        yield Clue(F.CONFIG, 0.98, choice.why, "folder-of-another-ledger", advice=_ELSEWHERE)
+    elif choice is not None and choice.verdict == "fail":
         yield Clue(F.CHECKPOINT_CORRUPT, 0.95, choice.why, "checkpoint-choice", supersedes=("config", "unknown"))
     elif choice is not None and choice.verdict == "unknown":
         yield Clue(F.STORAGE, 0.8, choice.why, "checkpoint-unreadable", supersedes=("config", "unknown"))

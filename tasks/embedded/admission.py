@@ -6,7 +6,7 @@ import copy
 import os
 from typing import Any
 
-from profiles.errors import Conflict, NotFound, Refused
+from profiles.errors import Conflict, Foreign, NotFound, Refused
 from tasks.embedded.engine.json_values import is_list, is_map
 from tasks.embedded.objects import Object, mark_deleted, merge, new_uid, section, timestamp
 from tasks.embedded.store import Store, Transaction
@@ -16,6 +16,8 @@ IMMUTABLE = {"JobSet": {"suspend"}, "Workflow": {"suspend", "shutdown"}, "Pod": 
 """Kinds whose spec may not change once created, and the fields of it that may."""
 OWN = ("Pod", "JobSet", "Workflow")
 """Kinds whose deletion takes time: their processes are ended first."""
+OWNER = "primus-flows.io/ledger"
+"""Annotation: whose the object is. Of two that say so none writes over the other's."""
 _DATA = ("data", "stringData", "binaryData", "type", "immutable")
 
 
@@ -25,6 +27,7 @@ def admit(store: Store, namespace: str, manifest: Object, *, dry_run: bool = Fal
     Raises:
         Refused: the manifest is not accepted, or would change what cannot change.
         Conflict: the object is being deleted, or was changed since the version that the manifest names.
+        Foreign: its annotations say that it is another ledger's.
     """
     validate(manifest, namespace)
     fresh = copy.deepcopy(manifest)
@@ -53,6 +56,8 @@ def _combine(store: Store, namespace: str, stored: Object | None, fresh: Object)
         return _created(namespace, fresh)
     if stored["metadata"].get("deletionTimestamp"):
         raise Conflict(f"{kind} {stored['metadata']['name']} is being deleted; apply it once it is gone")
+    if len({_owner(stored), _owner(fresh)} - {""}) > 1:
+        raise Foreign(f"{kind} {stored['metadata']['name']} belongs to another ledger ({_owner(stored)[:8]})")
     version = fresh["metadata"].pop("resourceVersion", None)
     if version is not None and version != stored["metadata"]["resourceVersion"]:
         raise Conflict(f"{kind} {stored['metadata']['name']} was changed since version {version}; read it again")
@@ -61,6 +66,10 @@ def _combine(store: Store, namespace: str, stored: Object | None, fresh: Object)
     fresh.pop("status", None)
     combined = merge(stored, {key: value for key, value in fresh.items() if key not in _DATA})
     return combined | {key: fresh[key] for key in _DATA if key in fresh}
+
+
+def _owner(manifest: Object) -> str:
+    return str(section(section(manifest, "metadata"), "annotations").get(OWNER) or "")
 
 
 def _created(namespace: str, fresh: Object) -> Object:

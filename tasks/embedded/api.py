@@ -95,7 +95,7 @@ class EmbeddedCluster:
 
         Raises:
             Refused: a field is unknown, wrong, not run here, or cannot be changed; nothing was written.
-            Conflict: the object is being deleted, or changed since the version that the manifest names.
+            Conflict: it is being deleted, was changed since the version named, or is another ledger's (Foreign).
         """
         refuse_unreachable_mounts(manifest, self._namespaces_mode)
         refuse_unknown_images(manifest, [vars(image) for image in self.spec.images])

@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import Any, List, Optional, Tuple
 
-from workflows.programs import checkpoint_proofs, flags
+from workflows.programs import checkpoint_proofs, flags, folder_owner
 from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination_model import Reported
 from workflows.programs.gang_progress import Moment, Progress, learn
@@ -38,6 +38,8 @@ class Options:
     """Folder for the output parameter `collected`; empty: standard output only."""
     limit_bytes: int = 204800
     """Longest answer: an object in Kubernetes holds at most 1.5 MiB, and this is one of its parameters."""
+    ledger: str = ""
+    """Identity of the ledger that the run stands in; of a folder that belongs to another one nothing is collected."""
 
     def argv(self) -> List[str]:
         """These options as flags."""
@@ -135,6 +137,8 @@ def gather(options: Options) -> Collected:
     Raises:
         OSError: the storage cannot be read.
     """
+    if folder_owner.other_owner(options.run_dir, options.ledger):
+        return Collected(options.attempt, [])
     pods: List[Termination] = []
     lost: List[str] = []
     folders = sorted(glob.glob(os.path.join(glob.escape(options.run_dir), f"a{options.attempt}", "*-[0-9]*")))
@@ -237,6 +241,7 @@ def main(argv: List[str]) -> int:
     """Collect and answer; the exit code."""
     try:
         options = parse(argv)
+        options = replace(options, ledger=options.ledger or os.environ.get(folder_owner.VARIABLE, ""))
     except flags.UsageError as error:
         print(f"collect: {error}", file=sys.stderr)
         return 2

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import List, Tuple
 
-from workflows.programs import checkpoint_proofs, flags
+from workflows.programs import checkpoint_proofs, flags, folder_owner
 from workflows.programs.checkpoint_choice import NO_LIMIT, Limits
 from workflows.programs.checkpoint_examine import ALL, NEEDED, Finding, read_small
 from workflows.programs.checkpoint_formats import TRACKER, UNKNOWN_STEP
@@ -47,6 +47,8 @@ class Options:
     """Steps in names start again after a resume."""
     out_dir: str = ""
     """Folder for the outputs `resume-from`, `resume-step`, `choice`, `verdict`; empty: standard output only."""
+    ledger: str = ""
+    """Identity of the ledger that the run stands in; the folder is kept for it. Empty: nobody asks whose it is."""
 
     def argv(self) -> List[str]:
         """These options as flags."""
@@ -78,6 +80,8 @@ def choose(options: Options) -> ResumeChoice:
 def _choose(options: Options) -> ResumeChoice:
     if not storage_is_there(options.run_dir):
         return ResumeChoice("", None, [], "unknown", f"the storage of {options.run_dir} is not there")
+    if owner := folder_owner.claim(options.run_dir, options.ledger):
+        return ResumeChoice("", None, [], "fail", folder_owner.refusal(options.run_dir, owner), owner=owner)
     if options.max_step == 0:
         return ResumeChoice("", None, [], "pass", "rolled back to the beginning: nothing is resumed")
     limits = Limits(options.max_step, options.excluded)
@@ -159,6 +163,7 @@ def main(argv: List[str]) -> int:
     """Choose and answer; the exit code."""
     try:
         options = parse(argv)
+        options = replace(options, ledger=options.ledger or os.environ.get(folder_owner.VARIABLE, ""))
     except flags.UsageError as error:
         print(f"verify: {error}", file=sys.stderr)
         return 2

@@ -1,0 +1,64 @@
+"""Whose an object in a cluster is: names of runs are told apart by the ledger, and a cluster has room for many ledgers.
+
+Every object that we create carries the identity of its ledger as an annotation. One without it was made by an older
+version and counts as ours; so does every object for somebody who has no ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from profiles.errors import Foreign
+from workflows import labels
+
+Manifest = Mapping[str, Any]
+
+
+def marks(fencing: int, ledger: str) -> dict[str, str]:
+    """Annotations of an object of ours: who wrote it; `ledger` empty: of no ledger."""
+    return {labels.FENCING: str(fencing), **({labels.LEDGER: ledger} if ledger else {})}
+
+
+def owner_of(manifest: Manifest) -> str:
+    """Identity of the ledger that owns the object; "" where it says none."""
+    return str(_part(_part(manifest, "metadata"), "annotations").get(labels.LEDGER) or "")
+
+
+def is_foreign(manifest: Manifest, ledger: str) -> bool:
+    """Whether the object belongs to another ledger than this one."""
+    return bool(ledger) and owner_of(manifest) not in ("", ledger)
+
+
+def signed(manifest: dict[str, Any], ledger: str) -> dict[str, Any]:
+    """The manifest, saying that it belongs to this ledger."""
+    metadata = dict(manifest["metadata"])
+    metadata["annotations"] = {**_part(metadata, "annotations"), labels.LEDGER: ledger}
+    return {**manifest, "metadata": metadata}
+
+
+def foreign(manifest: Manifest) -> Foreign:
+    """What is said of an object of another ledger."""
+    metadata = _part(manifest, "metadata")
+    what = f"{manifest.get('kind', 'object')} {metadata.get('name', '')}"
+    run = str(_part(metadata, "labels").get(labels.RUN) or "")
+    whose = f"a run {run} of another ledger is on this cluster" if run else "it belongs to another ledger"
+    return Foreign(
+        f"{what} exists and is not ours: {whose} ({owner_of(manifest)[:8]}); nothing of it was touched. "
+        f"Choose another --name; where that ledger is lost, delete {what} first"
+    )
+
+
+def refuse_foreign(manifest: Manifest | None, ledger: str) -> None:
+    """Nothing where the object is not there or ours.
+
+    Raises:
+        Foreign: it belongs to another ledger.
+    """
+    if manifest is not None and is_foreign(manifest, ledger):
+        raise foreign(manifest)
+
+
+def _part(manifest: Manifest, key: str) -> Manifest:
+    found: Manifest | None = manifest.get(key)
+    return found or {}
