@@ -15,9 +15,11 @@ demo: $(STAMP) ## Train on this machine, lose a node, resume, compare with an un
 	@$(BIN)/primus demo
 
 test: check ## All tests (unit, properties, golden manifests, stories on the embedded cluster)
-	@$(BIN)/python -m pytest -q -m 'not story' -n $(TEST_WORKERS) --dist worksteal
-	@$(BIN)/python -m pytest -q -m 'story and not alone' -n $(TEST_WORKERS) --dist loadfile
-	@$(BIN)/python -m pytest -q -m 'story and alone' # one by one
+	@code=0; \
+	  $(BIN)/python -m pytest -q -m 'not story' -n $(TEST_WORKERS) --dist worksteal || code=1; \
+	  $(BIN)/python -m pytest -q -m 'story and not alone' -n $(TEST_WORKERS) --dist loadfile || code=1; \
+	  $(BIN)/python -m pytest -q -m 'story and alone' || code=1; \
+	  exit $$code # all three are told, whichever fails; the last one by one
 
 check: $(STAMP) ## Format, lint, types, import rules, documents
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }

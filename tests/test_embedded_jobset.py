@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -254,9 +257,33 @@ def test_a_gang_finds_itself_by_name_and_completes(one: EmbeddedCluster) -> None
     assert pods_of(one, "gang") == {}
 
 
+def _both(one: EmbeddedCluster, name: str) -> dict[str, str]:
+    """Names of a gang's two pods, once both were created."""
+    seen: set[str] = set()
+    for event in one.watch("Pod", {"jobset.sigs.k8s.io/jobset-name": name}, timeout_seconds=DEADLINE_SECONDS):
+        seen.add(event.object["metadata"]["name"])
+        if len(seen) == 2:
+            return {key: pod["metadata"]["name"] for key, pod in pods_of(one, name).items()}
+    raise AssertionError("not two pods were created")
+
+
+def _said(one: EmbeddedCluster, pod: str) -> list[str]:
+    """The words that a pod has printed, once there are any."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (words := one.logs(pod).split()):
+        assert time.monotonic() < deadline, f"{pod} says nothing"
+        time.sleep(0.02)
+    return words
+
+
 def test_one_failed_pod_ends_the_gang_and_its_pods_are_kept(one: EmbeddedCluster) -> None:
-    script = "trap 'exit 0' TERM; test $JOB_COMPLETION_INDEX = 0 && exit 7; while :; do sleep 0.02; done"
+    # Nobody fails before all have set their traps.
+    script = (
+        "trap 'exit 0' TERM; trap 'exit 7' USR1; echo $$$$; while :; do sleep 0.02; done"  # Kubernetes halves dollars
+    )
     one.apply(jobset("fails", role("t", 2, "sh", "-c", script)))
+    shells = {key: int(_said(one, pod)[0]) for key, pod in _both(one, "fails").items()}
+    os.kill(shells["t-0-0"], signal.SIGUSR1)
     assert terminal(one, "fails")["status"]["terminalState"] == "Failed"
     pods = {key: ended(one, pod["metadata"]["name"]) for key, pod in pods_of(one, "fails").items()}
     assert end_of(pods["t-0-0"])["exitCode"] == 7
