@@ -32,6 +32,7 @@ ORDER = (
     "fabric_rounds",
     "health_status",
     "on_call",
+    "warm",
 )
 
 

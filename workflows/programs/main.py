@@ -16,6 +16,7 @@ PROGRAMS: Dict[str, str] = {
     "health": "health",
     "health-ask": "health_ask",
     "launch": "launch",
+    "park": "warm_park",
     "probe": "probe",
     "probe-gang": "gang_probe",
     "probe-host": "probe_host",
