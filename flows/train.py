@@ -153,8 +153,9 @@ async def see(resolved: Resolved, attempt: AttemptRecord) -> None:
     )
     (finding, view) = watch_attempt(resolved, attempt, partial(notice, resolved, handled))
     keep_verdicts(resolved, view.workflow.gate, f"{attempt.run}-a{attempt.number}")
-    seen = read_story(attempt.run).attempt or attempt
-    if view.woken:
+    story = read_story(attempt.run)
+    seen = story.attempt or attempt
+    if view.woken or story.open_incident is not None:
         return  # what somebody else saw stands in the ledger: the next move goes by that, or watches anew
     if finding.signal is not None:
         open_incident(seen, finding.signal, finding.why, view)

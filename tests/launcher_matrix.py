@@ -25,6 +25,8 @@ from tasks.cluster import using
 from tasks.clusters import embedded_cluster
 from tasks.opening import localised
 from tasks.preflighting import Told, Wanted, plan_of, run_preflight
+from tasks.session import at_hand
+from tasks.settings import Settings
 from tests.tool_samples import printed
 from workflows.preflight import PreflightPlan
 from workflows.preflight_calls import calls_of, node_checks
@@ -167,6 +169,13 @@ def cluster_of(home: Path, **more: object) -> ClusterProfile:
     return localised(load_cluster("local"), home).model_copy(update=more)
 
 
+def settings_in(home: Path) -> Settings:
+    """Of a home of its own, with a ledger: whoever tests nodes in a cluster signs what it makes there."""
+    settings = Settings.from_environment({"PRIMUS_HOME": str(home)})
+    settings.make_home()
+    return settings
+
+
 def told_by_pods(home: Path, faked: FakedNodes) -> tuple[PreflightPlan, list[Told]]:
     """What the made-up nodes tell in pods of the embedded cluster."""
     own = load_cluster("local")
@@ -178,7 +187,7 @@ def told_by_pods(home: Path, faked: FakedNodes) -> tuple[PreflightPlan, list[Tol
     asked = plan(profile, "kubernetes")
     cluster = embedded_cluster(profile, home)
     try:
-        with using(cluster):
+        with at_hand(settings_in(home)), using(cluster):
             return asked, run_preflight(asked, lambda phase, told: None)
     finally:
         cluster.stop()

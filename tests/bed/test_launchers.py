@@ -19,6 +19,7 @@ from tasks.kubernetes import KubernetesCluster
 from tasks.kubernetes_configuration import configuration_of
 from tasks.kubernetes_server import ApiServer
 from tasks.preflighting import Told, run_preflight
+from tasks.session import at_hand
 from tests.bed import samples
 from tests.bed.commands import until
 from tests.bed.up import Bed
@@ -30,6 +31,7 @@ from tests.launcher_matrix import (
     of_any_cluster,
     outline,
     plan,
+    settings_in,
     told_by_pods,
     verdicts,
 )
@@ -55,7 +57,7 @@ def told_by_real_pods(bed: Bed, home: Path, made_up: Sequence[str], number: int)
     asked = plan(profile, "kubernetes", real, number)
     environment = {"KUBECONFIG": str(bed.folder.account("runner"))}
     cluster = KubernetesCluster(profile, ApiServer(lambda: configuration_of("bed", environment)))
-    with using(cluster):
+    with at_hand(settings_in(home)), using(cluster):
         try:
             told = run_preflight(asked, lambda phase, count: None)
         finally:
