@@ -33,6 +33,7 @@ ORDER = (
     "health_status",
     "on_call",
     "warm",
+    "straggling",
 )
 
 

@@ -1,0 +1,230 @@
+"""Stacks of real processes: running, forked, stopped, in uninterruptible sleep, gone; with and without py-spy."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launcher_harness import until
+from workflows.programs import stack_kernel, stacks
+from workflows.programs.stack_groups import find, stacks_of
+from workflows.programs.stack_values import Dump, Process, text, to_json
+
+ROOT = Path(__file__).parents[1]
+NO_SPY = stacks.Look(seconds=3.0)
+RANK = """
+import os, sys, threading, time
+sys.path.insert(0, {root!r})
+from workflows.programs import stacks
+{install}
+def in_the_loader(): time.sleep(600)
+def in_the_step():
+    open({ready!r} + str(os.getpid()), "w").close()
+    {body}
+threading.Thread(target=in_the_loader, name="loader", daemon=True).start()
+{before}
+in_the_step()
+"""
+INSTALL = "assert stacks.install()"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start a rank; returns once it stands in its step."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_one(
+        body: str = "time.sleep(600)", install: str = INSTALL, before: str = "", processes: int = 1
+    ) -> subprocess.Popen[bytes]:
+        ready = tmp_path / f"ready-{len(started)}-"
+        script = RANK.format(root=str(ROOT), install=install, ready=str(ready), body=body, before=before)
+        started.append(subprocess.Popen([sys.executable, "-c", script], start_new_session=True))
+        until(lambda: len(list(tmp_path.glob(f"{ready.name}*"))) == processes, "the rank stands in its step")
+        return started[-1]
+
+    yield start_one
+    for one in started:
+        os.killpg(one.pid, signal.SIGKILL)
+        one.wait()
+
+
+def only(dump: Dump) -> Process:
+    (process,) = dump.processes
+    return process
+
+
+def functions(process: Process) -> list[str]:
+    assert process.main is not None
+    return [frame.function for frame in process.main.frames]
+
+
+def test_a_rank_with_a_handler_tells_its_stacks_and_goes_on(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    rank = start()
+    for _ in range(3):
+        process = only(stacks.gather({4: rank.pid}, "node-1", NO_SPY))
+        assert (process.rank, process.how, process.state, process.top) == (4, "faulthandler", "sleeping", True)
+        assert functions(process)[:1] == ["in_the_step"]
+        assert [one.frames[0].function for one in process.threads[1:]] == ["in_the_loader"]
+        assert process.main is not None
+        assert process.main.waits.startswith(("clock_nanosleep", "select", "pselect6", "hrtimer"))
+        assert any("memfd:primus-stacks" in file for file in process.files)
+    assert rank.poll() is None
+    assert "in_the_step (<string>:" in text(stacks.gather({4: rank.pid}, "node-1", NO_SPY))
+
+
+def test_a_rank_that_holds_the_interpreter_and_never_lets_go_tells_its_stacks_too(
+    start: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    rank = start(body="import ctypes; ctypes.PyDLL(None).pause()")
+    process = only(stacks.gather({0: rank.pid}, "n", NO_SPY))
+    assert (process.how, functions(process)[0]) == ("faulthandler", "in_the_step")
+
+
+def test_forked_children_tell_their_own(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    rank = start(before="os.fork(); os.fork()", processes=4)
+    dump = stacks.gather({0: rank.pid}, "n", NO_SPY)
+    assert [one.top for one in dump.processes] == [True, False, False, False]
+    assert len({one.pid for one in dump.processes}) == 4
+    assert [functions(one)[0] for one in dump.processes] == ["in_the_step"] * 4
+
+
+def test_without_a_handler_nothing_is_sent_and_the_kernel_is_asked(
+    start: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    rank = start(install="")
+    assert not stack_kernel.catches(rank.pid, stacks.SIGNAL)
+    process = only(stacks.gather({0: rank.pid}, "n", NO_SPY))
+    assert (process.how, process.why) == ("kernel", "no py-spy here; no answer of a faulthandler")
+    assert len(process.threads) == 2
+    assert process.main is not None
+    assert process.main.waits
+    assert stacks.ask(rank.pid, 1.0) == []
+    assert rank.poll() is None
+
+
+def test_a_program_that_took_the_handler_away_is_not_killed(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    rank = start(before=f"import signal; signal.signal({stacks.SIGNAL}, signal.SIG_DFL)")
+    assert only(stacks.gather({0: rank.pid}, "n", NO_SPY)).how == "kernel"
+    assert rank.poll() is None
+
+
+def test_a_stopped_rank_costs_no_time_and_is_not_continued(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    rank = start()
+    os.kill(rank.pid, signal.SIGSTOP)
+    until(lambda: stack_kernel.state_of(rank.pid) == "stopped", "it is stopped")
+    process = only(stacks.gather({0: rank.pid}, "n", NO_SPY))
+    assert (process.state, process.how) == ("stopped", "kernel")
+    assert "stopped answers no signal" in process.why
+    assert stack_kernel.state_of(rank.pid) == "stopped"
+
+
+SPAWN = """os.mkfifo({fifo!r}); os.posix_spawn(sys.executable, [sys.executable, "-c", "0"], dict(os.environ),
+        file_actions=[(os.POSIX_SPAWN_OPEN, 0, {fifo!r}, os.O_RDONLY, 0)])"""
+"""Until somebody writes into the pipe, the parent of such a child is in uninterruptible sleep."""
+
+
+def test_a_rank_in_uninterruptible_sleep_is_seen_and_holds_nobody(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    rank = start(body=SPAWN.format(fifo=str(tmp_path / "fifo")))
+    until(lambda: stack_kernel.state_of(rank.pid) == "uninterruptible", "it sleeps")
+    dump = stacks.gather({0: rank.pid}, "n", NO_SPY)
+    process = dump.processes[0]
+    assert (process.state, process.how, process.top) == ("uninterruptible", "kernel", True)
+    assert process.main is not None
+    assert process.main.waits
+    assert json.loads(to_json(dump))["processes"][0]["state"] == "uninterruptible"
+
+
+def test_a_rank_that_is_gone_is_said_to_be(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    rank = start()
+    gone = subprocess.Popen([sys.executable, "-c", "0"])
+    gone.wait()
+    dump = stacks.gather({0: rank.pid, 1: gone.pid}, "n", NO_SPY)
+    assert [(one.rank, one.how) for one in dump.processes] == [(0, "faulthandler"), (1, "")]
+
+
+def spy(folder: Path, script: str) -> stacks.Look:
+    """A program in place of py-spy."""
+    path = folder / "py-spy"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return stacks.Look(3.0, str(path))
+
+
+def test_py_spy_is_asked_first_and_believed(start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> None:
+    rank = start()
+    row = {"thread_name": "MainThread", "os_thread_id": rank.pid, "active": False,
+           "frames": [{"name": "seen_by_spy", "filename": "t.py", "line": 3}]}  # fmt: skip
+    look = spy(tmp_path, f'[ "$*" = "dump --nonblocking --json --pid {rank.pid}" ] && echo \'{json.dumps([row])}\'')
+    process = only(stacks.gather({0: rank.pid}, "n", look))
+    assert (process.how, functions(process)) == ("py-spy", ["seen_by_spy"])
+    assert process.main is not None
+    assert process.main.waits, "with what the kernel says of the same thread"
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["echo 'Error: Permission Denied: Try running again with elevated permissions' >&2; exit 1", "echo {", "exit 0"],
+)
+def test_where_py_spy_may_not_look_the_handler_is_asked(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, script: str
+) -> None:
+    rank = start()
+    process = only(stacks.gather({0: rank.pid}, "n", spy(tmp_path, script)))
+    assert (process.how, functions(process)[0]) == ("faulthandler", "in_the_step")
+    silent = start(install="")
+    process = only(stacks.gather({0: silent.pid}, "n", spy(tmp_path, script)))
+    assert process.how == "kernel"
+    assert process.why.startswith("py-spy: Error: Permission" if "Denied" in script else "py-spy saw no Python")
+
+
+def test_a_py_spy_that_hangs_takes_half_of_the_time(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    rank = start()
+    began = time.monotonic()
+    look = stacks.Look(1.0, spy(tmp_path, "exec sleep 600").py_spy)
+    process = only(stacks.gather({0: rank.pid}, "n", look))
+    assert (process.how, functions(process)[0]) == ("faulthandler", "in_the_step")
+    assert time.monotonic() - began >= 0.5, "it did hang"
+
+
+def test_what_is_late_is_left_to_itself(
+    start: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rank = start()
+    pipe = tmp_path / "blocks"
+    os.mkfifo(pipe)
+    real = stack_kernel.process
+
+    def blocked(number: int, pid: int, top: bool) -> Process | None:
+        if number == 1:
+            pipe.read_text(encoding="utf-8")  # as a file of /proc that blocks its reader
+        return real(number, pid, top)
+
+    monkeypatch.setattr(stack_kernel, "process", blocked)
+    dump = stacks.gather({0: rank.pid, 1: rank.pid}, "n", stacks.Look(1.0))
+    assert [(one.rank, one.how, one.why) for one in dump.processes] == [
+        (0, "faulthandler", ""), (1, "", "no answer within 1 s"),
+    ]  # fmt: skip
+    pipe.write_text("", encoding="utf-8")
+
+
+def test_who_keeps_a_gang_waiting_is_named_within_half_a_second_of_looking(
+    start: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    waits = start(before="def all_reduce(): os.read(os.pipe()[0], 1)", body="all_reduce()")
+    loads = start()
+    dump = stacks.gather({0: waits.pid, 1: loads.pid}, "node-1", stacks.Look(0.5))
+    finding = find(stacks_of([dump], {0: "node-1", 1: "node-1"}))
+    assert [(one.rank, one.frame) for one in finding.named] == [(1, "in_the_step (<string>)")]
+    assert dump.seconds <= 0.6, "bounded, whatever the machine does"

@@ -1,0 +1,248 @@
+"""Whether a gang is hung: a machine over what ranks report and the passing of time. Pure; times come with events.
+
+The coordinator's shell drives it:
+
+    watch = Watch(limits)
+    watch = hear(watch, event)                  # for each report, in order; reports of old incarnations change nothing
+    watch = tick(watch, now, half_heard_at(…))  # a few times a second
+    watch.verdict                               # acted on when it changes
+
+`watching` → `suspect` after one window: ask all launchers for their stacks. → `confirmed` after the second: name the
+minority, restart. `observer`: when the second window was over, more than half of the launchers had not been heard
+since the suspicion began, so it is us who do not hear: nothing is done, and when they are heard again the second window
+begins anew. Any new step, and begin and end of a declared pause, lead back to `watching`; a new incarnation as well.
+`confirmed` stays until one of these. A coordinator that was stopped itself counts no time in which it could not hear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Collection, FrozenSet, Mapping, Optional, Union
+
+from workflows.programs.hang_budget import (
+    AGAIN,
+    DECLARED,
+    Budget,
+    Limits,
+    Samples,
+    early_budget,
+    floor_seconds,
+    pause_budget,
+    step_budget,
+)
+from workflows.programs.hang_events import Entered, Event, Launched, Over, Pause, Saved, Stepped
+
+LONGEST_TICK_SECONDS = 1.0
+"""More time than this between two ticks is a pause of our own (a stopped process, a machine that slept)."""
+HEARD_APART_SECONDS = 0.1
+"""Begin and end of a pause that are heard so far apart were told apart; launchers gather reports for less."""
+TOLD_APART_SECONDS = 0.25
+"""Begin and end that are heard together, and were so far apart, come from one line that tells of the past."""
+WARM_STEPS = 2
+"""Steps after the first one in which programs still compile and record graphs."""
+PASSED = 2
+"""Strides that the gang went on since a rank declared a pause: it is over, or in the background. One may be the other
+ranks' report of the step before."""
+KEPT_PAUSES = 64
+"""Ranks that save at the same moment; what the others declare is the same pause."""
+NEVER = float("-inf")
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What is known of a gang's progress."""
+
+    limits: Limits = field(default_factory=Limits)
+    verdict: str = "over"
+    """`watching`, `suspect`, `observer`, `confirmed`; `over`: nothing to watch."""
+    incarnation: int = 0
+    step: int = 0
+    """Highest of this incarnation; before its first one what it resumed from."""
+    stepped: bool = False
+    ending: bool = False
+    """The last planned step is done."""
+    pauses: Mapping[int, Pause] = field(default_factory=lambda: {})
+    """Of each rank that is in one."""
+    quiet_seconds: float = 0.0
+    """Time that passed here since the last sign of progress."""
+    suspect_seconds: float = 0.0
+    suspected_at: float = 0.0
+    ticked_at: Optional[float] = None
+    launched_at: float = 0.0
+    restart_seconds: float = 0.0
+    """From start to first step, the last time."""
+    saved_step: int = 0
+    reference: Optional[Stepped] = None
+    """The newest step of the lowest rank that reports; durations are taken from its clock alone."""
+    stride: int = 1
+    """Steps between two reports."""
+    paused_since_step: bool = False
+    announced: FrozenSet[str] = frozenset()
+    """Pauses of which the beginning was heard before the end."""
+    hindsight: FrozenSet[str] = frozenset()
+    """Pauses of which only the end was told, or all of it late."""
+    steps: Samples = field(default_factory=Samples)
+    warm: int = 0
+    """Steps after the first one of this incarnation, counted to `WARM_STEPS`."""
+    warm_steps: Samples = field(default_factory=Samples)
+    hung: Mapping[int, int] = field(default_factory=lambda: {})
+    """How often the gang hung after which step."""
+
+    @property
+    def phase(self) -> str:
+        """What the gang is in: a pause that any rank declared, else `init`, `step` or `ending`."""
+        if self.pauses:
+            return max((pause.phase for pause in self.pauses.values()), key=self.limits.of)
+        return "ending" if self.ending else "step" if self.stepped else "init"
+
+    @property
+    def mistake_seconds(self) -> float:
+        """What a restart would throw away now."""
+        lost = max(0, self.step - self.saved_step) / max(1, self.stride) * self.steps.typical
+        return lost + self.restart_seconds
+
+    @property
+    def budget(self) -> Budget:
+        """The first window now."""
+        found = self._step_budget if self.phase == "step" else pause_budget(self.limits, self.phase, Samples())
+        times = self.hung.get(self.step, 0)
+        if not times:
+            return found
+        longer = max(self.limits.step_floor_seconds, found.seconds) * AGAIN ** (times - 1)
+        return found.at_least(longer, "it stood still here before")
+
+    @property
+    def _step_budget(self) -> Budget:
+        if self.warm < WARM_STEPS:
+            return early_budget(self.limits, self.warm_steps)
+        told = self.limits.announces or "checkpoint" in self.announced
+        floor = floor_seconds(self.limits, told, self.mistake_seconds)
+        found = step_budget(self.limits, self.steps, floor)
+        for phase in () if self.limits.announces else sorted(self.hindsight - self.announced):
+            found = found.at_least(self.limits.of(phase), f"a {phase} is only told when it is over")
+        return found
+
+    @property
+    def why(self) -> str:
+        """The verdict in words."""
+        budget = self.budget
+        after = f"after step {self.step}" if self.stepped else "since the start"
+        return (f"no progress for {self.quiet_seconds:.3g} s {after}, in phase {self.phase}; "
+                f"limit {budget.seconds:.3g} s ({budget.rule}) + {budget.second_seconds:.3g} s")  # fmt: skip
+
+
+def hear(watch: Watch, event: Event) -> Watch:
+    """What is known after an event."""
+    if isinstance(event, Launched):
+        return _launched(watch, event)
+    if isinstance(event, Saved):
+        return replace(watch, saved_step=max(watch.saved_step, event.step))
+    if isinstance(event, Over):
+        return replace(watch, verdict="over", pauses={})
+    if watch.verdict == "over" or event.incarnation != watch.incarnation:
+        return watch
+    return _stepped(watch, event) if isinstance(event, Stepped) else _entered(watch, event)
+
+
+def tick(watch: Watch, now: float, half_heard: float) -> Watch:
+    """What is known as time passes.
+
+    Args:
+        watch: so far.
+        now: Unix time in seconds.
+        half_heard: see `half_heard_at`.
+    """
+    passed = 0.0 if watch.ticked_at is None else min(max(0.0, now - watch.ticked_at), LONGEST_TICK_SECONDS)
+    watch = replace(watch, ticked_at=now)
+    if watch.verdict in ("over", "confirmed"):
+        return watch
+    watch = replace(watch, quiet_seconds=watch.quiet_seconds + passed)
+    if watch.quiet_seconds < watch.limits.least_seconds:
+        return watch
+    if watch.verdict == "watching":
+        hung = watch.quiet_seconds >= watch.budget.seconds
+        return replace(watch, verdict="suspect", suspected_at=now, suspect_seconds=0.0) if hung else watch
+    if watch.verdict == "observer":
+        heard = half_heard >= watch.suspected_at
+        return replace(watch, verdict="suspect", suspected_at=now, suspect_seconds=0.0) if heard else watch
+    watch = replace(watch, suspect_seconds=watch.suspect_seconds + passed)
+    if watch.suspect_seconds < watch.budget.second_seconds:
+        return watch
+    return replace(watch, verdict="confirmed" if half_heard >= watch.suspected_at else "observer")
+
+
+def half_heard_at(heard: Collection[float]) -> float:
+    """The newest moment since which at least half of the launchers were heard.
+
+    Args:
+        heard: [launchers] Unix time of the last word of each; only needed while the verdict is `suspect` or `observer`.
+    """
+    return sorted(heard)[len(heard) // 2] if heard else NEVER
+
+
+def _launched(watch: Watch, event: Launched) -> Watch:
+    """A new incarnation: what was measured stays, as it is the same program."""
+    if event.incarnation <= watch.incarnation:
+        return watch
+    hung = {**watch.hung, watch.step: watch.hung.get(watch.step, 0) + 1}
+    return Watch(limits=watch.limits, verdict="watching", incarnation=event.incarnation, step=event.resume_step,
+                 ticked_at=event.at, launched_at=event.at, restart_seconds=watch.restart_seconds, stride=watch.stride,
+                 saved_step=max(watch.saved_step, event.resume_step), announced=watch.announced,
+                 hindsight=watch.hindsight, steps=watch.steps, warm_steps=watch.warm_steps,
+                 hung=hung if watch.verdict == "confirmed" else watch.hung)  # fmt: skip
+
+
+def _alive(watch: Watch, at: float) -> Watch:
+    ticked_at = at if watch.ticked_at is None else max(watch.ticked_at, at)
+    return replace(watch, verdict="watching", quiet_seconds=0.0, suspect_seconds=0.0, ticked_at=ticked_at)
+
+
+def _stepped(watch: Watch, event: Stepped) -> Watch:
+    watch = _sampled(_resumed(watch, event), event)
+    if event.step <= watch.step:
+        return watch
+    if not watch.stepped:
+        watch = replace(watch, stepped=True, restart_seconds=max(0.0, event.at - watch.launched_at))
+    left = event.step - PASSED * watch.stride
+    pauses = {rank: pause for rank, pause in watch.pauses.items() if pause.step > left} if watch.pauses else {}
+    ending = event.total_steps is not None and event.step >= event.total_steps > 0
+    return _alive(replace(watch, step=event.step, ending=ending, pauses=pauses), event.at)
+
+
+def _sampled(watch: Watch, event: Stepped) -> Watch:
+    """With the time since the same rank's step before, unless somebody paused in between."""
+    last = watch.reference
+    if last is not None and (event.rank > last.rank or (event.rank == last.rank and event.step <= last.step)):
+        return watch
+    paused, watch = watch.paused_since_step, replace(watch, reference=event, paused_since_step=bool(watch.pauses))
+    if last is None or event.rank < last.rank:
+        return watch
+    seconds, watch = event.told_at - last.told_at, replace(watch, stride=event.step - last.step)
+    if watch.warm < WARM_STEPS:
+        watch = replace(watch, warm=watch.warm + 1)
+        return watch if paused else replace(watch, warm_steps=watch.warm_steps.and_(seconds))
+    return watch if paused else replace(watch, steps=watch.steps.and_(seconds))
+
+
+def _entered(watch: Watch, event: Entered) -> Watch:
+    if event.phase not in DECLARED:
+        was = watch.pauses.get(event.rank)
+        return watch if was is None else _alive(_resumed(watch, event), event.at)
+    watch = replace(_resumed(watch, event), paused_since_step=True)
+    if len(watch.pauses) < KEPT_PAUSES:
+        pause = Pause(event.phase, event.at, event.told_at, watch.step)
+        watch = replace(watch, pauses={**watch.pauses, event.rank: pause})
+    return _alive(watch, event.at)
+
+
+def _resumed(watch: Watch, event: Union[Stepped, Entered]) -> Watch:
+    """This rank's pause is over; from its moments is learned whether such pauses are told before they begin."""
+    pause = watch.pauses.get(event.rank)
+    if pause is None:
+        return watch
+    watch = replace(watch, pauses={rank: one for rank, one in watch.pauses.items() if rank != event.rank})
+    if event.at - pause.heard_at >= HEARD_APART_SECONDS:
+        return replace(watch, announced=watch.announced | {pause.phase})
+    if event.told_at - pause.told_at >= TOLD_APART_SECONDS:
+        return replace(watch, hindsight=watch.hindsight | {pause.phase})
+    return watch
