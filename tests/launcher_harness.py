@@ -164,9 +164,10 @@ class GangOnLoopback:
         self.programs.append(program)
         return program
 
-    def coordinate(self, pods: int = 1, processes: int = 1, **environment: str) -> Program:
+    def coordinate(self, pods: int = 1, processes: int = 1, restarts: int = 0, **environment: str) -> Program:
         """A coordinator that listens."""
         argv = ["coordinate", f"--pods={pods}", f"--processes-per-node={processes}", f"--port={PORT}"]
+        argv.append(f"--restarts={restarts}")
         program = self.start(argv, PRIMUS_POD_IP=f"{self.net}.1", **environment)
         program.says("listening")
         return program

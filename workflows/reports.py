@@ -32,7 +32,6 @@ LINE_PREFIX = "@primus "
 """A line of a launcher's log that starts so carries one JSON object `{"report": <class name>, ...}`."""
 TERMINATION_MESSAGE_BYTES = 3072
 """Kubernetes cuts a termination message at 4,096 bytes; ours stays below 3 KiB."""
-
 _NOT_FINITE = ("nan", "inf", "-inf")
 T = TypeVar("T")
 _hints = lru_cache(maxsize=None)(get_type_hints)  # evaluating them costs ten times the rest of a report
@@ -53,6 +52,8 @@ class StepSeen:
     """Step time that the program itself reported."""
     tokens_per_second: Optional[float] = None
     total_steps: Optional[int] = None
+    incarnation: int = 1
+    """Of the ranks inside the attempt: 1 until they are restarted in place."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class PhaseSeen:
     at: float
     rank: int = 0
     detail: str = ""
+    incarnation: int = 1
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,11 @@ class CheckpointSeen:
     path: str
     at: float
     verdict: str = "unknown"
-    """`pass`, `fail`, `unknown`."""
     why: str = ""
     bytes: int = 0
     format: str = ""
+    resume_from: str = ""
+    """What ranks restarted in place are told; "": only a new attempt, which looks at the storage, may go on from it."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class RankEnd:
     """Stable across attempts: exception type, innermost user frame and message without numbers and addresses."""
     oom_killed: bool = False
     """True where the kernel or the container runtime says memory was the reason."""
+    incarnation: int = 1
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,6 @@ class GateReport:
 
     node: str
     verdict: str
-    """`pass`, `fail`, `unknown`."""
     checks: List[Dict[str, Any]]
     """`{"check", "verdict", "measured", "limit", "unit", "evidence"}` each."""
     at: float = 0.0
@@ -181,7 +184,6 @@ class CheckpointState:
     step: int
     path: str
     tier: str
-    """`memory`, `local`, `durable`."""
     format: str
     bytes: int
     complete: bool
@@ -262,12 +264,11 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
     if origin is Union:  # Optional[X]
         inner = next(arg for arg in get_args(hint) if arg is not type(None))
         return None if value is None else _typed(inner, value, where)
-    if origin is list and not isinstance(value, list):
-        raise ValueError(f"{where}: expected a list")
     if origin is list:
-        return [
-            _typed(get_args(hint)[0], item, f"{where}[{index}]") for index, item in enumerate(cast("List[Any]", value))
-        ]
+        if not isinstance(value, list):
+            raise ValueError(f"{where}: expected a list")
+        kind = get_args(hint)[0]
+        return [_typed(kind, item, f"{where}[{index}]") for index, item in enumerate(cast("List[Any]", value))]
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, dict):
             raise ValueError(f"{where}: expected an object")
@@ -297,4 +298,3 @@ def _plain(value: Any) -> Any:
 
 _KINDS = (StepSeen, PhaseSeen, CheckpointSeen, RankEnd, Termination, GateReport, Proof, CheckpointState, ResumeChoice)
 REPORTS: Dict[str, Any] = {kind.__name__: kind for kind in _KINDS}
-"""Reports that may stand in a log line, by name."""

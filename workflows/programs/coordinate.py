@@ -32,6 +32,8 @@ class Options:
     steps: int = 0
     """Planned steps; 0: not known."""
     port: int = 29400
+    restarts: int = 0
+    """Restarts in place that the attempt may do without asking; 0: none."""
 
     def argv(self) -> List[str]:
         """The flags that say this."""
@@ -48,6 +50,8 @@ def parse(argv: Sequence[str]) -> Options:
     for name in ("pods", "processes_per_node"):
         if getattr(options, name) < 1:
             raise flags.UsageError(f"{flags.flag(name)}: must be at least 1, got {getattr(options, name)}")
+    if options.restarts < 0:
+        raise flags.UsageError(f"--restarts: must not be negative, got {options.restarts}")
     return options
 
 
@@ -60,7 +64,7 @@ def main(argv: List[str]) -> int:
         return _refuse(str(error))
     if not environment.get("PRIMUS_TOKEN"):
         return _refuse("PRIMUS_TOKEN: must be set; whoever holds it controls the gang")
-    gang = Gang(options.role, options.pods, options.processes_per_node, options.steps)
+    gang = Gang(options.role, options.pods, options.processes_per_node, options.steps, options.restarts)
     coordinator = Coordinator(gang, environment)
     run_dir = environment.get("PRIMUS_RUN_DIR", "")
     if run_dir:
@@ -72,8 +76,8 @@ def main(argv: List[str]) -> int:
         return _refuse(f"--port: {options.port} cannot be bound: {error.strerror}")
     asked = _on_signals(server)
     print(f"coordinator: listening on port {server.port} for {options.pods} pods of {options.role}", flush=True)
-    while asked not in server.turn(3600.0):
-        pass
+    while asked not in server.turn(coordinator.patience_seconds):
+        coordinator.tick()
     server.close()
     coordinator.close()
     return 0

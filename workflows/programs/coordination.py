@@ -1,6 +1,7 @@
 """The coordinator's mind: everything it decides, as a pure function (state, event) -> (state, effects).
 
-Rules on hangs, stragglers and restarts in place are further members of the unions `Event` and `Effect`.
+Whether ranks begin again inside their pods is decided in `coordination_restart`. Rules on hangs and stragglers are
+further members of the unions `Event` and `Effect`.
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ from workflows.programs.coordination_model import (
     Announce,
     AppendMoment,
     AppendStep,
+    Cleared,
     Effect,
     Event,
-    GiveOrder,
     Joined,
     Key,
     Member,
     Next,
-    Order,
     Published,
     RefusedError,
     ReplaceStep,
     Reported,
     RoleSize,
     State,
+    Ticked,
 )
-from workflows.programs.gang_progress import learn
+from workflows.programs.coordination_orders import Order
+from workflows.programs.coordination_restart import due, failed, proven, settle, stopped
+from workflows.programs.gang_progress import StepRow, learn
 from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 KEPT_LINES = 20
@@ -49,7 +52,11 @@ def advance(state: State, event: Event) -> Next:
         return _published(state, event)
     if isinstance(event, Reported):
         return _reported(state, event)
-    return _ordered(state, event.why, event.save, None)
+    if isinstance(event, Cleared):
+        return _cleared(state, event)
+    if isinstance(event, Ticked):
+        return settle(state, event.at) if due(state, event.at) else Next(state)
+    return stopped(state, event.why, event.save, None)
 
 
 def meeting_of(state: State, role: str, pod_index: Optional[int] = None) -> Optional[Dict[str, Any]]:
@@ -63,6 +70,8 @@ def meeting_of(state: State, role: str, pod_index: Optional[int] = None) -> Opti
     size, published = state.sizes.get(role), state.meetings.get(role)
     if published is None or size is None or size.joined < size.pods:
         return None
+    if role == state.deciding_role and state.incarnation > 1 and state.cleared < size.pods:
+        return None  # ranks of two incarnations must never live at the same time
     indexes = range(size.pods) if pod_index is None else [pod_index]
     return {
         "incarnation": published.incarnation,
@@ -75,7 +84,8 @@ def meeting_of(state: State, role: str, pod_index: Optional[int] = None) -> Opti
 
 def orders_for(state: State, key: Key, since: int) -> List[Order]:
     """Orders after number `since` that concern this launcher."""
-    return [order for order in state.orders if order.number > since and order.source != key]
+    orders = [order for order in state.orders if order.number > since and order.source != key]
+    return [order for order in orders if order.resume is None or order.resume.role == key[0]]
 
 
 def _size(state: State, member: Member) -> RoleSize:
@@ -99,15 +109,34 @@ def _joined(state: State, event: Joined) -> Next:
     if member.role == state.deciding_role and member.pod_index >= state.pods:
         raise RefusedError(409, f"{member.role} {member.pod_index}: the gang has {state.pods} pods")
     if known is not None and known.pod == member.pod:
-        member = replace(known, node=member.node, address=member.address)
+        heard = max(known.heard_order, member.heard_order)
+        member = replace(known, node=member.node, address=member.address, heard_order=heard)
     sizes = {**state.sizes, member.role: _size(state, member)}
     state = replace(state, members={**state.members, member.key: member}, sizes=sizes)
+    if member.role == state.deciding_role and event.member.incarnation > state.incarnation:
+        # Our memory was lost: the launcher knows better, and where its gang meets is past.
+        meetings = {role: meeting for role, meeting in state.meetings.items() if role != member.role}
+        state = replace(state, incarnation=event.member.incarnation, meetings=meetings, cleared=0)
+    return Next(state, _complete(state, member.role))
+
+
+def _cleared(state: State, event: Cleared) -> Next:
+    member = state.members.get(event.key)
+    if member is None:
+        raise RefusedError(404, f"{event.key[0]} {event.key[1]} has not joined")
+    if event.incarnation != state.incarnation:
+        raise RefusedError(409, f"incarnation {event.incarnation} is not this one, which is {state.incarnation}")
+    if member.role != state.deciding_role or member.cleared >= event.incarnation:
+        return Next(state)
+    members = {**state.members, event.key: replace(member, cleared=event.incarnation)}
+    state = replace(state, members=members, cleared=state.cleared + 1)
     return Next(state, _complete(state, member.role))
 
 
 def _published(state: State, event: Published) -> Next:
-    if event.meeting.incarnation != state.incarnation:
-        raise RefusedError(409, f"incarnation {event.meeting.incarnation} is over, this is {state.incarnation}")
+    published = event.meeting.incarnation
+    if published > state.incarnation or (event.role == state.deciding_role and published != state.incarnation):
+        raise RefusedError(409, f"incarnation {published} is not this one, which is {state.incarnation}")
     meetings = {**state.meetings, event.role: event.meeting}
     state = replace(state, meetings=meetings)
     return Next(state, _complete(state, event.role))
@@ -119,56 +148,75 @@ def _reported(state: State, event: Reported) -> Next:
         raise RefusedError(404, f"{event.key[0]} {event.key[1]} has not joined")
     if event.sequence <= member.sequence:
         return Next(state)
-    started = event.at if event.state == "running" and member.started_at is None else member.started_at
-    member = replace(
-        member,
-        sequence=event.sequence,
-        state=event.state or member.state,
-        pids=event.pids or member.pids,
-        started_at=started,
-    )
+    running = event.state == "running"
+    if running and _old(state, member, event.incarnation):
+        member = replace(member, sequence=event.sequence)  # of ranks that were killed meanwhile
+    else:
+        member = replace(
+            member,
+            sequence=event.sequence,
+            state=event.state or member.state,
+            pids=event.pids or member.pids,
+            started_at=event.at if running and member.started_at is None else member.started_at,
+        )
     state = replace(state, members={**state.members, event.key: member})
     effects: List[Effect] = []
     for report in event.reports:
-        following = _one_report(state, member, report)
+        following = _one_report(state, member, report, event.at)
         state = following.state
         effects += following.effects
     following = _left(state, member, event)
     return Next(following.state, (*effects, *following.effects))
 
 
-def _one_report(state: State, member: Member, report: Any) -> Next:
+def _old(state: State, member: Member, incarnation: int) -> bool:
+    """Whether something is about ranks that were killed for a restart in place."""
+    return member.role == state.deciding_role and incarnation < state.incarnation
+
+
+def _one_report(state: State, member: Member, report: Any, at: float) -> Next:
+    if not isinstance(report, CheckpointSeen) and _old(state, member, getattr(report, "incarnation", 1)):
+        return Next(state)
     if isinstance(report, RankEnd):
-        return _rank_ended(state, member, report)
+        return _rank_ended(state, member, report, at)
     if member.role != state.deciding_role or not isinstance(report, (StepSeen, PhaseSeen, CheckpointSeen)):
         return Next(state)
     learned = learn(state.progress, report)
     effects: List[Effect] = [AppendMoment(moment) for moment in learned.moments]
     if learned.row is not None:
         effects.append(ReplaceStep(learned.row) if learned.again else AppendStep(learned.row))
-    return Next(replace(state, progress=learned.progress), tuple(effects))
+        state = _went_on(state, learned.row)
+    state = replace(state, progress=learned.progress)
+    decided = proven(state, at) if isinstance(report, CheckpointSeen) else Next(state)
+    return Next(decided.state, (*effects, *decided.effects))
 
 
-def _rank_ended(state: State, member: Member, end: RankEnd) -> Next:
+def _went_on(state: State, row: StepRow) -> State:
+    """The first step after a restart in place is noted with it: the proof of what was resumed."""
+    if not state.restarts or state.restarts[-1].first_step is not None:
+        return state
+    last = replace(state.restarts[-1], first_step=row[0], first_step_at=row[1])
+    return replace(state, restarts=(*state.restarts[:-1], last))
+
+
+def _rank_ended(state: State, member: Member, end: RankEnd, at: float) -> Next:
     well = end.requested or (end.exit_code == 0 and end.signal is None)
     lines = [] if well or len(state.ended) >= KEPT_ENDS_WITH_LINES else end.last_lines[-KEPT_LINES:]
     state = replace(state, ended=(*state.ended, replace(end, last_lines=lines)))
     if well or not member.essential:
         return Next(state)
     how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"
-    return _ordered(state, f"rank {end.rank} of {member.pod or member.role} ended with {how}", False, member.key)
+    return failed(state, member, end, f"rank {end.rank} of {member.pod or member.role} ended with {how}", at)
+
+
+def _missed(state: State, member: Member, said: str) -> bool:
+    """Whether a pod has ended in which ranks should begin again: the others would wait for it in vain."""
+    again = bool(state.restarts) and not state.stopping
+    return said == "ended" and again and _old(state, member, member.cleared)
 
 
 def _left(state: State, member: Member, event: Reported) -> Next:
     """A pod that goes takes the gang with it: saving together where it still can, at once where it cannot."""
-    if not member.essential or event.state not in ("leaving", "failed"):
+    if not member.essential or not (event.state in ("leaving", "failed") or _missed(state, member, event.state)):
         return Next(state)
-    return _ordered(state, f"{member.pod or member.role}: {event.why}", event.state == "leaving", member.key)
-
-
-def _ordered(state: State, why: str, save: bool, source: Optional[Key]) -> Next:
-    """Stop is said once, and once more where it becomes urgent."""
-    if any(not order.save or save for order in state.orders):
-        return Next(state)
-    order = Order(len(state.orders) + 1, why, save, source)
-    return Next(replace(state, orders=(*state.orders, order)), (GiveOrder(order),))
+    return stopped(state, f"{member.pod or member.role}: {event.why}", event.state == "leaving", member.key)

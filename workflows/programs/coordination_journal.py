@@ -6,7 +6,19 @@ import dataclasses
 import json
 from typing import Any, Dict, Iterable, List, Optional, cast
 
-from workflows.programs.coordination_model import Event, Joined, Meeting, Member, Published, Reported, State, StopAsked
+from workflows.programs.coordination_model import (
+    Cleared,
+    Event,
+    Joined,
+    Meeting,
+    Member,
+    Published,
+    Reported,
+    State,
+    StopAsked,
+    Ticked,
+)
+from workflows.programs.coordination_restart import due
 from workflows.reports import REPORTS, StepSeen, from_dict, line
 
 _LINE_START = len("@primus ")
@@ -45,6 +57,8 @@ def reports_of(items: Any) -> List[Any]:
 
 def worth_keeping(state: State, event: Event) -> Optional[Event]:
     """What of an event must be remembered: no heartbeats, no steps that another rank reports as well."""
+    if isinstance(event, Ticked):
+        return event if due(state, event.at) else None
     if not isinstance(event, Reported):
         return event
     rank = state.progress.reporting_rank
@@ -66,6 +80,7 @@ def _plain(event: Event) -> Dict[str, Any]:
             "state": event.state,
             "why": event.why,
             "pids": {**event.pids},
+            "incarnation": event.incarnation,
         }
     return dataclasses.asdict(event)
 
@@ -88,11 +103,28 @@ def _reported(data: Dict[str, Any]) -> Event:
         state=str(data["state"]),
         why=str(data["why"]),
         pids=dict(data["pids"]),
+        incarnation=int(data.get("incarnation", 1)),
     )
+
+
+def _cleared(data: Dict[str, Any]) -> Event:
+    role, index = data["key"]
+    return Cleared(float(data["at"]), (str(role), int(index)), int(data["incarnation"]))
+
+
+def _ticked(data: Dict[str, Any]) -> Event:
+    return Ticked(float(data["at"]))
 
 
 def _stop_asked(data: Dict[str, Any]) -> Event:
     return StopAsked(float(data["at"]), str(data["why"]), bool(data["save"]))
 
 
-_READERS = {"Joined": _joined, "Published": _published, "Reported": _reported, "StopAsked": _stop_asked}
+_READERS = {
+    "Joined": _joined,
+    "Published": _published,
+    "Reported": _reported,
+    "Cleared": _cleared,
+    "Ticked": _ticked,
+    "StopAsked": _stop_asked,
+}

@@ -6,13 +6,12 @@ Times stand in the events, so that a journal of events rebuilds the same state.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Mapping, NamedTuple, Optional, Tuple, Union
 
+from workflows.programs.coordination_orders import Key, Order, Restart, Settling
 from workflows.programs.gang_progress import Moment, Progress, StepRow
 from workflows.reports import RankEnd
 
-Key = Tuple[str, int]
-"""Role and index of a pod."""
 FINAL_STATES = ("ended", "failed")
 
 
@@ -38,6 +37,15 @@ class Member:
     started_at: Optional[float] = None
     sequence: int = 0
     """Of the last batch of reports: a batch that is sent twice counts once."""
+    incarnation: int = 1
+    """Whose ranks it ran when it joined; more than the coordinator's own where that has lost its memory."""
+    heard_order: int = 0
+    """Number of the last order that it had heard when it joined."""
+    resume_from: str = ""
+    resume_step: Optional[int] = None
+    """What the attempt began with; None: from scratch."""
+    cleared: int = 1
+    """The incarnation before which none of its ranks lives any more."""
 
     @property
     def key(self) -> Key:
@@ -61,22 +69,6 @@ class Meeting:
     incarnation: int
     address: str
     port: int
-
-
-@dataclass(frozen=True)
-class Order:
-    """What launchers are told to do."""
-
-    number: int
-    why: str
-    save: bool
-    """Whether ranks get the time to save."""
-    source: Optional[Key] = None
-    """Who caused it, and knows already."""
-
-    def told(self) -> Dict[str, Any]:
-        """As launchers read it."""
-        return {"number": self.number, "order": "stop", "why": self.why, "save": self.save}
 
 
 @dataclass(frozen=True)
@@ -108,6 +100,24 @@ class Reported:
     """New state of the member; "": unchanged."""
     why: str = ""
     pids: Mapping[str, int] = field(default_factory=lambda: {})
+    incarnation: int = 1
+    """That `state` and `pids` are about."""
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """No rank of an earlier incarnation lives any more in the pod of `key`."""
+
+    at: float
+    key: Key
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class Ticked:
+    """Time passed."""
+
+    at: float
 
 
 @dataclass(frozen=True)
@@ -119,7 +129,7 @@ class StopAsked:
     save: bool
 
 
-Event = Union[Joined, Published, Reported, StopAsked]
+Event = Union[Joined, Published, Reported, Cleared, Ticked, StopAsked]
 
 
 @dataclass(frozen=True)
@@ -180,6 +190,24 @@ class State:
     orders: Tuple[Order, ...] = ()
     progress: Progress = field(default_factory=Progress)
     ended: Tuple[RankEnd, ...] = ()
+    """Of the present incarnation."""
+    restarts_lent: int = 0
+    """Restarts in place that this attempt may do without asking."""
+    restarts: Tuple[Restart, ...] = ()
+    settling: Optional[Settling] = None
+    cleared: int = 0
+    """Pods of the deciding role in which no rank of an earlier incarnation lives."""
+
+    @property
+    def restarts_left(self) -> int:
+        """None are left when the memory of an earlier one was lost: what happened where is not known then."""
+        forgotten = self.incarnation != 1 + len(self.restarts)
+        return 0 if forgotten else max(0, self.restarts_lent - len(self.restarts))
+
+    @property
+    def stopping(self) -> bool:
+        """The gang was told to stop."""
+        return any(order.resume is None for order in self.orders)
 
     @property
     def launched_at(self) -> Optional[float]:

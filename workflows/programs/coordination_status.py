@@ -37,6 +37,8 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
         "phase": progress.phase,
         "phase_at": progress.phase_at,
         "orders": [order.told() for order in state.orders],
+        "restarts": [asdict(one) for one in state.restarts],
+        "right": {"restarts": state.restarts_lent, "left": state.restarts_left},
         "recent_steps": [list(row[:3]) for row in progress.recent],
         "started_at": state.started_at,
         "launched_at": state.launched_at,

@@ -12,6 +12,7 @@ from workflows.programs.coordination import advance, meeting_of, orders_for
 from workflows.programs.coordination_model import (
     AppendMoment,
     AppendStep,
+    Cleared,
     Event,
     Joined,
     Key,
@@ -23,6 +24,7 @@ from workflows.programs.coordination_model import (
     Reported,
     State,
     StopAsked,
+    Ticked,
 )
 from workflows.programs.coordination_status import finite, status
 from workflows.programs.gang_progress import Moment, StepRow
@@ -35,6 +37,9 @@ STEP_ROWS = 200_000
 MOMENT_ROWS = 50_000
 """Moments kept in memory (10 MB), two for each checkpoint."""
 ROWS_AN_ANSWER = 5000
+JOURNAL_SECONDS = 1.0
+"""How long the storage may take to write down a restart in place before launchers hear of it."""
+IDLE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class Gang:
     processes_per_node: int = 1
     steps: int = 0
     """Planned steps; 0: not known."""
+    restarts: int = 0
+    """Restarts in place that are lent to the attempt."""
 
 
 class Coordinator:
@@ -60,6 +67,7 @@ class Coordinator:
             processes=gang.processes_per_node,
             steps=gang.steps,
             started_at=time.time(),
+            restarts_lent=gang.restarts,
         )
         self._heard: Dict[Key, float] = {}
         """Last word of each launcher; not part of the state, since a heartbeat changes nothing else."""
@@ -92,6 +100,17 @@ class Coordinator:
         """
         self._server = Server(address, port, self.handle)
         return self._server
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long nothing has to be decided unless something is heard."""
+        settling = self.state.settling
+        return IDLE_SECONDS if settling is None else max(0.0, settling.until - time.time())
+
+    def tick(self) -> None:
+        """Decide what time alone decides."""
+        if self.state.settling is not None:
+            self.take(Ticked(time.time()))
 
     def close(self) -> None:
         """Write what is left of the journal."""
@@ -126,9 +145,13 @@ class Coordinator:
             RefusedError: the event contradicts what is known.
         """
         kept = journal.worth_keeping(self.state, event)
+        orders = len(self.state.orders)
         self._apply_strictly(event)
         if kept is not None and self._appender is not None:
             self._appender.append(self._journal, (journal.to_line(kept) + "\n").encode())
+            if len(self.state.orders) > orders and self.state.restarts_lent:
+                # Killed between an order and its record, we would count a restart too few.
+                self._appender.flush(JOURNAL_SECONDS)
 
     def _apply(self, event: Event) -> None:
         try:
@@ -161,6 +184,10 @@ class Coordinator:
             processes=int(body.get("processes", 1)),
             essential=bool(body.get("essential", True)),
             pids=dict(body.get("pids") or {}),
+            incarnation=int(body.get("incarnation", 1)),
+            heard_order=int(body.get("heard_order", 0)),
+            resume_from=str(body.get("resume_from") or ""),
+            resume_step=None if body.get("resume_step") is None else int(body["resume_step"]),
         )
         self.take(Joined(time.time(), member))
         self._heard[member.key] = time.time()
@@ -192,6 +219,13 @@ class Coordinator:
         self.take(Published(time.time(), str(body.get("role") or self.state.deciding_role), meeting))
         return Response(200, {})
 
+    def clear(self, request: Request) -> Response:
+        """POST /v1/clear."""
+        body = request.body
+        key = (str(body["role"]), int(body["pod_index"]))
+        self.take(Cleared(time.time(), key, int(body["incarnation"])))
+        return Response(200, {})
+
     def report(self, request: Request) -> Response:
         """POST /v1/report."""
         body = request.body
@@ -204,7 +238,8 @@ class Coordinator:
             raise RefusedError(404, f"{key[0]} {key[1]} has not joined")
         self._heard[key] = time.time()
         if reports or state or pids:
-            self.take(Reported(time.time(), key, sequence, reports, state, str(body.get("why") or ""), pids))
+            why, incarnation = str(body.get("why") or ""), int(body.get("incarnation", 1))
+            self.take(Reported(time.time(), key, sequence, reports, state, why, pids, incarnation))
         return Response(200, {})
 
     def orders(self, request: Request) -> Later:
@@ -243,6 +278,7 @@ _ROUTES = {
     ("POST", "/v1/join"): Coordinator.join,
     ("GET", "/v1/rendezvous"): Coordinator.rendezvous,
     ("POST", "/v1/publish"): Coordinator.publish,
+    ("POST", "/v1/clear"): Coordinator.clear,
     ("POST", "/v1/report"): Coordinator.report,
     ("GET", "/v1/orders"): Coordinator.orders,
     ("GET", "/v1/steps"): Coordinator.steps,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Deque, Dict, List, Optional, Union
 
 from workflows.programs.gang_entry import (
+    EARLY_RETRY_SECONDS,
     FIRST_RETRY_SECONDS,
     LAST_RETRY_SECONDS,
     LONG_POLL_SECONDS,
@@ -23,6 +24,7 @@ from workflows.programs.gang_entry import (
     free_port,
 )
 from workflows.programs.launch_options import Options, Place, Rendezvous
+from workflows.programs.lifecycle import MEET_AGAIN_SECONDS
 from workflows.programs.outbox import Outbox
 from workflows.programs.wire import AddressError, AwayError, Client
 
@@ -47,13 +49,24 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Restart:
+    """The coordinator orders that ranks begin again inside their pods."""
+
+    incarnation: int
+    resume_from: str
+    """As the trainer is told; "": from scratch."""
+    resume_step: Optional[int]
+    why: str
+
+
+@dataclass(frozen=True)
 class Lost:
     """The gang cannot be joined."""
 
     why: str
 
 
-Heard = Union[Met, Stop, Lost]
+Heard = Union[Met, Stop, Restart, Lost]
 
 
 class Gang:
@@ -75,6 +88,8 @@ class Gang:
         self._changed = threading.Condition()
         self._urgent = False
         self._closed = False
+        self._incarnation = 1
+        self._heard_order = 0
         self.connected = False
         """Whether the coordinator answered the last time."""
 
@@ -107,8 +122,13 @@ class Gang:
     def say(self, state: str, why: str = "", pids: Optional[Dict[str, int]] = None) -> None:
         """Tell the coordinator this pod's state, at once."""
         with self._changed:
-            self._outbox.say(state, why, pids)
+            self._outbox.say(state, why, pids, self._incarnation)
             self._ring(True, True)
+
+    def meet_again(self, incarnation: int) -> None:
+        """Meet the gang once more; none of this pod's ranks may live any more. Earlier meetings are forgotten."""
+        self._incarnation = incarnation
+        threading.Thread(target=self._meet_again, args=(incarnation,), name="meeting", daemon=True).start()
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything has arrived; given up at once while the coordinator is away."""
@@ -171,11 +191,26 @@ class Gang:
                 self._outbox.resume_after(known.sequence)
             for work in (self._send_reports, self._hear_orders):
                 threading.Thread(target=work, name=work.__name__, daemon=True).start()
-            self._tell(Met(entry.meet(known.incarnation)))
+            self._incarnation = known.incarnation
+            self._tell(Met(entry.meet(known.incarnation, self._options.rendezvous_seconds)))
         except AddressError as error:
             self._tell(Lost(f"PRIMUS_COORDINATOR_URL: {error}"))
         except GivenUpError as error:
             self._tell(Lost(str(error)))
+
+    def _meet_again(self, incarnation: int) -> None:
+        """Until the gang has met, or begins yet another incarnation: the launcher says when it has taken too long."""
+        client = self._client()
+        entry = Entry(client, self._options, self._place)
+        while self._incarnation == incarnation and not self._closed:
+            try:
+                met = Met(entry.meet(incarnation, MEET_AGAIN_SECONDS))
+            except GivenUpError:
+                time.sleep(EARLY_RETRY_SECONDS)
+                continue
+            self._tell(met)
+            break
+        client.close()
 
     def _send_reports(self) -> None:
         client = self._client()
@@ -193,12 +228,13 @@ class Gang:
                 "state": batch.state,
                 "why": batch.why,
                 "pids": batch.pids,
+                "incarnation": batch.incarnation,
             }
             try:
                 answer = client.request("POST", "/v1/report", body)
                 if answer.status == 404:
                     # It was started again without its memory: present yourself, then say it again.
-                    known = entry.join(0)
+                    known = entry.join(0, self._incarnation, self._heard_order)
                     with self._changed:
                         self._outbox.resume_after(known.sequence)
                     continue
@@ -232,12 +268,13 @@ class Gang:
     def _hear_orders(self) -> None:
         client = self._client()
         pause = FIRST_RETRY_SECONDS
-        since = 0
         role, index = self._options.role, self._place.pod_index
         while not self._closed:
-            path = f"/v1/orders?role={role}&pod_index={index}&since={since}&wait={LONG_POLL_SECONDS:g}"
+            path = f"/v1/orders?role={role}&pod_index={index}&since={self._heard_order}"
             try:
-                answer = client.request("GET", path, timeout_seconds=LONG_POLL_SECONDS + 5)
+                answer = client.request(
+                    "GET", f"{path}&wait={LONG_POLL_SECONDS:g}", timeout_seconds=LONG_POLL_SECONDS + 5
+                )
             except AwayError:
                 time.sleep(pause)
                 pause = min(pause * 2, LAST_RETRY_SECONDS)
@@ -247,5 +284,16 @@ class Gang:
                 time.sleep(LAST_RETRY_SECONDS)
                 continue
             for order in answer.body.get("orders", []):
-                since = max(since, int(order["number"]))
-                self._tell(Stop(str(order.get("why", "")), bool(order.get("save"))))
+                self._heard_order = max(self._heard_order, int(order["number"]))
+                self._tell(_order(order))
+
+
+def _order(said: Dict[str, Any]) -> Heard:
+    """An order as the coordinator says it."""
+    why = str(said.get("why", ""))
+    if said.get("order") != "restart":
+        return Stop(why, bool(said.get("save")))
+    step = said.get("resume_step")
+    return Restart(
+        int(said["incarnation"]), str(said.get("resume_from") or ""), None if step is None else int(step), why
+    )

@@ -43,11 +43,13 @@ class Entry:
         self._options = options
         self._place = place
 
-    def join(self, seconds: float) -> Known:
+    def join(self, seconds: float, incarnation: int = 1, heard_order: int = 0) -> Known:
         """Present yourself.
 
         Args:
             seconds: how long the coordinator may be away.
+            incarnation: whose ranks this pod runs, or waits to start.
+            heard_order: number of the last order that was heard.
 
         Raises:
             GivenUpError: it was away for longer, or refused.
@@ -63,18 +65,29 @@ class Entry:
             "processes": options.processes_per_node,
             "essential": options.decides,
             "pids": {},
+            "incarnation": incarnation,
+            "heard_order": heard_order,
+            "resume_from": place.resume_from,
+            "resume_step": place.resume_step,
         }
         answer = self._insist("POST", "/v1/join", body, time.monotonic() + seconds)
         return Known(int(answer.body.get("incarnation", 1)), int(answer.body.get("sequence", 0)))
 
-    def meet(self, incarnation: int) -> Rendezvous:
+    def meet(self, incarnation: int, seconds: float) -> Rendezvous:
         """Wait for the whole gang; the first pod says where it meets.
 
+        Args:
+            incarnation: whose ranks are to meet; none of an earlier one lives in this pod any more.
+            seconds: how long the others may take.
+
         Raises:
-            GivenUpError: not all pods came in time.
+            GivenUpError: not all pods came in time, or the gang is in another incarnation.
         """
         options, place = self._options, self._place
-        deadline = time.monotonic() + options.rendezvous_seconds
+        deadline = time.monotonic() + seconds
+        if incarnation > 1:
+            body = {"role": options.role, "pod_index": place.pod_index, "incarnation": incarnation}
+            self._insist("POST", "/v1/clear", body, deadline)
         if place.pod_index == 0:
             body = {
                 "role": options.role,
@@ -83,15 +96,17 @@ class Entry:
                 "master_port": free_port(place.pod_ip),
             }
             self._insist("POST", "/v1/publish", body, deadline)
-        wait = min(LONG_POLL_SECONDS, options.rendezvous_seconds)
+        wait = min(LONG_POLL_SECONDS, seconds)
         path = f"/v1/rendezvous?role={options.role}&pod_index={place.pod_index}&wait={wait:g}"
         while True:
             said = self._insist("GET", path, None, deadline).body
             if said.get("incarnation") is not None:
+                if int(said["incarnation"]) != incarnation:
+                    raise GivenUpError(f"the gang meets in incarnation {said['incarnation']}, not {incarnation}")
                 first = int(said["assignments"][str(place.pod_index)])
                 return Rendezvous(int(said["incarnation"]), str(said["master_addr"]), int(said["master_port"]), first)
             if time.monotonic() >= deadline:
-                waited = f"{options.rendezvous_seconds:g} s"
+                waited = f"{seconds:g} s"
                 raise GivenUpError(f"not all {options.pods} pods of {options.role} joined within {waited}")
 
     def _insist(self, method: str, path: str, body: Any, deadline: float) -> Answer:

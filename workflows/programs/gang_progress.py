@@ -59,6 +59,10 @@ class Progress:
     checkpoints: Tuple[CheckpointSeen, ...] = ()
     last_checkpoint_step: Optional[int] = None
     """Of the newest one that was proven good."""
+    incarnation: int = 1
+    """Whose steps the newest rows are."""
+    unproven: bool = False
+    """A save has ended of which the prover has not spoken yet."""
 
     @property
     def step(self) -> Optional[int]:
@@ -98,14 +102,28 @@ def learn(progress: Progress, report: Union[StepSeen, PhaseSeen, CheckpointSeen]
         if progress.reporting_rank is not None and report.rank > progress.reporting_rank:
             return Learned(progress)
         stall, moments = _entered(progress.stall, report)
+        saved = any(moment.kind == "checkpoint-end" and moment.detail for moment in moments)
+        progress = replace(progress, unproven=progress.unproven or saved)
         return Learned(replace(progress, phase=report.phase, phase_at=report.at, stall=stall), moments=moments)
     if progress.reporting_rank is not None and report.rank > progress.reporting_rank:
         return Learned(progress)
     return _step(progress, report)
 
 
+def restarted(progress: Progress, at: float) -> Learned:
+    """What is known when all ranks were killed at `at` to begin again: a stall has ended with them."""
+    moments: Tuple[Moment, ...] = ()
+    if progress.stall is not None:
+        # A save that was not finished is taken back.
+        moments = (_over(progress.stall, progress.stall.at if progress.stall.phase == "checkpoint" else at),)
+    return Learned(replace(progress, phase="init", phase_at=at, stall=None, unproven=False), moments=moments)
+
+
 def _step(progress: Progress, report: StepSeen) -> Learned:
     row: StepRow = (report.step, report.at, report.seconds, report.loss)
+    if report.incarnation != progress.incarnation:
+        # The same step once more is progress now, and a rate over the pause would be none.
+        progress = replace(progress, incarnation=report.incarnation, recent=())
     again = progress.step == report.step
     if again:
         last = progress.recent[-1]
@@ -165,4 +183,5 @@ def _over(stall: Stall, at: float, detail: str = "") -> Moment:
 
 def _checkpoint(progress: Progress, report: CheckpointSeen) -> Progress:
     last = report.step if report.verdict == "pass" else progress.last_checkpoint_step
-    return replace(progress, checkpoints=(*progress.checkpoints, report)[-KEPT_CHECKPOINTS:], last_checkpoint_step=last)
+    checkpoints = (*progress.checkpoints, report)[-KEPT_CHECKPOINTS:]
+    return replace(progress, checkpoints=checkpoints, last_checkpoint_step=last, unproven=False)

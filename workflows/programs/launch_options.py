@@ -59,6 +59,9 @@ class Options:
     """How long the coordinator may be away at the start: images are still being pulled."""
     rendezvous_seconds: float = 3600.0
     """How long the other pods may take to join."""
+    in_place: bool = False
+    """Ranks may be started again inside the pod: one that fails ends the pod only when the coordinator does not order
+    that within seconds."""
     command: Tuple[str, ...] = field(default=(), metadata=flags.REST)
     """The program and its arguments, after `--`."""
 

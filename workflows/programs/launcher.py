@@ -9,27 +9,19 @@ import os
 import signal
 import time
 from dataclasses import replace
-from typing import List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from workflows.programs import lifecycle, prover_child, ranks, termination
 from workflows.programs.appender import Appender
-from workflows.programs.gang import Gang, Heard, Met, Stop
+from workflows.programs.gang import Gang, Heard, Met, Restart, Stop
 from workflows.programs.growing_file import LOOK_SECONDS, GrowingFile
-from workflows.programs.launch_options import (
-    STEPLESS,
-    Options,
-    Place,
-    Rendezvous,
-    command_of,
-    counting,
-    make_folders,
-    rank_environment,
-    working_directory,
-)
+from workflows.programs.launch_options import Options, Place, Rendezvous, make_folders
 from workflows.programs.output import Stamps
 from workflows.programs.paced_poll import PacedPoll, signal_pipe
-from workflows.programs.progress import Reader, Report, framework_of
+from workflows.programs.planned_end import GANG_STEP_SECONDS, why_early
+from workflows.programs.progress import Report, framework_of
 from workflows.programs.rank_set import RankSet
+from workflows.programs.rank_starts import beginning, starts
 from workflows.programs.reporting import Console, Reporter
 from workflows.reports import PhaseSeen, RankEnd
 
@@ -37,8 +29,6 @@ SWEEP_SECONDS = 0.1
 PROVER_SECONDS = 30.0
 """After a good end the last checkpoint may be read for so long."""
 FLUSH_SECONDS = 2.0
-GANG_STEP_SECONDS = 2.0
-"""How long the last step of another pod's rank may take to arrive at the coordinator."""
 
 
 class Launcher:
@@ -54,7 +44,8 @@ class Launcher:
         self._options = options
         self._place = place
         self._environment = environment
-        self._state = lifecycle.State(grace_seconds=options.kill_after_seconds)
+        in_place = options.in_place and options.decides and bool(place.coordinator_url)  # else nobody orders it
+        self._state = lifecycle.State(grace_seconds=options.kill_after_seconds, in_place=in_place)
         self._folder = place.folder(options.role)
         self._stamps = Stamps()
         self._appender = Appender(options.log_limit_bytes)
@@ -93,11 +84,12 @@ class Launcher:
     # One turn of the loop
 
     def _patience(self) -> float:
-        if self._state.stage == "ending":
+        if self._state.stage in lifecycle.KILLING:
             return SWEEP_SECONDS
         waits = [3600.0]
-        if self._state.kill_at is not None:
-            waits.append(max(0.0, self._state.kill_at - time.monotonic()))
+        for deadline in (self._state.kill_at, self._state.hold_until):
+            if deadline is not None:
+                waits.append(max(0.0, deadline - time.monotonic()))
         if self._ranks.waits_for_bar:
             waits.append(0.1)
         if self._file.path and self._state.stage == "running":
@@ -125,13 +117,13 @@ class Launcher:
     def _clock(self) -> None:
         now = time.monotonic()
         self._take(self._ranks.idle(time.time()))
-        if self._state.stage == "ending" and now - self._swept_at > SWEEP_SECONDS:
+        if self._state.stage in lifecycle.KILLING and now - self._swept_at > SWEEP_SECONDS:
             self._swept_at = now
             ranks.sweep(self._spared())
         size = self._file.grown(now)
         if size and self._meeting is not None:
-            where = f"{self._file.path} has {size} bytes"
-            self._reporter.tell(PhaseSeen("step", time.time(), self._meeting.first_rank, where))
+            where, meeting = f"{self._file.path} has {size} bytes", self._meeting
+            self._reporter.tell(PhaseSeen("step", time.time(), meeting.first_rank, where, meeting.incarnation))
         self._advance(lifecycle.Tick())
 
     # What is heard
@@ -147,8 +139,10 @@ class Launcher:
         if isinstance(news, Met):
             self._meeting = news.meeting
             first = news.meeting.first_rank
-            count = self._options.processes_per_node
-            self._advance(lifecycle.Ready(frozenset(range(first, first + count))))
+            numbers = frozenset(range(first, first + self._options.processes_per_node))
+            self._advance(lifecycle.Ready(numbers, news.meeting.incarnation))
+        elif isinstance(news, Restart):
+            self._advance(lifecycle.Again(news.incarnation, news.resume_from, news.resume_step, news.why))
         elif isinstance(news, Stop):
             self._say(f"told to stop: {news.why}")
             self._advance(lifecycle.Told(news.why, news.save))
@@ -166,6 +160,8 @@ class Launcher:
     def _take(self, reports: Sequence[Report]) -> None:
         self._console.relay(self._ranks.relayed())
         self._reporter.take(reports)
+        if self._state.in_place and any(isinstance(one, PhaseSeen) and one.detail for one in reports):
+            self._prover.look()  # the line may have told of a save
 
     def _reap(self) -> None:
         ends: List[RankEnd] = []
@@ -185,7 +181,7 @@ class Launcher:
     def _prover_ended(self, status: int) -> None:
         self._hear_prover()
         self._prover.ended()
-        if self._state.stage in ("joining", "running"):
+        if self._state.stage in ("joining", "running", "holding", "restarting"):
             self._say(
                 f"the prover ended with {ranks.describe_status(status)}: checkpoints are not proven until it is back"
             )
@@ -222,27 +218,39 @@ class Launcher:
             ranks.kill_groups(self._ranks.pids())
         elif isinstance(action, lifecycle.ReportStop):
             self._gang.say("leaving", action.why)
+        elif isinstance(action, lifecycle.MeetAgain):
+            self._meet_again(action.order)
+
+    def _meet_again(self, order: lifecycle.Again) -> None:
+        """Leave nothing of the ranks that were, then meet the others as the next incarnation."""
+        if stuck := ranks.kill_everything(self._spared()):
+            return self._advance(lifecycle.Broken(f"process {stuck[0]} cannot be killed: it hangs in the kernel"))
+        self._take(self._ranks.close(time.time()))
+        self._reporter.steps.begin_again()
+        self._place = replace(self._place, resume_from=order.resume_from, resume_step=order.resume_step)
+        self._meeting = None
+        self._gang.meet_again(order.incarnation)
+        return None
 
     def _start_ranks(self, meeting: Rendezvous) -> None:
-        folder = working_directory(self._options, self._place)
-        argv = command_of(self._options, self._place)
         problem = make_folders(self._options, self._place)
         if problem:
             return self._advance(lifecycle.Broken(problem))
-        failed: List[RankEnd] = []
-        for local_rank in range(self._options.processes_per_node):
-            rank = meeting.first_rank + local_rank
-            environment = rank_environment(self._environment, self._options, self._place, meeting, local_rank)
-            reader = Reader(self._framework, counting(self._options, self._place), rank, time.time())
-            start = ranks.Start(rank, local_rank, argv, environment, folder, self._options.pseudo_terminal)
-            end = self._ranks.start(start, reader, time.time())
-            failed += [end] if end is not None else []
-        self._say(f"started ranks from {meeting.first_rank} in {folder}: {' '.join(argv)[:500]}")
-        self._reporter.tell(PhaseSeen("init", time.time(), meeting.first_rank, "ranks started"), urgent=True)
+        now = time.time()
+        plans = starts(self._options, self._place, self._environment, meeting, self._framework, now)
+        ends = [self._ranks.start(plan.start, plan.reader, now) for plan in plans]
+        failed = tuple(end for end in ends if end is not None)
+        first = plans[0].start
+        if meeting.incarnation > 1:
+            self._ranks.note(beginning(self._place, meeting), now)
+            self._say(beginning(self._place, meeting))
+        self._say(f"started ranks from {first.rank} in {first.working_directory}: {' '.join(first.argv)[:500]}")
+        self._reporter.tell(PhaseSeen("init", now, first.rank, "ranks started", meeting.incarnation), urgent=True)
         self._gang.say("running", "", self._ranks.pids_by_rank())
-        self._start_prover()
+        if not self._prover.pid:
+            self._start_prover()
         if failed:
-            self._advance(lifecycle.Ended(tuple(failed)))
+            self._advance(lifecycle.Ended(failed))
         return None
 
     def _spared(self) -> "frozenset[int]":
@@ -262,7 +270,7 @@ class Launcher:
         self._gang.flush(FLUSH_SECONDS)
         self._say(f"{reason}{': ' + detail if detail else ''}; exit code {code}")
         record = self._place.record(self._options.role, reason, detail)
-        ends = sorted(self._state.ends, key=lambda end: end.rank)
+        ends = sorted(self._state.present, key=lambda end: end.rank)
         last_step = self._reporter.steps.last_step
         record = replace(record, ranks=ends, first_failing_rank=self._state.first_failing, last_step=last_step)
         for problem in termination.write(record, self._place.termination_log, self._path("termination.json")):
@@ -272,18 +280,12 @@ class Launcher:
         return code
 
     def _early(self) -> str:
-        """Why the end with 0 came too early; the last step may have been reported by another pod's rank."""
-        options, place, steps = self._options, self._place, self._reporter.steps
-        sees_steps = options.decides and options.framework not in STEPLESS
-        goal = termination.Goal(options.steps, place.resume_step, sees_steps, place.pod_index)
-        seen = termination.Seen(steps.last_step, None, True, steps.interval)
-        deadline = time.monotonic() + GANG_STEP_SECONDS
-        while termination.ended_early(goal, seen) and options.pods > 1:
-            seen = termination.with_gang(seen, self._gang.ask("/status", GANG_STEP_SECONDS), self._recorded)
-            if time.monotonic() > deadline:
-                break
-            self._turn(0.05)
-        return termination.ended_early(goal, seen)
+        """Why the end with 0 came too early; "" where it did not."""
+
+        def ask() -> Optional[Dict[str, Any]]:
+            return self._gang.ask("/status", GANG_STEP_SECONDS)
+
+        return why_early(self._options, self._place, self._reporter.steps, ask, self._recorded, self._turn)
 
     def _recorded(self) -> Optional[int]:
         self._appender.flush(FLUSH_SECONDS)

@@ -6,6 +6,11 @@ joining --Ready--> running --all ended with 0--> done
                    running --SIGTERM, stop+save-> saving (TERM, then KILL when the grace is over) --> done
 joining, running --stop without saving---------> ending
 ```
+Where restarts in place are lent, a failed rank kills its pod's others and the pod waits for the coordinator's word:
+```
+running --a rank fails----------------> holding --no word in HOLD_SECONDS, stop, SIGTERM--> as above
+running, holding --restart ordered----> restarting (KILL) --all ended--> joining, in the next incarnation
+```
 """
 
 from __future__ import annotations
@@ -15,12 +20,20 @@ from typing import FrozenSet, NamedTuple, Optional, Tuple, Union
 
 from workflows.reports import RankEnd
 
+HOLD_SECONDS = 5.0
+"""So long a pod with a failed rank waits for the coordinator's word; one that is started again needs a second."""
+MEET_AGAIN_SECONDS = 30.0
+"""So long a gang may take to meet again: its pods are all there, but the coordinator may be away."""
+KILLING = ("ending", "holding", "restarting")
+"""Stages in which nothing of the ranks may stay alive."""
+
 
 @dataclass(frozen=True)
 class Ready:
     """The gang is complete: ranks may start."""
 
     ranks: FrozenSet[int]
+    incarnation: int = 1
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,17 @@ class Told:
 
     why: str
     save: bool
+
+
+@dataclass(frozen=True)
+class Again:
+    """The coordinator ordered a restart in place."""
+
+    incarnation: int
+    resume_from: str
+    """As the trainer is told; "": from scratch."""
+    resume_step: Optional[int]
+    why: str
 
 
 @dataclass(frozen=True)
@@ -57,7 +81,7 @@ class Tick:
     """Time passed."""
 
 
-Event = Union[Ready, Ended, Told, Signalled, Broken, Tick]
+Event = Union[Ready, Ended, Told, Again, Signalled, Broken, Tick]
 
 
 @dataclass(frozen=True)
@@ -82,7 +106,14 @@ class ReportStop:
     why: str
 
 
-Action = Union[StartRanks, AskToSave, KillRanks, ReportStop]
+@dataclass(frozen=True)
+class MeetAgain:
+    """No rank lives any more: meet the gang in the next incarnation."""
+
+    order: Again
+
+
+Action = Union[StartRanks, AskToSave, KillRanks, ReportStop, MeetAgain]
 
 
 @dataclass(frozen=True)
@@ -92,7 +123,7 @@ class State:
     grace_seconds: float
     """Between SIGTERM to the ranks and SIGKILL."""
     stage: str = "joining"
-    """`joining`, `running`, `saving`, `ending`, `done`."""
+    """`joining`, `running`, `saving`, `holding`, `restarting`, `ending`, `done`."""
     alive: FrozenSet[int] = frozenset()
     ends: Tuple[RankEnd, ...] = ()
     reason: str = ""
@@ -101,6 +132,20 @@ class State:
     first_failing: Optional[int] = None
     kill_at: Optional[float] = None
     """Monotonic seconds; None: no deadline."""
+    in_place: bool = False
+    """Whether ranks may be started again inside the pod."""
+    incarnation: int = 1
+    hold_until: Optional[float] = None
+    """Monotonic seconds until the coordinator has spoken, or the gang has met again; None: no deadline."""
+    again: Optional[Again] = None
+    """A restart that is under way."""
+    past: int = 0
+    """How many of `ends` belong to earlier incarnations."""
+
+    @property
+    def present(self) -> Tuple[RankEnd, ...]:
+        """Ends of this incarnation's ranks: only they say how the pod ended."""
+        return self.ends[self.past :]
 
 
 class Next(NamedTuple):
@@ -121,11 +166,17 @@ def advance(state: State, event: Event, now: float) -> Next:
     if isinstance(event, Ready) or state.stage == "done":
         return _ready(state, event)
     if isinstance(event, Ended):
-        return _ended(state, event)
+        return _ended(state, event, now)
     if isinstance(event, Broken):
         return _stop(state, "launcher-error", event.why)
+    return _heard(state, event, now)
+
+
+def _heard(state: State, event: Union[Told, Again, Signalled, Tick], now: float) -> Next:
     if isinstance(event, Told):
         return _told(state, event, now)
+    if isinstance(event, Again):
+        return _again(state, event, now)
     return _signalled(state, event, now) if isinstance(event, Signalled) else _tick(state, now)
 
 
@@ -135,13 +186,14 @@ def failed(end: RankEnd) -> bool:
 
 
 def _ready(state: State, event: Event) -> Next:
-    if state.stage != "joining" or not isinstance(event, Ready):
+    if state.stage != "joining" or not isinstance(event, Ready) or event.incarnation < state.incarnation:
         return Next(state)
-    return Next(replace(state, stage="running", alive=event.ranks), (StartRanks(),))
+    state = replace(state, stage="running", alive=event.ranks, incarnation=event.incarnation)
+    return Next(replace(state, hold_until=None, again=None, detail=""), (StartRanks(),))
 
 
-def _ended(state: State, event: Ended) -> Next:
-    requested = state.stage in ("saving", "ending")
+def _ended(state: State, event: Ended, now: float) -> Next:
+    requested = state.stage == "saving" or state.stage in KILLING
     # A process ends once: what is said of it a second time is not about it.
     ends = tuple(replace(end, requested=True) if requested else end for end in event.ends if end.rank in state.alive)
     state = replace(state, ends=(*state.ends, *ends), alive=state.alive - {end.rank for end in ends})
@@ -149,13 +201,22 @@ def _ended(state: State, event: Ended) -> Next:
     actions: Tuple[Action, ...] = ()
     if culprits and state.first_failing is None:
         first = culprits[0]
-        state = replace(
-            state, stage="ending", reason="rank-failed", first_failing=first.rank, detail=describe(first), kill_at=None
-        )
+        state = replace(state, first_failing=first.rank, detail=describe(first), kill_at=None)
+        if state.in_place:
+            state = replace(state, stage="holding", hold_until=now + HOLD_SECONDS)
+        else:
+            state = replace(state, stage="ending", reason="rank-failed")
         actions = (KillRanks(),) if state.alive else ()
-    if not state.alive:
-        state = replace(state, stage="done", reason=state.reason or "completed")
-    return Next(state, actions)
+    return Next(state, actions) if state.alive else _all_ended(state, actions)
+
+
+def _all_ended(state: State, actions: Tuple[Action, ...] = ()) -> Next:
+    """What follows when no rank is alive."""
+    if state.stage == "holding":
+        return Next(state, actions)
+    if state.stage == "restarting" and state.again is not None:
+        return Next(replace(state, stage="joining", past=len(state.ends)), (*actions, MeetAgain(state.again)))
+    return Next(replace(state, stage="done", reason=state.reason or "completed"), actions)
 
 
 def _blame(end: RankEnd) -> Tuple[bool, int]:
@@ -177,6 +238,23 @@ def _told(state: State, event: Told, now: float) -> Next:
     return _stop(state, "told-to-stop", event.why)
 
 
+def _again(state: State, event: Again, now: float) -> Next:
+    if event.incarnation <= state.incarnation or state.stage in ("saving", "ending"):
+        return Next(state)  # said already, or this pod is on its way out and tells the gang so
+    if not state.in_place:
+        return _stop(state, "told-to-stop", event.why)
+    state = replace(
+        state,
+        stage="restarting",
+        incarnation=event.incarnation,
+        again=event,
+        first_failing=None,
+        detail=event.why,
+        hold_until=now + MEET_AGAIN_SECONDS,
+    )
+    return Next(state, (KillRanks(),)) if state.alive else _all_ended(state)
+
+
 def _signalled(state: State, event: Signalled, now: float) -> Next:
     if state.stage == "running":
         saving = _save(state, "signalled", f"{event.name} reached the launcher", now)
@@ -184,7 +262,10 @@ def _signalled(state: State, event: Signalled, now: float) -> Next:
     if state.stage == "saving" and state.reason == "told-to-stop":
         # The pod's end follows the coordinator's stop as a rule: the ranks keep the time they were given.
         return Next(replace(state, reason="signalled", detail=f"{state.detail}; {event.name} reached the launcher"))
-    return _stop(state, "signalled", f"{event.name} reached the launcher")
+    why = f"{event.name} reached the launcher"
+    stopping = _stop(state, "signalled", why)
+    # Others wait for this pod to meet them again.
+    return Next(stopping.state, (*stopping.actions, ReportStop(why))) if state.again is not None else stopping
 
 
 def _save(state: State, reason: str, why: str, now: float) -> Next:
@@ -193,14 +274,21 @@ def _save(state: State, reason: str, why: str, now: float) -> Next:
 
 
 def _stop(state: State, reason: str, why: str) -> Next:
-    reason, why = (state.reason, state.detail) if state.reason else (reason, why)
+    if state.stage == "holding":
+        reason, why = "rank-failed", state.detail
+    elif state.reason:
+        reason, why = state.reason, state.detail
+    state = replace(state, reason=reason, detail=why, kill_at=None, hold_until=None, again=None)
     if not state.alive:
-        return Next(replace(state, stage="done", reason=reason, detail=why, kill_at=None))
-    return Next(replace(state, stage="ending", reason=reason, detail=why, kill_at=None), (KillRanks(),))
+        return Next(replace(state, stage="done"))
+    return Next(replace(state, stage="ending"), (KillRanks(),))
 
 
 def _tick(state: State, now: float) -> Next:
     if state.stage == "saving" and state.kill_at is not None and now >= state.kill_at:
         why = f"{state.detail}; {len(state.alive)} ranks had not ended after {state.grace_seconds:g} s and were killed"
         return Next(replace(state, stage="ending", detail=why, kill_at=None), (KillRanks(),))
+    if state.hold_until is not None and now >= state.hold_until:
+        late = f"the gang did not meet again within {MEET_AGAIN_SECONDS:g} s: {state.detail}"
+        return _stop(state, "launcher-error", late)
     return Next(state)

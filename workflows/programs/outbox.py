@@ -16,6 +16,7 @@ class Batch(NamedTuple):
     state: str
     why: str
     pids: Dict[str, int]
+    incarnation: int
 
 
 class Said(NamedTuple):
@@ -24,9 +25,10 @@ class Said(NamedTuple):
     state: str
     why: str
     pids: Dict[str, int]
+    incarnation: int
 
 
-NOTHING_SAID = Said("", "", {})
+NOTHING_SAID = Said("", "", {}, 1)
 
 
 class Outbox:
@@ -51,12 +53,12 @@ class Outbox:
         if len(self._waiting) > self._limit:
             self._thin()
 
-    def say(self, state: str, why: str = "", pids: Optional[Dict[str, int]] = None) -> None:
+    def say(self, state: str, why: str = "", pids: Optional[Dict[str, int]] = None, incarnation: int = 1) -> None:
         """A new state of the member travels after everything that was reported before it.
 
         Each state is told, however short it lasted: that a pod was on its way out is why the others may save.
         """
-        self._says.append(Said(state, why, pids or {}))
+        self._says.append(Said(state, why, pids or {}, incarnation))
 
     @property
     def empty(self) -> bool:

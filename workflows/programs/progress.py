@@ -148,16 +148,23 @@ class Reader:
         counting: how its numbers are counted.
         rank: stands in the reports.
         started_at: Unix time in seconds when the rank was started; None: not known.
+        incarnation: of the rank, stands in the reports.
     """
 
     def __init__(
-        self, framework: Optional[Framework], counting: Counting, rank: int, started_at: Optional[float] = None
+        self,
+        framework: Optional[Framework],
+        counting: Counting,
+        rank: int,
+        started_at: Optional[float] = None,
+        incarnation: int = 1,
     ) -> None:
         formats = framework.formats if framework is not None else ()
-        self._phases = Phases(framework.marks if framework is not None else (), rank, started_at)
+        self._phases = Phases(framework.marks if framework is not None else (), rank, started_at, incarnation)
         self._finders = [_Finder(form, counting.world_size) for form in formats]
         self._position = _Position(counting)
         self._rank = rank
+        self.incarnation = incarnation
         self.last: Optional[StepSeen] = None
 
     def feed(self, text: str, at: float) -> List[Report]:
@@ -194,6 +201,7 @@ class Reader:
             seconds=record.seconds,
             tokens_per_second=record.tokens_per_second,
             total_steps=self._position.total(record),
+            incarnation=self.incarnation,
         )
         return [*self._phases.step(at), self.last]
 

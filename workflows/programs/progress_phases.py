@@ -24,14 +24,18 @@ class Phases:
         marks: lines of its program.
         rank: stands in the reports.
         started_at: Unix time in seconds when it was started; None: not known.
+        incarnation: of the rank, stands in the reports.
     """
 
-    def __init__(self, marks: Sequence[PhaseMark], rank: int, started_at: Optional[float] = None) -> None:
+    def __init__(
+        self, marks: Sequence[PhaseMark], rank: int, started_at: Optional[float] = None, incarnation: int = 1
+    ) -> None:
         self._marks: List[Tuple[str, Pattern[str], PhaseMark]] = [
             (mark.hint, re.compile(mark.pattern), mark) for mark in marks
         ]
         self._rank = rank
         self._started_at = started_at
+        self._incarnation = incarnation
         self._phase = ""
         self._detail = ""
         self._stepped = False
@@ -82,7 +86,7 @@ class Phases:
     def _enter(self, phase: str, detail: str, at: float) -> PhaseSeen:
         self._phase, self._detail = phase, detail
         self._begun.add(phase)
-        return PhaseSeen(phase=phase, at=at, rank=self._rank, detail=detail)
+        return PhaseSeen(phase=phase, at=at, rank=self._rank, detail=detail, incarnation=self._incarnation)
 
 
 def _seconds(hit: Match[str]) -> Optional[float]:

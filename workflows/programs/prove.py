@@ -3,7 +3,8 @@
 A low-priority child of one launcher. It polls the checkpoint folder, waits until a checkpoint is whole and unchanged
 for two looks, reads it back from the storage, writes `proofs/step-<n>.json`, keeps a copy of a file that the trainer
 overwrites in place, and prints a CheckpointSeen line. Lines on its standard input: `nan <step>` (checkpoints from that
-step on are not good, however complete); their end is the end of the attempt: one last look, then it exits with 0.
+step on are not good, however complete), `look` (something was saved: look at once); their end is the end of the
+attempt: one last look, then it exits with 0.
 
     python3 programs.pyz prove --directory=/data/runs/x/checkpoints --run-dir=/data/runs/x
 """
@@ -11,12 +12,11 @@ step on are not good, however complete); their end is the end of the attempt: on
 from __future__ import annotations
 
 import os
-import select
 import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from workflows.programs import checkpoint_listing, checkpoint_proofs, flags
 from workflows.programs.checkpoint_examine import NEEDED, Finding, examine, folder_of, read_small
@@ -25,7 +25,8 @@ from workflows.programs.checkpoint_judgement import COMPLETE, CORRUPT, Evidence,
 from workflows.programs.checkpoint_keep import keep_copy, prune
 from workflows.programs.checkpoint_listing import Listing
 from workflows.programs.checkpoint_steps import reported_step
-from workflows.reports import CheckpointSeen, Proof, line
+from workflows.programs.prover_voice import Input, Voice
+from workflows.reports import CheckpointSeen, Proof
 
 NICENESS = 10
 NO_NAN = -1
@@ -86,11 +87,30 @@ class Watched:
     """Said all there is to say about it as it is."""
 
 
-def watch(previous: Optional[Watched], signature: Signature) -> Watched:
-    """The memory after one more look."""
+def watch(previous: Optional[Watched], signature: Signature, counts: bool = True) -> Watched:
+    """The memory after one more look.
+
+    Args:
+        previous: what was remembered; None: it is new.
+        signature: how it is now.
+        counts: False for a look that was asked for: it may come right after another one, and what is still written
+            would seem to be at rest.
+    """
     if previous is None or previous.signature != signature:
-        return Watched(signature)
-    return replace(previous, looks=previous.looks + 1)
+        return Watched(signature, int(counts))
+    return replace(previous, looks=previous.looks + counts)
+
+
+def resumable(found: Finding, since_ns: int) -> str:
+    """What ranks restarted in place are told to go on from it; "": only a new attempt may.
+
+    Nobody looks at the storage before a restart in place. So it must have been written by this attempt, or it may be
+    one that was passed over; it must not be overwritten by the next save; and its path alone must say which one it is,
+    which it does not where a tracker file does.
+    """
+    candidate = found.candidate
+    older = candidate.newest_mtime_ns() < since_ns
+    return "" if older or candidate.overwritten or candidate.format == "megatron" else found.path
 
 
 class Prover:
@@ -106,6 +126,7 @@ class Prover:
         self._looks = 0
         self._known = Listing(options.directory)
         self._places: Dict[str, Tuple[int, int]] = {}
+        self._since_ns = time.time_ns()
 
     def told(self, text: str) -> List[CheckpointSeen]:
         """Take in one line of standard input; what was proven too early is taken back.
@@ -114,6 +135,8 @@ class Prover:
             OSError: the storage refused.
         """
         words = text.split()
+        if words == ["look"]:
+            return self.look(asked=True)
         if len(words) != 2 or words[0] != "nan" or not words[1].isdigit():
             return []
         step = int(words[1])
@@ -129,8 +152,11 @@ class Prover:
             taken_back.append(CheckpointSeen(proof.step, proof.path, time.time(), "fail", why, size, proof.format))
         return taken_back
 
-    def look(self) -> List[CheckpointSeen]:
+    def look(self, asked: bool = False) -> List[CheckpointSeen]:
         """One look: what is newly proven or found broken, newest first; it gives way when it takes long.
+
+        One that was asked for proves only what needs no second look: our own format, whose folder gets its name when
+        all is written and synced, and whose manifest holds the digest of every file, which is read back.
 
         Raises:
             OSError: the storage cannot be read.
@@ -146,7 +172,7 @@ class Prover:
         seen: List[CheckpointSeen] = []
         memory: Dict[str, Watched] = {}
         for candidate in candidates:
-            now = watch(self._memory.get(candidate.path), candidate.files)
+            now = watch(self._memory.get(candidate.path), candidate.files, not asked)
             memory[candidate.path] = now
             if seen and not now.settled and time.monotonic() > give_way_at:
                 self.behind = True
@@ -217,7 +243,8 @@ class Prover:
         if proof.kept_path:
             prune(self.options.run_dir, self.options.keep)
         size = found.candidate.total_bytes()
-        return CheckpointSeen(step, found.path, proof.at, verdict, why, size, found.candidate.format)
+        resume_from = resumable(found, self._since_ns) if verdict == "pass" else ""
+        return CheckpointSeen(step, found.path, proof.at, verdict, why, size, found.candidate.format, resume_from)
 
     def _after_nan(self) -> str:
         return f"after the first NaN (step {self.first_nan_step})"
@@ -226,48 +253,6 @@ class Prover:
         if candidate.step != UNKNOWN_STEP and not self.options.counter_restarts:
             return candidate.step
         return reported_step(self.options.run_dir, candidate.newest_mtime_ns())
-
-
-class Input:
-    """Lines of standard input, without ever waiting longer than asked."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._rest = b""
-        self.ended = False
-
-    def lines(self, wait_seconds: float) -> List[str]:
-        """What arrived within `wait_seconds`; returns early when something does."""
-        if self.ended:
-            return []
-        ready, _, _ = select.select([self._descriptor], [], [], wait_seconds)
-        if not ready:
-            return []
-        data = os.read(self._descriptor, 65536)
-        self.ended = not data
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        return [text.decode("utf-8", "replace") for text in whole]
-
-
-class Voice:
-    """Says what the prover finds on standard output; a storage that fails is told once, and tried again."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self._complained = ""
-
-    def say(self, ask: Callable[[], List[CheckpointSeen]]) -> None:
-        """Print a line for each report of `ask`."""
-        try:
-            for report in ask():
-                print(line(report), flush=True)
-            self._complained = ""
-        except OSError as error:
-            why = f"{error.strerror or error} ({error.filename})"
-            if why != self._complained:
-                report = CheckpointSeen(UNKNOWN_STEP, self._directory, time.time(), "unknown", why)
-                print(line(report), flush=True)
-            self._complained = why
 
 
 def run(prover: Prover, source: Input) -> None:

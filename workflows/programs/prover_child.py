@@ -79,6 +79,12 @@ class ProverChild:
             with contextlib.suppress(OSError):  # it is gone or stuck: the next one is told when it starts
                 os.write(self._stdin, b"nan %d\n" % step)
 
+    def look(self) -> None:
+        """Let it look now: something was saved, and until it is proven nobody may resume from it."""
+        if self._stdin >= 0:
+            with contextlib.suppress(OSError):  # it is gone or stuck: it looks by itself when it is back
+                os.write(self._stdin, b"look\n")
+
     def ended(self) -> None:
         """Its process was reaped."""
         self.pid = 0

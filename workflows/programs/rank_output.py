@@ -48,6 +48,13 @@ class RankOutput:
             self._bar_since = at
         return self._lines(stream, lines, at)
 
+    def note(self, text: str, at: float) -> None:
+        """A line of the launcher's own in the rank's log."""
+        if self._log_path:
+            self._appender.append(
+                self._log_path, f"{self._stamps.of(at)} launcher: {text}\n".encode("utf-8", "replace")
+            )
+
     def close(self, stream: int, at: float) -> List[Report]:
         """The stream has ended."""
         reports = self._lines(stream, self._splitters[stream].close(), at)

@@ -61,6 +61,11 @@ class RankSet:
             self._epoll.register(fd, select.EPOLLIN)
         return None
 
+    def note(self, text: str, at: float) -> None:
+        """A line of the launcher's own in every rank's log."""
+        for output in self._outputs.values():
+            output.note(text, at)
+
     def pids(self) -> List[int]:
         """Of ranks that were not reaped yet."""
         return list(self._processes)
@@ -164,4 +169,5 @@ class RankSet:
             last_step=output.reader.last.step if output.reader.last is not None else None,
             last_lines=lines,
             fingerprint=mark,
+            incarnation=output.reader.incarnation,
         )

@@ -83,6 +83,11 @@ class StepFilter:
         """Largest distance between two steps of the reporting rank."""
         self.first_nan_step: Optional[int] = None
 
+    def begin_again(self) -> None:
+        """Ranks begin again: their first steps are the proof of what was resumed, once more."""
+        self._counts, self._said_at = {}, {}
+        self.last_step = None
+
     def take(self, step: StepSeen) -> Audience:
         """Who hears of `step`."""
         count = self._counts[step.rank] = self._counts.get(step.rank, 0) + 1

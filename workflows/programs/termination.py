@@ -116,9 +116,9 @@ def conclude(state: State, early: str) -> Tuple[str, str, int]:
     if state.reason == "launcher-error":
         return state.reason, state.detail, EXIT_LAUNCHER_ERROR
     if state.reason == "rank-failed":
-        first = next((end for end in state.ends if end.rank == state.first_failing), None)
+        first = next((end for end in state.present if end.rank == state.first_failing), None)
         return state.reason, state.detail, exit_code(first) if first else EXIT_LAUNCHER_ERROR
-    all_well = bool(state.ends) and all(end.exit_code == 0 for end in state.ends)
+    all_well = bool(state.present) and all(end.exit_code == 0 for end in state.present)
     return state.reason, state.detail, 0 if all_well else EXIT_TERMINATED
 
 

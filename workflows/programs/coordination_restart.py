@@ -1,0 +1,202 @@
+"""Restart in place: whether ranks that failed are started again inside their pods, and from which checkpoint. Pure.
+
+The flow lends an attempt so many restarts. One is used where a process was killed, not where a program ended with an
+error: that the flow diagnoses. Ranks that notice the death of another raise exceptions, often before the death itself
+is reported, so a failure waits `SETTLE_SECONDS` for a better reason. Whatever speaks against it ends the attempt.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from typing import List, NamedTuple, Optional, Tuple
+
+from workflows.programs.coordination_model import (
+    FINAL_STATES,
+    AppendMoment,
+    Effect,
+    GiveOrder,
+    Member,
+    Next,
+    State,
+)
+from workflows.programs.coordination_orders import Failure, Key, Order, Restart, Resume, Settling
+from workflows.programs.gang_progress import restarted
+from workflows.reports import CheckpointSeen, RankEnd
+
+SETTLE_SECONDS = 0.1
+"""Survivors of a broken exchange raise within milliseconds; a large process takes longer to be gone."""
+PROOF_SECONDS = 1.0
+"""A save that was told just before is worth waiting for: its proof takes a moment, going back further takes all the
+steps since the one before. One that takes longer to be read is not waited for."""
+KILLED = frozenset(
+    map(int, (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGSEGV, signal.SIGBUS))
+)
+"""Signals that come from outside, or from memory that has gone bad. Not SIGABRT: a program sends it to itself."""
+
+
+def killed(end: RankEnd) -> bool:
+    """Whether a rank looks as if it was killed from outside, and not for its memory."""
+    return end.signal in KILLED and not end.requested and not end.oom_killed
+
+
+def stopped(state: State, why: str, save: bool, source: Optional[Key]) -> Next:
+    """The gang is told to stop: once, and once more where it becomes urgent."""
+    if any(order.resume is None and (not order.save or save) for order in state.orders):
+        return Next(state)
+    order = Order(_next_number(state), why, save, source)
+    return Next(replace(state, orders=(*state.orders, order), settling=None), (GiveOrder(order),))
+
+
+def failed(state: State, member: Member, end: RankEnd, why: str, at: float) -> Next:
+    """What follows from the wrong end of a rank of an essential pod.
+
+    Args:
+        state: with the end in it.
+        member: its pod.
+        end: how the rank ended.
+        why: the same in words.
+        at: Unix time in seconds when it was told.
+    """
+    if not state.restarts_lent or member.role != state.deciding_role:
+        return stopped(state, why, False, member.key)
+    if state.stopping:
+        # Its launcher holds for an order, and has to hear of the end as all others have.
+        return stopped(state, why, False, None)
+    before = state.settling or Settling(at + SETTLE_SECONDS, (), at + PROOF_SECONDS)
+    state = replace(state, settling=replace(before, failures=(*before.failures, Failure(member.key, end, why))))
+    # A reason that cannot get better, or a right that is used up, needs no waiting.
+    return settle(state, at) if killed(end) or end.oom_killed or not state.restarts_left else Next(state)
+
+
+def proven(state: State, at: float) -> Next:
+    """A checkpoint was proven: a decision that has waited for it is made."""
+    waits = state.settling is not None and state.settling.until >= state.settling.latest
+    return settle(state, at) if waits else Next(state)
+
+
+def due(state: State, at: float) -> bool:
+    """Whether failures have waited long enough."""
+    return state.settling is not None and at >= state.settling.until
+
+
+def settle(state: State, at: float) -> Next:
+    """Decide on the failures that wait: ranks begin again, or the attempt ends."""
+    if state.settling is None:
+        return Next(state)
+    failures = state.settling.failures
+    culprit = next((one for one in failures if killed(one.end)), failures[0])
+    choice = choose(state)
+    against = _against(state, failures, culprit, choice)
+    if against or choice is None:
+        return stopped(state, f"{culprit.why}{against and '; not restarted in place: '}{against}", False, None)
+    if state.progress.unproven and at < state.settling.latest:
+        return Next(replace(state, settling=replace(state.settling, until=state.settling.latest)))
+    return _restart(state, culprit, choice, at)
+
+
+class Choice(NamedTuple):
+    """Where ranks go on."""
+
+    path: str
+    """As the trainer is told; "": from scratch."""
+    step: Optional[int]
+
+
+def choose(state: State) -> Optional[Choice]:
+    """The newest checkpoint that this attempt wrote and that is proven good, else what the attempt began with.
+
+    A checkpoint that the attempt cannot have written yet lay there before, and whoever chose for the attempt has passed
+    it over: after a roll-back it must not come back.
+
+    Returns:
+        None where the newest proven one may only be resumed by a new attempt, which looks at the storage itself.
+    """
+    began = state.members.get((state.deciding_role, 0))
+    start = Choice("", None) if began is None else Choice(began.resume_from, began.resume_step)
+    reached = _reached(state)
+    newest = {report.step: report for report in state.progress.checkpoints}  # what was said last of each counts
+    good = [one for one in newest.values() if _good(one, state.progress.first_nan_step)]
+    ours = [one for one in good if one.step > (start.step or 0) and (reached is None or one.step <= reached)]
+    if not ours:
+        return start
+    best = max(ours, key=lambda one: one.step)
+    return Choice(best.resume_from, best.step) if best.resume_from else None
+
+
+def _good(report: CheckpointSeen, first_nan_step: Optional[int]) -> bool:
+    return report.verdict == "pass" and (first_nan_step is None or report.step < first_nan_step)
+
+
+def _reached(state: State) -> Optional[int]:
+    """The highest step that a checkpoint of this attempt can have; None where no steps are reported."""
+    seen = [state.progress.step, *(one.step for one in state.restarts)]
+    known = [step for step in seen if step is not None]
+    return max(known) + state.progress.interval if known else None
+
+
+def _against(state: State, failures: Tuple[Failure, ...], culprit: Failure, choice: Optional[Choice]) -> str:
+    """What speaks against a restart in place; "": nothing."""
+    node = _node(state, culprit.key)
+    gone = [member for member in state.members.values() if _gone(state, member)]
+    reasons = (
+        (any(one.end.oom_killed for one in failures), "memory was the reason"),
+        (not killed(culprit.end), "no rank was killed"),
+        (not state.restarts_left, f"the right is used up ({len(state.restarts)} of {state.restarts_lent})"),
+        (any(one.node == node for one in state.restarts), f"it is the second time on {node}"),
+        (bool(gone), f"{len(gone)} pods have ended"),
+        (choice is None, "only a new attempt can go on from the newest checkpoint"),
+    )
+    return next((why for holds, why in reasons if holds), "")
+
+
+def _gone(state: State, member: Member) -> bool:
+    return member.role == state.deciding_role and member.state in (*FINAL_STATES, "leaving")
+
+
+def _node(state: State, key: Key) -> str:
+    """The node of a pod; where that is not known, the pod stands for it."""
+    member = state.members[key]
+    return member.node or member.pod or f"{key[0]} {key[1]}"
+
+
+def _restart(state: State, culprit: Failure, choice: Choice, at: float) -> Next:
+    """The next incarnation: nobody has met yet, nobody runs, and what earlier ranks still say counts no more."""
+    role, incarnation = state.deciding_role, state.incarnation + 1
+    restart = Restart(
+        number=len(state.restarts) + 1,
+        at=at,
+        incarnation=incarnation,
+        why=culprit.why,
+        rank=culprit.end.rank,
+        node=_node(state, culprit.key),
+        step=state.progress.step,
+        resume_step=choice.step,
+        resume_from=choice.path,
+    )
+    order = Order(_next_number(state), culprit.why, False, None, Resume(incarnation, choice.path, choice.step, role))
+    learned = restarted(state.progress, at)
+    state = replace(
+        state,
+        incarnation=incarnation,
+        members={key: _waiting(one) if one.role == role else one for key, one in state.members.items()},
+        meetings={name: meeting for name, meeting in state.meetings.items() if name != role},
+        orders=(*state.orders, order),
+        progress=learned.progress,
+        ended=(),
+        restarts=(*state.restarts, restart),
+        settling=None,
+        cleared=0,
+    )
+    effects: List[Effect] = [AppendMoment(moment) for moment in learned.moments]
+    return Next(state, (*effects, GiveOrder(order)))
+
+
+def _waiting(member: Member) -> Member:
+    return replace(member, state="joined", pids={}, started_at=None)
+
+
+def _next_number(state: State) -> int:
+    """Higher than every order that a launcher has heard, also from a coordinator whose memory is lost."""
+    heard = max((member.heard_order for member in state.members.values()), default=0)
+    return max(len(state.orders), heard, state.orders[-1].number if state.orders else 0) + 1
