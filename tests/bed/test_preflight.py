@@ -12,9 +12,9 @@ from flows.proofs import suite_of
 from flows.proving import prove
 from profiles.admission import Admission
 from profiles.cluster import Brake, ClusterProfile, Monitor
-from profiles.load import load_cluster
+from profiles.load import load_cluster, load_suite
 from profiles.vocabulary import VerdictWord
-from tasks.cluster import using
+from tasks.cluster import Manifest, using
 from tasks.home_storage import localised, make_own_storage
 from tasks.kubernetes import KubernetesCluster
 from tasks.kubernetes_configuration import configuration_of
@@ -24,11 +24,14 @@ from tasks.node_holds import hold_of
 from tasks.nodes import give_back
 from tasks.session import at_hand
 from tasks.settings import Settings
+from tests.bed.commands import until
+from tests.bed.samples import LIMIT_S
 from tests.bed.up import Bed
 from workflows import labels
 
 pytestmark = pytest.mark.story
 NODES = {"node-0": "", "node-1": "", "node-2": ""}
+BY_HAND = "bed-by-hand"
 WIDE = Brake(max_quarantined_share=1.0, max_evictions=100)
 
 
@@ -52,6 +55,43 @@ def suite(folder: Path, least: float) -> str:
     return str(path)
 
 
+def volume_suite(folder: Path) -> str:
+    """What the shipped suite asks of volumes, and nothing else."""
+    shipped = load_suite("storage").model_dump(mode="json", exclude_unset=True)
+    checks = [check for check in shipped["checks"] if check["name"].startswith("volume-")]
+    assert len(checks) == 3
+    path = folder / "bed-volumes.yaml"
+    path.write_text(yaml.safe_dump({"name": "bed-volumes", "checks": checks}))
+    return str(path)
+
+
+def volumes(folder: Path, count: int) -> list[Manifest]:
+    """A storage class without a provisioner, and volumes of it that somebody made by hand: folders of this machine."""
+    made: list[Manifest] = [
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": BY_HAND},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }
+    ]
+    for number in range(count):
+        where = folder / f"volume-{number}"
+        where.mkdir()
+        where.chmod(0o777)
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": BY_HAND,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": str(where), "type": "Directory"},
+        }
+        about = {"name": f"{BY_HAND}-{number}"}
+        made.append({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": about, "spec": spec})
+    return made
+
+
 class Scene:
     """The bed with the rights of the runner, and a home with a ledger."""
 
@@ -61,16 +101,17 @@ class Scene:
         self.settings.make_home()
         self.ledger = Ledger(self.settings.ledger_url)
 
-    def profile(self, path: str) -> ClusterProfile:
+    def profile(self, path: str, storage_class: str = "") -> ClusterProfile:
         """The bed's, with a suite."""
         known = localised(load_cluster("bed"), self.home)
         make_own_storage(known, self.home)
-        changes = {"admission": Admission(suite=path), "brake": WIDE, "monitor": Monitor()}
+        admission = Admission(suite=path, storage_class=storage_class)
+        changes = {"admission": admission, "brake": WIDE, "monitor": Monitor()}
         return known.model_copy(update=changes)
 
-    def proven(self, path: str, *depths: str) -> dict[str, VerdictWord]:
+    def proven(self, path: str, *depths: str, storage_class: str = "") -> dict[str, VerdictWord]:
         """What is said of the three nodes."""
-        profile = self.profile(path)
+        profile = self.profile(path, storage_class)
         pools = dict.fromkeys(NODES, profile.pools[0].name)
         with at_hand(self.settings), using(self.cluster(profile)):
             tests = prove(profile, suite_of(profile), depths, pools, print)  # type: ignore[arg-type]
@@ -137,3 +178,32 @@ def test_what_fails_goes_out_by_taint_label_and_condition(scene: Scene) -> None:
 
 def test_nodes_measure_with_each_other(scene: Scene) -> None:
     assert scene.proven("any-machine", "fabric") == dict.fromkeys(NODES, VerdictWord.PASS), scene.why()
+
+
+def test_each_node_gets_a_volume_writes_it_and_leaves_none(scene: Scene) -> None:
+    made = volumes(scene.home, len(NODES))
+    scene.bed.api.ensure_all(made)
+    try:
+        words = scene.proven(volume_suite(scene.home), "storage", storage_class=BY_HAND)
+        assert words == dict.fromkeys(NODES, VerdictWord.PASS), scene.why()
+        phases = {one["status"]["phase"] for one in scene.bed.api.get("/api/v1/persistentvolumes")["items"]}
+        assert phases == {"Released"}, "each was claimed, and given back"
+        assert scene.bed.api.get("/api/v1/persistentvolumeclaims")["items"] == []
+    finally:
+        for one in made:
+            scene.bed.api.delete(one)
+
+
+def test_volumes_that_nobody_provides_are_no_fault_of_nodes(scene: Scene) -> None:
+    made = volumes(scene.home, 0)
+    scene.bed.api.ensure_all(made)
+    path = Path(volume_suite(scene.home))
+    path.write_text(path.read_text().replace("deadline_seconds: 120", "deadline_seconds: 10"))
+    try:
+        words = scene.proven(str(path), "storage", storage_class=BY_HAND)
+        assert words == dict.fromkeys(NODES, VerdictWord.UNKNOWN), scene.why()
+        claims = "/api/v1/persistentvolumeclaims"  # those that were never bound go with their pods; nobody waits
+        until("no claim is left", lambda: scene.bed.api.get(claims)["items"] == [], LIMIT_S, 0.2)
+    finally:
+        for one in made:
+            scene.bed.api.delete(one)
