@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions import saving
 from workflows.programs.checkpoint_interval import (
     LEAST_SAVES,
     advice,
-    asynchronous_seconds,
     daly_seconds,
     optimal_seconds,
     overhead,
@@ -32,14 +30,6 @@ def test_the_figures_of_dalys_paper(mttf_minutes: float, daly: float, young: flo
     assert daly_seconds(*given_figures) / MINUTE == pytest.approx(daly, abs=0.06)
     assert young_seconds(*given_figures) / MINUTE == pytest.approx(young, abs=0.06)
     assert optimal_seconds(*given_figures) / MINUTE == pytest.approx(exact, abs=6e-3)
-
-
-@given(STALLS, MTTFS)
-def test_the_flows_and_the_programs_count_alike(stall: float, mttf: float) -> None:
-    assert young_seconds(stall, mttf) == saving.young_interval_seconds(stall, mttf)
-    assert daly_seconds(stall, mttf) == saving.daly_interval_seconds(stall, mttf)
-    assert optimal_seconds(stall, mttf) == saving.optimal_interval_seconds(stall, mttf)
-    assert asynchronous_seconds(stall, 7.0, mttf) == saving.asynchronous_interval_seconds(stall, 7.0, mttf)
 
 
 @settings(deadline=None)

@@ -9,21 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-_HALVINGS = 80
-"""Of an interval of days down to less than a float tells apart."""
+from workflows.programs import checkpoint_interval
 
-
-def young_interval_seconds(stall_seconds: float, mttf_seconds: float) -> float:
-    """Young's first order checkpoint interval, the save excluded: sqrt(2 d M)."""
-    return math.sqrt(2 * stall_seconds * mttf_seconds)
-
-
-def daly_interval_seconds(stall_seconds: float, mttf_seconds: float) -> float:
-    """Daly's higher order checkpoint interval, the save excluded; the mean time to failure where saves take longer."""
-    if stall_seconds >= 2 * mttf_seconds:
-        return mttf_seconds
-    ratio = stall_seconds / (2 * mttf_seconds)
-    return math.sqrt(2 * stall_seconds * mttf_seconds) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - stall_seconds
+# The coordinator advises by the same ones, and has the standard library alone to do so.
+young_interval_seconds = checkpoint_interval.young_seconds
+daly_interval_seconds = checkpoint_interval.daly_seconds
+optimal_interval_seconds = checkpoint_interval.optimal_seconds
+asynchronous_interval_seconds = checkpoint_interval.asynchronous_seconds
 
 
 def expected_wall_seconds(
@@ -32,21 +24,6 @@ def expected_wall_seconds(
     """Expected wall time of `work_seconds` of training (Daly): M e^(R/M) (e^((t+d)/M) - 1) Ts / t."""
     grown = math.expm1((interval_seconds + stall_seconds) / mttf_seconds)
     return mttf_seconds * math.exp(restart_seconds / mttf_seconds) * grown * work_seconds / interval_seconds
-
-
-def optimal_interval_seconds(stall_seconds: float, mttf_seconds: float) -> float:
-    """Where `expected_wall_seconds` is smallest; the restart changes the cost, not the place of its minimum.
-
-    There 1 - t/M = e^(-(t+d)/M), which has one solution between 0 and M.
-    """
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if -math.expm1(-(middle + stall_seconds / mttf_seconds)) > middle:
-            low = middle
-        else:
-            high = middle
-    return low * mttf_seconds
 
 
 def availability_interval_seconds(
@@ -59,17 +36,6 @@ def availability_interval_seconds(
     """
     best = save_seconds + math.sqrt(2 * (mttf_seconds + restart_seconds) * save_seconds + save_seconds**2)
     return max(best, detection_seconds)
-
-
-def asynchronous_interval_seconds(stall_seconds: float, drain_seconds: float, mttf_seconds: float) -> float:
-    """Of saves that are written in the background: only the stall counts as cost, but one save must drain in time.
-
-    Args:
-        stall_seconds: ranks stand still so long for one save.
-        drain_seconds: until the save is durable; a staged one helps nobody after the node is lost.
-        mttf_seconds: of the whole gang.
-    """
-    return max(optimal_interval_seconds(stall_seconds, mttf_seconds), drain_seconds)
 
 
 @dataclass(frozen=True)
