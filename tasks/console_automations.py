@@ -11,7 +11,7 @@ from prefect.events.schemas.automations import Automation, AutomationCore
 from prefect.exceptions import ObjectNotFound
 
 from profiles.errors import NotFound, ProfileError
-from tasks.flow_runs import reached
+from tasks.flow_runs import patiently, reached
 
 OWN = ("id", "enabled", "owner_resource", "created", "updated")
 """Fields that the server sets, or people: an automation that somebody switched off stays off."""
@@ -26,6 +26,7 @@ class Standing:
     known: Automation | None = None
 
 
+@patiently
 def standing(client: SyncPrefectClient, wanted: AutomationCore) -> Standing:
     """How the automation of this name stands.
 
@@ -40,6 +41,7 @@ def standing(client: SyncPrefectClient, wanted: AutomationCore) -> Standing:
     return Standing(wanted, "same" if same else "differs", found[0])
 
 
+@patiently
 def make_so(client: SyncPrefectClient, one: Standing) -> None:
     """Create or change the automation; one that is as wanted is left alone. Safe to repeat.
 
@@ -54,6 +56,7 @@ def make_so(client: SyncPrefectClient, one: Standing) -> None:
             client.update_automation(one.known.id, kept)
 
 
+@patiently
 def block_of(client: SyncPrefectClient, slug: str) -> tuple[UUID, str]:
     """Id and kind of a block by its slug, `<type>/<name>` such as `slack-webhook/ops`; its secrets are not read.
 
@@ -73,6 +76,7 @@ def block_of(client: SyncPrefectClient, slug: str) -> tuple[UUID, str]:
     return found.id, kind
 
 
+@patiently
 def deployment_of(client: SyncPrefectClient, name: str) -> UUID | None:
     """Id of a deployment by `<flow>/<name>`; None where nobody serves it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 
 from profiles.errors import NotFound, PrimusError, Unavailable
 from profiles.resolve import Resolved
@@ -57,6 +58,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
         lines=tuple(line for pod in _first_failed(facts) for line in lines_of(cluster, pod)),
         silent_nodes=quiet.launchers,
         unreached_nodes=quiet.kubelets,
+        answering_nodes=quiet.answering,
         suspended=suspended(cluster, attempt),
         workflow_message="; ".join([said.message, *(f"{name}: {why}" for name, why in said.failed_steps)]).strip("; "),
         first_step=attempt.first_step,
@@ -94,7 +96,8 @@ def _silence(attempt: AttemptRecord, pods: tuple[PodFacts, ...], nodes: list[Nod
 
     asker = Asker(cluster, token, here.now, time.sleep)
     heard = silence(asker, pods, frozenset(node.name for node in nodes if node.ready is not False))
-    return Silence(heard.launchers, tuple(sorted({*heard.kubelets, *out_of_reach(cluster, pods, unready(nodes))})))
+    away = tuple(sorted({*heard.kubelets, *out_of_reach(cluster, pods, unready(nodes))}))
+    return replace(heard, kubelets=away)
 
 
 def _facts(pods: list[Manifest], resolved: Resolved) -> tuple[PodFacts, ...]:

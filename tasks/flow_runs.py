@@ -64,7 +64,7 @@ class _Busy(Unavailable):
     """The server answers that it cannot now: its database is held by somebody else for a moment."""
 
 
-def _patiently(method: Callable[P, T]) -> Callable[P, T]:
+def patiently(method: Callable[P, T]) -> Callable[P, T]:
     """The same, asked again a few times while the server is busy; only for what may be done twice."""
 
     @wraps(method)
@@ -112,7 +112,7 @@ class FlowRuns:
         self._train = list(train)
         self._plain: list[UUID] = []
 
-    @_patiently
+    @patiently
     def serve(self, offers: Sequence[Offer]) -> dict[str, Offer]:
         """Make the deployments what is offered; the offers by the ids of their deployments.
 
@@ -124,7 +124,7 @@ class FlowRuns:
         self._plain = [one for one, offer in zip(ids, offers, strict=True) if not offer.trains]
         return {str(one): offer for one, offer in zip(ids, offers, strict=True)}
 
-    @_patiently
+    @patiently
     def waiting(self) -> list[Due]:
         """Flow runs whose time has come, the longest due first."""
         with reached():
@@ -132,7 +132,7 @@ class FlowRuns:
             found = self._client.get_scheduled_flow_runs_for_deployments(ids, now("UTC"), PAGE)
         return [_due(item) for item in found]
 
-    @_patiently
+    @patiently
     def plain(self) -> list[Plain]:
         """Flow runs that train nothing and were claimed but have not ended."""
         if not self._plain:
@@ -140,7 +140,7 @@ class FlowRuns:
         kinds = FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN[1:]))
         return [_plain(item) for item in self._read(FlowRunFilter(state=kinds), 0, self._plain)]
 
-    @_patiently
+    @patiently
     def open(self) -> list[FlowRunSeen]:
         """Flow runs that have not ended."""
         kinds = FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN))
@@ -149,7 +149,7 @@ class FlowRuns:
             found += page
         return [_seen(item) for item in (*found, *page)]
 
-    @_patiently
+    @patiently
     def of_run(self, run: str) -> list[FlowRunSeen]:
         """Flow runs that belong to a run, the one that was asked for first stands first; ended ones too."""
         found = self._read(FlowRunFilter(tags=FlowRunFilterTags(all_=[TAG + run])), 0, self._train)
@@ -160,7 +160,7 @@ class FlowRuns:
         belonging = self.of_run(run)
         return next((one for one in belonging if one.phase not in ENDS), belonging[-1] if belonging else None)
 
-    @_patiently
+    @patiently
     def read(self, flow_run: str) -> FlowRun:
         """One flow run as Prefect's engine wants it.
 
@@ -170,7 +170,7 @@ class FlowRuns:
         with reached():
             return self._client.read_flow_run(UUID(flow_run))
 
-    @_patiently
+    @patiently
     def entrypoint(self, flow_run: FlowRun) -> str:
         """Module path of its flow, as its deployment names it; "" where it is of none."""
         if flow_run.deployment_id is None:
@@ -178,14 +178,14 @@ class FlowRuns:
         with reached():
             return self._client.read_deployment(flow_run.deployment_id).entrypoint or ""
 
-    @_patiently
+    @patiently
     def stand_at(self, flow_run: FlowRun) -> None:
         """Speak of the deployment that this flow run is of, and of its cluster's others that train."""
         if flow_run.deployment_id is not None:
             with reached():
                 self._train = siblings(self._client, flow_run.deployment_id)
 
-    @_patiently
+    @patiently
     def stand_by(self, deployment: str) -> None:
         """Speak of the deployment of this name (`train/<cluster>`), and of its cluster's others that train.
 
@@ -202,13 +202,13 @@ class FlowRuns:
             told = self._client.set_flow_run_state(UUID(flow_run), Pending())
         return told.status.value == "ACCEPT"
 
-    @_patiently
+    @patiently
     def belongs(self, flow_run: FlowRun, run: str) -> None:
         """Write down which run it belongs to. Safe to repeat."""
         with reached():
             self._client.update_flow_run(flow_run.id, tags=sorted({*flow_run.tags, TAG + run}))
 
-    @_patiently
+    @patiently
     def leaves(self, flow_run: FlowRun) -> None:
         """It belongs to no run. Safe to repeat."""
         with reached():
@@ -218,7 +218,7 @@ class FlowRuns:
         """Let it be claimed again, whatever state it is in."""
         self._set(flow_run, Scheduled(name="TakenOver", message=why))
 
-    @_patiently
+    @patiently
     def create(self, run: str, why: str) -> str:
         """A flow run for a run of the ledger, or the one that was made for it before; its id."""
         wanted = {"request": {"name": run, "profile": ""}}
@@ -254,7 +254,7 @@ class FlowRuns:
         """Its process is gone and it is not begun again."""
         self._set(flow_run, Crashed(message=why))
 
-    @_patiently
+    @patiently
     def _set(self, flow_run: str, state: State[Any]) -> None:
         with reached():
             self._client.set_flow_run_state(UUID(flow_run), state, force=True)

@@ -35,6 +35,8 @@ class Silence:
     on it, which does not answer either."""
     kubelets: tuple[str, ...] = ()
     """Nodes whose kubelet the cluster does not reach."""
+    answering: tuple[str, ...] = ()
+    """Nodes whose kubelet was asked and answered: they live, whatever their conditions say."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,10 @@ def silence(asker: Asker, pods: tuple[PodFacts, ...], undecided: frozenset[str])
     control = dict(list(ended.items())[:2])
     told = _told(asker, {**doubtful, **control})
     kubelets = tuple(sorted(node for node in doubtful if told[node] is False))
+    answering = tuple(sorted(node for node in doubtful if told[node]))
     if not kubelets or (control and not any(told[node] for node in control)):
-        return Silence()
-    return Silence(_silent_launchers(asker, pods, kubelets), kubelets)
+        return Silence(answering=answering)
+    return Silence(_silent_launchers(asker, pods, kubelets), kubelets, answering)
 
 
 def _told(asker: Asker, pods: dict[str, str]) -> dict[str, bool | None]:

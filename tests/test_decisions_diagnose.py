@@ -158,6 +158,17 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
         F.NODE_LOST,
         (("node-1", None),),
     ),
+    "of two nodes in the dark after an absence of the API server the one whose kubelet answers lives": (
+        incident(
+            Signal.NODE_NOT_READY,
+            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, "Running")),
+            nodes=(NodeFacts("node-0", None, "NodeStatusUnknown"), NodeFacts("node-1", None, "NodeStatusUnknown")),
+            unreached_nodes=("node-1",),
+            answering_nodes=("node-0",),
+        ),
+        F.NODE_LOST,
+        (("node-1", None),),
+    ),
     "most of the gang silent at once is the observer's trouble": (
         incident(
             Signal.OBSERVER_AWAY,

@@ -87,8 +87,13 @@ def test_a_launcher_that_goes_on_talking_is_not_silent() -> None:
 
 def test_where_all_kubelets_answer_nobody_is_asked_further_and_nothing_is_waited_for() -> None:
     quiet = Quiet(heard={"node-1": 0.0})
-    assert quiet.ask(*GANG) == Silence()
+    assert quiet.ask(*GANG) == Silence(answering=("node-1",))
     assert quiet.clock == 100.0
+
+
+def test_of_two_in_doubt_the_one_that_answers_is_told_apart() -> None:
+    quiet = Quiet(frozenset({"t-1"}), None)
+    assert quiet.ask(rank(0), rank(1)) == Silence(kubelets=("node-1",), answering=("node-0",))
 
 
 @pytest.mark.parametrize(

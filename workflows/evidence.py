@@ -134,6 +134,8 @@ class Evidence:
     """Nodes whose launchers stopped talking to the coordinator."""
     unreached_nodes: tuple[str, ...] = ()
     """Nodes whose kubelet the cluster did not reach, while it reached others."""
+    answering_nodes: tuple[str, ...] = ()
+    """Nodes whose kubelet was asked and answered."""
     first_step: int | None = None
     resume_step: int | None = None
     last_step: int | None = None

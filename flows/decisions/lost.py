@@ -43,10 +43,11 @@ def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
     # A kubelet that calls itself not ready lives, and so may what it started: its container runtime is down, say.
     if node.ready is False and (silent or unreached or _left_nothing(evidence, node.name)):
         return f"condition Ready is False{named} and nothing on it answers"
-    # Nodes that lived through an absence of the API server are Unknown for seconds as well: one whose ranks told how
-    # they ended is none on which nothing answers.
+    # Nodes that lived through an absence of the API server are Unknown for seconds as well: one whose kubelet answers,
+    # or whose ranks told how they ended, is none on which nothing answers.
     untold = evidence.signal is Signal.NODE_NOT_READY and not _told_its_end(evidence, node.name)
-    if node.ready is None and (silent or unreached or _left_nothing(evidence, node.name) or untold):
+    answers = node.name in evidence.answering_nodes
+    if node.ready is None and not answers and (silent or unreached or _left_nothing(evidence, node.name) or untold):
         return f"condition Ready is Unknown{named} and nothing on it answers"
     if silent and not observer_suspect(evidence):
         if unreached:
