@@ -43,7 +43,6 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
     used = {pod.node for pod in facts if pod.node} | set(attempt.nodes)
     nodes = [node_facts(node) for node in cluster.list("Node")]
     said = workflow_facts(cluster.get("Workflow", labels.attempt_name(attempt.run, attempt.number)) or {})
-    left = [termination(pod) for pod in pods]
     quiet = _silence(attempt, facts, nodes) if signal in _ENDING else Silence()
     return Evidence(
         signal=signal,
@@ -52,7 +51,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
         detected_at=incident.detected_at,
         pods=facts,
         nodes=tuple(node for node in nodes if node.name in used),
-        terminations=tuple(item for item in left if item is not None),
+        terminations=tuple(item for item in map(termination, pods) if item is not None),
         gate=said.gate,
         choice=said.choice,
         lines=tuple(line for pod in _first_failed(facts) for line in lines_of(cluster, pod)),

@@ -42,7 +42,8 @@ def second(first: Stage) -> Settings:
 def train(first: Stage, second: Settings, name: str, *words: str) -> subprocess.CompletedProcess[str]:
     """The second one's `primus train`, to its end."""
     told = {"PRIMUS_LEDGER_URL": second.ledger_url, "PREFECT_API_URL": first.api_url, "PRIMUS_HOME": str(first.home)}
-    command = [sys.executable, "-m", "deployments.cli", "train", str(PROFILE), "--name", name, *words]
+    where = ("--cluster", first.ground.profile)
+    command = [sys.executable, "-m", "deployments.cli", "train", str(PROFILE), "--name", name, *where, *words]
     return subprocess.run(
         command, env=os.environ | told, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )
