@@ -13,10 +13,10 @@ import pytest
 
 import flows.train
 from profiles.vocabulary import Action, FaultClass, RunState
+from tasks.cluster import Kind
 from tasks.faults import step_seen
 from tasks.ledger import Ledger
 from tasks.settings import Settings
-from tests.embedded_stage import gone
 from tests.stages import PROFILE, Stage, outcomes, stage, succeeded
 from workflows import labels
 from workflows.ownership import owner_of
@@ -59,6 +59,14 @@ def checkpoints(folder: Path) -> dict[str, int]:
     """Every file of the checkpoints, with when it was written."""
     files = (path for path in (folder / "checkpoints").rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
+
+
+def gone(first: Stage, kind: Kind, name: str) -> None:
+    """Wait until nothing of that name is there any more."""
+    deadline = time.monotonic() + first.ground.deadline_seconds
+    while first.cluster.get(kind, name) is not None:
+        assert time.monotonic() < deadline, f"{kind} {name} stays"
+        time.sleep(0.05)
 
 
 def test_a_name_that_is_taken_on_the_cluster_is_refused_and_the_first_run_goes_on(
@@ -111,15 +119,19 @@ def test_a_name_that_is_taken_between_plan_and_submission(first: Stage, monkeypa
     assert outcomes(story) == ["stopped"]
     assert story.attempts[0].submitted_at is None
     assert objects(first) == {}, "neither a gang nor a post-flight was made"
-    assert first.cluster.get("Secret", "story-a1-token")["metadata"]["annotations"] == {labels.LEDGER: "0" * 32}
+    theirs = first.cluster.get("Secret", "story-a1-token")
+    first.cluster.delete("Secret", "story-a1-token", grace_seconds=0)  # a real control plane outlives the test
+    assert theirs is not None
+    assert theirs["metadata"]["annotations"] == {labels.LEDGER: "0" * 32}
 
 
 def test_a_folder_that_is_taken_is_refused_and_its_checkpoints_stay(first: Stage, second: Settings) -> None:
     assert succeeded(first.start().end()), first.tell()
-    for kind in ("JobSet", "Workflow"):
+    kinds: tuple[Kind, ...] = ("JobSet", "Workflow")
+    for kind in kinds:
         for item in first.cluster.list(kind, {labels.RUN: "story"}):
             first.cluster.delete(kind, item["metadata"]["name"], grace_seconds=0)  # as their time to live does
-            gone(first.cluster, kind, item["metadata"]["name"])
+            gone(first, kind, item["metadata"]["name"])
     assert (first.folder / "ledger").read_text().strip() == first.ledger.identity()
     before = checkpoints(first.folder)
     assert before
