@@ -14,6 +14,7 @@ from tests.checkpoint_samples import put
 from workflows.programs import collect
 from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination_model import Reported
+from workflows.programs.reporting import step_data
 from workflows.reports import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 
 
@@ -101,6 +102,14 @@ def test_what_was_saved_at_the_end_is_in_the_coordinators_memory(run: Path) -> N
     small = collect.fit(many, 4096)
     assert len(to_json(small).encode()) <= 4096
     assert small.moments[-1][1] == 59.0
+
+
+def test_where_several_ranks_say_their_steps_each_step_counts_once(run: Path) -> None:
+    said = {rank: [StepSeen(step, step + rank / 10, rank=rank) for step in (1, 2)] for rank in (0, 1)}
+    for rank, steps in said.items():
+        text = "".join(json.dumps(step_data(step)) + "\n" for step in steps)
+        put(run, {f"a2/trainer-{rank}/steps.jsonl": text.encode()})
+    assert collect.gather(collect.Options(str(run), 2)).steps == [[1, 1.0, None, None], [2, 2.0, None, None]]
 
 
 ENDS = st.builds(end, st.integers(0, 9999), st.floats(0, 1e9), st.sampled_from([0, 1, None]), st.booleans())

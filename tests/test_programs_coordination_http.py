@@ -135,6 +135,35 @@ def test_a_coordinator_that_is_started_again_remembers(tmp_path: Path) -> None:
     assert statuses[0] == statuses[1]
 
 
+def test_metrics_tell_what_is_known_and_only_that(coordinator: Coordinator) -> None:
+    before = ask(coordinator, "GET", "/metrics").body
+    assert "primus_gang_step " not in before
+    assert "primus_gang_heartbeat_age_seconds{" not in before
+    ask(coordinator, "POST", "/v1/join", {"role": "trainer", "pod_index": 0, "pod": "p", "node": 'n"1'})
+    step = {"report": "StepSeen", "step": 7, "at": 5.0, "loss": 2.0}
+    ask(coordinator, "POST", "/v1/report", report(step, state="running", pids={"0": 42, "1": 43}))
+    text = ask(coordinator, "GET", "/metrics").body
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    known = {"primus_gang_step": "7", "primus_gang_planned_steps": "300", "primus_gang_ranks_up": "2",
+             "primus_gang_incarnation": "1", 'primus_gang_restarts_total{kind="hang"}': "0",
+             "primus_gang_restarts_left": "0", "primus_gang_hang": "0", "primus_gang_launchers": "1",
+             "primus_gang_hang_budget_seconds": "1800"}  # fmt: skip
+    assert {name: lines[name] for name in known} == known
+    assert 0 <= float(lines['primus_gang_heartbeat_age_seconds{pod_index="0",node="n\\"1"}']) < 60
+    families = {line.split(" ")[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert families == {line.partition("{")[0].split(" ")[0] for line in lines}
+    documented = (Path(__file__).parent.parent / "docs" / "coordinator.md").read_text()
+    assert [name for name in families if f"`{name}`" not in documented] == []
+
+
+def test_stacks_are_taken_only_where_they_were_asked_for(coordinator: Coordinator) -> None:
+    ask(coordinator, "POST", "/v1/join", {"role": "trainer", "pod_index": 0, "pod": "p"})
+    body: dict[str, Any] = {"pod": "p", "node": "n", "id": "s1", "at": 1.0, "seconds": 0.1, "left_out": 0, "stacks": []}
+    assert ask(coordinator, "POST", "/v1/stacks", body).status == 409
+    assert ask(coordinator, "POST", "/v1/stacks", {**body, "stacks": "x"}).status == 400
+    assert ask(coordinator, "POST", "/v1/stacks", body, token="x").status == 401
+
+
 def test_orders_reach_the_others_through_http(coordinator: Coordinator) -> None:
     ask(coordinator, "POST", "/v1/join", {"role": "trainer", "pod_index": 0})
     assert ask(coordinator, "GET", "/v1/orders", pod_index="0").body == {"orders": []}
@@ -149,7 +178,20 @@ def test_options_round_trip(options: Options) -> None:
     assert parse(options.argv()) == options
 
 
-@pytest.mark.parametrize("flag", ["--pods=0", "--pods=many", "--colour=red", "--processes-per-node=-1"])
+def test_limits_come_from_flags_and_0_means_that_none_is_known() -> None:
+    told = parse(["--hang-init-seconds=5", "--hang-step-floor-seconds=2", "--hang-announces=true"]).gang
+    assert (told.hang.init_seconds, told.hang.step_floor_seconds, told.hang.announces) == (5.0, 2.0, True)
+    assert parse([]).gang.hang.init_seconds == float("inf")
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--pods=0", "--pods=many", "--colour=red", "--processes-per-node=-1", "--restarts=-1"),
+        *("--hang-init-seconds=-1", "--hang-init-seconds=nan", "--hang-step-factor=1", "--straggler-ratio=1"),
+        *("--hang-step-floor-seconds=0", "--hang-announces=yes", "--straggler-windows=0"),
+    ],
+)
 def test_wrong_options_are_named(flag: str) -> None:
     with pytest.raises(UsageError, match=flag.partition("=")[0]):
         parse([flag])

@@ -22,6 +22,15 @@ def test_who_hears_of_which_step() -> None:
     assert (choose.reporting_rank, choose.last_step) == (1, 400)
 
 
+def test_every_measured_step_of_every_rank_is_heard_but_not_a_thousand_a_second() -> None:
+    choose = StepFilter()
+    choose.take(StepSeen(1, at=0.0, rank=0))
+    slow = [choose.take(StepSeen(n, at=n / 10, rank=1, compute_seconds=0.1)) for n in range(1, 101)]
+    assert all(audience.coordinator for audience in slow)
+    fast = [choose.take(StepSeen(n, at=20 + n / 1000, rank=2, compute_seconds=0.001)) for n in range(1, 1001)]
+    assert 20 <= sum(audience.coordinator for audience in fast) <= 41
+
+
 def test_the_first_loss_that_is_no_number_is_told_to_everybody_once() -> None:
     choose = StepFilter()
     losses = [1.0] * 30 + [float("nan"), float("inf")]

@@ -50,6 +50,7 @@ LIGHTNING = "Epoch 0:  22%|██▏       | 4/18 [00:17<01:02,  4.47s/it, loss=
 LIGHTNING_NEW = "Epoch 3:  50%|█████     | 9/18 [00:04<00:04,  2.1it/s, v_num=0, train_loss_step=0.52, train_loss=0.6]"
 FROM_SCRATCH = Counting()
 DEMO = "step 12/300 | loss 3.2112 | tokens/s 12345 | step time 0.1012 s"
+OTHER_RANK = "step 12/300 | compute 0.0512 s"
 
 
 def reader(framework: str, pattern: str = "", counting: Counting = FROM_SCRATCH) -> Reader:
@@ -147,6 +148,37 @@ def test_steps_after_a_checkpoint_are_the_phase_step_again() -> None:
     lines = [DEMO, "checkpoint step 12 saved to /x in 0.1 s", "step 13/300 | loss 3.1 | tokens/s 1 | step time 0.1 s"]
     phases = [r.phase for line in lines for r in reading.feed(line, 0.0) if isinstance(r, PhaseSeen)]
     assert phases == ["step", "checkpoint", "step"]
+
+
+def test_a_ranks_own_time_before_the_barrier_is_read_from_its_line() -> None:
+    (first,) = steps(reader("primus-demo"), f"{DEMO} | compute 0.0812 s")
+    (other,) = steps(reader("primus-demo"), OTHER_RANK)
+    assert (first.loss, first.seconds, first.compute_seconds) == (3.2112, 0.1012, 0.0812)
+    assert (other.step, other.loss, other.compute_seconds, other.total_steps) == (12, None, 0.0512, 300)
+
+
+@pytest.mark.parametrize(
+    ("framework", "lines", "norm"),
+    [
+        ("megatron", [MEGATRON], 0.231),
+        ("torchtitan", ["step:  5  loss:  8.12  grad_norm:  1.4871  memory:  0.5GiB(1.0%)  tps: 9"], 1.4871),
+        ("huggingface", [HUGGING_BAR, "{'loss': 0.4881, 'grad_norm': 2.5, 'learning_rate': 4.5e-05}"], 2.5),
+    ],
+)
+def test_the_norm_of_gradients_is_read_where_it_is_printed(framework: str, lines: list[str], norm: float) -> None:
+    assert steps(reader(framework, counting=Counting(steps=2000)), *lines)[-1].gradient_norm == norm
+
+
+@pytest.mark.parametrize("framework", ["none", "regex", "primus-demo"])
+def test_a_program_may_report_its_own_step_and_nobody_elses(framework: str) -> None:
+    reading = reader(framework, r"step (?P<step>\d+)") if framework == "regex" else reader(framework)
+    said = '@primus {"report": "StepSeen", "step": 7, "rank": 9, "at": 1.0, "incarnation": 8, "compute_seconds": 0.5}'
+    (seen,) = [one for one in reading.feed(said, 5.0) if isinstance(one, StepSeen)]
+    assert (seen.step, seen.rank, seen.at, seen.incarnation, seen.compute_seconds) == (7, 3, 5.0, 1, 0.5)
+    others = ['@primus {"report": "RankEnd", "rank": 1, "local_rank": 1, "at": 1.0}', "@primus {", "@primus []",
+              '@primus {"report": "StepSeen", "step": "x"}', '@primus {"report": "StepSeen", "step": 0}',
+              "@primus " + "[" * 5000]  # fmt: skip
+    assert [report for line in others for report in reading.feed(line, 5.0)] == []
 
 
 def test_two_records_on_one_line_are_two_steps_each_with_its_own_fields() -> None:
@@ -279,7 +311,7 @@ def test_sources_without_lines_read_none() -> None:
 
 @pytest.mark.parametrize("name", sorted(FRAMEWORKS))
 def test_every_pattern_compiles_and_every_record_has_its_hint(name: str) -> None:
-    samples = [MEGATRON, PRIMUS, TITAN, NEMO, NEMO_BAR, HUGGING_BAR, LIGHTNING, DEMO, "{'loss': 1.0, 'epoch': 1}"]
+    samples = [MEGATRON, PRIMUS, TITAN, NEMO, NEMO_BAR, HUGGING_BAR, LIGHTNING, DEMO, OTHER_RANK, "{'loss': 1.0}"]
     for form in FRAMEWORKS[name].formats:
         matching = [sample for sample in samples if re.search(form.record, sample)]
         assert matching

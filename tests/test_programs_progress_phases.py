@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from workflows.programs import progress_marks
 from workflows.programs.progress import Counting, Reader, framework_of
 from workflows.programs.progress_formats import FRAMEWORKS
+from workflows.programs.progress_phases import told_once
 from workflows.reports import PhaseSeen, StepSeen
 
 STARTED = 100.0
@@ -105,6 +106,7 @@ def test_a_save_is_a_pause_from_its_beginning_to_its_end(
 
 
 OPEN_SAVES = [
+    ("primus-demo", "checkpoint step 20 is being saved"),
     ("huggingface", "Saving model checkpoint to /data/checkpoint-500"),
     (
         "lightning",
@@ -230,6 +232,17 @@ def test_processes_that_share_an_output_tell_of_one_save() -> None:
     assert phases("primus-demo", *lines) == [("checkpoint", 11.5), ("step", 12.0)]
 
 
+def test_a_save_whose_beginning_and_end_are_read_in_one_go_is_as_long_as_it_says() -> None:
+    said = ("checkpoint step 20 is being saved", "checkpoint step 20 saved to /data/step-20 in 0.5 s")
+    reading = reader("primus-demo")
+    at_once = [report for text in said for report in reading.feed(text, 112.0)]
+    told = [(report.phase, report.at) for report in told_once(at_once) if isinstance(report, PhaseSeen)]
+    assert told == [("checkpoint", 111.5), ("step", 112.0)]
+    one_by_one = [report for at, text in zip((120.0, 120.53), said, strict=True) for report in reading.feed(text, at)]
+    told = [(report.phase, report.at) for report in told_once(one_by_one) if isinstance(report, PhaseSeen)]
+    assert told == [("checkpoint", 120.0), ("step", 120.5)], "its beginning was heard in time, its end late"
+
+
 def test_a_rank_that_prints_no_steps_and_no_ends_says_each_save() -> None:
     lines = [(float(n), MEGATRON_SAVES.replace("100", str(n))) for n in (100, 100, 200)]
     assert phases("megatron", *lines) == [("checkpoint", 100.0), ("checkpoint", 200.0)]
@@ -284,9 +297,13 @@ def test_pauses_of_a_rank_follow_each_other(framework: str, found: list[tuple[fl
     reading = reader(framework)
     at = STARTED
     reports: list[PhaseSeen] = []
+    together: list[PhaseSeen] = []
     for gap, which in found:
+        if gap:  # what is read in one go has one time
+            reports, together = [*reports, *told_once(together)], []
         at += gap
-        reports += [report for report in reading.feed(lines[which], at) if isinstance(report, PhaseSeen)]
+        together += [report for report in reading.feed(lines[which], at) if isinstance(report, PhaseSeen)]
+    reports += told_once(together)
     ended = -math.inf
     for report, following in pairwise(reports):
         if report.phase in ("checkpoint", "restore"):

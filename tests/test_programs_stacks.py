@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher_harness import until
-from workflows.programs import stack_kernel, stacks
+from workflows.programs import stack_kernel, stack_signal, stacks
 from workflows.programs.stack_groups import find, stacks_of
 from workflows.programs.stack_values import Dump, Process, text, to_json
 
@@ -23,7 +23,7 @@ NO_SPY = stacks.Look(seconds=3.0)
 RANK = """
 import os, sys, threading, time
 sys.path.insert(0, {root!r})
-from workflows.programs import stacks
+from workflows.programs import stack_signal
 {install}
 def in_the_loader(): time.sleep(600)
 def in_the_step():
@@ -33,7 +33,7 @@ threading.Thread(target=in_the_loader, name="loader", daemon=True).start()
 {before}
 in_the_step()
 """
-INSTALL = "assert stacks.install()"
+INSTALL = "assert stack_signal.install()"
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_without_a_handler_nothing_is_sent_and_the_kernel_is_asked(
     start: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
     rank = start(install="")
-    assert not stack_kernel.catches(rank.pid, stacks.SIGNAL)
+    assert not stack_kernel.catches(rank.pid, stack_signal.SIGNAL)
     process = only(stacks.gather({0: rank.pid}, "n", NO_SPY))
     assert (process.how, process.why) == ("kernel", "no py-spy here; no answer of a faulthandler")
     assert len(process.threads) == 2
@@ -111,7 +111,7 @@ def test_without_a_handler_nothing_is_sent_and_the_kernel_is_asked(
 
 
 def test_a_program_that_took_the_handler_away_is_not_killed(start: Callable[..., subprocess.Popen[bytes]]) -> None:
-    rank = start(before=f"import signal; signal.signal({stacks.SIGNAL}, signal.SIG_DFL)")
+    rank = start(before=f"import signal; signal.signal({stack_signal.SIGNAL}, signal.SIG_DFL)")
     assert only(stacks.gather({0: rank.pid}, "n", NO_SPY)).how == "kernel"
     assert rank.poll() is None
 

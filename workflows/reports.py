@@ -23,18 +23,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Dict, List, Optional, Type, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Dict, List, Optional, Type, TypeVar, Union, cast
+
+from workflows.programs.json_values import from_dict, plain, to_json
 
 LINE_PREFIX = "@primus "
 """A line of a launcher's log that starts so carries one JSON object `{"report": <class name>, ...}`."""
 TERMINATION_MESSAGE_BYTES = 3072
 """Kubernetes cuts a termination message at 4,096 bytes; ours stays below 3 KiB."""
-_NOT_FINITE = ("nan", "inf", "-inf")
 T = TypeVar("T")
-_hints = lru_cache(maxsize=None)(get_type_hints)  # evaluating them costs ten times the rest of a report
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,9 @@ class StepSeen:
     total_steps: Optional[int] = None
     incarnation: int = 1
     """Of the ranks inside the attempt: 1 until they are restarted in place."""
+    compute_seconds: Optional[float] = None
+    """The rank's own work before it waits for others: after a barrier all are equally slow."""
+    gradient_norm: Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -213,15 +214,10 @@ class ResumeChoice:
     owner: str = ""
 
 
-def to_json(report: Any) -> str:
-    """One line of JSON; NaN and infinities become strings."""
-    return json.dumps(_plain(dataclasses.asdict(report)), separators=(",", ":"), ensure_ascii=False)
-
-
 def line(report: Any) -> str:
     """The structured log line of a report."""
-    plain = {"report": type(report).__name__, **_plain(dataclasses.asdict(report))}
-    return LINE_PREFIX + json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
+    data = {"report": type(report).__name__, **plain(dataclasses.asdict(report))}
+    return LINE_PREFIX + json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
 
 def from_line(text: str) -> Optional[Any]:
@@ -245,55 +241,6 @@ def from_json(kind: Type[T], text: Union[str, bytes]) -> T:
     if not isinstance(data, dict):
         raise ValueError(f"{kind.__name__}: expected an object, got {type(data).__name__}")
     return from_dict(kind, cast("Dict[str, Any]", data))
-
-
-def from_dict(kind: Type[T], data: Dict[str, Any]) -> T:
-    """As `from_json`, from a parsed object."""
-    hints = _hints(kind)
-    values: Dict[str, Any] = {}
-    for item in dataclasses.fields(kind):  # type: ignore[arg-type]
-        if item.name in data:
-            values[item.name] = _typed(hints[item.name], data[item.name], f"{kind.__name__}.{item.name}")
-        elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
-            raise ValueError(f"{kind.__name__}: {item.name} is missing")
-    return kind(**values)
-
-
-def _typed(hint: Any, value: Any, where: str) -> Any:
-    origin = get_origin(hint)
-    if origin is Union:  # Optional[X]
-        inner = next(arg for arg in get_args(hint) if arg is not type(None))
-        return None if value is None else _typed(inner, value, where)
-    if origin is list:
-        if not isinstance(value, list):
-            raise ValueError(f"{where}: expected a list")
-        kind = get_args(hint)[0]
-        return [_typed(kind, item, f"{where}[{index}]") for index, item in enumerate(cast("List[Any]", value))]
-    if dataclasses.is_dataclass(hint):
-        if not isinstance(value, dict):
-            raise ValueError(f"{where}: expected an object")
-        return from_dict(hint, value)  # type: ignore[arg-type]
-    return _scalar(hint, value, where)
-
-
-def _scalar(hint: Any, value: Any, where: str) -> Any:
-    if hint is Any or get_origin(hint) is dict:
-        return value
-    if hint is float and not isinstance(value, bool) and (isinstance(value, (int, float)) or value in _NOT_FINITE):
-        return float(value)
-    if isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
-        return value
-    raise ValueError(f"{where}: expected {getattr(hint, '__name__', hint)}, got {type(value).__name__}")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in cast("Dict[str, Any]", value).items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in cast("List[Any]", value)]
-    return value
 
 
 _KINDS = (StepSeen, PhaseSeen, CheckpointSeen, RankEnd, Termination, GateReport, Proof, CheckpointState, ResumeChoice)

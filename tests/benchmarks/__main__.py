@@ -33,7 +33,9 @@ ORDER = (
     "health_status",
     "on_call",
     "warm",
+    "in_place",
     "straggling",
+    "coordinator",
 )
 
 

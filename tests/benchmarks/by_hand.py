@@ -14,7 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-STEP = re.compile(rb"step (\d+)")
+STEP = re.compile(rb"^step (\d+)/", re.MULTILINE)
+"""A step that is done; not the one that was restored."""
 
 
 def first_step_seconds(archive: Path, options: Sequence[str], ranks: int, folder: Path) -> float:

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass, field, replace
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from workflows.programs import checkpoint_proofs, flags, folder_owner
 from workflows.programs import coordination_journal as journal
@@ -183,15 +183,17 @@ def _record(path: str) -> Optional[Termination]:
 
 
 def _steps(options: Options) -> List[List[Any]]:
-    rows: List[List[Any]] = []
+    """Of one rank: where several say the same step, the lowest one counts, as it does for the coordinator."""
+    rows: Dict[int, List[List[Any]]] = {}
     for path in glob.glob(os.path.join(glob.escape(options.run_dir), f"a{options.attempt}", "*", "steps.jsonl")):
         for line in _last_lines(path):
             try:
                 seen = json.loads(line)
-                rows.append([int(seen["step"]), float(seen["at"]), seen.get("seconds"), seen.get("loss")])
+                row = [int(seen["step"]), float(seen["at"]), seen.get("seconds"), seen.get("loss")]
+                rows.setdefault(int(seen.get("rank", 0)), []).append(row)
             except (ValueError, KeyError, TypeError):
                 continue  # cut off at the beginning of the tail, or by the end of the node
-    return sorted(rows, key=lambda row: row[1])[-LAST_STEPS:]
+    return sorted(rows[min(rows)], key=lambda row: row[1])[-LAST_STEPS:] if rows else []
 
 
 def _moments(options: Options) -> List[List[Any]]:

@@ -9,14 +9,16 @@ away the training goes on.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
 from dataclasses import dataclass
 from typing import List, Sequence
 
-from workflows.programs import flags, own
+from workflows.programs import flags, own, straggler
 from workflows.programs.coordinator import Coordinator, Gang
+from workflows.programs.hang_budget import Limits
 from workflows.programs.serve import Server
 from workflows.reports import TERMINATION_MESSAGE_BYTES
 
@@ -33,11 +35,39 @@ class Options:
     """Planned steps; 0: not known."""
     port: int = 29400
     restarts: int = 0
-    """Restarts in place that the attempt may do without asking; 0: none."""
+    """Restarts in place that the attempt may do without asking; 0: none, and a hang is only told."""
+    hang_init_seconds: float = 0.0
+    """Longest time to the first step, and from the last one to the end; 0: no limit, for programs that tell none."""
+    hang_step_floor_seconds: float = 60.0
+    hang_step_factor: float = 5.0
+    """Times the longest step."""
+    hang_checkpoint_seconds: float = 1800.0
+    hang_announces: bool = False
+    """The program says before each pause (save, evaluation) that it begins; else that is learned."""
+    straggler_ratio: float = 1.1
+    straggler_robust_z: float = 3.5
+    straggler_windows: int = 4
+
+    @property
+    def gang(self) -> Gang:
+        """What the coordinator is made for."""
+        hang = Limits(
+            init_seconds=self.hang_init_seconds or math.inf,
+            step_floor_seconds=self.hang_step_floor_seconds,
+            step_factor=self.hang_step_factor,
+            checkpoint_seconds=self.hang_checkpoint_seconds,
+            announces=self.hang_announces,
+        )
+        slow = straggler.Limits(self.straggler_ratio, self.straggler_robust_z, self.straggler_windows)
+        return Gang(self.role, self.pods, self.processes_per_node, self.steps, self.restarts, hang, slow)
 
     def argv(self) -> List[str]:
         """The flags that say this."""
         return flags.to_argv(self)
+
+
+_ABOVE = {"hang_step_floor_seconds": 0.0, "hang_step_factor": 1.0, "hang_checkpoint_seconds": 0.0,
+          "straggler_ratio": 1.0, "straggler_robust_z": 0.0, "straggler_windows": 0.0}  # fmt: skip
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -50,8 +80,12 @@ def parse(argv: Sequence[str]) -> Options:
     for name in ("pods", "processes_per_node"):
         if getattr(options, name) < 1:
             raise flags.UsageError(f"{flags.flag(name)}: must be at least 1, got {getattr(options, name)}")
-    if options.restarts < 0:
-        raise flags.UsageError(f"--restarts: must not be negative, got {options.restarts}")
+    for name in ("restarts", "hang_init_seconds"):
+        if not getattr(options, name) >= 0:
+            raise flags.UsageError(f"{flags.flag(name)}: must not be negative, got {getattr(options, name)}")
+    for name, least in _ABOVE.items():
+        if not getattr(options, name) > least:
+            raise flags.UsageError(f"{flags.flag(name)}: must be above {least:g}, got {getattr(options, name)}")
     return options
 
 
@@ -64,8 +98,8 @@ def main(argv: List[str]) -> int:
         return _refuse(str(error))
     if not environment.get("PRIMUS_TOKEN"):
         return _refuse("PRIMUS_TOKEN: must be set; whoever holds it controls the gang")
-    gang = Gang(options.role, options.pods, options.processes_per_node, options.steps, options.restarts)
-    coordinator = Coordinator(gang, environment)
+    _many_descriptors()
+    coordinator = Coordinator(options.gang, environment)
     run_dir = environment.get("PRIMUS_RUN_DIR", "")
     if run_dir:
         attempt = environment.get("PRIMUS_ATTEMPT", "") or "1"
@@ -81,6 +115,15 @@ def main(argv: List[str]) -> int:
     server.close()
     coordinator.close()
     return 0
+
+
+def _many_descriptors() -> None:
+    """As many as the system allows: every launcher keeps two connections."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else max(soft, 65536), hard))
 
 
 def _on_signals(server: Server) -> int:

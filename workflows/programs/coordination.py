@@ -1,7 +1,7 @@
 """The coordinator's mind: everything it decides, as a pure function (state, event) -> (state, effects).
 
-Whether ranks begin again inside their pods is decided in `coordination_restart`. Rules on hangs and stragglers are
-further members of the unions `Event` and `Effect`.
+Whether ranks begin again inside their pods is decided in `coordination_restart`; what is found out by watching over
+time (hangs) comes as events from `coordination_hang`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from workflows.programs.coordination_model import (
     Cleared,
     Effect,
     Event,
+    HangFound,
     Joined,
     Key,
     Member,
@@ -27,10 +28,11 @@ from workflows.programs.coordination_model import (
     Reported,
     RoleSize,
     State,
+    Suspected,
     Ticked,
 )
 from workflows.programs.coordination_orders import Order
-from workflows.programs.coordination_restart import due, failed, proven, settle, stopped
+from workflows.programs.coordination_restart import due, failed, hung, proven, settle, stopped, suspected
 from workflows.programs.gang_progress import StepRow, learn
 from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
@@ -56,6 +58,10 @@ def advance(state: State, event: Event) -> Next:
         return _cleared(state, event)
     if isinstance(event, Ticked):
         return settle(state, event.at) if due(state, event.at) else Next(state)
+    if isinstance(event, Suspected):
+        return suspected(state, event)
+    if isinstance(event, HangFound):
+        return hung(state, event)
     return stopped(state, event.why, event.save, None)
 
 
@@ -85,7 +91,7 @@ def meeting_of(state: State, role: str, pod_index: Optional[int] = None) -> Opti
 def orders_for(state: State, key: Key, since: int) -> List[Order]:
     """Orders after number `since` that concern this launcher."""
     orders = [order for order in state.orders if order.number > since and order.source != key]
-    return [order for order in orders if order.resume is None or order.resume.role == key[0]]
+    return [order for order in orders if order.role in ("", key[0])]
 
 
 def _size(state: State, member: Member) -> RoleSize:
@@ -106,13 +112,15 @@ def _joined(state: State, event: Joined) -> Next:
     known = state.members.get(member.key)
     if known is not None and known.pod != member.pod and known.state not in FINAL_STATES:
         raise RefusedError(409, f"{member.role} {member.pod_index} is pod {known.pod}, not {member.pod}")
+    if member.pod_index < 0:
+        raise RefusedError(409, f"{member.role} {member.pod_index}: pods are counted from 0")
     if member.role == state.deciding_role and member.pod_index >= state.pods:
         raise RefusedError(409, f"{member.role} {member.pod_index}: the gang has {state.pods} pods")
     if known is not None and known.pod == member.pod:
         heard = max(known.heard_order, member.heard_order)
         member = replace(known, node=member.node, address=member.address, heard_order=heard)
     sizes = {**state.sizes, member.role: _size(state, member)}
-    state = replace(state, members={**state.members, member.key: member}, sizes=sizes)
+    state = replace(state, members=state.members.with_(member.key, member), sizes=sizes)
     if member.role == state.deciding_role and event.member.incarnation > state.incarnation:
         # Our memory was lost: the launcher knows better, and where its gang meets is past.
         meetings = {role: meeting for role, meeting in state.meetings.items() if role != member.role}
@@ -128,7 +136,7 @@ def _cleared(state: State, event: Cleared) -> Next:
         raise RefusedError(409, f"incarnation {event.incarnation} is not this one, which is {state.incarnation}")
     if member.role != state.deciding_role or member.cleared >= event.incarnation:
         return Next(state)
-    members = {**state.members, event.key: replace(member, cleared=event.incarnation)}
+    members = state.members.with_(event.key, replace(member, cleared=event.incarnation))
     state = replace(state, members=members, cleared=state.cleared + 1)
     return Next(state, _complete(state, member.role))
 
@@ -149,7 +157,7 @@ def _reported(state: State, event: Reported) -> Next:
     if event.sequence <= member.sequence:
         return Next(state)
     running = event.state == "running"
-    if running and _old(state, member, event.incarnation):
+    if running and _other(state, member, event.incarnation):
         member = replace(member, sequence=event.sequence)  # of ranks that were killed meanwhile
     else:
         member = replace(
@@ -159,7 +167,7 @@ def _reported(state: State, event: Reported) -> Next:
             pids=event.pids or member.pids,
             started_at=event.at if running and member.started_at is None else member.started_at,
         )
-    state = replace(state, members={**state.members, event.key: member})
+    state = replace(state, members=state.members.with_(event.key, member))
     effects: List[Effect] = []
     for report in event.reports:
         following = _one_report(state, member, report, event.at)
@@ -174,8 +182,13 @@ def _old(state: State, member: Member, incarnation: int) -> bool:
     return member.role == state.deciding_role and incarnation < state.incarnation
 
 
+def _other(state: State, member: Member, incarnation: int) -> bool:
+    """The same, or about ranks of a restart that nobody has ordered."""
+    return member.role == state.deciding_role and incarnation != state.incarnation
+
+
 def _one_report(state: State, member: Member, report: Any, at: float) -> Next:
-    if not isinstance(report, CheckpointSeen) and _old(state, member, getattr(report, "incarnation", 1)):
+    if not isinstance(report, CheckpointSeen) and _other(state, member, getattr(report, "incarnation", 1)):
         return Next(state)
     if isinstance(report, RankEnd):
         return _rank_ended(state, member, report, at)
@@ -186,7 +199,8 @@ def _one_report(state: State, member: Member, report: Any, at: float) -> Next:
     if learned.row is not None:
         effects.append(ReplaceStep(learned.row) if learned.again else AppendStep(learned.row))
         state = _went_on(state, learned.row)
-    state = replace(state, progress=learned.progress)
+    if learned.progress is not state.progress:  # most ranks say nothing new
+        state = replace(state, progress=learned.progress)
     decided = proven(state, at) if isinstance(report, CheckpointSeen) else Next(state)
     return Next(decided.state, (*effects, *decided.effects))
 

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Optional, cast
 from workflows.programs.coordination_model import (
     Cleared,
     Event,
+    HangFound,
     Joined,
     Meeting,
     Member,
@@ -16,12 +17,16 @@ from workflows.programs.coordination_model import (
     Reported,
     State,
     StopAsked,
+    Suspected,
     Ticked,
 )
 from workflows.programs.coordination_restart import due
 from workflows.reports import REPORTS, StepSeen, from_dict, line
 
 _LINE_START = len("@primus ")
+MOST = 1e15
+"""No step, no rank and no time in seconds is larger."""
+_SECONDS = ("seconds", "compute_seconds", "tokens_per_second")
 
 
 def to_line(event: Event) -> str:
@@ -49,10 +54,24 @@ def reports_of(items: Any) -> List[Any]:
     for item in cast("List[Any]", items) if isinstance(items, list) else []:
         try:
             data: Dict[str, Any] = dict(item)
-            found.append(from_dict(REPORTS[data.pop("report")], data))
+            report = _sane(from_dict(REPORTS[data.pop("report")], data))
         except (ValueError, KeyError, TypeError):
             continue
+        if report is not None:
+            found.append(report)
     return found
+
+
+def _sane(report: Any) -> Optional[Any]:
+    """The report without figures that are none; None where its time, its step or its rank cannot be."""
+    if not (0 <= getattr(report, "at", 0.0) < MOST and 0 <= getattr(report, "rank", 0) < MOST):
+        return None
+    if not 0 <= (getattr(report, "step", 0) or 0) < MOST:
+        return None
+    if isinstance(report, StepSeen):
+        wrong = [name for name in _SECONDS if not 0 <= (getattr(report, name) or 0.0) < MOST]
+        return dataclasses.replace(report, **{name: None for name in wrong}) if wrong else report
+    return report
 
 
 def worth_keeping(state: State, event: Event) -> Optional[Event]:
@@ -62,9 +81,7 @@ def worth_keeping(state: State, event: Event) -> Optional[Event]:
     if not isinstance(event, Reported):
         return event
     rank = state.progress.reporting_rank
-    kept = tuple(
-        report for report in event.reports if not isinstance(report, StepSeen) or rank is None or report.rank <= rank
-    )
+    kept = tuple(one for one in event.reports if not isinstance(one, StepSeen) or rank is None or one.rank <= rank)
     if not kept and not event.state and not event.pids:
         return None
     return dataclasses.replace(event, reports=kept)
@@ -120,6 +137,22 @@ def _stop_asked(data: Dict[str, Any]) -> Event:
     return StopAsked(float(data["at"]), str(data["why"]), bool(data["save"]))
 
 
+def _suspected(data: Dict[str, Any]) -> Event:
+    return Suspected(float(data["at"]), int(data["incarnation"]), str(data["why"]))
+
+
+def _hang_found(data: Dict[str, Any]) -> Event:
+    rank = data.get("rank")
+    return HangFound(
+        at=float(data["at"]),
+        incarnation=int(data["incarnation"]),
+        why=str(data["why"]),
+        rank=None if rank is None else int(rank),
+        node=str(data.get("node") or ""),
+        stacks=str(data.get("stacks") or ""),
+    )
+
+
 _READERS = {
     "Joined": _joined,
     "Published": _published,
@@ -127,4 +160,6 @@ _READERS = {
     "Cleared": _cleared,
     "Ticked": _ticked,
     "StopAsked": _stop_asked,
+    "Suspected": _suspected,
+    "HangFound": _hang_found,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Mapping, NamedTuple, Optional, Tuple, Union
 
+from workflows.programs.coordination_members import Members
 from workflows.programs.coordination_orders import Key, Order, Restart, Settling
 from workflows.programs.gang_progress import Moment, Progress, StepRow
 from workflows.reports import RankEnd
@@ -51,6 +52,11 @@ class Member:
     def key(self) -> Key:
         """Role and index."""
         return self.role, self.pod_index
+
+    @property
+    def place(self) -> str:
+        """Its node; where that is not known, the pod stands for it."""
+        return self.node or self.pod or f"{self.role} {self.pod_index}"
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,30 @@ class StopAsked:
     save: bool
 
 
-Event = Union[Joined, Published, Reported, Cleared, Ticked, StopAsked]
+@dataclass(frozen=True)
+class Suspected:
+    """The gang may be hung: where its ranks stand is to be looked at."""
+
+    at: float
+    incarnation: int
+    why: str
+
+
+@dataclass(frozen=True)
+class HangFound:
+    """The gang is hung."""
+
+    at: float
+    incarnation: int
+    why: str
+    rank: Optional[int] = None
+    """For whom the others wait; None: nobody could be named."""
+    node: str = ""
+    stacks: str = ""
+    """Where the ranks stand, in words."""
+
+
+Event = Union[Joined, Published, Reported, Cleared, Ticked, StopAsked, Suspected, HangFound]
 
 
 @dataclass(frozen=True)
@@ -183,7 +212,7 @@ class State:
     """Planned steps; 0: not known."""
     started_at: float = 0.0
     incarnation: int = 1
-    members: Mapping[Key, Member] = field(default_factory=lambda: {})
+    members: Members[Member] = field(default_factory=Members[Member])
     sizes: Mapping[str, RoleSize] = field(default_factory=lambda: {})
     """By role; counted when somebody joins, since thousands of launchers ask at the moment the last one came."""
     meetings: Mapping[str, Meeting] = field(default_factory=lambda: {})
@@ -207,7 +236,7 @@ class State:
     @property
     def stopping(self) -> bool:
         """The gang was told to stop."""
-        return any(order.resume is None for order in self.orders)
+        return any(order.stops for order in self.orders)
 
     @property
     def launched_at(self) -> Optional[float]:

@@ -9,6 +9,8 @@ from workflows.reports import RankEnd
 
 Key = Tuple[str, int]
 """Role and index of a pod."""
+RANK_FAILED, HANG = "rank-failed", "hang"
+"""What a restart in place answers."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +21,11 @@ class Resume:
     path: str
     """As the trainer is told; "": from scratch."""
     step: Optional[int]
-    role: str = ""
-    """Whose ranks."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What launchers are told to do: to stop, or to start their ranks again."""
+    """What launchers are told to do: to stop, to start their ranks again, or to say where they stand."""
 
     number: int
     why: str
@@ -34,10 +34,21 @@ class Order:
     source: Optional[Key] = None
     """Who caused it, and knows already."""
     resume: Optional[Resume] = None
-    """None: the order is to stop."""
+    """How ranks begin again; None: they do not."""
+    stacks: str = ""
+    """Name of the answer where stacks are asked for; "": they are not."""
+    role: str = ""
+    """Whose launchers it concerns; "": everybody's."""
+
+    @property
+    def stops(self) -> bool:
+        """It is the end of the gang."""
+        return self.resume is None and not self.stacks
 
     def told(self) -> Dict[str, Any]:
         """As launchers read it."""
+        if self.stacks:
+            return {"number": self.number, "order": "stacks", "why": self.why, "id": self.stacks}
         if self.resume is None:
             return {"number": self.number, "order": "stop", "why": self.why, "save": self.save}
         return {
@@ -60,8 +71,9 @@ class Restart:
     """That began with it."""
     why: str
     rank: Optional[int]
-    """Whose end was the reason."""
+    """Who was the reason; None: nobody could be named."""
     node: str
+    """Where it ran; "": not known."""
     step: Optional[int]
     """The last one seen before."""
     resume_step: Optional[int]
@@ -69,7 +81,21 @@ class Restart:
     first_step: Optional[int] = None
     """The first one seen afterwards; None: not yet."""
     first_step_at: Optional[float] = None
-    stacks: Tuple[str, ...] = ()
+    kind: str = RANK_FAILED
+    """Or `HANG`."""
+    stacks: str = ""
+    """After a hang: where the ranks stood, alike ones together."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why ranks should begin again."""
+
+    kind: str
+    why: str
+    rank: Optional[int]
+    node: str
+    stacks: str = ""
 
 
 @dataclass(frozen=True)

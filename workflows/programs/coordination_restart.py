@@ -1,8 +1,9 @@
 """Restart in place: whether ranks that failed are started again inside their pods, and from which checkpoint. Pure.
 
 The flow lends an attempt so many restarts. One is used where a process was killed, not where a program ended with an
-error: that the flow diagnoses. Ranks that notice the death of another raise exceptions, often before the death itself
-is reported, so a failure waits `SETTLE_SECONDS` for a better reason. Whatever speaks against it ends the attempt.
+error: that the flow diagnoses; and where the gang is hung (`coordination_hang` finds that out and names who keeps it
+waiting). Ranks that notice the death of another raise exceptions, often before the death itself is reported, so a
+failure waits `SETTLE_SECONDS` for a better reason. Whatever speaks against it ends the attempt.
 """
 
 from __future__ import annotations
@@ -16,11 +17,23 @@ from workflows.programs.coordination_model import (
     AppendMoment,
     Effect,
     GiveOrder,
+    HangFound,
     Member,
     Next,
     State,
+    Suspected,
 )
-from workflows.programs.coordination_orders import Failure, Key, Order, Restart, Resume, Settling
+from workflows.programs.coordination_orders import (
+    HANG,
+    RANK_FAILED,
+    Cause,
+    Failure,
+    Key,
+    Order,
+    Restart,
+    Resume,
+    Settling,
+)
 from workflows.programs.gang_progress import restarted
 from workflows.reports import CheckpointSeen, RankEnd
 
@@ -42,7 +55,7 @@ def killed(end: RankEnd) -> bool:
 
 def stopped(state: State, why: str, save: bool, source: Optional[Key]) -> Next:
     """The gang is told to stop: once, and once more where it becomes urgent."""
-    if any(order.resume is None and (not order.save or save) for order in state.orders):
+    if any(order.stops and (not order.save or save) for order in state.orders):
         return Next(state)
     order = Order(_next_number(state), why, save, source)
     return Next(replace(state, orders=(*state.orders, order), settling=None), (GiveOrder(order),))
@@ -86,13 +99,37 @@ def settle(state: State, at: float) -> Next:
         return Next(state)
     failures = state.settling.failures
     culprit = next((one for one in failures if killed(one.end)), failures[0])
+    cause = Cause(RANK_FAILED, culprit.why, culprit.end.rank, state.members[culprit.key].place)
     choice = choose(state)
-    against = _against(state, failures, culprit, choice)
+    against = _unlike_a_kill(failures, culprit) or _against(state, cause, choice)
     if against or choice is None:
         return stopped(state, f"{culprit.why}{against and '; not restarted in place: '}{against}", False, None)
     if state.progress.unproven and at < state.settling.latest:
         return Next(replace(state, settling=replace(state.settling, until=state.settling.latest)))
-    return _restart(state, culprit, choice, at)
+    return _restart(state, cause, choice, at)
+
+
+def suspected(state: State, event: Suspected) -> Next:
+    """Launchers are asked where their ranks stand; who goes on with it does so unharmed."""
+    if event.incarnation != state.incarnation or state.stopping:
+        return Next(state)
+    number = _next_number(state)
+    order = Order(number, event.why, False, stacks=f"s{number}", role=state.deciding_role)
+    # What was asked before interests nobody any more.
+    return Next(replace(state, orders=(*(one for one in state.orders if not one.stacks), order)), (GiveOrder(order),))
+
+
+def hung(state: State, found: HangFound) -> Next:
+    """Ranks that hang are killed and begin again; without a right nothing is done, since nothing is lost by waiting."""
+    busy = state.stopping or state.settling is not None
+    if not state.restarts_lent or busy or found.incarnation != state.incarnation:
+        return Next(state)
+    cause = Cause(HANG, found.why, found.rank, found.node, found.stacks)
+    choice = choose(state)
+    against = _against(state, cause, choice)
+    if against or choice is None:
+        return stopped(state, f"{cause.why}; not restarted in place: {against}", False, None)
+    return _restart(state, cause, choice, found.at)
 
 
 class Choice(NamedTuple):
@@ -135,15 +172,20 @@ def _reached(state: State) -> Optional[int]:
     return max(known) + state.progress.interval if known else None
 
 
-def _against(state: State, failures: Tuple[Failure, ...], culprit: Failure, choice: Optional[Choice]) -> str:
+def _unlike_a_kill(failures: Tuple[Failure, ...], culprit: Failure) -> str:
+    """Why ranks that ended should not begin again; "": they look killed."""
+    if any(one.end.oom_killed for one in failures):
+        return "memory was the reason"
+    return "" if killed(culprit.end) else "no rank was killed"
+
+
+def _against(state: State, cause: Cause, choice: Optional[Choice]) -> str:
     """What speaks against a restart in place; "": nothing."""
-    node = _node(state, culprit.key)
     gone = [member for member in state.members.values() if _gone(state, member)]
+    again = bool(cause.node) and any(one.node == cause.node for one in state.restarts)
     reasons = (
-        (any(one.end.oom_killed for one in failures), "memory was the reason"),
-        (not killed(culprit.end), "no rank was killed"),
         (not state.restarts_left, f"the right is used up ({len(state.restarts)} of {state.restarts_lent})"),
-        (any(one.node == node for one in state.restarts), f"it is the second time on {node}"),
+        (again, f"it is the second time on {cause.node}"),
         (bool(gone), f"{len(gone)} pods have ended"),
         (choice is None, "only a new attempt can go on from the newest checkpoint"),
     )
@@ -154,32 +196,29 @@ def _gone(state: State, member: Member) -> bool:
     return member.role == state.deciding_role and member.state in (*FINAL_STATES, "leaving")
 
 
-def _node(state: State, key: Key) -> str:
-    """The node of a pod; where that is not known, the pod stands for it."""
-    member = state.members[key]
-    return member.node or member.pod or f"{key[0]} {key[1]}"
-
-
-def _restart(state: State, culprit: Failure, choice: Choice, at: float) -> Next:
+def _restart(state: State, cause: Cause, choice: Choice, at: float) -> Next:
     """The next incarnation: nobody has met yet, nobody runs, and what earlier ranks still say counts no more."""
     role, incarnation = state.deciding_role, state.incarnation + 1
     restart = Restart(
         number=len(state.restarts) + 1,
         at=at,
         incarnation=incarnation,
-        why=culprit.why,
-        rank=culprit.end.rank,
-        node=_node(state, culprit.key),
+        why=cause.why,
+        rank=cause.rank,
+        node=cause.node,
         step=state.progress.step,
         resume_step=choice.step,
         resume_from=choice.path,
+        kind=cause.kind,
+        stacks=cause.stacks,
     )
-    order = Order(_next_number(state), culprit.why, False, None, Resume(incarnation, choice.path, choice.step, role))
+    resume = Resume(incarnation, choice.path, choice.step)
+    order = Order(_next_number(state), cause.why, False, None, resume, role=role)
     learned = restarted(state.progress, at)
     state = replace(
         state,
         incarnation=incarnation,
-        members={key: _waiting(one) if one.role == role else one for key, one in state.members.items()},
+        members=state.members.each(lambda one: _waiting(one) if one.role == role else one),
         meetings={name: meeting for name, meeting in state.meetings.items() if name != role},
         orders=(*state.orders, order),
         progress=learned.progress,

@@ -46,6 +46,12 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
     }
 
 
+def place_of(state: State, rank: int) -> str:
+    """Where a rank of the gang runs; "": not known."""
+    member = state.members.get((state.deciding_role, rank // state.processes))
+    return "" if member is None else member.place
+
+
 def finite(value: Optional[float]) -> Any:
     """A number as JSON can say it: NaN and infinities become strings."""
     return value if value is None or value - value == 0 else str(value)

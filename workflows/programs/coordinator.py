@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Union
 
 from workflows.programs import coordination_journal as journal
-from workflows.programs.appender import Appender
+from workflows.programs import straggler
 from workflows.programs.coordination import advance, meeting_of, orders_for
+from workflows.programs.coordination_hang import TICK_SECONDS, HangWatch
+from workflows.programs.coordination_memory import Memory
+from workflows.programs.coordination_metrics import exposed
 from workflows.programs.coordination_model import (
     AppendMoment,
     AppendStep,
     Cleared,
     Event,
+    HangFound,
     Joined,
     Key,
-    Meeting,
-    Member,
     Published,
     RefusedError,
     ReplaceStep,
@@ -26,10 +28,14 @@ from workflows.programs.coordination_model import (
     StopAsked,
     Ticked,
 )
-from workflows.programs.coordination_status import finite, status
+from workflows.programs.coordination_requests import key_of, meeting_in, member_of, reported_of
+from workflows.programs.coordination_status import finite, place_of, status
+from workflows.programs.gang_numbers import Numbers
 from workflows.programs.gang_progress import Moment, StepRow
+from workflows.programs.hang_budget import Limits
 from workflows.programs.numbered_rows import NumberedRows
 from workflows.programs.serve import Later, Request, Response, Server
+from workflows.programs.stack_wire import from_json
 
 LONGEST_WAIT_SECONDS = 60.0
 STEP_ROWS = 200_000
@@ -37,8 +43,6 @@ STEP_ROWS = 200_000
 MOMENT_ROWS = 50_000
 """Moments kept in memory (10 MB), two for each checkpoint."""
 ROWS_AN_ANSWER = 5000
-JOURNAL_SECONDS = 1.0
-"""How long the storage may take to write down a restart in place before launchers hear of it."""
 IDLE_SECONDS = 3600.0
 
 
@@ -53,6 +57,8 @@ class Gang:
     """Planned steps; 0: not known."""
     restarts: int = 0
     """Restarts in place that are lent to the attempt."""
+    hang: Limits = field(default_factory=Limits)
+    straggler: straggler.Limits = field(default_factory=straggler.Limits)
 
 
 class Coordinator:
@@ -73,24 +79,22 @@ class Coordinator:
         """Last word of each launcher; not part of the state, since a heartbeat changes nothing else."""
         self._rows: NumberedRows[StepRow] = NumberedRows(STEP_ROWS)
         self._moments: NumberedRows[Moment] = NumberedRows(MOMENT_ROWS)
-        self._journal = ""
-        self._appender: Optional[Appender] = None
+        self.hang = HangWatch(gang.hang)
+        self.numbers = Numbers(gang.pods * gang.processes_per_node, gang.straggler)
+        self._memory: Optional[Memory] = None
         self._server: Optional[Server] = None
 
     def remember(self, path: str) -> None:
         """Read the journal at `path` and write to it from now on."""
-        self._journal = path
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                for event in journal.read(file):
-                    self._apply(event)
-                    if isinstance(event, (Joined, Reported)):
-                        self._heard[event.member.key if isinstance(event, Joined) else event.key] = event.at
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            print(f"coordinator: {path} cannot be read: {error.strerror}; starting without memory", flush=True)
-        self._appender = Appender()
+        memory = Memory(path)
+        for event in memory.read():
+            try:
+                self._apply(event)
+            except RefusedError:
+                continue  # a journal of an older program may hold what is refused today
+            if isinstance(event, (Joined, Reported)):
+                self._heard[event.member.key if isinstance(event, Joined) else event.key] = event.at
+        self._memory = memory
 
     def serve(self, address: str, port: int) -> Server:
         """A server that asks this coordinator.
@@ -105,17 +109,22 @@ class Coordinator:
     def patience_seconds(self) -> float:
         """How long nothing has to be decided unless something is heard."""
         settling = self.state.settling
-        return IDLE_SECONDS if settling is None else max(0.0, settling.until - time.time())
+        waits = IDLE_SECONDS if settling is None else max(0.0, settling.until - time.time())
+        return min(waits, TICK_SECONDS) if self.hang.watching else waits
 
     def tick(self) -> None:
         """Decide what time alone decides."""
         if self.state.settling is not None:
             self.take(Ticked(time.time()))
+        found = self.hang.tick(self.state, self._heard, time.time())
+        if found is not None:
+            print(f"coordinator: {found.why}" + (": hung" if isinstance(found, HangFound) else ""), flush=True)
+            self.take(found)
 
     def close(self) -> None:
         """Write what is left of the journal."""
-        if self._appender is not None:
-            self._appender.close(2.0)
+        if self._memory is not None:
+            self._memory.close()
 
     def handle(self, request: Request) -> Union[Response, Later]:
         """The answer to one request."""
@@ -130,7 +139,7 @@ class Coordinator:
             return answer(self, request)
         except RefusedError as error:
             return Response(error.status, {"error": str(error)})
-        except (KeyError, ValueError, TypeError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
             return Response(400, {"error": f"the request is not understood: {error!r}"})
 
     def _trusted(self, token: str) -> bool:
@@ -144,23 +153,17 @@ class Coordinator:
         Raises:
             RefusedError: the event contradicts what is known.
         """
-        kept = journal.worth_keeping(self.state, event)
-        orders = len(self.state.orders)
-        self._apply_strictly(event)
-        if kept is not None and self._appender is not None:
-            self._appender.append(self._journal, (journal.to_line(kept) + "\n").encode())
-            if len(self.state.orders) > orders and self.state.restarts_lent:
-                # Killed between an order and its record, we would count a restart too few.
-                self._appender.flush(JOURNAL_SECONDS)
+        kept, last = journal.worth_keeping(self.state, event), self.state.orders[-1:]
+        self._apply(event)
+        if kept is not None and self._memory is not None:
+            # Killed between an order and its record, we would count a restart too few, or use a number twice.
+            self._memory.write(kept, self.state.orders[-1:] != last and self.state.restarts_lent > 0)
 
     def _apply(self, event: Event) -> None:
-        try:
-            self._apply_strictly(event)
-        except RefusedError:
-            return  # a journal of an older program may hold what is refused today
-
-    def _apply_strictly(self, event: Event) -> None:
-        self.state, effects = advance(self.state, event)
+        before = self.state
+        self.state, effects = advance(before, event)
+        self.hang.heard(before, self.state, event)
+        self.numbers.heard(self.state, event, effects)
         for effect in effects:
             if isinstance(effect, AppendStep):
                 self._rows.append(effect.row)
@@ -173,22 +176,7 @@ class Coordinator:
 
     def join(self, request: Request) -> Response:
         """POST /v1/join."""
-        body = request.body
-        member = Member(
-            role=str(body["role"]),
-            pod_index=int(body["pod_index"]),
-            pod=str(body.get("pod", "")),
-            node=str(body.get("node", "")),
-            address=str(body.get("address", "")),
-            pods=int(body.get("pods", 1)),
-            processes=int(body.get("processes", 1)),
-            essential=bool(body.get("essential", True)),
-            pids=dict(body.get("pids") or {}),
-            incarnation=int(body.get("incarnation", 1)),
-            heard_order=int(body.get("heard_order", 0)),
-            resume_from=str(body.get("resume_from") or ""),
-            resume_step=None if body.get("resume_step") is None else int(body["resume_step"]),
-        )
+        member = member_of(request.body)
         self.take(Joined(time.time(), member))
         self._heard[member.key] = time.time()
         known = self.state.members[member.key]
@@ -214,32 +202,30 @@ class Coordinator:
 
     def publish(self, request: Request) -> Response:
         """POST /v1/publish."""
-        body = request.body
-        meeting = Meeting(int(body["incarnation"]), str(body["master_addr"]), int(body["master_port"]))
-        self.take(Published(time.time(), str(body.get("role") or self.state.deciding_role), meeting))
+        role = str(request.body.get("role") or self.state.deciding_role)
+        self.take(Published(time.time(), role, meeting_in(request.body)))
         return Response(200, {})
 
     def clear(self, request: Request) -> Response:
         """POST /v1/clear."""
-        body = request.body
-        key = (str(body["role"]), int(body["pod_index"]))
-        self.take(Cleared(time.time(), key, int(body["incarnation"])))
+        self.take(Cleared(time.time(), key_of(request.body), int(request.body["incarnation"])))
         return Response(200, {})
 
     def report(self, request: Request) -> Response:
         """POST /v1/report."""
-        body = request.body
-        key = (str(body["role"]), int(body["pod_index"]))
-        reports = tuple(journal.reports_of(body.get("reports")))
+        key, now = key_of(request.body), time.time()
         member = self.state.members.get(key)
-        sequence = int(body.get("sequence") or (member.sequence + 1 if member else 1))
-        state, pids = str(body.get("state") or ""), dict(body.get("pids") or {})
         if member is None:
             raise RefusedError(404, f"{key[0]} {key[1]} has not joined")
-        self._heard[key] = time.time()
-        if reports or state or pids:
-            why, incarnation = str(body.get("why") or ""), int(body.get("incarnation", 1))
-            self.take(Reported(time.time(), key, sequence, reports, state, why, pids, incarnation))
+        told = reported_of(request.body, now, member.sequence + 1)
+        self._heard[key] = now
+        if told.reports or told.state or told.pids:
+            self.take(told)
+        return Response(200, {})
+
+    def stacks(self, request: Request) -> Response:
+        """POST /v1/stacks."""
+        self.hang.answer(from_json(request.body), self.state)
         return Response(200, {})
 
     def orders(self, request: Request) -> Later:
@@ -271,7 +257,18 @@ class Coordinator:
 
     def status(self, _request: Request) -> Response:
         """GET /status."""
-        return Response(200, status(self.state, self._heard, self._environment, time.time()))
+        told = status(self.state, self._heard, self._environment, time.time())
+        return Response(200, {**told, "hang": self.hang.status(), **self._numbers()})
+
+    def metrics(self, _request: Request) -> Response:
+        """GET /metrics."""
+        watch, stragglers = self.hang.watch, self._numbers()["stragglers"]
+        return Response(200, exposed(self.state, self._heard, watch, stragglers, time.time()))
+
+    def _numbers(self) -> Dict[str, Any]:
+        numbers = self.numbers
+        told = numbers.stragglers(lambda rank: place_of(self.state, rank))
+        return {"stragglers": told, "slower": numbers.slower(), "numeric": numbers.numeric()}
 
 
 _ROUTES = {
@@ -280,10 +277,12 @@ _ROUTES = {
     ("POST", "/v1/publish"): Coordinator.publish,
     ("POST", "/v1/clear"): Coordinator.clear,
     ("POST", "/v1/report"): Coordinator.report,
+    ("POST", "/v1/stacks"): Coordinator.stacks,
     ("GET", "/v1/orders"): Coordinator.orders,
     ("GET", "/v1/steps"): Coordinator.steps,
     ("POST", "/v1/stop"): Coordinator.stop,
     ("GET", "/status"): Coordinator.status,
+    ("GET", "/metrics"): Coordinator.metrics,
 }
 
 

@@ -16,13 +16,15 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional
 
-from workflows.programs import demo_checkpoint, demo_data, demo_faults, demo_model, flags
+from workflows.programs import demo_checkpoint, demo_data, demo_faults, demo_model, flags, stack_signal
 from workflows.programs.demo_collective import Collective, MismatchError, PeerLostError, connect
 from workflows.programs.demo_stop import GraceOverError, StoppedEarlyError, StopRequest
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 EXIT_TERMINATED = 128 + int(signal.SIGTERM)
-SLEEP_SLICE_SECONDS = 0.05
+WORK_SLICE_SECONDS = 0.005
+LONGEST_SLICE_SECONDS = 0.0075
+"""More than this in one slice is a stop, not work."""
 EXPECTED = (demo_data.CorpusError, demo_checkpoint.RestoreError, MismatchError, PeerLostError, OSError)
 """What ends a run with one clear line; anything else is a fault of the program and shows its stack."""
 
@@ -96,6 +98,7 @@ class Trainer:
             demo_model.initial(options.seed), demo_model.Adam(), step=0, loss=float("nan")
         )
         self.saved_step = 0
+        self._update_seconds = 0.0
         # One vector travels: the gradient, then the loss, then the votes for stopping.
         self._message: Any = np.zeros(demo_model.size() + 2, dtype=np.float32)
 
@@ -153,10 +156,10 @@ class Trainer:
                 f" | weights sha256 {demo_model.digest(self.state.weights)}"
             )
 
-    def say(self, text: str) -> None:
-        """One line of output, rank 0 only: the others would say the same."""
-        if self.rank == 0:
-            print(text, flush=True)
+    def say(self, text: str, others: str = "") -> None:
+        """One line of output of rank 0: the others would say the same, and say only what is their own."""
+        if self.rank == 0 or others:
+            print(text if self.rank == 0 else others, flush=True)
 
     def _step(self, link: Collective, began: float) -> bool:
         """One step; True where any rank was asked to stop."""
@@ -167,19 +170,23 @@ class Trainer:
         contexts, targets = self.reader.batch(self.options.batch_windows)
         with np.errstate(invalid="ignore"):
             self._message[-2] = demo_model.loss_and_gradient(weights, contexts, targets, gradient)
+            self._throttle(began)
             self._message[-1] = float(self.stop.asked)
+            compute = time.monotonic() - began
             link.all_reduce(self._message)
+            met = time.monotonic()
             gradient /= np.float32(self.world_size)
             self.state.optimizer.update(self.state.weights, gradient, self.state.step + 1)
+            self._update_seconds = time.monotonic() - met
         self.state.loss = float(self._message[-2]) / self.world_size
         self.state.step += 1
         stopping = float(self._message[-1]) > 0
-        self._throttle(began)
         seconds = time.monotonic() - began
         tokens = len(targets) * self.world_size / max(seconds, 1e-9)
         self.say(
             f"step {self.state.step}/{self.options.steps} | loss {self.state.loss:.4f} | tokens/s {tokens:.0f}"
-            f" | step time {seconds:.4f} s"
+            f" | step time {seconds:.4f} s | compute {compute:.4f} s",
+            f"step {self.state.step}/{self.options.steps} | compute {compute:.4f} s",
         )
         return stopping
 
@@ -196,14 +203,20 @@ class Trainer:
         return self.state.weights
 
     def _throttle(self, began: float) -> None:
-        while not self.stop.asked:
-            left = self.options.step_seconds - (time.monotonic() - began)
-            if left <= 0:
-                return
-            time.sleep(min(left, SLEEP_SLICE_SECONDS))
+        """Pretend to compute for the rest of a step: work that a rank does itself, before it waits for others.
+
+        A process that is stopped does no work meanwhile, so a slice counts for little more than it was meant to take.
+        """
+        now = time.monotonic()
+        left = self.options.step_seconds - (now - began) - self._update_seconds
+        while left > 0 and not self.stop.asked:
+            time.sleep(min(left, WORK_SLICE_SECONDS))
+            before, now = now, time.monotonic()
+            left -= min(now - before, LONGEST_SLICE_SECONDS)
 
     def _save(self, link: Collective) -> None:
         began = time.monotonic()
+        self.say(f"checkpoint step {self.state.step} is being saved")
         ballast = (self.options.checkpoint_mib << 20) // self.world_size
         path, count = demo_checkpoint.save(
             self.options.checkpoint_dir, self.state, self.reader.state(), link, self._meta(), ballast
@@ -234,6 +247,7 @@ def main(argv: List[str]) -> int:
     stop = StopRequest(options.save_grace_seconds)
     try:
         stop.install()
+        stack_signal.install()
         _import_slowly(options.import_seconds)
         return _run(options, stop)
     except StoppedEarlyError:

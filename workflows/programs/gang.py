@@ -11,8 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import Any, Deque, Dict, List, Optional, Union
+from typing import Any, Deque, Dict, List, Optional
 
 from workflows.programs.gang_entry import (
     EARLY_RETRY_SECONDS,
@@ -24,49 +23,14 @@ from workflows.programs.gang_entry import (
     free_port,
 )
 from workflows.programs.launch_options import Options, Place, Rendezvous
+from workflows.programs.launcher_orders import Heard, Lost, Met, orders_of
 from workflows.programs.lifecycle import MEET_AGAIN_SECONDS
 from workflows.programs.outbox import Outbox
-from workflows.programs.wire import AddressError, AwayError, Client
+from workflows.programs.wire import AddressError, Answer, AwayError, Client
 
 HEARTBEAT_SECONDS = 1.0
 BATCH_SECONDS = 0.1
 """Reports are gathered so long, unless one of them is urgent."""
-
-
-@dataclass(frozen=True)
-class Met:
-    """The gang is complete."""
-
-    meeting: Rendezvous
-
-
-@dataclass(frozen=True)
-class Stop:
-    """The coordinator orders the end."""
-
-    why: str
-    save: bool
-
-
-@dataclass(frozen=True)
-class Restart:
-    """The coordinator orders that ranks begin again inside their pods."""
-
-    incarnation: int
-    resume_from: str
-    """As the trainer is told; "": from scratch."""
-    resume_step: Optional[int]
-    why: str
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The gang cannot be joined."""
-
-    why: str
-
-
-Heard = Union[Met, Stop, Restart, Lost]
 
 
 class Gang:
@@ -112,6 +76,12 @@ class Gang:
             found.append(self._heard.popleft())
         return found
 
+    def hear(self, news: Heard) -> None:
+        """Let the launcher hear something; from any thread."""
+        self._heard.append(news)
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-up calls already
+            os.write(self._wake, b"!")
+
     def report(self, report: Dict[str, Any], urgent: bool = False) -> None:
         """Let a report travel; an urgent one at once."""
         with self._changed:
@@ -143,16 +113,13 @@ class Gang:
 
     def ask(self, path: str, timeout_seconds: float) -> Optional[Dict[str, Any]]:
         """One question on a connection of its own; None where no answer came."""
-        if not self._place.coordinator_url:
-            return None
-        client = self._client()
-        try:
-            answer = client.request("GET", path, timeout_seconds=timeout_seconds)
-        except AwayError:
-            return None
-        finally:
-            client.close()
-        return answer.body if answer.status == 200 else None
+        answer = self._once("GET", path, None, timeout_seconds)
+        return answer.body if answer is not None and answer.status == 200 else None
+
+    def post(self, path: str, body: Dict[str, Any], timeout_seconds: float) -> Optional[int]:
+        """Post on a connection of its own: the status; None where no answer came."""
+        answer = self._once("POST", path, body, timeout_seconds)
+        return None if answer is None else answer.status
 
     def close(self) -> None:
         """Stop reporting; the threads end by themselves."""
@@ -166,20 +133,26 @@ class Gang:
         if urgent or quiet:
             self._changed.notify_all()
 
-    def _tell(self, news: Heard) -> None:
-        self._heard.append(news)
-        with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-up calls already
-            os.write(self._wake, b"!")
+    def _once(self, method: str, path: str, body: Optional[Dict[str, Any]], timeout_seconds: float) -> Optional[Answer]:
+        if not self._place.coordinator_url:
+            return None
+        client = self._client()
+        try:
+            return client.request(method, path, body, timeout_seconds)
+        except AwayError:
+            return None
+        finally:
+            client.close()
 
     def _client(self) -> Client:
         return Client(self._place.coordinator_url, self._place.token, self._place.hosts_file)
 
     def _alone(self) -> None:
         if self._options.pods > 1:
-            self._tell(Lost("PRIMUS_COORDINATOR_URL: must be set for a gang of more than one pod"))
+            self.hear(Lost("PRIMUS_COORDINATOR_URL: must be set for a gang of more than one pod"))
             return
         address = self._place.pod_ip
-        self._tell(Met(Rendezvous(1, address, free_port(address), 0)))
+        self.hear(Met(Rendezvous(1, address, free_port(address), 0)))
 
     def _run(self) -> None:
         """Enter. From the moment of joining on, heartbeats go out and orders come in: the others may take long."""
@@ -192,11 +165,11 @@ class Gang:
             for work in (self._send_reports, self._hear_orders):
                 threading.Thread(target=work, name=work.__name__, daemon=True).start()
             self._incarnation = known.incarnation
-            self._tell(Met(entry.meet(known.incarnation, self._options.rendezvous_seconds)))
+            self.hear(Met(entry.meet(known.incarnation, self._options.rendezvous_seconds)))
         except AddressError as error:
-            self._tell(Lost(f"PRIMUS_COORDINATOR_URL: {error}"))
+            self.hear(Lost(f"PRIMUS_COORDINATOR_URL: {error}"))
         except GivenUpError as error:
-            self._tell(Lost(str(error)))
+            self.hear(Lost(str(error)))
 
     def _meet_again(self, incarnation: int) -> None:
         """Until the gang has met, or begins yet another incarnation: the launcher says when it has taken too long."""
@@ -208,7 +181,7 @@ class Gang:
             except GivenUpError:
                 time.sleep(EARLY_RETRY_SECONDS)
                 continue
-            self._tell(met)
+            self.hear(met)
             break
         client.close()
 
@@ -283,17 +256,9 @@ class Gang:
             if answer.status != 200:
                 time.sleep(LAST_RETRY_SECONDS)
                 continue
-            for order in answer.body.get("orders", []):
-                self._heard_order = max(self._heard_order, int(order["number"]))
-                self._tell(_order(order))
-
-
-def _order(said: Dict[str, Any]) -> Heard:
-    """An order as the coordinator says it."""
-    why = str(said.get("why", ""))
-    if said.get("order") != "restart":
-        return Stop(why, bool(said.get("save")))
-    step = said.get("resume_step")
-    return Restart(
-        int(said["incarnation"]), str(said.get("resume_from") or ""), None if step is None else int(step), why
-    )
+            before, orders = self._heard_order, orders_of(answer.body)
+            for number, order in orders:
+                self._heard_order = max(self._heard_order, number)
+                self.hear(order)
+            if orders and self._heard_order == before:
+                time.sleep(LAST_RETRY_SECONDS)  # nobody said a number: it will say the same again at once

@@ -38,6 +38,8 @@ class Entered:
     phase: str
     told_at: float
     incarnation: int = 1
+    detail: str = ""
+    """The line that says so; "": no line of its own."""
 
 
 @dataclass(frozen=True)
@@ -67,3 +69,5 @@ class Pause:
     told_at: float
     step: int
     """Of the gang when it began."""
+    detail: str = ""
+    """The line that said so."""

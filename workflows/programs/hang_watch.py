@@ -227,10 +227,11 @@ def _sampled(watch: Watch, event: Stepped) -> Watch:
 def _entered(watch: Watch, event: Entered) -> Watch:
     if event.phase not in DECLARED:
         was = watch.pauses.get(event.rank)
-        return watch if was is None else _alive(_resumed(watch, event), event.at)
+        # Of a program whose lines say nothing the growth of a file is told as a step, again and again.
+        return _alive(_resumed(watch, event), event.at) if was is not None or event.phase == "step" else watch
     watch = replace(_resumed(watch, event), paused_since_step=True)
     if len(watch.pauses) < KEPT_PAUSES:
-        pause = Pause(event.phase, event.at, event.told_at, watch.step)
+        pause = Pause(event.phase, event.at, event.told_at, watch.step, event.detail)
         watch = replace(watch, pauses={**watch.pauses, event.rank: pause})
     return _alive(watch, event.at)
 
@@ -241,7 +242,8 @@ def _resumed(watch: Watch, event: Union[Stepped, Entered]) -> Watch:
     if pause is None:
         return watch
     watch = replace(watch, pauses={rank: one for rank, one in watch.pauses.items() if rank != event.rank})
-    if event.at - pause.heard_at >= HEARD_APART_SECONDS:
+    own_words = isinstance(event, Entered) and pause.detail not in ("", event.detail)
+    if own_words or event.at - pause.heard_at >= HEARD_APART_SECONDS:
         return replace(watch, announced=watch.announced | {pause.phase})
     if event.told_at - pause.told_at >= TOLD_APART_SECONDS:
         return replace(watch, hindsight=watch.hindsight | {pause.phase})

@@ -62,6 +62,10 @@ class Options:
     in_place: bool = False
     """Ranks may be started again inside the pod: one that fails ends the pod only when the coordinator does not order
     that within seconds."""
+    forkable: bool = True
+    """Ranks that start again may be forked from a parked process; False: the program is always started plainly."""
+    preload: Tuple[str, ...] = ()
+    """Modules that the parked process imports, separated by commas or repeated."""
     command: Tuple[str, ...] = field(default=(), metadata=flags.REST)
     """The program and its arguments, after `--`."""
 

@@ -9,13 +9,15 @@ import os
 import signal
 import time
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from workflows.programs import lifecycle, prover_child, ranks, termination
+from workflows.programs import lifecycle, ranks, termination
 from workflows.programs.appender import Appender
-from workflows.programs.gang import Gang, Heard, Met, Restart, Stop
+from workflows.programs.gang import Gang
 from workflows.programs.growing_file import LOOK_SECONDS, GrowingFile
 from workflows.programs.launch_options import Options, Place, Rendezvous, make_folders
+from workflows.programs.launcher_children import Children
+from workflows.programs.launcher_orders import Heard, Lost, Met, Note, Restart, Stacks, Stop
 from workflows.programs.output import Stamps
 from workflows.programs.paced_poll import PacedPoll, signal_pipe
 from workflows.programs.planned_end import GANG_STEP_SECONDS, why_early
@@ -23,6 +25,7 @@ from workflows.programs.progress import Report, framework_of
 from workflows.programs.rank_set import RankSet
 from workflows.programs.rank_starts import beginning, starts
 from workflows.programs.reporting import Console, Reporter
+from workflows.programs.stack_answer import StackAnswers
 from workflows.reports import PhaseSeen, RankEnd
 
 SWEEP_SECONDS = 0.1
@@ -56,9 +59,10 @@ class Launcher:
         self._out_of_memory = termination.OutOfMemory()
         self._framework = framework_of(options.framework, options.pattern)
         self._ranks = RankSet(self._appender, self._stamps, self._folder)
-        self._prover = prover_child.ProverChild(prover_child.command(options, place))
         self._signals = signal_pipe()
         self._poll = PacedPoll(self._ranks.fileno(), (self._signals, self._gang.fd))
+        self._children = Children(options, place, in_place, self._poll, self._say, self._reporter.tell)
+        self._stacks = StackAnswers(self._gang, place.pod, place.node)
         self._swept_at = 0.0
         self._file = GrowingFile(options.progress_file)
 
@@ -86,10 +90,11 @@ class Launcher:
     def _patience(self) -> float:
         if self._state.stage in lifecycle.KILLING:
             return SWEEP_SECONDS
+        now = time.monotonic()
         waits = [3600.0]
-        for deadline in (self._state.kill_at, self._state.hold_until):
+        for deadline in (self._state.kill_at, self._state.hold_until, self._children.due):
             if deadline is not None:
-                waits.append(max(0.0, deadline - time.monotonic()))
+                waits.append(max(0.0, deadline - now))
         if self._ranks.waits_for_bar:
             waits.append(0.1)
         if self._file.path and self._state.stage == "running":
@@ -111,19 +116,20 @@ class Launcher:
             elif fd == self._gang.fd:
                 for news in self._gang.heard():
                     self._hear_gang(news)
-            elif fd == self._prover.fd:
-                self._hear_prover()
+            else:
+                self._children.hear(fd)
 
     def _clock(self) -> None:
         now = time.monotonic()
         self._take(self._ranks.idle(time.time()))
         if self._state.stage in lifecycle.KILLING and now - self._swept_at > SWEEP_SECONDS:
             self._swept_at = now
-            ranks.sweep(self._spared())
+            ranks.sweep(self._children.spared)
         size = self._file.grown(now)
         if size and self._meeting is not None:
             where, meeting = f"{self._file.path} has {size} bytes", self._meeting
             self._reporter.tell(PhaseSeen("step", time.time(), meeting.first_rank, where, meeting.incarnation))
+        self._children.warm.tick(now)
         self._advance(lifecycle.Tick())
 
     # What is heard
@@ -147,27 +153,34 @@ class Launcher:
             self._say(f"told to stop: {news.why}")
             self._advance(lifecycle.Told(news.why, news.save))
         else:
-            self._advance(lifecycle.Broken(news.why))
+            self._hear_other(news)
 
-    def _hear_prover(self) -> None:
-        for report in self._prover.read():
-            self._reporter.tell(report)
+    def _hear_other(self, news: Union[Stacks, Note, Lost]) -> None:
+        if isinstance(news, Stacks):
+            self._say(f"told to say where the ranks stand: {news.why}")
+            self._stacks.answer(news, self._ranks.pids_by_rank())
+        elif isinstance(news, Note):
+            self._say(news.text)
+        else:
+            self._advance(lifecycle.Broken(news.why))
 
     def _on_nan(self, step: int) -> None:
         self._say(f"the loss of step {step} is not a number: checkpoints from here on are not good")
-        self._prover.nan(step)
+        self._children.prover.nan(step)
 
     def _take(self, reports: Sequence[Report]) -> None:
         self._console.relay(self._ranks.relayed())
         self._reporter.take(reports)
+        if reports:
+            self._children.warm.trains(time.monotonic())
         if self._state.in_place and any(isinstance(one, PhaseSeen) and one.detail for one in reports):
-            self._prover.look()  # the line may have told of a save
+            self._children.prover.look()  # the line may have told of a save
 
     def _reap(self) -> None:
         ends: List[RankEnd] = []
+        needed = self._state.stage in ("joining", "running", "holding", "restarting")
         for pid, status in ranks.reap():
-            if pid == self._prover.pid:
-                self._prover_ended(status)
+            if self._children.reaped(pid, status, needed):
                 continue
             reports, end = self._ranks.ended(pid, status, time.time())
             self._take(reports)
@@ -177,22 +190,6 @@ class Launcher:
             oom = any(end.signal == signal.SIGKILL or end.exit_code == 137 for end in ends)
             marked = termination.with_oom(tuple(ends), oom and self._out_of_memory.happened())
             self._advance(lifecycle.Ended(marked))
-
-    def _prover_ended(self, status: int) -> None:
-        self._hear_prover()
-        self._prover.ended()
-        if self._state.stage in ("joining", "running", "holding", "restarting"):
-            self._say(
-                f"the prover ended with {ranks.describe_status(status)}: checkpoints are not proven until it is back"
-            )
-            self._start_prover()
-
-    def _start_prover(self) -> None:
-        problem = self._prover.start()
-        if problem:
-            self._say(problem)
-        elif self._prover.fd >= 0:
-            self._poll.add(self._prover.fd)
 
     # What is decided, and done
 
@@ -216,6 +213,7 @@ class Launcher:
                 ranks.tell(pid, signal.SIGTERM)
         elif isinstance(action, lifecycle.KillRanks):
             ranks.kill_groups(self._ranks.pids())
+            self._swept_at = time.monotonic()  # what is in no group is looked for when the ranks have had time to die
         elif isinstance(action, lifecycle.ReportStop):
             self._gang.say("leaving", action.why)
         elif isinstance(action, lifecycle.MeetAgain):
@@ -223,7 +221,7 @@ class Launcher:
 
     def _meet_again(self, order: lifecycle.Again) -> None:
         """Leave nothing of the ranks that were, then meet the others as the next incarnation."""
-        if stuck := ranks.kill_everything(self._spared()):
+        if stuck := ranks.kill_everything(self._children.spared):
             return self._advance(lifecycle.Broken(f"process {stuck[0]} cannot be killed: it hangs in the kernel"))
         self._take(self._ranks.close(time.time()))
         self._reporter.steps.begin_again()
@@ -238,7 +236,8 @@ class Launcher:
             return self._advance(lifecycle.Broken(problem))
         now = time.time()
         plans = starts(self._options, self._place, self._environment, meeting, self._framework, now)
-        ends = [self._ranks.start(plan.start, plan.reader, now) for plan in plans]
+        self._children.warm.begin()
+        ends = [self._ranks.start(plan.start, plan.reader, now, self._children.warm.start) for plan in plans]
         failed = tuple(end for end in ends if end is not None)
         first = plans[0].start
         if meeting.incarnation > 1:
@@ -247,19 +246,16 @@ class Launcher:
         self._say(f"started ranks from {first.rank} in {first.working_directory}: {' '.join(first.argv)[:500]}")
         self._reporter.tell(PhaseSeen("init", now, first.rank, "ranks started", meeting.incarnation), urgent=True)
         self._gang.say("running", "", self._ranks.pids_by_rank())
-        if not self._prover.pid:
-            self._start_prover()
+        self._children.started(first, time.monotonic())
         if failed:
             self._advance(lifecycle.Ended(failed))
         return None
 
-    def _spared(self) -> "frozenset[int]":
-        return frozenset({self._prover.pid} if self._prover.pid else ())
-
     # The end
 
     def _finish(self) -> int:
-        for pid in ranks.kill_everything(self._spared()):
+        self._children.warm.close()
+        for pid in ranks.kill_everything(self._children.spared):
             self._say(f"process {pid} cannot be killed: it hangs in the kernel")
         self._take(self._ranks.close(time.time()))
         early = self._early() if self._state.reason == "completed" else ""
@@ -293,8 +289,8 @@ class Launcher:
 
     def _end_prover(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        self._prover.finish()
-        while self._prover.pid and time.monotonic() < deadline:
+        self._children.prover.finish()
+        while self._children.prover.pid and time.monotonic() < deadline:
             self._turn(max(0.0, deadline - time.monotonic()))
         ranks.kill_everything(frozenset())
         self._reap()

@@ -6,14 +6,15 @@ resume, bars repeat themselves, evaluation counts for itself.
 
 from __future__ import annotations
 
-import math
+import json
 import re
 from dataclasses import dataclass, replace
-from typing import Dict, List, Match, Optional, Pattern, Tuple, Union
+from typing import Any, Dict, List, Optional, Union
 
-from workflows.programs.progress_formats import FRAMEWORKS, Format, Framework, from_pattern
-from workflows.programs.progress_phases import Phases
-from workflows.reports import PhaseSeen, StepSeen
+from workflows.programs.progress_formats import FRAMEWORKS, Framework, from_pattern
+from workflows.programs.progress_phases import DETAIL_CHARACTERS, Phases
+from workflows.programs.progress_records import Finder, Record
+from workflows.reports import LINE_PREFIX, PhaseSeen, StepSeen, from_dict
 
 LINE_LIMIT = 8000
 """Characters of a line that are searched: progress lines are short, and a pattern must not work through a dump."""
@@ -47,19 +48,6 @@ class Counting:
         return 1 - self.first_counter + (self.resume_step if self.counter_restarts else 0)
 
 
-@dataclass(frozen=True)
-class Record:
-    """One record as printed, before counting."""
-
-    counter: Optional[int]
-    epoch: Optional[int] = None
-    total: Optional[int] = None
-    loss: Optional[float] = None
-    seconds: Optional[float] = None
-    tokens_per_second: Optional[float] = None
-    kind: str = "absolute"
-
-
 def strip_colours(text: str) -> str:
     """`text` without terminal colours."""
     return _COLOUR.sub("", text) if "\x1b" in text else text
@@ -80,64 +68,6 @@ def framework_of(name: str, pattern: str = "") -> Optional[Framework]:
     if "step" not in groups:
         raise PatternError(f"progress.pattern: needs a group (?P<step>...), got {pattern!r}")
     return from_pattern(pattern)
-
-
-class _Finder:
-    """A compiled format. A thousand lines a second must cost next to nothing, so nothing is looked up twice."""
-
-    def __init__(self, form: Format, world_size: int) -> None:
-        self.kind = form.counter
-        self.hint = form.hint
-        self._record: Pattern[str] = re.compile(form.record)
-        self._groups = frozenset(self._record.groupindex)
-        self._fields: Tuple[Tuple[str, Pattern[str]], ...] = tuple(
-            (name, re.compile(pattern)) for name, pattern in form.fields
-        )
-        self._world_size = world_size
-
-    def find(self, text: str) -> List[Record]:
-        """Every record in the line, in order."""
-        hits = list(self._record.finditer(text))
-        return [
-            self._read(hit, text, hits[index + 1].start() if index + 1 < len(hits) else len(text))
-            for index, hit in enumerate(hits)
-        ]
-
-    def _read(self, hit: Match[str], text: str, end: int) -> Record:
-        fields: Dict[str, float] = {}
-        for name in ("loss", "seconds", "tokens_per_second"):
-            if name in self._groups:
-                self._take(fields, name, _number(hit[name]))
-        for name, pattern in self._fields:
-            found = pattern.search(text, hit.start(), end)
-            if found is not None:
-                self._take(fields, name, _number(found["value"]))
-        return Record(
-            counter=self._whole(hit, "step"),
-            epoch=self._whole(hit, "epoch"),
-            total=self._whole(hit, "total"),
-            loss=fields.get("loss"),
-            seconds=fields.get("seconds"),
-            tokens_per_second=fields.get("tokens_per_second"),
-            kind=self.kind,
-        )
-
-    def _whole(self, hit: Match[str], name: str) -> Optional[int]:
-        value = _number(hit[name]) if name in self._groups else None
-        return None if value is None or not math.isfinite(value) else int(value)
-
-    def _take(self, fields: Dict[str, float], name: str, value: Optional[float]) -> None:
-        if value is None:
-            return
-        if name == "bad":
-            if value > 0:
-                fields["loss"] = float("nan")
-        elif name == "milliseconds":
-            fields["seconds"] = value / 1000
-        elif name == "tokens_per_second_per_rank":
-            fields["tokens_per_second"] = value * self._world_size
-        else:
-            fields.setdefault(name, value)
 
 
 class Reader:
@@ -161,7 +91,7 @@ class Reader:
     ) -> None:
         formats = framework.formats if framework is not None else ()
         self._phases = Phases(framework.marks if framework is not None else (), rank, started_at, incarnation)
-        self._finders = [_Finder(form, counting.world_size) for form in formats]
+        self._finders = [Finder(form, counting.world_size) for form in formats]
         self._position = _Position(counting)
         self._rank = rank
         self.incarnation = incarnation
@@ -174,6 +104,8 @@ class Reader:
             text: one line, without its end.
             at: Unix time in seconds when it was read.
         """
+        if text.startswith(LINE_PREFIX):
+            return self._own_words(text, at)
         if not self._finders:
             return []
         text = strip_colours(text[:LINE_LIMIT])
@@ -184,6 +116,22 @@ class Reader:
                     reports += self._taken(record, at)
         reports += self._phases.feed(text, at)  # a save is told behind a bar, without a new line
         return reports
+
+    def _own_words(self, text: str, at: float) -> List[Report]:
+        """A report that the program itself prints: a step or a phase of this rank, now; nothing else is believed."""
+        try:
+            data: Dict[str, Any] = json.loads(text[len(LINE_PREFIX) : LINE_LIMIT])
+            kind = {"StepSeen": StepSeen, "PhaseSeen": PhaseSeen}[data["report"]]
+            own = {"at": at, "rank": self._rank, "incarnation": self.incarnation}
+            said = from_dict(kind, {**data, **own})
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return []
+        if isinstance(said, PhaseSeen):
+            return [replace(said, detail=said.detail[:DETAIL_CHARACTERS])]
+        if said.step < 1:
+            return []
+        self.last = said
+        return [*self._phases.step(at), said]
 
     def _taken(self, record: Record, at: float) -> List[Report]:
         if record.counter is None:
@@ -200,6 +148,8 @@ class Reader:
             loss=record.loss,
             seconds=record.seconds,
             tokens_per_second=record.tokens_per_second,
+            compute_seconds=record.compute_seconds,
+            gradient_norm=record.gradient_norm,
             total_steps=self._position.total(record),
             incarnation=self.incarnation,
         )
@@ -209,7 +159,8 @@ class Reader:
         """A loss that came apart from its step belongs to the latest one; a repeated record says nothing new."""
         if self.last is None or record.loss is None or _same(self.last.loss, record.loss):
             return []
-        self.last = replace(self.last, loss=record.loss, at=at)
+        norm = self.last.gradient_norm if record.gradient_norm is None else record.gradient_norm
+        self.last = replace(self.last, loss=record.loss, gradient_norm=norm, at=at)
         return [self.last]
 
 
@@ -263,19 +214,6 @@ class _Position:
 
     def _near_start(self) -> int:
         return self._counting.first_counter + max(1, (self._last or 0) // 4)
-
-
-def _number(text: Optional[str]) -> Optional[float]:
-    if text is None:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return None
 
 
 def _same(one: Optional[float], other: float) -> bool:

@@ -29,7 +29,8 @@ class Format:
     hint: str
     """A text that every record contains: lines without it are not searched."""
     fields: Tuple[Tuple[str, str], ...] = ()
-    """Field (`loss`, `seconds`, `milliseconds`, `tokens_per_second`, `tokens_per_second_per_rank`, `bad`) and the
+    """Field (`loss`, `seconds`, `milliseconds`, `tokens_per_second`, `tokens_per_second_per_rank`, `compute_seconds`,
+    `gradient_norm`, `bad`) and the
     pattern of its value, searched from the record's start to the next record. `bad`: a count; above zero the loss is
     not a number."""
     counter: str = "absolute"
@@ -53,6 +54,7 @@ _MEGATRON = Format(
         ("milliseconds", rf"elapsed time per iteration \(ms\): +(?P<value>{NUMBER})"),
         ("tokens_per_second_per_rank", rf"tokens per GPU \(tokens/s/GPU\): +(?P<value>{NUMBER})"),
         ("tokens_per_second_per_rank", rf"tokens/s/GPU inst/harmonic mean: +(?P<value>{NUMBER})"),
+        ("gradient_norm", rf"\| *grad norm: +(?P<value>{NUMBER}) *\|"),
         ("bad", r"number of nan iterations: +(?P<value>\d+)"),
     ),
 )
@@ -63,6 +65,7 @@ _TITAN = Format(
     fields=(
         ("tokens_per_second_per_rank", rf"\btps: +(?P<value>{NUMBER})"),
         ("seconds", rf"(?:step_time|elapsed_time_per_step): +(?P<value>{NUMBER})"),
+        ("gradient_norm", rf"\bgrad_norm: +(?P<value>{NUMBER})"),
     ),
 )
 
@@ -75,7 +78,13 @@ FRAMEWORKS: Dict[str, Framework] = {
                 fields=(
                     ("tokens_per_second", rf"tokens/s (?P<value>{NUMBER})"),
                     ("seconds", rf"step time (?P<value>{NUMBER}) s"),
+                    ("compute_seconds", rf"compute (?P<value>{NUMBER}) s"),
                 ),
+            ),
+            # Ranks after the first say only how long their own part took.
+            Format(
+                record=rf"^step (?P<step>\d+)/(?P<total>\d+) \| compute (?P<compute_seconds>{NUMBER}) s",
+                hint="| compute ",
             ),
         ),
         marks=progress_marks.DEMO,
@@ -113,7 +122,11 @@ FRAMEWORKS: Dict[str, Framework] = {
                 hint="%|",
                 counter="bar",
             ),
-            Format(record=rf"\{{'loss': '?(?P<loss>{NUMBER})'?[,}}]", hint="'loss'"),
+            Format(
+                record=rf"\{{'loss': '?(?P<loss>{NUMBER})'?[,}}]",
+                hint="'loss'",
+                fields=(("gradient_norm", rf"'grad_norm': '?(?P<value>{NUMBER})"),),
+            ),
         ),
         marks=progress_marks.HUGGING_FACE,
     ),

@@ -57,6 +57,7 @@ TITAN = (
     PhaseMark(r"\bTraining completed\b", "ended", "Training completed"),
 )
 DEMO = (
+    PhaseMark(r"^checkpoint step \d+ is being saved", "checkpoint", "is being saved"),
     PhaseMark(rf"^checkpoint step \d+ saved to .+ in {SECONDS} s", "checkpoint", "checkpoint step ", True),
     PhaseMark(rf"^restore step \d+ from .+ in {SECONDS} s", "restore", "restore step ", True),
     PhaseMark(r"^final step \d+ ", "ended", "final step "),

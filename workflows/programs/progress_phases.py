@@ -6,8 +6,9 @@ reaches to the next one that the rank enters.
 
 from __future__ import annotations
 
+import math
 import re
-from typing import List, Match, Optional, Pattern, Sequence, Set, Tuple
+from typing import Any, List, Match, Optional, Pattern, Sequence, Set, Tuple
 
 from workflows.programs.progress_marks import PhaseMark
 from workflows.reports import PhaseSeen
@@ -15,6 +16,8 @@ from workflows.reports import PhaseSeen
 SEARCHED_CHARACTERS = 2000
 """Of a line: what it says of itself stands near its beginning, at most after a progress bar."""
 DETAIL_CHARACTERS = 200
+READ_SECONDS = 0.05
+"""A line is read so long after it was printed, on a machine with much to do."""
 
 
 class Phases:
@@ -40,6 +43,8 @@ class Phases:
         self._detail = ""
         self._stepped = False
         self._begun: Set[str] = set()
+        self._entered_at = float("-inf")
+        """When the present phase was entered, as far as it is known."""
         self._until = float("-inf")
         """End of the last pause that is known."""
 
@@ -71,9 +76,23 @@ class Phases:
             if since is None:
                 return []
             reports.append(self._enter(phase, detail, since))
+        elif self._entered_at == at:
+            reports += self._anew(phase, hit, detail, at)
+        else:
+            at = self._ended(hit, at)
         self._until = at
         following = "step" if self._stepped or phase == "checkpoint" else "init"
         return [*reports, self._enter(following, detail, at)]
+
+    def _anew(self, phase: str, hit: Match[str], detail: str, at: float) -> List[PhaseSeen]:
+        """Beginning and end were read in one go: the beginning is told anew, if the pause's length was printed."""
+        since = self._since(phase, hit, at)
+        return [] if since is None or since == at else [self._enter(phase, detail, since)]
+
+    def _ended(self, hit: Match[str], at: float) -> float:
+        """When a pause that was announced ended: by its own length, unless that is of something else than all of it."""
+        own = self._entered_at + (_seconds(hit) or math.inf)
+        return own if at - READ_SECONDS <= own <= at else at
 
     def _since(self, phase: str, hit: Match[str], at: float) -> Optional[float]:
         """When the pause began whose end is all that is told; None: it stalled nobody, or is known already."""
@@ -84,9 +103,22 @@ class Phases:
         return self._started_at if phase == "restore" and not self._stepped and phase not in self._begun else None
 
     def _enter(self, phase: str, detail: str, at: float) -> PhaseSeen:
-        self._phase, self._detail = phase, detail
+        self._phase, self._detail, self._entered_at = phase, detail, at
         self._begun.add(phase)
         return PhaseSeen(phase=phase, at=at, rank=self._rank, detail=detail, incarnation=self._incarnation)
+
+
+def told_once(reports: Sequence[Any]) -> List[Any]:
+    """The reports of one reading without beginnings of pauses that were told anew in it, from an earlier moment."""
+    kept: List[Any] = []
+    for report in reports:
+        last = kept[-1] if kept else None
+        if isinstance(report, PhaseSeen) and isinstance(last, PhaseSeen):
+            again = (report.phase, report.rank, report.incarnation) == (last.phase, last.rank, last.incarnation)
+            if again and report.at < last.at:
+                kept.pop()
+        kept.append(report)
+    return kept
 
 
 def _seconds(hit: Match[str]) -> Optional[float]:

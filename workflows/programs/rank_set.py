@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
-from typing import Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 from workflows.programs import ranks
 from workflows.programs.appender import Appender
@@ -43,13 +43,15 @@ class RankSet:
         """Readable when any rank has printed something."""
         return self._epoll.fileno()
 
-    def start(self, start: ranks.Start, reader: Reader, at: float) -> Optional[RankEnd]:
-        """Start a rank; where that fails, how it ended before it began."""
+    def start(
+        self, start: ranks.Start, reader: Reader, at: float, begin: Callable[[ranks.Start], ranks.Process] = ranks.start
+    ) -> Optional[RankEnd]:
+        """Start a rank by `begin`; where that fails, how it ended before it began."""
         path = os.path.join(self._folder, f"rank-{start.rank}.log") if self._folder else ""
         output = RankOutput(start.rank, reader, path, self._appender, self._stamps)
         self._outputs[start.rank] = output
         try:
-            process = ranks.start(start)
+            process = begin(start)
         except ranks.StartError as error:
             output.open(-1)
             output.feed(-1, f"{error}\n".encode(), at)

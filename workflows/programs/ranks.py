@@ -101,8 +101,8 @@ def start(plan: Start) -> Process:
     parent = os.getpid()
     descriptors: List[int] = []
     try:
-        descriptors += _channel(plan.pseudo_terminal)
-        descriptors += _channel(plan.pseudo_terminal)
+        descriptors += channel(plan.pseudo_terminal)
+        descriptors += channel(plan.pseudo_terminal)
         pid = os.fork()
     except OSError as error:
         for fd in descriptors:
@@ -121,7 +121,12 @@ def start(plan: Start) -> Process:
     return Process(plan.rank, plan.local_rank, pid, out_read, err_read)
 
 
-def _channel(pseudo_terminal: bool) -> Tuple[int, int]:
+def channel(pseudo_terminal: bool) -> Tuple[int, int]:
+    """Ends to read and to write, of what a rank prints.
+
+    Raises:
+        OSError: no descriptor is left.
+    """
     if not pseudo_terminal:
         read, write = os.pipe()
         try:

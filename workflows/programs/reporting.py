@@ -11,8 +11,11 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from workflows.programs.appender import Appender
 from workflows.programs.gang import Gang
 from workflows.programs.output import Stamps
+from workflows.programs.progress_phases import told_once
 from workflows.reports import LINE_PREFIX, RankEnd, StepSeen, line
 
+COMPUTE_SECONDS_BETWEEN = 0.05
+"""A rank's own time before the barrier tells stragglers, so every step of every rank counts, but not a thousand."""
 FIRST_STEPS = 20
 """So many steps of each rank are said one by one: the beginning is where a resume is proven."""
 SECONDS_BETWEEN = 1.0
@@ -76,6 +79,7 @@ class StepFilter:
     def __init__(self) -> None:
         self._counts: Dict[int, int] = {}
         self._said_at: Dict[int, float] = {}
+        self._measured_at: Dict[int, float] = {}
         self.reporting_rank: Optional[int] = None
         """The lowest rank of this pod that reports steps."""
         self.last_step: Optional[int] = None
@@ -85,7 +89,7 @@ class StepFilter:
 
     def begin_again(self) -> None:
         """Ranks begin again: their first steps are the proof of what was resumed, once more."""
-        self._counts, self._said_at = {}, {}
+        self._counts, self._said_at, self._measured_at = {}, {}, {}
         self.last_step = None
 
     def take(self, step: StepSeen) -> Audience:
@@ -104,7 +108,14 @@ class StepFilter:
             self.last_step = step.step
         if nan:
             self.first_nan_step = step.step
-        return Audience(log=aloud, coordinator=aloud or reporting, record=reporting, prover=nan, urgent=count == 1)
+        told = aloud or reporting or self._measures(step)
+        return Audience(log=aloud, coordinator=told, record=reporting, prover=nan, urgent=count == 1)
+
+    def _measures(self, step: StepSeen) -> bool:
+        if step.compute_seconds is None or step.at - self._measured_at.get(step.rank, 0.0) < COMPUTE_SECONDS_BETWEEN:
+            return False
+        self._measured_at[step.rank] = step.at
+        return True
 
 
 class Reporter:
@@ -139,7 +150,7 @@ class Reporter:
     def take(self, reports: Sequence[Any]) -> None:
         """Say what was read from the ranks' output, in order."""
         record: List[str] = []
-        for report in reports:
+        for report in told_once(reports):
             if not isinstance(report, StepSeen):
                 self.tell(report)
                 continue
@@ -162,6 +173,8 @@ def step_data(step: StepSeen) -> Dict[str, Any]:
     data: Dict[str, Any] = {"report": "StepSeen", **step.__dict__}
     if step.loss is not None and not math.isfinite(step.loss):
         data["loss"] = str(step.loss)
+    if step.gradient_norm is not None and not math.isfinite(step.gradient_norm):
+        data["gradient_norm"] = str(step.gradient_norm)
     return data
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import selectors
 import socket
@@ -15,6 +16,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Union, cas
 BODY_LIMIT = 16 * 1024 * 1024
 HEAD_LIMIT = 32 * 1024
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed"}
+FULL_SECONDS = 0.25
+"""How long nobody new is let in when the system has no descriptor left."""
 _PARK_LOOK_SECONDS = 0.25
 """Long polls end this much late at most."""
 
@@ -37,6 +40,7 @@ class Response:
 
     status: int
     body: Any
+    """Text as it is (metrics), everything else as JSON."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class Server:
         self._parked: Set[_Connection] = set()
         self._changed = False
         self._next_look = 0.0
+        self._full_until = 0.0
 
     def watch(self, fd: int) -> None:
         """Let `turn` end also when `fd` is readable."""
@@ -105,6 +110,10 @@ class Server:
     def turn(self, timeout_seconds: float) -> List[int]:
         """Serve what is there; wait for it at most so long. Returns the watched descriptors that are readable."""
         readable: List[int] = []
+        if self._full_until and time.monotonic() >= self._full_until:
+            self._full_until = 0.0
+            self._selector.register(self._listener, selectors.EVENT_READ, None)
+        timeout_seconds = min(timeout_seconds, FULL_SECONDS) if self._full_until else timeout_seconds
         wait = min(timeout_seconds, _PARK_LOOK_SECONDS) if self._parked else timeout_seconds
         for key, mask in self._selector.select(0 if self._changed else wait):
             if key.data is None:
@@ -128,7 +137,11 @@ class Server:
         while True:
             try:
                 sock, _ = self._listener.accept()
-            except OSError:
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    # No descriptor is left: who knocks waits, and those who are in are served.
+                    self._selector.unregister(self._listener)
+                    self._full_until = time.monotonic() + FULL_SECONDS
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -229,7 +242,8 @@ def _next_request(connection: _Connection) -> Optional[Request]:
         raise BadRequestError("not an HTTP/1.1 request")
     fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
     length_text = fields.get("content-length", "0")
-    if not length_text.isdigit() or int(length_text) > BODY_LIMIT or "transfer-encoding" in fields:
+    plain = length_text.isascii() and length_text.isdigit() and len(length_text) < 10
+    if not plain or int(length_text) > BODY_LIMIT or "transfer-encoding" in fields:
         raise BadRequestError("the body must have a Content-Length below 16 MiB")
     length = int(length_text)
     if len(rest) < length:
@@ -244,7 +258,7 @@ def _read(method: str, target: str, fields: Mapping[str, str], data: bytes) -> R
     query: Dict[str, str] = {name: value for name, _, value in pairs}
     try:
         body: Any = json.loads(data) if data.strip() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequestError(f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise BadRequestError("the body must be a JSON object")
@@ -255,8 +269,10 @@ def _read(method: str, target: str, fields: Mapping[str, str], data: bytes) -> R
 
 
 def _encode(response: Response, close: bool = False) -> bytes:
-    data = json.dumps(response.body, separators=(",", ":")).encode()
+    text = isinstance(response.body, str)
+    data = (response.body if text else json.dumps(response.body, separators=(",", ":"))).encode()
+    kind = "text/plain; version=0.0.4; charset=utf-8" if text else "application/json"
     reason = _REASONS.get(response.status, "Error")
     ending = "Connection: close\r\n" if close else ""
-    head = f"HTTP/1.1 {response.status} {reason}\r\nContent-Type: application/json\r\n"
+    head = f"HTTP/1.1 {response.status} {reason}\r\nContent-Type: {kind}\r\n"
     return f"{head}Content-Length: {len(data)}\r\n{ending}\r\n".encode() + data

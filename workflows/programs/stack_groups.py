@@ -130,7 +130,8 @@ def of_frames(rank: int, node: str, frames: Sequence[Tuple[str, str]]) -> Stack:
     telling = [one for one in seen if one[1] == KERNEL or not _LOOP.search(one[0])] or list(seen[:1])
     if not telling:
         return Stack(rank, node, (SILENT,), SILENT, state=SILENT)
-    waits = next((name for name, file in telling if _WAITS.search(name) or _WAITING_FILES.search(file)), "")
+    named = next((name for name, _ in telling if _WAITS.search(name)), "")  # says more than a file's helper functions
+    waits = named or next((name for name, file in telling if _WAITING_FILES.search(file)), "")
     own = next((one for one in telling if not _LIBRARY.search(one[1])), telling[0])
     return Stack(rank, node, tuple(_words(one) for one in telling), _words(own), _plain(waits))
 

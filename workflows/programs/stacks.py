@@ -1,13 +1,13 @@
 """Stacks of ranks while they run, or hang: bounded in time and size, whatever state the ranks are in.
 
-A launcher calls `gather` in a thread of its own when the coordinator orders `stacks`, and posts `to_json(fitted(dump,
-LIMIT_BYTES))`. In this order, whatever answers first wins:
+A launcher calls `gather` in a thread of its own when the coordinator orders `stacks`, and posts what `stack_wire` makes
+of it. In this order, whatever answers first wins:
 
 1. **py-spy**, where it is on the PATH and may look (the right to trace): any Python program, nothing prepared.
-2. **faulthandler**, where the process called `install`, as ranks do that were forked from the parked process: the
-   signal makes the interpreter write all its stacks into a file in memory that we read through /proc. It needs no
-   right, and works while the interpreter's lock is held; it is only sent where a handler stands, since it would kill
-   otherwise.
+2. **faulthandler**, where the process called `stack_signal.install`, as ranks do that were forked from the parked
+   process: the signal makes the interpreter write all its stacks into a file in memory that we read through /proc. It
+   needs no right, and works while the interpreter's lock is held; it is only sent where a handler stands, since it
+   would kill otherwise.
 3. **the kernel**: state, system call, kernel functions and files of each thread, of any process; nothing else can be
    had of one that is stopped or in uninterruptible sleep, and those are sent no signals.
 
@@ -18,10 +18,8 @@ What does not answer in time is left to itself: the thread that waits for it is 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -30,13 +28,10 @@ from typing import Callable, Dict, List, Mapping, Tuple
 
 from workflows.programs import ranks, stack_kernel
 from workflows.programs.stack_readers import faulthandler, py_spy
+from workflows.programs.stack_signal import MEMORY_FILE, SIGNAL
 from workflows.programs.stack_values import STOPPED, UNINTERRUPTIBLE, Dump, Process, Thread
 
-SIGNAL = int(signal.SIGRTMAX) - 3
-"""Nobody's; shells, Python and the libraries of GPUs use none of those near it."""
-MEMORY_FILE = "primus-stacks"
 LIMIT_SECONDS = 3.0
-LIMIT_BYTES = 256 * 1024
 PROCESSES = 64
 """Below one rank: data loaders of a large host."""
 SPIES = 8
@@ -63,19 +58,6 @@ class Look:
 def here(seconds: float = LIMIT_SECONDS) -> Look:
     """How to look on this machine."""
     return Look(seconds, shutil.which("py-spy") or "")
-
-
-def install() -> bool:
-    """Make this process, and what it forks, answer `SIGNAL` with its stacks; False where the system cannot."""
-    import faulthandler as library
-
-    try:
-        number = os.memfd_create(MEMORY_FILE)  # nothing on a disk, gone with the process, closed by exec
-        fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_APPEND)
-        library.register(SIGNAL, file=number, all_threads=True, chain=False)
-    except (OSError, AttributeError, ValueError, RuntimeError):
-        return False
-    return True
 
 
 def gather(pids: Mapping[int, int], node: str, look: Look, now: Callable[[], float] = time.time) -> Dump:

@@ -19,8 +19,9 @@ from workflows.programs import own, ranks, warm_frames
 from workflows.programs.warm_order import GO, Order, Target
 from workflows.programs.warm_program import Program, forkable
 
-ANSWER_SECONDS = 0.05
-"""A plain start of a Python takes about as long; who waits longer has gained nothing."""
+ANSWER_SECONDS = 3.0
+"""A fork takes some milliseconds, on two cores with twenty busy processes more than a second, and a plain start then
+several. An answer that comes later is not heard, and the fork ends without having begun."""
 RANK_NAMES = frozenset({"RANK", "LOCAL_RANK", "ROLE_RANK"})
 """Not in the parked process's environment: whoever looks for a rank must not take it for one."""
 
@@ -208,7 +209,7 @@ def _channels(pseudo_terminal: bool) -> Tuple[int, int, int, int]:
     opened: List[int] = []
     try:
         for _ in range(2):
-            opened += ranks._channel(pseudo_terminal)  # pyright: ignore[reportPrivateUsage]
+            opened += ranks.channel(pseudo_terminal)
     except OSError as error:
         warm_frames.close(opened)
         raise NotWarmError(f"there is no room for its output: {error.strerror}") from error

@@ -19,7 +19,7 @@ import threading
 import types
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from workflows.programs import own, ranks, warm_home, warm_name
+from workflows.programs import own, ranks, stack_signal, warm_home, warm_name
 from workflows.programs.warm_frames import close
 from workflows.programs.warm_home import Home
 from workflows.programs.warm_order import Order, Target
@@ -94,6 +94,7 @@ def settle(home: Home, order: Order, parent: int, streams: Tuple[int, int], keep
             os.environ[name] = text
     _reseed()
     warm_name.show(order.argv, order.environment)
+    stack_signal.install()
     if not _is_own(order.target):
         _forget_own_modules()
 

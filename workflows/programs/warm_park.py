@@ -101,7 +101,8 @@ def _serve(options: Options, connection: socket.socket, home: Home, target: Targ
                 if why:
                     _answer(channel, why)
                 elif not _gone(channel) and _fork(options, home, order, channel, (descriptors[1], descriptors[2])):
-                    connection.detach()  # its descriptor is closed already
+                    connection.detach()  # its descriptor is closed already, and so are these; others bear their numbers
+                    del descriptors[1:]
                     return order
         finally:
             warm_frames.close(descriptors[1:])
@@ -173,7 +174,7 @@ def _answer(channel: socket.socket, why: str) -> None:
 
 
 def _gone(channel: socket.socket) -> bool:
-    """Whoever asked has given up: it waits for 50 ms."""
+    """Whoever asked has given up."""
     poll = select.poll()
     poll.register(channel.fileno(), 0)
     return bool(poll.poll(0))

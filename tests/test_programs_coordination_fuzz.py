@@ -1,0 +1,253 @@
+"""Whatever is sent to the coordinator: nothing dies, and nothing is believed that should not be."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.test_programs_coordination_http import ask
+from workflows.programs import coordinator as module
+from workflows.programs.coordinator import Coordinator, Gang
+from workflows.programs.serve import Later, Request
+
+TOKEN = "secret"
+NAMES = [
+    *("role", "pod_index", "pod", "node", "sequence", "reports", "state", "why", "pids", "incarnation", "id", "stacks"),
+    *("step", "at", "rank", "loss", "seconds", "compute_seconds", "report", "phase", "heard_order", "pods", "left_out"),
+    *("processes", "master_addr", "master_port", "resume_step", "resume_from", "save", "threads", "frames", "verdict"),
+]
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8),
+    st.sampled_from(["trainer", "running", "StepSeen", "RankEnd", "PhaseSeen", "nan", 10**400, -1, 1]),
+)  # fmt: skip
+junk = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=8),
+    max_leaves=12,
+)
+reports = st.lists(st.dictionaries(st.sampled_from(NAMES), scalars, max_size=8), max_size=4)
+bodies = st.dictionaries(st.sampled_from(NAMES), junk | reports, max_size=10)
+
+
+def launchers_own(more: dict[str, Any], index: int) -> dict[str, Any]:
+    return {"role": "trainer", "pod_index": index, **more}
+
+
+likely = st.builds(launchers_own, bodies, st.integers(0, 1))
+routes = st.sampled_from(sorted(module._ROUTES))  # pyright: ignore[reportPrivateUsage] - every one that there is
+
+
+def gang() -> Coordinator:
+    one = Coordinator(Gang("trainer", 2, 1, 100, 3), {"PRIMUS_TOKEN": TOKEN})
+    for index in range(2):
+        joined = {"role": "trainer", "pod_index": index, "pod": f"p{index}", "node": f"n{index}"}
+        assert ask(one, "POST", "/v1/join", joined, TOKEN).status == 200
+        told = {"role": "trainer", "pod_index": index, "sequence": 1, "state": "running", "pids": {str(index): 7}}
+        assert ask(one, "POST", "/v1/report", told, TOKEN).status == 200
+    return one
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.tuples(routes, likely | bodies, st.dictionaries(st.sampled_from(NAMES), st.text(max_size=5))), max_size=8
+    )
+)
+def test_no_request_breaks_the_coordinator(requests: list[tuple[tuple[str, str], Any, dict[str, str]]]) -> None:
+    one = gang()
+    for (method, path), body, query in requests:
+        answer = one.handle(Request(method, path, {**query, "wait": "0"}, TOKEN, body))
+        answer = (answer.look() or answer.otherwise) if isinstance(answer, Later) else answer
+        assert answer.status in (200, 400, 404, 409), (path, body, answer)
+        one.tick()
+    for path in ("/status", "/metrics", "/v1/steps"):
+        answer = ask(one, "GET", path, token=TOKEN)
+        assert answer.status == 200
+        json.dumps(answer.body, allow_nan=False)
+    # Nobody can make it lend more than it has, nor bring it to another incarnation by reports.
+    assert len(one.state.restarts) <= 3
+
+
+@given(routes, likely, st.text(max_size=8).filter(lambda text: text != TOKEN))
+def test_with_a_wrong_token_nothing_happens(route: tuple[str, str], body: Any, token: str) -> None:
+    one = gang()
+    before = one.state
+    answer = one.handle(Request(*route, {}, token, body))
+    assert not isinstance(answer, Later)
+    assert answer.status == 401
+    assert one.state is before
+
+
+@pytest.mark.parametrize("incarnation", [-1, 0, 2, 99])
+def test_reports_of_another_incarnation_are_no_progress(incarnation: int) -> None:
+    one = gang()
+    before = ask(one, "GET", "/status", token=TOKEN).body
+    said: list[dict[str, Any]] = [
+        {"report": "StepSeen", "step": 50, "loss": "nan"},
+        {"report": "PhaseSeen", "phase": "checkpoint"},
+        {"report": "RankEnd", "rank": 0, "local_rank": 0, "signal": 9},
+    ]
+    told = [{**one, "at": 5.0, "incarnation": incarnation} for one in said]
+    body = {"role": "trainer", "pod_index": 0, "sequence": 9, "reports": told, "incarnation": incarnation}
+    assert ask(one, "POST", "/v1/report", body, TOKEN).status == 200
+    after = ask(one, "GET", "/status", token=TOKEN).body
+    for name in ("step", "phase", "ended", "orders", "restarts", "incarnation", "first_nan_step", "numeric"):
+        assert after[name] == before[name], name
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"step": -1}, {"step": 10**400}, {"at": "nan"}, {"at": "inf"}, {"at": -1.0}, {"rank": -1}, {"at": 10**400},
+        {"rank": 10**40}, {"step": 1.5}, {"step": True}, {"at": None},
+    ],
+)  # fmt: skip
+def test_a_step_that_cannot_be_is_not_believed(wrong: dict[str, Any]) -> None:
+    one = gang()
+    step = {"report": "StepSeen", "step": 5, "at": 1.0, **wrong}
+    body = {"role": "trainer", "pod_index": 0, "sequence": 9, "reports": [step]}
+    assert ask(one, "POST", "/v1/report", body, TOKEN).status == 200
+    assert one.state.progress.step is None
+
+
+def test_figures_of_a_step_that_are_no_numbers_are_left_out() -> None:
+    one = gang()
+    step = {"report": "StepSeen", "step": 5, "at": 1.0, "seconds": "nan", "compute_seconds": "inf", "loss": "nan"}
+    body = {"role": "trainer", "pod_index": 0, "sequence": 9, "reports": [step]}
+    ask(one, "POST", "/v1/report", body, TOKEN)
+    assert ask(one, "GET", "/v1/steps", token=TOKEN).body["steps"] == [[5, 1.0, None, "nan"]]
+
+
+class Talk:
+    """A server that is turned by hand, and clients that write bytes to it."""
+
+    def __init__(self) -> None:
+        self.coordinator = gang()
+        self.server = self.coordinator.serve("127.0.0.1", 0)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.server.port), timeout=5.0)
+
+    def turn(self) -> None:
+        for _ in range(4):
+            self.server.turn(0.0)
+
+    def say(self, data: bytes) -> bytes:
+        with self.connect() as client:
+            client.settimeout(0.0)
+            view, heard = memoryview(data), b""
+            deadline = time.monotonic() + 5.0
+            while time.monotonic() < deadline:
+                try:
+                    view = view[client.send(view) :] if view else view
+                    self.turn()
+                    part = client.recv(65536)
+                except BlockingIOError:
+                    if view:
+                        continue
+                    return heard
+                except ConnectionError:
+                    return heard
+                heard += part
+                if not part:
+                    return heard
+            return heard
+
+    def healthy(self) -> bool:
+        return self.say(b"GET /healthz HTTP/1.1\r\n\r\n").endswith(b'{"ok":true}')
+
+
+@pytest.fixture(scope="module")
+def talk() -> Iterator[Talk]:
+    one = Talk()
+    yield one
+    one.server.close()
+
+
+pieces = st.sampled_from([
+    b"GET /status HTTP/1.1\r\n", b"POST /v1/report HTTP/1.1\r\n", b"Content-Length: 5\r\n", b"Content-Length: -1\r\n",
+    b"Content-Length: 99999999999\r\n", b"Content-Length: \xb2\r\n", b"Transfer-Encoding: chunked\r\n", b"\r\n\r\n",
+    b"Authorization: Bearer secret\r\n", b"{}", b"[" * 100, b"\x00\xff", b"\r\n", b"GET / HTTP/9", b"\x16\x03\x01",
+])  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(pieces | st.binary(max_size=40), max_size=12))
+def test_no_bytes_break_the_server(talk: Talk, sent: list[bytes]) -> None:
+    before = talk.coordinator.state.members
+    talk.say(b"".join(sent))
+    assert talk.healthy()
+    assert talk.coordinator.state.members == before
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"x" * 40_000,
+        b"POST /v1/report HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200_000,
+        b"POST /v1/report HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: 2\r\n\r\n[]",
+        b"POST /v1/report HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_is_refused_with_a_reason(talk: Talk, data: bytes) -> None:
+    answer = talk.say(data)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(answer.rpartition(b"\r\n\r\n")[2])["error"]
+    assert talk.healthy()
+
+
+def test_many_connections_that_say_nothing_disturb_nobody(talk: Talk) -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    clients: list[socket.socket] = []
+    try:
+        for _ in range(min(2000, soft // 2 - 100)):
+            clients.append(talk.connect())
+            talk.turn()
+        assert talk.healthy()
+    finally:
+        for client in clients:
+            client.close()
+    talk.turn()
+    assert talk.healthy()
+
+
+def test_when_descriptors_run_out_those_who_are_in_are_served_and_later_ones_wait(talk: Talk) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    inside, waiting = talk.connect(), talk.connect()
+    talk.turn()
+    late = socket.create_connection(("127.0.0.1", talk.server.port), timeout=5.0)
+    used = max(int(one) for one in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+    try:
+        talk.turn()
+        began = time.process_time()
+        for _ in range(3):
+            talk.server.turn(0.1)
+        assert time.process_time() - began < 0.2
+        inside.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+        talk.turn()
+        assert inside.recv(4096).startswith(b"HTTP/1.1 200")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    late.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+    deadline = time.monotonic() + 5.0
+    late.settimeout(0.0)
+    answer = b""
+    while not answer and time.monotonic() < deadline:
+        talk.server.turn(0.05)
+        try:
+            answer = late.recv(4096)
+        except BlockingIOError:
+            continue
+    assert answer.startswith(b"HTTP/1.1 200")
+    for one in (inside, waiting, late):
+        one.close()

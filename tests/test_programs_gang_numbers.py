@@ -1,0 +1,160 @@
+"""Slow ranks, slow gangs and figures that jump, from what ranks report."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.restarting_gangs import gang, told
+from workflows.programs.coordination import advance
+from workflows.programs.coordination_model import State
+from workflows.programs.gang_numbers import WARM_ROWS, Jumps, Numbers
+from workflows.programs.straggler import Limits
+from workflows.reports import PhaseSeen, StepSeen
+
+STEP_SECONDS = 0.1
+
+
+@dataclass
+class Gang:
+    """Pods of one rank each; every rank reports each step with its own time."""
+
+    ranks: int = 8
+    state: State = field(init=False)
+    numbers: Numbers = field(init=False)
+    step: int = 0
+    now: float = 100.0
+    sequence: int = 10
+    named_at: int | None = None
+    named: set[int] = field(default_factory=set[int])
+
+    def __post_init__(self) -> None:
+        self.state = gang(pods=self.ranks, lent=0)
+        self.numbers = Numbers(self.ranks, Limits())
+
+    def tell(self, rank: int, *reports: Any) -> None:
+        self.sequence += 1
+        event = told(rank, self.sequence, *reports)
+        self.state, effects = advance(self.state, event)
+        self.numbers.heard(self.state, event, effects)
+
+    def run(self, times: list[float], step_seconds: float | None = None, **more: Any) -> None:
+        self.step += 1
+        longest = max(times) if step_seconds is None else step_seconds
+        self.now += longest
+        for rank, own in enumerate(times):
+            self.tell(rank, StepSeen(self.step, self.now, rank, seconds=longest, compute_seconds=own, **more))
+        for one in self.numbers.stragglers(lambda rank: f"node-{rank}"):
+            self.named.add(one["rank"])
+            self.named_at = self.named_at or self.step
+
+
+def times(dice: random.Random, ranks: int, slow: int | None, factor: float = 2.0) -> list[float]:
+    """Own times with noise of 5 %, and now and then a pause."""
+    return [
+        STEP_SECONDS * dice.lognormvariate(0, 0.05) * (factor if rank == slow else 1.0)
+        + (0.3 if dice.random() < 0.01 else 0.0)
+        for rank in range(ranks)
+    ]
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_a_rank_of_half_the_speed_is_named_within_twenty_steps_and_nobody_else(ranks: int) -> None:
+    for seed in range(20):
+        dice = random.Random(seed)
+        slow = dice.randrange(ranks)
+        one = Gang(ranks)
+        for _ in range(WARM_ROWS + 40):
+            one.run(times(dice, ranks, slow))
+        assert one.named == {slow}, seed
+        assert one.named_at is not None
+        assert one.named_at <= WARM_ROWS + 20
+
+
+def test_in_an_even_gang_nobody_is_named() -> None:
+    for seed in range(20):
+        dice, one = random.Random(100 + seed), Gang()
+        for _ in range(60):
+            one.run(times(dice, 8, None))
+        assert one.named == set(), seed
+
+
+def test_what_a_slow_rank_costs_adds_up_and_says_where_and_since_when() -> None:
+    one = Gang()
+    for _ in range(WARM_ROWS + 40):
+        one.run([0.1] * 7 + [0.2])
+    (found,) = one.numbers.stragglers(lambda rank: f"node-{rank}")
+    assert (found["rank"], found["node"], found["ratio"], found["since_step"]) == (7, "node-7", 2.0, WARM_ROWS + 1)
+    assert found["cost_seconds"] == pytest.approx(0.1 * 40)
+    assert one.numbers.slower() is None
+
+
+def test_a_rank_that_is_well_again_is_named_no_more() -> None:
+    one = Gang()
+    for own in [0.2] * 40 + [0.1] * 40:
+        one.run([0.1] * 7 + [own])
+    assert one.named == {7}
+    assert one.numbers.stragglers(str) == []
+
+
+def test_a_gang_that_becomes_slower_together_is_told_as_such_and_no_rank_is() -> None:
+    dice, one = random.Random(3), Gang()
+    for factor in [1.0] * 60 + [1.5] * 40:
+        one.run([seconds * factor for seconds in times(random.Random(dice.random()), 8, None)], STEP_SECONDS * factor)
+    slower = one.numbers.slower()
+    assert slower is not None
+    assert 58 <= slower["since_step"] <= 68
+    assert slower["ratio"] == pytest.approx(1.5, rel=0.1)
+    assert one.named == set()
+
+
+def test_a_gang_that_waits_for_one_rank_is_not_slower_as_a_whole() -> None:
+    one = Gang()
+    for own in [0.1] * 60 + [0.3] * 40:
+        one.run([0.1] * 7 + [own])
+    assert one.numbers.slower() is None
+    assert one.named == {7}
+
+
+def test_steps_beside_saves_say_nothing_about_speed() -> None:
+    one = Gang()
+    for number in range(1, 121):
+        one.run([0.1] * 8 if number % 5 else [0.1] * 7 + [0.9], 0.1 if number % 5 else 0.9)
+        if number % 5 == 4:
+            one.tell(0, PhaseSeen("checkpoint", one.now, detail="saving"))
+            one.tell(0, PhaseSeen("step", one.now, detail="saved"))
+    assert one.numbers.stragglers(str) == []
+    assert one.numbers.slower() is None
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([2.0] * 20 + [9.9], []),
+        ([2.0] * 20 + [10.1], [(20, 10.1, 2.0)]),
+        ([2.0] * 20 + [30.0] * 10, [(20, 30.0, 2.0)]),
+        ([2.0] * 20 + [30.0, 2.0, 2.0, 30.0], [(20, 30.0, 2.0), (23, 30.0, 2.0)]),
+        ([2.0] * 5 + [30.0], []),
+        ([0.0] * 20 + [1.0], []),
+        ([2.0] * 20 + [float("nan")] * 3, [(20, "nan", 2.0)]),
+        ([float("inf")], [(0, "inf", None)]),
+        ([11.0 * 0.97**number for number in range(200)], []),
+    ],
+)
+def test_a_figure_five_times_its_recent_median_is_told_once(values: list[float], said: list[Any]) -> None:
+    jumps = Jumps("loss")
+    found = [one for step, value in enumerate(values) if (one := jumps.take(step, value)) is not None]
+    assert [(one["step"], one["value"], one["before"]) for one in found] == said
+
+
+def test_losses_and_gradient_norms_of_the_gang_are_looked_at() -> None:
+    one = Gang(2)
+    for step in range(1, 31):
+        one.run([0.1, 0.1], loss=3.0 if step != 25 else 20.0, gradient_norm=1.0 if step != 27 else 8.0)
+    assert one.numbers.numeric() == [
+        {"step": 25, "what": "loss", "value": 20.0, "before": 3.0},
+        {"step": 27, "what": "gradient_norm", "value": 8.0, "before": 1.0},
+    ]

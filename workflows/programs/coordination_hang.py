@@ -1,0 +1,238 @@
+"""The coordinator's watch over its gang: reports become events of `hang_watch`, its verdicts events of `coordination`.
+
+    suspect    launchers are asked for the stacks of their ranks (`Suspected`)
+    confirmed  as soon as all have answered, after `ANSWER_SECONDS` at the latest, the minority is named (`HangFound`)
+
+Whether anything is done about it is decided in `coordination_restart`. Nothing here has to survive the coordinator: one
+that is started again hears the journal once more, and counts the time without progress from then on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Dict, List, Mapping, Optional, Set, Union
+
+from workflows.programs.coordination_model import (
+    FINAL_STATES,
+    Event,
+    HangFound,
+    Joined,
+    Key,
+    Member,
+    RefusedError,
+    Reported,
+    State,
+    Suspected,
+)
+from workflows.programs.hang_budget import Limits
+from workflows.programs.hang_events import Entered, Launched, Over, Saved, Stepped
+from workflows.programs.hang_watch import NEVER, Watch, half_heard_at, hear, tick
+from workflows.programs.stack_groups import Finding, Stack, find, node_of, stacks_of
+from workflows.programs.stack_wire import Answer
+from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
+
+ANSWER_SECONDS = 3.0
+"""From the order to the last answer that is waited for."""
+TICK_SECONDS = 0.1
+TEXT_BYTES = 4000
+"""Of the stacks in words."""
+FRAMES_SAID = 6
+RANKS_SAID = 16
+_DOUBT = ("suspect", "observer", "confirmed")
+
+
+@dataclass(frozen=True)
+class _Question:
+    """Stacks that were asked for."""
+
+    id: str
+    at: float
+    pods: Mapping[str, Member]
+    """By name: who may answer."""
+
+
+class HangWatch:
+    """What is known of a gang's progress and of the stacks of its ranks.
+
+    Args:
+        limits: how long each phase may take.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.watch = Watch(limits)
+        self.found: Optional[HangFound] = None
+        """Of the present doubt."""
+        self._running: Set[Key] = set()
+        self._final: Set[Key] = set()
+        self._first_running = 0.0
+        self._incarnation = 1
+        self._question: Optional[_Question] = None
+        self._answered: Set[str] = set()
+        self._stacks: Dict[int, Stack] = {}
+
+    def heard(self, before: State, state: State, event: Event) -> None:
+        """An event changed what the coordinator knows.
+
+        Args:
+            before: it.
+            state: after it.
+            event: one that was not refused.
+        """
+        if state.incarnation != self._incarnation:
+            self._incarnation, self._running, self._final, self.found = state.incarnation, set(), set(), None
+        if state.stopping and not before.stopping:
+            self.watch = hear(self.watch, Over(event.at))
+        elif isinstance(event, Suspected):
+            self._asked(before, state, event)
+        elif isinstance(event, Joined):
+            self._final.discard(event.member.key)
+        elif isinstance(event, Reported) and event.key[0] == state.deciding_role and not state.stopping:
+            was = before.members.get(event.key)
+            if was is not None and event.sequence > was.sequence:
+                self._reported(state, event)
+
+    def answer(self, answer: Answer, state: State) -> None:
+        """A launcher says where its ranks stand; those of other pods are left out.
+
+        Raises:
+            RefusedError: nobody asked for it, or not this pod.
+        """
+        asked = self._question
+        if asked is None or answer.id != asked.id:
+            raise RefusedError(409, f"stacks {answer.id!r} are not asked for now")
+        member = asked.pods.get(answer.pod)
+        if member is None:
+            raise RefusedError(409, f"pod {answer.pod!r} is not of the gang")
+        own = _ranks(state, member)
+        stacks = (one for one in stacks_of([answer.dump], {}) if one.rank in own)
+        self._stacks.update({one.rank: replace(one, node=member.place) for one in stacks})
+        self._answered.add(answer.pod)
+
+    @property
+    def watching(self) -> bool:
+        """Whether time alone may change the verdict."""
+        return self.watch.verdict != "over"
+
+    def tick(self, state: State, heard: Mapping[Key, float], now: float) -> Optional[Union[Suspected, HangFound]]:
+        """What follows from the time that has passed; None: nothing new.
+
+        Args:
+            state: of the coordinator.
+            heard: Unix time of each launcher's last word.
+            now: Unix time in seconds.
+        """
+        watched = state.incarnation == self.watch.incarnation and state.settling is None and not state.stopping
+        if not watched or not self.watching:
+            return None
+        was = self.watch.verdict
+        half = NEVER if was not in _DOUBT else half_heard_at(_of_the_gang(state, heard))
+        self.watch = tick(self.watch, now, half)
+        if self.watch.verdict == "suspect" and was != "suspect":
+            return Suspected(now, state.incarnation, f"where do the ranks stand? {self.watch.why}")
+        if self.watch.verdict != "confirmed" or self.found is not None or not self._all_answered(now):
+            return None
+        self.found = self._finding(state, now)
+        return self.found
+
+    def status(self) -> Optional[Dict[str, Any]]:
+        """The doubt there is about the gang; None: there is none."""
+        if self.watch.verdict not in _DOUBT:
+            return None
+        found = self.found
+        return {
+            "verdict": self.watch.verdict,
+            "phase": self.watch.phase,
+            "step": self.watch.step if self.watch.stepped else None,
+            "budget_seconds": finite_seconds(self.watch.budget.seconds),
+            "waited_seconds": round(self.watch.quiet_seconds, 3),
+            "why": found.why if found else self.watch.why,
+            "rank": found.rank if found else None,
+            "node": found.node if found else "",
+            "stacks": found.stacks if found else "",
+        }
+
+    def _asked(self, before: State, state: State, event: Suspected) -> None:
+        order = state.orders[-1] if state.orders else None
+        if order is None or not order.stacks or order in before.orders:
+            return
+        pods = {one.pod: one for one in state.members.values() if one.role == state.deciding_role}
+        self._question = _Question(order.stacks, event.at, pods)
+        self._stacks, self._answered, self.found = {}, set(), None
+
+    def _all_answered(self, now: float) -> bool:
+        asked = self._question
+        return asked is None or now >= asked.at + ANSWER_SECONDS or len(self._answered) >= len(asked.pods)
+
+    def _finding(self, state: State, now: float) -> HangFound:
+        members = [one for one in state.members.values() if one.role == state.deciding_role]
+        nodes = {rank: one.place for one in members for rank in _ranks(state, one) if rank not in self._stacks}
+        if not self._stacks:
+            why = f"{self.watch.why}; no launcher gave stacks within {ANSWER_SECONDS:g} s"
+            return HangFound(now, state.incarnation, why)
+        finding = find([*self._stacks.values(), *stacks_of([], nodes)])
+        node = node_of(finding)
+        # Several nodes at once: none of them is blamed.
+        rank = finding.named[0].rank if node is not None else None
+        return HangFound(
+            now, state.incarnation, f"{self.watch.why}; {finding.why}", rank, node or "", words_of(finding)
+        )
+
+    def _reported(self, state: State, event: Reported) -> None:
+        if event.state == "running" and event.incarnation == state.incarnation:
+            self._first_running = event.at if not self._running else self._first_running
+            self._running.add(event.key)
+            if len(self._running) >= state.pods:
+                self._launched(state, event.at)
+        for report in event.reports:
+            self._one(state, report, event.at)
+        if event.state in FINAL_STATES:
+            self._final.add(event.key)
+            if len(self._final) >= state.pods:
+                self.watch = hear(self.watch, Over(event.at))
+
+    def _one(self, state: State, report: Any, at: float) -> None:
+        watch = self.watch
+        if isinstance(report, StepSeen):
+            if report.incarnation == state.incarnation > watch.incarnation:
+                # It runs, though not every launcher has said so (or it was said to a coordinator without memory).
+                self._launched(state, self._first_running or at)
+                watch = self.watch
+            last = watch.reference
+            if last is None or report.rank <= last.rank or report.step > watch.step or report.rank in watch.pauses:
+                step = Stepped(at, report.rank, report.step, report.at, report.incarnation, report.total_steps)
+                self.watch = hear(watch, step)
+        elif isinstance(report, PhaseSeen):
+            self.watch = hear(
+                watch, Entered(at, report.rank, report.phase, report.at, report.incarnation, report.detail)
+            )
+        elif isinstance(report, CheckpointSeen) and report.verdict == "pass":
+            self.watch = hear(watch, Saved(at, report.step))
+
+    def _launched(self, state: State, at: float) -> None:
+        first = state.members.get((state.deciding_role, 0))
+        began = state.restarts[-1].resume_step if state.restarts else first.resume_step if first else None
+        self.watch = hear(self.watch, Launched(at, state.incarnation, began or 0))
+
+
+def finite_seconds(seconds: float) -> Optional[float]:
+    """A budget as JSON can say it; None: there is none."""
+    return round(seconds, 3) if seconds < float("inf") else None
+
+
+def _ranks(state: State, member: Member) -> range:
+    return range(member.pod_index * state.processes, (member.pod_index + 1) * state.processes)
+
+
+def _of_the_gang(state: State, heard: Mapping[Key, float]) -> List[float]:
+    return [at for key, at in heard.items() if key[0] == state.deciding_role]
+
+
+def words_of(finding: Finding) -> str:
+    """Where ranks stand, those in the same place together, at most `TEXT_BYTES` of UTF-8."""
+    lines: List[str] = []
+    for group in finding.groups:
+        names = ", ".join(map(str, group.ranks[:RANKS_SAID])) + (" ..." if len(group.ranks) > RANKS_SAID else "")
+        place = f"wait in {group.waits}" if group.waits else group.state or "stand elsewhere"
+        lines.append(f"{len(group.ranks)} ranks ({names}), {place}:")
+        lines += [f"    {frame}" for frame in group.signature[:FRAMES_SAID]]
+    return "\n".join(lines).encode("utf-8", "replace")[:TEXT_BYTES].decode("utf-8", "ignore")

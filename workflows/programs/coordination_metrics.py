@@ -1,0 +1,123 @@
+"""`GET /metrics` of the coordinator: its gang for Prometheus. Pure; a figure that is not known has no series."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from workflows.programs.coordination_model import Key, State
+from workflows.programs.hang_watch import Watch
+
+MOST_LAUNCHERS = 512
+"""Of larger gangs only the oldest heartbeat is told: thousands of series a second say no more."""
+Labels = Sequence[Tuple[str, Any]]
+
+
+class Family(NamedTuple):
+    """One metric."""
+
+    name: str
+    kind: str
+    help: str
+    samples: List[Tuple[Labels, float]]
+
+
+def exposed(
+    state: State, heard: Mapping[Key, float], watch: Watch, stragglers: Iterable[Mapping[str, Any]], now: float
+) -> str:
+    """The text that Prometheus reads.
+
+    Args:
+        state: of the coordinator.
+        heard: Unix time of each launcher's last word.
+        watch: over hangs.
+        stragglers: as `/status` tells them.
+        now: Unix time in seconds.
+    """
+    families = [*_progress(state), *_restarts(state), *_launchers(state, heard, now), *_hang(watch), *_slow(stragglers)]
+    return "".join(_text(family) for family in families if family.samples)
+
+
+def _progress(state: State) -> List[Family]:
+    progress, stall = state.progress, state.progress.stall
+    return [
+        _one("primus_gang_step", "gauge", "Training step seen last, over all attempts.", progress.step),
+        _one("primus_gang_planned_steps", "gauge", "Steps that are planned.", state.steps or None),
+        _one("primus_gang_steps_per_second", "gauge", "Over the newest steps.", progress.steps_per_second),
+        _one("primus_gang_checkpoint_step", "gauge", "Newest step proven good.", progress.last_checkpoint_step),
+        _one("primus_gang_checkpoint_stall_since_seconds", "gauge",
+             "Unix time since when ranks stand still to save; absent while they do not.",
+             stall.at if stall is not None and stall.phase == "checkpoint" else None),
+    ]  # fmt: skip
+
+
+def _restarts(state: State) -> List[Family]:
+    kinds: Dict[str, int] = {"rank-failed": 0, "hang": 0}
+    for one in state.restarts:
+        kinds[one.kind] = kinds.get(one.kind, 0) + 1
+    counted = Family("primus_gang_restarts_total", "counter", "Restarts in place in this attempt.",
+                     [((("kind", kind),), float(count)) for kind, count in kinds.items()])  # fmt: skip
+    return [
+        _one("primus_gang_incarnation", "gauge", "Of the ranks inside the attempt.", state.incarnation),
+        counted,
+        _one("primus_gang_restarts_left", "gauge", "What is left of the right to them.", state.restarts_left),
+    ]
+
+
+def _launchers(state: State, heard: Mapping[Key, float], now: float) -> List[Family]:
+    members = [one for one in state.members.values() if one.role == state.deciding_role]
+    up = sum(len(one.pids) for one in members if one.state in ("running", "leaving"))
+    ages = [(one, max(0.0, now - heard[one.key])) for one in members if one.key in heard]
+    each: List[Tuple[Labels, float]] = [
+        ((("pod_index", one.pod_index), ("node", one.node)), age) for one, age in ages[: MOST_LAUNCHERS + 1]
+    ]
+    return [
+        _one("primus_gang_ranks_up", "gauge", "Ranks whose launchers run them.", up),
+        _one("primus_gang_launchers", "gauge", "Launchers that have joined.", len(members)),
+        _one("primus_gang_heartbeat_age_seconds_max", "gauge", "Of the launcher that is silent for longest.",
+             max((age for _, age in ages), default=None)),
+        Family("primus_gang_heartbeat_age_seconds", "gauge", "Since the last word of each launcher.",
+               each if len(each) <= MOST_LAUNCHERS else []),
+    ]  # fmt: skip
+
+
+def _hang(watch: Watch) -> List[Family]:
+    watched = watch.verdict != "over"
+    budget = watch.budget.seconds if watched else float("inf")
+    doubt = {"suspect": 1, "observer": 1, "confirmed": 2}.get(watch.verdict, 0)
+    return [
+        _one("primus_gang_hang_budget_seconds", "gauge", "How long nothing may progress before a hang is suspected.",
+             budget if budget < float("inf") else None),
+        _one("primus_gang_quiet_seconds", "gauge", "Since the last progress.",
+             watch.quiet_seconds if watched else None),
+        _one("primus_gang_hang", "gauge", "0: it goes on, 1: a hang is suspected, 2: it is hung.",
+             doubt if watched else None),
+    ]  # fmt: skip
+
+
+def _slow(stragglers: Iterable[Mapping[str, Any]]) -> List[Family]:
+    ratios: List[Tuple[Labels, float]] = []
+    costs: List[Tuple[Labels, float]] = []
+    for one in stragglers:
+        labels = (("rank", one["rank"]), ("node", one["node"]))
+        ratios.append((labels, one["ratio"]))
+        costs.append((labels, one["cost_seconds"]))
+    return [
+        Family("primus_gang_straggler_ratio", "gauge", "Own time before the barrier, times the peers'.", ratios),
+        Family("primus_gang_straggler_cost_seconds", "gauge", "What the gang has waited for it.", costs),
+    ]
+
+
+def _one(name: str, kind: str, what: str, value: Optional[float]) -> Family:
+    return Family(name, kind, what, [] if value is None else [((), float(value))])
+
+
+def _text(family: Family) -> str:
+    lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
+    for labels, value in family.samples:
+        inside = ",".join(f'{name}="{_escaped(str(text))}"' for name, text in labels)
+        lines.append(f"{family.name}{'{' + inside + '}' if inside else ''} {value:.15g}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

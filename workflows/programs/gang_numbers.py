@@ -1,0 +1,211 @@
+"""What the numbers of a gang's steps say: who is slower than its peers, whether all became slower, what has jumped.
+
+Nothing follows from it here: the flow reads it and decides. It is found anew from what ranks report; a coordinator that
+is started again keeps the job's own steps (its journal has them) and counts votes on stragglers from then on.
+
+Steps in which somebody loads, saves or evaluates are left out, and so are the first ones of each incarnation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
+
+from workflows.programs.coordination_model import (
+    AppendMoment,
+    AppendStep,
+    Effect,
+    Event,
+    ReplaceStep,
+    Reported,
+    State,
+)
+from workflows.programs.coordination_status import finite
+from workflows.programs.gang_progress import STALLS, StepRow
+from workflows.programs.hang_budget import median
+from workflows.programs.step_change import Change, Cusum, whose
+from workflows.programs.straggler import STEPS_PER_WINDOW, Limits, Loss, Peers, Slow, Votes
+from workflows.reports import PhaseSeen, StepSeen
+
+WARM_ROWS = 3
+"""Of each incarnation: programs compile, files are read for the first time."""
+JUMP_FACTOR = 5.0
+"""Times the median of the newest values. ByteRobust takes a fivefold loss or gradient norm for an anomaly: healthy ones
+vary by some tens of percent between steps, warm-up and schedules move them within hundreds of steps, and what is five
+times as high at once is bad data, a bad sum or weights that are lost."""
+JUMP_VALUES = 32
+JUMP_LEAST_VALUES = 8
+"""With fewer a median says nothing."""
+KEPT_JUMPS = 64
+TOLD_STRAGGLERS = 100
+
+
+class Jumps:
+    """One figure that should not jump."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._recent: Deque[float] = deque(maxlen=JUMP_VALUES)
+        self._high = False
+        self._not_finite = False
+        self._step: Optional[int] = None
+
+    def take(self, step: int, value: float) -> Optional[Dict[str, Any]]:
+        """What is to be said about a step's value; None: nothing. What stays high is said once."""
+        if step == self._step:
+            return None
+        self._step = step
+        if not math.isfinite(value):
+            new, self._not_finite = not self._not_finite, True
+            before = median(sorted(self._recent)) if self._recent else None
+            return self._said(step, value, before) if new else None
+        self._not_finite = False
+        before = median(sorted(self._recent)) if len(self._recent) >= JUMP_LEAST_VALUES else 0.0
+        was, self._high = self._high, value > JUMP_FACTOR * before > 0
+        self._recent.append(value)
+        return self._said(step, value, before) if self._high and not was else None
+
+    def _said(self, step: int, value: float, before: Optional[float]) -> Dict[str, Any]:
+        return {"step": step, "what": self._what, "value": finite(value), "before": before}
+
+
+class Numbers:
+    """The numbers of one gang.
+
+    Args:
+        ranks: of the deciding role.
+        limits: what counts as slow.
+    """
+
+    def __init__(self, ranks: int, limits: Limits) -> None:
+        self._limits = limits
+        self._peers = Peers(ranks, limits)
+        self._votes = Votes()
+        self._window: Tuple[Slow, ...] = ()
+        self._since: Dict[int, int] = {}
+        """First step of the window in which a rank was slow first."""
+        self._losses: Dict[int, Loss] = {}
+        self._ratios: Dict[int, float] = {}
+        self._window_step: Optional[int] = None
+        self._masked = False
+        self._measured = False
+        """In this window somebody told his own time: most programs never do."""
+        self._rows = 0
+        self._incarnation = 1
+        self._last: Optional[StepRow] = None
+        self._cusum = Cusum()
+        self._change: Optional[Change] = None
+        self._figures = {"loss": Jumps("loss"), "gradient_norm": Jumps("gradient_norm")}
+        self._numeric: List[Dict[str, Any]] = []
+
+    def heard(self, state: State, event: Event, effects: Sequence[Effect]) -> None:
+        """An event changed what the coordinator knows.
+
+        Args:
+            state: after it.
+            event: one that was not refused.
+            effects: of it.
+        """
+        if state.incarnation != self._incarnation:
+            self._incarnation, self._rows, self._last, self._masked = state.incarnation, 0, None, False
+        if not isinstance(event, Reported) or event.key[0] != state.deciding_role:
+            return
+        self._masked = self._masked or any(isinstance(effect, AppendMoment) for effect in effects)
+        for report in event.reports:
+            self._one(state, report)
+        self._rows_of(state, effects)
+
+    def stragglers(self, place: Callable[[int], str]) -> List[Dict[str, Any]]:
+        """Ranks that are slow, the costliest first.
+
+        Args:
+            place: node of a rank.
+        """
+        named = sorted(self._votes.named(self._limits), key=lambda rank: -self._cost(rank))[:TOLD_STRAGGLERS]
+        return [
+            {
+                "rank": rank,
+                "node": place(rank),
+                "ratio": round(self._ratios.get(rank, 0.0), 3),
+                "since_step": self._since.get(rank),
+                "cost_seconds": round(self._cost(rank), 3),
+            }
+            for rank in named
+        ]
+
+    def slower(self) -> Optional[Dict[str, Any]]:
+        """The last time that all became slower together; None: they did not, or wait for a rank that did."""
+        change = self._change
+        if change is None or whose(change, {one.rank for one in self._window}.union(self._votes.slow)) != "job":
+            return None
+        return {
+            "since_step": change.step,
+            "before_seconds": change.before_seconds,
+            "after_seconds": change.after_seconds,
+            "ratio": round(change.after_seconds / change.before_seconds, 3),
+        }
+
+    def numeric(self) -> List[Dict[str, Any]]:
+        """Figures that jumped or are none, oldest first."""
+        return list(self._numeric)
+
+    def _cost(self, rank: int) -> float:
+        return self._losses.get(rank, Loss()).gpu_seconds
+
+    def _rows_of(self, state: State, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, AppendStep):
+                self._row(state, effect.row)
+            elif isinstance(effect, ReplaceStep) and effect.row[3] is not None:
+                self._figure("loss", effect.row[0], effect.row[3])
+
+    def _one(self, state: State, report: Any) -> None:
+        if isinstance(report, PhaseSeen) and report.incarnation == state.incarnation and report.phase in STALLS:
+            self._masked = True
+        if not isinstance(report, StepSeen) or report.incarnation != state.incarnation:
+            return
+        if report.compute_seconds is not None and not self._masked and self._rows >= WARM_ROWS:
+            self._peers.add(report.rank, report.compute_seconds)
+            self._measured = True
+        if report.gradient_norm is not None and report.rank == state.progress.reporting_rank:
+            self._figure("gradient_norm", report.step, report.gradient_norm)
+
+    def _row(self, state: State, row: StepRow) -> None:
+        last, self._last = self._last, row
+        self._rows += 1
+        if row[3] is not None:
+            self._figure("loss", row[0], row[3])
+        masked, self._masked = self._masked, state.progress.stall is not None
+        if masked or self._rows <= WARM_ROWS:
+            return
+        seconds = row[2]
+        if seconds is None and last is not None and row[0] > last[0]:
+            seconds = (row[1] - last[1]) / (row[0] - last[0])
+        if seconds is not None:
+            self._cusum = self._cusum.and_(row[0], seconds)
+            self._change = self._cusum.change or self._change
+        self._stepped(row[0])
+
+    def _stepped(self, step: int) -> None:
+        if not self._measured:
+            return
+        began = step if self._window_step is None else self._window_step
+        window = self._peers.stepped()
+        self._window_step = began if window is None else None
+        if window is None:
+            return
+        self._measured = False
+        self._window = window
+        self._votes = self._votes.and_(window)
+        self._since = {rank: self._since.get(rank, began) for rank in self._votes.slow}
+        for one in window:
+            self._ratios[one.rank] = one.ratio
+            loss, ideal = self._losses.get(one.rank, Loss()), one.seconds / one.ratio
+            self._losses[one.rank] = loss.and_(one.seconds * STEPS_PER_WINDOW, ideal * STEPS_PER_WINDOW, 1)
+
+    def _figure(self, what: str, step: int, value: float) -> None:
+        said = self._figures[what].take(step, value)
+        if said is not None and len(self._numeric) < KEPT_JUMPS:
+            known = any(one["step"] == step and one["what"] == what for one in self._numeric)
+            self._numeric += [] if known else [said]
