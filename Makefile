@@ -7,7 +7,7 @@ TEST_WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.ready
 
-.PHONY: demo setup test check golden bench lock clean help bed-build bed-up bed-down bed-test
+.PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-up bed-down bed-test
 
 setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
 
@@ -33,6 +33,12 @@ golden: $(STAMP) ## Rewrite the golden manifests and generated references (look 
 
 bench: $(STAMP) ## Measure, each figure beside a limit measured in the same run
 	@$(BIN)/python -m tests.benchmarks
+
+bench-peers: $(STAMP) ## The same faults for torchrun, ft_launcher, DLRover, torchft and us (own environment, 6 GB; docs/peers.md)
+	@$(BIN)/python -m tests.peers $(PEERS)
+
+campaign: $(STAMP) ## Cause 200 faults over many runs, some at once or amid a recovery; nothing may be wrong afterwards
+	@$(BIN)/python -m tests.campaign $(CAMPAIGN)
 
 bed-build: $(STAMP) ## Compile the bed (from nothing about a quarter of an hour)
 	@$(BIN)/python -m tests.bed build --all

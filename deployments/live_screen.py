@@ -113,6 +113,7 @@ def _progress(status: Json, trend: Trend, width: int) -> list[Text]:
 def _attempt(row: Json, width: int) -> Text:
     steps = "no step yet" if row["first_step"] is None else f"steps {row['first_step']} to {row['last_step']}"
     came = f", from step {row['resumed_from_step']}" if row["resumed_from_step"] is not None else ""
+    came += f", {row['restarts_in_place']} in place" if row["restarts_in_place"] else ""
     text = f"{row['number']:>3}  {row['outcome'] or 'lives':<16} {steps}{came}  {' '.join(row['nodes'])}"
     return _one_line(Text(text, "dim" if row["outcome"] else ""), width)
 

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from deployments.edge import GOOD, out, say
+from flows.decisions.spans import timestamp
 from profiles.errors import NotFound
 from profiles.resolve import Resolved
+from profiles.vocabulary import Action
 from tasks.ledger import Ledger
 from tasks.opening import run_folder
 from tasks.settings import Settings
+from workflows.records import Story
 
 LOOK_SECONDS = 0.2
 
@@ -27,6 +30,8 @@ def show_logs(run: str, attempt: int, rank: int, *, first_failing: bool, follow:
     folder = run_folder(Resolved.model_validate(story.run.resolved), run) / f"a{number}"
     if first_failing:
         rank = _first_failing(folder)
+    for line in incarnations(story, number):
+        say(line)
     paths = _paths(folder, rank)
     for path in paths:
         if len(paths) > 1:
@@ -36,6 +41,15 @@ def show_logs(run: str, attempt: int, rank: int, *, first_failing: bool, follow:
     if follow and paths:
         _follow(paths[0], lambda: _is_over(ledger, run, number))
     return GOOD
+
+
+def incarnations(story: Story, attempt: int) -> list[str]:
+    """When the attempt's ranks began again in their pods: their logs go on in the same files."""
+    return [
+        f"{timestamp(item.detected_at)} {item.why}: {item.seen}"
+        for item in story.incidents
+        if item.attempt == attempt and item.action is Action.RESTART_IN_PLACE
+    ]
 
 
 def _paths(folder: Path, rank: int) -> list[Path]:

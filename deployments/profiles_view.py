@@ -93,11 +93,18 @@ def render_workspace(profile: str, *, with_control: bool, as_json: bool) -> int:
 
 def render_resolved(resolved: Resolved, form: str, *, as_json: bool) -> int:
     """Print what would be sent for attempt 1; `dry-run` asks the cluster whether it would take it."""
+    from workflows.gang_news import lent_restarts
     from workflows.manifests import gang, manifests
     from workflows.plan import AttemptPlan
 
-    plan = AttemptPlan(resolved=resolved, run=f"{resolved.run.name[:24].rstrip('-')}-1", attempt=1)
-    documents = gang(plan, form) if form not in ("", "dry-run") else manifests(plan)
+    recovery, ours = resolved.run.recovery, form in ("", "dry-run")
+    plan = AttemptPlan(
+        resolved=resolved,
+        run=f"{resolved.run.name[:24].rstrip('-')}-1",
+        attempt=1,
+        restarts_in_place=lent_restarts(recovery, recovery.mode, paused=False) if ours else 0,
+    )
+    documents = manifests(plan) if ours else gang(plan, form)
     if form == "dry-run":
         from tasks.clusters import open_cluster
 

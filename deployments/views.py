@@ -7,6 +7,7 @@ from typing import Any
 
 from deployments.driver import driver_of
 from deployments.tables import table
+from flows.decisions.lagging import sentences
 from flows.decisions.report import goodput_of
 from flows.decisions.status import Surroundings, status_of
 from profiles.errors import PrimusError
@@ -74,13 +75,14 @@ def status_text(document: Json) -> str:
         + document["automation"]
         + (f" ({document['paused_why']})" if document["paused_why"] else ""),
     ]
+    lines += sentences(document)
     for asked in document["approvals"]:
         lines += _question_lines(asked)
     pods = [{"role": role["role"], **pod} for role in document["roles"] for pod in role["pods"]]
     if pods:
         lines += ["", table(pods, ("role", "name", "node", "ranks", "state", "exit_code", "diagnosis"))]
     if document["attempts"]:
-        columns = ("number", "outcome", "resumed_from_step", "first_step", "last_step", "nodes")
+        columns = ("number", "outcome", "resumed_from_step", "first_step", "last_step", "restarts_in_place", "nodes")
         rows = [{**row, "nodes": " ".join(row["nodes"])} for row in document["attempts"]]
         lines += ["", table(rows, columns)]
         lines += [f"{row['number']}: {row['link']}" for row in rows if "link" in row]

@@ -9,6 +9,7 @@ from flows.decisions.nodes import need_of
 from profiles.resolve import Resolved
 from tasks.actions import constraints_of
 from tasks.world import world
+from workflows.gang_news import lent_restarts
 from workflows.records import ActionRecord, AttemptRecord, Json, Story
 
 
@@ -37,6 +38,7 @@ def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord 
         avoid_nodes=avoid,
         max_resume_step=heed.get("max_resume_step"),
         excluded_checkpoints=tuple(heed.get("excluded_checkpoints", ())),
+        restarts_lent=lent_restarts(resolved.run.recovery, story.run.mode, paused=story.paused),
     )
 
 

@@ -12,12 +12,14 @@ from profiles.vocabulary import RunState, VerdictWord
 from tasks.candidates import Room
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import workflow_facts
+from tasks.in_place import News
 from tasks.ownership import our_ledger
 from tasks.tokens import Remembered, attempt_token, ensure_token
 from tasks.watching import AttemptWatch
 from tasks.world import patient, tell_waiting, touch, world
 from workflows import labels
 from workflows.evidence import AttemptView
+from workflows.gang_news import GangNews
 from workflows.manifests import manifests
 from workflows.ownership import refuse_foreign
 from workflows.plan import AttemptPlan
@@ -53,6 +55,7 @@ def plan_of(
         fencing=fencing,
         ledger=ledger,
         returns=bool(attempt.incident),
+        restarts_in_place=attempt.restarts_lent,
         lasts_seconds=lasts_seconds,
     )
 
@@ -169,6 +172,7 @@ class Notebook:
         self._stop = ""
         self._checkpoints: set[str] = set()
         self._moments: list[MarkRecord] = []
+        self._news = News(attempt)
 
     def with_requests(self, view: AttemptView) -> AttemptView:
         """The view with what a person asked for."""
@@ -197,7 +201,8 @@ class Notebook:
         """Save what is new."""
         here = world()
         changes = _changes(self.attempt, view)
-        urgent = now_or_never or any(name != "last_step_at" and name not in ("last_step", "loss") for name in changes)
+        news = view.coordinator.news if view.coordinator is not None else GangNews()
+        urgent = now_or_never or bool(changes) or self._news.is_new(news)
         if not urgent and here.now() - self._saved_at < SAVE_SECONDS:
             return
         try:
@@ -215,6 +220,7 @@ class Notebook:
             self._keep_checkpoints(watch)
             self._keep_moments(watch)
             self._note_running(changes)
+            self._news.keep(news)
         except Unavailable:
             return  # steps of this moment are read again from the run's folder
         self._saved_at = here.now()
@@ -268,6 +274,9 @@ def _changes(attempt: AttemptRecord, view: AttemptView) -> dict[str, object]:
         changes["nodes"] = nodes
     if attempt.first_step is None and coordinator is not None and coordinator.first_step is not None:
         changes |= {"first_step": coordinator.first_step, "first_step_at": coordinator.first_step_at}
+    restarts = 0 if coordinator is None else max((item.number for item in coordinator.news.restarts), default=0)
+    if restarts > attempt.restarts_in_place:
+        changes["restarts_in_place"] = restarts
     return changes
 
 

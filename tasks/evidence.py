@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from profiles.errors import NotFound, PrimusError, Unavailable
 from profiles.resolve import Resolved
+from profiles.vocabulary import Action
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import node_facts, pod_facts, termination, workflow_facts
 from tasks.reaching import out_of_reach, unready
@@ -24,6 +25,8 @@ SETTLE_SECONDS = 1.0
 LOG_PODS = 8
 """Logs of at most so many pods are read: those that failed first."""
 LOG_LINES = 200
+_BEGAN_AGAIN = re.compile(r"^\S+ launcher: incarnation \d+ begins ")
+"""What ranks and launcher said before it is about a failure that was already dealt with."""
 _RELAYED = re.compile(r"^\[rank (\d+)[^\]]*\] ?(.*)$")
 
 
@@ -126,13 +129,15 @@ def _first_failed(pods: tuple[PodFacts, ...]) -> list[PodFacts]:
 
 
 def lines_of(cluster: Cluster, pod: PodFacts) -> list[LogLine]:
-    """The newest lines of a pod of ranks; none where it or its log is gone."""
+    """The newest lines of a pod's present incarnation; none where it or its log is gone."""
     try:
         text = cluster.logs(pod.name, "", tail_lines=LOG_LINES)
     except (NotFound, Unavailable):
         return []
     lines: list[LogLine] = []
-    for number, raw in enumerate(text.splitlines(), 1):
+    numbered = list(enumerate(text.splitlines(), 1))
+    began = max((number for number, raw in numbered if _BEGAN_AGAIN.match(raw)), default=0)
+    for number, raw in numbered[began:]:
         relayed = _RELAYED.match(raw)
         rank = int(relayed.group(1)) if relayed else None
         lines.append(
@@ -160,11 +165,16 @@ def past_incidents(story: Story, before: IncidentRecord | None = None) -> tuple[
             at=item.at,
             action=str(item.action),
             charged=item.charged,
-            last_step=last_steps.get(item.attempt),
+            last_step=item.step if item.action is Action.RESTART_IN_PLACE else last_steps.get(item.attempt),
         )
         for item in story.incidents
         if item.action is not None and (before is None or item.id != before.id)
     )
+
+
+def ended_by(story: Story, attempt: int) -> list[IncidentRecord]:
+    """Incidents of an attempt but for those after which its ranks went on inside their pods."""
+    return [item for item in story.incidents if item.attempt == attempt and item.action is not Action.RESTART_IN_PLACE]
 
 
 @touch("notes {signal} of attempt {attempt.number}")
@@ -172,7 +182,7 @@ def open_incident(attempt: AttemptRecord, signal: Signal, why: str, view: Attemp
     """Write the incident down, before anything is done about it."""
     here = world()
     story = here.ledger.story(attempt.run)
-    number = 1 + sum(item.attempt == attempt.number for item in story.incidents)
+    number = 1 + len(ended_by(story, attempt.number))
     caused = [mark.at for mark in story.marks if mark.kind == "fault" and mark.attempt == attempt.number]
     ended = [pod.finished_at for pod in view.pods if pod.finished_at is not None and pod.phase == "Failed"]
     now, coordinator = here.now(), view.coordinator

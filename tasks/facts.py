@@ -12,6 +12,7 @@ from typing import Any, cast
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import Manifest
+from tasks.gang_news import gang_news
 from tasks.workflow_nodes import nodes_of
 from workflows import labels
 from workflows.evidence import NEVER_STARTED, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
@@ -208,6 +209,7 @@ def coordinator_facts(body: bytes, now: float) -> CoordinatorFacts | None:
         ranks=tuple((str(item.get("pod", "")), tuple(item.get("ranks") or ())) for item in members),
         launched_at=_number(status.get("launched_at")),
         failed_ranks=tuple(sorted(int(end["rank"]) for end in status.get("ended") or () if _badly(end))),
+        news=gang_news(status),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from profiles.errors import PrimusError
 from tasks.cluster import Cluster
+from workflows.evidence import CoordinatorFacts
 from workflows.records import StepRow
 
 
@@ -37,6 +38,20 @@ def news_of(status: bytes, steps: bytes) -> News | None:
 
 def _float(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+def failed_since(said: CoordinatorFacts, before: CoordinatorFacts | None) -> float | None:
+    """Since when a rank has failed, or ranks that were restarted in place are not all up; by the clock of who listens.
+
+    Args:
+        said: what the coordinator says now.
+        before: what it said before; None: nothing.
+    """
+    restarting = bool(said.news.restarts) and said.launched_at is None
+    if not (said.failed_ranks or restarting):
+        return None
+    known = before is not None and before.incarnation == said.incarnation
+    return (before.failed_since if before is not None and known else None) or said.at
 
 
 def cluster_answers(cluster: Cluster, pod: str) -> bool:

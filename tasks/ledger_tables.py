@@ -9,7 +9,7 @@ from sqlalchemy import Column, Index, Table, Text, UniqueConstraint
 
 from tasks.ledger_columns import METADATA, AnyFloat, flag, maybe_time, maybe_whole, packed, sequence, text, time, whole
 
-SCHEMA = "0010"
+SCHEMA = "0011"
 """The migration that `METADATA` is equal to."""
 
 RUNS = Table(
@@ -66,6 +66,7 @@ ATTEMPTS = Table(
     maybe_whole("last_step"),
     maybe_time("last_step_at"),
     whole("restarts_in_place"),
+    whole("restarts_lent"),
     Column("loss", AnyFloat),
     text("incident"),
 )

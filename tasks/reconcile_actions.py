@@ -8,6 +8,7 @@ from profiles.cluster import ClusterProfile
 from profiles.vocabulary import FaultClass, VerdictWord
 from tasks.cluster import current
 from tasks.console_server import speaking_to_server_of
+from tasks.evidence import ended_by
 from tasks.flow_runs import FlowRuns, flow_runs
 from tasks.node_marks import TAINT_VALUE_CHARACTERS, Mark, set_mark
 from tasks.ownership import our_ledger
@@ -63,8 +64,7 @@ def tell_driver(run: str, attempt: int, signal: Signal | None, why: str) -> str:
     story = here.ledger.story(run)
     now, said = here.now(), ""
     if signal is not None:
-        known = [item for item in story.incidents if item.attempt == attempt]
-        number = 1 + len(known)
+        number = 1 + len(ended_by(story, attempt))
         incident = IncidentRecord(
             id=f"{run}-a{attempt}-i{number}",
             run=run,

@@ -22,7 +22,7 @@ from tasks.facts import (
     termination,
     workflow_facts,
 )
-from tasks.hearing import cluster_answers, news_of
+from tasks.hearing import cluster_answers, failed_since, news_of
 from tasks.known import OURS, Known
 from tasks.reaching import MOST, out_of_reach, unready
 from workflows import labels
@@ -256,13 +256,14 @@ class AttemptWatch:
             return
         with self._known.lock:
             before = self._known.coordinator
-            self._known.coordinator = coordinator_facts(status, self._now()) or before
+            said = coordinator_facts(status, self._now())
+            self._known.coordinator = before if said is None else replace(said, failed_since=failed_since(said, before))
             self._known.unheard_since = None
             self._known.checkpoints = news.checkpoints
             self._known.steps.extend(news.steps)
             self._known.moments += moments(self._attempt.run, self._attempt.number, news.moments)
             self._next_step, self._next_moment = news.next_step, news.next_moment
-        if news.steps or before is None:
+        if news.steps or before is None or (said is not None and said.news != before.news):
             self._known.changed.set()
 
     def _unheard(self, pod: str) -> None:

@@ -80,7 +80,7 @@ def drive_many(console: Console, profile: Path, ledger_url: str, number: int, st
     names = [f"many-{index}" for index in range(number)]
     at = (datetime.now(UTC) + timedelta(seconds=AHEAD_SECONDS)).isoformat()
     for name in names:  # all of them first, to begin together
-        overrides = [f"steps={steps}", "roles.trainer.replicas=1"]
+        overrides = [f"steps={steps}", "roles.trainer.replicas=1", "recovery.in_place_restarts=0"]
         request = {"profile": str(profile), "name": name, "overrides": overrides}
         console.ask("train/wide", {"request": request}, key=name, at=at)
     whole, deadline = set(names), time.monotonic() + LIMIT_S
@@ -111,10 +111,14 @@ def _broken(name: str, home: Path, ledger: Ledger) -> bool:
     return True
 
 
-def cause_kill(name: str, home: Path, ledger: Ledger, rank: int = 1) -> None:
-    """Kill a rank of a run that trains."""
+def cause_kill(name: str, home: Path, ledger: Ledger, rank: int = 1, *, launcher: bool = False) -> None:
+    """Kill a rank of a run that trains, or the launcher of its node."""
     story = ledger.story(name)
     assert story.attempt is not None
     resolved = Resolved.model_validate(story.run.resolved)
     cluster, settings = open_cluster(resolved.cluster, home), Settings.from_environment({"PRIMUS_HOME": str(home)})
-    cause(FaultSpec("kill-rank", rank=rank), Scene(settings, ledger, cluster, resolved, story.attempt))
+    node = story.attempt.nodes[rank] if launcher else ""
+    cause(
+        FaultSpec("kill-launcher" if launcher else "kill-rank", rank=rank, node=node),
+        Scene(settings, ledger, cluster, resolved, story.attempt),
+    )

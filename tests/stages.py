@@ -55,10 +55,20 @@ class Stage:
         self.open(name, profile, **request)
         return self.drive()
 
-    def open(self, name: str = "story", profile: str = str(PROFILE), **request: Any) -> Stage:
-        """Write the run down."""
+    def open(
+        self, name: str = "story", profile: str = str(PROFILE), *, in_place: bool = False, **request: Any
+    ) -> Stage:
+        """Write the run down.
+
+        Unless `in_place`, ranks are not restarted inside their pods: most stories are about new attempts.
+        """
+        right = () if in_place else ("recovery.in_place_restarts=0",)
         wanted = TrainRequest(
-            profile=profile, name=name, cluster=request.pop("cluster", self.ground.profile), **request
+            profile=profile,
+            name=name,
+            cluster=request.pop("cluster", self.ground.profile),
+            overrides=(*right, *request.pop("overrides", ())),
+            **request,
         )
         self.run = open_run(wanted, self.settings, self.ledger, time.time()).name
         return self

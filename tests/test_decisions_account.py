@@ -83,6 +83,45 @@ def test_a_restart_in_place_is_no_slow_step() -> None:
     assert done == {T.PRODUCTIVE: 8.0, T.ROLLBACK: 2.0, T.RESTART: 3.0}
 
 
+def test_a_restart_in_place_that_was_told_of_says_when_the_fault_was_noticed() -> None:
+    steps = {1: [*rows(1, 6, 0.0), *rows(5, 8, 9.0)]}
+    marks = [mark(1, "restart-in-place", 7.0), mark(1, "restore-begin", 7.5), mark(1, "restore-end", 8.5)]
+    spans = tile([attempt(1, 0.0)], marks, steps, 0.0, 13.0)
+    again = [(T.DETECT, 1.0), (T.RESTART, 0.5), (T.RESTORE, 1.0), (T.RESTART, 0.5)]
+    assert states(spans) == [(T.PRODUCTIVE, 4.0), (T.ROLLBACK, 2.0), *again, (T.PRODUCTIVE, 4.0)]
+
+
+def test_a_restart_right_after_a_save_loses_no_step_and_is_no_slow_one() -> None:
+    steps = {1: [*rows(1, 4, 0.0), *rows(5, 8, 7.0)]}
+    spans = tile([attempt(1, 0.0)], [mark(1, "restart-in-place", 4.5)], steps, 0.0, 11.0)
+    assert states(spans) == [(T.PRODUCTIVE, 4.0), (T.DETECT, 0.5), (T.RESTART, 2.5), (T.PRODUCTIVE, 4.0)]
+
+
+@pytest.mark.parametrize("told", [5.9, 6.0, 9.5])
+def test_a_restart_told_of_by_another_clock_stays_with_the_steps_that_come_again(told: float) -> None:
+    steps = {1: [*rows(1, 6, 0.0), *rows(5, 8, 9.0)]}
+    done = seconds_of(tile([attempt(1, 0.0)], [mark(1, "restart-in-place", told)], steps, 0.0, 13.0))
+    assert done == {T.PRODUCTIVE: 8.0, T.ROLLBACK: 2.0, T.RESTART: 3.0}
+
+
+def test_after_the_last_step_a_restart_in_place_lasts_until_it_fails_too() -> None:
+    marks = [mark(1, "restart-in-place", 5.0), mark(1, "detected", 8.0), mark(1, "decided", 9.0)]
+    steps = {1: rows(1, 4, 0.0)}
+    done = states(tile([attempt(1, 0.0)], marks, steps, 0.0, 10.0))
+    assert done == [(T.PRODUCTIVE, 4.0), (T.DETECT, 1.0), (T.RESTART, 3.0), (T.DIAGNOSE, 1.0), (T.RESTART, 1.0)]
+    done = states(tile([attempt(1, 0.0)], marks[:1], steps, 0.0, 10.0))
+    assert done == [(T.PRODUCTIVE, 4.0), (T.DETECT, 1.0), (T.RESTART, 5.0)], "it is not over yet"
+    done = states(tile([attempt(1, 0.0, running_at=1.0)], [mark(1, "restart-in-place", 5.0)], {}, 0.0, 10.0))
+    assert done == [(T.INIT, 5.0), (T.RESTART, 5.0)], "before its first step"
+
+
+def test_two_restarts_in_place_in_a_row_are_one_way_back() -> None:
+    marks = [mark(1, "restart-in-place", 5.0), mark(1, "restart-in-place", 6.5)]
+    steps = {1: [*rows(1, 4, 0.0), *rows(3, 6, 9.0)]}
+    spans = tile([attempt(1, 0.0)], marks, steps, 0.0, 13.0)
+    assert states(spans)[2:] == [(T.DETECT, 1.0), (T.RESTART, 4.0), (T.PRODUCTIVE, 4.0)]
+
+
 def test_what_exceeds_the_median_step_is_lost_to_stragglers_and_a_marked_save_is_a_stall() -> None:
     times = [1.0, 2.0, 3.0, 6.0, 7.0, 12.0, 13.0]
     steps = {1: [StepRow(step, at) for step, at in enumerate(times, 1)]}
@@ -274,7 +313,7 @@ ATTEMPTS = st.lists(
 ).map(lambda found: [replace(item, number=number) for number, item in enumerate(found, 1)])
 KINDS = ("submitted", "detected", "diagnosed", "decided", "ended", "fault", "checkpoint-begin", "checkpoint-end",
          "waiting-begin", "waiting-end", "paused", "unpaused", "restore-begin", "restore-end", "evaluation-begin",
-         "evaluation-end", "data-begin", "data-end", "standby-begin", "standby-end")  # fmt: skip
+         "evaluation-end", "data-begin", "data-end", "standby-begin", "standby-end", "restart-in-place")  # fmt: skip
 MARKS = st.lists(st.builds(mark, st.integers(1, 4), st.sampled_from(KINDS), TIMES), max_size=12)
 ROWS = st.lists(
     st.builds(StepRow, st.integers(0, 12), TIMES, st.none() | st.floats(0, 30) | st.just(math.nan)), max_size=10

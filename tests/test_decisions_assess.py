@@ -8,9 +8,12 @@ from functools import cache
 import pytest
 
 from flows.decisions.assess import Case, assess
+from flows.decisions.in_place import broken
 from profiles import load
 from workflows.evidence import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, Signal, WorkflowFacts
 from workflows.fleet import NodeCandidate
+from workflows.gang_news import GangNews, Hang, RestartInPlace
+from workflows.programs.hang_watch import Watch
 from workflows.records import AttemptRecord
 from workflows.reports import GateReport, ResumeChoice
 
@@ -217,3 +220,79 @@ def test_who_wants_to_stay_on_a_cordoned_node_stays() -> None:
     run = resolved.run.model_copy(update={"recovery": recovery})
     stays = Case(resolved.model_copy(update={"run": run}), case().attempt)
     assert assess(view(nodes=LEAVE, pool=FREE), stays) is None
+
+
+RESTARTED = RestartInPlace(1, 95.0, 2, "rank-failed", "rank 1 of p ended with signal 9", 1, "node-1", 23, 20)
+
+
+@pytest.mark.parametrize(
+    ("said", "facts", "expected"),
+    [
+        ("nothing failed", HEARD, False),
+        ("no right was lent", replace(HEARD, failed_ranks=(0,), failed_since=99.8), True),
+        ("it decides about it now", replace(HEARD, failed_ranks=(0,), failed_since=99.8, news=GangNews(left=1)), False),
+        ("nobody said since when", replace(HEARD, failed_ranks=(0,), news=GangNews(left=1)), False),
+        ("it was told to stop",
+         replace(HEARD, failed_ranks=(0,), failed_since=99.8, news=GangNews(left=1, stopping=True)), True),
+        ("nobody has decided for long",
+         replace(HEARD, failed_ranks=(0,), failed_since=90.0, news=GangNews(left=1)), True),
+        ("the last of the right is at work",
+         replace(HEARD, launched_at=None, failed_since=99.0, news=GangNews((RESTARTED,))), False),
+        ("a restart that brings nobody up",
+         replace(HEARD, launched_at=None, failed_since=89.0, news=GangNews((RESTARTED,), left=1)), True),
+        ("a restart that is over", replace(HEARD, launched_at=96.0, news=GangNews((RESTARTED,))), False),
+        ("a rank failed after it, and the right is used up",
+         replace(HEARD, launched_at=96.0, failed_ranks=(1,), failed_since=99.8, news=GangNews((RESTARTED,))), True),
+    ],
+    ids=lambda item: item.replace(" ", "-") if isinstance(item, str) else "",
+)  # fmt: skip
+def test_a_gang_that_may_still_begin_again_in_place_is_not_broken(
+    said: str, facts: CoordinatorFacts, expected: bool
+) -> None:
+    assert broken(facts, 100.0) is expected, said
+    lost = view(nodes=(N0, DOWN), coordinator=facts, unreached=("node-1",))
+    assert (assess(lost, case()) is not None) is expected, "what it is for: a lost node is believed at once"
+
+
+def test_what_went_on_from_elsewhere_than_its_checkpoint_has_started_over() -> None:
+    well, over = (replace(RESTARTED, first_step=step, first_step_at=96.0) for step in (21, 1))
+    again = replace(RESTARTED, number=2)
+    facts = replace(HEARD, launched_at=96.0)
+    assert assess(view(coordinator=replace(facts, news=GangNews((well, again)))), case()) is None
+    found = assess(view(coordinator=replace(facts, news=GangNews((again, over)))), case())
+    assert found is not None
+    assert (found.signal, found.why.partition(":")[0]) == (Signal.STARTED_OVER, "restart in place 1")
+    scratch = replace(over, resume_step=None)
+    assert assess(view(coordinator=replace(facts, news=GangNews((scratch,)))), case()) is None, "nothing was resumed"
+
+
+HUNG = Hang(31.0, "step", confirmed=True, why="no progress for 31 s after step 5; 3 ranks wait")
+
+
+@pytest.mark.parametrize(
+    ("said", "news", "expected"),
+    [
+        ("suspected", GangNews(hang=replace(HUNG, confirmed=False)), None),
+        ("confirmed, and nobody may do anything", GangNews(hang=HUNG), Signal.HANG),
+        ("the coordinator restarts it", GangNews(hang=HUNG, left=1), None),
+        ("told to stop because of it", GangNews(stopping=True, stop_why=f"{Watch().why}; not restarted"), Signal.HANG),
+        ("told to stop because of something else", GangNews(stopping=True, stop_why="rank 1 ended"), None),
+    ],
+    ids=lambda item: item.replace(" ", "-") if isinstance(item, str) else "",
+)
+def test_a_hang_about_which_the_coordinator_does_nothing_more(
+    said: str, news: GangNews, expected: Signal | None
+) -> None:
+    found = assess(view(coordinator=replace(HEARD, news=news)), case())
+    assert (None if found is None else found.signal) == expected, said
+
+
+@pytest.mark.parametrize(
+    ("waited_seconds", "late_seconds", "expected"), [(31.0, 1.0, True), (31.0, 2.0, False), (91.0, 60.0, True)]
+)
+def test_while_a_launcher_is_silent_its_node_may_be_lost(
+    waited_seconds: float, late_seconds: float, expected: bool
+) -> None:
+    heard = ((P0.name, "node-0", 99.8), (P1.name, "node-1", 99.8 - late_seconds))
+    news = GangNews(hang=replace(HUNG, waited_seconds=waited_seconds))
+    assert (assess(view(coordinator=replace(HEARD, heard=heard, news=news)), case()) is not None) is expected

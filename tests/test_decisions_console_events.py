@@ -34,8 +34,16 @@ ACTION = ActionRecord(
     "demo-a1-i1-quarantine-node-1", "demo", "demo-a1-i1", NodeAction.QUARANTINE, "node-1", "planned", "lost", 1003.0
 )
 ASKED = ApprovalRecord("demo-a1-i1-approval", "demo", "demo-a1-i1", "take 3 nodes out?", "waiting", 1003.0, 4603.0)
+IN_PLACE = replace(
+    INCIDENT,
+    id="demo-a1-r1",
+    signal="rank-failed",
+    fault_class=FaultClass.PROCESS_KILLED,
+    action=Action.RESTART_IN_PLACE,
+    why="restart in place 1: rank 1, from step 20",
+)
 ATTEMPT = replace(an_attempt(), nodes=("node-0", "node-1"), last_step=143)
-STORY = Story(run=a_run(), attempts=(ATTEMPT,), incidents=(INCIDENT,), actions=(ACTION,), approvals=(ASKED,))
+STORY = Story(run=a_run(), attempts=(ATTEMPT,), incidents=(IN_PLACE, INCIDENT), actions=(ACTION,), approvals=(ASKED,))
 GROUND = EventGround("ledger-1", STORY, link="http://127.0.0.1/runs/flow-run/1")
 ON_APPROVAL = replace(GROUND, approval=ASKED)
 NOBODY = EventGround("ledger-1")
@@ -89,6 +97,7 @@ LINES: list[tuple[str | None, HistoryRow, EventGround]] = [
     ("attempt.training", line("attempt", "demo/1", {"first_step": 1, "first_step_at": 1.0}), GROUND),
     ("attempt.ended", line("attempt", "demo/1", {"ended_at": 2.0, "outcome": "node_lost"}), GROUND),
     ("incident.opened", line("incident", "demo-a1-i1", to_row(INCIDENT), why="pod-failed"), GROUND),
+    ("incident.restarted_in_place", line("incident", "demo-a1-r1", to_row(IN_PLACE), why=IN_PLACE.why), GROUND),
     ("incident.diagnosed", line("incident", "demo-a1-i1", {"fault_class": "node_lost"}), GROUND),
     ("incident.resumed", line("incident", "demo-a1-i1", {"resumed_at": 99.0}), GROUND),
     ("incident.decided", line("incident", "demo-a1-i1", {"action": "new-attempt", "why": "x"}), GROUND),

@@ -172,6 +172,16 @@ CASES: dict[str, tuple[Diagnosis, Situation, Action]] = {
         A.ASK,
     ),
     "in mode ask, the rest is done": (on_node(F.NODE_LOST), at(mode=Mode.ASK), A.NEW_ATTEMPT),
+    "the same hang after one that was restarted in place at the same step is the code's": (
+        is_(F.HANG),
+        at(past(F.HANG, action="restart-in-place", charged=False)),
+        A.GIVE_UP,
+    ),
+    "a restart in place of another class is not the same failure, whatever its signal": (
+        is_(F.HANG),
+        at(past(F.PROCESS_KILLED, action="restart-in-place", charged=False, fingerprint=f"{F.HANG}:x")),
+        A.NEW_ATTEMPT,
+    ),
     "the same failure always on one node is not the code's": (
         replace(
             on_node(F.GPU_DRIVER), evidence=(Clue(F.GPU_DRIVER, 0.6, "twice, always on node-1", SAME_NODE, "node"),)

@@ -39,6 +39,8 @@ SECOND = AttemptRecord("r", 2, 10.5, "whatever people may read here", incident="
 WISHED = replace(SECOND, incident="")
 OBSERVED = replace(RUN, mode=Mode.OBSERVE)
 SEEN = IncidentRecord("r-a1-i1", "r", 1, 8.0, 8.1, "node-not-ready")
+AGAIN = IncidentRecord("r-a1-r1", "r", 1, 7.0, 7.1, "rank-failed", FaultClass.PROCESS_KILLED,
+                       action=Action.RESTART_IN_PLACE, why="restart in place 1: rank 1, from step 20")  # fmt: skip
 DECIDED = replace(SEEN, fault_class=FaultClass.NODE_LOST, action=Action.NEW_ATTEMPT, why="w")
 NEXT = ActionRecord("r-a1-i1-new-attempt", "r", SEEN.id, Action.NEW_ATTEMPT, "", "planned", "w", 8.2)
 NODE = ActionRecord("r-a1-i1-quarantine-n", "r", SEEN.id, NodeAction.QUARANTINE, "n", "planned", "w", 8.2)
@@ -57,6 +59,9 @@ def story(**parts: object) -> Story:
         ("a planned attempt is submitted", story(attempts=(PLANNED,)), Submit(PLANNED)),
         ("a submitted attempt is watched", story(attempts=(LIVE,)), Watch(LIVE)),
         ("a new incident is examined", story(attempts=(LIVE,), incidents=(SEEN,)), Recover(SEEN)),
+        ("after a restart in place it is watched on", story(attempts=(LIVE,), incidents=(AGAIN,)), Watch(LIVE)),
+        ("what comes after one is examined", story(attempts=(LIVE,), incidents=(AGAIN, SEEN)), Recover(SEEN)),
+        ("also where one is told of later", story(attempts=(LIVE,), incidents=(SEEN, AGAIN)), Recover(SEEN)),
         (
             "what was decided is carried out, the node first",
             story(attempts=(LIVE,), incidents=(DECIDED,), actions=(NODE, NEXT)),
@@ -219,3 +224,9 @@ def test_nothing_that_was_decided_is_done_while_paused_or_observing(
     if mode is Mode.OBSERVE:
         assert not isinstance(move, CarryOut)
         assert not isinstance(move, Submit) or not move.attempt.incident
+
+
+def test_an_incident_without_a_decision_is_open_also_behind_a_restart_in_place() -> None:
+    assert story(incidents=(AGAIN,)).open_incident is None
+    assert story(incidents=(SEEN, AGAIN)).open_incident == SEEN
+    assert story(incidents=(DECIDED, AGAIN)).open_incident is None

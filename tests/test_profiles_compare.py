@@ -20,7 +20,7 @@ def _resolved(*overrides: str) -> Resolved:
         (["roles.trainer.replicas=3", "seed=8"], ["roles.trainer.replicas: 2 -> 3", "seed: 7 -> 8"]),
         (["roles.trainer.environment.NEW=1"], ['roles.trainer.environment.NEW: (not set) -> "1"']),
         (["recovery.mode=ask"], ['recovery.mode: "act" -> "ask"']),
-        (["roles.trainer.preload=[]"], ['roles.trainer.preload: ["numpy"] -> []']),
+        (["roles.trainer.preload=[]"], ['roles.trainer.preload: ["numpy", "workflows.programs.demo_train"] -> []']),
         (["description=other", "verified=true"], []),
         ([], []),
     ],

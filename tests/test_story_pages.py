@@ -78,7 +78,7 @@ def test_a_run_is_started_watched_and_helped_from_the_pages(served: Console, pag
     submit(page, served, "train/local-demo")
 
     until("the run trains", lambda: ledger.run("seen") and len(ledger.steps("seen")) > 25, served.told)
-    cause_kill("seen", served.home, ledger)
+    cause_kill("seen", served.home, ledger, launcher=True)  # a rank alone would begin again in place
     [approval] = until("a question is asked", lambda: ledger.approvals("seen", waiting_only=True), served.told)
     page.get_by_text("Artifacts", exact=True).last.click()
     page.get_by_text("run-seen-progress").wait_for()

@@ -83,7 +83,7 @@ def test_a_replaced_runner_and_a_killed_one_lose_nothing(
 
 
 def test_a_runner_that_took_over_recovers_what_is_lost(scene: Stage, served: Runner, asking: Asking, name: str) -> None:
-    begun(scene, asking, name, LONGEST)
+    begun(scene, asking, name, LONGEST, "recovery.in_place_restarts=0")
     scene.at_step(5)
     served.kill()
     served.serving()

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from tasks.evidence import suspended
+from tasks.evidence import lines_of, suspended
+from workflows.evidence import PodFacts
+from workflows.programs.launch_options import Place, Rendezvous
+from workflows.programs.rank_starts import beginning
 from workflows.records import AttemptRecord
 
+PLACE = Place("r", 1, 0, "node-0", "p", "127.0.0.1", "/r", "/r/c", "", 20, "", "", "", "")
 RAN = AttemptRecord("demo", 1, 1.0, "first", submitted_at=2.0, running_at=3.0)
 
 
@@ -44,3 +48,26 @@ def test_a_gang_that_was_suspended_after_it_had_run(
 ) -> None:
     cluster: Any = OneJobSet(found)
     assert suspended(cluster, attempt) == words
+
+
+class OneLog:
+    """A cluster with the log of one pod."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def logs(self, pod: str, container: str, *, tail_lines: int) -> str:
+        assert pod == "p"
+        return "".join(self._text.splitlines(keepends=True)[-tail_lines:])
+
+
+def test_what_an_earlier_incarnation_said_is_no_evidence_of_a_later_failure() -> None:
+    begun = [beginning(PLACE, Rendezvous(number, "127.0.0.1", 1, 0)) for number in (2, 3)]
+    again = [f"2026-11-23T12:00:00.5Z launcher: {text}" for text in begun]
+    hung = ["[rank 1] hung", "2026-11-23T12:00:00Z launcher: joining: no progress for 9 s"]
+    said = [*hung, again[0], "[rank 1] killed", again[1], "[rank 1] step 21"]
+    cluster: Any = OneLog("\n".join(said) + "\n")
+    pod = PodFacts("p", "trainer", 0, "node-0", "Failed")
+    assert [(line.text, line.rank, line.line) for line in lines_of(cluster, pod)] == [("step 21", 1, 6)]
+    first: Any = OneLog("\n".join(hung))
+    assert len(lines_of(first, pod)) == 2, "of a gang that never began again all of it counts"

@@ -107,6 +107,7 @@ def test_an_older_ledger_learns_the_past_from_its_verdicts(ledger: Ledger, ledge
     sets.append(replace(record("a", NOW, 1.0), depth="condition"))
     ledger.add_verdicts(sets)
     with ledger.database.writing() as transaction:
+        transaction.connection.execute(text("ALTER TABLE attempts DROP COLUMN restarts_lent"))
         transaction.connection.execute(text("DROP TABLE link_rounds"))
         transaction.connection.execute(text("DROP TABLE looks"))
         transaction.connection.execute(text("UPDATE alembic_version SET version_num = '0008'"))

@@ -37,6 +37,7 @@ def test_migrating_an_empty_database_gives_exactly_the_tables_of_the_program(led
 
 def _back_to(transaction: Transaction, version: str) -> None:
     """Take away what later migrations would make again."""
+    transaction.connection.execute(text("ALTER TABLE attempts DROP COLUMN restarts_lent"))
     transaction.connection.execute(text("DROP TABLE link_rounds"))
     transaction.connection.execute(text("DROP TABLE looks"))
     transaction.connection.execute(text("DROP INDEX verdicts_by_word"))

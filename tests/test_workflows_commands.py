@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from profiles.recovery import HangLimits, RecoveryProfile, StragglerLimits
+from profiles.resolve import Resolved
 from profiles.run import CheckpointPolicy, ProgressSource
 from tests.attempt_plans import TRAINER, a_gpu_plan, a_plan, a_run
 from workflows import commands
@@ -35,7 +38,10 @@ def sent(plan: AttemptPlan) -> list[list[str]]:
     return [line[1:] for line in [*lines, *launched]]
 
 
-@pytest.mark.parametrize("plan", [a_plan(), a_gpu_plan()], ids=["cpu", "gpu"])
+RIGHT = replace(a_plan(), restarts_in_place=2)
+
+
+@pytest.mark.parametrize("plan", [a_plan(), a_gpu_plan(), RIGHT], ids=["cpu", "gpu", "in place"])
 def test_every_program_reads_its_command_line(plan: AttemptPlan) -> None:
     for name, *argv in sent(plan):
         assert name in PROGRAMS
@@ -119,3 +125,35 @@ def test_a_gate_that_passes_ends_well(tmp_path: Path) -> None:
     options = gate.Options(run_dir=str(run), minimum_disk_bytes=1, minimum_memory_bytes=1, out_dir=str(out))
     assert gate.main(options.argv()) == 0
     assert (out / "verdict").read_text().strip() == "pass"
+
+
+def test_the_right_to_restart_in_place_reaches_those_who_use_it() -> None:
+    for plan, forkable in ((RIGHT, True), (replace(RIGHT, resolved=_unforkable(RIGHT)), False)):
+        role = plan.role
+        told = launch_options.parse(commands.launch(plan, role)[5:])
+        assert (told.in_place, told.forkable) == (True, forkable)
+        assert told.preload == (role.preload if forkable else ())
+        assert coordinate.parse(commands.coordinate(plan)[2:]).restarts == 2
+    told = launch_options.parse(commands.launch(a_plan(), a_plan().role)[5:])
+    assert (told.in_place, told.preload) == (False, ())
+    assert coordinate.parse(commands.coordinate(a_plan())[2:]).restarts == 0
+
+
+def _unforkable(plan: AttemptPlan) -> Resolved:
+    run = plan.resolved.run
+    roles = tuple(role.model_copy(update={"forkable": False, "preload": ("numpy",)}) for role in run.roles)
+    return plan.resolved.model_copy(update={"run": run.model_copy(update={"roles": roles})})
+
+
+def test_the_coordinator_is_told_the_limits_of_the_profile() -> None:
+    limits = RecoveryProfile(
+        hang=HangLimits(init_seconds=7.0, step_floor_seconds=8.0, step_factor=9.0, checkpoint_seconds=10.0),
+        straggler=StragglerLimits(ratio=1.5, robust_z=4.0, windows=3),
+    )
+    steps = ProgressSource(framework="primus-demo")
+    told = coordinate.parse(commands.coordinate(a_plan(a_run(recovery=limits, progress=steps)))[2:])
+    assert (told.hang_init_seconds, told.hang_step_floor_seconds, told.hang_step_factor) == (7.0, 8.0, 9.0)
+    assert told.hang_checkpoint_seconds == 10.0
+    assert (told.straggler_ratio, told.straggler_robust_z, told.straggler_windows) == (1.5, 4.0, 3)
+    silent = a_run(recovery=limits, progress=ProgressSource(framework="none"))
+    assert coordinate.parse(commands.coordinate(a_plan(silent))[2:]).hang_init_seconds == 0.0, "it tells no steps"

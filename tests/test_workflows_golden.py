@@ -21,12 +21,14 @@ from profiles.admission import Admission
 from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
 from profiles.load import list_profiles, load_cluster, load_hardware, load_run, load_suite, resolve
+from profiles.resolve import Resolved
 from profiles.run import RunProfile
 from profiles.suite_words import Depth
 from tasks.linking import Asked
 from tasks.linking import plans_of as links_plans_of
 from tasks.preflighting import Wanted, plan_of
 from workflows.failover import examination_workflow, post_flight_workflow
+from workflows.gang_news import lent_restarts
 from workflows.links import links_workflow
 from workflows.lint import applied, lint
 from workflows.manifests import FORMS, gang, manifests
@@ -54,7 +56,15 @@ def plans() -> dict[str, AttemptPlan]:
         nodes = tuple(f"node-{index}" for index in range(resolved.run.deciding_role.replicas))
         where = "bed" if cluster.name == "bed" else cluster.engine
         name = f"{run.name}-on-{where}-{pool.hardware}"
-        plan = AttemptPlan(resolved, f"{run.name[:24].rstrip('-')}-1", 1, nodes, fencing=1, ledger=LEDGER)
+        plan = AttemptPlan(
+            resolved,
+            f"{run.name[:24].rstrip('-')}-1",
+            1,
+            nodes,
+            fencing=1,
+            ledger=LEDGER,
+            restarts_in_place=right(resolved),
+        )
         found.setdefault(name, plan)
     return found
 
@@ -67,6 +77,11 @@ def places() -> Iterator[tuple[RunProfile, ClusterProfile, Pool]]:
         for cluster in clusters:
             if cluster.engine == "kubernetes" or run.name.startswith("demo"):
                 yield from ((run, cluster, pool) for pool in cluster.pools)
+
+
+def right(resolved: Resolved) -> int:
+    """As the flow lends it to a first attempt."""
+    return lent_restarts(resolved.run.recovery, resolved.run.recovery.mode, paused=False)
 
 
 def special() -> dict[str, list[dict[str, Any]]]:
@@ -150,7 +165,7 @@ def in_other_forms() -> dict[str, list[dict[str, Any]]]:
     for run, pool in chosen.items():
         resolved = resolve(load_run(run).model_copy(update={"pool": pool}), cluster)
         nodes = tuple(f"node-{index}" for index in range(resolved.run.deciding_role.replicas))
-        plan = AttemptPlan(resolved, f"{run}-1", 1, nodes, fencing=1, ledger=LEDGER)
+        plan = AttemptPlan(resolved, f"{run}-1", 1, nodes, fencing=1, ledger=LEDGER)  # no flow lends it a right
         found |= {f"{form}-{run}-on-kubernetes-{pool}": gang(plan, form) for form in KUBEFLOW}
     return found
 

@@ -39,11 +39,11 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
     """
     run = plan.resolved.run
     known = placeholders.values(plan)
-    where = f"roles[{run.roles.index(role)}].command"
-    command = placeholders.fill_all(role.command, known, where)
-    resume = placeholders.fill_all(run.checkpoint.resume_argument, known, "checkpoint.resume_argument")
-    folder = placeholders.fill(role.working_directory or "{run_dir}/work", known)
+    command = placeholders.fill_all(role.command, known, f"roles[{run.roles.index(role)}].command")
     progress, checkpoint = run.progress, run.checkpoint
+    resume = placeholders.fill_all(checkpoint.resume_argument, known, "checkpoint.resume_argument")
+    folder = placeholders.fill(role.working_directory or "{run_dir}/work", known)
+    in_place = plan.restarts_in_place > 0 and role.name == plan.role.name
     options = launch_options.Options(
         role=role.name,
         pods=role.replicas,
@@ -63,21 +63,33 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
         checkpoint_pattern=checkpoint.pattern,
         keep=checkpoint.keep,
         keep_overwritten=checkpoint.keep_overwritten,
+        in_place=in_place,
+        forkable=role.forkable or not in_place,
+        preload=role.preload if in_place and role.forkable else (),
         command=command,
     )
-    archive = f"{_folder(PROGRAMS_VOLUME)}/{copy_program.NAME}"
-    return ["python3", "-I", "-S", archive, "launch", *options.argv()]
+    return ["python3", "-I", "-S", f"{_folder(PROGRAMS_VOLUME)}/{copy_program.NAME}", "launch", *options.argv()]
 
 
 def coordinate(plan: AttemptPlan) -> list[str]:
     """The attempt's coordinator."""
-    role = plan.role
+    role, run = plan.role, plan.resolved.run
+    hang, slow = run.recovery.hang, run.recovery.straggler
+    tells_steps = run.progress.framework not in launch_options.STEPLESS
     options = coordinate_program.Options(
         role=role.name,
         pods=role.replicas,
         processes_per_node=role.processes_per_node,
-        steps=plan.resolved.run.steps,
+        steps=run.steps,
         port=labels.COORDINATOR_PORT,
+        restarts=plan.restarts_in_place,
+        hang_init_seconds=hang.init_seconds if tells_steps else 0.0,
+        hang_step_floor_seconds=hang.step_floor_seconds,
+        hang_step_factor=hang.step_factor,
+        hang_checkpoint_seconds=hang.checkpoint_seconds,
+        straggler_ratio=slow.ratio,
+        straggler_robust_z=slow.robust_z,
+        straggler_windows=slow.windows,
     )
     return [PROGRAMS, "coordinate", *options.argv()]
 

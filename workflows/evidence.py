@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from workflows.fleet import NodeCandidate
+from workflows.gang_news import GangNews
 from workflows.reports import GateReport, ResumeChoice, Termination
 
 AWAY_SECONDS = 2.0
@@ -18,6 +19,8 @@ class Signal(StrEnum):
     """What made us look."""
 
     POD_FAILED = "pod-failed"
+    RANK_FAILED = "rank-failed"
+    """A rank ended and the gang was restarted in place: the attempt goes on."""
     ATTEMPT_FAILED = "attempt-failed"
     NODE_NOT_READY = "node-not-ready"
     PODS_GONE = "pods-gone"
@@ -184,6 +187,9 @@ class CoordinatorFacts:
     """When the ranks of the present incarnation were started."""
     failed_ranks: tuple[int, ...] = ()
     """Ranks that ended badly, as their launchers told it."""
+    failed_since: float | None = None
+    """When we first heard that, or of the restart in place which has not brought every rank up again; None: all run."""
+    news: GangNews = field(default_factory=GangNews)
 
 
 @dataclass(frozen=True)

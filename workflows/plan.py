@@ -40,6 +40,8 @@ class AttemptPlan:
     """It answers a failure: in the queue it keeps the run's place, where the cluster has a priority for that."""
     lasts_seconds: int = 0
     """The cluster ends it after so long by itself, and forgets it soon; 0: it lasts until it is done."""
+    restarts_in_place: int = 0
+    """Times that its ranks may be started again inside their pods without asking; 0: none."""
     deep_verify: bool = False
     """Read every byte of the checkpoint again instead of trusting its proof."""
 

@@ -46,9 +46,8 @@ class RunRecord:
     paused: bool = False
     """True: no automatic action is taken; training itself goes on."""
     resumes: int = 0
-    """How often a person continued it after it had ended (`primus resume`)."""
     resumed_at: float | None = None
-    """When that last happened: the restart budget starts anew, the history stays."""
+    """How often a person continued it after its end, and when last: the budget starts anew, the history stays."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,8 @@ class AttemptRecord:
     last_step: int | None = None
     last_step_at: float | None = None
     restarts_in_place: int = 0
+    restarts_lent: int = 0
+    """The right that the flow lends: so many restarts in place without asking."""
     loss: float | None = None
     incident: str = ""
     """The incident that it answers; "": a person asked for it."""
@@ -110,7 +111,7 @@ class IncidentRecord:
     """What was seen, what it is, who is to blame."""
 
     id: str
-    """`<run>-a<attempt>-i<number>`."""
+    """`<run>-a<attempt>-i<number>`; `-r<number>`: a restart in place."""
     run: str
     attempt: int
     at: float
@@ -246,9 +247,8 @@ class MarkRecord:
     run: str
     attempt: int
     kind: str
-    """`submitted`, `gate`, `applied`, `running`, `launched`, `first-step`, `fault`, `detected`, `diagnosed`, `decided`,
-    `acted`, `ended`, `waiting-begin`, `waiting-end`, `paused`, `unpaused`, and those of `PROGRAM_MARKS`.
-    `data-begin` and `-end`, `standby-begin` and `-end` are accounted for too; nothing of ours writes them yet."""
+    """`submitted`, `fault`, `detected`, `diagnosed`, `decided`, `ended`, `waiting-begin`, `-end`, `paused`, `unpaused`,
+    those of `workflows.gang_news` and `PROGRAM_MARKS`; `data-` and `standby-begin`, `-end`, which nobody writes yet."""
     at: float
     detail: str = ""
 
@@ -296,5 +296,5 @@ class Story:
     @property
     def open_incident(self) -> IncidentRecord | None:
         """The newest incident without a decision, if any."""
-        newest = self.incidents[-1] if self.incidents else None
-        return newest if newest is not None and newest.action is None else None
+        ended = [item for item in self.incidents if item.action is not Action.RESTART_IN_PLACE]
+        return ended[-1] if ended and ended[-1].action is None else None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flows.decisions.checkpoint import prove_resume
+from flows.decisions.in_place import broken, hung, started_over
 from flows.decisions.nodes import choose_nodes, need_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
@@ -82,8 +83,8 @@ def _silent(view: AttemptView, node: str) -> bool:
 
 
 def _broken(view: AttemptView) -> bool:
-    """A rank has failed: its gang is at an end, and there is nothing left that haste could spoil."""
-    return view.coordinator is not None and bool(view.coordinator.failed_ranks)
+    """A rank has failed and is not started again: there is nothing left that haste could spoil."""
+    return view.coordinator is not None and broken(view.coordinator, view.now)
 
 
 def _mute(view: AttemptView, node: str) -> bool:
@@ -108,6 +109,11 @@ def _node_lost(view: AttemptView, _: Case) -> Finding | None:
     if not lost:
         return None
     return Finding(Signal.NODE_NOT_READY, f"not ready and silent: {', '.join(lost)}", tuple(lost))
+
+
+def _hung(view: AttemptView, _: Case) -> Finding | None:
+    why = "" if view.coordinator is None else hung(view.coordinator)
+    return Finding(Signal.HANG, why) if why else None
 
 
 def _pod_failed(view: AttemptView, case: Case) -> Finding | None:
@@ -172,7 +178,10 @@ def _started_over(view: AttemptView, case: Case) -> Finding | None:
     first = None if view.coordinator is None else view.coordinator.first_step
     run = case.resolved.run
     proof, why = prove_resume(case.attempt.resumed_from_step, first, run.checkpoint, run.progress.every_steps)
-    return Finding(Signal.STARTED_OVER, why) if proof is VerdictWord.FAIL else None
+    if proof is VerdictWord.FAIL:
+        return Finding(Signal.STARTED_OVER, why)
+    again = "" if view.coordinator is None else started_over(view.coordinator, run)
+    return Finding(Signal.STARTED_OVER, again) if again else None
 
 
 def _numeric(view: AttemptView, _: Case) -> Finding | None:
@@ -214,6 +223,7 @@ RULES: tuple[Rule, ...] = (
     _node_lost,
     _started_over,
     _numeric,
+    _hung,
     _pod_failed,
     _attempt_failed,
     _pods_gone,

@@ -13,8 +13,9 @@ from typing import Any
 
 from flows.decisions.console_fields import ATTEMPT_MOMENTS, FIELDS, MOST_NODES, NODE_EVENTS
 from flows.decisions.console_words import EVIDENCE_CHARACTERS, EVIDENCE_LINES, command_of, message_of
+from flows.decisions.in_place import last_end
 from flows.decisions.spans import timestamp
-from profiles.vocabulary import FINISHED, VerdictWord
+from profiles.vocabulary import FINISHED, Action, VerdictWord
 from workflows.console import ConsoleEvent, EventGround, Json, Place
 from workflows.monitored import HistoryRow
 from workflows.node_sight import WATCHER
@@ -129,10 +130,10 @@ def _run(line: _Line) -> _Told | None:
 
 def _last_incident(line: _Line) -> Json:
     """Of a run that failed: what it failed of."""
-    incidents = line.ground.story.incidents if line.ground.story else ()
-    if line.data.get("state") != "failed" or not incidents:
+    last = last_end(line.ground.story) if line.ground.story else None
+    if line.data.get("state") != "failed" or last is None:
         return {}
-    return {**_incident_fields(incidents[-1]), "why": line.row.why}
+    return {**_incident_fields(last), "why": line.row.why}
 
 
 def _attempt(line: _Line) -> _Told | None:
@@ -158,6 +159,8 @@ def _attempt(line: _Line) -> _Told | None:
 def _incident(line: _Line) -> _Told | None:
     record = line.incident
     fields = {} if record is None else _incident_fields(record)
+    if "signal" in line.data and line.data.get("action") == Action.RESTART_IN_PLACE:
+        return _Told("incident.restarted_in_place", fields)
     if "signal" in line.data:
         # What came of it later is told later.
         fields |= {"class": None, "confidence": None, "culprits": [], "action": None, "would_change": ""}

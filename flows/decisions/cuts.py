@@ -9,8 +9,10 @@ from itertools import groupby, pairwise, repeat
 from statistics import median
 from typing import NamedTuple, TypeGuard
 
+from flows.decisions.again import begins_again, noticed
 from flows.decisions.stretches import Interval, intervals, stalls_in, union
 from profiles.vocabulary import Tile
+from workflows.gang_news import RESTART_MARK
 from workflows.records import AttemptRecord, MarkRecord, StepRow
 
 CUT_SECONDS = 1e-9
@@ -50,6 +52,8 @@ class Work(NamedTuple):
     """Median step time in seconds, without pauses; of the other attempts where this one has a single step."""
     pauses: Pauses
     """When the ranks stood still, by the state that this was."""
+    restarts: Sequence[float] = ()
+    """When a fault was noticed for which the ranks began again in place, in order."""
 
 
 def cuts_of(
@@ -74,6 +78,7 @@ def cuts_of(
             kept.get(number, frozenset()),
             ideals.get(number) or usual,
             pauses.get(number, {}),
+            sorted(mark.at for mark in mine.get(number, ()) if mark.kind == RESTART_MARK),
         )
         cuts += _before_steps(attempt, mine.get(number, ()), begin if place == 0 else None)
         cuts += _during_steps(work, cuts[-1].at)
@@ -155,27 +160,31 @@ def _before_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], begin: fl
 
 
 def _during_steps(work: Work, start: float) -> list[Cut]:
-    """One step after the other; a step number that comes again was a restart in place."""
-    opened = [_opened(work, index, start) for index in range(len(work.rows))]
+    """One step after the other; between two there may have been a restart in place."""
+    again = begins_again(work.rows, work.restarts)
+    opened = [_opened(work, index, start, again=again[index]) for index in range(len(work.rows))]
     stretches = [(begin, row.at) for begin, row in zip(opened, work.rows, strict=True)]
     paused = [stalls_in(stretches, mine) for mine in work.pauses.values()]
     stalls = zip(*paused, strict=True) if paused else repeat((), len(stretches))
     cuts: list[Cut] = []
     for index, stall in enumerate(stalls):
-        if index and work.rows[index].step <= work.rows[index - 1].step:
-            cuts.append(Cut(work.rows[index - 1].at, work.attempt, Tile.RESTART))
+        if again[index]:
+            last = work.rows[index - 1].at
+            alarm = noticed(work.restarts, last, opened[index])
+            cuts += [] if alarm is None else [Cut(last, work.attempt, Tile.DETECT)]
+            cuts.append(Cut(last if alarm is None else alarm, work.attempt, Tile.RESTART))
         cuts += _step(work, index, opened[index], stall)
     return cuts
 
 
-def _opened(work: Work, index: int, start: float) -> float:
+def _opened(work: Work, index: int, start: float, *, again: bool) -> float:
     """When a step began: at the end of the one before, unless there is none to follow."""
     row = work.rows[index]
     own = row.at - (row.seconds if _is_time(row.seconds) else work.ideal)
     if not index:
         return max(start, own)
     before = work.rows[index - 1]
-    return max(before.at, own) if row.step <= before.step else before.at
+    return max(before.at, own) if again else before.at
 
 
 def _step(work: Work, index: int, opened: float, stalls: Sequence[float]) -> list[Cut]:
@@ -210,14 +219,18 @@ def _after_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], work: Work
     """From the last good step on: detection, diagnosis, and from the decision on the restart; else nothing known."""
     number = attempt.number
     detected = _last(marks, "detected")
-    ended = _known(attempt.ended_at, marks, "ended")
     last = work.rows[-1].at if work.rows else _last(marks, "fault")
+    until = math.inf if detected is None else detected
+    restarted = noticed(work.restarts, -math.inf if last is None else last, until)
+    before = Tile.OTHER if detected is restarted is None else Tile.DETECT
+    since = last if last is not None or before is Tile.DETECT else _known(attempt.ended_at, marks, "ended")
+    cuts = [] if since is None else [Cut(min(since, until), number, before)]
+    cuts += [] if since is None and detected is None else _last_pauses(work, min(until, restarted or until), before)
+    cuts += [] if restarted is None else [Cut(restarted, number, Tile.RESTART)]
     if detected is None:
-        at = last if last is not None else ended
-        return [] if at is None else [Cut(at, number, Tile.OTHER), *_last_pauses(work, math.inf, Tile.OTHER)]
+        return cuts
     decided = max((mark.at for mark in marks if mark.kind == "decided" and mark.at >= detected), default=None)
-    cuts = [] if last is None else [Cut(min(last, detected), number, Tile.DETECT)]
-    cuts += [*_last_pauses(work, detected, Tile.DETECT), Cut(detected, number, Tile.DIAGNOSE)]
+    cuts.append(Cut(detected, number, Tile.DIAGNOSE))
     return cuts if decided is None else [*cuts, Cut(decided, number, Tile.RESTART)]
 
 

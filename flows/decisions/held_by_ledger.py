@@ -6,6 +6,7 @@ import json
 from typing import assert_never
 
 from flows.decisions.hold import Hold, Reason, Witness
+from flows.decisions.in_place import last_end
 from flows.decisions.moves import AwaitAnswer, CarryOut, Done, Finish, Move, Plan, Recover, Rest, Submit, Watch
 from profiles.vocabulary import Mode, RunState
 from workflows.records import WAITS, IncidentRecord, Story
@@ -34,7 +35,7 @@ def ledger_reasons(sight: RunSight, move: Move) -> tuple[Reason, ...]:
 
 def ended(story: Story) -> Reason:
     """How it ended, with the incident that ended it."""
-    run, last = story.run, story.incidents[-1] if story.incidents else None
+    run, last = story.run, last_end(story)
     witnesses: tuple[Witness, ...] = (Witness("Run", run.name, f"state={run.state}", at=run.ended_at),)
     if run.state is not RunState.SUCCEEDED and last is not None:
         witnesses += incident_witnesses(last, run.why)
@@ -77,7 +78,7 @@ def _approval(sight: RunSight, move: AwaitAnswer) -> tuple[Reason, ...]:
 
 def _resting(sight: RunSight, move: Rest) -> Reason:
     story, run = sight.story, sight.story.run
-    incident = story.incidents[-1] if story.incidents else None
+    incident = last_end(story)
     told = incident is not None and incident.action is not None
     decided = incident_witnesses(incident, incident.why) if incident is not None and told else ()
     held = f"; decided and not done: {incident.action}: {incident.why}" if incident and incident.action else ""

@@ -11,6 +11,7 @@ from flows.decisions.diagnose import Diagnosis
 from flows.decisions.history import SAME_NODE
 from flows.decisions.treatment import treatment_of
 from profiles.vocabulary import Action, Mode, NodeAction
+from workflows.evidence import PastIncident
 from workflows.fleet import brake_trips
 
 Limit = Callable[[Diagnosis, Situation, Decision], Decision | None]
@@ -31,7 +32,7 @@ def _repeated(diagnosis: Diagnosis, situation: Situation, decision: Decision) ->
     same = [
         item
         for item in since_resume(situation)
-        if item.fingerprint == diagnosis.fingerprint and item.failed_at(diagnosis.step)
+        if item.fingerprint == diagnosis.fingerprint and item.failed_at(diagnosis.step) and _alike(item, diagnosis)
     ]
     if len(same) + 1 < situation.recovery.same_failure_limit:
         return None
@@ -41,6 +42,11 @@ def _repeated(diagnosis: Diagnosis, situation: Situation, decision: Decision) ->
         f"data is at fault: {diagnosis.why}",
         "another step, another message, or always the same node",
     )
+
+
+def _alike(item: PastIncident, diagnosis: Diagnosis) -> bool:
+    """An in-place restart was classed by its signal alone, which says less than an attempt's whole evidence."""
+    return item.action != Action.RESTART_IN_PLACE or item.fault_class == diagnosis.fault_class
 
 
 def _tried(diagnosis: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:

@@ -89,7 +89,9 @@ def next_move(story: Story) -> Move:
         return Done(story.run.state, story.run.why)
     attempt = story.attempt
     if attempt is not None and not _resumed_after(story, attempt):
-        incident = next((item for item in reversed(story.incidents) if item.attempt == attempt.number), None)
+        mine = (item for item in reversed(story.incidents) if item.attempt == attempt.number)
+        # After a restart in place the attempt goes on: there is nothing left to be done about it.
+        incident = next((item for item in mine if item.action is not Action.RESTART_IN_PLACE), None)
         if incident is not None and incident.action is not Action.NONE:
             return _recovery(story, attempt, incident)
     return _progress(story, attempt)

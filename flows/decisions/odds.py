@@ -123,6 +123,10 @@ def _succeeded(item: IncidentRecord, later: IncidentRecord | None) -> bool | Non
 
 
 def restart_seconds(incidents: Sequence[IncidentRecord]) -> float | None:
-    """Median seconds from the detection of an incident to the next first step; None where none was measured."""
-    taken = sorted(item.resumed_at - item.detected_at for item in incidents if item.resumed_at is not None)
+    """Median seconds from the detection of an incident to the next attempt's first step; None: none was measured."""
+    taken = sorted(
+        item.resumed_at - item.detected_at
+        for item in incidents
+        if item.resumed_at is not None and item.action is not Action.RESTART_IN_PLACE
+    )
     return taken[len(taken) // 2] if taken else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flows.decisions.console_words import blame
-from profiles.vocabulary import FINISHED
+from profiles.vocabulary import FINISHED, Action
 from workflows.records import AttemptRecord, IncidentRecord, Story
 
 Moment = tuple[str, str]
@@ -14,10 +14,12 @@ def moments(story: Story) -> tuple[Moment, ...]:
     """Everything worth a line so far: attempts, incidents, decisions, questions, the end."""
     told: list[Moment] = []
     for attempt in story.attempts:
-        told += _of_attempt(attempt)
-        for incident in story.incidents:
-            if incident.attempt == attempt.number:
-                told += _of_incident(incident, story)
+        mine = [incident for incident in story.incidents if incident.attempt == attempt.number]
+        restarts = [incident for incident in mine if incident.action is Action.RESTART_IN_PLACE]
+        told += _begun(attempt)
+        told += [moment for incident in restarts for moment in _of_restart(incident)]
+        told += _ended(attempt)
+        told += [moment for incident in mine if incident not in restarts for moment in _of_incident(incident)]
     for asked in story.approvals:
         told.append(
             (f"{asked.id} asked", f'waits for an answer: {asked.question} (primus approve {asked.id} --why "...")')
@@ -29,18 +31,23 @@ def moments(story: Story) -> tuple[Moment, ...]:
     return tuple(told)
 
 
-def _of_attempt(attempt: AttemptRecord) -> list[Moment]:
+def _begun(attempt: AttemptRecord) -> list[Moment]:
     name = f"attempt {attempt.number}"
     told = [(f"{name} planned", f"{name} begins on {attempt.where}: {attempt.why}")]
     if attempt.first_step is not None:
         begins = "from the beginning" if attempt.resumed_from_step is None else f"from step {attempt.resumed_from_step}"
         told.append((f"{name} trains", f"{name} trains {begins}, first step {attempt.first_step}"))
-    if attempt.ended_at is not None:
-        told.append((f"{name} ended", f"{name} ended: {attempt.outcome}, last step {attempt.last_step}"))
     return told
 
 
-def _of_incident(incident: IncidentRecord, story: Story) -> list[Moment]:
+def _ended(attempt: AttemptRecord) -> list[Moment]:
+    if attempt.ended_at is None:
+        return []
+    name = f"attempt {attempt.number}"
+    return [(f"{name} ended", f"{name} ended: {attempt.outcome}, last step {attempt.last_step}")]
+
+
+def _of_incident(incident: IncidentRecord) -> list[Moment]:
     told = [(f"{incident.id} opened", f"incident {incident.id}: {incident.signal}: {incident.seen}")]
     if incident.fault_class is not None:
         blamed = ", ".join(blame({"node": node, "rank": rank}) for node, rank in incident.culprits[:8]) or "nobody"
@@ -53,4 +60,13 @@ def _of_incident(incident: IncidentRecord, story: Story) -> list[Moment]:
         told.append(
             (f"{incident.id} resumed", f"{incident.id} is over: it trains again {back - incident.at:.1f} s after it")
         )
+    return told
+
+
+def _of_restart(incident: IncidentRecord) -> list[Moment]:
+    """A restart in place is over as soon as it is written down: one line, and one when it trains again."""
+    told = [(f"{incident.id} opened", f"{incident.why}: {incident.seen} ({incident.fault_class})")]
+    if incident.resumed_at is not None:
+        took = incident.resumed_at - incident.at
+        told.append((f"{incident.id} resumed", f"attempt {incident.attempt} trains again {took:.2f} s after it"))
     return told

@@ -12,6 +12,7 @@ from typing import Any
 from flows.decisions.approval_page import approval_sheet
 from flows.decisions.console_words import blame
 from flows.decisions.curves import Line, picture
+from flows.decisions.lagging import sentences
 from flows.decisions.report import goodput_of
 from flows.decisions.spans import took
 from flows.decisions.sparks import bar
@@ -66,6 +67,7 @@ def _markdown(ground: PageGround, status: Json) -> str:
     sections: list[tuple[str, Callable[[], str]]] = [
         ("", lambda: _head(status)),
         ("Waits for you", lambda: _waits(status)),
+        ("Slow or odd", lambda: "\n".join(f"* {_cell(line)}" for line in sentences(status))),
         ("Loss", lambda: _loss(ground)),
         ("Throughput", lambda: _throughput(ground)),
         ("Incidents", lambda: "\n".join(map(_incident_line, status["incidents"][-NEWEST:]))),
@@ -152,6 +154,7 @@ def _attempt_row(item: Json) -> Json:
         "steps": _span(item["first_step"], item["last_step"]),
         "resumed from": "the beginning" if item["resumed_from_step"] is None else f"step {item['resumed_from_step']}",
         "proof": item["resume_proof"] or "",
+        "restarts in place": item["restarts_in_place"],
         "nodes": ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""),
         "why": item["why"],
     }
@@ -176,9 +179,11 @@ def _attempt_line(item: Json) -> str:
     row = {name: _cell(value) for name, value in _attempt_row(item).items()}
     until = f" to {row['ended'][11:]}" if row["ended"] else ""
     proof = f" (proof: {row['proof']})" if row["proof"] else ""
+    times = item["restarts_in_place"]
+    again = f", {times} restart{'s' if times > 1 else ''} in place" if times else ""
     return (
         f"* **attempt {row['attempt']}: {row['outcome']}**, {row['began']}{until}, steps {row['steps']}, from "
-        f"{row['resumed from']}{proof}, on {row['nodes'] or 'no nodes yet'}. {row['why']}"
+        f"{row['resumed from']}{proof}{again}, on {row['nodes'] or 'no nodes yet'}. {row['why']}"
     )
 
 

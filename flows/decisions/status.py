@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from flows.decisions.lagging import lagging
 from flows.decisions.spans import timestamp
 from profiles.vocabulary import FINISHED
 from workflows.labels import attempt_name
@@ -60,6 +61,7 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "eta_seconds": left,
         "last_checkpoint_step": max((item.step for item in story.checkpoints), default=None),
         "last_durable_step": max(usable, default=None),
+        **lagging(story),
         "roles": _roles(around.pods),
         "attempts": [attempt_row(item) | _link(item, resolved.cluster) for item in story.attempts],
         "incidents": [incident_row(item) for item in story.incidents],

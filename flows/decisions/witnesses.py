@@ -5,6 +5,7 @@ Each is a pure function from the evidence to clues; the outcomes stand in tables
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -93,6 +94,10 @@ GATE_CHECKS: dict[str, tuple[FaultClass, float]] = {
 }
 """What a failed check of the gate or of an examination means, by a word in its name."""
 
+_LAGS = re.compile(r"(?:outside of it|elsewhere): rank (?P<rank>\d{1,7}) on (?P<node>\S{1,253}) in (?!.* and \d+ more)")
+_AGAIN = re.compile(r"it is the second time on (?P<node>\S{1,253})$")
+"""How a coordinator says whom a hang is owed to."""
+
 Witness = Callable[[Evidence], Iterator[Clue]]
 
 
@@ -104,7 +109,16 @@ def testimony(evidence: Evidence) -> tuple[Clue, ...]:
 def _signals(evidence: Evidence) -> Iterator[Clue]:
     said = SIGNALS.get(evidence.signal)
     if said is not None:
-        yield Clue(said[0], said[1], evidence.detail or f"signal {evidence.signal}", f"signal-{evidence.signal}")
+        clue = Clue(said[0], said[1], evidence.detail or f"signal {evidence.signal}", f"signal-{evidence.signal}")
+        yield _with_whom(clue) if evidence.signal is Signal.HANG else clue
+
+
+def _with_whom(hang: Clue) -> Clue:
+    """The clue with the one rank for whom the others wait, as stacks told it; with its node, where it hung before."""
+    lags, again = _LAGS.search(hang.text), _AGAIN.search(hang.text)
+    if again is not None:
+        return replace(hang, blames="node", node=again["node"])
+    return hang if lags is None else replace(hang, blames="rank", node=lags["node"], rank=int(lags["rank"]))
 
 
 def _pods(evidence: Evidence) -> Iterator[Clue]:

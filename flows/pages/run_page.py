@@ -34,6 +34,7 @@ _ATTEMPTS = (
     Column("resume_proof", "proof"),
     Column("first_step", "first step", number=True),
     Column("last_step", "last step", number=True),
+    Column("restarts_in_place", "restarts in place", number=True),
     Column("why", "why it exists", long=True),
 )
 _CHECKPOINTS = (

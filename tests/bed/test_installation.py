@@ -122,7 +122,7 @@ def test_a_run_through_the_api_does_not_notice_an_upgrade_and_a_kill(product: In
 
 
 def test_the_next_runner_recovers_and_without_any_training_goes_on(product: Installed) -> None:
-    with asked(product, "recovered", f"steps={STEPS // 2}") as (scene, _):
+    with asked(product, "recovered", f"steps={STEPS // 2}", "recovery.in_place_restarts=0") as (scene, _):
         upgraded(product, scene)
         scene.fault("kill-rank:1")
         story = scene.until(

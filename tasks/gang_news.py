@@ -1,0 +1,119 @@
+"""A coordinator's `/status` beyond steps, read tolerantly: what is missing or unreadable is not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from workflows.gang_news import GangNews, Hang, Jump, RestartInPlace, Slower, Straggler
+
+Json = Mapping[str, Any]
+T = TypeVar("T")
+STACKS_CHARACTERS = 4000
+"""Of one restart in place that are kept."""
+
+
+def gang_news(status: Json) -> GangNews:
+    """What the status says. Never raises."""
+    right: Json = _object(status.get("right"))
+    stop = next((item for item in _objects(status.get("orders")) if item.get("order") == "stop"), None)
+    looked = isinstance(status.get("stragglers"), list)
+    return GangNews(
+        restarts=_each(status.get("restarts"), _restart),
+        left=_whole(right.get("left")) or 0,
+        stopping=stop is not None,
+        stop_why=str(stop.get("why") or "") if stop is not None else "",
+        stragglers=_each(status.get("stragglers"), _straggler) if looked else None,
+        slower=next(iter(_each([status.get("slower")], _slower)), None),
+        hang=next(iter(_each([status.get("hang")], _hang)), None),
+        jumps=_each(status.get("numeric"), _jump),
+    )
+
+
+def _each(told: object, read: Callable[[Json], T | None]) -> tuple[T, ...]:
+    found = (read(item) for item in _objects(told))
+    return tuple(item for item in found if item is not None)
+
+
+def _object(told: object) -> Json:
+    return cast("Json", told) if isinstance(told, dict) else {}
+
+
+def _objects(told: object) -> list[Json]:
+    listed = cast("list[Any]", told) if isinstance(told, list) else []
+    return [cast("Json", item) for item in listed if isinstance(item, dict)]
+
+
+def _restart(told: Json) -> RestartInPlace | None:
+    number, at = _whole(told.get("number")), _number(told.get("at"))
+    if number is None or number < 1 or at is None:
+        return None
+    first, first_at = _whole(told.get("first_step")), _number(told.get("first_step_at"))
+    return RestartInPlace(
+        number=number,
+        at=at,
+        incarnation=_whole(told.get("incarnation")) or number + 1,
+        kind="hang" if told.get("kind") == "hang" else "rank-failed",
+        why=str(told.get("why") or ""),
+        rank=_whole(told.get("rank")),
+        node=str(told.get("node") or ""),
+        step=_whole(told.get("step")),
+        resume_step=_whole(told.get("resume_step")),
+        resume_from=str(told.get("resume_from") or ""),
+        first_step=None if first_at is None else first,
+        first_step_at=None if first is None else first_at,
+        stacks=_text(told.get("stacks")),
+    )
+
+
+def _text(told: object) -> str:
+    lines = map(str, cast("list[Any]", told)) if isinstance(told, list) else [told if isinstance(told, str) else ""]
+    return "\n".join(lines)[:STACKS_CHARACTERS]
+
+
+def _straggler(told: Json) -> Straggler | None:
+    rank, ratio = _whole(told.get("rank")), _number(told.get("ratio"))
+    if rank is None or ratio is None:
+        return None
+    cost = _number(told.get("cost_seconds")) or 0.0
+    return Straggler(rank, str(told.get("node") or ""), ratio, _whole(told.get("since_step")), cost)
+
+
+def _slower(told: Json) -> Slower | None:
+    ratio = _number(told.get("ratio"))
+    return None if ratio is None else Slower(_whole(told.get("since_step")), ratio)
+
+
+def _hang(told: Json) -> Hang | None:
+    waited = _number(told.get("waited_seconds"))
+    if waited is None:
+        return None
+    return Hang(
+        waited_seconds=waited,
+        phase=str(told.get("phase") or ""),
+        confirmed=told.get("verdict") == "confirmed",
+        why=str(told.get("why") or ""),
+        rank=_whole(told.get("rank")),
+        node=str(told.get("node") or ""),
+        stacks=_text(told.get("stacks")),
+    )
+
+
+def _jump(told: Json) -> Jump | None:
+    step, value, before = _whole(told.get("step")), _number(told.get("value")), _number(told.get("before"))
+    if step is None or value is None or before is None:
+        return None
+    return Jump(step, str(told.get("what") or "loss"), value, before)
+
+
+def _whole(told: object) -> int | None:
+    return told if isinstance(told, int) and not isinstance(told, bool) else None
+
+
+def _number(told: object) -> float | None:
+    plain = isinstance(told, int | float) and not isinstance(told, bool)
+    try:
+        return float(told) if plain and math.isfinite(told) else None  # type: ignore[arg-type]
+    except OverflowError:
+        return None

@@ -1,0 +1,120 @@
+"""What a coordinator tells of a gang beyond its steps: restarts in place, slow ranks, numbers that jumped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from profiles.recovery import RecoveryProfile
+from profiles.vocabulary import Action, Mode
+
+RESTART_MARK = "restart-in-place"
+STRAGGLERS_MARK, SLOWER_MARK, JUMP_MARK = "stragglers", "slower", "jump"
+"""Kinds of moments: the ranks that lag, as JSON, from now on; the gang became slower; a number jumped."""
+
+
+@dataclass(frozen=True)
+class RestartInPlace:
+    """One use of the right to restart ranks inside their pods."""
+
+    number: int
+    """Within the attempt, from 1."""
+    at: float
+    """When it was decided, Unix seconds: the fault was noticed then."""
+    incarnation: int
+    """That began with it."""
+    kind: Literal["rank-failed", "hang"]
+    why: str
+    rank: int | None
+    """To blame; None: nobody could be named."""
+    node: str
+    step: int | None
+    """The last one before it."""
+    resume_step: int | None
+    """None: from scratch."""
+    resume_from: str = ""
+    first_step: int | None = None
+    """The first one after it; None: not yet."""
+    first_step_at: float | None = None
+    stacks: str = ""
+    """What the ranks were doing, alike ones together."""
+
+    @property
+    def words(self) -> str:
+        """Whose fault and from where, for people: `rank 1, from step 20`."""
+        whose = "the gang" if self.rank is None else f"rank {self.rank}"
+        return f"{whose}, {'from scratch' if self.resume_step is None else f'from step {self.resume_step}'}"
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank that takes longer than its peers before it meets them."""
+
+    rank: int
+    node: str
+    ratio: float
+    """Times the peers' median."""
+    since_step: int | None = None
+    cost_seconds: float = 0.0
+    """What the gang has waited for it so far."""
+
+
+@dataclass(frozen=True)
+class Slower:
+    """The whole gang became slower, no rank more than the others."""
+
+    since_step: int | None
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Jump:
+    """A loss or a norm of gradients that is many times what it was."""
+
+    step: int
+    what: str
+    value: float
+    before: float
+
+
+@dataclass(frozen=True)
+class Hang:
+    """No progress for longer than the phase may take."""
+
+    waited_seconds: float
+    phase: str = ""
+    confirmed: bool = False
+    """Longer than its second window too."""
+    why: str = ""
+    rank: int | None = None
+    """For whom the others wait; None: not known."""
+    node: str = ""
+    stacks: str = ""
+
+
+@dataclass(frozen=True)
+class GangNews:
+    """What is known beyond steps; what is absent is not known."""
+
+    restarts: tuple[RestartInPlace, ...] = ()
+    left: int = 0
+    """Restarts in place that it may still do without asking."""
+    stopping: bool = False
+    """The gang was told to stop."""
+    stop_why: str = ""
+    """Why, in words; "" while it was not."""
+    stragglers: tuple[Straggler, ...] | None = None
+    """None: nobody looks, or not enough was seen yet."""
+    slower: Slower | None = None
+    hang: Hang | None = None
+    """Suspected; None: it goes on, as far as anybody knows."""
+    jumps: tuple[Jump, ...] = ()
+
+
+def lent_restarts(recovery: RecoveryProfile, mode: Mode, *, paused: bool) -> int:
+    """Restarts in place that an attempt may do without asking anybody.
+
+    None where nothing is done automatically, or where a person wants to be asked before.
+    """
+    asked = mode is Mode.ASK and Action.RESTART_IN_PLACE in recovery.ask_before
+    return 0 if mode is Mode.OBSERVE or paused or asked else recovery.in_place_restarts
