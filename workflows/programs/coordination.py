@@ -6,7 +6,6 @@ time (hangs) comes as events from `coordination_hang`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Dict, List, Optional, Tuple
 
 from workflows.programs.coordination_model import (
@@ -33,6 +32,7 @@ from workflows.programs.coordination_model import (
 )
 from workflows.programs.coordination_orders import Order
 from workflows.programs.coordination_restart import due, failed, hung, proven, settle, stopped, suspected
+from workflows.programs.frozen import replace
 from workflows.programs.gang_progress import StepRow, learn
 from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 

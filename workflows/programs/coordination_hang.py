@@ -9,7 +9,7 @@ that is started again hears the journal once more, and counts the time without p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Set, Union
 
 from workflows.programs.coordination_model import (
@@ -24,6 +24,7 @@ from workflows.programs.coordination_model import (
     State,
     Suspected,
 )
+from workflows.programs.frozen import replace
 from workflows.programs.hang_budget import Limits
 from workflows.programs.hang_events import Entered, Launched, Over, Saved, Stepped
 from workflows.programs.hang_watch import NEVER, Watch, half_heard_at, hear, tick

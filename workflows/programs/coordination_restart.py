@@ -9,7 +9,6 @@ failure waits `SETTLE_SECONDS` for a better reason. Whatever speaks against it e
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from typing import List, NamedTuple, Optional, Tuple
 
 from workflows.programs.coordination_model import (
@@ -34,6 +33,7 @@ from workflows.programs.coordination_orders import (
     Resume,
     Settling,
 )
+from workflows.programs.frozen import replace
 from workflows.programs.gang_progress import restarted
 from workflows.reports import CheckpointSeen, RankEnd
 

@@ -10,7 +10,7 @@ from workflows.programs import coordination_journal as journal
 from workflows.programs import straggler
 from workflows.programs.coordination import advance, meeting_of, orders_for
 from workflows.programs.coordination_hang import TICK_SECONDS, HangWatch
-from workflows.programs.coordination_memory import Memory
+from workflows.programs.coordination_memory import Memory, undisturbed
 from workflows.programs.coordination_metrics import exposed
 from workflows.programs.coordination_model import (
     AppendMoment,
@@ -87,13 +87,14 @@ class Coordinator:
     def remember(self, path: str) -> None:
         """Read the journal at `path` and write to it from now on."""
         memory = Memory(path)
-        for event in memory.read():
-            try:
-                self._apply(event)
-            except RefusedError:
-                continue  # a journal of an older program may hold what is refused today
-            if isinstance(event, (Joined, Reported)):
-                self._heard[event.member.key if isinstance(event, Joined) else event.key] = event.at
+        with undisturbed():
+            for event in memory.read():
+                try:
+                    self._apply(event)
+                except RefusedError:
+                    continue  # a journal of an older program may hold what is refused today
+                if isinstance(event, (Joined, Reported)):
+                    self._heard[event.member.key if isinstance(event, Joined) else event.key] = event.at
         self._memory = memory
 
     def serve(self, address: str, port: int) -> Server:

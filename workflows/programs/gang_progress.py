@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Optional, Tuple, Union
 
+from workflows.programs.frozen import replace
 from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
 
 RECENT_STEPS = 32

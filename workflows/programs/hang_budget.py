@@ -23,8 +23,10 @@ steps of 60 s the five times longest (300 s) decides anyway. That is safe, since
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Sequence, Tuple
+
+from workflows.programs.frozen import replace
 
 FEW = 20
 """Below so many steps their spread is not known: the configured floor holds."""

@@ -16,9 +16,10 @@ begins anew. Any new step, and begin and end of a declared pause, lead back to `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Collection, FrozenSet, Mapping, Optional, Union
 
+from workflows.programs.frozen import replace
 from workflows.programs.hang_budget import (
     AGAIN,
     DECLARED,
