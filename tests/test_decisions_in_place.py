@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from flows.decisions.diagnose import diagnose
-from flows.decisions.in_place import last_end
+from flows.decisions.in_place import last_end, started_over
 from flows.decisions.lagging import lagging, sentences
 from flows.decisions.odds import restart_seconds
 from flows.decisions.run_log import moments
+from profiles.load import load_run
 from profiles.recovery import RecoveryProfile
 from profiles.vocabulary import Action, FaultClass, Mode, RunState
 from tasks.evidence import ended_by
-from workflows.evidence import Evidence, PodFacts, Signal
-from workflows.gang_news import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK, lent_restarts
+from workflows.evidence import CoordinatorFacts, Evidence, PodFacts, Signal
+from workflows.gang_news import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK, GangNews, RestartInPlace, lent_restarts
 from workflows.records import AttemptRecord, IncidentRecord, MarkRecord, RunRecord, Story
 
 RUN = RunRecord("r", RunState.RUNNING, "", "demo", {}, "d", "local", Mode.ACT, 0.0)
@@ -43,6 +44,30 @@ def test_the_right_is_lent_where_the_flow_itself_might_act(
     mode: Mode, paused: bool, changes: dict[str, Any], expected: int
 ) -> None:
     assert lent_restarts(RecoveryProfile(**changes), mode, paused=paused) == expected
+
+
+@pytest.mark.parametrize(
+    ("resumed", "first", "every", "said"),
+    [
+        (20, 21, 1, ""),
+        (20, 26, 1, ""),  # it found the save of step 25 itself, before that was proven
+        (20, 28, 1, ""),
+        (20, 29, 1, "restart in place 1: resumed from step 20, but the first step is 29, not 21"),
+        (20, 1, 1, "restart in place 1: resumed from step 20, but the first step is 1, not 21"),
+        (20, None, 1, ""),
+        (None, 1, 1, ""),
+        (20, 30, 10, ""),
+        (20, 10, 10, "restart in place 1: resumed from step 20, but the first step is 10, not 21"),
+    ],
+)
+def test_only_what_lost_steps_or_made_them_up_has_started_over(
+    resumed: int | None, first: int | None, every: int, said: str
+) -> None:
+    restart = RestartInPlace(1, 1.0, 2, "rank-failed", "killed", 1, "node-1", 27, resumed, first_step=first)
+    facts = CoordinatorFacts(5.0, news=GangNews(restarts=(restart,)))
+    demo = load_run("demo")
+    run = demo.model_copy(update={"progress": demo.progress.model_copy(update={"every_steps": every})})
+    assert started_over(facts, run) == said
 
 
 def test_a_restart_in_place_says_nothing_of_how_long_a_new_attempt_takes() -> None:

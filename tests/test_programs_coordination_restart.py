@@ -215,6 +215,19 @@ def test_the_newest_proven_checkpoint_of_this_attempt_is_chosen(reports: list[An
     assert choose(state) == expected
 
 
+@pytest.mark.parametrize("proof_first", [True, False])
+def test_a_program_that_finds_a_newer_checkpoint_itself_is_said_to_have_taken_it(proof_first: bool) -> None:
+    state = gang(told(0, 2, StepSeen(27, 1.0), end(0, **KILLED)), resume_from="/c/20", resume_step=20)
+    assert state.restarts[-1].resume_step == 20, "25 is not proven yet"
+    said = [saved(25), StepSeen(26, 30.0, incarnation=2)]
+    for number, report in enumerate(said if proof_first else said[::-1], 3):
+        state = after(state, told(0, number, report))
+    assert (state.restarts[-1].resume_step, state.restarts[-1].resume_from) == (25, "/c/25")
+    bad = gang(told(0, 2, StepSeen(27, 1.0), end(0, **KILLED)), resume_from="/c/20", resume_step=20)
+    bad = after(bad, told(0, 3, saved(25, "fail"), StepSeen(26, 30.0, incarnation=2)))
+    assert bad.restarts[-1].resume_step == 20, "what was found bad was not meant"
+
+
 SAVED = (PhaseSeen("checkpoint", 5.0, detail="saved in 0.1 s"), PhaseSeen("step", 5.1, detail="saved in 0.1 s"))
 
 

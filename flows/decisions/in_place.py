@@ -6,6 +6,7 @@ from flows.decisions.checkpoint import prove_resume
 from profiles.run import RunProfile
 from profiles.vocabulary import Action, VerdictWord
 from workflows.evidence import CoordinatorFacts
+from workflows.gang_news import RestartInPlace
 from workflows.records import IncidentRecord, Story
 
 RESTART_SECONDS = 10.0
@@ -67,6 +68,17 @@ def started_over(facts: CoordinatorFacts, run: RunProfile) -> str:
     """Which restart in place did not go on from its checkpoint, and how that is known; "": all did, as far as known."""
     for restart in facts.news.restarts:
         proof, why = prove_resume(restart.resume_step, restart.first_step, run.checkpoint, run.progress.every_steps)
-        if proof is VerdictWord.FAIL:
+        if proof is VerdictWord.FAIL and not _further(restart, run.progress.every_steps):
             return f"restart in place {restart.number}: {why}"
     return ""
+
+
+def _further(restart: RestartInPlace, every_steps: int) -> bool:
+    """Nothing was lost: it went on from a newer checkpoint than was proven, as programs do that look for it themselves.
+
+    What it cannot have is a step that the gang had not reached.
+    """
+    resumed, first, reached = restart.resume_step, restart.first_step, restart.step
+    if resumed is None or first is None or reached is None:
+        return False
+    return resumed + every_steps < first <= reached + every_steps

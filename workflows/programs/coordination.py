@@ -201,6 +201,8 @@ def _one_report(state: State, member: Member, report: Any, at: float) -> Next:
         state = _went_on(state, learned.row)
     if learned.progress is not state.progress:  # most ranks say nothing new
         state = replace(state, progress=learned.progress)
+    if isinstance(report, CheckpointSeen):
+        state = _resumed_further(state)
     decided = proven(state, at) if isinstance(report, CheckpointSeen) else Next(state)
     return Next(decided.state, (*effects, *decided.effects))
 
@@ -210,6 +212,18 @@ def _went_on(state: State, row: StepRow) -> State:
     if not state.restarts or state.restarts[-1].first_step is not None:
         return state
     last = replace(state.restarts[-1], first_step=row[0], first_step_at=row[1])
+    return _resumed_further(replace(state, restarts=(*state.restarts[:-1], last)))
+
+
+def _resumed_further(state: State) -> State:
+    """Programs that look for the newest checkpoint themselves may take one that was proven only after the choice."""
+    last = state.restarts[-1] if state.restarts else None
+    if last is None or last.first_step is None or last.first_step - 1 <= (last.resume_step or 0):
+        return state
+    taken = [one for one in state.progress.checkpoints if one.step == last.first_step - 1 and one.verdict == "pass"]
+    if not taken:
+        return state
+    last = replace(last, resume_step=taken[-1].step, resume_from=taken[-1].resume_from or taken[-1].path)
     return replace(state, restarts=(*state.restarts[:-1], last))
 
 

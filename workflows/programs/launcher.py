@@ -187,6 +187,8 @@ class Launcher:
             if end is not None:
                 ends.append(end)
         if ends:
+            if self._state.in_place:
+                self._children.prover.look()  # the newest checkpoint may not be proven yet
             oom = any(end.signal == signal.SIGKILL or end.exit_code == 137 for end in ends)
             marked = termination.with_oom(tuple(ends), oom and self._out_of_memory.happened())
             self._advance(lifecycle.Ended(marked))

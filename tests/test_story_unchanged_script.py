@@ -1,0 +1,102 @@
+"""A DistributedDataParallel script that knows torchrun's environment and nothing of us: killed, hung, and back.
+
+Needs a Python with torch: PRIMUS_TEST_TORCH_PYTHON, else the environment that `make bench-peers` makes, else this one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from profiles.vocabulary import Action, FaultClass
+from tests.stages import Stage, stage, succeeded
+
+pytestmark = pytest.mark.story
+ROOT = Path(__file__).parent.parent
+SCRIPT = ROOT / "tests" / "peers" / "scripts" / "plain_ddp.py"
+MODULES = ["torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel"]
+STEPS = 60
+
+
+def python_with_torch() -> str:
+    """Its path; "": there is none."""
+    named = os.environ.get("PRIMUS_TEST_TORCH_PYTHON", "")
+    made = ROOT / "build" / "peers" / "venv" / "bin" / "python"
+    own = sys.executable if importlib.util.find_spec("torch") else ""
+    return named or (str(made) if made.exists() else own)
+
+
+needs_torch = pytest.mark.skipif(not python_with_torch(), reason="NO TORCH HERE: an unchanged script is not tried")
+
+
+@pytest.fixture
+def scene(prefect_server: str) -> Iterator[Stage]:
+    with stage(prefect_server) as made:
+        yield made
+
+
+def profile(folder: Path) -> Path:
+    """The script as somebody would write it down who has only ever used torchrun."""
+    command = [python_with_torch(), str(SCRIPT), "--steps", "{steps}", "--save-every", "{interval_steps}"]
+    command += ["--checkpoints", "{checkpoint_dir}", "--record", "{run_dir}/record.jsonl"]
+    trainer = {"name": "trainer", "command": command, "preload": MODULES, "environment": {"OMP_NUM_THREADS": "1"}}
+    told: dict[str, Any] = {
+        "extends": "demo",
+        "name": "unchanged",
+        "steps": STEPS,
+        "roles": [trainer],
+        "checkpoint": {
+            "format": "pattern",
+            "pattern": r"^step-(?P<step>\d+)\.pt$",
+            "interval_steps": 5,
+            "resume_argument": [],
+        },
+        "progress": {"framework": "regex", "pattern": r" step (?P<step>\d+)/\d+ \| loss (?P<loss>\S+)"},
+    }
+    path = folder / "unchanged.yaml"
+    path.write_text(yaml.safe_dump(told))
+    return path
+
+
+def weights(scene: Stage) -> set[str]:
+    """What the ranks said of their weights at the end."""
+    lines = (scene.folder / "record.jsonl").read_text().splitlines()
+    return {event["weights"] for event in map(json.loads, lines) if "weights" in event}
+
+
+@pytest.fixture(scope="module")
+def unfailed(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
+    """Of a run to which nothing happened."""
+    with stage(prefect_server) as made:
+        written = str(profile(tmp_path_factory.mktemp("profile")))
+        assert succeeded(made.start("unfailed", written, in_place=True).end()), made.tell()
+        found = weights(made)
+        assert len(found) == 1, "both ranks have the same"
+        yield found
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("fault", "fault_class"),
+    [("kill-rank:1,step=28", FaultClass.PROCESS_KILLED), ("hang-rank:1,step=33", FaultClass.HANG)],
+)
+def test_it_comes_back_without_a_changed_line(
+    scene: Stage, tmp_path: Path, unfailed: set[str], fault: str, fault_class: FaultClass
+) -> None:
+    limits = ("recovery.hang.step_floor_seconds=2",)
+    scene.start(profile=str(profile(tmp_path)), in_place=True, overrides=limits).fault(fault)
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    [attempt] = story.attempts
+    assert attempt.restarts_in_place == 1, scene.tell()
+    [seen] = story.incidents
+    assert (seen.fault_class, seen.action) == (fault_class, Action.RESTART_IN_PLACE), scene.tell()
+    assert weights(scene) == unfailed
