@@ -26,7 +26,7 @@ from workflows.programs.rank_set import RankSet
 from workflows.programs.rank_starts import beginning, starts
 from workflows.programs.reporting import Console, Reporter
 from workflows.programs.stack_answer import StackAnswers
-from workflows.reports import PhaseSeen, RankEnd
+from workflows.reports import PhaseSeen, RankEnd, StepSeen
 
 SWEEP_SECONDS = 0.1
 PROVER_SECONDS = 30.0
@@ -171,7 +171,7 @@ class Launcher:
     def _take(self, reports: Sequence[Report]) -> None:
         self._console.relay(self._ranks.relayed())
         self._reporter.take(reports)
-        if reports:
+        if any(isinstance(one, StepSeen) for one in reports):
             self._children.warm.trains(time.monotonic())
         if self._state.in_place and any(isinstance(one, PhaseSeen) and one.detail for one in reports):
             self._children.prover.look()  # the line may have told of a save

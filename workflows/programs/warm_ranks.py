@@ -1,7 +1,8 @@
 """When ranks of a pod are forked from a parked process, and when they are started plainly.
 
-The first incarnation is started plainly and the process is parked later, when the ranks have imported what they need:
-it takes nothing of the time to the first step. Whatever stands in the way of a fork is said once.
+The first incarnation is started plainly and the process is parked when the gang has done a step: what it imports takes
+nothing of the time to the first step, neither of its own pod's ranks nor of those that still start beside it. Whatever
+stands in the way of a fork is said once.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from workflows.programs import ranks
 if TYPE_CHECKING:
     from workflows.programs.warm import Parked
 
-PARK_AFTER_SECONDS = 1.0
-"""From the start of the ranks, where they report nothing earlier."""
+PARK_AFTER_SECONDS = 5.0
+"""From the start of the ranks, where they report no step earlier."""
 
 
 class WarmRanks:
@@ -81,7 +82,7 @@ class WarmRanks:
             self._example, self.due = example, now + PARK_AFTER_SECONDS
 
     def trains(self, now: float) -> None:
-        """Ranks report progress: they have imported what they need."""
+        """Ranks have done a step: all of the gang have started."""
         if self.due is not None:
             self.due = min(self.due, now)
 
