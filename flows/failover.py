@@ -104,8 +104,8 @@ def _on_run(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) 
         else:
             # Conditions may call a lost node ready for most of a minute. Where its loss is only supposed, or a log says
             # so however surely, they are waited for: old and new ranks must never run side by side.
-            planned = incident.fault_class is FaultClass.PREEMPTED
-            grace = resolved.run.save_grace_seconds if planned else 0.0
+            saves = incident.fault_class in (FaultClass.PREEMPTED, FaultClass.STRAGGLER)
+            grace = resolved.run.save_grace_seconds if saves else 0.0
             said = clear_attempt(resolved, attempt, grace, incident.lost_nodes)
         end_attempt(attempt, str(incident.fault_class), incident.detected_at)
     until = float(constraints_of(action).get("wait_until", 0.0))

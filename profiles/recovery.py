@@ -39,6 +39,8 @@ class StragglerLimits(Value):
     """Distance in robust standard deviations."""
     windows: PositiveCount = 4
     """Bad windows out of five."""
+    leave: bool = True
+    """Leave the node of a slow rank for a free one when waiting for it has cost as much as a new attempt does."""
 
 
 class RecoveryProfile(Value):

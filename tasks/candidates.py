@@ -17,6 +17,8 @@ from workflows.records import AttemptRecord
 
 ROOM_SECONDS = 2.0
 """Between two looks at the pool for a gang that is to move: each lists the namespace's pods."""
+SLOW_ROOM_SECONDS = 15.0
+"""The same for a gang with a slow rank, which is in no hurry."""
 
 
 @patient
@@ -39,11 +41,13 @@ class Room:
         self._pool: tuple[NodeCandidate, ...] | None = None
 
     def look(self, view: AttemptView) -> AttemptView:
-        """The view with the pool, where a node of the gang is cordoned; who does not answer is asked again later."""
-        if view.away or not any(node.unschedulable for node in view.nodes):
+        """The view with the pool, where a node of the gang is cordoned or slow; who does not answer is asked later."""
+        cordoned = any(node.unschedulable for node in view.nodes)
+        slow = view.coordinator is not None and bool(view.coordinator.news.stragglers)
+        if view.away or not (cordoned or slow):
             return view
         now = world().now()
-        if now - self._asked_at >= ROOM_SECONDS:
+        if now - self._asked_at >= (ROOM_SECONDS if cordoned else SLOW_ROOM_SECONDS):
             self._asked_at = now
             try:
                 self._pool = tuple(_now(self._resolved, self._attempt.run, self._attempt.number))

@@ -54,7 +54,7 @@ def event_of(state: State, number: int, move: tuple[str, int, int]) -> Event:
         "step": StepSeen(number, at, index, 0.5, incarnation=now),
         "save": PhaseSeen(STALLS[index % len(STALLS)], at, index, incarnation=now),
         "saved": PhaseSeen("step", at, index, "saved in 0.1 s", now),
-        "prove": saved(number - index),
+        "prove": saved(max(0, number - index)),  # a step before the first one comes through no door
     }
     return said[kind] if kind in said else Reported(at, key, number, (reports[kind],))
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.restarting_gangs import gang, told
+from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination import advance
-from workflows.programs.coordination_model import State
+from workflows.programs.coordination_model import Joined, Member, Slow, State, Voted
+from workflows.programs.coordinator import Coordinator
+from workflows.programs.coordinator import Gang as CoordinatorGang
 from workflows.programs.gang_numbers import WARM_ROWS, Jumps, Numbers
 from workflows.programs.straggler import Limits
 from workflows.reports import PhaseSeen, StepSeen
@@ -117,6 +121,53 @@ def test_a_gang_that_waits_for_one_rank_is_not_slower_as_a_whole() -> None:
         one.run([0.1] * 7 + [own])
     assert one.numbers.slower() is None
     assert one.named == {7}
+
+
+def test_a_gang_three_times_slower_is_told_as_such_also_beside_a_rank_a_tenth_slower_still() -> None:
+    one = Gang()
+    for factor in [1.0] * 60 + [3.0] * 40:
+        one.run([0.1 * factor] * 7 + [0.1 * factor * (1.12 if factor > 1 else 1.0)])
+    slower = one.numbers.slower()
+    assert slower is not None
+    assert slower["ratio"] == pytest.approx(3.36)
+    assert one.named == {7}
+
+
+def test_votes_are_remembered_and_counted_once(tmp_path: Path) -> None:
+    def steps(one: Coordinator, since: int, until: int) -> None:
+        for step in range(since, until):
+            for rank in range(4):
+                own = 0.1 if rank < 3 else 0.2
+                seen = StepSeen(step, 100.0 + step, rank, seconds=0.2, compute_seconds=own)
+                one.take(told(rank, 10 + step, seen))
+
+    def begun() -> Coordinator:
+        one = Coordinator(CoordinatorGang("trainer", 4, 1, 1000), {"PRIMUS_TOKEN": "t"})
+        one.remember(str(tmp_path / "journal"))
+        return one
+
+    first = begun()
+    for rank in range(4):
+        first.take(Joined(1.0, Member("trainer", rank, f"pod-{rank}", f"node-{rank}")))
+        first.take(told(rank, 1, state="running"))
+    steps(first, 1, WARM_ROWS + 25)
+    before = first.numbers.stragglers(str)
+    assert [one["rank"] for one in before] == [3]
+    first.close()
+    second = begun()
+    assert second.numbers.stragglers(str) == before
+    steps(second, WARM_ROWS + 25, WARM_ROWS + 29)
+    assert second.numbers.stragglers(str)[0]["cost_seconds"] == pytest.approx(before[0]["cost_seconds"] + 0.4)
+    second.close()
+
+
+def test_a_vote_that_makes_no_sense_is_no_vote() -> None:
+    good = Voted(5.0, 1, 9, (Slow(3, 0.2, 2.0),))
+    assert journal.from_line(journal.to_line(good)) == good
+    assert journal.from_line(
+        '{"event":"Voted","at":1,"incarnation":1,"step":2,"slow":[[-1,1,2],[1,1e999,2],[2,1,0.5]]}'
+    ) == (Voted(1.0, 1, 2, ()))
+    assert journal.from_line('{"event":"Voted","at":1,"incarnation":1,"step":2,"slow":[7]}') is None
 
 
 def test_steps_beside_saves_say_nothing_about_speed() -> None:

@@ -197,7 +197,10 @@ def test_golden_alarms(sigmas: float, steps: int) -> None:
 def test_one_slow_rank_is_told_from_a_slower_job() -> None:
     change = Change(31, 1.0, 2.0)
     assert whose(change, ()) == "job"
-    assert whose(change, (3,)) == "rank"
+    assert whose(change, (2.0,)) == "rank"
+    assert whose(change, (1.1, 1.6)) == "rank"
+    assert whose(change, (1.1, 1.2)) == "job"
+    assert whose(Change(31, 1.0, 1.15), (1.1,)) == "rank"
 
 
 @given(st.floats(1.01, 10), st.floats(1, 1000), st.integers(1, 1000))

@@ -35,6 +35,8 @@ class Signal(StrEnum):
     NUMERIC = "numeric"
     ENDED_EARLY = "ended-early"
     HANG = "hang"
+    STRAGGLER = "straggler"
+    """A rank is slower than its peers, and waiting for it has cost as much as leaving its node does."""
     OBSERVER_AWAY = "observer-away"
     LOGS = "logs"
     """Nothing but log files is known, and nobody says that something failed."""
@@ -221,7 +223,7 @@ class AttemptView:
     """Why the cluster does not answer; "" while it does. What is known is then old, and no time limit runs."""
     away_since: float | None = None
     pool: tuple[NodeCandidate, ...] | None = None
-    """The pool's nodes, asked about only while a node of the gang is cordoned; None: nobody asked, or none answered."""
+    """The pool's nodes, asked about only while a node of the gang is cordoned or slow; None: nothing was told."""
     unreached: tuple[str, ...] = ()
     """Nodes that are not ready and whose kubelets the cluster does not reach; asked only about nodes of the gang."""
     vanished: str = ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from flows.decisions.checkpoint import prove_resume
 from flows.decisions.in_place import broken, hung, started_over
 from flows.decisions.nodes import choose_nodes, need_of
+from flows.decisions.straggling import leaving
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.evidence import AttemptView, PodFacts, Signal
@@ -217,6 +218,18 @@ def _cordoned(view: AttemptView, case: Case) -> Finding | None:
     return Finding(Signal.NODE_CORDONED, f"somebody wants the node empty: {', '.join(nodes)} is cordoned", nodes)
 
 
+def _straggler(view: AttemptView, case: Case) -> Finding | None:
+    """Waiting for a slow node has cost as much as leaving it does, and the gang has room elsewhere."""
+    run = case.resolved.run
+    found = leaving(view.coordinator, case.attempt, run.steps or None) if run.recovery.straggler.leave else None
+    if found is None or found.waits_for or view.pool is None:
+        return None
+    node = found.straggler.node
+    if choose_nodes(view.pool, need_of(case.resolved, case.attempt.nodes, (node,))).missing:
+        return None
+    return Finding(Signal.STRAGGLER, found.words, (node,))
+
+
 RULES: tuple[Rule, ...] = (
     _completed,
     _asked_to_stop,
@@ -231,6 +244,7 @@ RULES: tuple[Rule, ...] = (
     _never_started,
     _notice,
     _cordoned,
+    _straggler,
     _bad_image,
     _unschedulable,
 )

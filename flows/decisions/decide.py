@@ -28,8 +28,11 @@ def decide(diagnosis: Diagnosis, situation: Situation) -> Decision:
     decision = _default(diagnosis, situation)
     for limit in LIMITS:
         decision = limit(diagnosis, situation, decision) or decision
+    treatment = treatment_of(diagnosis.fault_class, diagnosis.rule)
+    optional = treatment.optional and not situation.ended
+    decision = _spared(decision) if optional else decision
     rule = tighter(CheckpointRule(decision.max_resume_step, decision.exclude_checkpoints), situation.lineage)
-    charged = decision.charged and (decision.if_approved or decision.action) in STARTS
+    charged = decision.charged and not optional and (decision.if_approved or decision.action) in STARTS
     return replace(
         decision,
         charged=charged,
@@ -59,6 +62,13 @@ def _default(diagnosis: Diagnosis, situation: Situation) -> Decision:
             return _leave_alone(diagnosis, situation, treatment)
         case _:
             assert_never(action)
+
+
+def _spared(decision: Decision) -> Decision:
+    """No limit and no question ends a training that goes on by itself: it only might have moved."""
+    if decision.action in (*STARTS, Action.NONE):
+        return decision
+    return Decision(Action.NONE, f"the training goes on where it is: {decision.why}", decision.would_change)
 
 
 def _leave_alone(diagnosis: Diagnosis, situation: Situation, treatment: Treatment) -> Decision:

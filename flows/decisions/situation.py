@@ -22,6 +22,7 @@ LIVING = frozenset(
         Signal.STARTED_OVER,
         Signal.PREEMPTION_NOTICE,
         Signal.NODE_CORDONED,
+        Signal.STRAGGLER,
         Signal.UNSCHEDULABLE,
     }
 )

@@ -31,6 +31,9 @@ class Treatment:
     """New attempts for this class within one window before giving up; None: only the budgets count."""
     wait_seconds: float = 0.0
     """First wait before the next attempt; doubled with every repetition within the window."""
+    optional: bool = False
+    """The training goes on by itself: where a limit or a question forbids the move it is left alone, never ended. A
+    move of this kind uses no budget."""
 
 
 TREATMENTS: dict[FaultClass, Treatment] = {
@@ -101,6 +104,8 @@ BY_RULE: dict[str, Treatment] = {
     "cuda-kernel-fault": AMBIGUOUS,
     "xid-application": AMBIGUOUS,
     "xid-application-stopped": AMBIGUOUS,
+    "signal-node-cordoned": replace(TREATMENTS[F.PREEMPTED], optional=True),
+    "signal-straggler": replace(TREATMENTS[F.STRAGGLER], action=Action.NEW_ATTEMPT, tries=3, optional=True),
     "disk-full": replace(TREATMENTS[F.STORAGE], tries=1, wait_seconds=15.0),
 }
 """Where the strongest rule says more than its class."""

@@ -27,6 +27,7 @@ SIGNALS: dict[Signal, tuple[FaultClass, float]] = {
     Signal.STARTED_OVER: (F.STARTED_OVER, 0.97),
     Signal.NUMERIC: (F.NUMERIC, 0.93),
     Signal.HANG: (F.HANG, 0.85),
+    Signal.STRAGGLER: (F.STRAGGLER, 0.9),
     Signal.OBSERVER_AWAY: (F.CONTROL_PLANE, 0.9),
 }
 """What a signal says by itself."""
@@ -97,6 +98,8 @@ GATE_CHECKS: dict[str, tuple[FaultClass, float]] = {
 _LAGS = re.compile(r"(?:outside of it|elsewhere): rank (?P<rank>\d{1,7}) on (?P<node>\S{1,253}) in (?!.* and \d+ more)")
 _AGAIN = re.compile(r"it is the second time on (?P<node>\S{1,253})$")
 """How a coordinator says whom a hang is owed to."""
+_SLOW = re.compile(r"rank \d{1,7} on (?P<node>\S{1,253}) takes ")
+"""How `straggling.Leaving` says who is slow."""
 
 Witness = Callable[[Evidence], Iterator[Clue]]
 
@@ -110,7 +113,7 @@ def _signals(evidence: Evidence) -> Iterator[Clue]:
     said = SIGNALS.get(evidence.signal)
     if said is not None:
         clue = Clue(said[0], said[1], evidence.detail or f"signal {evidence.signal}", f"signal-{evidence.signal}")
-        yield _with_whom(clue) if evidence.signal is Signal.HANG else clue
+        yield _with_whom(clue) if evidence.signal is Signal.HANG else _with_node(clue)
 
 
 def _with_whom(hang: Clue) -> Clue:
@@ -119,6 +122,12 @@ def _with_whom(hang: Clue) -> Clue:
     if again is not None:
         return replace(hang, blames="node", node=again["node"])
     return hang if lags is None else replace(hang, blames="rank", node=lags["node"], rank=int(lags["rank"]))
+
+
+def _with_node(clue: Clue) -> Clue:
+    """The clue with the node that a slow rank is on."""
+    slow = _SLOW.match(clue.text) if clue.fault_class is F.STRAGGLER else None
+    return clue if slow is None else replace(clue, blames="node", node=slow["node"])
 
 
 def _pods(evidence: Evidence) -> Iterator[Clue]:

@@ -29,6 +29,7 @@ from workflows.programs.coordination_model import (
     State,
     Suspected,
     Ticked,
+    Voted,
 )
 from workflows.programs.coordination_orders import Order
 from workflows.programs.coordination_restart import due, failed, hung, proven, settle, stopped, suspected
@@ -56,8 +57,8 @@ def advance(state: State, event: Event) -> Next:
         return _reported(state, event)
     if isinstance(event, Cleared):
         return _cleared(state, event)
-    if isinstance(event, Ticked):
-        return settle(state, event.at) if due(state, event.at) else Next(state)
+    if isinstance(event, (Ticked, Voted)):  # what a vote says concerns the numbers of the gang alone
+        return settle(state, event.at) if isinstance(event, Ticked) and due(state, event.at) else Next(state)
     if isinstance(event, Suspected):
         return suspected(state, event)
     if isinstance(event, HangFound):

@@ -15,10 +15,12 @@ from workflows.programs.coordination_model import (
     Member,
     Published,
     Reported,
+    Slow,
     State,
     StopAsked,
     Suspected,
     Ticked,
+    Voted,
 )
 from workflows.programs.coordination_restart import due
 from workflows.reports import REPORTS, StepSeen, from_dict, line
@@ -153,6 +155,12 @@ def _hang_found(data: Dict[str, Any]) -> Event:
     )
 
 
+def _voted(data: Dict[str, Any]) -> Event:
+    slow = [Slow(int(rank), float(seconds), float(ratio)) for rank, seconds, ratio in data["slow"]]
+    sane = tuple(one for one in slow if 0 <= one.rank < MOST and 0 < one.seconds < MOST and 1 <= one.ratio < MOST)
+    return Voted(float(data["at"]), int(data["incarnation"]), int(data["step"]), sane)
+
+
 _READERS = {
     "Joined": _joined,
     "Published": _published,
@@ -162,4 +170,5 @@ _READERS = {
     "StopAsked": _stop_asked,
     "Suspected": _suspected,
     "HangFound": _hang_found,
+    "Voted": _voted,
 }

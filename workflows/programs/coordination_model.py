@@ -158,7 +158,28 @@ class HangFound:
     """Where the ranks stand, in words."""
 
 
-Event = Union[Joined, Published, Reported, Cleared, Ticked, StopAsked, Suspected, HangFound]
+class Slow(NamedTuple):
+    """A rank that was slower than its peers in one window of steps."""
+
+    rank: int
+    seconds: float
+    """Own time before the barrier, of one step."""
+    ratio: float
+    """Times the peers' median."""
+
+
+@dataclass(frozen=True)
+class Voted:
+    """A window of steps has closed: who was slow in it."""
+
+    at: float
+    incarnation: int
+    step: int
+    """The first one of the window."""
+    slow: Tuple[Slow, ...]
+
+
+Event = Union[Joined, Published, Reported, Cleared, Ticked, StopAsked, Suspected, HangFound, Voted]
 
 
 @dataclass(frozen=True)

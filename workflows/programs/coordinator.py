@@ -86,7 +86,7 @@ class Coordinator:
 
     def remember(self, path: str) -> None:
         """Read the journal at `path` and write to it from now on."""
-        memory = Memory(path)
+        memory, self.numbers.remembering = Memory(path), True
         with undisturbed():
             for event in memory.read():
                 try:
@@ -95,7 +95,7 @@ class Coordinator:
                     continue  # a journal of an older program may hold what is refused today
                 if isinstance(event, (Joined, Reported)):
                     self._heard[event.member.key if isinstance(event, Joined) else event.key] = event.at
-        self._memory = memory
+        self._memory, self.numbers.remembering = memory, False
 
     def serve(self, address: str, port: int) -> Server:
         """A server that asks this coordinator.
@@ -159,6 +159,9 @@ class Coordinator:
         if kept is not None and self._memory is not None:
             # Killed between an order and its record, we would count a restart too few, or use a number twice.
             self._memory.write(kept, self.state.orders[-1:] != last and self.state.restarts_lent > 0)
+        voted = self.numbers.take_vote()
+        if voted is not None and self._memory is not None:
+            self._memory.write(voted, False)
 
     def _apply(self, event: Event) -> None:
         before = self.state

@@ -1,7 +1,7 @@
 """What the numbers of a gang's steps say: who is slower than its peers, whether all became slower, what has jumped.
 
-Nothing follows from it here: the flow reads it and decides. It is found anew from what ranks report; a coordinator that
-is started again keeps the job's own steps (its journal has them) and counts votes on stragglers from then on.
+Nothing follows from it here: the flow reads it and decides. It is found from what ranks report; a coordinator that is
+started again has the job's own steps and every vote on stragglers from its journal (which holds no other rank's steps).
 
 Steps in which somebody loads, saves or evaluates are left out, and so are the first ones of each incarnation.
 """
@@ -20,7 +20,9 @@ from workflows.programs.coordination_model import (
     ReplaceStep,
     Reported,
     State,
+    Voted,
 )
+from workflows.programs.coordination_model import Slow as SlowTold
 from workflows.programs.coordination_status import finite
 from workflows.programs.gang_progress import STALLS, StepRow
 from workflows.programs.hang_budget import median
@@ -89,6 +91,10 @@ class Numbers:
         self._ratios: Dict[int, float] = {}
         self._window_step: Optional[int] = None
         self._masked = False
+        self._vote: Optional[Voted] = None
+        """Of the window that has just closed; None: nobody was slow, neither in it nor in the last ones."""
+        self.remembering = False
+        """What is heard is heard for the second time: votes are among it, and the steps that led to them are not."""
         self._measured = False
         """In this window somebody told his own time: most programs never do."""
         self._rows = 0
@@ -109,12 +115,19 @@ class Numbers:
         """
         if state.incarnation != self._incarnation:
             self._incarnation, self._rows, self._last, self._masked = state.incarnation, 0, None, False
+        if isinstance(event, Voted):
+            self._closed(event.step, tuple(Slow(*one, math.inf) for one in event.slow))
         if not isinstance(event, Reported) or event.key[0] != state.deciding_role:
             return
         self._masked = self._masked or any(isinstance(effect, AppendMoment) for effect in effects)
         for report in event.reports:
             self._one(state, report)
-        self._rows_of(state, effects)
+        self._rows_of(state, effects, event.at)
+
+    def take_vote(self) -> Optional[Voted]:
+        """What is to be remembered of the window that has just closed; None: nothing."""
+        vote, self._vote = self._vote, None
+        return vote
 
     def stragglers(self, place: Callable[[int], str]) -> List[Dict[str, Any]]:
         """Ranks that are slow, the costliest first.
@@ -137,7 +150,9 @@ class Numbers:
     def slower(self) -> Optional[Dict[str, Any]]:
         """The last time that all became slower together; None: they did not, or wait for a rank that did."""
         change = self._change
-        if change is None or whose(change, {one.rank for one in self._window}.union(self._votes.slow)) != "job":
+        slow = {one.rank: one.ratio for one in self._window}
+        slow |= {rank: self._ratios.get(rank, 1.0) for rank in self._votes.slow}
+        if change is None or whose(change, slow.values()) != "job":
             return None
         return {
             "since_step": change.step,
@@ -153,10 +168,10 @@ class Numbers:
     def _cost(self, rank: int) -> float:
         return self._losses.get(rank, Loss()).gpu_seconds
 
-    def _rows_of(self, state: State, effects: Sequence[Effect]) -> None:
+    def _rows_of(self, state: State, effects: Sequence[Effect], at: float) -> None:
         for effect in effects:
             if isinstance(effect, AppendStep):
-                self._row(state, effect.row)
+                self._row(state, effect.row, at)
             elif isinstance(effect, ReplaceStep) and effect.row[3] is not None:
                 self._figure("loss", effect.row[0], effect.row[3])
 
@@ -171,7 +186,7 @@ class Numbers:
         if report.gradient_norm is not None and report.rank == state.progress.reporting_rank:
             self._figure("gradient_norm", report.step, report.gradient_norm)
 
-    def _row(self, state: State, row: StepRow) -> None:
+    def _row(self, state: State, row: StepRow, at: float) -> None:
         last, self._last = self._last, row
         self._rows += 1
         if row[3] is not None:
@@ -185,10 +200,10 @@ class Numbers:
         if seconds is not None:
             self._cusum = self._cusum.and_(row[0], seconds)
             self._change = self._cusum.change or self._change
-        self._stepped(row[0])
+        self._stepped(row[0], at)
 
-    def _stepped(self, step: int) -> None:
-        if not self._measured:
+    def _stepped(self, step: int, at: float) -> None:
+        if not self._measured or self.remembering:
             return
         began = step if self._window_step is None else self._window_step
         window = self._peers.stepped()
@@ -196,6 +211,13 @@ class Numbers:
         if window is None:
             return
         self._measured = False
+        known = self._votes
+        self._closed(began, window)
+        if known.slow or window:
+            told = tuple(SlowTold(one.rank, one.seconds, one.ratio) for one in window)
+            self._vote = Voted(at, self._incarnation, began, told)
+
+    def _closed(self, began: int, window: Tuple[Slow, ...]) -> None:
         self._window = window
         self._votes = self._votes.and_(window)
         self._since = {rank: self._since.get(rank, began) for rank in self._votes.slow}

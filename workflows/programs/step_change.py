@@ -9,7 +9,7 @@ Steps in which somebody saved or evaluated are not told of.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Collection, Optional, Tuple
+from typing import Iterable, Optional, Tuple
 
 from workflows.programs.hang_budget import MAD_TO_SIGMA, median
 
@@ -20,6 +20,8 @@ LEAST_CHANGE = 0.10
 LEAST_STEPS = 5
 """After a change: fewer have no median worth the name."""
 KEPT = 64
+EXPLAINS = 0.5
+"""Of a change: steps have parts, such as the exchange itself, that a slow rank does not make longer or shorter."""
 EPSILON = 0.01
 """Of the median: no step time is as even as twenty steps may look."""
 
@@ -79,9 +81,16 @@ def _judged(cusum: Cusum) -> Cusum:
     return Cusum(change=Change(cusum.since_step, cusum.mu, after))
 
 
-def whose(change: Change, slow_ranks: Collection[int]) -> str:
-    """`rank`: the gang waits for the ranks that were voted slow; `job`: all became slower together.
+def whose(change: Change, slow_ratios: Iterable[float]) -> str:
+    """`rank`: the gang waits for a rank that was voted slow; `job`: all became slower together.
 
-    All together is the program (longer sequences), the network or the storage: no node is blamed for it.
+    A gang waits for its slowest rank, so one rank explains a change of about its own size: where the gang became three
+    times slower, one that takes a tenth longer than its peers does not. All together is the program (longer sequences),
+    the network or the storage: no node is blamed for it.
+
+    Args:
+        change: of the whole gang.
+        slow_ratios: of each slow rank, times its peers' median.
     """
-    return "rank" if slow_ranks and change.after_seconds > change.before_seconds else "job"
+    grown = change.after_seconds / change.before_seconds - 1
+    return "rank" if any(ratio - 1 >= EXPLAINS * grown for ratio in slow_ratios) else "job"

@@ -1,0 +1,61 @@
+"""A rank that becomes slow: the gang leaves its node once waiting has cost as much, and loses no step by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from profiles.vocabulary import Action, FaultClass, VerdictWord
+from tasks.facts import pod_facts
+from tests.stages import Stage, incident, outcomes, stage, succeeded
+from workflows.evidence import Signal
+
+pytestmark = pytest.mark.story
+SLOW = "slow-rank:1,factor=20"
+"""It may run for 2.5 ms of every 50: however busy the machine is, its peers are faster."""
+SLOW_STEPS = ("steps=400", "recovery.straggler.leave=true")
+
+
+@pytest.fixture
+def scene(prefect_server: str) -> Iterator[Stage]:
+    with stage(prefect_server) as made:
+        yield made
+
+
+def node_of(scene: Stage, rank: int) -> str:
+    """Where a rank of the present attempt runs."""
+    role = scene.resolved.run.deciding_role
+    pods = [pod_facts(pod, role.processes_per_node, role.name) for pod in scene.cluster.list("Pod")]
+    return next(pod.node for pod in pods if rank in pod.ranks)
+
+
+def test_a_gang_leaves_a_slow_node(scene: Stage) -> None:
+    scene.start(overrides=SLOW_STEPS).at_step(17)
+    node = node_of(scene, 1)
+    scene.fault(SLOW)
+    assert succeeded(scene.end()), scene.tell()
+    story = scene.story
+    first, second = story.attempts
+    assert outcomes(story) == [FaultClass.STRAGGLER.value, "succeeded"], scene.tell()
+    found = incident(story)
+    assert (found.signal, found.action) == (Signal.STRAGGLER, Action.NEW_ATTEMPT), scene.tell()
+    assert found.culprits == ((node, None),), scene.tell()
+    assert not found.charged
+    assert node in first.nodes
+    assert node not in second.nodes
+    assert second.resumed_from_step == first.last_step, scene.tell()  # ranks saved before they left
+    assert second.resume_proof is VerdictWord.PASS
+    assert not [action for action in story.actions if action.target], "nobody is taken out for being slow"
+    scene.no_orphans()
+
+
+def test_a_profile_that_forbids_it_only_tells(scene: Stage) -> None:
+    scene.start(overrides=("steps=100000",)).at_step(17)
+    scene.fault(SLOW)
+    scene.until(lambda story: any(mark.kind == "stragglers" and '"rank": 1' in mark.detail for mark in story.marks),
+                "a rank that is called slow")  # fmt: skip
+    named = max(item.last_step or 0 for item in scene.story.attempts)
+    scene.at_step(named + 10)
+    assert scene.story.incidents == (), scene.tell()
+    assert len(scene.story.attempts) == 1
