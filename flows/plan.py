@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flows.admission import admitted
+from flows.decisions.advice import believed_mttf_seconds, told_interval
 from flows.decisions.checkpoint import lineage
 from flows.decisions.moves import Plan
 from flows.decisions.nodes import need_of
@@ -28,17 +29,21 @@ def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord 
     choice = admitted(resolved, story.run.name, plan.number, need)
     if choice is None:
         return None
+    now, interval = world().now(), told_interval(resolved.run.checkpoint, story.attempts)
+    saves = "" if interval is None else f", saves every {interval} steps as advised"
     return AttemptRecord(
         run=story.run.name,
         number=plan.number,
-        planned_at=world().now(),
-        why=f"{plan.why} ({choice.why})",
+        planned_at=now,
+        why=f"{plan.why} ({choice.why}{saves})",
         incident=plan.incident.id if plan.incident else "",
         nodes=choice.nodes,
         avoid_nodes=avoid,
         max_resume_step=heed.get("max_resume_step"),
         excluded_checkpoints=tuple(heed.get("excluded_checkpoints", ())),
         restarts_lent=lent_restarts(resolved.run.recovery, story.run.mode, paused=story.paused),
+        mttf_seconds=believed_mttf_seconds(story, resolved, now),
+        interval_steps=interval,
     )
 
 

@@ -116,6 +116,9 @@ class CheckpointPolicy(Value):
     overwritten in place (its step is then the last one reported before it was written)."""
     interval_steps: Count = 0
     """Steps between checkpoints as the program is told; 0: not known. `{interval_steps}` in commands."""
+    follow_advice: bool = False
+    """Tell a further attempt the interval at which least is lost, by the measured stall of a save and the believed time
+    between failures, within a quarter and four times of `interval_steps`. Needs `{interval_steps}` in a command."""
     keep: PositiveCount = 3
     """Usable checkpoints to keep at least; the newest two are never deleted. We delete only what we copied."""
     resume_argument: tuple[str, ...] = ()
@@ -135,6 +138,8 @@ class CheckpointPolicy(Value):
         if (self.format == "pattern") != bool(self.pattern):
             raise wrong("pattern", "must be given exactly where format is `pattern`")
         check_pattern("pattern", self.pattern)
+        if self.follow_advice and not self.interval_steps:
+            raise wrong("follow_advice", "needs interval_steps, the interval to begin with")
         return self
 
 
@@ -254,6 +259,14 @@ class RunProfile(Value):
         deciding = [role.name for role in self.roles if role.decides]
         if len(deciding) > 1 or (not deciding and len(self.roles) > 1):
             raise wrong("roles", f"must hold exactly one with `decides: true`, got {', '.join(deciding) or 'none'}")
+        return self
+
+    @model_validator(mode="after")
+    def _advice_is_heard(self) -> RunProfile:
+        overlays = [overlay.command or () for overlay in self.by_hardware.values()]
+        told = [word for words in (*(role.command for role in self.roles), *overlays) for word in words]
+        if self.checkpoint.follow_advice and not any("{interval_steps}" in word for word in told):
+            raise wrong("checkpoint.follow_advice", "needs {interval_steps} in a command: nothing would change")
         return self
 
     @property

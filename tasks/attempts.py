@@ -19,7 +19,7 @@ from tasks.watching import AttemptWatch
 from tasks.world import patient, tell_waiting, touch, world
 from workflows import labels
 from workflows.evidence import AttemptView
-from workflows.gang_news import GangNews
+from workflows.gang_news import GangNews, alike
 from workflows.manifests import manifests
 from workflows.ownership import refuse_foreign
 from workflows.plan import AttemptPlan
@@ -56,6 +56,8 @@ def plan_of(
         ledger=ledger,
         returns=bool(attempt.incident),
         restarts_in_place=attempt.restarts_lent,
+        mttf_seconds=attempt.mttf_seconds or 0.0,
+        interval_steps=attempt.interval_steps,
         lasts_seconds=lasts_seconds,
     )
 
@@ -277,6 +279,9 @@ def _changes(attempt: AttemptRecord, view: AttemptView) -> dict[str, object]:
     restarts = 0 if coordinator is None else max((item.number for item in coordinator.news.restarts), default=0)
     if restarts > attempt.restarts_in_place:
         changes["restarts_in_place"] = restarts
+    advised = None if coordinator is None else coordinator.news.advised_steps
+    if advised is not None and not alike(advised, attempt.advised_steps):
+        changes["advised_steps"] = advised
     return changes
 
 

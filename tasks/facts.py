@@ -17,13 +17,13 @@ from tasks.workflow_nodes import nodes_of
 from workflows import labels
 from workflows.evidence import NEVER_STARTED, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
 from workflows.fleet import NodeCandidate
-from workflows.records import PROGRAM_MARKS, MarkRecord
+from workflows.gang_news import PROGRAM_MARKS
+from workflows.records import MarkRecord
 from workflows.reports import GateReport, ResumeChoice, Termination, from_json
 
 Json = Mapping[str, Any]
 Names = Mapping[str, str]
-LIVE = ("Pending", "Running")
-"""Phases of pods that hold their node."""
+LIVE = ("Pending", "Running")  # phases of pods that hold their node
 
 
 def seconds(timestamp: str | None) -> float | None:

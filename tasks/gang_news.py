@@ -28,6 +28,7 @@ def gang_news(status: Json) -> GangNews:
         slower=next(iter(_each([status.get("slower")], _slower)), None),
         hang=next(iter(_each([status.get("hang")], _hang)), None),
         jumps=_each(status.get("numeric"), _jump),
+        advised_steps=_advised(_object(status.get("saves"))),
     )
 
 
@@ -105,6 +106,14 @@ def _jump(told: Json) -> Jump | None:
     if step is None or value is None or before is None:
         return None
     return Jump(step, str(told.get("what") or "loss"), value, before)
+
+
+def _advised(saves: Json) -> int | None:
+    advice = _object(saves.get("advice"))
+    today, steps = _whole(saves.get("steps_between")), _whole(advice.get("steps"))
+    if steps is None or steps < 1 or not advice.get("measured"):
+        return None
+    return steps if advice.get("change") is True else today
 
 
 def _whole(told: object) -> int | None:

@@ -9,8 +9,7 @@ from sqlalchemy import Column, Index, Table, Text, UniqueConstraint
 
 from tasks.ledger_columns import METADATA, AnyFloat, flag, maybe_time, maybe_whole, packed, sequence, text, time, whole
 
-SCHEMA = "0011"
-"""The migration that `METADATA` is equal to."""
+SCHEMA = "0012"  # the migration that METADATA is equal to
 
 RUNS = Table(
     "runs",
@@ -67,6 +66,9 @@ ATTEMPTS = Table(
     maybe_time("last_step_at"),
     whole("restarts_in_place"),
     whole("restarts_lent"),
+    maybe_time("mttf_seconds"),
+    maybe_whole("interval_steps"),
+    maybe_whole("advised_steps"),
     Column("loss", AnyFloat),
     text("incident"),
 )

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.facts import coordinator_facts, moments, pod_facts
+from workflows.gang_news import PROGRAM_MARKS
 from workflows.programs.gang_progress import STALLS
-from workflows.records import PROGRAM_MARKS, MarkRecord
+from workflows.records import MarkRecord
 
 
 def test_moments_of_loading_and_saving_are_marks() -> None:

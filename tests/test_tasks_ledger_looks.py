@@ -107,7 +107,8 @@ def test_an_older_ledger_learns_the_past_from_its_verdicts(ledger: Ledger, ledge
     sets.append(replace(record("a", NOW, 1.0), depth="condition"))
     ledger.add_verdicts(sets)
     with ledger.database.writing() as transaction:
-        transaction.connection.execute(text("ALTER TABLE attempts DROP COLUMN restarts_lent"))
+        for column in ("restarts_lent", "mttf_seconds", "interval_steps", "advised_steps"):
+            transaction.connection.execute(text(f"ALTER TABLE attempts DROP COLUMN {column}"))
         transaction.connection.execute(text("DROP TABLE link_rounds"))
         transaction.connection.execute(text("DROP TABLE looks"))
         transaction.connection.execute(text("UPDATE alembic_version SET version_num = '0008'"))

@@ -37,7 +37,8 @@ def test_migrating_an_empty_database_gives_exactly_the_tables_of_the_program(led
 
 def _back_to(transaction: Transaction, version: str) -> None:
     """Take away what later migrations would make again."""
-    transaction.connection.execute(text("ALTER TABLE attempts DROP COLUMN restarts_lent"))
+    for column in ("restarts_lent", "mttf_seconds", "interval_steps", "advised_steps"):
+        transaction.connection.execute(text(f"ALTER TABLE attempts DROP COLUMN {column}"))
     transaction.connection.execute(text("DROP TABLE link_rounds"))
     transaction.connection.execute(text("DROP TABLE looks"))
     transaction.connection.execute(text("DROP INDEX verdicts_by_word"))

@@ -90,6 +90,7 @@ def coordinate(plan: AttemptPlan) -> list[str]:
         straggler_ratio=slow.ratio,
         straggler_robust_z=slow.robust_z,
         straggler_windows=slow.windows,
+        mttf_seconds=plan.mttf_seconds,
     )
     return [PROGRAMS, "coordinate", *options.argv()]
 

@@ -11,6 +11,12 @@ from profiles.vocabulary import Action, Mode
 RESTART_MARK = "restart-in-place"
 STRAGGLERS_MARK, SLOWER_MARK, JUMP_MARK = "stragglers", "slower", "jump"
 """Kinds of moments: the ranks that lag, as JSON, from now on; the gang became slower; a number jumped."""
+PROGRAM_MARKS = frozenset(
+    {"restore-begin", "restore-end", "checkpoint-begin", "checkpoint-end", "evaluation-begin", "evaluation-end"}
+)
+"""Moments that the programs in the pods tell: the ranks stood still to load or to save a checkpoint, or to evaluate."""
+SAME_ADVICE = 1.25
+"""The cost of an interval is flat around its best value."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,13 @@ class GangNews:
     hang: Hang | None = None
     """Suspected; None: it goes on, as far as anybody knows."""
     jumps: tuple[Jump, ...] = ()
+    advised_steps: int | None = None
+    """Steps between saves at which least is lost: today's where a change is not worth it; None: not known."""
+
+
+def alike(advised: int, before: int | None) -> bool:
+    """Whether an advice is the one that was written down: measurements waver from save to save."""
+    return before is not None and advised <= before * SAME_ADVICE and before <= advised * SAME_ADVICE
 
 
 def lent_restarts(recovery: RecoveryProfile, mode: Mode, *, paused: bool) -> int:

@@ -63,7 +63,7 @@ def values(plan: AttemptPlan) -> dict[str, str]:
         "data": in_pod(plan.resolved.cluster, run.data.path),
         "steps": str(run.steps),
         "seed": str(run.seed),
-        "interval_steps": str(run.checkpoint.interval_steps),
+        "interval_steps": str(run.checkpoint.interval_steps if plan.interval_steps is None else plan.interval_steps),
     }
 
 

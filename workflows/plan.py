@@ -42,6 +42,10 @@ class AttemptPlan:
     """The cluster ends it after so long by itself, and forgets it soon; 0: it lasts until it is done."""
     restarts_in_place: int = 0
     """Times that its ranks may be started again inside their pods without asking; 0: none."""
+    mttf_seconds: float = 0.0
+    """Mean time to failure of the whole gang, for advice about saving; 0: not known."""
+    interval_steps: int | None = None
+    """Steps between saves that the program is told; None: those of the profile."""
     deep_verify: bool = False
     """Read every byte of the checkpoint again instead of trusting its proof."""
 

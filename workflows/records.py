@@ -96,6 +96,12 @@ class AttemptRecord:
     restarts_in_place: int = 0
     restarts_lent: int = 0
     """The right that the flow lends: so many restarts in place without asking."""
+    mttf_seconds: float | None = None
+    """Mean time to failure of the whole gang as it was believed when the attempt was planned."""
+    interval_steps: int | None = None
+    """Steps between saves that the program is told; None: those of the profile."""
+    advised_steps: int | None = None
+    """Steps between saves at which least is lost, by what the attempt measured; None: not enough was seen."""
     loss: float | None = None
     incident: str = ""
     """The incident that it answers; "": a person asked for it."""
@@ -248,15 +254,9 @@ class MarkRecord:
     attempt: int
     kind: str
     """`submitted`, `fault`, `detected`, `diagnosed`, `decided`, `ended`, `waiting-begin`, `-end`, `paused`, `unpaused`,
-    those of `workflows.gang_news` and `PROGRAM_MARKS`; `data-` and `standby-begin`, `-end`, which nobody writes yet."""
+    those of `workflows.gang_news`; `data-` and `standby-begin`, `-end`, which nobody writes yet."""
     at: float
     detail: str = ""
-
-
-PROGRAM_MARKS = frozenset(
-    {"restore-begin", "restore-end", "checkpoint-begin", "checkpoint-end", "evaluation-begin", "evaluation-end"}
-)
-"""Moments that the programs in the pods tell: the ranks stood still to load or to save a checkpoint, or to evaluate."""
 
 
 @dataclass(frozen=True)

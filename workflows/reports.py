@@ -82,6 +82,8 @@ class CheckpointSeen:
     format: str = ""
     resume_from: str = ""
     """What ranks restarted in place are told; "": only a new attempt, which looks at the storage, may go on from it."""
+    written_at: Optional[float] = None
+    """Unix time of its newest file, by the clock of the storage; None: not known."""
 
 
 @dataclass(frozen=True)

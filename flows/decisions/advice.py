@@ -15,11 +15,14 @@ from flows.decisions.formulas import expected_ettr, mttf_hours, simulated_ettr
 from flows.decisions.saving import optimal_interval_seconds
 from flows.decisions.stretches import intervals
 from profiles.resolve import Resolved
+from profiles.run import CheckpointPolicy
 from profiles.vocabulary import Action, FaultClass, Tile
-from workflows.records import IncidentRecord, Story
+from workflows.records import AttemptRecord, IncidentRecord, Story
 
 CLOSE = 1.5
 """Within this factor of the best interval nothing is gained by a change: the cost is flat around its minimum."""
+LARGEST_CHANGE = 4.0
+"""An advised interval is within this factor of the profile's: a person chose that one, for reasons of their own too."""
 NO_FAILURE_ACTIONS = frozenset({Action.NONE, Action.WAIT})
 NO_FAILURE_CLASSES = frozenset({FaultClass.NONE, FaultClass.SCHEDULING, FaultClass.CONTROL_PLANE})
 """Incidents of these classes, or answered so, interrupted no training: they are no failures."""
@@ -82,7 +85,7 @@ def measured(story: Story, steps: Steps, spans: Sequence[TileSpan], resolved: Re
     """
     nodes = resolved.run.deciding_role.replicas
     failures = sum(is_failure(item) for item in story.incidents)
-    rate = failure_rate(failures, nodes * held_seconds(story, now) / 86400.0)
+    rate = failure_rate(failures, node_days(story, nodes, now))
     believed = believed_rate(failures, rate.node_days)
     saves = [
         pair
@@ -109,6 +112,34 @@ def _restarts(span: TileSpan, incidents: Sequence[IncidentRecord]) -> bool:
     """Whether the tile is part of coming back, not of the first start."""
     since = min((item.detected_at for item in incidents if is_failure(item)), default=math.inf)
     return span.state is Tile.DETECT or (span.state in _RESTARTING and span.begin >= since - 1e-3)
+
+
+def believed_mttf_seconds(story: Story, resolved: Resolved, now: float) -> float:
+    """Mean time to failure of the run's whole gang, by its own failures and what is known of others."""
+    nodes = resolved.run.deciding_role.replicas
+    failures = sum(is_failure(item) for item in story.incidents)
+    seconds = mttf_hours(nodes, believed_rate(failures, node_days(story, nodes, now))) * 3600.0
+    return float(f"{seconds:.3g}")
+
+
+def told_interval(policy: CheckpointPolicy, attempts: Sequence[AttemptRecord]) -> int | None:
+    """Steps between saves that the next attempt is told; None: those of the profile.
+
+    Args:
+        policy: of the profile, which allows another interval or does not.
+        attempts: of the run so far, oldest first.
+    """
+    known = [item.advised_steps for item in attempts if item.advised_steps is not None]
+    if not policy.follow_advice or not known:
+        return None
+    least, most = math.ceil(policy.interval_steps / LARGEST_CHANGE), round(policy.interval_steps * LARGEST_CHANGE)
+    told = min(max(known[-1], least), most)
+    return None if told == policy.interval_steps else told
+
+
+def node_days(story: Story, nodes: int, now: float) -> float:
+    """For which the run's gangs held their nodes."""
+    return nodes * held_seconds(story, now) / 86400.0
 
 
 def held_seconds(story: Story, now: float) -> float:

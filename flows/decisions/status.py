@@ -135,6 +135,8 @@ def attempt_row(attempt: AttemptRecord) -> Json:
         "first_step": attempt.first_step,
         "last_step": attempt.last_step,
         "restarts_in_place": attempt.restarts_in_place,
+        "interval_steps": attempt.interval_steps,
+        "advised_interval_steps": attempt.advised_steps,
     }
 
 

@@ -3,8 +3,8 @@
 d is the stall of one save, M the mean time to failure of the whole gang, R the time of a restart, t the training
 between two saves (the save itself excluded). Sources: Young, CACM 1974; Daly, FGCS 2006, and vectors of its figures.
 
-The coordinator gathers `stalls` and `drains` from the attempt's moments and calls `advice`; what it answers is applied
-only where the profile allows.
+The coordinator gathers `stalls` and `drains` (`coordination_saves`) and asks for `advice`; what it answers is applied
+to the next attempt, and only where the profile allows.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ class Advice:
     change: bool
     """Whether the gain is worth a change."""
     why: str
+    measured: bool = True
+    """False: too little is known, and this is the interval of today."""
 
 
 def advice(
@@ -90,7 +92,6 @@ def advice(
     step_seconds: float,
     steps_between: int,
     mttf_seconds: float,
-    restart_seconds: float,
 ) -> Advice:
     """Advice from what was measured; too few saves or an unknown figure: the interval of today, and why.
 
@@ -100,18 +101,20 @@ def advice(
         step_seconds: typical step.
         steps_between: two saves today.
         mttf_seconds: of the whole gang, believed from the fleet's failures; see the flows' failure rate.
-        restart_seconds: from a fault to the first new step.
+
+    How long a restart takes makes every interval dearer by the same factor, so it changes neither advice nor gain.
     """
     today = max(1, steps_between) * step_seconds
-    known = (step_seconds, mttf_seconds, restart_seconds)
-    if not all(math.isfinite(value) for value in known) or step_seconds <= 0 or mttf_seconds <= 0:
-        return Advice(today, max(1, steps_between), 0.0, False, "step time or mean time to failure is not known")
+    if not (math.isfinite(step_seconds) and math.isfinite(mttf_seconds)) or step_seconds <= 0 or mttf_seconds <= 0:
+        return Advice(today, max(1, steps_between), 0.0, False, "step time or mean time to failure is not known", False)
     if len(stalls) < LEAST_SAVES:
-        return Advice(today, max(1, steps_between), 0.0, False, f"{len(stalls)} of {LEAST_SAVES} saves measured so far")
+        return Advice(
+            today, max(1, steps_between), 0.0, False, f"{len(stalls)} of {LEAST_SAVES} saves measured so far", False
+        )
     stall, drain = _middle(stalls), _middle(drains)
     steps = max(1, round(asynchronous_seconds(stall, drain, mttf_seconds) / step_seconds))
     steps = max(steps, math.ceil(drain / step_seconds))
-    cost, best = (overhead(one, stall, restart_seconds, mttf_seconds) for one in (today, steps * step_seconds))
+    cost, best = (overhead(one, stall, 0.0, mttf_seconds) for one in (today, steps * step_seconds))
     gain = max(0.0, 1 - best / cost) if math.isfinite(cost) else float(math.isfinite(best))
     must = today < drain  # saves that overtake each other never become durable in time
     why = f"a save stalls {stall:.3g} s and is durable after {drain:.3g} s, a failure every {mttf_seconds:.3g} s"

@@ -47,6 +47,8 @@ class Options:
     straggler_ratio: float = 1.1
     straggler_robust_z: float = 3.5
     straggler_windows: int = 4
+    mttf_seconds: float = 0.0
+    """Mean time to failure of the whole gang, for advice about saving; 0: not known, and none is given."""
 
     @property
     def gang(self) -> Gang:
@@ -59,7 +61,16 @@ class Options:
             announces=self.hang_announces,
         )
         slow = straggler.Limits(self.straggler_ratio, self.straggler_robust_z, self.straggler_windows)
-        return Gang(self.role, self.pods, self.processes_per_node, self.steps, self.restarts, hang, slow)
+        return Gang(
+            role=self.role,
+            pods=self.pods,
+            processes_per_node=self.processes_per_node,
+            steps=self.steps,
+            restarts=self.restarts,
+            mttf_seconds=self.mttf_seconds,
+            hang=hang,
+            straggler=slow,
+        )
 
     def argv(self) -> List[str]:
         """The flags that say this."""
@@ -80,7 +91,7 @@ def parse(argv: Sequence[str]) -> Options:
     for name in ("pods", "processes_per_node"):
         if getattr(options, name) < 1:
             raise flags.UsageError(f"{flags.flag(name)}: must be at least 1, got {getattr(options, name)}")
-    for name in ("restarts", "hang_init_seconds"):
+    for name in ("restarts", "hang_init_seconds", "mttf_seconds"):
         if not getattr(options, name) >= 0:
             raise flags.UsageError(f"{flags.flag(name)}: must not be negative, got {getattr(options, name)}")
     for name, least in _ABOVE.items():

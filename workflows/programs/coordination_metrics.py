@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from workflows.programs.coordination_model import Key, State
+from workflows.programs.coordination_status import saves
 from workflows.programs.hang_watch import Watch
 
 MOST_LAUNCHERS = 512
@@ -33,7 +34,8 @@ def exposed(
         stragglers: as `/status` tells them.
         now: Unix time in seconds.
     """
-    families = [*_progress(state), *_restarts(state), *_launchers(state, heard, now), *_hang(watch), *_slow(stragglers)]
+    gang = [*_progress(state), *_saves(state), *_restarts(state), *_launchers(state, heard, now)]
+    families = [*gang, *_hang(watch), *_slow(stragglers)]
     return "".join(_text(family) for family in families if family.samples)
 
 
@@ -47,6 +49,27 @@ def _progress(state: State) -> List[Family]:
         _one("primus_gang_checkpoint_stall_since_seconds", "gauge",
              "Unix time since when ranks stand still to save; absent while they do not.",
              stall.at if stall is not None and stall.phase == "checkpoint" else None),
+    ]  # fmt: skip
+
+
+def _saves(state: State) -> List[Family]:
+    told = saves(state)
+    steps: List[Tuple[Labels, float]] = [
+        ((("stage", stage),), float(told[stage]))
+        for stage in ("staged", "written", "durable")
+        if told[stage] is not None
+    ]
+    advice = told["advice"]
+    return [
+        Family("primus_gang_save_step", "gauge",
+               "Newest step whose save let the ranks go on, lies whole on the storage, was proven good.", steps),
+        _one("primus_gang_saves_total", "counter", "Saves in this attempt.", told["count"]),
+        _one("primus_gang_save_stall_seconds", "gauge", "Ranks stand still so long for a save, the median.",
+             told["stall_seconds"]),
+        _one("primus_gang_save_drain_seconds", "gauge", "From the begin of a save until it is durable, the median.",
+             told["drain_seconds"]),
+        _one("primus_gang_save_advised_steps", "gauge", "Steps between two saves at which least is lost.",
+             advice["steps"] if advice and advice["measured"] else None),
     ]  # fmt: skip
 
 

@@ -243,6 +243,8 @@ class State:
     """Of the present incarnation."""
     restarts_lent: int = 0
     """Restarts in place that this attempt may do without asking."""
+    mttf_seconds: float = 0.0
+    """Mean time to failure of the whole gang, as the flow believes it; 0: not known."""
     restarts: Tuple[Restart, ...] = ()
     settling: Optional[Settling] = None
     cleared: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Dict, Mapping, Optional
 
+from workflows.programs import coordination_saves
 from workflows.programs.coordination_model import Key, Member, State
 
 
@@ -33,6 +34,7 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
         "first_nan_step": progress.first_nan_step,
         "last_checkpoint_step": progress.last_checkpoint_step,
         "checkpoints": [asdict(one) for one in progress.checkpoints],
+        "saves": saves(state),
         "ended": [asdict(end) for end in state.ended],
         "phase": progress.phase,
         "phase_at": progress.phase_at,
@@ -44,6 +46,13 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
         "launched_at": state.launched_at,
         "now": now,
     }
+
+
+def saves(state: State) -> Dict[str, Any]:
+    """How far the newest saves are, what they cost and how often to save; see `coordination_saves.told`."""
+    progress = state.progress
+    advice = coordination_saves.advised(progress.saves, progress.step_seconds, state.mttf_seconds)
+    return coordination_saves.told(progress.saves, advice)
 
 
 def place_of(state: State, rank: int) -> str:

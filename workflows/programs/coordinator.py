@@ -55,8 +55,9 @@ class Gang:
     processes_per_node: int = 1
     steps: int = 0
     """Planned steps; 0: not known."""
-    restarts: int = 0
-    """Restarts in place that are lent to the attempt."""
+    restarts: int = 0  # in place, lent to the attempt
+    mttf_seconds: float = 0.0
+    """Mean time to failure of the whole gang; 0: not known."""
     hang: Limits = field(default_factory=Limits)
     straggler: straggler.Limits = field(default_factory=straggler.Limits)
 
@@ -74,6 +75,7 @@ class Coordinator:
             steps=gang.steps,
             started_at=time.time(),
             restarts_lent=gang.restarts,
+            mttf_seconds=gang.mttf_seconds,
         )
         self._heard: Dict[Key, float] = {}
         """Last word of each launcher; not part of the state, since a heartbeat changes nothing else."""

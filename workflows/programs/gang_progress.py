@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple, Optional, Tuple, Union
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional, Sequence, Tuple, Union
 
+from workflows.programs import coordination_saves
+from workflows.programs.coordination_saves import Saves
 from workflows.programs.frozen import replace
 from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
 
@@ -64,6 +66,8 @@ class Progress:
     """Whose steps the newest rows are."""
     unproven: bool = False
     """A save has ended of which the prover has not spoken yet."""
+    saves: Saves = field(default_factory=Saves)
+    """What each save cost and how far it has come."""
 
     @property
     def step(self) -> Optional[int]:
@@ -82,6 +86,15 @@ class Progress:
             return None
         (first, since, _, _), (last, until, _, _) = self.recent[0], self.recent[-1]
         return (last - first) / (until - since) if last > first and until > since else None
+
+    @property
+    def step_seconds(self) -> Optional[float]:
+        """The upper median over the recent rows, which saves do not move; None while there are too few."""
+        told = [row[2] for row in self.recent if row[2] is not None]
+        if not told:
+            pairs = zip(self.recent, self.recent[1:])  # noqa: B905 - 3.10
+            told = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs if b[0] > a[0]]
+        return coordination_saves.middle(told)
 
 
 class Learned(NamedTuple):
@@ -104,7 +117,7 @@ def learn(progress: Progress, report: Union[StepSeen, PhaseSeen, CheckpointSeen]
             return Learned(progress)
         stall, moments = _entered(progress.stall, report)
         saved = any(moment.kind == "checkpoint-end" and moment.detail for moment in moments)
-        progress = replace(progress, unproven=progress.unproven or saved)
+        progress = replace(progress, unproven=progress.unproven or saved, saves=_saved(progress, moments))
         return Learned(replace(progress, phase=report.phase, phase_at=report.at, stall=stall), moments=moments)
     if progress.reporting_rank is not None and report.rank > progress.reporting_rank:
         return Learned(progress)
@@ -117,6 +130,7 @@ def restarted(progress: Progress, at: float) -> Learned:
     if progress.stall is not None:
         # A save that was not finished is taken back.
         moments = (_over(progress.stall, progress.stall.at if progress.stall.phase == "checkpoint" else at),)
+    progress = replace(progress, saves=_saved(progress, moments))
     return Learned(replace(progress, phase="init", phase_at=at, stall=None, unproven=False), moments=moments)
 
 
@@ -145,8 +159,20 @@ def _step(progress: Progress, report: StepSeen) -> Learned:
         phase="step",
         phase_at=report.at,
         stall=stall,
+        saves=_saved(progress, moments),
     )
     return Learned(progress, row, again, moments)
+
+
+def _saved(progress: Progress, moments: Sequence[Moment]) -> Saves:
+    """The saves after what was told of stalls."""
+    saves = progress.saves
+    for moment in moments:
+        if moment.kind == "checkpoint-begin":
+            saves = coordination_saves.begun(saves, progress.step, moment.at)
+        elif moment.kind == "checkpoint-end":
+            saves = coordination_saves.ended(saves, moment.at)
+    return saves
 
 
 def _entered(stall: Optional[Stall], report: PhaseSeen) -> Tuple[Optional[Stall], Tuple[Moment, ...]]:
@@ -183,6 +209,13 @@ def _over(stall: Stall, at: float, detail: str = "") -> Moment:
 
 
 def _checkpoint(progress: Progress, report: CheckpointSeen) -> Progress:
-    last = report.step if report.verdict == "pass" else progress.last_checkpoint_step
     checkpoints = (*progress.checkpoints, report)[-KEPT_CHECKPOINTS:]
-    return replace(progress, checkpoints=checkpoints, last_checkpoint_step=last, unproven=False)
+    good = _newest_good(checkpoints)
+    saves = coordination_saves.examined(progress.saves, report, good, progress.interval)
+    return replace(progress, checkpoints=checkpoints, last_checkpoint_step=good, unproven=False, saves=saves)
+
+
+def _newest_good(checkpoints: Sequence[CheckpointSeen]) -> Optional[int]:
+    """The highest step of which the last word is good: several are told newest first, and one may be taken back."""
+    verdicts = {one.path: one for one in checkpoints}
+    return max((one.step for one in verdicts.values() if one.verdict == "pass"), default=None)

@@ -244,7 +244,9 @@ class Prover:
             prune(self.options.run_dir, self.options.keep)
         size = found.candidate.total_bytes()
         resume_from = resumable(found, self._since_ns) if verdict == "pass" else ""
-        return CheckpointSeen(step, found.path, proof.at, verdict, why, size, found.candidate.format, resume_from)
+        written_at = found.candidate.newest_mtime_ns() / 1e9
+        seen = CheckpointSeen(step, found.path, proof.at, verdict, why, size, found.candidate.format, resume_from)
+        return replace(seen, written_at=written_at)
 
     def _after_nan(self) -> str:
         return f"after the first NaN (step {self.first_nan_step})"

@@ -1,0 +1,147 @@
+"""How far a gang's saves are, what they cost and how often to save, from what its ranks and its prover report."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflows.programs import coordination_saves
+from workflows.programs.coordination_metrics import exposed
+from workflows.programs.coordination_model import State
+from workflows.programs.coordination_saves import KEPT_SAVES, Saves
+from workflows.programs.coordination_status import saves
+from workflows.programs.gang_progress import Progress, learn, restarted
+from workflows.programs.hang_watch import Watch
+from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
+
+Report = StepSeen | PhaseSeen | CheckpointSeen
+
+
+def after(*reports: Report, since: Progress | None = None) -> Progress:
+    progress = since or Progress()
+    for report in reports:
+        progress = learn(progress, report).progress
+    return progress
+
+
+def saved(step: int, at: float, stall: float = 0.5) -> list[Report]:
+    """A step and the save after it."""
+    return [StepSeen(step, at), PhaseSeen("checkpoint", at), PhaseSeen("step", at + stall)]
+
+
+def proven(step: int, at: float, written_at: float | None = None, verdict: str = "pass") -> CheckpointSeen:
+    return CheckpointSeen(step, f"/c/step-{step}", at, verdict, written_at=at if written_at is None else written_at)
+
+
+def test_a_save_is_staged_then_written_then_durable() -> None:
+    progress = after(StepSeen(20, 10.0), PhaseSeen("checkpoint", 10.0))
+    assert progress.saves.staged is None, "the ranks still stand"
+    progress = after(PhaseSeen("step", 10.4), since=progress)
+    told = progress.saves
+    assert (told.staged, told.written, told.durable) == (20, None, None)
+    progress = after(StepSeen(21, 10.6), proven(20, 13.0, written_at=12.0), since=progress)
+    told = progress.saves
+    assert (told.staged, told.written, told.durable) == (20, 20, 20)
+    assert told.stalls == pytest.approx([0.4])
+    assert told.drains == pytest.approx([3.0]), "from the begin until it was proven"
+    assert told.recent[-1].written_at == 12.0
+
+
+def test_a_save_that_ranks_did_not_finish_is_none() -> None:
+    progress = after(*saved(20, 10.0), StepSeen(40, 20.0), PhaseSeen("checkpoint", 20.0))
+    progress = restarted(progress, 20.2).progress
+    assert [one.step for one in progress.saves.recent] == [20]
+    progress = after(StepSeen(21, 25.0), *saved(40, 30.0, 0.1), proven(40, 31.0), since=progress)
+    assert progress.saves.count == 2
+    assert progress.saves.drains == pytest.approx([1.0]), "of the second try"
+
+
+def test_several_that_are_told_newest_first_leave_the_newest_the_durable_one() -> None:
+    progress = after(*saved(20, 10.0), *saved(40, 20.0), proven(40, 22.0), proven(20, 22.5))
+    assert (progress.last_checkpoint_step, progress.saves.durable, progress.saves.written) == (40, 40, 40)
+    assert progress.saves.drains == pytest.approx([12.5, 2.0])
+
+
+def test_what_is_taken_back_is_durable_no_more() -> None:
+    progress = after(*saved(20, 10.0), proven(20, 11.0), *saved(40, 20.0), proven(40, 21.0))
+    progress = after(proven(40, 22.0, verdict="fail"), since=progress)
+    assert (progress.last_checkpoint_step, progress.saves.durable, progress.saves.written) == (20, 20, 40)
+
+
+def test_a_checkpoint_of_an_earlier_attempt_measures_nothing() -> None:
+    progress = after(proven(20, 9.0, written_at=3.0), StepSeen(21, 10.0), *saved(40, 20.0))
+    assert progress.saves.drains == []
+    assert progress.saves.durable == 20
+
+
+def test_a_program_that_prints_every_tenth_step_saves_between_two() -> None:
+    rows = [StepSeen(10, 1.0), StepSeen(20, 2.0), PhaseSeen("checkpoint", 2.5), PhaseSeen("step", 2.6)]
+    assert after(*rows, proven(25, 3.0)).saves.drains == pytest.approx([0.5])
+    assert after(*rows, proven(35, 3.0)).saves.drains == [], "no save of ours"
+
+
+def test_a_storage_whose_clock_is_ahead_writes_no_later_than_it_was_read() -> None:
+    one = after(*saved(20, 10.0), proven(20, 11.0, written_at=99.0)).saves.recent[-1]
+    assert (one.written_at, one.durable_at) == (11.0, 11.0)
+
+
+def trained(stall: float, between: int, count: int) -> Progress:
+    """`count` saves, steps of a second."""
+    progress, at = Progress(), 0.0
+    for number in range(1, count * between + 1):
+        at += 1.0
+        progress = after(StepSeen(number, at), since=progress)
+        if number % between == 0:
+            progress = after(PhaseSeen("checkpoint", at), PhaseSeen("step", at + stall), since=progress)
+            at += stall
+            progress = after(proven(number, at + 0.1), since=progress)
+    return progress
+
+
+def test_advice_is_daly_s_from_what_was_measured() -> None:
+    progress = trained(stall=10.0, between=30, count=4)
+    assert progress.step_seconds == pytest.approx(1.0)
+    found = coordination_saves.advised(progress.saves, progress.step_seconds, 24 * 3600.0)
+    assert found is not None
+    # Daly: sqrt(2 * 10 * 86400) = 1314.5 s, times 1.0025, less the save itself
+    assert found.steps == 1308
+    assert found.change
+    few = trained(stall=10.0, between=30, count=2)
+    early = coordination_saves.advised(few.saves, few.step_seconds, 24 * 3600.0)
+    assert early is not None
+    assert not early.measured
+    assert coordination_saves.advised(progress.saves, progress.step_seconds, 0.0) is None, "nobody knows the failures"
+    assert coordination_saves.advised(Saves(), 1.0, 3600.0) is None
+
+
+def test_status_and_metrics_tell_it() -> None:
+    state = State("trainer", mttf_seconds=24 * 3600.0, progress=trained(stall=10.0, between=30, count=4))
+    told = saves(state)
+    assert {key: told[key] for key in ("staged", "written", "durable", "count", "steps_between")} == {
+        "staged": 120, "written": 120, "durable": 120, "count": 4, "steps_between": 30}  # fmt: skip
+    assert told["stall_seconds"] == pytest.approx(10.0)
+    assert told["advice"]["change"]
+    text = exposed(state, {}, Watch(), [], 0.0)
+    assert 'primus_gang_save_step{stage="durable"} 120\n' in text
+    assert "primus_gang_saves_total 4\n" in text
+    assert f"primus_gang_save_advised_steps {told['advice']['steps']}\n" in text
+    assert "advised" not in exposed(State("trainer"), {}, Watch(), [], 0.0)
+
+
+@given(st.lists(st.one_of(
+    st.builds(StepSeen, st.integers(0, 99), st.floats(0, 100), rank=st.integers(0, 2)),
+    st.builds(PhaseSeen, st.sampled_from(["checkpoint", "step", "restore", "init", "ended"]), st.floats(0, 100),
+              rank=st.integers(0, 2)),
+    st.builds(proven, st.integers(0, 99), st.floats(0, 100), st.floats(0, 200),
+              st.sampled_from(["pass", "fail", "unknown"])),
+), max_size=60))  # fmt: skip
+def test_whatever_is_told_figures_are_figures(reports: list[Report]) -> None:
+    known = after(*reports).saves
+    assert len(known.recent) <= KEPT_SAVES
+    assert all(seconds > 0 for seconds in known.stalls)
+    assert all(seconds >= 0 for seconds in known.drains)
+    assert known.durable is None or any(
+        isinstance(one, CheckpointSeen) and one.step == known.durable for one in reports
+    )
+    assert sum(one.stall_seconds is None for one in known.recent) <= 1, "one save at a time"
