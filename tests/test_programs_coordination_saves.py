@@ -11,6 +11,7 @@ from workflows.programs.coordination_metrics import exposed
 from workflows.programs.coordination_model import State
 from workflows.programs.coordination_saves import KEPT_SAVES, Saves
 from workflows.programs.coordination_status import saves
+from workflows.programs.coordination_use import Uses
 from workflows.programs.gang_progress import Progress, learn, restarted
 from workflows.programs.hang_watch import Watch
 from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
@@ -122,11 +123,11 @@ def test_status_and_metrics_tell_it() -> None:
         "staged": 120, "written": 120, "durable": 120, "count": 4, "steps_between": 30}  # fmt: skip
     assert told["stall_seconds"] == pytest.approx(10.0)
     assert told["advice"]["change"]
-    text = exposed(state, {}, Watch(), [], 0.0)
+    text = exposed(state, {}, Uses(), Watch(), [], 0.0)
     assert 'primus_gang_save_step{stage="durable"} 120\n' in text
     assert "primus_gang_saves_total 4\n" in text
     assert f"primus_gang_save_advised_steps {told['advice']['steps']}\n" in text
-    assert "advised" not in exposed(State("trainer"), {}, Watch(), [], 0.0)
+    assert "advised" not in exposed(State("trainer"), {}, Uses(), Watch(), [], 0.0)
 
 
 @given(st.lists(st.one_of(

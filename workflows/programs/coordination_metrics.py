@@ -6,10 +6,11 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from workflows.programs.coordination_model import Key, State
 from workflows.programs.coordination_status import saves
+from workflows.programs.coordination_use import Uses, samples
 from workflows.programs.hang_watch import Watch
 
 MOST_LAUNCHERS = 512
-"""Of larger gangs only the oldest heartbeat is told: thousands of series a second say no more."""
+"""Of larger gangs only the oldest heartbeat is told, and no pod's use: thousands of series a second say no more."""
 Labels = Sequence[Tuple[str, Any]]
 
 
@@ -19,22 +20,28 @@ class Family(NamedTuple):
     name: str
     kind: str
     help: str
-    samples: List[Tuple[Labels, float]]
+    samples: Sequence[Tuple[Labels, float]]
 
 
 def exposed(
-    state: State, heard: Mapping[Key, float], watch: Watch, stragglers: Iterable[Mapping[str, Any]], now: float
+    state: State,
+    heard: Mapping[Key, float],
+    uses: Uses,
+    watch: Watch,
+    stragglers: Iterable[Mapping[str, Any]],
+    now: float,
 ) -> str:
     """The text that Prometheus reads.
 
     Args:
         state: of the coordinator.
         heard: Unix time of each launcher's last word.
+        uses: what their pods use.
         watch: over hangs.
         stragglers: as `/status` tells them.
         now: Unix time in seconds.
     """
-    gang = [*_progress(state), *_saves(state), *_restarts(state), *_launchers(state, heard, now)]
+    gang = [*_progress(state), *_saves(state), *_restarts(state), *_launchers(state, heard, now), *_uses(state, uses)]
     families = [*gang, *_hang(watch), *_slow(stragglers)]
     return "".join(_text(family) for family in families if family.samples)
 
@@ -101,6 +108,18 @@ def _launchers(state: State, heard: Mapping[Key, float], now: float) -> List[Fam
         Family("primus_gang_heartbeat_age_seconds", "gauge", "Since the last word of each launcher.",
                each if len(each) <= MOST_LAUNCHERS else []),
     ]  # fmt: skip
+
+
+def _uses(state: State, uses: Uses) -> List[Family]:
+    members = list(state.members.values())
+    found = samples(uses, members) if len(members) <= MOST_LAUNCHERS else {}
+    families: List[Family] = []
+    for name, told in found.items():
+        grows = name.startswith("device_") or name.endswith("_errors")
+        what = f"As the newest look of each pod's launcher found it: {name.replace('_', ' ')}."
+        kind = "counter" if grows else "gauge"
+        families.append(Family(f"primus_gang_{name}{'_total' if grows else ''}", kind, what, told))
+    return families
 
 
 def _hang(watch: Watch) -> List[Family]:

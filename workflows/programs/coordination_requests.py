@@ -7,6 +7,8 @@ from typing import Any, Mapping
 from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination_model import Key, Meeting, Member, Reported
 
+LONGEST_WAIT_SECONDS = 60.0
+
 
 def key_of(body: Mapping[str, Any]) -> Key:
     """Whose request it is."""
@@ -57,3 +59,8 @@ def reported_of(body: Mapping[str, Any], at: float, following: int) -> Reported:
         pids=dict(body.get("pids") or {}),
         incarnation=int(body.get("incarnation", 1)),
     )
+
+
+def wait_of(query: Mapping[str, str]) -> float:
+    """Seconds for which the one who asks waits for an answer."""
+    return min(LONGEST_WAIT_SECONDS, max(0.0, float(query.get("wait") or 0)))

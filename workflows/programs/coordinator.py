@@ -28,8 +28,9 @@ from workflows.programs.coordination_model import (
     StopAsked,
     Ticked,
 )
-from workflows.programs.coordination_requests import key_of, meeting_in, member_of, reported_of
+from workflows.programs.coordination_requests import key_of, meeting_in, member_of, reported_of, wait_of
 from workflows.programs.coordination_status import finite, place_of, status
+from workflows.programs.coordination_use import Uses
 from workflows.programs.gang_numbers import Numbers
 from workflows.programs.gang_progress import Moment, StepRow
 from workflows.programs.hang_budget import Limits
@@ -37,11 +38,9 @@ from workflows.programs.numbered_rows import NumberedRows
 from workflows.programs.serve import Later, Request, Response, Server
 from workflows.programs.stack_wire import from_json
 
-LONGEST_WAIT_SECONDS = 60.0
 STEP_ROWS = 200_000
 """Rows of steps kept in memory (20 MB); older ones are in the journal and in the launchers' `steps.jsonl`."""
-MOMENT_ROWS = 50_000
-"""Moments kept in memory (10 MB), two for each checkpoint."""
+MOMENT_ROWS = 50_000  # kept in memory (10 MB), two for each checkpoint
 ROWS_AN_ANSWER = 5000
 IDLE_SECONDS = 3600.0
 
@@ -56,8 +55,7 @@ class Gang:
     steps: int = 0
     """Planned steps; 0: not known."""
     restarts: int = 0  # in place, lent to the attempt
-    mttf_seconds: float = 0.0
-    """Mean time to failure of the whole gang; 0: not known."""
+    mttf_seconds: float = 0.0  # of the whole gang; 0: not known
     hang: Limits = field(default_factory=Limits)
     straggler: straggler.Limits = field(default_factory=straggler.Limits)
 
@@ -79,6 +77,7 @@ class Coordinator:
         )
         self._heard: Dict[Key, float] = {}
         """Last word of each launcher; not part of the state, since a heartbeat changes nothing else."""
+        self._uses = Uses()
         self._rows: NumberedRows[StepRow] = NumberedRows(STEP_ROWS)
         self._moments: NumberedRows[Moment] = NumberedRows(MOMENT_ROWS)
         self.hang = HangWatch(gang.hang)
@@ -204,7 +203,7 @@ class Coordinator:
             found = meeting_of(self.state, role, pod_index)
             return None if found is None else Response(200, found)
 
-        return Later(look, _wait(request), Response(200, {"incarnation": None}))
+        return Later(look, wait_of(request.query), Response(200, {"incarnation": None}))
 
     def publish(self, request: Request) -> Response:
         """POST /v1/publish."""
@@ -225,6 +224,7 @@ class Coordinator:
             raise RefusedError(404, f"{key[0]} {key[1]} has not joined")
         told = reported_of(request.body, now, member.sequence + 1)
         self._heard[key] = now
+        self._uses.hear(key, request.body.get("use"))
         if told.reports or told.state or told.pids:
             self.take(told)
         return Response(200, {})
@@ -243,7 +243,7 @@ class Coordinator:
             found = orders_for(self.state, key, since)
             return Response(200, {"orders": [order.told() for order in found]}) if found else None
 
-        return Later(look, _wait(request), Response(200, {"orders": []}))
+        return Later(look, wait_of(request.query), Response(200, {"orders": []}))
 
     def steps(self, request: Request) -> Response:
         """GET /v1/steps."""
@@ -269,12 +269,15 @@ class Coordinator:
     def metrics(self, _request: Request) -> Response:
         """GET /metrics."""
         watch, stragglers = self.hang.watch, self._numbers()["stragglers"]
-        return Response(200, exposed(self.state, self._heard, watch, stragglers, time.time()))
+        return Response(200, exposed(self.state, self._heard, self._uses, watch, stragglers, time.time()))
+
+    def use(self, _request: Request) -> Response:
+        """GET /v1/use."""
+        return Response(200, self._uses.told(self.state.members.values()))
 
     def _numbers(self) -> Dict[str, Any]:
-        numbers = self.numbers
-        told = numbers.stragglers(lambda rank: place_of(self.state, rank))
-        return {"stragglers": told, "slower": numbers.slower(), "numeric": numbers.numeric()}
+        told = self.numbers.stragglers(lambda rank: place_of(self.state, rank))
+        return {"stragglers": told, "slower": self.numbers.slower(), "numeric": self.numbers.numeric()}
 
 
 _ROUTES = {
@@ -287,13 +290,10 @@ _ROUTES = {
     ("GET", "/v1/orders"): Coordinator.orders,
     ("GET", "/v1/steps"): Coordinator.steps,
     ("POST", "/v1/stop"): Coordinator.stop,
+    ("GET", "/v1/use"): Coordinator.use,
     ("GET", "/status"): Coordinator.status,
     ("GET", "/metrics"): Coordinator.metrics,
 }
-
-
-def _wait(request: Request) -> float:
-    return min(LONGEST_WAIT_SECONDS, max(0.0, float(request.query.get("wait") or 0)))
 
 
 def _row(row: StepRow) -> List[Any]:

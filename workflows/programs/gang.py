@@ -23,8 +23,9 @@ from workflows.programs.gang_entry import (
     free_port,
 )
 from workflows.programs.launch_options import Options, Place, Rendezvous
-from workflows.programs.launcher_orders import Heard, Lost, Met, orders_of
+from workflows.programs.launcher_orders import Heard, Lost, Met, Note, orders_of
 from workflows.programs.lifecycle import MEET_AGAIN_SECONDS
+from workflows.programs.meter import Looks, Meter
 from workflows.programs.outbox import Outbox
 from workflows.programs.wire import AddressError, Answer, AwayError, Client
 
@@ -42,6 +43,7 @@ class Gang:
     """
 
     def __init__(self, options: Options, place: Place) -> None:
+        self.meter = Meter(lambda: Looks(lambda words: self.hear(Note(words))).look)
         self._options = options
         self._place = place
         self._heard: Deque[Heard] = deque()
@@ -94,6 +96,8 @@ class Gang:
         with self._changed:
             self._outbox.say(state, why, pids, self._incarnation)
             self._ring(True, True)
+        if pids and self._place.coordinator_url:
+            self.meter.watch(pids)
 
     def meet_again(self, incarnation: int) -> None:
         """Meet the gang once more; none of this pod's ranks may live any more. Earlier meetings are forgotten."""
@@ -193,7 +197,7 @@ class Gang:
             with self._changed:
                 batch = self._outbox.begin()
                 self._urgent = False
-            body = {
+            body: Dict[str, Any] = {
                 "role": self._options.role,
                 "pod_index": self._place.pod_index,
                 "sequence": batch.sequence,
@@ -203,6 +207,8 @@ class Gang:
                 "pids": batch.pids,
                 "incarnation": batch.incarnation,
             }
+            if (use := self.meter.newest()) is not None:
+                body["use"] = use  # only the newest counts: one that gets lost is not sent again
             try:
                 answer = client.request("POST", "/v1/report", body)
                 if answer.status == 404:
