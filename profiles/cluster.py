@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from profiles.admission import Admission, BareMetal, Slurm
+from profiles.suggest import did_you_mean
 from profiles.values import (
     ConditionType,
     Count,
@@ -177,6 +178,9 @@ class ClusterProfile(Value):
     """Namespace of everything we create."""
     pools: tuple[Pool, ...] = Field(min_length=1)
     """The nodes."""
+    coordinator_pool: str = ""
+    """Pool whose nodes carry the coordinators of runs, e.g. one of CPUs: its nodes may be lost without a run noticing.
+    With Kueue the run's queue needs a flavor for it too. Empty: a node of the run's own."""
     storage: tuple[Storage, ...] = ()
     """Shared folders; the first one holds the runs' folders."""
     programs_image: str = "primus-flows/programs:0.1"
@@ -221,6 +225,9 @@ class ClusterProfile(Value):
         names = [pool.name for pool in self.pools]
         if len(set(names)) != len(names):
             raise wrong("pools", f"must have different names, got {', '.join(names)}")
+        if self.coordinator_pool and self.coordinator_pool not in names:
+            known = did_you_mean(self.coordinator_pool, names, "pools")
+            raise wrong("coordinator_pool", f'there is no pool called "{self.coordinator_pool}"{known}')
         if not self.storage:
             raise wrong("storage", "must name at least one shared folder: runs keep logs and checkpoints there")
         mounts = [storage.mount_path for storage in self.storage]

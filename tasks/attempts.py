@@ -10,6 +10,7 @@ from profiles.errors import Refused, Unavailable
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState, VerdictWord
 from tasks.candidates import Room
+from tasks.clearing import let_coordinator_move
 from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import workflow_facts
 from tasks.in_place import News
@@ -156,6 +157,7 @@ def watch_attempt(
         while True:
             view = room.look(notebook.with_requests(watch.wait(POLL_SECONDS)))
             tell_waiting(view.waits_for)
+            let_coordinator_move(cluster, view)
             notebook.keep(watch, view)
             said = until(view, notebook.attempt)
             if said is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from profiles.errors import Conflict, Unavailable
+from contextlib import suppress
+
+from profiles.errors import Conflict, PrimusError, Unavailable
 from profiles.resolve import Resolved
 from tasks.cluster import Cluster, current
 from tasks.facts import pod_facts
@@ -11,10 +13,11 @@ from tasks.ownership import our_ledger
 from tasks.reaching import out_of_reach
 from tasks.world import touch, world
 from workflows import labels
-from workflows.evidence import PodFacts
+from workflows.evidence import AttemptView, PodFacts
 from workflows.failover import EXAMINATION
 from workflows.ownership import is_foreign
 from workflows.records import AttemptRecord
+from workflows.stranded import stranded_coordinator
 
 
 @touch("begins to clear attempt {attempt.number} away")
@@ -66,6 +69,17 @@ def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: flo
             dead |= _found_dead(cluster, resolved, ours)
             _forget_the_dead(cluster, ours, dead)
     return f"attempt {attempt.number} is gone"
+
+
+def let_coordinator_move(cluster: Cluster, view: AttemptView) -> None:
+    """Remove the coordinator's pod where it went with its node and no rank did: its Job makes another one elsewhere.
+
+    A cluster that does not answer is asked again with the next look.
+    """
+    stranded = stranded_coordinator(view)
+    if stranded:
+        with suppress(PrimusError):
+            cluster.delete("Pod", stranded, grace_seconds=0)
 
 
 def _selector(attempt: AttemptRecord) -> dict[str, str]:

@@ -183,6 +183,24 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
             "a node is cordoned and its pods leave already",
             view(nodes=LEAVE, pool=FREE, pods=(P0, replace(P1, deleted=True), CO)),
         ),
+        (
+            "a node is lost that carried the coordinator alone",
+            view(
+                nodes=(N0, N1, replace(DOWN, name="node-2")),
+                coordinator=replace(HEARD, at=40.0),
+                unheard_since=90.0,
+                unreached=("node-2",),
+            ),
+        ),
+        (
+            "the same with its pod removed, and another one not there yet",
+            view(nodes=(N0, N1, replace(DOWN, name="node-2")), pods=(P0, P1, replace(CO, phase="Gone"))),
+        ),
+        ("the coordinator alone is told to leave", view(pods=(P0, P1, replace(CO, disrupted=True)))),
+        (
+            "somebody wants the coordinator's node empty",
+            view(nodes=(N0, N1, NodeFacts("node-2", True, unschedulable=True)), pool=FREE),
+        ),
         ("a pod completed before its peers", view(pods=(P0, replace(P1, phase="Succeeded"), CO))),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profiles.cluster import Pool
 from profiles.errors import ProfileError
 from profiles.run import Resources, Role, SecretVariable, Topology
 from tests.attempt_plans import AMD, TRAINER, a_cluster, a_gpu_plan, a_plan, a_run
@@ -65,6 +66,25 @@ def test_a_helping_role_ends_as_its_profile_says(on_failure: Any, restart_policy
     found = job(jobset(a_plan(run)), "feeder")
     assert found["template"]["spec"]["restartPolicy"] == restart_policy
     assert [rule["action"] for rule in found.get("podFailurePolicy", {"rules": []})["rules"]] == actions
+
+
+@pytest.mark.parametrize("engine", ["embedded", "kubernetes"])
+def test_the_coordinator_stands_on_a_pool_of_its_own_where_there_is_one(engine: str) -> None:
+    own = Pool(
+        name="control", hardware="cpu", nodes=3, labels={"example.org/kind": "control"}, taints=("control:NoExecute",)
+    )
+    cluster = a_cluster(engine=engine)
+    cluster = cluster.model_copy(update={"pools": (*cluster.pools, own), "coordinator_pool": "control"})
+    made = jobset(a_plan(cluster=cluster, avoid_nodes=("bad-1",)))
+    found = pod(made, "coordinator")
+    ours = {labels.POOL: "control"} if engine == "embedded" else {}
+    assert found["nodeSelector"] == {**ours, "example.org/kind": "control"}
+    assert found["tolerations"] == [{"key": "control", "operator": "Exists", "effect": "NoExecute"}]
+    assert "node-0" not in str(found["affinity"]), "the nodes of the gang are not for it"
+    assert "bad-1" in str(found["affinity"])
+    ranks = pod(made, "trainer")
+    assert ranks["nodeSelector"] == {**({labels.POOL: "main"} if ours else {}), "example.org/kind": "cpu"}
+    assert "node-0" in str(ranks["affinity"])
 
 
 def test_the_coordinator_is_reached_by_the_name_that_jobset_gives_it() -> None:

@@ -76,7 +76,7 @@ def test_only_the_folder_of_checkpoints_and_what_keeps_its_pods_away_are_its_own
     held = {"key": labels.HOLD_TAINT, "operator": "Equal", "value": "for-trial-0123abcd", "effect": "NoSchedule"}
     pods = [job["template"]["spec"]["template"]["spec"] for job in _jobs(jobset(_of(found)))]
     assert all(held in pod["tolerations"] for pod in pods)
-    assert held in tolerations(_of(found))
+    assert held in tolerations(found.pool)
 
 
 @pytest.mark.parametrize("text", ["--data=/outside", "--data=/out-2", "--data=/data/outer"])

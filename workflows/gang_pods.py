@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.cluster import Pool
 from profiles.errors import ProfileError
 from profiles.run import Role
 from workflows import commands, labels, ownership, placeholders, pods
@@ -87,7 +88,7 @@ def role_pod(plan: AttemptPlan, role: Role, holder: Holder) -> Part:
     spec = {
         "terminationGracePeriodSeconds": whole_seconds(plan.resolved.run.save_grace_seconds) + SAVE_MARGIN_SECONDS,
         **_placed(plan, role),
-        **_basics(plan),
+        **_basics(plan, plan.resolved.pool),
         **optional("securityContext", pods.rank_security(plan.resolved.cluster)),
         "volumes": _volumes(plan, role),
         "initContainers": [_bring_programs(plan)],
@@ -102,7 +103,7 @@ def role_pod(plan: AttemptPlan, role: Role, holder: Holder) -> Part:
 def coordinator_pod(plan: AttemptPlan) -> Part:
     """Template of the coordinator's pod, likewise."""
     name = labels.COORDINATOR_ROLE
-    cluster = plan.resolved.cluster
+    cluster, pool = plan.resolved.cluster, plan.coordinator_pool
     mounts = pods.volume_mounts(cluster, {})
     container = {
         "name": name,
@@ -122,8 +123,8 @@ def coordinator_pod(plan: AttemptPlan) -> Part:
     }
     spec = {
         "terminationGracePeriodSeconds": SAVE_MARGIN_SECONDS,
-        **optional("affinity", pods.node_affinity(plan, _listed_nodes(plan))),
-        **_basics(plan),
+        **optional("affinity", pods.node_affinity(plan, _listed_nodes(plan) if pool == plan.resolved.pool else ())),
+        **_basics(plan, pool),
         "securityContext": pods.pod_security(cluster),
         "volumes": pods.storage_volumes(cluster),
         "containers": [container],
@@ -147,13 +148,13 @@ def optional(key: str, value: Any) -> Part:
     return {key: value} if value else {}
 
 
-def _basics(plan: AttemptPlan) -> Part:
+def _basics(plan: AttemptPlan, pool: Pool) -> Part:
     cluster, run = plan.resolved.cluster, plan.resolved.run
     secrets = [{"name": name} for name in cluster.image_pull_secrets]
     return {
         **optional("priorityClassName", run.priority),
-        **optional("nodeSelector", pods.node_selector(plan)),
-        **optional("tolerations", pods.tolerations(plan)),
+        **optional("nodeSelector", pods.node_selector(cluster, pool)),
+        **optional("tolerations", pods.tolerations(pool)),
         **optional("imagePullSecrets", secrets),
         "automountServiceAccountToken": False,
         # Thousands of services in a namespace would become thousands of variables in every rank.

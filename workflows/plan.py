@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiles.cluster import Pool
 from profiles.resolve import Resolved
 from profiles.run import Role
 from workflows import labels
@@ -53,6 +54,12 @@ class AttemptPlan:
     def name(self) -> str:
         """Name of the attempt's Workflow and JobSet, e.g. `demo-1-a2`."""
         return labels.attempt_name(self.run, self.attempt)
+
+    @property
+    def coordinator_pool(self) -> Pool:
+        """Whose nodes carry the coordinator."""
+        wished, pools = self.resolved.cluster.coordinator_pool, self.resolved.cluster.pools
+        return next((pool for pool in pools if pool.name == wished), self.resolved.pool)
 
     @property
     def role(self) -> Role:

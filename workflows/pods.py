@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profiles.cluster import ClusterProfile
+from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
 from profiles.run import Role
 from workflows import labels
@@ -133,10 +133,10 @@ def _devices(count: int, resource: str, available: int, field: str) -> dict[str,
     return {resource: str(count)}
 
 
-def tolerations(plan: AttemptPlan) -> list[Part]:
+def tolerations(pool: Pool) -> list[Part]:
     """Tolerations of the pool's taints (`key=value:Effect` or `key:Effect`)."""
     found: list[Part] = []
-    for taint in plan.resolved.pool.taints:
+    for taint in pool.taints:
         rest, _, effect = taint.rpartition(":")
         key, equals, value = rest.partition("=")
         how: Part = {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}
@@ -144,11 +144,10 @@ def tolerations(plan: AttemptPlan) -> list[Part]:
     return found
 
 
-def node_selector(plan: AttemptPlan) -> dict[str, str]:
+def node_selector(cluster: ClusterProfile, pool: Pool) -> dict[str, str]:
     """Labels of the pool's nodes. Ours stands only on embedded nodes: on Kubernetes the pool's own labels select."""
-    resolved = plan.resolved
-    ours = {labels.POOL: resolved.pool.name} if resolved.cluster.engine == "embedded" else {}
-    return ours | resolved.pool.labels
+    ours = {labels.POOL: pool.name} if cluster.engine == "embedded" else {}
+    return ours | pool.labels
 
 
 def node_affinity(plan: AttemptPlan, only: Sequence[str]) -> Part:

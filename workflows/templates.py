@@ -71,7 +71,7 @@ def workflow(plan: AttemptPlan, name: str, pipeline: str, deadline_seconds: int)
         pod_metadata=models.Metadata(labels=marks),
         image_pull_secrets=[models.LocalObjectReference(name=secret) for secret in cluster.image_pull_secrets] or None,
         security_context=models.PodSecurityContext.model_validate(pods.pod_security(cluster)),
-        tolerations=[models.Toleration.model_validate(item) for item in pods.tolerations(plan)] or None,
+        tolerations=[models.Toleration.model_validate(item) for item in pods.tolerations(plan.resolved.pool)] or None,
         volumes=[models.Volume.model_validate(volume) for volume in volumes],
     )
 
@@ -80,10 +80,14 @@ def program(plan: AttemptPlan, step: ProgramStep) -> Container:
     """The template of a step that runs one of our programs."""
     mounts = pods.volume_mounts(plan.resolved.cluster, {commands.OUTPUTS_VOLUME: pods.OUTPUTS_MOUNT})
     environment = [*pods.own_environment(plan, mounts), *step.environment]
-    selector = {labels.HOSTNAME: "{{inputs.parameters.node}}"} if step.on_node else pods.node_selector(plan)
+    selector = (
+        {labels.HOSTNAME: "{{inputs.parameters.node}}"}
+        if step.on_node
+        else pods.node_selector(plan.resolved.cluster, plan.resolved.pool)
+    )
     affinity = {} if step.on_node else pods.node_affinity(plan, ())
     # A template's own tolerations replace the workflow's.
-    tolerations = [*pods.tolerations(plan), *step.tolerations] if step.tolerations else []
+    tolerations = [*pods.tolerations(plan.resolved.pool), *step.tolerations] if step.tolerations else []
     security = pods.container_security(reads_kernel_log=step.reads_kernel_log)
     return Container(
         name=step.name,

@@ -97,11 +97,19 @@ def _mute(view: AttemptView, node: str) -> bool:
     return there and view.unheard_since is not None
 
 
+def _spared(view: AttemptView) -> frozenset[str]:
+    """Nodes that carry the coordinator and no rank: it begins again elsewhere with its memory, and training goes on."""
+    ranks = {pod.node for pod in view.pods if pod.role != COORDINATOR_ROLE}
+    return frozenset({pod.node for pod in view.pods if pod.role == COORDINATOR_ROLE} - ranks)
+
+
 def _node_lost(view: AttemptView, _: Case) -> Finding | None:
+    spared = _spared(view)
     lost = [
         node.name
         for node in view.nodes
         if node.ready is not True
+        and node.name not in spared
         and (
             any(pod.node == node.name and (pod.phase in GONE or _silent(view, node.name)) for pod in view.pods)
             or (node.name in view.unreached and (_broken(view) or _mute(view, node.name)))
@@ -191,7 +199,8 @@ def _numeric(view: AttemptView, _: Case) -> Finding | None:
 
 
 def _notice(view: AttemptView, _: Case) -> Finding | None:
-    leaving = [pod for pod in view.pods if pod.disrupted and pod.phase in ("Running", "Pending")]
+    told = [pod for pod in view.pods if pod.disrupted and pod.phase in ("Running", "Pending")]
+    leaving = [pod for pod in told if pod.role != COORDINATOR_ROLE]
     if not leaving:
         return None
     return Finding(
@@ -209,7 +218,7 @@ def _cordoned(view: AttemptView, case: Case) -> Finding | None:
     """
     wanted = {node.name for node in view.nodes if node.unschedulable}
     living = [pod for pod in view.pods if pod.phase in ("Running", "Pending")]
-    nodes = tuple(sorted(wanted & {pod.node for pod in living}))
+    nodes = tuple(sorted((wanted & {pod.node for pod in living}) - _spared(view)))
     leaving = any(pod.deleted or pod.disrupted for pod in view.pods)
     if not nodes or leaving or not case.resolved.run.recovery.leave_cordoned_nodes:
         return None
