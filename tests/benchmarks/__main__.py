@@ -34,6 +34,7 @@ ORDER = (
     "on_call",
     "warm",
     "in_place",
+    "gang",
     "straggling",
     "coordinator",
 )

@@ -16,16 +16,20 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from tasks.programs import programs_archive
 from tests import launcher_harness
 from tests.benchmarks.by_hand import STEP, first_step_seconds
-from tests.launcher_harness import GangOnLoopback, until
+from tests.launcher_harness import GangOnLoopback, Program, until
 from tests.warm_harness import Yard, kill, python
 from workflows.programs.gang_entry import free_port
 
+Found = TypeVar("Found")
 TRIALS, LARGE_TRIALS, FLOORS, PODS = 20, 3, 5, 2
 LARGE_DEADLINE_SECONDS = 600.0
 MEDIAN_GOAL_SECONDS, WORST_GOAL_SECONDS = 0.25, 0.5
@@ -90,10 +94,11 @@ class Bench:
 
     def __init__(self, folder: Path, case: Case) -> None:
         folder.mkdir()
-        self._folder, self._case = folder.resolve(), case
+        self._folder, self.case = folder.resolve(), case
         self._corpus = folder / "corpus.txt"
         self._corpus.write_text("the quick brown fox jumps over the lazy dog, again and again; " * 200)
         self._archive = programs_archive(folder)
+        self._pods: list[Program] = []
         self._kept = self._folder / "calm" / "checkpoints" / f"step-{case.save_every}"
 
     def train(self, name: str, victim: int | None, forkable: bool = True) -> Outcome:
@@ -104,43 +109,65 @@ class Bench:
             victim: the rank that is killed; None: nobody is.
             forkable: ranks that begin again are forked.
         """
-        case, folder = self._case, self._folder / name
+        hurt = None if victim is None else partial(strike, victim=victim)
+        weights, told = self.run(name, hurt, forkable)
+        return Outcome(weights, *((None, 0) if told is None else told))
+
+    def run(
+        self, name: str, hurt: Callable[[GangOnLoopback, Bench], Found] | None, forkable: bool = True
+    ) -> tuple[str, Found | None]:
+        """The same with whatever may happen to it; weights ("": it did not come to its end) and what `hurt` found.
+
+        Args:
+            name: of its folder, which stays for the gang that nobody harms.
+            hurt: does something to the gang while it trains.
+            forkable: ranks that begin again are forked.
+        """
+        folder = self._folder / name
         folder.mkdir()
-        checkpoints = folder / "checkpoints"
-        words = [*case.words(self._corpus), f"--checkpoint-dir={checkpoints}"]
-        command = [sys.executable, str(self._archive), "demo-train", *words]
-        flags = ["--checkpoint-format=auto", f"--steps={case.steps}", "--resume-argument=--resume={resume_from}"]
-        flags += ["--in-place=true", f"--preload={','.join(case.preload)}", f"--forkable={str(forkable).lower()}"]
-        each = case.ranks // PODS
         with contextlib.closing(GangOnLoopback(folder)) as gang:
-            gang.environment.update(case.environment, PRIMUS_CHECKPOINT_DIR=str(checkpoints))
-            gang.coordinate(PODS, each, restarts=3)
-            pods = [gang.launch(at, *flags, pods=PODS, processes=each, command=command) for at in range(PODS)]
-            seconds, lost_steps = (None, 0) if victim is None else strike(gang, case, victim)
-            codes = [pod.end() for pod in pods]
-        manifest = checkpoints / f"step-{case.steps}" / "manifest.json"
+            self.begin(gang, forkable)
+            found = None if hurt is None else hurt(gang, self)
+            codes = [pod.end() for pod in self._pods]
+        manifest = folder / "checkpoints" / f"step-{self.case.steps}" / "manifest.json"
         whole = not any(codes) and manifest.exists()
         weights = str(json.loads(manifest.read_text())["meta"]["weights_sha256"]) if whole else ""
-        if victim is not None:
+        if hurt is not None:
             shutil.rmtree(folder)
-        return Outcome(weights, seconds, lost_steps)
+        return weights, found
+
+    def begin(self, gang: GangOnLoopback, forkable: bool = True, resume_step: int = 0) -> None:
+        """Start a coordinator and launchers; with `resume_step` another attempt, from that checkpoint."""
+        case, checkpoints = self.case, gang.folder / "checkpoints"
+        words = [*case.words(self._corpus), f"--checkpoint-dir={checkpoints}", f"--fault-file={gang.folder}/fault.json"]
+        flags = ["--checkpoint-format=auto", f"--steps={case.steps}", "--resume-argument=--resume={resume_from}"]
+        flags += ["--in-place=true", f"--preload={','.join(case.preload)}", f"--forkable={str(forkable).lower()}"]
+        each, command = case.ranks // PODS, [sys.executable, str(self._archive), "demo-train", *words]
+        gang.environment.update(case.environment, PRIMUS_CHECKPOINT_DIR=str(checkpoints))
+        if resume_step:
+            gang.environment["PRIMUS_ATTEMPT"] = "2"
+            gang.environment["PRIMUS_RESUME_FROM"] = str(checkpoints / f"step-{resume_step}")
+            gang.environment["PRIMUS_RESUME_STEP"] = str(resume_step)
+        gang.coordinate(PODS, each, restarts=3)
+        self._pods = [gang.launch(at, *flags, pods=PODS, processes=each, command=command) for at in range(PODS)]
 
     def floor_plain(self) -> float:
         """Seconds of one step, the restore and the start of the processes, by hand."""
-        words = [*self._case.words(self._corpus), f"--resume={self._kept}"]
-        return first_step_seconds(self._archive, words, self._case.ranks, self._folder)
+        words = [*self.case.words(self._corpus), f"--resume={self._kept}"]
+        return first_step_seconds(self._archive, words, self.case.ranks, self._folder)
 
     def floors_forked(self, count: int) -> list[float]:
         """The same, forked: so many times."""
-        words = [*self._case.words(self._corpus), f"--resume={self._kept}"]
+        words = [*self.case.words(self._corpus), f"--resume={self._kept}"]
         command = python(str(self._archive), "demo-train", *words)
-        with Yard(self._folder, command, self._case.preload, self._case.environment) as yard:
+        with Yard(self._folder, command, self.case.preload, self.case.environment) as yard:
             yard.listen()
-            return [forked_seconds(yard, self._case.ranks) for _ in range(count)]
+            return [forked_seconds(yard, self.case.ranks) for _ in range(count)]
 
 
-def strike(gang: GangOnLoopback, case: Case, victim: int) -> tuple[float, int]:
+def strike(gang: GangOnLoopback, bench: Bench, victim: int) -> tuple[float, int]:
     """Kill a rank: seconds until the gang has completed a step again, and the steps that were lost."""
+    case = bench.case
     process = gang.ranks()[victim]
     names = {"step": case.save_every + case.fault_after, "last_checkpoint_step": case.save_every}
     until(lambda: all((gang.ask("/status").get(name) or 0) >= most for name, most in names.items()), "the fault's step")
