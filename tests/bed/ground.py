@@ -80,10 +80,12 @@ def is_pause(pid: int) -> bool:
 
 
 def _ends_anyway(cluster: BedCluster, pod: str) -> bool:
-    """Whether the gang of a pod that may go is being ended: no budget holds a pod that somebody has deleted."""
+    """Whether a pod that may go does not train: no budget holds steps of workflows and what somebody has deleted."""
     found = cluster.get("Pod", pod)
     if found is None or samples.conditions(found).get("DisruptionTarget") != "EvictionByEvictionAPI":
         return True
+    if labels.ROLE not in found["metadata"]["labels"]:
+        return True  # the step that made the gang may still be ending on a slow machine
     gang = cluster.get("JobSet", found["metadata"]["labels"].get("jobset.sigs.k8s.io/jobset-name", ""))
     return gang is None or "deletionTimestamp" in gang["metadata"]
 

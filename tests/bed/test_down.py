@@ -44,13 +44,14 @@ def traces() -> list[str]:
 
 
 def _programs(top: str) -> list[str]:
-    """Processes whose command names the bed's folder or a program that it compiled."""
+    """Processes whose command names the folder of the bed or what was compiled; tests without a bed may validate."""
+    own, beside = str(cache().binaries), str(cache().binaries / "validate")
     found: list[str] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if f"{top}/" in command or command.startswith(str(cache().binaries)):
+        if f"{top}/" in command or (command.startswith(own) and not command.startswith(beside)):
             found.append(command[:200])
     return found
