@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from profiles import load
 from profiles.cluster import ClusterProfile, Pool, Storage
@@ -248,3 +249,11 @@ def test_a_selector_that_reaches_another_vendor_is_refused_on_kubernetes(
         _resolve(_run(), cluster)
     assert caught.value.field == "cluster.pools[0].labels"
     assert "never spans kinds of hardware or vendors" in caught.value.reason
+
+
+def test_coordinators_need_a_pool_that_is_there() -> None:
+    data = yaml.safe_load((load.SHIPPED / "clusters" / "local.yaml").read_text())
+    with pytest.raises(ProfileError) as caught:
+        load.load_text(ClusterProfile, yaml.safe_dump(data | {"coordinator_pool": "cpus"}))
+    assert caught.value.field == "coordinator_pool"
+    assert 'did you mean "cpu"' in caught.value.reason

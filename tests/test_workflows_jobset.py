@@ -87,6 +87,12 @@ def test_the_coordinator_stands_on_a_pool_of_its_own_where_there_is_one(engine: 
     assert "node-0" in str(ranks["affinity"])
 
 
+def test_a_pool_that_is_the_runs_own_changes_nothing() -> None:
+    cluster = a_cluster()
+    named = cluster.model_copy(update={"coordinator_pool": cluster.pools[0].name})
+    assert pod(jobset(a_plan(cluster=named)), "coordinator") == pod(jobset(a_plan(cluster=cluster)), "coordinator")
+
+
 def test_the_coordinator_is_reached_by_the_name_that_jobset_gives_it() -> None:
     plan = a_plan()
     assert coordinator_host(plan) == "demo-1-a1-coordinator-0-0.demo-1-a1"

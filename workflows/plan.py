@@ -58,8 +58,9 @@ class AttemptPlan:
     @property
     def coordinator_pool(self) -> Pool:
         """Whose nodes carry the coordinator."""
-        wished, pools = self.resolved.cluster.coordinator_pool, self.resolved.cluster.pools
-        return next((pool for pool in pools if pool.name == wished), self.resolved.pool)
+        wished, own = self.resolved.cluster.coordinator_pool, self.resolved.pool
+        others = (pool for pool in self.resolved.cluster.pools if pool.name == wished != own.name)
+        return next(others, own)
 
     @property
     def role(self) -> Role:
