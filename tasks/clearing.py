@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 
 from profiles.errors import Conflict, PrimusError, Unavailable
@@ -80,6 +81,7 @@ def let_coordinator_move(cluster: Cluster, view: AttemptView) -> None:
     if stranded:
         with suppress(PrimusError):
             cluster.delete("Pod", stranded, grace_seconds=0)
+            logging.getLogger("primus").warning("%s went with its node and begins again elsewhere", stranded)
 
 
 def _selector(attempt: AttemptRecord) -> dict[str, str]:

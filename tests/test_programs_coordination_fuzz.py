@@ -127,6 +127,16 @@ def test_figures_of_a_step_that_are_no_numbers_are_left_out() -> None:
     assert ask(one, "GET", "/v1/steps", token=TOKEN).body["steps"] == [[5, 1.0, None, "nan"]]
 
 
+@pytest.mark.parametrize("written_at", ["nan", "inf", -1.0, 10**400])
+def test_a_time_of_writing_that_cannot_be_is_left_out(written_at: Any) -> None:
+    one = gang()
+    seen = {"report": "CheckpointSeen", "step": 5, "path": "/c", "at": 9.0, "verdict": "pass", "written_at": written_at}
+    body = {"role": "trainer", "pod_index": 0, "sequence": 9, "reports": [seen]}
+    assert ask(one, "POST", "/v1/report", body, TOKEN).status == 200
+    told = ask(one, "GET", "/status", token=TOKEN).body  # `ask` refuses what JSON has no word for
+    assert [checkpoint["written_at"] for checkpoint in told["checkpoints"]] in ([None], [])
+
+
 class Talk:
     """A server that is turned by hand, and clients that write bytes to it."""
 

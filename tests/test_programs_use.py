@@ -5,19 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.launcher_harness import GangOnLoopback, until
-from workflows.programs import probe_node, use, use_devices
+from tests.test_programs_probe_node import Write, write
+from workflows.programs import use, use_devices
 from workflows.programs.meter import Looks, Meter
 from workflows.programs.use_nvml import Library, opened
 
+__all__ = ["write"]  # the fixture
 MIB = 1 << 20
-Write = Callable[[str, str], None]
 RANK = f"""
 import subprocess, sys
 loader = "import sys; print(flush=True); sys.stdin.read()"
@@ -28,17 +29,6 @@ for line in sys.stdin:
     total = sum(range(3_000_000))
     print(total, flush=True)
 """
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    monkeypatch.setattr(probe_node, "ROOT", str(tmp_path))
-
-    def make(path: str, text: str) -> None:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-
-    return make
 
 
 def test_a_rank_is_counted_with_what_it_started() -> None:

@@ -58,5 +58,5 @@ def test_its_node_is_lost_and_training_goes_on(scene: Stage, two_pools: str) -> 
     assert story.incidents == (), scene.tell()
     (attempt,) = story.attempts
     assert attempt.last_step == 300
-    steps = {row.step for row in scene.ledger.steps(scene.run, 1)}  # a row is told again when more is known of it
+    steps = {row.step for row in scene.ledger.steps(scene.run, 1)}
     assert steps == set(range(1, 301)), "what was reported while there was no coordinator came later"

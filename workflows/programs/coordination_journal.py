@@ -23,7 +23,7 @@ from workflows.programs.coordination_model import (
     Voted,
 )
 from workflows.programs.coordination_restart import due
-from workflows.reports import REPORTS, StepSeen, from_dict, line
+from workflows.reports import REPORTS, CheckpointSeen, StepSeen, from_dict, line
 
 _LINE_START = len("@primus ")
 MOST = 1e15
@@ -73,6 +73,8 @@ def _sane(report: Any) -> Optional[Any]:
     if isinstance(report, StepSeen):
         wrong = [name for name in _SECONDS if not 0 <= (getattr(report, name) or 0.0) < MOST]
         return dataclasses.replace(report, **{name: None for name in wrong}) if wrong else report
+    if isinstance(report, CheckpointSeen) and not 0 <= (report.written_at or 0.0) < MOST:
+        return dataclasses.replace(report, written_at=None)
     return report
 
 

@@ -40,9 +40,7 @@ def use_of(told: Any) -> Optional[Use]:
     for kind, names in OF_EACH.items():
         each = body.get(kind)
         items = list(cast("Dict[str, Any]", each).items())[:MOST_OF_EACH] if isinstance(each, dict) else []
-        found[kind] = {
-            name[:LONGEST_NAME]: figures for name, one in items if (figures := _figures(one, names)) or one == {}
-        }
+        found[kind] = {name[:LONGEST_NAME]: figures for name, one in items if (figures := _figures(one, names))}
     return found
 
 

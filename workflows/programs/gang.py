@@ -43,7 +43,7 @@ class Gang:
     """
 
     def __init__(self, options: Options, place: Place) -> None:
-        self.meter = Meter(lambda: Looks(lambda words: self.hear(Note(words))).look)
+        self._meter = Meter(lambda: Looks(lambda words: self.hear(Note(words))).look)
         self._options = options
         self._place = place
         self._heard: Deque[Heard] = deque()
@@ -97,7 +97,7 @@ class Gang:
             self._outbox.say(state, why, pids, self._incarnation)
             self._ring(True, True)
         if pids and self._place.coordinator_url:
-            self.meter.watch(pids)
+            self._meter.watch(pids)
 
     def meet_again(self, incarnation: int) -> None:
         """Meet the gang once more; none of this pod's ranks may live any more. Earlier meetings are forgotten."""
@@ -207,7 +207,7 @@ class Gang:
                 "pids": batch.pids,
                 "incarnation": batch.incarnation,
             }
-            if (use := self.meter.newest()) is not None:
+            if (use := self._meter.newest()) is not None:
                 body["use"] = use  # only the newest counts: one that gets lost is not sent again
             try:
                 answer = client.request("POST", "/v1/report", body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional, Set
 
 FIRST_SECONDS = 1.0
 """After ranks began; their processor time is known one look later."""
@@ -50,7 +50,8 @@ class Meter:
 
     def newest(self) -> Optional[Dict[str, Any]]:
         """The newest look that nobody has taken yet; None: there is none."""
-        found, self._newest = self._newest, None
+        with self._changed:
+            found, self._newest = self._newest, None
         return found
 
     def _run(self) -> None:
@@ -65,7 +66,9 @@ class Meter:
                 seen = pids
                 time.sleep(self._first_seconds)
             with contextlib.suppress(OSError, ValueError, LookupError):  # /proc says what nobody has seen before
-                self._newest = look(pids)
+                found = look(pids)
+                with self._changed:
+                    self._newest = found
 
 
 class Looks:
@@ -84,12 +87,12 @@ class Looks:
         self._before: Mapping[int, Any] = {}
         self._pids: Mapping[int, int] = {}
         self._at = 0.0
-        self._said: Dict[str, str] = {}
+        self._said: Set[str] = set()
 
     def look(self, pids: Mapping[int, int]) -> Dict[str, Any]:
         """As it travels: `at` (Unix seconds), `ranks`, `nics`, `gpus`, and the pod's own figures."""
         if pids != self._pids:
-            self._pids, self._before, self._said = pids, {}, {}
+            self._pids, self._before, self._said = pids, {}, set()
         now = time.monotonic()
         ranks = self._use.ranks(pids)
         found: Dict[str, Any] = {
@@ -102,6 +105,6 @@ class Looks:
         self._before, self._at = ranks, now
         for what, words in self._use.close_to_its_limit(found).items():
             if what not in self._said:
-                self._said[what] = words
+                self._said.add(what)
                 self._say(words)
         return found
