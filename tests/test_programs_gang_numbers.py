@@ -78,6 +78,23 @@ def test_a_rank_of_half_the_speed_is_named_within_twenty_steps_and_nobody_else(r
         assert one.named_at <= WARM_ROWS + 20
 
 
+@pytest.mark.parametrize("every", [2, 3, 5])
+def test_saves_delay_nothing_much_whenever_the_rank_became_slow(every: int) -> None:
+    limit = 20 if every == 5 else 30  # two steps of three or four are left to look at
+    for seed in range(20):
+        dice, one = random.Random(seed), Gang(2)
+        began = 30 + seed % every
+        for step in range(1, began + 41):
+            one.run(times(dice, 2, 1 if step > began else None))
+            if step % every == 0:
+                for rank in range(2):
+                    one.tell(rank, PhaseSeen("checkpoint", one.now, rank, "saving"))
+                    one.tell(rank, PhaseSeen("step", one.now + 0.01, rank, "saved"))
+        assert one.named == {1}, seed
+        assert one.named_at is not None
+        assert one.named_at - began <= limit, seed
+
+
 def test_in_an_even_gang_nobody_is_named() -> None:
     for seed in range(20):
         dice, one = random.Random(100 + seed), Gang()

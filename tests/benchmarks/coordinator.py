@@ -183,7 +183,7 @@ def driven(steps: int = WARM_ROWS + STEPS_PER_WINDOW) -> tuple[float, float]:
         decisions.append(1000 * processor_seconds(lambda: one.hang.tick(one.state, {}, time.time())))
     numbers = one.numbers
     for _ in range(STEPS_PER_WINDOW):
-        decisions.append(1000 * processor_seconds(lambda: numbers._stepped(steps)))  # pyright: ignore[reportPrivateUsage]
+        decisions.append(1000 * processor_seconds(lambda: numbers._stepped(steps, 0.0, True)))  # pyright: ignore[reportPrivateUsage]
     return statistics.median(costs), max(decisions)
 
 

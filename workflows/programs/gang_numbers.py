@@ -3,7 +3,7 @@
 Nothing follows from it here: the flow reads it and decides. It is found from what ranks report; a coordinator that is
 started again has the job's own steps and every vote on stragglers from its journal (which holds no other rank's steps).
 
-Steps in which somebody loads, saves or evaluates are left out, and so are the first ones of each incarnation.
+Steps in which somebody loads, saves or evaluates say nothing, and neither do the first ones of each incarnation.
 """
 
 from __future__ import annotations
@@ -192,7 +192,10 @@ class Numbers:
         if row[3] is not None:
             self._figure("loss", row[0], row[3])
         masked, self._masked = self._masked, state.progress.stall is not None
-        if masked or self._rows <= WARM_ROWS:
+        if self._rows <= WARM_ROWS:
+            return
+        self._stepped(row[0], at, not masked)
+        if masked:
             return
         seconds = row[2]
         if seconds is None and last is not None and row[0] > last[0]:
@@ -200,13 +203,12 @@ class Numbers:
         if seconds is not None:
             self._cusum = self._cusum.and_(row[0], seconds)
             self._change = self._cusum.change or self._change
-        self._stepped(row[0], at)
 
-    def _stepped(self, step: int, at: float) -> None:
+    def _stepped(self, step: int, at: float, told: bool) -> None:
         if not self._measured or self.remembering:
             return
         began = step if self._window_step is None else self._window_step
-        window = self._peers.stepped()
+        window = self._peers.stepped(told)
         self._window_step = began if window is None else None
         if window is None:
             return

@@ -3,7 +3,7 @@
 After a barrier everybody is equally slow, so only local times (compute before the first collective of a step) tell.
 Sources: fault tolerance notes 6.5; four votes of five are ByteRobust's, a tenth as least is Greyhound's.
 
-One `Peers` for each role; for each step and rank `add`, after each step `stepped`; `steps_per_window` steps later
+One `Peers` for each role; for each step and rank `add`, after each step `stepped`; `STEPS_PER_WINDOW` steps later
 `stepped` gives who was slow in that window, and `votes` who was in four of the last five. The layout is what makes a
 decision on 100,000 ranks a matter of some tens of milliseconds without numpy: two arrays of doubles (the least and the
 second least time of each rank in this window, so a rank's value for the window is at hand when it closes), passes that
@@ -20,6 +20,9 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 STEPS_PER_WINDOW = 4
 """A rank's second least time of four: a pause or two in a window say nothing. Four windows are 16 steps."""
+LEAST_TOLD = 3
+"""Of them, or the window stays open: of the second least of two a pause would say everything. So a gang that saves
+every few steps, which are left out, is judged as soon as others."""
 WINDOWS = 5
 FEW_PEERS = 4
 """With fewer a spread says nothing."""
@@ -66,7 +69,7 @@ class Peers:
         self._limits = limits
         self._empty = array("d", [math.inf]) * size
         self._least, self._second = self._empty[:], self._empty[:]
-        self._steps = 0
+        self._steps = self._told = 0
 
     def add(self, rank: int, seconds: float) -> None:
         """A rank's local time in the present step; what is no time is left out."""
@@ -78,16 +81,18 @@ class Peers:
         elif seconds < self._second[rank]:
             self._second[rank] = seconds
 
-    def stepped(self) -> Optional[Tuple[Slow, ...]]:
+    def stepped(self, told: bool = True) -> Optional[Tuple[Slow, ...]]:
         """The gang went on to the next step; who was slow, where that closed a window.
 
-        Steps in which somebody saved or evaluated are not told of, neither here nor to `add`.
+        Args:
+            told: it was told to `add`; not where somebody saved or evaluated meanwhile.
         """
         self._steps += 1
-        if self._steps < STEPS_PER_WINDOW:
+        self._told += told
+        if self._steps < STEPS_PER_WINDOW or self._told < LEAST_TOLD:
             return None
         found = slow(self._second, self._limits)
-        self._least, self._second, self._steps = self._empty[:], self._empty[:], 0
+        self._least, self._second, self._steps, self._told = self._empty[:], self._empty[:], 0, 0
         return found
 
 
