@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from profiles.values import Count, ObjectName, PositiveCount, PositiveSeconds, Seconds, Value
@@ -73,7 +75,13 @@ class RecoveryProfile(Value):
     retry_user_code: bool = False
     """Start again after an exception in the user's code."""
     in_place_restarts: Count = 3
-    """Restarts in place that the coordinator may do without asking, in one attempt; 0: none."""
+    """Restarts in place that the coordinator may do without asking, in any `in_place_window_seconds`; 0: none."""
+    in_place_window_seconds: PositiveSeconds = 21600.0
+    """So long a restart in place counts (6 h: three in 6 h, then a full one, is what managed training services do)."""
+    in_place_scope: Literal["gang", "role", "replica"] = "gang"
+    """Whose ranks begin again with one that was killed or hangs: those of all roles without which the attempt fails
+    (`gang`), those of its role (`role`), or those of its replica group alone (`replica`, where the program trains on
+    without a replica)."""
     hang: HangLimits = HangLimits()
     """Limits of silence."""
     straggler: StragglerLimits = StragglerLimits()

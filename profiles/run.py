@@ -95,6 +95,9 @@ class Role(Value):
     """A Python program whose imports may be done once and forked."""
     preload: tuple[str, ...] = ()
     """Modules a warm process imports beforehand, e.g. `numpy`."""
+    replica_groups: PositiveCount = 1
+    """Equal parts of the pods, in order, each of which meets and counts its ranks by itself (`REPLICA_GROUP_ID`,
+    `NUM_REPLICA_GROUPS`), as fault-tolerant programs such as torchft do. Needs `recovery.in_place_scope: replica`."""
 
 
 class DataPolicy(Value):
@@ -259,6 +262,21 @@ class RunProfile(Value):
         deciding = [role.name for role in self.roles if role.decides]
         if len(deciding) > 1 or (not deciding and len(self.roles) > 1):
             raise wrong("roles", f"must hold exactly one with `decides: true`, got {', '.join(deciding) or 'none'}")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_are_equal(self) -> RunProfile:
+        deciding, scope = self.deciding_role, self.recovery.in_place_scope
+        for index, role in enumerate(self.roles):
+            field = f"roles[{index}].replica_groups"
+            if role.replica_groups > 1 and role is not deciding:
+                raise wrong(field, "must be 1: only the role that decides has replica groups")
+            if role.replicas % role.replica_groups:
+                raise wrong(field, f"must divide {role.replicas} replicas into equal parts, got {role.replica_groups}")
+        if (deciding.replica_groups > 1) != (scope == "replica"):
+            field = f"roles[{self.roles.index(deciding)}].replica_groups"
+            raise wrong(field, "must be more than 1 exactly where recovery.in_place_scope is `replica`, "
+                        f"got {deciding.replica_groups} with `{scope}`")  # fmt: skip
         return self
 
     @model_validator(mode="after")

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from profiles.errors import Refused, Unavailable
+from profiles.recovery import RecoveryProfile
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState, VerdictWord
+from tasks.attempt_changes import changes_of
 from tasks.candidates import Room
 from tasks.clearing import let_coordinator_move
 from tasks.cluster import Cluster, Manifest, current
@@ -20,7 +22,7 @@ from tasks.watching import AttemptWatch
 from tasks.world import patient, tell_waiting, touch, world
 from workflows import labels
 from workflows.evidence import AttemptView
-from workflows.gang_news import GangNews, alike
+from workflows.gang_news import GangNews, withheld
 from workflows.manifests import manifests
 from workflows.ownership import refuse_foreign
 from workflows.plan import AttemptPlan
@@ -152,8 +154,8 @@ def watch_attempt(
     """
     cluster = current()
     token = Remembered(lambda: attempt_token(cluster, attempt))
-    with AttemptWatch(cluster, resolved, attempt, world().now, token) as watch:
-        notebook, room = Notebook(attempt), Room(resolved, attempt)
+    notebook, room = Notebook(attempt, resolved.run.recovery), Room(resolved, attempt)
+    with AttemptWatch(cluster, resolved, attempt, world().now, token, notebook.withheld) as watch:
         while True:
             view = room.look(notebook.with_requests(watch.wait(POLL_SECONDS)))
             tell_waiting(view.waits_for)
@@ -169,14 +171,20 @@ def watch_attempt(
 class Notebook:
     """Writes what a watch sees into the ledger: rarely, in batches, and later where the ledger is away."""
 
-    def __init__(self, attempt: AttemptRecord) -> None:
+    def __init__(self, attempt: AttemptRecord, recovery: RecoveryProfile) -> None:
         self.attempt = attempt
+        self._recovery = recovery
+        self._why_not: str | None = None
         self._saved_at = 0.0
         self._checked_at = 0.0
         self._stop = ""
         self._checkpoints: set[str] = set()
         self._moments: list[MarkRecord] = []
         self._news = News(attempt)
+
+    def withheld(self) -> str | None:
+        """Why the right to restart in place may not be used now, by the ledger; "": it may; None: not asked."""
+        return self._why_not
 
     def with_requests(self, view: AttemptView) -> AttemptView:
         """The view with what a person asked for."""
@@ -185,6 +193,8 @@ class Notebook:
             self._checked_at = here.now()
             try:
                 waiting = here.ledger.requests(self.attempt.run, open_only=True)
+                mode, paused = here.ledger.automation(self.attempt.run)
+                self._why_not = withheld(self._recovery, mode, paused=paused)
             except Unavailable:
                 return replace(view, stop_requested=self._stop)
             stop = next((item for item in waiting if item.kind == "stop"), None)
@@ -204,7 +214,7 @@ class Notebook:
     def keep(self, watch: AttemptWatch, view: AttemptView, *, now_or_never: bool = False) -> None:
         """Save what is new."""
         here = world()
-        changes = _changes(self.attempt, view)
+        changes = changes_of(self.attempt, view)
         news = view.coordinator.news if view.coordinator is not None else GangNews()
         urgent = now_or_never or bool(changes) or self._news.is_new(news)
         if not urgent and here.now() - self._saved_at < SAVE_SECONDS:
@@ -262,29 +272,6 @@ class Notebook:
         here = world()
         why = f"attempt {self.attempt.number} makes progress"
         here.ledger.set_run_state(self.attempt.run, here.fencing, RunState.RUNNING, why)
-
-
-def _changes(attempt: AttemptRecord, view: AttemptView) -> dict[str, object]:
-    changes: dict[str, object] = {}
-    choice, coordinator = view.workflow.choice, view.coordinator
-    if attempt.applied_at is None and view.jobset is not None:
-        changes["applied_at"] = view.now
-    if not attempt.resume_path and choice is not None and choice.resume_from:
-        changes |= {"resumed_from_step": choice.resume_step, "resume_path": choice.resume_from}
-    if attempt.running_at is None and view.pods and all(pod.phase == "Running" for pod in view.pods):
-        changes["running_at"] = view.now
-    nodes = tuple(sorted({pod.node for pod in view.pods if pod.node and pod.ranks}))
-    if not attempt.nodes and nodes:
-        changes["nodes"] = nodes
-    if attempt.first_step is None and coordinator is not None and coordinator.first_step is not None:
-        changes |= {"first_step": coordinator.first_step, "first_step_at": coordinator.first_step_at}
-    restarts = 0 if coordinator is None else max((item.number for item in coordinator.news.restarts), default=0)
-    if restarts > attempt.restarts_in_place:
-        changes["restarts_in_place"] = restarts
-    advised = None if coordinator is None else coordinator.news.advised_steps
-    if advised is not None and not alike(advised, attempt.advised_steps):
-        changes["advised_steps"] = advised
-    return changes
 
 
 @patient

@@ -107,6 +107,16 @@ class RunLedger(LedgerPart):
             one = transaction.one(select(RUNS.c.paused).where(RUNS.c.name == run))
             return bool(one and one["paused"]) or pause_of_everything(transaction) is not None
 
+    def automation(self, run: str) -> tuple[Mode, bool]:
+        """How far automation of the run goes now, and whether it or everything is paused.
+
+        Raises:
+            NotFound: no such run.
+        """
+        with self.database.reading() as transaction:
+            record = get(transaction, RUNS, RunRecord, {"name": run}, "run")
+            return record.mode, record.paused or pause_of_everything(transaction) is not None
+
     def request(self, record: RequestRecord) -> RequestRecord:
         """Leave a request for the driver; the same id again returns what stands there.
 

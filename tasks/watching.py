@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from profiles.errors import PrimusError, Transient
 from profiles.resolve import Resolved
@@ -27,6 +28,7 @@ from tasks.known import OURS, Known
 from tasks.reaching import MOST, out_of_reach, unready
 from workflows import labels
 from workflows.evidence import AttemptView, NodeFacts, PodFacts, WorkflowFacts
+from workflows.programs.coordination_requests import LENT
 from workflows.records import AttemptRecord, MarkRecord, StepRow
 from workflows.reports import Termination
 
@@ -45,6 +47,8 @@ class AttemptWatch:
         attempt: its record.
         now: the clock, Unix seconds.
         token: gives the attempt's coordinator token ("" while it is unknown).
+        withheld: why the right to restart in place that was lent may not be used now ("": it may); told to the
+            coordinator with every look. None: it is not known, and nothing is said about it.
     """
 
     def __init__(
@@ -54,8 +58,10 @@ class AttemptWatch:
         attempt: AttemptRecord,
         now: Callable[[], float],
         token: Callable[[], str],
+        withheld: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._cluster, self._resolved, self._attempt, self._now, self._token = cluster, resolved, attempt, now, token
+        self._withheld = withheld
         self._known = Known()
         self._ended = threading.Event()
         self._next_step = 0
@@ -234,7 +240,7 @@ class AttemptWatch:
         try:
             limit = self._resolved.cluster.proxy_seconds
             status = self._cluster.call(
-                pod, labels.COORDINATOR_PORT, "GET", "/status", token=token, timeout_seconds=limit
+                pod, labels.COORDINATOR_PORT, "GET", self._status_path(), token=token, timeout_seconds=limit
             )
             steps = self._cluster.call(
                 pod,
@@ -249,6 +255,11 @@ class AttemptWatch:
             return
         if status.status == 200 and steps.status == 200:
             self._learn(status.body, steps.body)
+
+    def _status_path(self) -> str:
+        """The question to the coordinator. It carries our word on the right: RBAC lets us read only by the proxy."""
+        why_not = self._withheld()
+        return "/status" if why_not is None else "/status?" + urlencode({"right": why_not or LENT})
 
     def _learn(self, status: bytes, steps: bytes) -> None:
         news = news_of(status, steps)

@@ -6,7 +6,8 @@ import signal
 from typing import Any
 
 from workflows.programs.coordination import advance
-from workflows.programs.coordination_model import Event, Joined, Meeting, Member, Published, Reported, State
+from workflows.programs.coordination_events import Event, Joined, Meeting, Member, Published, Reported
+from workflows.programs.coordination_model import State
 from workflows.reports import CheckpointSeen, RankEnd
 
 LENT = 3

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.checkpoint_samples import put
 from workflows.programs import collect
 from workflows.programs import coordination_journal as journal
-from workflows.programs.coordination_model import Reported
+from workflows.programs.coordination_events import Reported
 from workflows.programs.reporting import step_data
 from workflows.reports import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 

@@ -11,21 +11,8 @@ from hypothesis import strategies as st
 
 from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination import advance, meeting_of, orders_for
-from workflows.programs.coordination_model import (
-    AppendMoment,
-    AppendStep,
-    Event,
-    GiveOrder,
-    Joined,
-    Meeting,
-    Member,
-    Published,
-    RefusedError,
-    ReplaceStep,
-    Reported,
-    State,
-    StopAsked,
-)
+from workflows.programs.coordination_events import Event, Joined, Meeting, Member, Published, Reported, StopAsked
+from workflows.programs.coordination_model import AppendMoment, AppendStep, GiveOrder, RefusedError, ReplaceStep, State
 from workflows.programs.gang_progress import STALLS
 from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 

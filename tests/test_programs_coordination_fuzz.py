@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from tests.test_programs_coordination_http import ask
 from workflows.programs import coordinator as module
-from workflows.programs.coordinator import Coordinator, Gang
+from workflows.programs.coordinator import Coordinator
+from workflows.programs.coordinator_mind import Gang
 from workflows.programs.serve import Later, Request
 
 TOKEN = "secret"

@@ -10,18 +10,9 @@ import pytest
 from tests.restarting_gangs import gang, joined, told
 from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination import advance, orders_for
+from workflows.programs.coordination_events import Cleared, Event, HangFound, Meeting, Published, StopAsked, Suspected
 from workflows.programs.coordination_hang import ANSWER_SECONDS, TEXT_BYTES, TICK_SECONDS, HangWatch
-from workflows.programs.coordination_model import (
-    Cleared,
-    Event,
-    HangFound,
-    Meeting,
-    Published,
-    RefusedError,
-    State,
-    StopAsked,
-    Suspected,
-)
+from workflows.programs.coordination_model import RefusedError, State
 from workflows.programs.hang_budget import Limits
 from workflows.programs.stack_values import STOPPED, Dump, Frame, Process, Thread
 from workflows.programs.stack_wire import Answer
@@ -283,7 +274,7 @@ def test_a_journal_brings_back_restarts_orders_and_the_watch() -> None:
     for event in journal.read(journal.to_line(event) for event in one.kept):
         before, state = state, advance(state, event).state
         watch.heard(before, state, event)
-    assert (state.restarts, state.orders, state.restarts_left) == (one.state.restarts, one.state.orders, 2)
+    assert (state.restarts, state.orders, state.restarts_left(one.now)) == (one.state.restarts, one.state.orders, 2)
     assert state.incarnation == 2
     assert watch.watch.steps.count == one.hang.watch.steps.count > 20
 

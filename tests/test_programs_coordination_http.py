@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workflows.programs.coordinate import Options, parse
-from workflows.programs.coordinator import Coordinator, Gang
+from workflows.programs.coordinator import Coordinator
+from workflows.programs.coordinator_mind import Gang
 from workflows.programs.flags import UsageError
 from workflows.programs.serve import Later, Request, Response
 

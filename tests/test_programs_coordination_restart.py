@@ -12,22 +12,11 @@ import pytest
 
 from tests.restarting_gangs import KILLED, LENT, RAISED, after, end, gang, joined, saved, told
 from workflows.programs.coordination import advance, meeting_of, orders_for
-from workflows.programs.coordination_model import (
-    AppendMoment,
-    AppendStep,
-    Cleared,
-    Event,
-    Joined,
-    Meeting,
-    Member,
-    Published,
-    RefusedError,
-    State,
-    StopAsked,
-    Ticked,
-)
+from workflows.programs.coordination_events import Cleared, Event, Joined, Meeting, Member, Published, StopAsked, Ticked
+from workflows.programs.coordination_model import AppendMoment, AppendStep, RefusedError, State
 from workflows.programs.coordination_restart import PROOF_SECONDS, SETTLE_SECONDS, choose
-from workflows.programs.coordinator import Coordinator, Gang
+from workflows.programs.coordinator import Coordinator
+from workflows.programs.coordinator_mind import Gang
 from workflows.programs.serve import Later, Request
 from workflows.reports import PhaseSeen, StepSeen
 
@@ -126,7 +115,7 @@ def test_on_another_node_ranks_begin_again_once_more() -> None:
         (1, 2, 0, "node-0"),
         (2, 3, 1, "node-1"),
     ]
-    assert state.restarts_left == 1
+    assert state.restarts_left(1000.0) == 1
 
 
 def test_nobody_meets_before_all_earlier_ranks_are_gone() -> None:
@@ -253,7 +242,7 @@ def test_where_only_a_new_attempt_can_go_on_the_attempt_ends() -> None:
 
 def test_a_memory_that_is_lost_leaves_no_right_and_no_order_unheard() -> None:
     state = gang(joined(1, incarnation=2, heard_order=1))
-    assert (state.incarnation, state.restarts_left) == (2, 0)
+    assert (state.incarnation, state.restarts_left(1000.0)) == (2, 0)
     state = after(state, told(0, 2, end(0, incarnation=2, **KILLED)))
     assert [(order.number, order.resume) for order in state.orders] == [(2, None)]
 

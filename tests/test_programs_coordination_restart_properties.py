@@ -13,17 +13,8 @@ from hypothesis import strategies as st
 from tests.restarting_gangs import KILLED, RAISED, after, end, gang, joined, saved
 from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination import advance, meeting_of
-from workflows.programs.coordination_model import (
-    Cleared,
-    Event,
-    Meeting,
-    Published,
-    RefusedError,
-    Reported,
-    State,
-    StopAsked,
-    Ticked,
-)
+from workflows.programs.coordination_events import Cleared, Event, Meeting, Published, Reported, StopAsked, Ticked
+from workflows.programs.coordination_model import RefusedError, State
 from workflows.programs.gang_progress import STALLS
 from workflows.reports import PhaseSeen, StepSeen
 

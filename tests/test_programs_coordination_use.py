@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.test_programs_coordination_http import ask
 from workflows.programs.coordination_use import MOST_OF_EACH, use_of
-from workflows.programs.coordinator import Coordinator, Gang
+from workflows.programs.coordinator import Coordinator
+from workflows.programs.coordinator_mind import Gang
 
 USE: dict[str, Any] = {
     "at": 12.5,

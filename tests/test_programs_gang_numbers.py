@@ -12,9 +12,10 @@ import pytest
 from tests.restarting_gangs import gang, told
 from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination import advance
-from workflows.programs.coordination_model import Joined, Member, Slow, State, Voted
+from workflows.programs.coordination_events import Joined, Member, Slow, Voted
+from workflows.programs.coordination_model import State
 from workflows.programs.coordinator import Coordinator
-from workflows.programs.coordinator import Gang as CoordinatorGang
+from workflows.programs.coordinator_mind import Gang as CoordinatorGang
 from workflows.programs.gang_numbers import WARM_ROWS, Jumps, Numbers
 from workflows.programs.straggler import Limits
 from workflows.reports import PhaseSeen, StepSeen
@@ -156,7 +157,7 @@ def test_votes_are_remembered_and_counted_once(tmp_path: Path) -> None:
             for rank in range(4):
                 own = 0.1 if rank < 3 else 0.2
                 seen = StepSeen(step, 100.0 + step, rank, seconds=0.2, compute_seconds=own)
-                one.take(told(rank, 10 + step, seen))
+                one.mind.take(told(rank, 10 + step, seen))
 
     def begun() -> Coordinator:
         one = Coordinator(CoordinatorGang("trainer", 4, 1, 1000), {"PRIMUS_TOKEN": "t"})
@@ -165,16 +166,16 @@ def test_votes_are_remembered_and_counted_once(tmp_path: Path) -> None:
 
     first = begun()
     for rank in range(4):
-        first.take(Joined(1.0, Member("trainer", rank, f"pod-{rank}", f"node-{rank}")))
-        first.take(told(rank, 1, state="running"))
+        first.mind.take(Joined(1.0, Member("trainer", rank, f"pod-{rank}", f"node-{rank}")))
+        first.mind.take(told(rank, 1, state="running"))
     steps(first, 1, WARM_ROWS + 25)
-    before = first.numbers.stragglers(str)
+    before = first.mind.numbers[0].stragglers(str)
     assert [one["rank"] for one in before] == [3]
     first.close()
     second = begun()
-    assert second.numbers.stragglers(str) == before
+    assert second.mind.numbers[0].stragglers(str) == before
     steps(second, WARM_ROWS + 25, WARM_ROWS + 29)
-    assert second.numbers.stragglers(str)[0]["cost_seconds"] == pytest.approx(before[0]["cost_seconds"] + 0.4)
+    assert second.mind.numbers[0].stragglers(str)[0]["cost_seconds"] == pytest.approx(before[0]["cost_seconds"] + 0.4)
     second.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 
@@ -13,8 +14,10 @@ from deployments.drill import run_drill
 from deployments.logs import incarnations
 from deployments.report import report_document
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, Tile
+from tasks.tokens import attempt_token
 from tests.stages import Stage, incident, outcomes, stage, succeeded
 from workflows.evidence import Signal
+from workflows.labels import COORDINATOR_PORT
 from workflows.records import Story
 
 pytestmark = pytest.mark.story
@@ -125,6 +128,44 @@ def test_in_mode_observe_nothing_begins_again(scene: Stage) -> None:
     seen = incident(story)
     assert (seen.fault_class, seen.action) == (FaultClass.PROCESS_KILLED, Action.NEW_ATTEMPT)
     assert {action.state for action in story.actions} == {"recorded"}
+
+
+def withheld(scene: Stage, expected: str) -> None:
+    """Wait until the coordinator knows what the flow says of the right."""
+    pod = f"{scene.run}-a1-coordinator-0-0"
+
+    def said() -> str:
+        cluster, attempt = scene.cluster, scene.story.attempt
+        assert attempt is not None
+        (name,) = [one["metadata"]["name"] for one in cluster.list("Pod") if one["metadata"]["name"].startswith(pod)]
+        token = attempt_token(cluster, attempt)
+        answer = cluster.call(name, COORDINATOR_PORT, "GET", "/status", token=token)
+        return str(json.loads(answer.body)["right"]["withheld"])
+
+    scene.until(lambda _: said() == expected, f"the coordinator hears {expected!r}")
+
+
+def test_a_pause_takes_the_right_back_from_a_running_attempt_and_its_end_gives_it_back(
+    scene: Stage, unfailed: str
+) -> None:
+    scene.start(in_place=True, overrides=STEPS).at_step(5)
+    scene.ledger.pause("story", "a person looks")
+    withheld(scene, "automation is paused")
+    scene.ledger.unpause("story", "done")
+    withheld(scene, "")
+    scene.fault("kill-rank:1")
+    scene.until(lambda story: bool(story.incidents) and story.incidents[0].resumed_at is not None, "the restart")
+    scene.ledger.pause("story", "a person looks")
+    withheld(scene, "automation is paused")
+    scene.fault("kill-rank:0")
+    story = scene.until(lambda story: len(story.incidents) == 2 and bool(story.incidents[1].action), "a decision")
+    assert (story.incidents[1].action, story.attempts[0].restarts_in_place) == (Action.NEW_ATTEMPT, 1), scene.tell()
+    assert len(story.attempts) == 1, "while it is paused nothing begins"
+    scene.ledger.unpause("story", "done")
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    assert outcomes(story) == ["process_killed", "succeeded"], scene.tell()
+    assert scene.weights() == unfailed
 
 
 def test_the_second_time_on_one_node_is_a_new_attempt_elsewhere(scene: Stage, unfailed: str) -> None:

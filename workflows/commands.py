@@ -10,11 +10,12 @@ from workflows import labels, placeholders
 from workflows.plan import AttemptPlan
 from workflows.programs import collect as collect_program
 from workflows.programs import coordinate as coordinate_program
+from workflows.programs import coordination_orders, launch_options
 from workflows.programs import copy as copy_program
 from workflows.programs import gate as gate_program
-from workflows.programs import launch_options
 from workflows.programs import verify as verify_program
 from workflows.programs.checkpoint_choice import NO_LIMIT
+from workflows.programs.coordination_gangs import RoleShape
 
 PROGRAMS = "primus-programs"
 """Entry of the programs image."""
@@ -43,13 +44,13 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
     progress, checkpoint = run.progress, run.checkpoint
     resume = placeholders.fill_all(checkpoint.resume_argument, known, "checkpoint.resume_argument")
     folder = placeholders.fill(role.working_directory or "{run_dir}/work", known)
-    in_place = plan.restarts_in_place > 0 and role.name == plan.role.name
     options = launch_options.Options(
         role=role.name,
         pods=role.replicas,
         processes_per_node=role.processes_per_node,
         world_size=role.replicas * role.processes_per_node,
         decides=role.name == plan.role.name,
+        replica_groups=role.replica_groups,
         working_directory=placeholders.in_pod(plan.resolved.cluster, folder),
         framework=progress.framework,
         pattern=progress.pattern,
@@ -63,18 +64,23 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
         checkpoint_pattern=checkpoint.pattern,
         keep=checkpoint.keep,
         keep_overwritten=checkpoint.keep_overwritten,
-        in_place=in_place,
-        forkable=role.forkable or not in_place,
-        preload=role.preload if in_place and role.forkable else (),
         command=command,
     )
+    if plan.restarts_in_place and (role.name == plan.role.name or role in essential(plan)):
+        options = replace(options, in_place=True, forkable=role.forkable, preload=role.preload if role.forkable else ())
     return ["python3", "-I", "-S", f"{_folder(PROGRAMS_VOLUME)}/{copy_program.NAME}", "launch", *options.argv()]
+
+
+def essential(plan: AttemptPlan) -> tuple[Role, ...]:
+    """Roles without which the attempt fails, but for the deciding one."""
+    return tuple(one for one in plan.resolved.run.roles if one is not plan.role and one.on_failure == "fail_attempt")
 
 
 def coordinate(plan: AttemptPlan) -> list[str]:
     """The attempt's coordinator."""
     role, run = plan.role, plan.resolved.run
     hang, slow = run.recovery.hang, run.recovery.straggler
+    others = essential(plan) if plan.restarts_in_place else ()
     tells_steps = run.progress.framework not in launch_options.STEPLESS
     options = coordinate_program.Options(
         role=role.name,
@@ -83,6 +89,10 @@ def coordinate(plan: AttemptPlan) -> list[str]:
         steps=run.steps,
         port=labels.COORDINATOR_PORT,
         restarts=plan.restarts_in_place,
+        restart_window_seconds=run.recovery.in_place_window_seconds if plan.restarts_in_place else 0.0,
+        scope=run.recovery.in_place_scope if others or role.replica_groups > 1 else coordination_orders.ROLE,
+        replica_groups=role.replica_groups,
+        essential=tuple(str(RoleShape(one.name, one.replicas, one.processes_per_node)) for one in others),
         hang_init_seconds=hang.init_seconds if tells_steps else 0.0,
         hang_step_floor_seconds=hang.step_floor_seconds,
         hang_step_factor=hang.step_factor,

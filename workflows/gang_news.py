@@ -44,11 +44,20 @@ class RestartInPlace:
     first_step_at: float | None = None
     stacks: str = ""
     """What the ranks were doing, alike ones together."""
+    pods: tuple[int, int] = (0, 0)
+    """Of the replica group that alone began again, its first pod and the one after its last; zeros: all ranks did."""
+
+    @property
+    def alone(self) -> bool:
+        """The other replica groups trained on."""
+        return self.pods[1] > self.pods[0]
 
     @property
     def words(self) -> str:
         """Whose fault and from where, for people: `rank 1, from step 20`."""
         whose = "the gang" if self.rank is None else f"rank {self.rank}"
+        if self.alone:
+            whose += f" with its replica group (pods {self.pods[0]} to {self.pods[1] - 1})"
         return f"{whose}, {'from scratch' if self.resume_step is None else f'from step {self.resume_step}'}"
 
 
@@ -129,5 +138,14 @@ def lent_restarts(recovery: RecoveryProfile, mode: Mode, *, paused: bool) -> int
 
     None where nothing is done automatically, or where a person wants to be asked before.
     """
+    return 0 if withheld(recovery, mode, paused=paused) else recovery.in_place_restarts
+
+
+def withheld(recovery: RecoveryProfile, mode: Mode, *, paused: bool) -> str:
+    """Why a right that was lent may not be used now; "": it may."""
+    if paused:
+        return "automation is paused"
+    if mode is Mode.OBSERVE:
+        return "mode observe"
     asked = mode is Mode.ASK and Action.RESTART_IN_PLACE in recovery.ask_before
-    return 0 if mode is Mode.OBSERVE or paused or asked else recovery.in_place_restarts
+    return "a person wants to be asked before" if asked else ""

@@ -68,9 +68,15 @@ def started_over(facts: CoordinatorFacts, run: RunProfile) -> str:
     """Which restart in place did not go on from its checkpoint, and how that is known; "": all did, as far as known."""
     for restart in facts.news.restarts:
         proof, why = prove_resume(restart.resume_step, restart.first_step, run.checkpoint, run.progress.every_steps)
-        if proof is VerdictWord.FAIL and not _further(restart, run.progress.every_steps):
+        if proof is VerdictWord.FAIL and not _further(restart, run.progress.every_steps) and not _joined(restart):
             return f"restart in place {restart.number}: {why}"
     return ""
+
+
+def _joined(restart: RestartInPlace) -> bool:
+    """A replica group that begins again may take its state from one that trained on: then it goes on further on."""
+    first, resumed = restart.first_step, restart.resume_step or 0
+    return restart.alone and first is not None and first > resumed
 
 
 def _further(restart: RestartInPlace, every_steps: int) -> bool:

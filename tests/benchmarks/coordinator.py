@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from workflows.programs.coordinator import Coordinator, Gang
+from workflows.programs.coordinator import Coordinator
+from workflows.programs.coordinator_mind import Gang
 from workflows.programs.gang_numbers import WARM_ROWS
 from workflows.programs.serve import Request
 from workflows.programs.straggler import STEPS_PER_WINDOW
@@ -180,8 +181,8 @@ def driven(steps: int = WARM_ROWS + STEPS_PER_WINDOW) -> tuple[float, float]:
             bodies.append({"role": "trainer", "pod_index": index, "sequence": step + 1, "reports": told})
         asked = [Request("POST", "/v1/report", {}, TOKEN, body) for body in bodies]
         costs.append(processor_seconds(lambda asked=asked: [one.handle(each) for each in asked]))
-        decisions.append(1000 * processor_seconds(lambda: one.hang.tick(one.state, {}, time.time())))
-    numbers = one.numbers
+        decisions.append(1000 * processor_seconds(lambda: one.mind.hangs[0].tick(one.state, {}, time.time())))
+    (numbers,) = one.mind.numbers
     for _ in range(STEPS_PER_WINDOW):
         decisions.append(1000 * processor_seconds(lambda: numbers._stepped(steps, 0.0, True)))  # pyright: ignore[reportPrivateUsage]
     return statistics.median(costs), max(decisions)

@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from workflows.programs import checkpoint_proofs, flags, folder_owner
 from workflows.programs import coordination_journal as journal
-from workflows.programs.coordination_model import Reported
+from workflows.programs.coordination_events import Reported
 from workflows.programs.gang_progress import Moment, Progress, learn
 from workflows.reports import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 

@@ -14,10 +14,13 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
-from typing import List, Sequence
+from typing import List, Sequence, Tuple
 
 from workflows.programs import flags, own, straggler
-from workflows.programs.coordinator import Coordinator, Gang
+from workflows.programs.coordination_gangs import RoleShape
+from workflows.programs.coordination_orders import REPLICA, ROLE, SCOPES
+from workflows.programs.coordinator import Coordinator
+from workflows.programs.coordinator_mind import Gang
 from workflows.programs.hang_budget import Limits
 from workflows.programs.serve import Server
 from workflows.reports import TERMINATION_MESSAGE_BYTES
@@ -36,6 +39,14 @@ class Options:
     port: int = 29400
     restarts: int = 0
     """Restarts in place that the attempt may do without asking; 0: none, and a hang is only told."""
+    restart_window_seconds: float = 0.0
+    """So many of them in any such time; 0: in the whole attempt."""
+    scope: str = ROLE
+    """Who begins again with a rank: `gang`, `role` or `replica`."""
+    replica_groups: int = 1
+    """Equal parts of the deciding role, each of which meets by itself."""
+    essential: Tuple[str, ...] = ()
+    """Other roles without which the attempt cannot go on, each as `role:pods:processes`."""
     hang_init_seconds: float = 0.0
     """Longest time to the first step, and from the last one to the end; 0: no limit, for programs that tell none."""
     hang_step_floor_seconds: float = 60.0
@@ -67,6 +78,10 @@ class Options:
             processes_per_node=self.processes_per_node,
             steps=self.steps,
             restarts=self.restarts,
+            window_seconds=self.restart_window_seconds,
+            scope=self.scope,
+            others=tuple(RoleShape.read(one) for one in self.essential),
+            replica_groups=self.replica_groups,
             mttf_seconds=self.mttf_seconds,
             hang=hang,
             straggler=slow,
@@ -91,13 +106,29 @@ def parse(argv: Sequence[str]) -> Options:
     for name in ("pods", "processes_per_node"):
         if getattr(options, name) < 1:
             raise flags.UsageError(f"{flags.flag(name)}: must be at least 1, got {getattr(options, name)}")
-    for name in ("restarts", "hang_init_seconds", "mttf_seconds"):
+    _check_gangs(options)
+    for name in ("restarts", "restart_window_seconds", "hang_init_seconds", "mttf_seconds"):
         if not getattr(options, name) >= 0:
             raise flags.UsageError(f"{flags.flag(name)}: must not be negative, got {getattr(options, name)}")
     for name, least in _ABOVE.items():
         if not getattr(options, name) > least:
             raise flags.UsageError(f"{flags.flag(name)}: must be above {least:g}, got {getattr(options, name)}")
     return options
+
+
+def _check_gangs(options: Options) -> None:
+    if options.scope not in SCOPES:
+        raise flags.UsageError(f"--scope: must be one of {', '.join(SCOPES)}, got {options.scope!r}")
+    groups = options.replica_groups
+    if groups < 1 or options.pods % groups:
+        raise flags.UsageError(f"--replica-groups: must divide {options.pods} pods into equal parts, got {groups}")
+    if (groups > 1) != (options.scope == REPLICA):
+        raise flags.UsageError(f"--scope: `{REPLICA}` goes with more than one of --replica-groups, got {groups}")
+    for one in options.essential:
+        try:
+            RoleShape.read(one)
+        except ValueError as error:
+            raise flags.UsageError(f"--essential: expected role:pods:processes, got {one!r}") from error
 
 
 def main(argv: List[str]) -> int:

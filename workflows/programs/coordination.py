@@ -6,33 +6,36 @@ time (hangs) comes as events from `coordination_hang`.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
-from workflows.programs.coordination_model import (
+from workflows.programs.coordination_events import (
     FINAL_STATES,
-    Announce,
-    AppendMoment,
-    AppendStep,
     Cleared,
-    Effect,
     Event,
     HangFound,
     Joined,
-    Key,
     Member,
-    Next,
     Published,
-    RefusedError,
-    ReplaceStep,
     Reported,
+    RightSaid,
     RoleSize,
-    State,
+    StopAsked,
     Suspected,
     Ticked,
     Voted,
 )
-from workflows.programs.coordination_orders import Order
-from workflows.programs.coordination_restart import due, failed, hung, proven, settle, stopped, suspected
+from workflows.programs.coordination_model import (
+    Announce,
+    AppendMoment,
+    AppendStep,
+    Effect,
+    Next,
+    RefusedError,
+    ReplaceStep,
+    State,
+)
+from workflows.programs.coordination_orders import Key, Order
+from workflows.programs.coordination_restart import due, failed, hung, proven, right_said, settle, stopped, suspected
 from workflows.programs.frozen import replace
 from workflows.programs.gang_progress import StepRow, learn
 from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
@@ -57,12 +60,21 @@ def advance(state: State, event: Event) -> Next:
         return _reported(state, event)
     if isinstance(event, Cleared):
         return _cleared(state, event)
-    if isinstance(event, (Ticked, Voted)):  # what a vote says concerns the numbers of the gang alone
-        return settle(state, event.at) if isinstance(event, Ticked) and due(state, event.at) else Next(state)
+    return _decided(state, event)
+
+
+def _decided(state: State, event: Union[Ticked, Voted, Suspected, HangFound, RightSaid, StopAsked]) -> Next:
+    """What follows from time, from what was found out, and from the flow's word."""
+    if isinstance(event, Ticked):
+        return settle(state, event.at) if due(state, event.at) else Next(state)
+    if isinstance(event, Voted):
+        return Next(state)  # what a vote says concerns the numbers of the gang alone
     if isinstance(event, Suspected):
         return suspected(state, event)
     if isinstance(event, HangFound):
         return hung(state, event)
+    if isinstance(event, RightSaid):
+        return right_said(state, event)
     return stopped(state, event.why, event.save, None)
 
 
@@ -77,9 +89,10 @@ def meeting_of(state: State, role: str, pod_index: Optional[int] = None) -> Opti
     size, published = state.sizes.get(role), state.meetings.get(role)
     if published is None or size is None or size.joined < size.pods:
         return None
-    if role == state.deciding_role and state.incarnation > 1 and state.cleared < size.pods:
+    if state.together(role) and state.incarnation > 1 and state.cleared < state.pods_together:
         return None  # ranks of two incarnations must never live at the same time
-    indexes = range(size.pods) if pod_index is None else [pod_index]
+    first = state.first_pod if role == state.deciding_role else 0
+    indexes = range(first, first + size.pods) if pod_index is None else [pod_index]
     return {
         "incarnation": published.incarnation,
         "master_addr": published.address,
@@ -92,7 +105,7 @@ def meeting_of(state: State, role: str, pod_index: Optional[int] = None) -> Opti
 def orders_for(state: State, key: Key, since: int) -> List[Order]:
     """Orders after number `since` that concern this launcher."""
     orders = [order for order in state.orders if order.number > since and order.source != key]
-    return [order for order in orders if order.role in ("", key[0])]
+    return [order for order in orders if not order.roles or key[0] in order.roles]
 
 
 def _size(state: State, member: Member) -> RoleSize:
@@ -115,16 +128,17 @@ def _joined(state: State, event: Joined) -> Next:
         raise RefusedError(409, f"{member.role} {member.pod_index} is pod {known.pod}, not {member.pod}")
     if member.pod_index < 0:
         raise RefusedError(409, f"{member.role} {member.pod_index}: pods are counted from 0")
-    if member.role == state.deciding_role and member.pod_index >= state.pods:
-        raise RefusedError(409, f"{member.role} {member.pod_index}: the gang has {state.pods} pods")
+    if member.role == state.deciding_role and not 0 <= member.pod_index - state.first_pod < state.pods:
+        last = state.first_pod + state.pods - 1
+        raise RefusedError(409, f"{member.role} {member.pod_index}: the gang has pods {state.first_pod} to {last}")
     if known is not None and known.pod == member.pod:
         heard = max(known.heard_order, member.heard_order)
         member = replace(known, node=member.node, address=member.address, heard_order=heard)
     sizes = {**state.sizes, member.role: _size(state, member)}
     state = replace(state, members=state.members.with_(member.key, member), sizes=sizes)
-    if member.role == state.deciding_role and event.member.incarnation > state.incarnation:
+    if state.together(member.role) and event.member.incarnation > state.incarnation:
         # Our memory was lost: the launcher knows better, and where its gang meets is past.
-        meetings = {role: meeting for role, meeting in state.meetings.items() if role != member.role}
+        meetings = {role: meeting for role, meeting in state.meetings.items() if not state.together(role)}
         state = replace(state, incarnation=event.member.incarnation, meetings=meetings, cleared=0)
     return Next(state, _complete(state, member.role))
 
@@ -135,16 +149,17 @@ def _cleared(state: State, event: Cleared) -> Next:
         raise RefusedError(404, f"{event.key[0]} {event.key[1]} has not joined")
     if event.incarnation != state.incarnation:
         raise RefusedError(409, f"incarnation {event.incarnation} is not this one, which is {state.incarnation}")
-    if member.role != state.deciding_role or member.cleared >= event.incarnation:
+    if not state.together(member.role) or member.cleared >= event.incarnation:
         return Next(state)
     members = state.members.with_(event.key, replace(member, cleared=event.incarnation))
     state = replace(state, members=members, cleared=state.cleared + 1)
-    return Next(state, _complete(state, member.role))
+    roles = (state.deciding_role, *state.companions)
+    return Next(state, tuple(effect for role in roles for effect in _complete(state, role)))
 
 
 def _published(state: State, event: Published) -> Next:
     published = event.meeting.incarnation
-    if published > state.incarnation or (event.role == state.deciding_role and published != state.incarnation):
+    if published > state.incarnation or (state.together(event.role) and published != state.incarnation):
         raise RefusedError(409, f"incarnation {published} is not this one, which is {state.incarnation}")
     meetings = {**state.meetings, event.role: event.meeting}
     state = replace(state, meetings=meetings)
@@ -180,12 +195,12 @@ def _reported(state: State, event: Reported) -> Next:
 
 def _old(state: State, member: Member, incarnation: int) -> bool:
     """Whether something is about ranks that were killed for a restart in place."""
-    return member.role == state.deciding_role and incarnation < state.incarnation
+    return state.together(member.role) and incarnation < state.incarnation
 
 
 def _other(state: State, member: Member, incarnation: int) -> bool:
     """The same, or about ranks of a restart that nobody has ordered."""
-    return member.role == state.deciding_role and incarnation != state.incarnation
+    return state.together(member.role) and incarnation != state.incarnation
 
 
 def _one_report(state: State, member: Member, report: Any, at: float) -> Next:

@@ -10,24 +10,15 @@ that is started again hears the journal once more, and counts the time without p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Set, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Union
 
-from workflows.programs.coordination_model import (
-    FINAL_STATES,
-    Event,
-    HangFound,
-    Joined,
-    Key,
-    Member,
-    RefusedError,
-    Reported,
-    State,
-    Suspected,
-)
+from workflows.programs.coordination_events import FINAL_STATES, Event, HangFound, Joined, Member, Reported, Suspected
+from workflows.programs.coordination_model import RefusedError, State
+from workflows.programs.coordination_orders import Key
 from workflows.programs.frozen import replace
 from workflows.programs.hang_budget import Limits
 from workflows.programs.hang_events import Entered, Launched, Over, Saved, Stepped
-from workflows.programs.hang_watch import NEVER, Watch, half_heard_at, hear, tick
+from workflows.programs.hang_watch import NEVER, Watch, half_heard_at, hear, others_again, tick
 from workflows.programs.stack_groups import Finding, Stack, find, node_of, stacks_of
 from workflows.programs.stack_wire import Answer
 from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
@@ -57,10 +48,12 @@ class HangWatch:
 
     Args:
         limits: how long each phase may take.
+        gang: its place among the attempt's.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, gang: int = 0) -> None:
         self.watch = Watch(limits)
+        self._gang = gang
         self.found: Optional[HangFound] = None
         """Of the present doubt."""
         self._running: Set[Key] = set()
@@ -79,6 +72,8 @@ class HangWatch:
             state: after it.
             event: one that was not refused.
         """
+        if len(state.elsewhere) > len(before.elsewhere):
+            self.watch, self.found = others_again(self.watch), None
         if state.incarnation != self._incarnation:
             self._incarnation, self._running, self._final, self.found = state.incarnation, set(), set(), None
         if state.stopping and not before.stopping:
@@ -110,6 +105,11 @@ class HangWatch:
         self._answered.add(answer.pod)
 
     @property
+    def stacks(self) -> List[Stack]:
+        """Where the ranks stood when they were asked last."""
+        return list(self._stacks.values())
+
+    @property
     def watching(self) -> bool:
         """Whether time alone may change the verdict."""
         return self.watch.verdict != "over"
@@ -129,7 +129,7 @@ class HangWatch:
         half = NEVER if was not in _DOUBT else half_heard_at(_of_the_gang(state, heard))
         self.watch = tick(self.watch, now, half)
         if self.watch.verdict == "suspect" and was != "suspect":
-            return Suspected(now, state.incarnation, f"where do the ranks stand? {self.watch.why}")
+            return Suspected(now, state.incarnation, f"where do the ranks stand? {self.watch.why}", self._gang)
         if self.watch.verdict != "confirmed" or self.found is not None or not self._all_answered(now):
             return None
         self.found = self._finding(state, now)
@@ -169,14 +169,13 @@ class HangWatch:
         nodes = {rank: one.place for one in members for rank in _ranks(state, one) if rank not in self._stacks}
         if not self._stacks:
             why = f"{self.watch.why}; no launcher gave stacks within {ANSWER_SECONDS:g} s"
-            return HangFound(now, state.incarnation, why)
+            return HangFound(now, state.incarnation, why, gang=self._gang)
         finding = find([*self._stacks.values(), *stacks_of([], nodes)])
         node = node_of(finding)
         # Several nodes at once: none of them is blamed.
         rank = finding.named[0].rank if node is not None else None
-        return HangFound(
-            now, state.incarnation, f"{self.watch.why}; {finding.why}", rank, node or "", words_of(finding)
-        )
+        why = f"{self.watch.why}; {finding.why}"
+        return HangFound(now, state.incarnation, why, rank, node or "", words_of(finding), self._gang)
 
     def _reported(self, state: State, event: Reported) -> None:
         if event.state == "running" and event.incarnation == state.incarnation:
@@ -210,9 +209,33 @@ class HangWatch:
             self.watch = hear(watch, Saved(at, report.step))
 
     def _launched(self, state: State, at: float) -> None:
-        first = state.members.get((state.deciding_role, 0))
+        first = state.members.get(state.first_key)
         began = state.restarts[-1].resume_step if state.restarts else first.resume_step if first else None
         self.watch = hear(self.watch, Launched(at, state.incarnation, began or 0))
+
+
+def pointed(found: HangFound, watches: Sequence[HangWatch], states: Sequence[State]) -> HangFound:
+    """The finding of one gang, or that of another one for which it waits.
+
+    Where several gangs hang, most of them wait: whose ranks stand elsewhere than those of all the others is asked of
+    all together.
+
+    Args:
+        found: of the gang that was confirmed first.
+        watches: of all gangs that train.
+        states: of the same.
+    """
+    doubtful = [one for one in watches if one.watch.verdict in _DOUBT]
+    if len(doubtful) < 2:
+        return found
+    finding = find([stack for one in doubtful for stack in one.stacks])
+    rank = finding.named[0].rank if finding.named and node_of(finding) is not None else None
+    places = [place for place, state in enumerate(states) if rank is not None and rank in _ranks_of(state)]
+    if not places or places[0] == found.gang:
+        return found
+    why = f"{found.why.partition('; ')[0]}; {finding.why}"
+    incarnation = states[places[0]].incarnation
+    return HangFound(found.at, incarnation, why, rank, node_of(finding) or "", words_of(finding), places[0])
 
 
 def finite_seconds(seconds: float) -> Optional[float]:
@@ -220,12 +243,17 @@ def finite_seconds(seconds: float) -> Optional[float]:
     return round(seconds, 3) if seconds < float("inf") else None
 
 
+def _ranks_of(state: State) -> range:
+    return range(state.first_pod * state.processes, (state.first_pod + state.pods) * state.processes)
+
+
 def _ranks(state: State, member: Member) -> range:
     return range(member.pod_index * state.processes, (member.pod_index + 1) * state.processes)
 
 
 def _of_the_gang(state: State, heard: Mapping[Key, float]) -> List[float]:
-    return [at for key, at in heard.items() if key[0] == state.deciding_role]
+    role, first, end = state.deciding_role, state.first_pod, state.first_pod + state.pods
+    return [at for (whose, index), at in heard.items() if whose == role and first <= index < end]
 
 
 def words_of(finding: Finding) -> str:

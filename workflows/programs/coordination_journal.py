@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import Any, Dict, Iterable, List, Optional, cast
 
-from workflows.programs.coordination_model import (
+from workflows.programs.coordination_events import (
     Cleared,
     Event,
     HangFound,
@@ -15,13 +15,14 @@ from workflows.programs.coordination_model import (
     Member,
     Published,
     Reported,
+    RightSaid,
     Slow,
-    State,
     StopAsked,
     Suspected,
     Ticked,
     Voted,
 )
+from workflows.programs.coordination_model import State
 from workflows.programs.coordination_restart import due
 from workflows.reports import REPORTS, CheckpointSeen, StepSeen, from_dict, line
 
@@ -111,7 +112,8 @@ def _joined(data: Dict[str, Any]) -> Event:
 
 
 def _published(data: Dict[str, Any]) -> Event:
-    return Published(float(data["at"]), str(data["role"]), Meeting(**data["meeting"]))
+    index = int(data.get("pod_index", 0))
+    return Published(float(data["at"]), str(data["role"]), Meeting(**data["meeting"]), index)
 
 
 def _reported(data: Dict[str, Any]) -> Event:
@@ -134,7 +136,7 @@ def _cleared(data: Dict[str, Any]) -> Event:
 
 
 def _ticked(data: Dict[str, Any]) -> Event:
-    return Ticked(float(data["at"]))
+    return Ticked(float(data["at"]), _gang(data))
 
 
 def _stop_asked(data: Dict[str, Any]) -> Event:
@@ -142,7 +144,11 @@ def _stop_asked(data: Dict[str, Any]) -> Event:
 
 
 def _suspected(data: Dict[str, Any]) -> Event:
-    return Suspected(float(data["at"]), int(data["incarnation"]), str(data["why"]))
+    return Suspected(float(data["at"]), int(data["incarnation"]), str(data["why"]), _gang(data))
+
+
+def _right_said(data: Dict[str, Any]) -> Event:
+    return RightSaid(float(data["at"]), str(data["withheld"]))
 
 
 def _hang_found(data: Dict[str, Any]) -> Event:
@@ -154,13 +160,18 @@ def _hang_found(data: Dict[str, Any]) -> Event:
         rank=None if rank is None else int(rank),
         node=str(data.get("node") or ""),
         stacks=str(data.get("stacks") or ""),
+        gang=_gang(data),
     )
 
 
 def _voted(data: Dict[str, Any]) -> Event:
     slow = [Slow(int(rank), float(seconds), float(ratio)) for rank, seconds, ratio in data["slow"]]
     sane = tuple(one for one in slow if 0 <= one.rank < MOST and 0 < one.seconds < MOST and 1 <= one.ratio < MOST)
-    return Voted(float(data["at"]), int(data["incarnation"]), int(data["step"]), sane)
+    return Voted(float(data["at"]), int(data["incarnation"]), int(data["step"]), sane, _gang(data))
+
+
+def _gang(data: Dict[str, Any]) -> int:
+    return int(data.get("gang", 0))
 
 
 _READERS = {
@@ -173,4 +184,5 @@ _READERS = {
     "Suspected": _suspected,
     "HangFound": _hang_found,
     "Voted": _voted,
+    "RightSaid": _right_said,
 }

@@ -8,7 +8,7 @@ from typing import Generator, List
 
 from workflows.programs import coordination_journal as journal
 from workflows.programs.appender import Appender
-from workflows.programs.coordination_model import Event
+from workflows.programs.coordination_events import Event
 
 JOURNAL_SECONDS = 1.0
 """How long the storage may take to write down an order before launchers hear of it."""

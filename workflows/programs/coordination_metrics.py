@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from workflows.programs.coordination_model import Key, State
+from workflows.programs.coordination_model import State
+from workflows.programs.coordination_orders import Key
 from workflows.programs.coordination_status import saves
 from workflows.programs.coordination_use import Uses, samples
 from workflows.programs.hang_watch import Watch
@@ -41,7 +42,8 @@ def exposed(
         stragglers: as `/status` tells them.
         now: Unix time in seconds.
     """
-    gang = [*_progress(state), *_saves(state), *_restarts(state), *_launchers(state, heard, now), *_uses(state, uses)]
+    gang = [*_progress(state), *_saves(state), *_restarts(state, now)]
+    gang += [*_launchers(state, heard, now), *_uses(state, uses)]
     families = [*gang, *_hang(watch), *_slow(stragglers)]
     return "".join(_text(family) for family in families if family.samples)
 
@@ -80,7 +82,7 @@ def _saves(state: State) -> List[Family]:
     ]  # fmt: skip
 
 
-def _restarts(state: State) -> List[Family]:
+def _restarts(state: State, now: float) -> List[Family]:
     kinds: Dict[str, int] = {"rank-failed": 0, "hang": 0}
     for one in state.restarts:
         kinds[one.kind] = kinds.get(one.kind, 0) + 1
@@ -89,7 +91,7 @@ def _restarts(state: State) -> List[Family]:
     return [
         _one("primus_gang_incarnation", "gauge", "Of the ranks inside the attempt.", state.incarnation),
         counted,
-        _one("primus_gang_restarts_left", "gauge", "What is left of the right to them.", state.restarts_left),
+        _one("primus_gang_restarts_left", "gauge", "What is left of the right to them.", state.restarts_left(now)),
     ]
 
 

@@ -1,185 +1,16 @@
-"""What the coordinator knows, hears and causes: the values that `coordination` decides on.
-
-Times stand in the events, so that a journal of events rebuilds the same state.
-"""
+"""What the coordinator knows and causes: the state that `coordination` decides on, and its effects."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Mapping, NamedTuple, Optional, Tuple, Union
 
+from workflows.programs.coordination_events import Meeting, Member, RoleSize
 from workflows.programs.coordination_members import Members
-from workflows.programs.coordination_orders import Key, Order, Restart, Settling
+from workflows.programs.coordination_orders import ROLE, Key, Order, Restart, Settling
 from workflows.programs.gang_progress import Moment, Progress, StepRow
 from workflows.reports import RankEnd
-
-FINAL_STATES = ("ended", "failed")
-
-
-@dataclass(frozen=True)
-class Member:
-    """One launcher."""
-
-    role: str
-    pod_index: int
-    pod: str = ""
-    node: str = ""
-    address: str = ""
-    pods: int = 1
-    """Pods of its role, as it was told by its builder."""
-    processes: int = 1
-    """Ranks in its pod."""
-    essential: bool = True
-    """Whether the gang cannot go on without it."""
-    state: str = "joined"
-    """`joined`, `running`, `leaving`, `ended`, `failed`."""
-    pids: Mapping[str, int] = field(default_factory=lambda: {})
-    """Process of each rank, by its number as text."""
-    started_at: Optional[float] = None
-    sequence: int = 0
-    """Of the last batch of reports: a batch that is sent twice counts once."""
-    incarnation: int = 1
-    """Whose ranks it ran when it joined; more than the coordinator's own where that has lost its memory."""
-    heard_order: int = 0
-    """Number of the last order that it had heard when it joined."""
-    resume_from: str = ""
-    resume_step: Optional[int] = None
-    """What the attempt began with; None: from scratch."""
-    cleared: int = 1
-    """The incarnation before which none of its ranks lives any more."""
-
-    @property
-    def key(self) -> Key:
-        """Role and index."""
-        return self.role, self.pod_index
-
-    @property
-    def place(self) -> str:
-        """Its node; where that is not known, the pod stands for it."""
-        return self.node or self.pod or f"{self.role} {self.pod_index}"
-
-
-@dataclass(frozen=True)
-class RoleSize:
-    """How many launchers of a role there are and should be."""
-
-    joined: int
-    pods: int
-    processes: int
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Where the ranks of a role meet."""
-
-    incarnation: int
-    address: str
-    port: int
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A launcher presents itself, first or again."""
-
-    at: float
-    member: Member
-
-
-@dataclass(frozen=True)
-class Published:
-    """The launcher of rank 0 says where its gang meets."""
-
-    at: float
-    role: str
-    meeting: Meeting
-
-
-@dataclass(frozen=True)
-class Reported:
-    """A launcher's batch of reports."""
-
-    at: float
-    key: Key
-    sequence: int
-    reports: Tuple[Any, ...]
-    state: str = ""
-    """New state of the member; "": unchanged."""
-    why: str = ""
-    pids: Mapping[str, int] = field(default_factory=lambda: {})
-    incarnation: int = 1
-    """That `state` and `pids` are about."""
-
-
-@dataclass(frozen=True)
-class Cleared:
-    """No rank of an earlier incarnation lives any more in the pod of `key`."""
-
-    at: float
-    key: Key
-    incarnation: int
-
-
-@dataclass(frozen=True)
-class Ticked:
-    """Time passed."""
-
-    at: float
-
-
-@dataclass(frozen=True)
-class StopAsked:
-    """The flow asks for the end of the whole gang."""
-
-    at: float
-    why: str
-    save: bool
-
-
-@dataclass(frozen=True)
-class Suspected:
-    """The gang may be hung: where its ranks stand is to be looked at."""
-
-    at: float
-    incarnation: int
-    why: str
-
-
-@dataclass(frozen=True)
-class HangFound:
-    """The gang is hung."""
-
-    at: float
-    incarnation: int
-    why: str
-    rank: Optional[int] = None
-    """For whom the others wait; None: nobody could be named."""
-    node: str = ""
-    stacks: str = ""
-    """Where the ranks stand, in words."""
-
-
-class Slow(NamedTuple):
-    """A rank that was slower than its peers in one window of steps."""
-
-    rank: int
-    seconds: float
-    """Own time before the barrier, of one step."""
-    ratio: float
-    """Times the peers' median."""
-
-
-@dataclass(frozen=True)
-class Voted:
-    """A window of steps has closed: who was slow in it."""
-
-    at: float
-    incarnation: int
-    step: int
-    """The first one of the window."""
-    slow: Tuple[Slow, ...]
-
-
-Event = Union[Joined, Published, Reported, Cleared, Ticked, StopAsked, Suspected, HangFound, Voted]
 
 
 @dataclass(frozen=True)
@@ -222,9 +53,10 @@ Effect = Union[AppendStep, ReplaceStep, AppendMoment, GiveOrder, Announce]
 
 @dataclass(frozen=True)
 class State:
-    """Everything the coordinator knows."""
+    """Everything the coordinator knows of one gang: ranks that meet, and that begin again together."""
 
     deciding_role: str
+    """Its role; of several the one that decides how the attempt ends."""
     pods: int = 1
     """Pods of the deciding role."""
     processes: int = 1
@@ -242,19 +74,60 @@ class State:
     ended: Tuple[RankEnd, ...] = ()
     """Of the present incarnation."""
     restarts_lent: int = 0
-    """Restarts in place that this attempt may do without asking."""
+    """Restarts in place that this attempt may do without asking, in any `window_seconds`."""
+    window_seconds: float = 0.0
+    """0: in all of its life."""
+    withheld: str = ""
+    """Why the right may not be used now; "": it may."""
+    elsewhere: Tuple[Restart, ...] = ()
+    """Uses of the same right by the attempt's other gangs."""
     mttf_seconds: float = 0.0
     """Mean time to failure of the whole gang, as the flow believes it; 0: not known."""
     restarts: Tuple[Restart, ...] = ()
     settling: Optional[Settling] = None
     cleared: int = 0
-    """Pods of the deciding role in which no rank of an earlier incarnation lives."""
+    """Pods in which no rank of an earlier incarnation lives."""
+    first_pod: int = 0
+    """Index of the first pod: a replica group is a part of a role."""
+    companions: Tuple[str, ...] = ()
+    """Other roles whose ranks begin again with those of the deciding one."""
+    scope: str = ROLE
+    """What begins again together, in words: `GANG`, `ROLE` or `REPLICA`."""
+    share: float = 1.0
+    """Of the deciding role's ranks."""
+
+    def restarts_left(self, at: float) -> int:
+        """How often ranks may begin again as things are.
+
+        None are left when the memory of an earlier time was lost: what happened where is not known then.
+
+        Args:
+            at: Unix time in seconds.
+        """
+        if self.withheld or self.incarnation != 1 + len(self.restarts):
+            return 0
+        since = at - self.window_seconds if self.window_seconds else -math.inf
+        used = sum(one.at > since for one in (*self.restarts, *self.elsewhere))
+        return max(0, self.restarts_lent - used)
 
     @property
-    def restarts_left(self) -> int:
-        """None are left when the memory of an earlier one was lost: what happened where is not known then."""
-        forgotten = self.incarnation != 1 + len(self.restarts)
-        return 0 if forgotten else max(0, self.restarts_lent - len(self.restarts))
+    def has_right(self) -> bool:
+        """Whether a right was lent, used up or not; nothing is restarted nor killed for a hang without."""
+        return self.restarts_lent > 0 and not self.withheld
+
+    def together(self, role: str) -> bool:
+        """Whether ranks of `role` begin again when those of this gang do."""
+        return role == self.deciding_role or role in self.companions
+
+    @property
+    def first_key(self) -> Key:
+        """Of the pod with its first rank, which says where it meets and what it began with."""
+        return self.deciding_role, self.first_pod
+
+    @property
+    def pods_together(self) -> int:
+        """Launchers that must have left nothing alive before anybody meets again."""
+        return self.pods + sum(self.sizes[role].pods for role in self.companions if role in self.sizes)
 
     @property
     def stopping(self) -> bool:

@@ -11,6 +11,9 @@ Key = Tuple[str, int]
 """Role and index of a pod."""
 RANK_FAILED, HANG = "rank-failed", "hang"
 """What a restart in place answers."""
+GANG, ROLE, REPLICA = "gang", "role", "replica"
+"""Who begins again with a rank: all roles without which the attempt fails, its own role, or its replica group."""
+SCOPES = (GANG, ROLE, REPLICA)
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,8 @@ class Order:
     """How ranks begin again; None: they do not."""
     stacks: str = ""
     """Name of the answer where stacks are asked for; "": they are not."""
-    role: str = ""
-    """Whose launchers it concerns; "": everybody's."""
+    roles: Tuple[str, ...] = ()
+    """Whose launchers it concerns; none: everybody's."""
 
     @property
     def stops(self) -> bool:
@@ -83,6 +86,12 @@ class Restart:
     first_step_at: Optional[float] = None
     kind: str = RANK_FAILED
     """Or `HANG`."""
+    scope: str = ROLE
+    """Who began again."""
+    pods: Tuple[int, int] = (0, 0)
+    """Of a replica group: its first pod, and the one after its last; else zeros."""
+    share: float = 1.0
+    """Of the deciding role's ranks that began again."""
     stacks: str = ""
     """After a hang: where the ranks stood, alike ones together."""
 

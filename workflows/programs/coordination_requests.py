@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from workflows.programs import coordination_journal as journal
-from workflows.programs.coordination_model import Key, Meeting, Member, Reported
+from workflows.programs.coordination_events import Meeting, Member, Reported
+from workflows.programs.coordination_orders import Key
 
 LONGEST_WAIT_SECONDS = 60.0
+LENT = "lent"
+"""What the flow says with a look at `/status` while the right that it has lent holds; else it says why not."""
 
 
 def key_of(body: Mapping[str, Any]) -> Key:

@@ -11,20 +11,12 @@ from __future__ import annotations
 import signal
 from typing import List, NamedTuple, Optional, Tuple
 
-from workflows.programs.coordination_model import (
-    FINAL_STATES,
-    AppendMoment,
-    Effect,
-    GiveOrder,
-    HangFound,
-    Member,
-    Next,
-    State,
-    Suspected,
-)
+from workflows.programs.coordination_events import FINAL_STATES, HangFound, Member, RightSaid, Suspected
+from workflows.programs.coordination_model import AppendMoment, Effect, GiveOrder, Next, State
 from workflows.programs.coordination_orders import (
     HANG,
     RANK_FAILED,
+    REPLICA,
     Cause,
     Failure,
     Key,
@@ -71,7 +63,7 @@ def failed(state: State, member: Member, end: RankEnd, why: str, at: float) -> N
         why: the same in words.
         at: Unix time in seconds when it was told.
     """
-    if not state.restarts_lent or member.role != state.deciding_role:
+    if not state.restarts_lent or not state.together(member.role):
         return stopped(state, why, False, member.key)
     if state.stopping:
         # Its launcher holds for an order, and has to hear of the end as all others have.
@@ -79,7 +71,7 @@ def failed(state: State, member: Member, end: RankEnd, why: str, at: float) -> N
     before = state.settling or Settling(at + SETTLE_SECONDS, (), at + PROOF_SECONDS)
     state = replace(state, settling=replace(before, failures=(*before.failures, Failure(member.key, end, why))))
     # A reason that cannot get better, or a right that is used up, needs no waiting.
-    return settle(state, at) if killed(end) or end.oom_killed or not state.restarts_left else Next(state)
+    return settle(state, at) if killed(end) or end.oom_killed or not state.restarts_left(at) else Next(state)
 
 
 def proven(state: State, at: float) -> Next:
@@ -101,7 +93,7 @@ def settle(state: State, at: float) -> Next:
     culprit = next((one for one in failures if killed(one.end)), failures[0])
     cause = Cause(RANK_FAILED, culprit.why, culprit.end.rank, state.members[culprit.key].place)
     choice = choose(state)
-    against = _unlike_a_kill(failures, culprit) or _against(state, cause, choice)
+    against = _unlike_a_kill(failures, culprit) or _against(state, cause, choice, at)
     if against or choice is None:
         return stopped(state, f"{culprit.why}{against and '; not restarted in place: '}{against}", False, None)
     if state.progress.unproven and at < state.settling.latest:
@@ -114,19 +106,24 @@ def suspected(state: State, event: Suspected) -> Next:
     if event.incarnation != state.incarnation or state.stopping:
         return Next(state)
     number = _next_number(state)
-    order = Order(number, event.why, False, stacks=f"s{number}", role=state.deciding_role)
+    order = Order(number, event.why, False, stacks=f"s{number}", roles=(state.deciding_role,))
     # What was asked before interests nobody any more.
     return Next(replace(state, orders=(*(one for one in state.orders if not one.stacks), order)), (GiveOrder(order),))
+
+
+def right_said(state: State, event: RightSaid) -> Next:
+    """The flow takes the right back, or gives it back. Nothing that runs is touched by that."""
+    return Next(state if event.withheld == state.withheld else replace(state, withheld=event.withheld))
 
 
 def hung(state: State, found: HangFound) -> Next:
     """Ranks that hang are killed and begin again; without a right nothing is done, since nothing is lost by waiting."""
     busy = state.stopping or state.settling is not None
-    if not state.restarts_lent or busy or found.incarnation != state.incarnation:
+    if not state.has_right or busy or found.incarnation != state.incarnation:
         return Next(state)
     cause = Cause(HANG, found.why, found.rank, found.node, found.stacks)
     choice = choose(state)
-    against = _against(state, cause, choice)
+    against = _against(state, cause, choice, found.at)
     if against or choice is None:
         return stopped(state, f"{cause.why}; not restarted in place: {against}", False, None)
     return _restart(state, cause, choice, found.at)
@@ -149,7 +146,7 @@ def choose(state: State) -> Optional[Choice]:
     Returns:
         None where the newest proven one may only be resumed by a new attempt, which looks at the storage itself.
     """
-    began = state.members.get((state.deciding_role, 0))
+    began = state.members.get(state.first_key)
     start = Choice("", None) if began is None else Choice(began.resume_from, began.resume_step)
     reached = _reached(state)
     newest = {report.step: report for report in state.progress.checkpoints}  # what was said last of each counts
@@ -179,12 +176,14 @@ def _unlike_a_kill(failures: Tuple[Failure, ...], culprit: Failure) -> str:
     return "" if killed(culprit.end) else "no rank was killed"
 
 
-def _against(state: State, cause: Cause, choice: Optional[Choice]) -> str:
+def _against(state: State, cause: Cause, choice: Optional[Choice], at: float) -> str:
     """What speaks against a restart in place; "": nothing."""
     gone = [member for member in state.members.values() if _gone(state, member)]
-    again = bool(cause.node) and any(one.node == cause.node for one in state.restarts)
+    used = (*state.restarts, *state.elsewhere)
+    again = bool(cause.node) and any(one.node == cause.node for one in used)
     reasons = (
-        (not state.restarts_left, f"the right is used up ({len(state.restarts)} of {state.restarts_lent})"),
+        (bool(state.withheld), state.withheld),
+        (not state.restarts_left(at), f"the right is used up ({len(used)} of {state.restarts_lent})"),
         (again, f"it is the second time on {cause.node}"),
         (bool(gone), f"{len(gone)} pods have ended"),
         (choice is None, "only a new attempt can go on from the newest checkpoint"),
@@ -193,14 +192,14 @@ def _against(state: State, cause: Cause, choice: Optional[Choice]) -> str:
 
 
 def _gone(state: State, member: Member) -> bool:
-    return member.role == state.deciding_role and member.state in (*FINAL_STATES, "leaving")
+    return state.together(member.role) and member.state in (*FINAL_STATES, "leaving")
 
 
 def _restart(state: State, cause: Cause, choice: Choice, at: float) -> Next:
     """The next incarnation: nobody has met yet, nobody runs, and what earlier ranks still say counts no more."""
-    role, incarnation = state.deciding_role, state.incarnation + 1
+    incarnation, end = state.incarnation + 1, state.first_pod + state.pods
     restart = Restart(
-        number=len(state.restarts) + 1,
+        number=len(state.restarts) + len(state.elsewhere) + 1,
         at=at,
         incarnation=incarnation,
         why=cause.why,
@@ -211,15 +210,18 @@ def _restart(state: State, cause: Cause, choice: Choice, at: float) -> Next:
         resume_from=choice.path,
         kind=cause.kind,
         stacks=cause.stacks,
+        scope=state.scope,
+        share=state.share,
+        pods=(state.first_pod, end) if state.scope == REPLICA else (0, 0),
     )
     resume = Resume(incarnation, choice.path, choice.step)
-    order = Order(_next_number(state), cause.why, False, None, resume, role=role)
+    order = Order(_next_number(state), cause.why, False, None, resume, roles=(state.deciding_role, *state.companions))
     learned = restarted(state.progress, at)
     state = replace(
         state,
         incarnation=incarnation,
-        members=state.members.each(lambda one: _waiting(one) if one.role == role else one),
-        meetings={name: meeting for name, meeting in state.meetings.items() if name != role},
+        members=state.members.each(lambda one: _waiting(one) if state.together(one.role) else one),
+        meetings={name: meeting for name, meeting in state.meetings.items() if not state.together(name)},
         orders=(*state.orders, order),
         progress=learned.progress,
         ended=(),

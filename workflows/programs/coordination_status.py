@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import Any, Dict, Mapping, Optional
 
 from workflows.programs import coordination_saves
-from workflows.programs.coordination_model import Key, Member, State
+from workflows.programs.coordination_events import Member
+from workflows.programs.coordination_model import State
+from workflows.programs.coordination_orders import Key
 
 
 def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, str], now: float) -> Dict[str, Any]:
@@ -40,11 +42,21 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
         "phase_at": progress.phase_at,
         "orders": [order.told() for order in state.orders],
         "restarts": [asdict(one) for one in state.restarts],
-        "right": {"restarts": state.restarts_lent, "left": state.restarts_left},
+        "right": _right(state, now),
         "recent_steps": [list(row[:3]) for row in progress.recent],
         "started_at": state.started_at,
         "launched_at": state.launched_at,
         "now": now,
+    }
+
+
+def _right(state: State, now: float) -> Dict[str, Any]:
+    return {
+        "restarts": state.restarts_lent,
+        "left": state.restarts_left(now),
+        "window_seconds": state.window_seconds or None,
+        "scope": state.scope,
+        "withheld": state.withheld,
     }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, cast
 
-from workflows.programs.coordination_model import Key, Member
+from workflows.programs.coordination_events import Member
+from workflows.programs.coordination_orders import Key
 
 POD = ("memory_bytes", "memory_limit_bytes", "shared_memory_bytes", "shared_memory_limit_bytes")
 OF_EACH = {

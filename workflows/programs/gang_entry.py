@@ -63,7 +63,7 @@ class Entry:
             "address": place.pod_ip,
             "pods": options.pods,
             "processes": options.processes_per_node,
-            "essential": options.decides,
+            "essential": options.decides or options.in_place,
             "pids": {},
             "incarnation": incarnation,
             "heard_order": heard_order,
@@ -88,9 +88,10 @@ class Entry:
         if incarnation > 1:
             body = {"role": options.role, "pod_index": place.pod_index, "incarnation": incarnation}
             self._insist("POST", "/v1/clear", body, deadline)
-        if place.pod_index == 0:
+        if place.pod_index == options.first_pod(place.pod_index):
             body = {
                 "role": options.role,
+                "pod_index": place.pod_index,
                 "incarnation": incarnation,
                 "master_addr": place.pod_ip,
                 "master_port": free_port(place.pod_ip),
@@ -107,7 +108,7 @@ class Entry:
                 return Rendezvous(int(said["incarnation"]), str(said["master_addr"]), int(said["master_port"]), first)
             if time.monotonic() >= deadline:
                 waited = f"{seconds:g} s"
-                raise GivenUpError(f"not all {options.pods} pods of {options.role} joined within {waited}")
+                raise GivenUpError(f"not all {options.pods_together} pods of {options.role} joined within {waited}")
 
     def _insist(self, method: str, path: str, body: Any, deadline: float) -> Answer:
         """Ask until there is an answer.

@@ -12,17 +12,9 @@ import math
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
-from workflows.programs.coordination_model import (
-    AppendMoment,
-    AppendStep,
-    Effect,
-    Event,
-    ReplaceStep,
-    Reported,
-    State,
-    Voted,
-)
-from workflows.programs.coordination_model import Slow as SlowTold
+from workflows.programs.coordination_events import Event, Reported, Voted
+from workflows.programs.coordination_events import Slow as SlowTold
+from workflows.programs.coordination_model import AppendMoment, AppendStep, Effect, ReplaceStep, State
 from workflows.programs.coordination_status import finite
 from workflows.programs.gang_progress import STALLS, StepRow
 from workflows.programs.hang_budget import median
@@ -76,12 +68,14 @@ class Numbers:
     """The numbers of one gang.
 
     Args:
-        ranks: of the deciding role.
+        ranks: of the gang.
         limits: what counts as slow.
+        first_rank: of the gang, in the attempt.
+        gang: its place among the attempt's.
     """
 
-    def __init__(self, ranks: int, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, ranks: int, limits: Limits, first_rank: int = 0, gang: int = 0) -> None:
+        self._limits, self._first_rank, self._gang = limits, first_rank, gang
         self._peers = Peers(ranks, limits)
         self._votes = Votes()
         self._window: Tuple[Slow, ...] = ()
@@ -138,8 +132,8 @@ class Numbers:
         named = sorted(self._votes.named(self._limits), key=lambda rank: -self._cost(rank))[:TOLD_STRAGGLERS]
         return [
             {
-                "rank": rank,
-                "node": place(rank),
+                "rank": self._first_rank + rank,
+                "node": place(self._first_rank + rank),
                 "ratio": round(self._ratios.get(rank, 0.0), 3),
                 "since_step": self._since.get(rank),
                 "cost_seconds": round(self._cost(rank), 3),
@@ -181,7 +175,7 @@ class Numbers:
         if not isinstance(report, StepSeen) or report.incarnation != state.incarnation:
             return
         if report.compute_seconds is not None and not self._masked and self._rows >= WARM_ROWS:
-            self._peers.add(report.rank, report.compute_seconds)
+            self._peers.add(report.rank - self._first_rank, report.compute_seconds)
             self._measured = True
         if report.gradient_norm is not None and report.rank == state.progress.reporting_rank:
             self._figure("gradient_norm", report.step, report.gradient_norm)
@@ -216,8 +210,8 @@ class Numbers:
         known = self._votes
         self._closed(began, window)
         if known.slow or window:
-            told = tuple(SlowTold(one.rank, one.seconds, one.ratio) for one in window)
-            self._vote = Voted(at, self._incarnation, began, told)
+            slow = tuple(SlowTold(one.rank, one.seconds, one.ratio) for one in window)
+            self._vote = Voted(at, self._incarnation, began, slow, self._gang)
 
     def _closed(self, began: int, window: Tuple[Slow, ...]) -> None:
         self._window = window

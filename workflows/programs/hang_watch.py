@@ -172,6 +172,13 @@ def tick(watch: Watch, now: float, half_heard: float) -> Watch:
     return replace(watch, verdict="confirmed" if half_heard >= watch.suspected_at else "observer")
 
 
+def others_again(watch: Watch) -> Watch:
+    """Ranks of another gang begin again: this one may have waited for them, and what it waited says nothing."""
+    if watch.verdict == "over":
+        return watch
+    return replace(watch, verdict="watching", quiet_seconds=0.0, suspect_seconds=0.0, paused_since_step=True)
+
+
 def half_heard_at(heard: Collection[float]) -> float:
     """The newest moment since which at least half of the launchers were heard.
 

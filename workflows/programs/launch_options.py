@@ -32,6 +32,8 @@ class Options:
     """Ranks of this role over all its pods."""
     decides: bool = True
     """The role whose success is the run's success."""
+    replica_groups: int = 1
+    """Equal parts of the role's pods, in order, each of which meets and counts its ranks by itself."""
     working_directory: str = ""
     """Made where it does not exist; "": `<run folder>/work`."""
     framework: str = "none"
@@ -70,6 +72,15 @@ class Options:
     """The program and its arguments, after `--`."""
 
     @property
+    def pods_together(self) -> int:
+        """Pods whose ranks meet: those of one replica group."""
+        return self.pods // self.replica_groups
+
+    def first_pod(self, pod_index: int) -> int:
+        """Of the replica group that a pod belongs to."""
+        return pod_index - pod_index % self.pods_together
+
+    @property
     def kill_after_seconds(self) -> float:
         """Between SIGTERM to the ranks and SIGKILL: the grace without what the launcher needs for its own end."""
         return self.save_grace_seconds - min(SAVE_MARGIN_SECONDS, self.save_grace_seconds / 10)
@@ -91,6 +102,10 @@ def parse(argv: Sequence[str]) -> Options:
     for name in ("pods", "processes_per_node"):
         if getattr(options, name) < 1:
             raise flags.UsageError(f"{flags.flag(name)}: must be at least 1, got {getattr(options, name)}")
+    if options.replica_groups < 1 or options.pods % options.replica_groups:
+        raise flags.UsageError(
+            f"--replica-groups: must divide {options.pods} pods into equal parts, got {options.replica_groups}"
+        )
     if options.world_size != options.pods * options.processes_per_node:
         raise flags.UsageError(
             f"--world-size: must be pods times processes per node, {options.pods * options.processes_per_node}, "
@@ -229,11 +244,23 @@ class Rendezvous:
     """Of this pod."""
 
 
+def _replica(options: Options, first_pod: int) -> Dict[str, str]:
+    """Which replica group a rank belongs to, by torchft's names; nothing where there is only one."""
+    if options.replica_groups == 1:
+        return {}
+    return {
+        "REPLICA_GROUP_ID": str(first_pod // options.pods_together),
+        "NUM_REPLICA_GROUPS": str(options.replica_groups),
+    }
+
+
 def rank_environment(
     base: Mapping[str, str], options: Options, place: Place, meeting: Rendezvous, local_rank: int
 ) -> Dict[str, str]:
     """The environment of one rank: the pod's own, torchrun's names and ours; no secrets of ours."""
-    rank = meeting.first_rank + local_rank
+    first = options.first_pod(place.pod_index)
+    rank = meeting.first_rank + local_rank - first * options.processes_per_node
+    world_size = options.world_size // options.replica_groups
     environment = {name: value for name, value in base.items() if name not in SECRETS}
     if options.processes_per_node > 1:
         # As torchrun does it: else each of the ranks would start as many threads as the node has cores.
@@ -242,13 +269,14 @@ def rank_environment(
         **environment,
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
-        "WORLD_SIZE": str(options.world_size),
+        "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(options.processes_per_node),
-        "GROUP_RANK": str(place.pod_index),
-        "GROUP_WORLD_SIZE": str(options.pods),
+        "GROUP_RANK": str(place.pod_index - first),
+        "GROUP_WORLD_SIZE": str(options.pods_together),
         "ROLE_NAME": options.role,
         "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(options.world_size),
+        "ROLE_WORLD_SIZE": str(world_size),
+        **_replica(options, first),
         "MASTER_ADDR": meeting.master_address,
         "MASTER_PORT": str(meeting.master_port),
         "TORCHELASTIC_RESTART_COUNT": str(meeting.incarnation - 1),

@@ -47,7 +47,7 @@ class Launcher:
         self._options = options
         self._place = place
         self._environment = environment
-        in_place = options.in_place and options.decides and bool(place.coordinator_url)  # else nobody orders it
+        in_place = options.in_place and bool(place.coordinator_url)  # else nobody orders it
         self._state = lifecycle.State(grace_seconds=options.kill_after_seconds, in_place=in_place)
         self._folder = place.folder(options.role)
         self._stamps = Stamps()
