@@ -62,6 +62,7 @@ ENDING = advance(RUNNING, Ended((end(1, signal=9),)), 0.0).state
         (RUNNING, Told("drain", True), "saving", "told-to-stop", [AskToSave]),
         (RUNNING, Signalled("SIGTERM"), "saving", "signalled", [AskToSave, ReportStop]),
         (RUNNING, Broken("the disk is gone"), "ending", "launcher-error", [KillRanks]),
+        (RUNNING, Broken("no folder", unstarted=True), "done", "launcher-error", []),
         (SAVING, Tick(), "saving", "signalled", []),
         (SAVING, Signalled("SIGTERM"), "ending", "signalled", [KillRanks]),
         (SAVING, Told("drain", True), "saving", "signalled", []),

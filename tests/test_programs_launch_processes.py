@@ -272,6 +272,14 @@ def test_ranks_start_in_their_working_directory_which_is_made(gang: GangOnLoopba
     assert (folder / "where").read_text().strip() == str(folder)
 
 
+def test_ranks_whose_working_directory_cannot_be_made_end_their_launcher(gang: GangOnLoopback) -> None:
+    (gang.folder / "file").touch()
+    assert gang.alone(f"--working-directory={gang.folder / 'file' / 'x'}").end() == EXIT_LAUNCHER_ERROR
+    record = gang.termination()
+    assert (record.reason, record.ranks) == ("launcher-error", [])
+    assert "cannot be made: Not a directory" in record.detail
+
+
 def test_wrong_flags_are_told_where_everybody_looks(gang: GangOnLoopback) -> None:
     assert gang.alone("--framework=regex", "--pattern=(").end() == 2
     assert gang.message().reason == "launcher-error"

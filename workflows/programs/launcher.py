@@ -25,6 +25,7 @@ from workflows.programs.progress import Report, framework_of
 from workflows.programs.rank_set import RankSet
 from workflows.programs.rank_starts import beginning, starts
 from workflows.programs.reporting import Console, Reporter
+from workflows.programs.resume_check import unlike_the_proof
 from workflows.programs.stack_answer import StackAnswers
 from workflows.reports import PhaseSeen, RankEnd, StepSeen
 
@@ -233,9 +234,9 @@ class Launcher:
         return None
 
     def _start_ranks(self, meeting: Rendezvous) -> None:
-        problem = make_folders(self._options, self._place)
+        problem = make_folders(self._options, self._place) or unlike_the_proof(self._options, self._place, meeting)
         if problem:
-            return self._advance(lifecycle.Broken(problem))
+            return self._advance(lifecycle.Broken(problem, unstarted=True))
         now = time.time()
         plans = starts(self._options, self._place, self._environment, meeting, self._framework, now)
         self._children.warm.begin()

@@ -74,6 +74,8 @@ class Broken:
     """The launcher itself cannot go on."""
 
     why: str
+    unstarted: bool = False
+    """The ranks that were to start did not: nobody will be found ended."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ def advance(state: State, event: Event, now: float) -> Next:
     if isinstance(event, Ended):
         return _ended(state, event, now)
     if isinstance(event, Broken):
+        state = replace(state, alive=frozenset()) if event.unstarted else state
         return _stop(state, "launcher-error", event.why)
     return _heard(state, event, now)
 

@@ -48,6 +48,13 @@ RULES: tuple[Rule, ...] = (
          "checkpoint step-40: digest of shard-1.npz does not match the manifest",
          "checkpoint step-40: digest ok",
          "ours and others", literals=("checkpoint",)),
+    Rule("checkpoint-changed",
+         r"is not what was (?:saved \(size or digest differ\)|proven: .{1,250} (?:has changed|is gone))|"
+         r": no usable manifest\.json: |: its manifest names no \S", F.CHECKPOINT_CORRUPT, 0.93, "nobody",
+         "rank 0: /shared/runs/a/checkpoints/step-10: ballast-0.bin is not what was saved (size or digest differ)",
+         "rank 0: /shared/runs/a/checkpoints/step-10: ballast-0.bin was saved",
+         "ours: the program that reads it, and the launcher before it starts ranks again",
+         literals=("is not what was", "no usable manifest", "its manifest names no")),
     Rule("checkpoint-table",
          r"Checksum does not match: stored \d+|not an sstable|file is too short to be an sstable|Unable to open table file|"
          r"(?:TensorBundle|BundleReader|tensor bundle).{0,80}(?:[Cc]orrupt|[Ee]rror|truncated)", F.CHECKPOINT_CORRUPT, 0.92,
