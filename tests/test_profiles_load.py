@@ -120,6 +120,17 @@ def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, change: str, field
         (SMALL + "progress: {framework: regex, pattern: '(('}\n", "progress.pattern", "no regular expression"),
         (SMALL + "progress: {framework: file}\n", "progress.file", "exactly where"),
         (SMALL + "checkpoint: {format: pattern}\n", "checkpoint.pattern", "exactly where"),
+        (
+            SMALL + "checkpoint: {save_signal: KILL}\n",
+            "checkpoint.save_signal",
+            "known: HUP, INT, TERM, USR1, USR2",
+        ),
+        (
+            SMALL + "checkpoint: {save_file: save-now}\n",
+            "checkpoint.save_file",
+            "must be an absolute path or start with",
+        ),
+        (SMALL + "checkpoint: {save_file: /shared/}\n", "checkpoint.save_file", "not of a folder"),
         (SMALL + "recovery: nobody\n", "recovery", 'no recovery profile is called "nobody"'),
         (SMALL + "recovery: {mod: act}\n", "recovery.mod", 'did you mean "mode"'),
         (SMALL + "recovery: {extends: patient, mod: act}\n", "recovery.mod", 'did you mean "mode"'),

@@ -13,7 +13,8 @@ from workflows.programs import prove, prover_child
 from workflows.programs.flags import UsageError
 from workflows.programs.growing_file import LOOK_SECONDS, GrowingFile
 from workflows.programs.launch import Options, parse
-from workflows.programs.launch_options import Rendezvous, command_of, make_folders, place_of, rank_environment
+from workflows.programs.launch_options import Rendezvous, command_of, make_folders, place_of
+from workflows.programs.rank_environment import rank_environment
 
 words = st.text(min_size=1, max_size=10)
 
@@ -29,6 +30,8 @@ words = st.text(min_size=1, max_size=10)
         steps=st.integers(0, 10**9),
         resume_argument=st.lists(words, max_size=3).map(tuple),
         save_grace_seconds=st.floats(0.1, 1e6),
+        save_signal=st.sampled_from(["TERM", "USR1", "USR2", "HUP", "INT"]),
+        save_file=st.sampled_from(["", "/shared/save now"]),
         keep_overwritten=st.booleans(),
         pseudo_terminal=st.booleans(),
         command=st.lists(st.text(max_size=10), min_size=1, max_size=4).map(tuple),

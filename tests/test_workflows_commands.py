@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from profiles.errors import ProfileError
 from profiles.recovery import HangLimits, RecoveryProfile, StragglerLimits
 from profiles.resolve import Resolved
 from profiles.run import CheckpointPolicy, ProgressSource
@@ -70,6 +71,25 @@ def test_the_launcher_is_told_the_profile() -> None:
     assert options.save_grace_seconds == 12.5
     assert options.working_directory == "$(PRIMUS_FOLDER_STORAGE_1)/w"
     assert options.decides
+
+
+def test_the_launcher_is_told_how_its_program_is_asked_to_save() -> None:
+    policy = CheckpointPolicy(save_signal="USR1", save_file="{run_dir}/save/{run}")
+    plan = a_plan(a_run(checkpoint=policy))
+    options = launch_options.parse(
+        [word.replace("$(PRIMUS_FOLDER_STORAGE_0)", "/shared") for word in commands.launch(plan, plan.role)[5:]]
+    )
+    assert options.save_signal == "USR1"
+    assert options.save_file == f"/shared/runs/{plan.run}/save/{plan.run}"
+    quiet = commands.launch(a_plan(), a_plan().role)
+    assert not any(word.startswith("--save-signal") or word.startswith("--save-file") for word in quiet)
+
+
+def test_a_file_that_the_engine_would_rewrite_is_refused() -> None:
+    plan = a_plan(a_run(checkpoint=CheckpointPolicy(save_file="/shared/{{run}}")))
+    with pytest.raises(ProfileError, match="must not contain") as caught:
+        commands.launch(plan, plan.role)
+    assert caught.value.field == "checkpoint.save_file"
 
 
 def test_a_helping_role_does_not_decide() -> None:

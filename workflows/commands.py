@@ -38,12 +38,10 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
     Raises:
         ProfileError: the command or the resume argument holds `{{`.
     """
-    run = plan.resolved.run
-    known = placeholders.values(plan)
+    run, known = plan.resolved.run, placeholders.values(plan)
     command = placeholders.fill_all(role.command, known, f"roles[{run.roles.index(role)}].command")
     progress, checkpoint = run.progress, run.checkpoint
     resume = placeholders.fill_all(checkpoint.resume_argument, known, "checkpoint.resume_argument")
-    folder = placeholders.fill(role.working_directory or "{run_dir}/work", known)
     options = launch_options.Options(
         role=role.name,
         pods=role.replicas,
@@ -51,7 +49,7 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
         world_size=role.replicas * role.processes_per_node,
         decides=role.name == plan.role.name,
         replica_groups=role.replica_groups,
-        working_directory=placeholders.in_pod(plan.resolved.cluster, folder),
+        working_directory=_working_directory(plan, role),
         framework=progress.framework,
         pattern=progress.pattern,
         progress_file=placeholders.fill(progress.file, known),
@@ -60,6 +58,8 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
         steps=run.steps,
         resume_argument=resume,
         save_grace_seconds=run.save_grace_seconds,
+        save_signal=checkpoint.save_signal,
+        save_file=placeholders.save_file(plan),
         checkpoint_format=checkpoint.format,
         checkpoint_pattern=checkpoint.pattern,
         keep=checkpoint.keep,
@@ -69,6 +69,11 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
     if plan.restarts_in_place and (role.name == plan.role.name or role in essential(plan)):
         options = replace(options, in_place=True, forkable=role.forkable, preload=role.preload if role.forkable else ())
     return ["python3", "-I", "-S", f"{_folder(PROGRAMS_VOLUME)}/{copy_program.NAME}", "launch", *options.argv()]
+
+
+def _working_directory(plan: AttemptPlan, role: Role) -> str:
+    folder = placeholders.fill(role.working_directory or "{run_dir}/work", placeholders.values(plan))
+    return placeholders.in_pod(plan.resolved.cluster, folder)
 
 
 def essential(plan: AttemptPlan) -> tuple[Role, ...]:

@@ -48,8 +48,21 @@ def run_dir(plan: AttemptPlan) -> str:
 
 def checkpoint_dir(plan: AttemptPlan) -> str:
     """The folder of the run's checkpoints, likewise."""
-    values = {"run_dir": run_dir(plan), "run": plan.run}
-    return in_pod(plan.resolved.cluster, fill(plan.resolved.run.checkpoint.directory, values))
+    return _of_the_run(plan, plan.resolved.run.checkpoint.directory)
+
+
+def save_file(plan: AttemptPlan) -> str:
+    """The file that asks for a save, likewise; "": there is none.
+
+    Raises:
+        ProfileError: it holds `{{`.
+    """
+    refuse_engine_tags(plan.resolved.run.checkpoint.save_file, "checkpoint.save_file")
+    return _of_the_run(plan, plan.resolved.run.checkpoint.save_file)
+
+
+def _of_the_run(plan: AttemptPlan, path: str) -> str:
+    return in_pod(plan.resolved.cluster, fill(path, {"run_dir": run_dir(plan), "run": plan.run}))
 
 
 def values(plan: AttemptPlan) -> dict[str, str]:

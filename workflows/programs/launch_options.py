@@ -6,10 +6,11 @@ import os
 import re
 import time
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Sequence, Tuple
 
 from workflows.programs import flags, own
 from workflows.programs.progress import Counting
+from workflows.programs.save_way import SIGNALS, TERM, SaveWay
 from workflows.reports import Termination
 
 STEPLESS = ("file", "none", "")
@@ -48,7 +49,12 @@ class Options:
     resume_argument: Tuple[str, ...] = ()
     """Added to the command when there is something to resume."""
     save_grace_seconds: float = 30.0
-    """Between SIGTERM to the ranks and SIGKILL, a margin for the launcher's own end included."""
+    """Between the request to save and SIGKILL, a margin for the launcher's own end included."""
+    save_signal: str = TERM
+    """Asks the ranks to save: `TERM`, `USR1`, `USR2`, `HUP`, `INT`. After any other than TERM they go on, and are told
+    to end when the save was seen."""
+    save_file: str = ""
+    """Made to ask for a save, gone when it was seen and when ranks start; with it SIGTERM only ends. "": none."""
     checkpoint_format: str = "auto"
     checkpoint_pattern: str = ""
     keep: int = 3
@@ -82,8 +88,13 @@ class Options:
 
     @property
     def kill_after_seconds(self) -> float:
-        """Between SIGTERM to the ranks and SIGKILL: the grace without what the launcher needs for its own end."""
+        """Between the request to save and SIGKILL: the grace without what the launcher needs for its own end."""
         return self.save_grace_seconds - min(SAVE_MARGIN_SECONDS, self.save_grace_seconds / 10)
+
+    @property
+    def save_way(self) -> SaveWay:
+        """How the ranks are asked to save; those of a helping role have nothing to save, and are told to end."""
+        return SaveWay(self.save_signal, self.save_file) if self.decides else SaveWay()
 
     def argv(self) -> List[str]:
         """The flags that say this."""
@@ -106,6 +117,10 @@ def parse(argv: Sequence[str]) -> Options:
         raise flags.UsageError(
             f"--replica-groups: must divide {options.pods} pods into equal parts, got {options.replica_groups}"
         )
+    if options.save_signal not in SIGNALS:
+        raise flags.UsageError(f"--save-signal: must be one of {', '.join(SIGNALS)}, got {options.save_signal!r}")
+    if options.save_file and not os.path.isabs(options.save_file):
+        raise flags.UsageError(f"--save-file: must be an absolute path, got {options.save_file!r}")
     if options.world_size != options.pods * options.processes_per_node:
         raise flags.UsageError(
             f"--world-size: must be pods times processes per node, {options.pods * options.processes_per_node}, "
@@ -242,51 +257,3 @@ class Rendezvous:
     master_port: int
     first_rank: int
     """Of this pod."""
-
-
-def _replica(options: Options, first_pod: int) -> Dict[str, str]:
-    """Which replica group a rank belongs to, by torchft's names; nothing where there is only one."""
-    if options.replica_groups == 1:
-        return {}
-    return {
-        "REPLICA_GROUP_ID": str(first_pod // options.pods_together),
-        "NUM_REPLICA_GROUPS": str(options.replica_groups),
-    }
-
-
-def rank_environment(
-    base: Mapping[str, str], options: Options, place: Place, meeting: Rendezvous, local_rank: int
-) -> Dict[str, str]:
-    """The environment of one rank: the pod's own, torchrun's names and ours; no secrets of ours."""
-    first = options.first_pod(place.pod_index)
-    rank = meeting.first_rank + local_rank - first * options.processes_per_node
-    world_size = options.world_size // options.replica_groups
-    environment = {name: value for name, value in base.items() if name not in SECRETS}
-    if options.processes_per_node > 1:
-        # As torchrun does it: else each of the ranks would start as many threads as the node has cores.
-        environment.setdefault("OMP_NUM_THREADS", "1")
-    return {
-        **environment,
-        "RANK": str(rank),
-        "LOCAL_RANK": str(local_rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(options.processes_per_node),
-        "GROUP_RANK": str(place.pod_index - first),
-        "GROUP_WORLD_SIZE": str(options.pods_together),
-        "ROLE_NAME": options.role,
-        "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(world_size),
-        **_replica(options, first),
-        "MASTER_ADDR": meeting.master_address,
-        "MASTER_PORT": str(meeting.master_port),
-        "TORCHELASTIC_RESTART_COUNT": str(meeting.incarnation - 1),
-        "TORCHELASTIC_RUN_ID": f"{place.run}-a{place.attempt}",
-        "PYTHONUNBUFFERED": "1",
-        "PRIMUS_RUN": place.run,
-        "PRIMUS_ATTEMPT": str(place.attempt),
-        "PRIMUS_INCARNATION": str(meeting.incarnation),
-        "PRIMUS_CHECKPOINT_DIR": place.checkpoint_dir,
-        "PRIMUS_RESUME_FROM": place.resume_from,
-        "PRIMUS_RESUME_STEP": "" if place.resume_step is None else str(place.resume_step),
-        "PRIMUS_COORDINATOR_URL": place.coordinator_url,
-    }

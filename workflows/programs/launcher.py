@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from workflows.programs import lifecycle, ranks, termination
+from workflows.programs import lifecycle, rank_ends, ranks, termination
 from workflows.programs.appender import Appender
 from workflows.programs.gang import Gang
 from workflows.programs.growing_file import LOOK_SECONDS, GrowingFile
@@ -26,8 +26,10 @@ from workflows.programs.rank_set import RankSet
 from workflows.programs.rank_starts import beginning, starts
 from workflows.programs.reporting import Console, Reporter
 from workflows.programs.resume_check import unlike_the_proof
+from workflows.programs.save_asker import SaveAsker
+from workflows.programs.save_way import EndRanks
 from workflows.programs.stack_answer import StackAnswers
-from workflows.reports import PhaseSeen, RankEnd, StepSeen
+from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 SWEEP_SECONDS = 0.1
 PROVER_SECONDS = 30.0
@@ -49,7 +51,7 @@ class Launcher:
         self._place = place
         self._environment = environment
         in_place = options.in_place and bool(place.coordinator_url)  # else nobody orders it
-        self._state = lifecycle.State(grace_seconds=options.kill_after_seconds, in_place=in_place)
+        self._state = lifecycle.State(options.kill_after_seconds, in_place=in_place, save_way=options.save_way)
         self._folder = place.folder(options.role)
         self._stamps = Stamps()
         self._appender = Appender(options.log_limit_bytes)
@@ -62,7 +64,8 @@ class Launcher:
         self._ranks = RankSet(self._appender, self._stamps, self._folder)
         self._signals = signal_pipe()
         self._poll = PacedPoll(self._ranks.fileno(), (self._signals, self._gang.fd))
-        self._children = Children(options, place, in_place, self._poll, self._say, self._reporter.tell)
+        self._children = Children(options, place, in_place, self._poll, self._say, self._proven)
+        self._saves = SaveAsker(options.save_way, self._ranks.pids, self._advance, self._gang.hear)
         self._stacks = StackAnswers(self._gang, place.pod, place.node)
         self._swept_at = 0.0
         self._file = GrowingFile(options.progress_file)
@@ -93,7 +96,7 @@ class Launcher:
             return SWEEP_SECONDS
         now = time.monotonic()
         waits = [3600.0]
-        for deadline in (self._state.kill_at, self._state.hold_until, self._children.due):
+        for deadline in (self._state.end_at, self._state.kill_at, self._state.hold_until, self._children.due):
             if deadline is not None:
                 waits.append(max(0.0, deadline - now))
         if self._ranks.waits_for_bar:
@@ -169,9 +172,14 @@ class Launcher:
         self._say(f"the loss of step {step} is not a number: checkpoints from here on are not good")
         self._children.prover.nan(step)
 
+    def _proven(self, report: CheckpointSeen) -> None:
+        self._reporter.tell(report)
+        self._saves.hear((report,))
+
     def _take(self, reports: Sequence[Report]) -> None:
         self._console.relay(self._ranks.relayed())
         self._reporter.take(reports)
+        self._saves.hear(reports)
         if any(isinstance(one, StepSeen) for one in reports):
             self._children.warm.trains(time.monotonic())
         if self._state.in_place and any(isinstance(one, PhaseSeen) and one.detail for one in reports):
@@ -190,9 +198,7 @@ class Launcher:
         if ends:
             if self._state.in_place:
                 self._children.prover.look()  # the newest checkpoint may not be proven yet
-            oom = any(end.signal == signal.SIGKILL or end.exit_code == 137 for end in ends)
-            marked = termination.with_oom(tuple(ends), oom and self._out_of_memory.happened())
-            self._advance(lifecycle.Ended(marked))
+            self._advance(lifecycle.Ended(self._out_of_memory.marked(tuple(ends))))
 
     # What is decided, and done
 
@@ -203,7 +209,7 @@ class Launcher:
         for action in actions:
             self._act(action)
         for end in self._state.ends[known:]:
-            self._say(lifecycle.describe(end) + (", as it was asked to" if end.requested else ""))
+            self._say(rank_ends.describe(end) + (", as it was asked to" if end.requested else ""))
             self._reporter.tell(end, urgent=True)
         if self._state.stage != stage and self._state.detail:
             self._say(f"{self._state.stage}: {self._state.detail}")
@@ -212,8 +218,9 @@ class Launcher:
         if isinstance(action, lifecycle.StartRanks) and self._meeting is not None:
             self._start_ranks(self._meeting)
         elif isinstance(action, lifecycle.AskToSave):
-            for pid in self._ranks.pids():
-                ranks.tell(pid, signal.SIGTERM)
+            self._saves.ask(self._reporter.steps.last_step, self._state.detail)
+        elif isinstance(action, EndRanks):
+            self._saves.end(action.why)
         elif isinstance(action, lifecycle.KillRanks):
             ranks.kill_groups(self._ranks.pids())
             self._swept_at = time.monotonic()  # what is in no group is looked for when the ranks have had time to die
@@ -237,6 +244,7 @@ class Launcher:
         problem = make_folders(self._options, self._place) or unlike_the_proof(self._options, self._place, meeting)
         if problem:
             return self._advance(lifecycle.Broken(problem, unstarted=True))
+        self._saves.begin()
         now = time.time()
         plans = starts(self._options, self._place, self._environment, meeting, self._framework, now)
         self._children.warm.begin()
@@ -265,13 +273,13 @@ class Launcher:
         reason, detail, code = termination.conclude(self._state, early)
         failed = reason in ("rank-failed", "launcher-error")
         self._gang.say("failed" if failed else "ended", detail or reason)
-        self._end_prover(0.0 if failed else PROVER_SECONDS if reason == "completed" else 1.0)
+        self._children.end_prover(0.0 if failed else PROVER_SECONDS if reason == "completed" else 1.0, self._turn)
+        ranks.kill_everything(frozenset())
+        self._reap()
         self._gang.flush(FLUSH_SECONDS)
         self._say(f"{reason}{': ' + detail if detail else ''}; exit code {code}")
         record = self._place.record(self._options.role, reason, detail)
-        ends = sorted(self._state.present, key=lambda end: end.rank)
-        last_step = self._reporter.steps.last_step
-        record = replace(record, ranks=ends, first_failing_rank=self._state.first_failing, last_step=last_step)
+        record = termination.of_ranks(record, self._state, self._reporter.steps.last_step)
         for problem in termination.write(record, self._place.termination_log, self._path("termination.json")):
             self._say(f"not written: {problem}")
         self._gang.close()
@@ -289,11 +297,3 @@ class Launcher:
     def _recorded(self) -> Optional[int]:
         self._appender.flush(FLUSH_SECONDS)
         return termination.last_recorded_step(os.path.dirname(self._folder), self._options.role)
-
-    def _end_prover(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        self._children.prover.finish()
-        while self._children.prover.pid and time.monotonic() < deadline:
-            self._turn(max(0.0, deadline - time.monotonic()))
-        ranks.kill_everything(frozenset())
-        self._reap()

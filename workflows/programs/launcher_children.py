@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Callable, FrozenSet, Optional
 
 from workflows.programs import ranks
@@ -76,6 +77,18 @@ class Children:
             self._say(f"the prover ended with {how}: checkpoints are not proven until it is back")
             self._start_prover()
         return True
+
+    def end_prover(self, seconds: float, turn: Callable[[float], None]) -> None:
+        """Let the prover look once more and end; it is waited for.
+
+        Args:
+            seconds: how long.
+            turn: lets the launcher work for at most so many seconds.
+        """
+        deadline = time.monotonic() + seconds
+        self.prover.finish()
+        while self.prover.pid and time.monotonic() < deadline:
+            turn(max(0.0, deadline - time.monotonic()))
 
     def _hear_prover(self) -> None:
         for report in self.prover.read():

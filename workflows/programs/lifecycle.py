@@ -4,6 +4,7 @@
 joining --Ready--> running --all ended with 0--> done
                    running --a rank fails------> ending (KILL: survivors stuck in a broken exchange cannot save)
                    running --SIGTERM, stop+save-> saving (TERM, then KILL when the grace is over) --> done
+                                                         (asked in another way: TERM when the save was seen)
 joining, running --stop without saving---------> ending
 ```
 Where restarts in place are lent, a failed rank kills its pod's others and the pod waits for the coordinator's word:
@@ -15,9 +16,11 @@ running, holding --restart ordered----> restarting (KILL) --all ended--> joining
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import FrozenSet, NamedTuple, Optional, Tuple, Union
 
+from workflows.programs.rank_ends import blame, describe, failed
+from workflows.programs.save_way import EndRanks, SaveSeen, SaveWay
 from workflows.reports import RankEnd
 
 HOLD_SECONDS = 5.0
@@ -83,7 +86,7 @@ class Tick:
     """Time passed."""
 
 
-Event = Union[Ready, Ended, Told, Again, Signalled, Broken, Tick]
+Event = Union[Ready, Ended, Told, Again, Signalled, SaveSeen, Broken, Tick]
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class StartRanks:
 
 @dataclass(frozen=True)
 class AskToSave:
-    """SIGTERM to the ranks."""
+    """Ask the ranks to save, in the way of `State.save_way`."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class MeetAgain:
     order: Again
 
 
-Action = Union[StartRanks, AskToSave, KillRanks, ReportStop, MeetAgain]
+Action = Union[StartRanks, AskToSave, EndRanks, KillRanks, ReportStop, MeetAgain]
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class State:
     """Where a pod's ranks are."""
 
     grace_seconds: float
-    """Between SIGTERM to the ranks and SIGKILL."""
+    """Between the request to save and SIGKILL."""
     stage: str = "joining"
     """`joining`, `running`, `saving`, `holding`, `restarting`, `ending`, `done`."""
     alive: FrozenSet[int] = frozenset()
@@ -143,6 +146,9 @@ class State:
     """A restart that is under way."""
     past: int = 0
     """How many of `ends` belong to earlier incarnations."""
+    save_way: SaveWay = field(default_factory=SaveWay)
+    end_at: Optional[float] = None
+    """Monotonic seconds at which ranks that were asked to save are told to end; None: they need not be told."""
 
     @property
     def present(self) -> Tuple[RankEnd, ...]:
@@ -175,17 +181,14 @@ def advance(state: State, event: Event, now: float) -> Next:
     return _heard(state, event, now)
 
 
-def _heard(state: State, event: Union[Told, Again, Signalled, Tick], now: float) -> Next:
+def _heard(state: State, event: Union[Told, Again, Signalled, SaveSeen, Tick], now: float) -> Next:
     if isinstance(event, Told):
         return _told(state, event, now)
     if isinstance(event, Again):
         return _again(state, event, now)
+    if isinstance(event, SaveSeen):
+        return _end(state, f"the save was seen: {event.why}")
     return _signalled(state, event, now) if isinstance(event, Signalled) else _tick(state, now)
-
-
-def failed(end: RankEnd) -> bool:
-    """Whether a rank ended wrongly by itself."""
-    return not end.requested and (end.signal is not None or end.exit_code != 0)
 
 
 def _ready(state: State, event: Event) -> Next:
@@ -200,7 +203,7 @@ def _ended(state: State, event: Ended, now: float) -> Next:
     # A process ends once: what is said of it a second time is not about it.
     ends = tuple(replace(end, requested=True) if requested else end for end in event.ends if end.rank in state.alive)
     state = replace(state, ends=(*state.ends, *ends), alive=state.alive - {end.rank for end in ends})
-    culprits = sorted((end for end in ends if failed(end)), key=_blame)
+    culprits = sorted((end for end in ends if failed(end)), key=blame)
     actions: Tuple[Action, ...] = ()
     if culprits and state.first_failing is None:
         first = culprits[0]
@@ -220,17 +223,6 @@ def _all_ended(state: State, actions: Tuple[Action, ...] = ()) -> Next:
     if state.stage == "restarting" and state.again is not None:
         return Next(replace(state, stage="joining", past=len(state.ends)), (*actions, MeetAgain(state.again)))
     return Next(replace(state, stage="done", reason=state.reason or "completed"), actions)
-
-
-def _blame(end: RankEnd) -> Tuple[bool, int]:
-    """Of ranks found ended together, one that was killed came before those that noticed it and raised."""
-    return (end.signal is None, end.rank)
-
-
-def describe(end: RankEnd) -> str:
-    """One sentence on how a rank ended."""
-    how = f"was killed by signal {end.signal}" if end.signal is not None else f"exited with {end.exit_code}"
-    return f"rank {end.rank} {how}" + (f" after step {end.last_step}" if end.last_step is not None else "")
 
 
 def _told(state: State, event: Told, now: float) -> Next:
@@ -272,8 +264,16 @@ def _signalled(state: State, event: Signalled, now: float) -> Next:
 
 
 def _save(state: State, reason: str, why: str, now: float) -> Next:
-    kill_at = now + state.grace_seconds
-    return Next(replace(state, stage="saving", reason=reason, detail=why, kill_at=kill_at), (AskToSave(),))
+    kill_at, patience = now + state.grace_seconds, state.save_way.end_after(state.grace_seconds)
+    state = replace(state, stage="saving", reason=reason, detail=why, kill_at=kill_at)
+    return Next(replace(state, end_at=None if patience is None else now + patience), (AskToSave(),))
+
+
+def _end(state: State, why: str) -> Next:
+    """Ranks that were asked to save, and do not end by that, are told to end: once."""
+    if state.stage != "saving" or state.end_at is None:
+        return Next(state)
+    return Next(replace(state, end_at=None), (EndRanks(why),))
 
 
 def _stop(state: State, reason: str, why: str) -> Next:
@@ -291,6 +291,8 @@ def _tick(state: State, now: float) -> Next:
     if state.stage == "saving" and state.kill_at is not None and now >= state.kill_at:
         why = f"{state.detail}; {len(state.alive)} ranks had not ended after {state.grace_seconds:g} s and were killed"
         return Next(replace(state, stage="ending", detail=why, kill_at=None), (KillRanks(),))
+    if state.end_at is not None and now >= state.end_at:
+        return _end(state, "no save was seen, and the notice is nearly over")
     if state.hold_until is not None and now >= state.hold_until:
         late = f"the gang did not meet again within {MEET_AGAIN_SECONDS:g} s: {state.detail}"
         return _stop(state, "launcher-error", late)

@@ -9,6 +9,7 @@ The lines are those of the programs' own sources and published logs; the tests h
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
@@ -110,3 +111,10 @@ ANYBODY = (
     PhaseMark(r"(?i)\bloading checkpoint (?!shards)", "restore", "oading checkpoint"),
 )
 """For programs whose steps a profile's own pattern reads: what many of them say, and only what is plain."""
+_COPIED_ONLY = re.compile(r"(?i)async|\bstag|\bschedul|Global Checkpoint Save")
+"""torchtitan, Megatron-LM and NeMo say these also where the state was only copied away and is still being written."""
+
+
+def may_be_copied_only(line: str) -> bool:
+    """Whether a line that ends the ranks' wait for a save leaves open whether all of it was written."""
+    return _COPIED_ONLY.search(line) is not None

@@ -11,11 +11,11 @@ from workflows.programs.launch_options import (
     Rendezvous,
     command_of,
     counting,
-    rank_environment,
     working_directory,
 )
 from workflows.programs.progress import Reader
 from workflows.programs.progress_formats import Framework
+from workflows.programs.rank_environment import rank_environment
 
 
 class RankStart(NamedTuple):

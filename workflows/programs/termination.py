@@ -127,6 +127,18 @@ def exit_code(end: RankEnd) -> int:
     return 128 + end.signal if end.signal is not None else (end.exit_code or 0)
 
 
+def of_ranks(record: Termination, state: State, last_step: Optional[int]) -> Termination:
+    """The record of a pod's end with how its ranks ended.
+
+    Args:
+        record: without them.
+        state: the final one.
+        last_step: that they reported; None: none.
+    """
+    ends = sorted(state.present, key=lambda end: end.rank)
+    return replace(record, ranks=ends, first_failing_rank=state.first_failing, last_step=last_step)
+
+
 def write(termination: Termination, message_path: str, record_path: str) -> Tuple[str, ...]:
     """Leave the summary as termination message and the whole in the run's folder.
 
@@ -175,6 +187,11 @@ class OutOfMemory:
             os.path.join(root, "memory", "memory.oom_control"),
         )
         self._before = self._count()
+
+    def marked(self, ends: Tuple[RankEnd, ...]) -> Tuple[RankEnd, ...]:
+        """The ends, those marked that the kernel caused for lack of memory; it is asked only where one looks so."""
+        killed = any(end.signal == 9 or end.exit_code == 137 for end in ends)
+        return with_oom(ends, killed and self.happened())
 
     def happened(self) -> bool:
         """True where the counter grew since the last question."""

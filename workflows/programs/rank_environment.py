@@ -1,0 +1,55 @@
+"""What one rank sees of itself, its gang and its run: environment variables. Pure."""
+
+from __future__ import annotations
+
+from typing import Dict, Mapping
+
+from workflows.programs.launch_options import SECRETS, Options, Place, Rendezvous
+
+
+def _replica(options: Options, first_pod: int) -> Dict[str, str]:
+    """Which replica group a rank belongs to, by torchft's names; nothing where there is only one."""
+    if options.replica_groups == 1:
+        return {}
+    return {
+        "REPLICA_GROUP_ID": str(first_pod // options.pods_together),
+        "NUM_REPLICA_GROUPS": str(options.replica_groups),
+    }
+
+
+def rank_environment(
+    base: Mapping[str, str], options: Options, place: Place, meeting: Rendezvous, local_rank: int
+) -> Dict[str, str]:
+    """The environment of one rank: the pod's own, torchrun's names and ours; no secrets of ours."""
+    first = options.first_pod(place.pod_index)
+    rank = meeting.first_rank + local_rank - first * options.processes_per_node
+    world_size = options.world_size // options.replica_groups
+    environment = {name: value for name, value in base.items() if name not in SECRETS}
+    if options.processes_per_node > 1:
+        # As torchrun does it: else each of the ranks would start as many threads as the node has cores.
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return {
+        **environment,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(options.processes_per_node),
+        "GROUP_RANK": str(place.pod_index - first),
+        "GROUP_WORLD_SIZE": str(options.pods_together),
+        "ROLE_NAME": options.role,
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world_size),
+        **_replica(options, first),
+        "MASTER_ADDR": meeting.master_address,
+        "MASTER_PORT": str(meeting.master_port),
+        "TORCHELASTIC_RESTART_COUNT": str(meeting.incarnation - 1),
+        "TORCHELASTIC_RUN_ID": f"{place.run}-a{place.attempt}",
+        "PYTHONUNBUFFERED": "1",
+        "PRIMUS_RUN": place.run,
+        "PRIMUS_ATTEMPT": str(place.attempt),
+        "PRIMUS_INCARNATION": str(meeting.incarnation),
+        "PRIMUS_CHECKPOINT_DIR": place.checkpoint_dir,
+        "PRIMUS_RESUME_FROM": place.resume_from,
+        "PRIMUS_RESUME_STEP": "" if place.resume_step is None else str(place.resume_step),
+        "PRIMUS_COORDINATOR_URL": place.coordinator_url,
+    }
