@@ -16,6 +16,7 @@ from workflows.programs import save_way
 from workflows.programs.launch_options import Options
 from workflows.programs.launcher_orders import Note
 from workflows.programs.lifecycle import (
+    Action,
     AskToSave,
     Ended,
     EndRanks,
@@ -96,7 +97,7 @@ events = st.sampled_from(
 
 @given(st.lists(events, max_size=10))
 def test_ranks_are_told_to_end_once_at_most_and_only_after_they_were_asked(history: list[Any]) -> None:
-    state, done = RUNNING, []
+    state, done = RUNNING, list[type[Action]]()
     for now, event in enumerate(history):
         state, actions = advance(state, event, 6.0 * now)
         done += [type(action) for action in actions]
@@ -258,7 +259,11 @@ def test_a_storage_that_refuses_the_file_is_told(tmp_path: Path) -> None:
 
 def test_a_storage_that_hangs_keeps_nobody_from_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
-    monkeypatch.setattr("workflows.programs.save_asker.make", lambda _path, _text: gate.wait())
+
+    def hang(_path: str, _text: str) -> None:
+        gate.wait()
+
+    monkeypatch.setattr("workflows.programs.save_asker.make", hang)
     asker = Heard().asker(tmp_path / "save")
     asker.ask(7, "why")  # returns although nothing was written
     asker.hear([checkpoint(8)])

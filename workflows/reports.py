@@ -32,6 +32,8 @@ LINE_PREFIX = "@primus "
 """A line of a launcher's log that starts so carries one JSON object `{"report": <class name>, ...}`."""
 TERMINATION_MESSAGE_BYTES = 3072
 """Kubernetes cuts a termination message at 4,096 bytes; ours stays below 3 KiB."""
+FILE = "file"
+"""Of `PhaseSeen`: the least trusted source of progress."""
 T = TypeVar("T")
 
 
@@ -67,6 +69,8 @@ class PhaseSeen:
     rank: int = 0
     detail: str = ""
     incarnation: int = 1
+    source: str = ""
+    """`FILE`: only a file grew; "": the program's own words."""
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def _reported(state: State, event: Reported) -> Next:
     member = state.members.get(event.key)
     if member is None:
         raise RefusedError(404, f"{event.key[0]} {event.key[1]} has not joined")
-    if event.sequence <= member.sequence:
+    if event.sequence <= member.sequence and not event.posted:
         return Next(state)
     running = event.state == "running"
     if running and _other(state, member, event.incarnation):
@@ -178,7 +178,7 @@ def _reported(state: State, event: Reported) -> Next:
     else:
         member = replace(
             member,
-            sequence=event.sequence,
+            sequence=max(member.sequence, event.sequence),
             state=event.state or member.state,
             pids=event.pids or member.pids,
             started_at=event.at if running and member.started_at is None else member.started_at,

@@ -107,6 +107,8 @@ class Reported:
     pids: Mapping[str, int] = field(default_factory=lambda: {})
     incarnation: int = 1
     """That `state` and `pids` are about."""
+    posted: bool = False
+    """A rank has told it, not the launcher, whose batches are numbered: `sequence` is the last one of those."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class HangWatch:
             self._final.discard(event.member.key)
         elif isinstance(event, Reported) and event.key[0] == state.deciding_role and not state.stopping:
             was = before.members.get(event.key)
-            if was is not None and event.sequence > was.sequence:
+            if was is not None and (event.posted or event.sequence > was.sequence):
                 self._reported(state, event)
 
     def answer(self, answer: Answer, state: State) -> None:

@@ -103,6 +103,7 @@ def _plain(event: Event) -> Dict[str, Any]:
             "why": event.why,
             "pids": {**event.pids},
             "incarnation": event.incarnation,
+            **({"posted": True} if event.posted else {}),
         }
     return dataclasses.asdict(event)
 
@@ -127,6 +128,7 @@ def _reported(data: Dict[str, Any]) -> Event:
         why=str(data["why"]),
         pids=dict(data["pids"]),
         incarnation=int(data.get("incarnation", 1)),
+        posted=data.get("posted") is True,
     )
 
 

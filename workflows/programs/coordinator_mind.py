@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 from workflows.programs import coordination_journal as journal
 from workflows.programs import straggler
@@ -22,8 +22,10 @@ from workflows.programs.gang_numbers import Numbers
 from workflows.programs.gang_progress import Moment, StepRow
 from workflows.programs.hang_budget import Limits
 from workflows.programs.numbered_rows import NumberedRows
+from workflows.programs.rank_reports import Trust
 from workflows.programs.stack_wire import Answer
 
+E = TypeVar("E", bound=Event)
 STEP_ROWS = 200_000
 """Rows of steps kept in memory (20 MB); older ones are in the journal and in the launchers' `steps.jsonl`."""
 MOMENT_ROWS = 50_000  # kept in memory (10 MB), two for each checkpoint
@@ -84,6 +86,7 @@ class Mind:
             Numbers(one.pods * one.processes, gang.straggler, one.first_pod * one.processes, place)
             for place, one in enumerate(self.gangs.trainers)
         ]
+        self._trusts = [Trust() for _ in self.gangs.states]
         self._memory: Optional[Memory] = None
 
     @property
@@ -99,10 +102,10 @@ class Mind:
         with undisturbed():
             for event in memory.read():
                 try:
-                    self._apply(event)
+                    self._apply(self.sifted(event))
                 except RefusedError:
                     continue  # a journal of an older program may hold what is refused today
-                if isinstance(event, (Joined, Reported)):
+                if isinstance(event, Joined) or (isinstance(event, Reported) and not event.posted):
                     self.heard[event.member.key if isinstance(event, Joined) else event.key] = event.at
         for one in self.numbers:
             one.remembering = False
@@ -139,6 +142,7 @@ class Mind:
         Raises:
             RefusedError: the event contradicts what is known.
         """
+        event = self.sifted(event)
         before = self.gangs.states[place_of(self.gangs, event)]
         kept = journal.worth_keeping(before, event)
         place = self._apply(event)
@@ -150,6 +154,15 @@ class Mind:
             voted = one.take_vote()
             if voted is not None and self._memory is not None:
                 self._memory.write(voted, False)
+
+    def sifted(self, event: E) -> E:
+        """The event without what a less trusted source tells than another one did.
+
+        Raises:
+            RefusedError: there is no such gang.
+        """
+        place = place_of(self.gangs, event)
+        return self._trusts[place].sifted(self.gangs.states[place], event)
 
     def answer(self, answer: Answer) -> None:
         """A launcher says where its ranks stand.

@@ -29,7 +29,7 @@ from workflows.programs.resume_check import unlike_the_proof
 from workflows.programs.save_asker import SaveAsker
 from workflows.programs.save_way import EndRanks
 from workflows.programs.stack_answer import StackAnswers
-from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
+from workflows.reports import FILE, CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 SWEEP_SECONDS = 0.1
 PROVER_SECONDS = 30.0
@@ -130,9 +130,9 @@ class Launcher:
             self._swept_at = now
             ranks.sweep(self._children.spared)
         size = self._file.grown(now)
-        if size and self._meeting is not None:
+        if size and self._meeting is not None and self._reporter.steps.last_step is None:
             where, meeting = f"{self._file.path} has {size} bytes", self._meeting
-            self._reporter.tell(PhaseSeen("step", time.time(), meeting.first_rank, where, meeting.incarnation))
+            self._reporter.tell(PhaseSeen("step", time.time(), meeting.first_rank, where, meeting.incarnation, FILE))
         self._children.warm.tick(now)
         self._advance(lifecycle.Tick())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Dict, Mapping
 
 from workflows.programs.launch_options import SECRETS, Options, Place, Rendezvous
+from workflows.programs.report_token import VARIABLE, report_token
 
 
 def _replica(options: Options, first_pod: int) -> Dict[str, str]:
@@ -20,7 +21,7 @@ def _replica(options: Options, first_pod: int) -> Dict[str, str]:
 def rank_environment(
     base: Mapping[str, str], options: Options, place: Place, meeting: Rendezvous, local_rank: int
 ) -> Dict[str, str]:
-    """The environment of one rank: the pod's own, torchrun's names and ours; no secrets of ours."""
+    """The environment of one rank: the pod's own, torchrun's names and ours; no secret but its own."""
     first = options.first_pod(place.pod_index)
     rank = meeting.first_rank + local_rank - first * options.processes_per_node
     world_size = options.world_size // options.replica_groups
@@ -52,4 +53,13 @@ def rank_environment(
         "PRIMUS_RESUME_FROM": place.resume_from,
         "PRIMUS_RESUME_STEP": "" if place.resume_step is None else str(place.resume_step),
         "PRIMUS_COORDINATOR_URL": place.coordinator_url,
+        **_reporting(options, place, meeting.first_rank + local_rank),
     }
+
+
+def _reporting(options: Options, place: Place, rank: int) -> Dict[str, str]:
+    """With it a rank may report its progress to the coordinator, and do nothing else there."""
+    if not (place.token and place.coordinator_url):
+        return {}
+    own = report_token(place.token, options.role, place.pod_index)
+    return {VARIABLE: own, "PRIMUS_POD_INDEX": str(place.pod_index), "PRIMUS_RANK": str(rank)}

@@ -15,7 +15,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Union, cas
 
 BODY_LIMIT = 16 * 1024 * 1024
 HEAD_LIMIT = 32 * 1024
-_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed"}
+_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
+            405: "Method Not Allowed", 409: "Conflict"}  # fmt: skip
 FULL_SECONDS = 0.25
 """How long nobody new is let in when the system has no descriptor left."""
 _PARK_LOOK_SECONDS = 0.25
