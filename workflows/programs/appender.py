@@ -8,12 +8,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 QUEUE_BYTES = 16 * 1024 * 1024
 """Bytes that wait for the storage at most."""
 GENERATIONS = 2
 """Rotated files that are kept beside the current one: `.1` is newer than `.2`."""
+
+
+class _Part(NamedTuple):
+    path: str
+    data: bytes
+    sync: bool
 
 
 class Appender:
@@ -22,12 +28,16 @@ class Appender:
     Args:
         limit_bytes: a file is rotated when it reaches this; 0: never.
         queue_bytes: what waits at most.
+        sync: brings the data of an open file to the storage.
     """
 
-    def __init__(self, limit_bytes: int = 0, queue_bytes: int = QUEUE_BYTES) -> None:
+    def __init__(
+        self, limit_bytes: int = 0, queue_bytes: int = QUEUE_BYTES, sync: Callable[[int], None] = os.fdatasync
+    ) -> None:
         self._limit_bytes = limit_bytes
         self._queue_bytes = queue_bytes
-        self._waiting: List[Tuple[str, bytes]] = []
+        self._sync = sync
+        self._waiting: List[_Part] = []
         self._waiting_bytes = 0
         self._dropped: Dict[str, int] = {}
         self._files: Dict[str, _File] = {}
@@ -39,8 +49,8 @@ class Appender:
         self._thread = threading.Thread(target=self._run, name="appender", daemon=True)
         self._thread.start()
 
-    def append(self, path: str, data: bytes) -> None:
-        """Write `data` at the end of `path`, soon."""
+    def append(self, path: str, data: bytes, sync: bool = False) -> None:
+        """Write `data` at the end of `path`, soon; with `sync` it and all before it then outlives the machine."""
         with self._changed:
             if self._waiting_bytes + len(data) > self._queue_bytes:
                 self._dropped[path] = self._dropped.get(path, 0) + len(data)
@@ -48,12 +58,12 @@ class Appender:
             if path in self._dropped:
                 missing = self._dropped.pop(path)
                 data = b"... %d bytes are missing here: the storage was slow or refused them\n" % missing + data
-            self._waiting.append((path, data))
+            self._waiting.append(_Part(path, data, sync))
             self._waiting_bytes += len(data)
             self._changed.notify_all()
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Wait until everything is written; False where the storage did not take it in time."""
+        """Wait until everything is written, and synced where asked; False where the storage took too long."""
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             while self._waiting or self._busy:
@@ -86,10 +96,11 @@ class Appender:
         for file in self._files.values():
             file.close()
 
-    def _write(self, batch: List[Tuple[str, bytes]]) -> None:
+    def _write(self, batch: List[_Part]) -> None:
         by_path: Dict[str, List[bytes]] = {}
-        for path, data in batch:
-            by_path.setdefault(path, []).append(data)
+        for part in batch:
+            by_path.setdefault(part.path, []).append(part.data)
+        synced = {part.path for part in batch if part.sync}
         for path, parts in by_path.items():
             file = self._files.setdefault(path, _File(path, self._limit_bytes))
             try:
@@ -100,6 +111,12 @@ class Appender:
                 self.last_error = f"{path}: {error.strerror or error}"
                 with self._changed:
                     self._dropped[path] = self._dropped.get(path, 0) + sum(len(part) for part in parts)
+                continue
+            try:
+                if path in synced:
+                    file.sync(self._sync)
+            except OSError as error:  # it is written all the same
+                self.last_error = f"{path}: not synced: {error.strerror or error}"
 
 
 class _File:
@@ -108,6 +125,8 @@ class _File:
         self._limit_bytes = limit_bytes
         self._fd: Optional[int] = None
         self._size = 0
+        self._named = False
+        """Its name is on the storage as well."""
 
     def write(self, parts: List[bytes]) -> None:
         """Append `parts`; rotation falls between two of them, or inside a part that is larger than the limit."""
@@ -124,6 +143,17 @@ class _File:
                 written = os.write(fd, view[:room])
                 self._size += written
                 view = view[written:]
+
+    def sync(self, sync: Callable[[int], None]) -> None:
+        """Bring what was written to the storage, and the file's name with the first of it."""
+        sync(self._open())
+        if not self._named:
+            folder = os.open(os.path.dirname(self._path) or ".", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+            self._named = True
 
     def close(self) -> None:
         if self._fd is not None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 from contextlib import contextmanager
-from typing import Generator, List
+from typing import Callable, Generator, List
 
 from workflows.programs import coordination_journal as journal
 from workflows.programs.appender import Appender
 from workflows.programs.coordination_events import Event
 
 JOURNAL_SECONDS = 1.0
-"""How long the storage may take to write down an order before launchers hear of it."""
+"""How long the storage may take to write down and sync an order before launchers hear of it."""
 
 
 @contextmanager
@@ -29,13 +30,20 @@ def undisturbed() -> Generator[None, None, None]:
 class Memory:
     """The journal at `path`. It is written behind the coordinator's back, since a storage may hang."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, sync: Callable[[int], None] = os.fdatasync) -> None:
         self._path = path
-        self._appender = Appender()
+        self._appender = Appender(sync=sync)
+        self._start = b""
+        """What the first line is parted by from one that was cut off."""
+        self._trouble = ""
 
     def read(self) -> List[Event]:
         """Every event of earlier lives, in order; none where there were none or the file cannot be read."""
         try:
+            with open(self._path, "rb") as raw:
+                size = raw.seek(0, os.SEEK_END)
+                raw.seek(max(0, size - 1))
+                self._start = b"\n" if raw.read() not in (b"", b"\n") else b""
             with open(self._path, encoding="utf-8", errors="replace") as file:
                 return journal.read(file)
         except FileNotFoundError:
@@ -44,11 +52,25 @@ class Memory:
             print(f"coordinator: {self._path} cannot be read: {error.strerror}; starting without memory", flush=True)
             return []
 
-    def write(self, event: Event, surely: bool) -> None:
-        """Remember an event; with `surely` it is in the file (or the storage was too slow) when this returns."""
-        self._appender.append(self._path, (journal.to_line(event) + "\n").encode())
+    def write(self, event: Event, order: bool, surely: bool) -> None:
+        """Remember an event.
+
+        Args:
+            event: what happened.
+            order: an order follows from it: it is synced, so that it outlives the node as well.
+            surely: all of that is done, or the storage was too slow, when this returns.
+        """
+        data, self._start = self._start + (journal.to_line(event) + "\n").encode(), b""
+        self._appender.append(self._path, data, sync=order)
         if surely:
-            self._appender.flush(JOURNAL_SECONDS)
+            done = self._appender.flush(JOURNAL_SECONDS)
+            self._told(self._appender.last_error if done else f"{self._path}: not written in {JOURNAL_SECONDS:g} s")
+
+    def _told(self, trouble: str) -> None:
+        """What the storage does is said when it changes; nobody is kept waiting for it."""
+        if trouble and trouble != self._trouble:
+            print(f"coordinator: {trouble}; going on, an order may be forgotten when the node is lost", flush=True)
+        self._trouble = trouble
 
     def close(self) -> None:
         """Write what is left."""

@@ -148,12 +148,12 @@ class Mind:
         place = self._apply(event)
         if kept is not None and self._memory is not None:
             # Killed between an order and its record, we would count a restart too few, or use a number twice.
-            ordered = place >= 0 and self.gangs.states[place].orders[-1:] != before.orders[-1:]
-            self._memory.write(kept, ordered and before.restarts_lent > 0)
+            ordered = self.gangs.states[max(place, 0)].orders[-1:] != before.orders[-1:]
+            self._memory.write(kept, ordered, ordered and before.restarts_lent > 0)
         for one in self.numbers:
             voted = one.take_vote()
             if voted is not None and self._memory is not None:
-                self._memory.write(voted, False)
+                self._memory.write(voted, False, False)
 
     def sifted(self, event: E) -> E:
         """The event without what a less trusted source tells than another one did.
