@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.restarting_gangs import gang, joined, told
+from tests.restarting_gangs import gang, joined, saved, told
 from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination import advance, orders_for
 from workflows.programs.coordination_events import Cleared, Event, HangFound, Meeting, Published, StopAsked, Suspected
@@ -129,6 +129,15 @@ def test_the_rank_for_which_the_others_wait_is_named_and_all_begin_again(answers
     one.steps(30)
     assert one.hang.status() is None
     assert len(one.state.restarts) == 1
+
+
+def test_a_save_that_nobody_has_read_makes_no_mistake_cheaper() -> None:
+    gang = Watched()
+    gang.steps(5)
+    gang.tell(0, saved(5, "unknown"))
+    assert gang.hang.watch.saved_step == 0
+    gang.tell(0, saved(5))
+    assert gang.hang.watch.saved_step == 5
 
 
 def test_the_same_node_twice_ends_the_attempt_with_the_reason() -> None:

@@ -83,6 +83,26 @@ def test_status_and_steps_tell_what_was_reported(coordinator: Coordinator) -> No
     assert ask(coordinator, "GET", "/v1/steps", since="1").body == {"next": 1, "steps": []}
 
 
+def test_a_checkpoint_that_nobody_has_read_is_written_and_in_no_list(coordinator: Coordinator, tmp_path: Path) -> None:
+    coordinator.remember(str(tmp_path / "journal"))
+    ask(coordinator, "POST", "/v1/join", {"role": "trainer", "pod_index": 0})
+    seen = {"report": "CheckpointSeen", "step": 20, "path": "/c/20", "at": 9.0, "written_at": 8.0, "verdict": "unknown"}
+    ask(coordinator, "POST", "/v1/report", report(seen))
+    coordinator.close()
+    again = Coordinator(Gang("trainer", 1, 2, 300), {"PRIMUS_TOKEN": "t"})
+    again.remember(str(tmp_path / "journal"))
+    again.close()
+    for one in (coordinator, again):
+        # The flow writes what is listed into the ledger, and what is not bad there it may go on from.
+        status = ask(one, "GET", "/status").body
+        assert (status["checkpoints"], status["last_checkpoint_step"]) == ([], None)
+        assert (status["saves"]["written"], status["saves"]["durable"]) == (20, None)
+    ask(coordinator, "POST", "/v1/report", report({**seen, "verdict": "pass", "at": 30.0}, sequence=2))
+    status = ask(coordinator, "GET", "/status").body
+    assert [one["verdict"] for one in status["checkpoints"]] == ["pass"]
+    assert (status["saves"]["written"], status["saves"]["durable"]) == (20, 20)
+
+
 def test_moments_are_told_to_those_who_ask_for_them(coordinator: Coordinator) -> None:
     ask(coordinator, "POST", "/v1/join", {"role": "trainer", "pod_index": 0})
     said = [

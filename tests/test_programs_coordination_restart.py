@@ -197,6 +197,10 @@ def test_a_stall_ends_with_its_ranks_and_an_unfinished_save_is_taken_back(phase:
         ([StepSeen(27, 1.0), saved(10)], ("/c/20", 20)),
         ([StepSeen(31, 1.0), saved(25), saved(30, resume_from="")], None),
         ([saved(25)], ("/c/25", 25)),
+        # Whole, and not read yet: nobody goes on from it, nor is the proof of another one forgotten.
+        ([StepSeen(31, 1.0), saved(25), saved(30, "unknown")], ("/c/25", 25)),
+        ([StepSeen(31, 1.0), saved(25), saved(25, "unknown")], ("/c/25", 25)),
+        ([StepSeen(31, 1.0), saved(30, "unknown", resume_from="")], ("/c/20", 20)),
     ],
 )
 def test_the_newest_proven_checkpoint_of_this_attempt_is_chosen(reports: list[Any], expected: Any) -> None:
@@ -213,7 +217,7 @@ def test_a_program_that_finds_a_newer_checkpoint_itself_is_said_to_have_taken_it
         state = after(state, told(0, number, report))
     assert (state.restarts[-1].resume_step, state.restarts[-1].resume_from) == (25, "/c/25")
     bad = gang(told(0, 2, StepSeen(27, 1.0), end(0, **KILLED)), resume_from="/c/20", resume_step=20)
-    bad = after(bad, told(0, 3, saved(25, "fail"), StepSeen(26, 30.0, incarnation=2)))
+    bad = after(bad, told(0, 3, saved(25, "unknown"), saved(25, "fail"), StepSeen(26, 30.0, incarnation=2)))
     assert bad.restarts[-1].resume_step == 20, "what was found bad was not meant"
 
 
@@ -225,6 +229,9 @@ def test_a_save_that_was_just_told_is_waited_for_until_it_is_proven() -> None:
     assert kinds(state) == []
     state = after(state, Ticked(13.0 + 2 * SETTLE_SECONDS))
     assert kinds(state) == []
+    unread = after(state, told(0, 4, saved(25, "unknown")))
+    assert kinds(unread) == []
+    assert [one.resume_step for one in after(unread, told(0, 5, saved(25))).restarts] == [25]
     assert [one.resume_step for one in after(state, told(0, 4, saved(25))).restarts] == [25]
     assert [one.resume_step for one in after(state, Ticked(13.0 + PROOF_SECONDS)).restarts] == [None]
 

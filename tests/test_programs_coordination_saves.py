@@ -49,6 +49,37 @@ def test_a_save_is_staged_then_written_then_durable() -> None:
     assert told.recent[-1].written_at == 12.0
 
 
+def test_what_is_whole_is_written_before_it_is_durable() -> None:
+    progress = after(*saved(20, 10.0), StepSeen(21, 11.0), proven(20, 12.5, written_at=12.0, verdict="unknown"))
+    told = progress.saves
+    assert (told.staged, told.written, told.durable) == (20, 20, None)
+    assert (told.recent[-1].written_at, told.recent[-1].durable_at, told.drains) == (12.0, None, [])
+    # A clock of the storage that is ahead: what was said first is not taken back when it has been read.
+    progress = after(proven(20, 40.0, written_at=12.0), since=progress)
+    told = progress.saves
+    assert (told.written, told.durable, told.recent[-1].written_at) == (20, 20, 12.0)
+    assert told.drains == pytest.approx([30.0])
+
+
+def test_what_nobody_has_read_is_no_checkpoint() -> None:
+    unread = proven(40, 21.0, verdict="unknown")
+    progress = after(*saved(20, 10.0), proven(20, 11.0), *saved(40, 20.0), unread)
+    assert (progress.last_checkpoint_step, progress.saves.written, progress.saves.durable) == (20, 40, 20)
+    assert [one.step for one in progress.checkpoints] == [20]
+    again = after(proven(20, 22.0, verdict="unknown"), since=progress)
+    assert [(one.step, one.verdict) for one in again.checkpoints] == [(20, "pass")], "the proof stands"
+    gone = after(proven(40, 30.0, verdict="fail"), since=progress)
+    assert (gone.last_checkpoint_step, gone.saves.written, gone.saves.durable) == (20, 40, 20)
+
+
+def test_a_save_that_is_only_whole_is_still_waited_for() -> None:
+    begun, over = PhaseSeen("checkpoint", 10.0, detail="saving"), PhaseSeen("step", 10.5, detail="saved in 0.5 s")
+    progress = after(StepSeen(20, 10.0), begun, over)
+    assert progress.unproven
+    assert after(proven(20, 11.0, verdict="unknown"), since=progress).unproven
+    assert not after(proven(20, 12.0), since=progress).unproven
+
+
 def test_a_save_that_ranks_did_not_finish_is_none() -> None:
     progress = after(*saved(20, 10.0), StepSeen(40, 20.0), PhaseSeen("checkpoint", 20.0))
     progress = restarted(progress, 20.2).progress

@@ -58,6 +58,61 @@ def test_one_with_a_manifest_is_proven_at_the_first_look(run: Path) -> None:
     assert all(len(record.sha256) == 64 and record.inode and record.mtime_ns for record in proof.files)
 
 
+def test_what_is_whole_is_told_before_it_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[CheckpointSeen] = []
+    prover = prove.Prover(options(run), told.append)
+    prover.look()
+    put(run / "checkpoints", primus(20) | primus(40))
+    known_when_read: list[list[int]] = []
+    real = prove.checkpoint_proofs.write
+
+    def write(run_dir: str, proof: Proof) -> None:
+        known_when_read.append([one.step for one in told])
+        real(run_dir, proof)
+
+    monkeypatch.setattr(prove.checkpoint_proofs, "write", write)
+    assert [(seen.step, seen.verdict) for seen in prover.look()] == [(40, "pass"), (20, "pass")]
+    assert known_when_read == [[40, 20]] * 2
+    assert {(one.verdict, one.resume_from, one.format) for one in told} == {("unknown", "", "primus")}
+    newest = max(path.stat().st_mtime for path in (run / "checkpoints" / "step-40").iterdir())
+    assert told[0].written_at == pytest.approx(newest)
+    assert told[0].bytes == sum(len(data) for data in primus(40).values())
+    prover.look()
+    assert len(told) == 2
+
+
+def test_what_is_not_whole_and_what_was_there_before_is_not_told(run: Path) -> None:
+    told: list[CheckpointSeen] = []
+    put(run / "checkpoints", primus(20))
+    for path in (run / "checkpoints").rglob("*"):
+        os.utime(path, (1000, 1000))
+    prover = prove.Prover(options(run), told.append)
+    files = dict(dcp(40))
+    metadata = files.pop("step-40/.metadata")
+    put(run / "checkpoints", files)
+    assert [seen.step for _ in range(3) for seen in prover.look()] == [20]
+    assert told == []
+    put(run / "checkpoints", {"step-40/.metadata": metadata})
+    prover.look()
+    assert told == []  # seen at rest once only
+    assert [seen.step for seen in prover.look()] == [40]
+    assert [one.step for one in told] == [40]
+
+
+def test_one_saved_anew_is_told_anew_and_one_that_stays_broken_once(run: Path) -> None:
+    told: list[CheckpointSeen] = []
+    prover = prove.Prover(options(run), told.append)
+    prover.look()
+    files = dict(primus(20))
+    files["step-20/shard-0.npz"] = files["step-20/shard-0.npz"].replace(b"20 0", b"20 9", 1)
+    put(run / "checkpoints", files)
+    assert [seen.verdict for _ in range(8) for seen in prover.look()] == ["fail"]
+    assert [one.verdict for one in told] == ["unknown"]
+    put(run / "checkpoints", primus(20, ranks=3))
+    assert [seen.verdict for seen in prover.look()] == ["pass"]
+    assert [one.verdict for one in told] == ["unknown"] * 2
+
+
 def test_one_without_a_manifest_is_believed_when_two_looks_agree(run: Path) -> None:
     prover = prove.Prover(options(run))
     files = dict(numbered_file(20))
@@ -205,7 +260,7 @@ def test_as_a_process_it_reports_lines_and_ends_with_its_input(run: Path) -> Non
         process.stdin.close()
         rest = [from_line(text) for text in process.stdout]
         assert process.wait(timeout=60) == 0
-    assert [(seen.step, seen.verdict) for seen in rest if seen is not None] == [(40, "fail")]
+    assert [(seen.step, seen.verdict) for seen in rest if seen is not None] == [(40, "unknown"), (40, "fail")]
 
 
 def test_a_storage_that_fails_is_told_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

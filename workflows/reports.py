@@ -75,7 +75,10 @@ class PhaseSeen:
 
 @dataclass(frozen=True)
 class CheckpointSeen:
-    """A checkpoint was found complete and proven (or not), by reading it once in the background."""
+    """A checkpoint was found whole (`unknown`), then proven or not (`pass`, `fail`) by reading it once.
+
+    Only one that passed may be gone on from.
+    """
 
     step: int
     path: str

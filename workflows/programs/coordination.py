@@ -37,7 +37,7 @@ from workflows.programs.coordination_model import (
 from workflows.programs.coordination_orders import Key, Order
 from workflows.programs.coordination_restart import due, failed, hung, proven, right_said, settle, stopped, suspected
 from workflows.programs.frozen import replace
-from workflows.programs.gang_progress import StepRow, learn
+from workflows.programs.gang_progress import PROVEN, StepRow, learn
 from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 KEPT_LINES = 20
@@ -217,9 +217,9 @@ def _one_report(state: State, member: Member, report: Any, at: float) -> Next:
         state = _went_on(state, learned.row)
     if learned.progress is not state.progress:  # most ranks say nothing new
         state = replace(state, progress=learned.progress)
-    if isinstance(report, CheckpointSeen):
-        state = _resumed_further(state)
-    decided = proven(state, at) if isinstance(report, CheckpointSeen) else Next(state)
+    if not isinstance(report, CheckpointSeen) or report.verdict not in PROVEN:
+        return Next(state, tuple(effects))
+    decided = proven(_resumed_further(state), at)
     return Next(decided.state, (*effects, *decided.effects))
 
 

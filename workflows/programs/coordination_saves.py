@@ -77,6 +77,20 @@ def ended(saves: Saves, at: float) -> Saves:
     return replace(saves, recent=(*before, last), count=saves.count + 1, staged=staged)
 
 
+def written(saves: Saves, report: CheckpointSeen, interval: int) -> Saves:
+    """The prover has found a checkpoint whole, and not read it yet.
+
+    Args:
+        saves: what is known.
+        report: what it found.
+        interval: steps from one reported step to the next: the save may have begun after steps that nobody told.
+    """
+    if report.written_at is None:
+        return saves
+    newest = report.step if saves.written is None else max(saves.written, report.step)
+    return _came_so_far(replace(saves, written=newest), report, report.written_at, interval)
+
+
 def examined(saves: Saves, report: CheckpointSeen, good: Optional[int], interval: int) -> Saves:
     """The prover has read a checkpoint.
 
@@ -84,25 +98,26 @@ def examined(saves: Saves, report: CheckpointSeen, good: Optional[int], interval
         saves: what is known.
         report: what it found.
         good: newest step that is proven good, with this report.
-        interval: steps from one reported step to the next: the save may have begun after steps that nobody told.
+        interval: as for `written`.
     """
     saves = replace(saves, durable=good)
-    if report.verdict != "pass" or report.written_at is None:
-        return saves
-    written = report.step if saves.written is None else max(saves.written, report.step)
+    return written(saves, report, interval) if report.verdict == "pass" else saves
+
+
+def _came_so_far(saves: Saves, report: CheckpointSeen, written_at: float, interval: int) -> Saves:
+    """With what is known now of the save that the report is about."""
     places = [
         place
         for place, one in enumerate(saves.recent)
         if one.step is not None and one.step <= report.step < one.step + interval and one.begun_at <= report.at
     ]
-    saves = replace(saves, written=written)
     if not places or saves.recent[places[-1]].durable_at is not None:
         return saves
     changed = list(saves.recent)
     one = changed[places[-1]]
     # Files are stamped by the clock of the storage, which may be another one.
-    written_at = min(max(report.written_at, one.begun_at), report.at)
-    changed[places[-1]] = one._replace(written_at=written_at, durable_at=report.at)
+    known = min(max(written_at, one.begun_at), report.at) if one.written_at is None else one.written_at
+    changed[places[-1]] = one._replace(written_at=known, durable_at=report.at if report.verdict == "pass" else None)
     return replace(saves, recent=tuple(changed))
 
 

@@ -13,6 +13,8 @@ from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
 
 RECENT_STEPS = 32
 KEPT_CHECKPOINTS = 200
+PROVEN = ("pass", "fail")
+"""Verdicts of a checkpoint that was read."""
 StepRow = Tuple[int, float, Optional[float], Optional[float]]
 """Step, Unix time, seconds and loss as the program said them."""
 
@@ -209,6 +211,9 @@ def _over(stall: Stall, at: float, detail: str = "") -> Moment:
 
 
 def _checkpoint(progress: Progress, report: CheckpointSeen) -> Progress:
+    if report.verdict not in PROVEN:
+        # Whole, but nobody has read it: it is told how far the save is, and is nothing that anybody may go on from.
+        return replace(progress, saves=coordination_saves.written(progress.saves, report, progress.interval))
     checkpoints = (*progress.checkpoints, report)[-KEPT_CHECKPOINTS:]
     good = _newest_good(checkpoints)
     saves = coordination_saves.examined(progress.saves, report, good, progress.interval)

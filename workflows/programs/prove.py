@@ -1,10 +1,11 @@
 """The background prover: reads each checkpoint once when it is written and records what it found.
 
 A low-priority child of one launcher. It polls the checkpoint folder, waits until a checkpoint is whole and unchanged
-for two looks, reads it back from the storage, writes `proofs/step-<n>.json`, keeps a copy of a file that the trainer
-overwrites in place, and prints a CheckpointSeen line. Lines on its standard input: `nan <step>` (checkpoints from that
-step on are not good, however complete), `look` (something was saved: look at once); their end is the end of the
-attempt: one last look, then it exits with 0.
+for two looks, says so (a CheckpointSeen line, verdict unknown), reads it back from the storage, writes
+`proofs/step-<n>.json`, keeps a copy of a file that the trainer overwrites in place, and prints a CheckpointSeen line
+with the verdict. Lines on its standard input: `nan <step>` (checkpoints from that step on are not good, however
+complete), `look` (something was saved: look at once); their end is the end of the attempt: one last look, then it exits
+with 0.
 
     python3 programs.pyz prove --directory=/data/runs/x/checkpoints --run-dir=/data/runs/x
 """
@@ -16,15 +17,16 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from workflows.programs import checkpoint_listing, checkpoint_proofs, flags
-from workflows.programs.checkpoint_examine import NEEDED, Finding, examine, folder_of, read_small
+from workflows.programs.checkpoint_examine import NEEDED, NEVER, Finding, examine, folder_of, read_small
 from workflows.programs.checkpoint_formats import TRACKER, UNKNOWN_STEP, Candidate, recognise
 from workflows.programs.checkpoint_judgement import COMPLETE, CORRUPT, Evidence, usual_names
 from workflows.programs.checkpoint_keep import keep_copy, prune
 from workflows.programs.checkpoint_listing import Listing
 from workflows.programs.checkpoint_steps import reported_step
+from workflows.programs.prover_memory import Signature, Watched, due_now, resumable, watch
 from workflows.programs.prover_voice import Input, Voice
 from workflows.reports import CheckpointSeen, Proof
 
@@ -72,52 +74,26 @@ def parse(argv: List[str]) -> Options:
     return options
 
 
-Signature = Tuple[checkpoint_listing.FileFacts, ...]
 Proofs = Sequence[Proof]
 
 
-@dataclass(frozen=True)
-class Watched:
-    """What is remembered about one candidate between looks."""
-
-    signature: Signature
-    looks: int = 1
-    """Looks in a row at which it was just so."""
-    settled: bool = False
-    """Said all there is to say about it as it is."""
-
-
-def watch(previous: Optional[Watched], signature: Signature, counts: bool = True) -> Watched:
-    """The memory after one more look.
-
-    Args:
-        previous: what was remembered; None: it is new.
-        signature: how it is now.
-        counts: False for a look that was asked for: it may come right after another one, and what is still written
-            would seem to be at rest.
-    """
-    if previous is None or previous.signature != signature:
-        return Watched(signature, int(counts))
-    return replace(previous, looks=previous.looks + counts)
-
-
-def resumable(found: Finding, since_ns: int) -> str:
-    """What ranks restarted in place are told to go on from it; "": only a new attempt may.
-
-    Nobody looks at the storage before a restart in place. So it must have been written by this attempt, or it may be
-    one that was passed over; it must not be overwritten by the next save; and its path alone must say which one it is,
-    which it does not where a tracker file does.
-    """
-    candidate = found.candidate
-    older = candidate.newest_mtime_ns() < since_ns
-    return "" if older or candidate.overwritten or candidate.format == "megatron" else found.path
+def _quiet(_report: CheckpointSeen) -> None:
+    """Nobody listens."""
 
 
 class Prover:
-    """One watch over one folder."""
+    """One watch over one folder.
 
-    def __init__(self, options: Options) -> None:
+    Args:
+        options: what to watch.
+        tell: hears at once of each checkpoint that is whole and was not read yet; looks return what was read.
+    """
+
+    def __init__(self, options: Options, tell: Callable[[CheckpointSeen], None] = _quiet) -> None:
         self.options = options
+        self._tell = tell
+        self._whole: Dict[str, Signature] = {}
+        """What was told of so."""
         self.first_nan_step = NO_NAN
         self.behind = False
         """The last look gave way before everything was proven."""
@@ -169,21 +145,37 @@ class Prover:
         candidates = recognise(listing, self.options.format, self.options.pattern)
         tracker = read_small(os.path.join(self.options.directory, TRACKER))
         proofs = checkpoint_proofs.read_all(self.options.run_dir)
+        memory = {one.path: watch(self._memory.get(one.path), one.files, not asked) for one in candidates}
+        due = {one.path: Evidence(tracker=tracker, usual_names=usual_names(one, candidates))
+               for one in candidates if due_now(one, memory[one.path])}  # fmt: skip
+        self._tell_of_whole([(one, due[one.path]) for one in candidates if one.path in due], proofs)
         seen: List[CheckpointSeen] = []
-        memory: Dict[str, Watched] = {}
         for candidate in candidates:
-            now = watch(self._memory.get(candidate.path), candidate.files, not asked)
-            memory[candidate.path] = now
+            now = memory[candidate.path]
             if seen and not now.settled and time.monotonic() > give_way_at:
                 self.behind = True
-            elif not now.settled and (now.looks >= 2 or candidate.format == "primus"):
-                clues = Evidence(tracker=tracker, usual_names=usual_names(candidate, candidates))
-                report = self._prove(candidate, clues, now.looks, proofs)
+            elif candidate.path in due:
+                report = self._prove(candidate, due[candidate.path], now.looks, proofs)
                 if report is not None:
                     memory[candidate.path] = replace(now, settled=True)
                     seen.append(report)
         self._memory = memory
         return [report for report in seen if report.path]
+
+    def _tell_of_whole(self, due: Sequence[Tuple[Candidate, Evidence]], proofs: Proofs) -> None:
+        """Say which ones of this attempt are whole, before any of them is read: that may take minutes."""
+        self._whole = {one.path: self._whole[one.path] for one, _ in due if one.path in self._whole}
+        for candidate, clues in due:
+            earlier = candidate.newest_mtime_ns() < self._since_ns
+            if earlier or self._whole.get(candidate.path) == candidate.files or self._proof(candidate, proofs):
+                continue
+            found = examine(self.options.directory, candidate, None, clues, NEVER)
+            if found.judgement.word == COMPLETE:
+                self._whole[candidate.path] = candidate.files
+                at, written_at = time.time(), candidate.newest_mtime_ns() / 1e9
+                why, size = f"whole, not read yet: {found.judgement.why}", candidate.total_bytes()
+                seen = CheckpointSeen(self._step(candidate), found.path, at, "unknown", why, size, candidate.format)
+                self._tell(replace(seen, written_at=written_at))
 
     def _listing(self) -> Listing:
         """One look; folders that are settled and untouched are remembered instead of listed, save now and then."""
@@ -207,16 +199,22 @@ class Prover:
 
     def _prove(self, candidate: Candidate, clues: Evidence, looks: int, proofs: Proofs) -> Optional[CheckpointSeen]:
         """None: look again later. A report without a path: known already, nothing to say."""
-        known = checkpoint_proofs.proof_of(candidate, proofs, kept=False)
+        known = self._proof(candidate, proofs)
         if known is not None:
-            records = checkpoint_proofs.records_of(known, kept=False)
-            if not checkpoint_proofs.recheck(candidate.files, records).moved:
-                return CheckpointSeen(known.step, "", known.at)
+            return CheckpointSeen(known.step, "", known.at)
         found = examine(self.options.directory, candidate, None, clues, NEEDED, from_storage=True)
         if found.judgement.word != COMPLETE and not (found.judgement.word == CORRUPT and looks >= CORRUPT_AFTER_LOOKS):
             return None
         step = self._step(candidate)
         return self._record(replace(found, step=step), step)
+
+    def _proof(self, candidate: Candidate, proofs: Proofs) -> Optional[Proof]:
+        """What was proven about it as it is; None: nothing."""
+        known = checkpoint_proofs.proof_of(candidate, proofs, kept=False)
+        if known is None:
+            return None
+        records = checkpoint_proofs.records_of(known, kept=False)
+        return None if checkpoint_proofs.recheck(candidate.files, records).moved else known
 
     def _record(self, found: Finding, step: int) -> CheckpointSeen:
         verdict, why = "pass", found.judgement.why
@@ -257,9 +255,8 @@ class Prover:
         return reported_step(self.options.run_dir, candidate.newest_mtime_ns())
 
 
-def run(prover: Prover, source: Input) -> None:
+def run(prover: Prover, source: Input, voice: Voice) -> None:
     """Look again and again until the input ends, and once more then."""
-    voice = Voice(prover.options.directory)
     while True:
         ended = source.ended
         voice.say(prover.look)
@@ -282,5 +279,6 @@ def main(argv: List[str]) -> int:
         print(f"prove: {error}", file=sys.stderr)
         return 2
     os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
-    run(Prover(options), Input(sys.stdin.fileno()))
+    voice = Voice(options.directory)
+    run(Prover(options, voice.tell), Input(sys.stdin.fileno()), voice)
     return 0

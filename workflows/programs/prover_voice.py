@@ -43,11 +43,15 @@ class Voice:
         """Print a line for each report of `ask`."""
         try:
             for report in ask():
-                print(line(report), flush=True)
+                self.tell(report)
             self._complained = ""
         except OSError as error:
             why = f"{error.strerror or error} ({error.filename})"
             if why != self._complained:
                 report = CheckpointSeen(UNKNOWN_STEP, self._directory, time.time(), "unknown", why)
-                print(line(report), flush=True)
+                self.tell(report)
             self._complained = why
+
+    def tell(self, report: CheckpointSeen) -> None:
+        """Print one report's line."""
+        print(line(report), flush=True)
