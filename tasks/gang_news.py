@@ -66,6 +66,7 @@ def _restart(told: Json) -> RestartInPlace | None:
         first_step_at=None if first is None else first_at,
         stacks=_text(told.get("stacks")),
         pods=_pods(told.get("pods")),
+        share=_share(told.get("share")),
     )
 
 
@@ -73,6 +74,11 @@ def _pods(told: object) -> tuple[int, int]:
     listed = [_whole(item) for item in cast("list[Any]", told)] if isinstance(told, list) else []
     first, end = listed if len(listed) == 2 else (None, None)
     return (first, end) if first is not None and end is not None and 0 <= first < end else (0, 0)
+
+
+def _share(told: object) -> float:
+    share = _number(told)
+    return 1.0 if share is None else min(1.0, max(0.0, share))
 
 
 def _text(told: object) -> str:

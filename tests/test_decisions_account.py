@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flows.decisions.absent import absences
 from flows.decisions.account import TileSpan, merge, sliding, tile, to_json, totals, window
 from profiles.vocabulary import Tile
 from workflows.records import AttemptRecord, MarkRecord, StepRow
@@ -291,6 +292,46 @@ def test_the_last_hour_slides_over_the_run() -> None:
     assert sliding(()) == ()
 
 
+def test_a_replica_group_that_begins_again_takes_its_share_of_the_gpus_and_no_more() -> None:
+    steps = {1: rows(1, 10, 0.0)}
+    away = [mark(1, "replica-begin", 4.0, "1 0.25 rank 3"), mark(1, "replica-end", 6.5, "1")]
+    spans = tile([attempt(1, 0.0)], away, steps, 0.0, 10.0)
+    found = totals(spans, 8)
+    assert found.by_state == {T.PRODUCTIVE: pytest.approx(80.0 - 5.0), T.RESTART: pytest.approx(5.0)}
+    assert [(span.begin, span.end, span.away) for span in spans] == [
+        (0.0, 4.0, 0.0),
+        (4.0, 6.5, 0.25),
+        (6.5, 10.0, 0.0),
+    ]
+    told = to_json(spans, 8)
+    assert [item.get("restart_gpu_seconds") for item in told] == [None, 5.0, None]
+    assert sum(item["gpu_seconds"] + item.get("restart_gpu_seconds", 0.0) for item in told) == pytest.approx(80.0)
+    assert sliding(spans, 10.0, points=1) == ((10.0, pytest.approx(75.0 / 80.0)),)
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ([(1, "replica-begin", 4.0, "1 0.5")], [(4.0, 10.0, 1, 0.5)]),
+        ([(1, "replica-begin", 4.0, "1 0.5"), (1, "ended", 7.0, "")], [(4.0, 7.0, 1, 0.5)]),
+        ([(1, "replica-begin", 4.0, "1 0.5"), (1, "detected", 6.0, "")], [(4.0, 6.0, 1, 0.5)]),
+        ([(1, "replica-begin", 4.0, "1 0.5"), (1, "replica-end", 5.0, "2")], [(4.0, 10.0, 1, 0.5)]),
+        ([(1, "replica-begin", 4.0, "1 0.5"), (2, "replica-end", 5.0, "1")], [(4.0, 10.0, 1, 0.5)]),
+        ([(1, "replica-begin", 4.0, "1 much")], []),
+        ([(1, "replica-begin", 4.0, "1 1.5")], []),
+        ([(1, "replica-begin", 4.0, "1 0.0 of another role")], []),
+    ],
+)
+def test_how_long_a_replica_group_is_away(marks: list[tuple[int, str, float, str]], expected: list[object]) -> None:
+    assert absences([mark(*item) for item in marks], 10.0) == expected
+
+
+def test_two_groups_at_once_are_away_together() -> None:
+    away = [mark(1, "replica-begin", 2.0, "1 0.75"), mark(1, "replica-begin", 4.0, "2 0.75")]
+    spans = tile([attempt(1, 0.0)], away, {1: rows(1, 6, 0.0)}, 0.0, 6.0)
+    assert [span.away for span in spans] == [0.0, 0.75, 1.0], "never more than there are"
+
+
 def test_different_gangs_cannot_be_merged() -> None:
     with pytest.raises(ValueError, match="gpus: cannot merge totals over 1 and 2"):
         merge(totals((), 1), totals((), 2))
@@ -313,8 +354,10 @@ ATTEMPTS = st.lists(
 ).map(lambda found: [replace(item, number=number) for number, item in enumerate(found, 1)])
 KINDS = ("submitted", "detected", "diagnosed", "decided", "ended", "fault", "checkpoint-begin", "checkpoint-end",
          "waiting-begin", "waiting-end", "paused", "unpaused", "restore-begin", "restore-end", "evaluation-begin",
-         "evaluation-end", "data-begin", "data-end", "standby-begin", "standby-end", "restart-in-place")  # fmt: skip
-MARKS = st.lists(st.builds(mark, st.integers(1, 4), st.sampled_from(KINDS), TIMES), max_size=12)
+         "evaluation-end", "data-begin", "data-end", "standby-begin", "standby-end", "restart-in-place",
+         "replica-begin", "replica-end")  # fmt: skip
+DETAILS = st.sampled_from(("", "1 0.5", "2 0.25", "1", "2"))
+MARKS = st.lists(st.builds(mark, st.integers(1, 4), st.sampled_from(KINDS), TIMES, DETAILS), max_size=12)
 ROWS = st.lists(
     st.builds(StepRow, st.integers(0, 12), TIMES, st.none() | st.floats(0, 30) | st.just(math.nan)), max_size=10
 )

@@ -9,6 +9,8 @@ from profiles.recovery import RecoveryProfile
 from profiles.vocabulary import Action, Mode
 
 RESTART_MARK = "restart-in-place"
+REPLICA_BEGIN, REPLICA_END = "replica-begin", "replica-end"
+"""A replica group alone begins again: number of the restart and share of the GPUs; it trains again: the number."""
 STRAGGLERS_MARK, SLOWER_MARK, JUMP_MARK = "stragglers", "slower", "jump"
 """Kinds of moments: the ranks that lag, as JSON, from now on; the gang became slower; a number jumped."""
 PROGRAM_MARKS = frozenset(
@@ -46,6 +48,9 @@ class RestartInPlace:
     """What the ranks were doing, alike ones together."""
     pods: tuple[int, int] = (0, 0)
     """Of the replica group that alone began again, its first pod and the one after its last; zeros: all ranks did."""
+
+    share: float = 1.0
+    """Of the ranks that train, those that began again; 0: of another role."""
 
     @property
     def alone(self) -> bool:

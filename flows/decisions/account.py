@@ -14,21 +14,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
+from flows.decisions.absent import TileSpan, absences, apart
 from flows.decisions.cuts import CUT_SECONDS, PAUSES, Cut, Steps, cuts_of, marks_of, restores_of
 from flows.decisions.stretches import Interval, intervals
 from profiles.vocabulary import Tile
 from workflows.records import AttemptRecord, MarkRecord
-
-
-class TileSpan(NamedTuple):
-    """One stretch of wall time in one state."""
-
-    begin: float
-    end: float
-    attempt: int
-    state: Tile
 
 
 @dataclass(frozen=True)
@@ -104,14 +96,16 @@ def tile(
     ):
         everywhere = {span.attempt for span in spans} if found else ()
         spans = _overlay(spans, state, dict.fromkeys(everywhere, found))
-    return tuple(spans)
+    return tuple(apart(spans, absences(marks, end)))
 
 
 def totals(spans: Iterable[TileSpan], gpus: int) -> Totals:
     """Sums of the tiles."""
     parts: dict[Tile, list[float]] = {}
     for span in spans:
-        parts.setdefault(span.state, []).append(span.end - span.begin)
+        parts.setdefault(span.state, []).append(span.seconds * (1.0 - span.away))
+        if span.away:
+            parts.setdefault(Tile.RESTART, []).append(span.seconds * span.away)
     by_state = {state: math.fsum(parts[state]) * gpus for state in Tile if state in parts}
     return Totals(math.fsum(x for values in parts.values() for x in values), gpus, by_state)
 
@@ -150,12 +144,13 @@ def sliding(spans: Sequence[TileSpan], seconds: float = 3600.0, points: int = 20
         return ()
     begin, end = spans[0].begin, spans[-1].end
     edges = [span.end for span in spans]
-    done = list(accumulate((s.end - s.begin if s.state is Tile.PRODUCTIVE else 0.0 for s in spans), initial=0.0))
+    useful = [1.0 - s.away if s.state is Tile.PRODUCTIVE else 0.0 for s in spans]
+    done = list(accumulate((s.seconds * share for s, share in zip(spans, useful, strict=True)), initial=0.0))
 
     def productive_until(at: float) -> float:
         index = min(bisect_left(edges, at), len(spans) - 1)
         span = spans[index]
-        return done[index] + (max(0.0, min(at, span.end) - span.begin) if span.state is Tile.PRODUCTIVE else 0.0)
+        return done[index] + max(0.0, min(at, span.end) - span.begin) * useful[index]
 
     found: list[tuple[float, float]] = []
     for number in range(1, points + 1):
@@ -166,14 +161,18 @@ def sliding(spans: Sequence[TileSpan], seconds: float = 3600.0, points: int = 20
 
 
 def to_json(spans: Iterable[TileSpan], gpus: int) -> list[dict[str, Any]]:
-    """As `primus report --json` shows them; times in Unix seconds."""
+    """As `primus report --json` shows them; times in Unix seconds.
+
+    Where some replica groups begin again while others go on, `restart_gpu_seconds` is theirs.
+    """
     return [
         {
             "from": span.begin,
             "to": span.end,
             "attempt": span.attempt,
             "state": span.state.value,
-            "gpu_seconds": (span.end - span.begin) * gpus,
+            "gpu_seconds": span.seconds * (1.0 - span.away) * gpus,
+            **({"restart_gpu_seconds": span.seconds * span.away * gpus} if span.away else {}),
         }
         for span in spans
     ]
@@ -196,7 +195,8 @@ def _spans(cuts: Sequence[Cut], begin: float, end: float) -> list[TileSpan]:
 
 
 def _append(spans: list[TileSpan], span: TileSpan) -> None:
-    if spans and spans[-1].attempt == span.attempt and spans[-1].state is span.state and spans[-1].end == span.begin:
+    last = spans[-1] if spans else None
+    if last is not None and last[1:] == (span.begin, *span[2:]):
         spans[-1] = spans[-1]._replace(end=span.end)
     else:
         spans.append(span)
