@@ -149,6 +149,15 @@ def test_in_scope_role_another_role_begins_again_alone_from_the_checkpoint_that_
     assert (restart.node, restart.resume_step, restart.share) == ("node-data-0", 7, 0.0)
 
 
+def test_another_role_does_not_begin_again_from_what_nobody_has_read() -> None:
+    one = One(Layout(TRAINER, (DATA,), "role"))
+    unread = CheckpointSeen(7, "/c/7", 9.0, "unknown", resume_from="/c/7", written_at=9.0)
+    one.tell("trainer", 0, StepSeen(8, 9.0, 0), unread)
+    assert [(state.progress.checkpoints, state.progress.saves.written) for state in one.gangs.states] == [((), 7)] * 2
+    one.tell("data", 0, end(0, **KILLED))
+    assert [(use.resume_step, use.resume_from) for use in restarts(one.gangs)] == [(2, "/c/2")]
+
+
 def test_an_exception_in_another_role_ends_the_attempt() -> None:
     one = One(Layout(TRAINER, (DATA,), "role"))
     one.tell("data", 0, end(0, **RAISED))

@@ -23,7 +23,7 @@ from workflows.programs.coordination_model import Effect, RefusedError, State
 from workflows.programs.coordination_orders import GANG, REPLICA, ROLE, Key, Restart
 from workflows.programs.coordination_restart import proven, stopped
 from workflows.programs.frozen import replace
-from workflows.programs.gang_progress import Progress, learn
+from workflows.programs.gang_progress import PROVEN, Progress, learn
 from workflows.reports import CheckpointSeen
 
 
@@ -221,7 +221,7 @@ def _share(event: Reported, states: List[State], place: int) -> None:
         for other, one in enumerate(states):
             if other != place:
                 known = replace(one, progress=learn(one.progress, report).progress)
-                states[other] = proven(known, event.at).state
+                states[other] = proven(known, event.at).state if report.verdict in PROVEN else known
 
 
 def _tell_others(before: Sequence[State], states: List[State]) -> None:
