@@ -72,7 +72,7 @@ def rank_process(scene: Scene, rank: int) -> int:
     found: list[tuple[float, int]] = []
     for pod in scene.pods(scene.resolved.run.deciding_role.name):
         for pid in scene.cluster.pod_processes(pod):
-            if _variable(pid, b"RANK") == str(rank):
+            if (_variable(pid, b"PRIMUS_RANK") or _variable(pid, b"RANK")) == str(rank):
                 found.append((_age_key(pid), pid))
     if not found:
         raise NotFound(f"rank {rank} of {scene.attempt.run} is not running")

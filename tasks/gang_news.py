@@ -67,6 +67,7 @@ def _restart(told: Json) -> RestartInPlace | None:
         stacks=_text(told.get("stacks")),
         pods=_pods(told.get("pods")),
         share=_share(told.get("share")),
+        role=str(told.get("role") or ""),
     )
 
 

@@ -16,6 +16,8 @@ from profiles.vocabulary import Action, FaultClass
 from tasks.world import patient, touch, world
 from workflows.gang_news import (
     JUMP_MARK,
+    REPLICA_BEGIN,
+    REPLICA_END,
     RESTART_MARK,
     SLOWER_MARK,
     STRAGGLERS_MARK,
@@ -44,7 +46,6 @@ def incident_of(attempt: AttemptRecord, restart: RestartInPlace, happened_at: fl
     """
     fault_class, confidence = _CONFIDENCE[restart.kind]
     ended = _SIGNAL.search(restart.why)
-    culprit = ((restart.node, restart.rank),) if restart.node or restart.rank is not None else ()
     return IncidentRecord(
         id=incident_id(attempt, restart.number),
         run=attempt.run,
@@ -54,7 +55,7 @@ def incident_of(attempt: AttemptRecord, restart: RestartInPlace, happened_at: fl
         signal=restart.kind,
         fault_class=fault_class,
         confidence=confidence,
-        culprits=culprit,
+        culprits=restart.culprits,
         # As the end of such a rank is known by, were it to end the attempt: what happens again is known again.
         fingerprint=ended[0] if ended else "",
         step=restart.step,
@@ -82,15 +83,26 @@ def note_restart(attempt: AttemptRecord, restart: RestartInPlace, before: float)
     """Write down that the right was used. `before`: when it was used the last time, Unix seconds."""
     here = world()
     record = incident_of(attempt, restart, happened(here.ledger.marks(attempt.run), attempt.number, restart, before))
-    said = f"{restart.number} {restart.kind}: {restart.words}"
-    here.ledger.add_marks(here.fencing, [MarkRecord(attempt.run, attempt.number, RESTART_MARK, restart.at, said)])
+    here.ledger.add_marks(here.fencing, [mark_of(attempt, restart)])
     return here.ledger.open_incident(here.fencing, record)
 
 
+def mark_of(attempt: AttemptRecord, restart: RestartInPlace) -> MarkRecord:
+    """The moment of a restart as the account reads it: of all ranks, or of a share of them while others train on."""
+    kind, what = RESTART_MARK, restart.kind
+    if restart.alone:
+        kind, what = REPLICA_BEGIN, f"{restart.share:g} {restart.kind}"
+    return MarkRecord(attempt.run, attempt.number, kind, restart.at, f"{restart.number} {what}: {restart.words}")
+
+
 @patient
-def _trains_again(run: str, incident: str, at: float) -> IncidentRecord:
+def _trains_again(attempt: AttemptRecord, restart: RestartInPlace, at: float) -> IncidentRecord:
     here = world()
-    return here.ledger.update_incident(here.fencing, run, incident, resumed_at=at)
+    if restart.alone:
+        mark = MarkRecord(attempt.run, attempt.number, REPLICA_END, at, str(restart.number))
+        here.ledger.add_marks(here.fencing, [mark])
+    key = incident_id(attempt, restart.number)
+    return here.ledger.update_incident(here.fencing, attempt.run, key, resumed_at=at)
 
 
 class News:
@@ -150,7 +162,7 @@ class News:
         if key not in known:
             known[key] = note_restart(self._attempt, restart, before)
         if back is not None and known[key].resumed_at is None:
-            known[key] = _trains_again(self._attempt.run, key, back)
+            known[key] = _trains_again(self._attempt, restart, back)
 
     def _unsaid(self, news: GangNews) -> list[tuple[str, str]]:
         fresh: list[tuple[str, str]] = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 
 from profiles.errors import PrimusError
 from profiles.resolve import Resolved
@@ -18,6 +20,8 @@ from workflows.failover import post_flight_workflow
 from workflows.ownership import refuse_foreign
 from workflows.records import AttemptRecord, StepRow
 
+OTHER_RANK_SECONDS = 60.0
+"""Ranks tell the same step so far apart at most."""
 COLLECT_SECONDS = 30.0
 """A post-flight that takes longer is left to itself: what it finds lies in the run's folder anyway."""
 
@@ -66,11 +70,32 @@ def _keep(attempt: AttemptRecord, text: str) -> str:
         return "what was collected is unreadable"
     here.ledger.add_marks(here.fencing, moments(attempt.run, attempt.number, collected.get("moments")))
     if rows:
-        here.ledger.add_steps(attempt.run, attempt.number, rows, fencing=here.fencing)
+        since = min(row.at for row in rows) - OTHER_RANK_SECONDS
+        fresh = lacking(rows, here.ledger.steps(attempt.run, attempt.number, since))
+        here.ledger.add_steps(attempt.run, attempt.number, fresh, fencing=here.fencing)
     last = max((row.step for row in rows), default=attempt.last_step)
     if last is not None and (attempt.last_step is None or last > attempt.last_step):
         here.ledger.update_attempt(here.fencing, attempt.run, attempt.number, last_step=last)
     return f"{len(rows)} steps, last {last}"
+
+
+def lacking(rows: Sequence[StepRow], known: Sequence[StepRow]) -> list[StepRow]:
+    """Steps of one rank that nobody has told yet.
+
+    Another rank may have told a step, at its own time: a step that this one has done for the second time is lacking
+    only where fewer than two are known.
+
+    Args:
+        rows: of the rank, any order.
+        known: what was told meanwhile.
+    """
+    told, done = Counter(row.step for row in known), Counter[int]()
+    found: list[StepRow] = []
+    for row in sorted(rows, key=lambda row: row.at):
+        done[row.step] += 1
+        if done[row.step] > told[row.step]:
+            found.append(row)
+    return found
 
 
 def _number(value: object) -> float | None:

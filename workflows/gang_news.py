@@ -47,21 +47,32 @@ class RestartInPlace:
     stacks: str = ""
     """What the ranks were doing, alike ones together."""
     pods: tuple[int, int] = (0, 0)
-    """Of the replica group that alone began again, its first pod and the one after its last; zeros: all ranks did."""
+    """Of the replica group that alone began again, its first pod and the one after its last; else zeros."""
 
     share: float = 1.0
     """Of the ranks that train, those that began again; 0: of another role."""
 
+    role: str = ""
+    """Of the rank to blame, where it does not train."""
+
     @property
     def alone(self) -> bool:
-        """The other replica groups trained on."""
-        return self.pods[1] > self.pods[0]
+        """Others trained on meanwhile."""
+        return self.share < 1.0
+
+    @property
+    def culprits(self) -> tuple[tuple[str, int | None], ...]:
+        """Node and rank to blame; ranks are those that train."""
+        rank = None if self.role else self.rank
+        return ((self.node, rank),) if self.node or rank is not None else ()
 
     @property
     def words(self) -> str:
         """Whose fault and from where, for people: `rank 1, from step 20`."""
         whose = "the gang" if self.rank is None else f"rank {self.rank}"
-        if self.alone:
+        if self.role:
+            whose += f" of {self.role}"
+        if self.pods[1] > self.pods[0]:
             whose += f" with its replica group (pods {self.pods[0]} to {self.pods[1] - 1})"
         return f"{whose}, {'from scratch' if self.resume_step is None else f'from step {self.resume_step}'}"
 

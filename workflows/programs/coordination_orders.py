@@ -92,6 +92,8 @@ class Restart:
     """Of a replica group: its first pod, and the one after its last; else zeros."""
     share: float = 1.0
     """Of the deciding role's ranks that began again."""
+    role: str = ""
+    """Of the rank that was the reason, where it does not train."""
     stacks: str = ""
     """After a hang: where the ranks stood, alike ones together."""
 
@@ -105,6 +107,8 @@ class Cause:
     rank: Optional[int]
     node: str
     stacks: str = ""
+    role: str = ""
+    """Of the rank; "": the deciding one."""
 
 
 @dataclass(frozen=True)

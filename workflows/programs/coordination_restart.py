@@ -91,7 +91,8 @@ def settle(state: State, at: float) -> Next:
         return Next(state)
     failures = state.settling.failures
     culprit = next((one for one in failures if killed(one.end)), failures[0])
-    cause = Cause(RANK_FAILED, culprit.why, culprit.end.rank, state.members[culprit.key].place)
+    place, role = state.members[culprit.key].place, culprit.key[0]
+    cause = Cause(RANK_FAILED, culprit.why, culprit.end.rank, place, role=role)
     choice = choose(state)
     against = _unlike_a_kill(failures, culprit) or _against(state, cause, choice, at)
     if against or choice is None:
@@ -212,6 +213,7 @@ def _restart(state: State, cause: Cause, choice: Choice, at: float) -> Next:
         stacks=cause.stacks,
         scope=state.scope,
         share=state.share,
+        role="" if state.share and cause.role == state.deciding_role else cause.role,
         pods=(state.first_pod, end) if state.scope == REPLICA else (0, 0),
     )
     resume = Resume(incarnation, choice.path, choice.step)

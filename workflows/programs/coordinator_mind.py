@@ -219,16 +219,20 @@ class Mind:
         if isinstance(effect, AppendStep):
             if several and not self._furthest(effect.row, place):
                 return
-            self._last_row = effect.row
-            self.rows.append(effect.row)
+            self._last_row = self._in_time(effect.row) if several else effect.row
+            self.rows.append(self._last_row)
         elif isinstance(effect, ReplaceStep):
-            if not several or effect.row[:2] == (self._last_row or ())[:2]:
+            if not several:
                 self.rows.replace_last(effect.row)
         elif isinstance(effect, AppendMoment):
             if not several or place == 0:
                 self.moments.append(effect.moment)
         else:
             self._wake()
+
+    def _in_time(self, row: StepRow) -> StepRow:
+        """Reports are gathered for a moment, so another gang's next step may be told with an earlier time."""
+        return row if self._last_row is None else (row[0], max(row[1], self._last_row[1]), row[2], row[3])
 
     def _furthest(self, row: StepRow, place: int) -> bool:
         """Of several gangs the first one that completes a step tells it."""
