@@ -69,7 +69,7 @@ def run_drill(run: str, fault: str, *, as_json: bool) -> int:
     spec = parse_fault(fault)
     settings = Settings.from_environment(os.environ)
     ledger = Ledger(settings.ledger_url)
-    before = len(ledger.story(run).incidents)
+    before = len(ledger.story(run).troubles)
     at = break_at(run, spec, settings, ledger)
     say(f"{spec} at step {step_seen(scene_of(run, settings, ledger))}")
     document = _measure(run, spec, at, before, ledger)
@@ -87,15 +87,15 @@ def _measure(run: str, spec: FaultSpec, at: float, before: int, ledger: Ledger) 
         story = wait_for(ledger, run, lambda story: _came_back(story, before), RECOVERY_SECONDS)
     except Unavailable as error:
         story = ledger.story(run)
-        row = incident_row(story.incidents[before]) if len(story.incidents) > before else {}
+        row = incident_row(story.troubles[before]) if len(story.troubles) > before else {}
         return {"fault": str(spec), "recovered": False, "why": str(error), **row}
-    return {"fault": str(spec), "recovered": True, **incident_row(story.incidents[before])}
+    return {"fault": str(spec), "recovered": True, **incident_row(story.troubles[before])}
 
 
 def _came_back(story: Story, before: int) -> bool:
-    if len(story.incidents) <= before:
+    if len(story.troubles) <= before:
         return False
-    return story.incidents[before].resumed_at is not None
+    return story.troubles[before].resumed_at is not None
 
 
 def _still_stepping(run: str, spec: FaultSpec, at: float, ledger: Ledger) -> Json:

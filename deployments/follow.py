@@ -16,6 +16,7 @@ from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger import Ledger
 from tasks.settings import Settings
 from workflows.records import AttemptRecord, IncidentRecord, Story
+from workflows.told import TOLD
 
 LOOK_SECONDS = 0.1
 """Between two looks at the ledger's version (one row by its key)."""
@@ -129,6 +130,8 @@ def _attempt_line(attempt: AttemptRecord) -> str:
 def _incident_line(incident: IncidentRecord) -> str:
     if incident.action is None:
         return f"  {incident.signal}: {'; '.join(incident.evidence[:1])}"
+    if incident.signal in TOLD:
+        return f"  {incident.fault_class}: {incident.why}"
     blamed = ", ".join(node or f"rank {rank}" for node, rank in incident.culprits) or "nobody"
     return (
         f"  {incident.fault_class} ({incident.confidence:.2f}, blamed: {blamed}) -> {incident.action}: {incident.why}"

@@ -12,10 +12,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from flows.decisions.lagging import sentences
 from flows.decisions.spans import age
 from flows.decisions.sparks import bar, sparkline
 from profiles.vocabulary import FINISHED
 from workflows.records import StepRow
+from workflows.told import TOLD
 
 Json = dict[str, Any]
 STYLES = {"running": "green", "succeeded": "green", "pending": "cyan", "recovering": "yellow", "stopped": "yellow"} | {
@@ -23,7 +25,7 @@ STYLES = {"running": "green", "succeeded": "green", "pending": "cyan", "recoveri
     "failed": "bold red",
     "unknown": "bold red",
 }
-ATTEMPTS, INCIDENTS, QUESTIONS = 3, 3, 2
+ATTEMPTS, INCIDENTS, QUESTIONS, ODD = 3, 3, 2, 3
 """So many of each, the newest: the rest is in `primus status`."""
 LABEL = 10
 QUIET_SECONDS = 30.0
@@ -71,7 +73,9 @@ def screen(status: Json, trend: Trend, now: float, width: int, height: int = 0) 
     room = height - len(top) - len(foot) if height else sys.maxsize
     attempts = _section("attempts", [[_attempt(row, width)] for row in status["attempts"][-ATTEMPTS:]], room)
     room -= len(attempts)
-    incidents = _section("incidents", [_incident(row, width) for row in status["incidents"][-INCIDENTS:]], room)
+    # What is only told stands above while it is so: it must not push out what was done something about.
+    troubles = [row for row in status["incidents"] if row["signal"] not in TOLD]
+    incidents = _section("incidents", [_incident(row, width) for row in troubles[-INCIDENTS:]], room)
     return Group(*top, *attempts, *incidents, *foot)
 
 
@@ -82,6 +86,7 @@ def _head(status: Json, trend: Trend, now: float, width: int) -> list[Text]:
     lines = [_one_line(head, width), *_some_lines(status["why"], 2, width)]
     if status["paused_why"] is not None:
         lines += _some_lines(f"automatic actions are halted: {status['paused_why']}", 2, width, "bold yellow")
+    lines += [line for said in sentences(status)[:ODD] for line in _some_lines(said, 1, width, "yellow")]
     silent = None if trend.last_at is None else now - trend.last_at
     if status["state"] == "running" and silent is not None and silent > QUIET_SECONDS:
         lines.append(Text(f"the last step was {age(silent)} ago", "yellow"))

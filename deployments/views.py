@@ -117,6 +117,8 @@ def incident_lines(incident: Json) -> list[str]:
         + ("" if back is None else f"; first step again after {back:.2f} s"),
         f"  {incident['action']}: {incident['why']}",
     ]
+    if incident["over_at"]:
+        lines.append(f"  over since {incident['over_at']}")
     if incident["would_change"]:
         lines.append(f"  otherwise: {incident['would_change']}")
     return lines

@@ -34,7 +34,7 @@ from flows.summaries import summary_of
 from profiles.errors import Conflict, Foreign, NotFound, PrimusError, Refused
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
-from profiles.vocabulary import OUTCOME_STOPPED, OUTCOME_SUCCEEDED, Action, RunState
+from profiles.vocabulary import OUTCOME_STOPPED, OUTCOME_SUCCEEDED, RunState
 from tasks.attempts import end_attempt, let_start, submit_attempt, watch_attempt, write_attempt
 from tasks.clearing import clear_attempt
 from tasks.evidence import open_incident, refuse
@@ -151,7 +151,7 @@ async def see(resolved: Resolved, attempt: AttemptRecord) -> None:
     handled = frozenset(
         Signal(item.signal)
         for item in read_story(attempt.run).incidents
-        if item.attempt == attempt.number and item.action is not Action.RESTART_IN_PLACE
+        if item.attempt == attempt.number and not item.went_on
     )
     (finding, view) = watch_attempt(resolved, attempt, partial(notice, resolved, handled))
     keep_verdicts(resolved, view.workflow.gate, f"{attempt.run}-a{attempt.number}")

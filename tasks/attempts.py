@@ -21,12 +21,13 @@ from tasks.tokens import Remembered, attempt_token, ensure_token
 from tasks.watching import AttemptWatch
 from tasks.world import patient, tell_waiting, touch, world
 from workflows import labels
+from workflows.checkpoint_record import CheckpointRecord
 from workflows.evidence import AttemptView
 from workflows.gang_news import GangNews, withheld
 from workflows.manifests import manifests
 from workflows.ownership import refuse_foreign
 from workflows.plan import AttemptPlan
-from workflows.records import AttemptRecord, CheckpointRecord, MarkRecord, RequestRecord
+from workflows.records import AttemptRecord, MarkRecord, RequestRecord
 
 T = TypeVar("T")
 POLL_SECONDS = 0.25

@@ -18,6 +18,7 @@ from tasks.tokens import attempt_token
 from tasks.world import touch, world
 from workflows import labels
 from workflows.evidence import AttemptView, Evidence, LogLine, NodeFacts, PastIncident, PodFacts, Signal
+from workflows.fact import fact_of
 from workflows.records import AttemptRecord, IncidentRecord, MarkRecord, Story
 
 SETTLE_SECONDS = 1.0
@@ -167,25 +168,26 @@ def past_incidents(story: Story, before: IncidentRecord | None = None) -> tuple[
             charged=item.charged,
             last_step=item.step if item.action is Action.RESTART_IN_PLACE else last_steps.get(item.attempt),
         )
-        for item in story.incidents
+        for item in story.troubles
         if item.action is not None and (before is None or item.id != before.id)
     )
 
 
 def ended_by(story: Story, attempt: int) -> list[IncidentRecord]:
-    """Incidents of an attempt but for those after which its ranks went on inside their pods."""
-    return [item for item in story.incidents if item.attempt == attempt and item.action is not Action.RESTART_IN_PLACE]
+    """Incidents of an attempt but for those that it lived on after."""
+    return [item for item in story.incidents if item.attempt == attempt and not item.went_on]
 
 
 @touch("notes {signal} of attempt {attempt.number}")
 def open_incident(attempt: AttemptRecord, signal: Signal, why: str, view: AttemptView) -> IncidentRecord:
-    """Write the incident down, before anything is done about it."""
+    """Write the incident down, before anything is done about it; the one that another observer wrote is taken over."""
     here = world()
     story = here.ledger.story(attempt.run)
     number = 1 + len(ended_by(story, attempt.number))
     caused = [mark.at for mark in story.marks if mark.kind == "fault" and mark.attempt == attempt.number]
     ended = [pod.finished_at for pod in view.pods if pod.finished_at is not None and pod.phase == "Failed"]
     now, coordinator = here.now(), view.coordinator
+    nan_step = coordinator.first_nan_step if coordinator and signal is Signal.NUMERIC else None
     incident = IncidentRecord(
         id=f"{attempt.run}-a{attempt.number}-i{number}",
         run=attempt.run,
@@ -193,11 +195,12 @@ def open_incident(attempt: AttemptRecord, signal: Signal, why: str, view: Attemp
         at=min(caused[-1:] or [*ended, now]),
         detected_at=now,
         signal=str(signal),
-        step=coordinator.first_nan_step if coordinator and signal is Signal.NUMERIC else attempt.last_step,
+        step=attempt.last_step if nan_step is None else nan_step,
         evidence=(why,),
+        fact=fact_of(attempt.run, attempt.number, signal, step=nan_step),
     )
-    here.ledger.add_marks(here.fencing, [MarkRecord(attempt.run, attempt.number, "detected", now, why)])
-    return here.ledger.open_incident(here.fencing, incident)
+    noticed = MarkRecord(attempt.run, attempt.number, "detected", now, why)
+    return here.ledger.open_incident(here.fencing, incident, (noticed,))
 
 
 @touch("notes that attempt {attempt.number} was refused: {why}")

@@ -12,6 +12,8 @@ Json = Mapping[str, Any]
 T = TypeVar("T")
 STACKS_CHARACTERS = 4000
 """Of one restart in place that are kept."""
+NO_NUMBERS = ("nan", "inf", "-inf")
+"""How a coordinator writes down what is none."""
 
 
 def gang_news(status: Json) -> GangNews:
@@ -116,10 +118,11 @@ def _hang(told: Json) -> Hang | None:
 
 
 def _jump(told: Json) -> Jump | None:
-    step, value, before = _whole(told.get("step")), _number(told.get("value")), _number(told.get("before"))
-    if step is None or value is None or before is None:
+    step, value, before = _whole(told.get("step")), told.get("value"), _number(told.get("before"))
+    plain = value if value in NO_NUMBERS else _number(value)
+    if step is None or plain is None or (before is None and not isinstance(plain, str)):
         return None
-    return Jump(step, str(told.get("what") or "loss"), value, before)
+    return Jump(step, str(told.get("what") or "loss"), plain, before, _whole(told.get("incarnation")) or 1)
 
 
 def _advised(saves: Json) -> int | None:

@@ -1,7 +1,8 @@
-"""What a gang went through while its attempt went on: restarts in place become incidents, slow ranks and jumps moments.
+"""What a gang went through while its attempt went on: restarts in place become incidents, slow ranks and jumps too.
 
 A restart is written once, whoever looks and however often: its id is made of the attempt and its number. Each is a
-named task of the flow run, as every use of the right that the flow lends is.
+named task of the flow run, as every use of the right that the flow lends is. What is only told is written by
+`tasks.notes`, and as moments, which say how things stand now.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import asdict
 from typing import Any
 
 from profiles.vocabulary import Action, FaultClass
+from tasks.notes import Notes
 from tasks.world import patient, touch, world
+from workflows.fact import fact_of
 from workflows.gang_news import (
     JUMP_MARK,
     REPLICA_BEGIN,
@@ -60,6 +63,7 @@ def incident_of(attempt: AttemptRecord, restart: RestartInPlace, happened_at: fl
         fingerprint=ended[0] if ended else "",
         step=restart.step,
         evidence=tuple(text for text in (restart.why, restart.stacks) if text),
+        fact=fact_of(attempt.run, attempt.number, restart.kind, incarnation=restart.incarnation, number=restart.number),
         action=Action.RESTART_IN_PLACE,
         why=f"restart in place {restart.number}: {restart.words}",
         would_change="the same node once more, or the right used up: then a new attempt",
@@ -83,8 +87,7 @@ def note_restart(attempt: AttemptRecord, restart: RestartInPlace, before: float)
     """Write down that the right was used. `before`: when it was used the last time, Unix seconds."""
     here = world()
     record = incident_of(attempt, restart, happened(here.ledger.marks(attempt.run), attempt.number, restart, before))
-    here.ledger.add_marks(here.fencing, [mark_of(attempt, restart)])
-    return here.ledger.open_incident(here.fencing, record)
+    return here.ledger.open_incident(here.fencing, record, (mark_of(attempt, restart),))
 
 
 def mark_of(attempt: AttemptRecord, restart: RestartInPlace) -> MarkRecord:
@@ -116,12 +119,15 @@ class News:
         self._attempt = attempt
         self._known: dict[str, IncidentRecord] | None = None
         """Restarts that the ledger knows, by id; None: it was not asked yet."""
+        self._notes = Notes(attempt)
         self._said: dict[str, str] = {}
         """What was written last of each thing that may change."""
 
     def is_new(self, news: GangNews) -> bool:
-        """Whether something of it was not written yet."""
-        return any(map(self._lacks, _with_later(news))) or bool(self._unsaid(news))
+        """Whether something of it was not written yet, or may not be: what an earlier life wrote was not read."""
+        if self._known is None:
+            return True
+        return any(map(self._lacks, _with_later(news))) or bool(self._unsaid(news)) or self._notes.lacks(news)
 
     def keep(self, news: GangNews) -> None:
         """Write what is new.
@@ -136,6 +142,7 @@ class News:
         for restart, back in _with_later(news):
             self._keep_restart(restart, back, before)
             before = restart.at
+        self._notes.keep(news)
         here, fresh = world(), self._unsaid(news)
         run, number, now = self._attempt.run, self._attempt.number, here.now()
         # Two moments of a kind are two only where their times differ.
@@ -150,7 +157,9 @@ class News:
         ledger, run, number = world().ledger, self._attempt.run, self._attempt.number
         told = [mark for mark in ledger.marks(run) if mark.attempt == number and mark.kind in _CHANGING]
         self._said = dict(_subject(mark.kind, mark.detail) for mark in told)
-        self._known = {item.id: item for item in ledger.incidents(run) if item.attempt == number}
+        mine = [item for item in ledger.incidents(run) if item.attempt == number]
+        self._known = {item.id: item for item in mine}
+        self._notes.remember(mine)
 
     def _lacks(self, told: tuple[RestartInPlace, float | None]) -> bool:
         known = (self._known or {}).get(incident_id(self._attempt, told[0].number))
@@ -200,4 +209,4 @@ def _subject(kind: str, text: str) -> tuple[str, str]:
         return kind, str(sorted((item["rank"], item["node"]) for item in told))
     if kind == SLOWER_MARK:
         return kind, str(told["since_step"])
-    return f"{kind} {told['what']} {told['step']}", ""
+    return f"{kind} {told['what']} {told['step']} {told.get('incarnation', 1)}", ""

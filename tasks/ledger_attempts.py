@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 
 from tasks.ledger_database import Transaction
 from tasks.ledger_part import LedgerPart, change, create_or_get
 from tasks.ledger_rows import from_row, to_row
 from tasks.ledger_tables import ATTEMPTS, CHECKPOINTS, INCIDENTS, MARKS
-from workflows.records import AttemptRecord, CheckpointRecord, IncidentRecord, MarkRecord
+from workflows.checkpoint_record import CheckpointRecord
+from workflows.records import AttemptRecord, IncidentRecord, MarkRecord
+from workflows.told import LASTING, TOLD
 
 _PROGRESS = frozenset({"last_step", "last_step_at", "loss"})
 """Changes of only these come every second and are no history."""
@@ -43,6 +45,8 @@ class AttemptLedger(LedgerPart):
         with self.database.writing(run, fencing, synced="ended_at" in changes) as transaction:
             if changes.get("first_step_at") is not None:
                 _end_incidents(transaction, run, number, changes["first_step_at"])
+            if changes.get("ended_at") is not None:
+                _end_told(transaction, run, number, changes["ended_at"])
             return change(transaction, ATTEMPTS, AttemptRecord, key, "attempt", changes, noted=noted)
 
     def attempts(self, run: str) -> list[AttemptRecord]:
@@ -104,7 +108,20 @@ class AttemptLedger(LedgerPart):
 
 def _end_incidents(transaction: Transaction, run: str, number: int, at: object) -> None:
     """The run trains again: what happened in earlier attempts is over."""
-    open_ones = (INCIDENTS.c.run == run, INCIDENTS.c.attempt < number, INCIDENTS.c.resumed_at.is_(None))
-    for row in transaction.all(select(INCIDENTS.c.id).where(*open_ones)):
-        changes = {"resumed_at": at}
+    table = INCIDENTS.c
+    open_ones = (table.run == run, table.attempt < number, table.resumed_at.is_(None), table.signal.not_in(TOLD))
+    _change_all(transaction, open_ones, {"resumed_at": at})
+
+
+def _end_told(transaction: Transaction, run: str, number: int, at: object) -> None:
+    """The attempt has ended: its ranks lag no more."""
+    table = INCIDENTS.c
+    lasting = (table.run == run, table.attempt == number, table.over_at.is_(None), table.signal.in_(LASTING))
+    _change_all(transaction, lasting, {"over_at": at})
+
+
+def _change_all(
+    transaction: Transaction, wanted: tuple[ColumnElement[bool], ...], changes: Mapping[str, object]
+) -> None:
+    for row in transaction.all(select(INCIDENTS.c.id).where(*wanted)):
         change(transaction, INCIDENTS, IncidentRecord, {"id": row["id"]}, "incident", changes)

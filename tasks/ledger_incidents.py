@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 
 from profiles.errors import Conflict
 from tasks.ledger_database import Transaction
 from tasks.ledger_part import LedgerPart, change, create_or_get, get
-from tasks.ledger_rows import from_row
-from tasks.ledger_tables import ACTIONS, APPROVALS, INCIDENTS
-from workflows.records import ActionRecord, ApprovalRecord, IncidentRecord
+from tasks.ledger_rows import from_row, to_row
+from tasks.ledger_tables import ACTIONS, APPROVALS, INCIDENTS, MARKS
+from workflows.records import ActionRecord, ApprovalRecord, IncidentRecord, MarkRecord
+from workflows.told import TOLD
 
 
 class IncidentLedger(LedgerPart):
     """What was seen, what was decided, what was done, and why."""
 
-    def open_incident(self, fencing: int | None, record: IncidentRecord) -> IncidentRecord:
-        """Write the incident, or return the one with this id as it stands.
+    def open_incident(
+        self, fencing: int | None, record: IncidentRecord, marks: Sequence[MarkRecord] = ()
+    ) -> IncidentRecord:
+        """Write the incident, or return the one that tells of the same fact as it stands. One transaction.
+
+        Two observers of one fact write one incident, whoever comes first. While nothing was decided about an attempt,
+        whatever else is seen of it belongs to the incident that waits.
 
         Args:
             fencing: the driver's number; None where the monitor or a person saw it.
-            record: what was seen.
+            record: what was seen. Its id gets the next number that is free; without a fact the id itself is the key.
+            marks: moments that are written with it, and only where it is new.
 
         Raises:
             Fenced.
         """
         with self.database.writing(record.run, fencing, synced=True) as transaction:
-            why = record.why or record.signal
-            return create_or_get(transaction, INCIDENTS, record, {"id": record.id}, "incident", why)[0]
+            known = None if record.fact is None else _same(transaction, record)
+            if known is not None:
+                return known
+            mine = record if record.fact is None else replace(record, id=_free(transaction, record.id))
+            key, why = {"id": mine.id}, record.why or record.signal
+            written, new = create_or_get(transaction, INCIDENTS, mine, key, "incident", why)
+            for mark in marks if new else ():
+                transaction.insert_once(MARKS, to_row(mark))
+            return written
 
     def update_incident(self, fencing: int | None, run: str, incident: str, **changes: object) -> IncidentRecord:
         """Set fields of `IncidentRecord`: the diagnosis, the decision, the moment it was over.
@@ -155,6 +171,29 @@ class IncidentLedger(LedgerPart):
     def _run_of(self, approval: str) -> str:
         with self.database.reading() as transaction:
             return get(transaction, APPROVALS, ApprovalRecord, {"id": approval}, "approval").run
+
+
+def _same(transaction: Transaction, record: IncidentRecord) -> IncidentRecord | None:
+    """The incident that another observer wrote of the same fact, or a program that knew no facts under the same id."""
+    own = INCIDENTS.c.run == record.run, INCIDENTS.c.attempt == record.attempt
+    before = (INCIDENTS.c.id == record.id, INCIDENTS.c.fact.is_(None))
+    waits = (*own, INCIDENTS.c.action.is_(None), INCIDENTS.c.signal.not_in(TOLD))
+    wanted: list[tuple[ColumnElement[bool], ...]] = [(INCIDENTS.c.fact == record.fact,), before]
+    wanted += [waits] if record.action is None else []
+    for where in wanted:
+        row = transaction.one(select(INCIDENTS).where(*where))
+        if row is not None:
+            return from_row(IncidentRecord, row)
+    return None
+
+
+def _free(transaction: Transaction, wanted: str) -> str:
+    """The first id from `wanted` on that no incident has: `demo-a1-i2` after `demo-a1-i1`."""
+    stem = wanted.rstrip(string.digits)
+    number = int(wanted[len(stem) :] or 1)
+    while transaction.one(select(INCIDENTS.c.id).where(INCIDENTS.c.id == f"{stem}{number}")) is not None:
+        number += 1
+    return f"{stem}{number}"
 
 
 def _lapsed(transaction: Transaction, approval: str, now: float) -> ApprovalRecord:

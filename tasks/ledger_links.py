@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import Table, and_, or_, select
 
+from tasks.ledger_columns import METADATA, packed, text, time, whole
 from tasks.ledger_findings import put_cursor
 from tasks.ledger_part import LedgerPart
 from tasks.ledger_rows import from_row, to_row
-from tasks.ledger_tables import CURSORS, LINK_ROUNDS
+from tasks.ledger_tables import CURSORS
 from workflows.link_rounds import RoundRecord
 
 KEPT_SECONDS = 86400.0
 """Rounds of a test with which nobody went on are forgotten when another one ends."""
+
+LINK_ROUNDS = Table(
+    "link_rounds",
+    METADATA,
+    text("cluster", key=True),
+    whole("test", key=True),
+    whole("step", key=True),
+    whole("number"),
+    text("asked"),
+    time("at"),
+    packed("told"),
+)
+"""`workflows.link_rounds.RoundRecord` of tests between nodes whose verdicts do not stand yet."""
 
 
 class LinkLedger(LedgerPart):

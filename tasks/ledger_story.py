@@ -26,11 +26,11 @@ from tasks.ledger_tables import (
     REQUESTS,
     RUNS,
 )
+from workflows.checkpoint_record import CheckpointRecord
 from workflows.records import (
     ActionRecord,
     ApprovalRecord,
     AttemptRecord,
-    CheckpointRecord,
     IncidentRecord,
     Json,
     MarkRecord,

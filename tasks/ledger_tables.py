@@ -1,6 +1,7 @@
 """The ledger's tables. Column names are the field names of `workflows.records`; tuples and dictionaries are JSON text.
 
 Changing a table here needs a migration in `migrations/versions` and a new `SCHEMA`; a test compares the two.
+Rounds between nodes stand in `tasks.ledger_links`, which alone uses them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from sqlalchemy import Column, Index, Table, Text, UniqueConstraint
 
 from tasks.ledger_columns import METADATA, AnyFloat, flag, maybe_time, maybe_whole, packed, sequence, text, time, whole
 
-SCHEMA = "0012"  # the migration that METADATA is equal to
+SCHEMA = "0013"  # the migration that METADATA is equal to
 
 RUNS = Table(
     "runs",
@@ -95,6 +96,9 @@ INCIDENTS = Table(
     flag("charged"),
     maybe_time("resumed_at"),
     text("lost_nodes"),
+    Column("fact", Text),
+    maybe_time("over_at"),
+    Index("incidents_by_fact", "fact", unique=True),
     Index("incidents_by_run", "run", "detected_at"),
     Index("incidents_by_time", "detected_at", "id"),
 )
@@ -251,19 +255,6 @@ FINDINGS = Table(
 
 CURSORS = Table("cursors", METADATA, text("name", key=True), whole("position"), time("at"))
 """How far somebody has come who goes through something in order, and when he was last there."""
-
-LINK_ROUNDS = Table(
-    "link_rounds",
-    METADATA,
-    text("cluster", key=True),
-    whole("test", key=True),
-    whole("step", key=True),
-    whole("number"),
-    text("asked"),
-    time("at"),
-    packed("told"),
-)
-"""`workflows.link_rounds.RoundRecord` of tests between nodes whose verdicts do not stand yet."""
 
 SUMMARIES = Table(
     "summaries",

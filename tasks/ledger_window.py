@@ -17,6 +17,7 @@ from tasks.ledger_database import Transaction
 from tasks.ledger_part import LedgerPart
 from tasks.ledger_tables import ATTEMPTS, INCIDENTS, RUNS, SUMMARIES
 from workflows.summary import HeldGang, LedgerWindow, RunSummary, Stretch, WindowIncident, WindowRun
+from workflows.told import TOLD
 
 
 class WindowLedger(LedgerPart):
@@ -104,7 +105,9 @@ def _incidents(
 ) -> tuple[WindowIncident, ...]:
     table = INCIDENTS.c
     query = select(table.run, table.detected_at, table.fault_class, table.action, table.culprits)
-    query = query.join(RUNS, RUNS.c.name == table.run).where(*lived, table.detected_at.between(since, until))
+    # What was only told is no cause of anything, and nobody's record.
+    troubles = (table.detected_at.between(since, until), table.signal.not_in(TOLD))
+    query = query.join(RUNS, RUNS.c.name == table.run).where(*lived, *troubles)
     rows = transaction.connection.execute(query.order_by(table.detected_at)).all()
     return tuple(
         WindowIncident(run, detected_at, word, action, _nodes(culprits))

@@ -17,6 +17,7 @@ from tasks.world import world
 from workflows import labels
 from workflows.driven import FlowRunSeen, Phase
 from workflows.evidence import Signal
+from workflows.fact import fact_of
 from workflows.ownership import is_foreign
 from workflows.reconcile_sight import ObjectSeen
 from workflows.records import IncidentRecord, MarkRecord, RequestRecord
@@ -74,9 +75,10 @@ def tell_driver(run: str, attempt: int, signal: Signal | None, why: str) -> str:
             signal=str(signal),
             step=story.attempt.last_step if story.attempt else None,
             evidence=(f"{why}; its driver did not tell",),
+            fact=fact_of(run, attempt, signal),
         )
-        here.ledger.add_marks(None, [MarkRecord(run, attempt, "detected", now, why)])
-        said = f"incident {here.ledger.open_incident(None, incident).id} is open; "
+        opened = here.ledger.open_incident(None, incident, [MarkRecord(run, attempt, "detected", now, why)])
+        said = f"incident {opened.id} {'is open' if opened.action is None else 'was decided'}; "
     here.ledger.request(RequestRecord(f"{run}-a{attempt}-wake-{now:.0f}", run, "wake", now, why))
     return f"{said}its driver was told to look again"
 

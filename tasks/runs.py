@@ -7,6 +7,7 @@ from profiles.vocabulary import FINISHED, RunState
 from tasks.opening import open_run
 from tasks.world import patient, touch, world
 from workflows.records import IncidentRecord, RunRecord, Story
+from workflows.told import TOLD
 
 
 @patient
@@ -32,8 +33,9 @@ MEMORY_INCIDENTS = 2000
 
 @patient
 def recent_incidents(now: float) -> list[IncidentRecord]:
-    """The newest incidents of all runs, in the order of detection."""
-    return world().ledger.incidents(since=now - MEMORY_SECONDS)[-MEMORY_INCIDENTS:]
+    """The newest incidents of all runs, in the order of detection, without what was only told."""
+    known = world().ledger.incidents(since=now - MEMORY_SECONDS)
+    return [item for item in known if item.signal not in TOLD][-MEMORY_INCIDENTS:]
 
 
 @touch("opens run {request.name}")

@@ -14,9 +14,9 @@ from tasks.ledger import Ledger
 from tasks.ledger_rows import to_row
 from tasks.ledger_tables import ATTEMPTS, CHECKPOINTS, INCIDENTS, MARKS, RUNS
 from tests.attempt_plans import a_gpu_plan
+from workflows.checkpoint_record import CheckpointRecord
 from workflows.records import (
     AttemptRecord,
-    CheckpointRecord,
     IncidentRecord,
     MarkRecord,
     RunRecord,

@@ -213,8 +213,8 @@ def stage(api_url: str, ground: Ground | None = None) -> Generator[Stage]:
 
 def incident(story: Story, number: int = 0) -> IncidentRecord:
     """The run's incident, with the whole story where there is none."""
-    assert len(story.incidents) > number, story
-    return story.incidents[number]
+    assert len(story.troubles) > number, story
+    return story.troubles[number]
 
 
 def outcomes(story: Story) -> list[str | None]:

@@ -42,8 +42,20 @@ IN_PLACE = replace(
     action=Action.RESTART_IN_PLACE,
     why="restart in place 1: rank 1, from step 20",
 )
+LAGS = replace(
+    INCIDENT,
+    id="demo-a1-n1",
+    signal="slow-rank",
+    fault_class=FaultClass.STRAGGLER,
+    evidence=("rank 1 on node-1 takes 1.83 times its peers' time since step 40",),
+    action=Action.NONE,
+    why="told only, the training goes on: rank 1 on node-1 takes 1.83 times its peers' time since step 40",
+    would_change="",
+)
 ATTEMPT = replace(an_attempt(), nodes=("node-0", "node-1"), last_step=143)
-STORY = Story(run=a_run(), attempts=(ATTEMPT,), incidents=(IN_PLACE, INCIDENT), actions=(ACTION,), approvals=(ASKED,))
+STORY = Story(
+    run=a_run(), attempts=(ATTEMPT,), incidents=(IN_PLACE, LAGS, INCIDENT), actions=(ACTION,), approvals=(ASKED,)
+)
 GROUND = EventGround("ledger-1", STORY, link="http://127.0.0.1/runs/flow-run/1")
 ON_APPROVAL = replace(GROUND, approval=ASKED)
 NOBODY = EventGround("ledger-1")
@@ -98,6 +110,9 @@ LINES: list[tuple[str | None, HistoryRow, EventGround]] = [
     ("attempt.ended", line("attempt", "demo/1", {"ended_at": 2.0, "outcome": "node_lost"}), GROUND),
     ("incident.opened", line("incident", "demo-a1-i1", to_row(INCIDENT), why="pod-failed"), GROUND),
     ("incident.restarted_in_place", line("incident", "demo-a1-r1", to_row(IN_PLACE), why=IN_PLACE.why), GROUND),
+    ("incident.told", line("incident", "demo-a1-n1", to_row(LAGS), why=LAGS.why), GROUND),
+    ("incident.over", line("incident", "demo-a1-n1", {"over_at": 1030.0}), GROUND),
+    (None, line("incident", "demo-a1-n1", {"over_at": None}), GROUND),
     ("incident.diagnosed", line("incident", "demo-a1-i1", {"fault_class": "node_lost"}), GROUND),
     ("incident.resumed", line("incident", "demo-a1-i1", {"resumed_at": 99.0}), GROUND),
     ("incident.decided", line("incident", "demo-a1-i1", {"action": "new-attempt", "why": "x"}), GROUND),
@@ -235,3 +250,13 @@ def test_no_line_makes_it_stumble(kind: str, subject: str, why: str, data: Any, 
     if event is not None:
         assert set(event.payload) == set(FIELDS)
         json.dumps(event.payload, allow_nan=False)
+
+
+def test_who_lags_is_told_in_a_line_and_that_it_is_well_again_in_another() -> None:
+    lags = event_of(line("incident", LAGS.id, to_row(LAGS), why=LAGS.why), GROUND)
+    well = event_of(line("incident", LAGS.id, {"over_at": 1030.0}), GROUND)
+    assert lags is not None
+    assert well is not None
+    assert lags.payload["message"] == f"demo: straggler: {LAGS.why}"
+    assert lags.payload["culprits"] == [{"node": "node-1", "rank": 1}]
+    assert well.payload["message"] == f"demo: slow-rank is over: {LAGS.evidence[0]}"

@@ -41,6 +41,8 @@ OBSERVED = replace(RUN, mode=Mode.OBSERVE)
 SEEN = IncidentRecord("r-a1-i1", "r", 1, 8.0, 8.1, "node-not-ready")
 AGAIN = IncidentRecord("r-a1-r1", "r", 1, 7.0, 7.1, "rank-failed", FaultClass.PROCESS_KILLED,
                        action=Action.RESTART_IN_PLACE, why="restart in place 1: rank 1, from step 20")  # fmt: skip
+LAGS = IncidentRecord("r-a1-n1", "r", 1, 8.2, 8.2, "slow-rank", FaultClass.STRAGGLER, 0.9, (("node-1", 1),),
+                      action=Action.NONE, why="told only")  # fmt: skip
 DECIDED = replace(SEEN, fault_class=FaultClass.NODE_LOST, action=Action.NEW_ATTEMPT, why="w")
 NEXT = ActionRecord("r-a1-i1-new-attempt", "r", SEEN.id, Action.NEW_ATTEMPT, "", "planned", "w", 8.2)
 NODE = ActionRecord("r-a1-i1-quarantine-n", "r", SEEN.id, NodeAction.QUARANTINE, "n", "planned", "w", 8.2)
@@ -230,3 +232,23 @@ def test_an_incident_without_a_decision_is_open_also_behind_a_restart_in_place()
     assert story(incidents=(AGAIN,)).open_incident is None
     assert story(incidents=(SEEN, AGAIN)).open_incident == SEEN
     assert story(incidents=(DECIDED, AGAIN)).open_incident is None
+
+
+@pytest.mark.parametrize(
+    "incidents",
+    [
+        (),
+        (SEEN,),
+        (DECIDED,),
+        (AGAIN,),
+        (replace(DECIDED, action=Action.GIVE_UP),),
+        (replace(SEEN, action=Action.NONE),),
+    ],
+)
+def test_what_is_only_told_changes_no_move(incidents: tuple[IncidentRecord, ...]) -> None:
+    for attempt in (LIVE, ENDED):
+        told = story(attempts=(attempt,), incidents=(*incidents, LAGS, replace(LAGS, id="n2", signal="loss-jump")))
+        without = story(attempts=(attempt,), incidents=incidents)
+        assert next_move(told) == next_move(without)
+        assert told.open_incident == without.open_incident
+        assert told.troubles == incidents

@@ -19,8 +19,9 @@ from flows.decisions.run_page import page_of, table
 from profiles.load import load_cluster, load_run, resolve
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, VerdictWord
 from tests.ledgers import HERE, a_run, an_attempt, an_incident
+from workflows.checkpoint_record import CheckpointRecord
 from workflows.console import PageGround, Sheet
-from workflows.records import ActionRecord, ApprovalRecord, CheckpointRecord, Lease, StepRow, Story
+from workflows.records import ActionRecord, ApprovalRecord, Lease, StepRow, Story
 
 RESOLVED = resolve(load_run("demo"), load_cluster("local"))
 FIRST = replace(

@@ -9,9 +9,10 @@ from profiles.hardware import HardwareProfile
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, VerdictWord
 from tests.attempt_plans import a_cluster, a_run
+from workflows.checkpoint_record import CheckpointRecord
 from workflows.evidence import Evidence, PastIncident, Signal
 from workflows.fleet import BrakeState
-from workflows.records import AttemptRecord, CheckpointRecord, IncidentRecord, RunRecord, Story
+from workflows.records import AttemptRecord, IncidentRecord, RunRecord, Story
 from workflows.reports import CheckpointState, ResumeChoice
 
 CLUSTER = a_cluster()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,14 +10,23 @@ from typing import Any
 
 import pytest
 
+from profiles.vocabulary import Action, FaultClass
+from tasks.facts import coordinator_facts
+from tests.ledgers import an_attempt
 from tests.restarting_gangs import gang, told
+from workflows.gang_news import Jump
+from workflows.notes import notes_of
 from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination import advance
 from workflows.programs.coordination_events import Joined, Member, Slow, Voted
 from workflows.programs.coordination_model import State
 from workflows.programs.coordinator import Coordinator
 from workflows.programs.coordinator_mind import Gang as CoordinatorGang
-from workflows.programs.gang_numbers import WARM_ROWS, Jumps, Numbers
+from workflows.programs.gang_numbers import KEPT_JUMPS, WARM_ROWS, Jumps, Numbers
+from workflows.programs.json_values import from_dict
+from workflows.programs.progress import Counting, Reader, framework_of
+from workflows.programs.reporting import step_data
+from workflows.programs.serve import Request
 from workflows.programs.straggler import Limits
 from workflows.reports import PhaseSeen, StepSeen
 
@@ -224,6 +234,46 @@ def test_losses_and_gradient_norms_of_the_gang_are_looked_at() -> None:
     for step in range(1, 31):
         one.run([0.1, 0.1], loss=3.0 if step != 25 else 20.0, gradient_norm=1.0 if step != 27 else 8.0)
     assert one.numbers.numeric() == [
-        {"step": 25, "what": "loss", "value": 20.0, "before": 3.0},
-        {"step": 27, "what": "gradient_norm", "value": 8.0, "before": 1.0},
+        {"step": 25, "what": "loss", "value": 20.0, "before": 3.0, "incarnation": 1},
+        {"step": 27, "what": "gradient_norm", "value": 8.0, "before": 1.0, "incarnation": 1},
     ]
+
+
+def test_the_newest_jumps_are_told_however_many_there_were() -> None:
+    one = Gang(2)
+    for step in range(1, 3 * KEPT_JUMPS):
+        one.run([0.1, 0.1], gradient_norm=1.0 if step % 2 else float("inf"))
+    found = one.numbers.numeric()
+    assert len(found) == KEPT_JUMPS
+    last = 3 * KEPT_JUMPS - 2
+    assert found[-1] == {"step": last, "what": "gradient_norm", "value": "inf", "before": 1.0, "incarnation": 1}
+
+
+MEGATRON = (
+    " iteration {step:8d}/  2000 | consumed samples: 12 | elapsed time per iteration (ms): 100.0 | lm loss: 2.5E+00 |"
+    " loss scale: 1.0 | grad norm: {norm} | number of skipped iterations: 0 | number of nan iterations: 0 |"
+)
+
+
+@pytest.mark.parametrize("norm", ["nan", "inf"])
+def test_a_norm_that_is_no_number_is_told_on_its_whole_way_and_rolls_nothing_back(norm: str) -> None:
+    """From the line that a trainer prints to the incident of the flow."""
+    one = Coordinator(CoordinatorGang("trainer", 1, 1, 2000), {"PRIMUS_TOKEN": "t"})
+    one.mind.take(Joined(1.0, Member("trainer", 0, "pod-0", "node-0")))
+    one.mind.take(told(0, 1, state="running"))
+    reader = Reader(framework_of("megatron", ""), Counting(steps=2000), rank=0)
+    for step, printed in ((1, "0.231"), (2, norm), (3, "0.4")):
+        for report in reader.feed(MEGATRON.format(step=step, norm=printed), 100.0 + step):
+            if isinstance(report, StepSeen):
+                sent = json.loads(json.dumps(step_data(report), allow_nan=False))
+                del sent["report"]
+                one.mind.take(told(0, 10 + step, from_dict(StepSeen, sent)))
+    answer = one.status(Request("GET", "/status", {}, "t")).body
+    one.close()
+    facts = coordinator_facts(json.dumps(answer, allow_nan=False).encode(), 9.0)
+    assert facts is not None
+    assert (facts.step, facts.first_nan_step) == (3, None), "no roll-back: loss scalers skip such a step"
+    assert facts.news.jumps == (Jump(2, "gradient_norm", norm, 0.231),)
+    (note,) = notes_of(an_attempt(), facts.news, 9.0)
+    assert (note.signal, note.fault_class, note.action, note.step) == (
+        "gradient-norm-not-finite", FaultClass.NUMERIC, Action.NONE, 2)  # fmt: skip

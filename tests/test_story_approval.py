@@ -65,7 +65,7 @@ def test_the_page_tells_what_is_asked_and_the_flow_answers_it(scene: Stage) -> N
     story = scene.until(lambda story: story.run.state is RunState.WAITING_FOR_APPROVAL, "a question")
     identity = story.approvals[0].id
     text = page(f"approval-{identity}", "Waits for an answer")
-    seen = story.incidents[0].evidence[0]  # by the node's condition or by its pods, whichever was heard first
+    seen = story.troubles[0].evidence[0]  # by the node's condition or by its pods, whichever was heard first
     for part in (f"quarantine {lost}", "ends as stopped", f"primus approve {identity}", "node_lost", seen):
         assert part in text, (part, text)
     state = answered(identity, "approve", "we have spares")

@@ -166,7 +166,7 @@ def test_a_cordoned_node_is_kept_while_there_is_no_other(scene: Stage) -> None:
         scene.cluster.patch("Node", name, {"spec": {"unschedulable": True}})
     assert not scene.drained(node)
     scene.at_step(60)
-    assert scene.story.incidents == (), scene.tell()
+    assert scene.story.troubles == (), scene.tell()
     [free] = others[-1:]
     assert free not in scene.story.attempts[0].nodes
     scene.cluster.patch("Node", free, {"spec": {"unschedulable": None}})
@@ -235,7 +235,7 @@ def test_a_killed_driver_is_taken_over(scene: Stage, unfailed: str) -> None:
     story = scene.drive().end()
     assert succeeded(story), scene.tell()
     assert outcomes(story) == ["succeeded"], "the running pods were adopted"
-    assert story.incidents == ()
+    assert story.troubles == ()
     assert story.lease is None or story.lease.fencing >= 2
     assert scene.weights() == unfailed
 
@@ -245,7 +245,7 @@ def test_a_ledger_that_is_away_costs_nothing(scene: Stage, unfailed: str) -> Non
     scene.fault("ledger-away:seconds=2")
     story = scene.end()
     assert succeeded(story), scene.tell()
-    assert story.incidents == (), scene.tell()
+    assert story.troubles == (), scene.tell()
     saves = [mark for mark in story.marks if mark.kind == "checkpoint-end"]
     assert len(saves) == len(said_of_rank_0(scene, 1)["checkpoint"]), "those of that time were written down later"
     assert scene.weights() == unfailed
@@ -256,7 +256,7 @@ def test_a_control_plane_that_is_away_costs_nothing(scene: Stage, unfailed: str)
     scene.fault("api-away:seconds=2")
     story = scene.end()
     assert succeeded(story), scene.tell()
-    assert story.incidents == (), scene.tell()
+    assert story.troubles == (), scene.tell()
     assert scene.weights() == unfailed
 
 

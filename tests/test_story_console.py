@@ -124,7 +124,7 @@ def test_the_loop_starts_again_what_died(served: Console, ledger: Ledger, servic
     assert served.up()["api"] == url, "the address stays"
     story = until("the end", lambda: s if (s := ledger.story(name)).run.ended_at else None, served.told)
     assert story.run.state is RunState.SUCCEEDED, served.told()
-    assert (story.incidents, len(story.attempts)) == ((), 1), served.told()
+    assert (story.troubles, len(story.attempts)) == ((), 1), served.told()
     [flow_run] = [one for one in served.flow_runs("train/local") if f"run:{name}" in one["tags"]]
     assert served.ended(flow_run["id"])["type"] == "COMPLETED", served.told()
 
@@ -141,7 +141,7 @@ def test_a_run_goes_on_and_ends_while_the_server_does_not_answer(served: Console
     finally:
         os.kill(server, signal.SIGCONT)
     assert story.run.state is RunState.SUCCEEDED, served.told()
-    assert (story.incidents, len(story.attempts)) == ((), 1), "nothing is recovered because the console was away"
+    assert (story.troubles, len(story.attempts)) == ((), 1), "nothing is recovered because the console was away"
     assert served.ended(identity)["type"] == "COMPLETED", served.told()
 
 

@@ -55,7 +55,7 @@ def test_its_node_is_lost_and_training_goes_on(scene: Stage, two_pools: str) -> 
     story = scene.end()
     assert succeeded(story), scene.tell()
     assert outcomes(story) == ["succeeded"], scene.tell()
-    assert story.incidents == (), scene.tell()
+    assert story.troubles == (), scene.tell()
     (attempt,) = story.attempts
     assert attempt.last_step == 300
     steps = {row.step for row in scene.ledger.steps(scene.run, 1)}

@@ -80,7 +80,7 @@ def test_a_clean_run(scene: Stage, stops: list[str]) -> None:
     assert lives == len(stops) + 1
     assert {"submits attempt 1", "watches attempt 1"} <= sayings(stops)
     assert outcomes(story) == ["succeeded"]
-    assert story.incidents == ()
+    assert story.troubles == ()
     assert submissions(scene) == ["1"]
     launched = sorted(path.parent.name for path in scene.folder.glob("a1/trainer-*/launcher.log"))
     assert launched == ["trainer-0", "trainer-1"]
@@ -113,7 +113,7 @@ def test_a_run_that_loses_a_node(
     assert succeeded(story), scene.tell()
     assert outcomes(story) == ["node_lost", "succeeded"], scene.tell()
     assert numbers_are_unique(story.attempts)
-    assert len(story.incidents) == 1
+    assert len(story.troubles) == 1
     taken = [item for item in story.actions if item.kind == NodeAction.QUARANTINE]
     assert [(item.target, item.state) for item in taken] == [(lost, "done")]
     assert any(name.startswith("decides new-attempt") for name in stops), stops
@@ -135,7 +135,7 @@ def test_a_run_whose_suspect_is_examined(scene: Stage, stops: list[str]) -> None
     assert succeeded(story), scene.tell()
     assert outcomes(story) == ["fabric", "succeeded"], scene.tell()
     assert numbers_are_unique(story.attempts)
-    [seen] = story.incidents
+    [seen] = story.troubles
     [suspect] = [name.removeprefix("examines ") for name in stops if name.startswith("examines ")]
     assert len([line for line in seen.evidence if line.startswith(f"examined {suspect}: pass")]) == 1, seen.evidence
     assert len(found) == 1, "the examination of the flow's earlier life was read, none was made anew"

@@ -31,7 +31,8 @@ def test_it_may_be_shown_again_at_once(prefect_server: str, tmp_path: Path) -> N
         assert shown.returncode == 0, shown.stderr
         document = json.loads(shown.stdout)
         assert document["equal"]
-        [incident] = document["status"]["incidents"]
+        # Ranks that share two processors may be told to lag: nothing is done about that.
+        [incident] = [item for item in document["status"]["incidents"] if item["action"] != "none"]
         assert (incident["class"], incident["action"]) == ("node_lost", "new-attempt"), "nobody was asked"
         broken.append(incident["culprits"][0]["node"])
     cluster = embedded_cluster(load_cluster("local"), tmp_path)

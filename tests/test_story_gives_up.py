@@ -42,13 +42,13 @@ def test_the_same_failure_at_the_same_step_twice_is_the_code(scene: Stage) -> No
     scene.folder.mkdir(parents=True)
     fails_at(20)
     scene.drive()
-    scene.until(lambda story: bool(story.incidents), "the first failure")
+    scene.until(lambda story: bool(story.troubles), "the first failure")
     fails_at(20)
     story = scene.end()
     assert story.run.state is RunState.FAILED, scene.tell()
     assert outcomes(story) == ["user_code", "user_code"], "it was tried again once"
-    assert [item.action for item in story.incidents] == [Action.NEW_ATTEMPT, Action.GIVE_UP]
-    assert story.incidents[0].fingerprint == story.incidents[1].fingerprint != ""
+    assert [item.action for item in story.troubles] == [Action.NEW_ATTEMPT, Action.GIVE_UP]
+    assert story.troubles[0].fingerprint == story.troubles[1].fingerprint != ""
     assert "same failure 2 times" in story.run.why, story.run.why
 
 
@@ -61,8 +61,8 @@ def test_all_checkpoints_corrupt(scene: Stage) -> None:
     scene.fault("kill-rank:0")
     story = scene.end()
     assert story.run.state is RunState.FAILED, scene.tell()
-    assert [str(item.fault_class) for item in story.incidents] == ["process_killed", "checkpoint_corrupt"], scene.tell()
-    assert story.incidents[-1].action is Action.GIVE_UP
+    assert [str(item.fault_class) for item in story.troubles] == ["process_killed", "checkpoint_corrupt"], scene.tell()
+    assert story.troubles[-1].action is Action.GIVE_UP
     scene.no_orphans()
 
 
@@ -71,7 +71,7 @@ def test_a_resume_that_starts_over_is_stopped(scene: Stage) -> None:
     scene.start(overrides=('checkpoint.resume_argument=["--seed", "{resume_step}"]',)).fault("kill-rank:0,step=12")
     story = scene.end()
     assert story.run.state is RunState.FAILED, scene.tell()
-    assert story.incidents[-1].fault_class is FaultClass.STARTED_OVER, scene.tell()
+    assert story.troubles[-1].fault_class is FaultClass.STARTED_OVER, scene.tell()
     second = story.attempts[1]
     assert second.first_step == 1
     assert second.resumed_from_step is not None
@@ -105,7 +105,7 @@ def test_no_spare_node_left(scene: Stage) -> None:
     scene.fault(f"lose-node:{scene.story.attempts[0].nodes[1]}")
     story = scene.end()
     assert story.run.state is RunState.FAILED, scene.tell()
-    assert [str(item.fault_class) for item in story.incidents] == ["node_lost", "scheduling"], scene.tell()
+    assert [str(item.fault_class) for item in story.troubles] == ["node_lost", "scheduling"], scene.tell()
 
 
 def nodes_as_written(scene: Stage) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def test_the_brake_asks_before_one_node_too_many(scene: Stage) -> None:
     scene.until(lambda story: len(story.attempts) == 2 and story.attempts[1].first_step is not None, "attempt 2")
     scene.fault(f"lose-node:{scene.story.attempts[1].nodes[1]}")
     story = scene.until(lambda story: story.run.state is RunState.WAITING_FOR_APPROVAL, "a question")
-    assert story.incidents[1].action is Action.ASK
+    assert story.troubles[1].action is Action.ASK
     waiting = [item for item in story.approvals if item.state == "waiting"]
     assert "brake" in waiting[0].question
     assert [item.target for item in story.actions if item.kind == NodeAction.QUARANTINE and item.state == "done"] == [

@@ -36,7 +36,7 @@ def unfailed(prefect_server: str) -> Iterator[str]:
     """Weights of a run of the same seed to which nothing happened."""
     with stage(prefect_server) as made:
         assert succeeded(made.start("unfailed", in_place=True, overrides=STEPS).end()), made.tell()
-        assert made.story.incidents == ()
+        assert made.story.troubles == ()
         yield made.weights()
 
 
@@ -45,7 +45,7 @@ def went_on(scene: Stage, story: Story, rank: int) -> None:
     assert succeeded(story), scene.tell()
     [attempt] = story.attempts
     assert (attempt.outcome, attempt.restarts_in_place, attempt.restarts_lent) == ("succeeded", 1, 3), scene.tell()
-    [seen] = story.incidents
+    [seen] = story.troubles
     assert seen.id == "story-a1-r1"
     assert (seen.signal, seen.fault_class) == (Signal.RANK_FAILED, FaultClass.PROCESS_KILLED)
     assert (seen.action, seen.charged) == (Action.RESTART_IN_PLACE, False)
@@ -88,7 +88,7 @@ def test_a_killed_rank_begins_again_and_its_attempt_goes_on(scene: Stage, unfail
 def test_a_restart_in_place_is_written_down_once_though_the_flow_was_killed(scene: Stage, unfailed: str) -> None:
     scene.open(in_place=True, overrides=STEPS).drive_in_process()
     scene.fault("kill-rank:0,step=17")
-    scene.until(lambda story: bool(story.incidents), "the restart in the ledger")
+    scene.until(lambda story: bool(story.troubles), "the restart in the ledger")
     scene.fault("kill-flow")
     story = scene.drive().end()
     went_on(scene, story, rank=0)
@@ -101,7 +101,7 @@ def test_a_hung_rank_is_named_and_begins_again(scene: Stage, unfailed: str) -> N
     story = scene.end()
     assert succeeded(story), scene.tell()
     assert outcomes(story) == ["succeeded"], scene.tell()
-    [seen] = story.incidents
+    [seen] = story.troubles
     assert (seen.signal, seen.fault_class) == (Signal.HANG, FaultClass.HANG)
     assert (seen.action, seen.charged) == (Action.RESTART_IN_PLACE, False)
     assert [rank for _, rank in seen.culprits] == [1], seen
@@ -154,12 +154,12 @@ def test_a_pause_takes_the_right_back_from_a_running_attempt_and_its_end_gives_i
     scene.ledger.unpause("story", "done")
     withheld(scene, "")
     scene.fault("kill-rank:1")
-    scene.until(lambda story: bool(story.incidents) and story.incidents[0].resumed_at is not None, "the restart")
+    scene.until(lambda story: bool(story.troubles) and story.troubles[0].resumed_at is not None, "the restart")
     scene.ledger.pause("story", "a person looks")
     withheld(scene, "automation is paused")
     scene.fault("kill-rank:0")
-    story = scene.until(lambda story: len(story.incidents) == 2 and bool(story.incidents[1].action), "a decision")
-    assert (story.incidents[1].action, story.attempts[0].restarts_in_place) == (Action.NEW_ATTEMPT, 1), scene.tell()
+    story = scene.until(lambda story: len(story.troubles) == 2 and bool(story.troubles[1].action), "a decision")
+    assert (story.troubles[1].action, story.attempts[0].restarts_in_place) == (Action.NEW_ATTEMPT, 1), scene.tell()
     assert len(story.attempts) == 1, "while it is paused nothing begins"
     scene.ledger.unpause("story", "done")
     story = scene.end()
@@ -170,13 +170,13 @@ def test_a_pause_takes_the_right_back_from_a_running_attempt_and_its_end_gives_i
 
 def test_the_second_time_on_one_node_is_a_new_attempt_elsewhere(scene: Stage, unfailed: str) -> None:
     scene.start(in_place=True, overrides=STEPS).fault("kill-rank:1,step=12")
-    scene.until(lambda story: bool(story.incidents) and story.incidents[0].resumed_at is not None, "the restart")
+    scene.until(lambda story: bool(story.troubles) and story.troubles[0].resumed_at is not None, "the restart")
     scene.fault("kill-rank:1,step=30")
     story = scene.end()
     assert succeeded(story), scene.tell()
     assert outcomes(story) == ["process_killed", "succeeded"], scene.tell()
-    assert [item.action for item in story.incidents] == [Action.RESTART_IN_PLACE, Action.NEW_ATTEMPT]
-    [node] = {node for node, _ in story.incidents[0].culprits}
+    assert [item.action for item in story.troubles] == [Action.RESTART_IN_PLACE, Action.NEW_ATTEMPT]
+    [node] = {node for node, _ in story.troubles[0].culprits}
     assert node not in story.attempts[1].nodes, scene.tell()
     assert scene.weights() == unfailed
 

@@ -54,12 +54,12 @@ def test_training_goes_on_while_the_keeper_fails(scene: Stage) -> None:
     assert story.run.why.startswith("attempt 1 makes progress"), "why it is in its state is said too"
     before = last_step(story)
     scene.until(lambda story: last_step(story) > before + 10, "steps that the ledger hears of")
-    assert scene.story.incidents == (), scene.tell()
+    assert scene.story.troubles == (), scene.tell()
     log.rmdir()
     story = scene.until(lambda story: not says_so(log, story), "a keeper that works")
     story = scene.end()
     assert succeeded(story), scene.tell()
-    assert story.incidents == (), scene.tell()
+    assert story.troubles == (), scene.tell()
     assert outcomes(story) == ["succeeded"]
     assert "waits" not in story.run.why
     scene.no_orphans()
@@ -70,11 +70,11 @@ def test_a_run_is_not_given_up_because_its_cluster_stands_still(scene: Stage) ->
     log = break_keeper(scene)
     scene.drive()
     scene.until(lambda story: says_so(log, story), "the reason in the run's why")
-    assert scene.story.incidents == (), scene.tell()
+    assert scene.story.troubles == (), scene.tell()
     log.rmdir()
     story = scene.end()
     assert succeeded(story), scene.tell()
-    assert story.incidents == (), scene.tell()
+    assert story.troubles == (), scene.tell()
     assert outcomes(story) == ["succeeded"]
     scene.no_orphans()
 

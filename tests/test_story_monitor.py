@@ -94,7 +94,7 @@ def test_an_end_that_a_hung_driver_does_not_see_is_told_to_it(scene: Stage, name
     try:
         scene.cluster.delete("JobSet", f"{name}-a1", grace_seconds=0)
         with loop(scene.settings, scene.cluster, local()) as lines:
-            scene.until(lambda story: bool(story.incidents), "an incident")
+            scene.until(lambda story: bool(story.troubles), "an incident")
             first = incident(scene.story)
             assert first.evidence == ("its JobSet is gone; its driver did not tell",)
             assert (first.signal, first.action) == ("pods-gone", None)
@@ -107,7 +107,7 @@ def test_an_end_that_a_hung_driver_does_not_see_is_told_to_it(scene: Stage, name
     story = scene.end()
     assert succeeded(story), scene.tell()
     assert numbers_are_unique(story.attempts)
-    assert len(story.incidents) == 1, scene.tell()
+    assert len(story.troubles) == 1, scene.tell()
     assert [item.kind for item in story.requests if item.done_at is not None] == ["wake"]
 
 

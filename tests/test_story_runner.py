@@ -58,7 +58,7 @@ def untouched(scene: Stage) -> None:
     story = scene.end()
     assert succeeded(story), scene.tell()
     assert outcomes(story) == ["succeeded"], scene.tell()
-    assert story.incidents == (), scene.tell()
+    assert story.troubles == (), scene.tell()
 
 
 def test_a_replaced_runner_and_a_killed_one_lose_nothing(

@@ -56,7 +56,7 @@ def test_runners_come_and_go_on_postgres(scene: Stage, postgres: PostgresServer,
             served.serving()
             story = scene.end()
             assert succeeded(story), scene.tell()
-            assert (story.incidents, outcomes(story)) == ((), ["succeeded"]), scene.tell()
+            assert (story.troubles, outcomes(story)) == ((), ["succeeded"]), scene.tell()
             assert asking.ended(flow_run)["type"] == "COMPLETED"
     assert not (scene.home / "ledger.sqlite").exists() or not Ledger(f"sqlite:///{scene.home}/ledger.sqlite").runs()
 
@@ -145,4 +145,4 @@ def test_a_worker_s_pod_that_is_drained_lets_go_and_the_runner_goes_on(scene: St
         served.serving()
         story = scene.end()
     assert succeeded(story), scene.tell()
-    assert (story.incidents, outcomes(story)) == ((), ["succeeded"]), scene.tell()
+    assert (story.troubles, outcomes(story)) == ((), ["succeeded"]), scene.tell()

@@ -10,6 +10,9 @@ from profiles.vocabulary import Action, FaultClass, VerdictWord
 from tasks.facts import pod_facts
 from tests.stages import Stage, incident, outcomes, stage, succeeded
 from workflows.evidence import Signal
+from workflows.overview import IncidentQuery
+from workflows.records import IncidentRecord, Story
+from workflows.told import Told
 
 pytestmark = pytest.mark.story
 SLOW = "slow-rank:1,factor=20"
@@ -30,6 +33,11 @@ def node_of(scene: Stage, rank: int) -> str:
     return next(pod.node for pod in pods if rank in pod.ranks)
 
 
+def notes_about(story: Story, rank: int) -> list[IncidentRecord]:
+    """What was told of a rank that lags."""
+    return [item for item in story.incidents if item.signal == Told.SLOW_RANK and item.culprits[0][1] == rank]
+
+
 def test_a_gang_leaves_a_slow_node(scene: Stage) -> None:
     scene.start(overrides=SLOW_STEPS).at_step(17)
     node = node_of(scene, 1)
@@ -42,6 +50,10 @@ def test_a_gang_leaves_a_slow_node(scene: Stage) -> None:
     assert (found.signal, found.action) == (Signal.STRAGGLER, Action.NEW_ATTEMPT), scene.tell()
     assert found.culprits == ((node, None),), scene.tell()
     assert not found.charged
+    note = next(item for item in notes_about(story, 1) if item.culprits == ((node, 1),))
+    assert (note.action, note.charged, note.resumed_at) == (Action.NONE, False, None), "told before it cost so much"
+    assert note.detected_at <= found.detected_at
+    assert note.over_at is not None, "its attempt has ended"
     assert node in first.nodes
     assert node not in second.nodes
     assert second.resumed_from_step == first.last_step, scene.tell()  # ranks saved before they left
@@ -53,9 +65,14 @@ def test_a_gang_leaves_a_slow_node(scene: Stage) -> None:
 def test_a_profile_that_forbids_it_only_tells(scene: Stage) -> None:
     scene.start(overrides=("steps=100000",)).at_step(17)
     scene.fault(SLOW)
-    scene.until(lambda story: any(mark.kind == "stragglers" and '"rank": 1' in mark.detail for mark in story.marks),
-                "a rank that is called slow")  # fmt: skip
-    named = max(item.last_step or 0 for item in scene.story.attempts)
+    node = node_of(scene, 1)
+    story = scene.until(lambda story: bool(notes_about(story, 1)), "a rank that is called slow")
+    note = notes_about(story, 1)[-1]
+    assert (note.fault_class, note.action, note.culprits) == (FaultClass.STRAGGLER, Action.NONE, ((node, 1),))
+    named = max(item.last_step or 0 for item in story.attempts)
     scene.at_step(named + 10)
-    assert scene.story.incidents == (), scene.tell()
-    assert len(scene.story.attempts) == 1
+    story = scene.story
+    assert (story.troubles, story.actions) == ((), ()), scene.tell()
+    assert len(story.attempts) == 1
+    told = scene.ledger.incident_lines(IncidentQuery(open_only=True))
+    assert told == ([], 0), "nothing is to be done about it"

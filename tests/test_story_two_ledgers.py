@@ -94,7 +94,7 @@ def test_a_name_that_is_taken_on_the_cluster_is_refused_and_the_first_run_goes_o
     first.ledger.request(RequestRecord("enough", "story", "stop", time.time(), "enough was seen"))
     theirs = first.end()
     assert outcomes(theirs) == ["stopped"], first.tell()
-    assert theirs.incidents == (), "the first one has noticed nothing"
+    assert theirs.troubles == (), "the first one has noticed nothing"
     ledger.close()
 
 
@@ -141,7 +141,7 @@ def test_a_folder_that_is_taken_is_refused_and_its_checkpoints_stay(first: Stage
     ledger = Ledger(second.ledger_url)
     story = ledger.story("story")
     assert story.run.state is RunState.FAILED
-    [seen] = story.incidents
+    [seen] = story.troubles
     assert (seen.fault_class, seen.action) == (FaultClass.CONFIG, Action.GIVE_UP), story
     said = story.run.why
     assert f"belongs to another ledger ({first.ledger.identity()[:8]}): choose another --name; where" in said

@@ -97,6 +97,6 @@ def test_it_comes_back_without_a_changed_line(
     assert succeeded(story), scene.tell()
     [attempt] = story.attempts
     assert attempt.restarts_in_place == 1, scene.tell()
-    [seen] = story.incidents
+    [seen] = story.troubles
     assert (seen.fault_class, seen.action) == (fault_class, Action.RESTART_IN_PLACE), scene.tell()
     assert weights(scene) == unfailed

@@ -17,6 +17,8 @@ from tasks.gang_news import gang_news
 from tasks.hearing import failed_since
 from tasks.in_place import News, happened, incident_of, note_restart
 from tasks.ledger import Ledger
+from tasks.notes import AT_ONCE, MOST, write_note
+from tasks.runs import recent_incidents
 from tasks.settings import Settings
 from tasks.world import Right, World, standing_in
 from tests.ledgers import an_attempt, driven
@@ -29,8 +31,10 @@ from workflows.gang_news import (
     Hang,
     Jump,
     RestartInPlace,
+    Slower,
     Straggler,
 )
+from workflows.overview import IncidentQuery
 from workflows.records import MarkRecord, Story
 
 pytest_plugins = ["tests.ledger_fixtures"]
@@ -142,6 +146,7 @@ def test_a_fault_that_was_caused_belongs_to_the_restart_after_it() -> None:
 def here(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A driver at a ledger; what would be a task of a flow run is called directly."""
     monkeypatch.setattr("tasks.in_place.note_restart", note_restart.fn)
+    monkeypatch.setattr("tasks.notes.write_note", write_note.fn)
     fencing = driven(ledger)
     ledger.plan_attempt(fencing, an_attempt())
     world = World(
@@ -195,3 +200,109 @@ def test_ranks_that_lag_and_numbers_that_jump_are_moments(here: World) -> None:
     kinds = [(mark.kind, json.loads(mark.detail)) for mark in story(here).marks]
     assert [kind for kind, _ in kinds].count(JUMP_MARK) == 2
     assert [len(told) for kind, told in kinds if kind == STRAGGLERS_MARK] == [1, 0]
+
+
+SLOW = Straggler(1, "node-1", 1.5, 10)
+ODD = GangNews(
+    stragglers=(SLOW, replace(SLOW, rank=3, node="node-3")),
+    slower=Slower(20, 1.4),
+    jumps=(Jump(5, "loss", 9.0, 1.0), Jump(6, "gradient_norm", "nan", 1.0), Jump(7, "loss", "nan", 1.0)),
+)
+
+
+def told(here: World) -> list[tuple[str, str]]:
+    return [(item.id, item.signal) for item in story(here).incidents]
+
+
+def test_what_is_only_told_becomes_an_incident_each_once_whoever_looks(here: World) -> None:
+    keeper = News(an_attempt())
+    assert keeper.is_new(ODD)
+    keeper.keep(ODD)
+    assert not keeper.is_new(ODD)
+    expected = [
+        ("demo-a1-n1", "loss-jump"),
+        ("demo-a1-n2", "gradient-norm-not-finite"),
+        ("demo-a1-n3", "slow-rank"),
+        ("demo-a1-n4", "slow-rank"),
+        ("demo-a1-n5", "slow-gang"),
+    ]
+    assert sorted(told(here)) == expected
+    grown = tuple(replace(one, ratio=2.0, cost_seconds=8.0) for one in ODD.stragglers or ())
+    keeper.keep(replace(ODD, stragglers=grown))
+    News(an_attempt()).keep(ODD)  # the flow was killed and driven again
+    assert sorted(told(here)) == expected
+    whole = story(here)
+    assert (whole.open_incident, whole.troubles, whole.actions) == (None, (), ())
+    assert here.ledger.incident_lines(IncidentQuery(open_only=True)) == ([], 0), "nothing is open for ever"
+    assert len(here.ledger.incident_lines(IncidentQuery())[0]) == len(expected)
+    assert here.ledger.window("", 0.0, 1e10).incidents == (), "no cause of anything, nobody's record"
+    assert recent_incidents(1200.0) == []
+    assert {item.action for item in whole.incidents} == {Action.NONE}
+    assert [item.culprits for item in whole.incidents if item.signal == "slow-rank"] == [
+        (("node-1", 1),), (("node-3", 3),)]  # fmt: skip
+    assert not [mark for mark in whole.marks if mark.kind in ("detected", "diagnosed", "decided", RESTART_MARK)]
+
+
+def test_a_rank_that_is_well_again_closes_its_incident_and_the_same_spell_opens_it_again(here: World) -> None:
+    keeper = News(an_attempt())
+    keeper.keep(GangNews(stragglers=(SLOW,)))
+    assert story(here).incidents[0].over_at is None
+    assert not keeper.is_new(GangNews()), "nobody looks: nothing is known"
+    assert keeper.is_new(GangNews(stragglers=()))
+    keeper.keep(GangNews(stragglers=()))
+    [over] = story(here).incidents
+    assert over.over_at is not None
+    assert over.over_at > over.at
+    assert not keeper.is_new(GangNews(stragglers=()))
+    News(an_attempt()).keep(GangNews(stragglers=(SLOW,)))
+    assert [item.over_at for item in story(here).incidents] == [None]
+    later = News(an_attempt())  # well again while nobody drove
+    later.keep(GangNews(stragglers=()))
+    assert [item.over_at is None for item in story(here).incidents] == [False]
+    assert [mark.detail for mark in story(here).marks if mark.kind == STRAGGLERS_MARK][-1] == "[]"
+    later.keep(GangNews(stragglers=(replace(SLOW, since_step=90),)))
+    assert len(story(here).incidents) == 2, "another spell is another fact"
+
+
+def test_what_lasted_is_over_when_its_attempt_ends(here: World) -> None:
+    News(an_attempt()).keep(ODD)
+    here.ledger.update_attempt(here.fencing, "demo", 1, ended_at=1200.0, outcome="succeeded")
+    assert {(item.signal, item.over_at, item.resumed_at) for item in story(here).incidents} == {
+        ("loss-jump", None, None),
+        ("gradient-norm-not-finite", None, None),
+        ("slow-rank", 1200.0, None),
+        ("slow-gang", 1200.0, None),
+    }
+    here.ledger.plan_attempt(here.fencing, an_attempt(2))
+    here.ledger.update_attempt(here.fencing, "demo", 2, first_step=1, first_step_at=1300.0)
+    assert {item.resumed_at for item in story(here).incidents} == {None}, "nothing of it was to be recovered from"
+
+
+def test_a_gang_whose_figures_jump_for_ever_fills_no_ledger(here: World) -> None:
+    keeper = News(an_attempt())
+    for begin in range(0, MOST + 20, 20):
+        news = GangNews(jumps=tuple(Jump(begin + n, "loss", 9.0, 1.0) for n in range(20)))
+        before = len(story(here).incidents)
+        keeper.keep(news)
+        assert len(story(here).incidents) - before <= AT_ONCE, "the driver has other things to look at"
+        while keeper.is_new(news):
+            keeper.keep(news)
+    assert len(story(here).incidents) == MOST
+    assert not keeper.is_new(GangNews(jumps=(Jump(MOST + 19, "loss", 9.0, 1.0),)))
+    assert len([mark for mark in story(here).marks if mark.kind == JUMP_MARK]) == MOST + 20
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ({"value": "nan", "before": None}, Jump(12, "gradient_norm", "nan", None)),
+        ({"value": "inf", "before": 2.0, "incarnation": 3}, Jump(12, "gradient_norm", "inf", 2.0, 3)),
+        ({"value": 9.0, "before": 1.0}, Jump(12, "gradient_norm", 9.0, 1.0)),
+        ({"value": 9.0, "before": None}, None),
+        ({"value": "high", "before": 1.0}, None),
+        ({"value": [], "before": 1.0}, None),
+    ],
+)
+def test_a_norm_that_is_no_number_is_read(said: dict[str, Any], read: Jump | None) -> None:
+    news = gang_news({"numeric": [{"step": 12, "what": "gradient_norm", **said}]})
+    assert news.jumps == (() if read is None else (read,))

@@ -10,10 +10,10 @@ from profiles.errors import Conflict, NotFound, Permanent
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
 from tasks.ledger import Ledger
 from tests.ledgers import HERE, Clock, a_run, an_attempt, an_incident, driven
+from workflows.checkpoint_record import CheckpointRecord
 from workflows.records import (
     ActionRecord,
     ApprovalRecord,
-    CheckpointRecord,
     IncidentRecord,
     MarkRecord,
     RequestRecord,

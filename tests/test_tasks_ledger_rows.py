@@ -13,6 +13,7 @@ from tasks.ledger_rows import from_row, storable, to_changes, to_row
 from tasks.ledger_steps import pack, unpack
 from tasks.ledger_tables import METADATA
 from workflows import records
+from workflows.checkpoint_record import CheckpointRecord
 from workflows.records import ActionRecord, IncidentRecord, RunRecord, StepRow
 
 TABLES = {
@@ -23,7 +24,7 @@ TABLES = {
     "approvals": records.ApprovalRecord,
     "verdicts": records.VerdictRecord,
     "node_states": records.NodeRecord,
-    "checkpoints": records.CheckpointRecord,
+    "checkpoints": CheckpointRecord,
     "marks": records.MarkRecord,
     "requests": records.RequestRecord,
 }

@@ -39,6 +39,9 @@ def _back_to(transaction: Transaction, version: str) -> None:
     """Take away what later migrations would make again."""
     for column in ("restarts_lent", "mttf_seconds", "interval_steps", "advised_steps"):
         transaction.connection.execute(text(f"ALTER TABLE attempts DROP COLUMN {column}"))
+    transaction.connection.execute(text("DROP INDEX incidents_by_fact"))
+    for column in ("fact", "over_at"):
+        transaction.connection.execute(text(f"ALTER TABLE incidents DROP COLUMN {column}"))
     transaction.connection.execute(text("DROP TABLE link_rounds"))
     transaction.connection.execute(text("DROP TABLE looks"))
     transaction.connection.execute(text("DROP INDEX verdicts_by_word"))

@@ -42,6 +42,21 @@ class Signal(StrEnum):
     """Nothing but log files is known, and nobody says that something failed."""
 
 
+LIVING = frozenset(
+    {
+        Signal.OBSERVER_AWAY,
+        Signal.HANG,
+        Signal.NUMERIC,
+        Signal.STARTED_OVER,
+        Signal.PREEMPTION_NOTICE,
+        Signal.NODE_CORDONED,
+        Signal.STRAGGLER,
+        Signal.UNSCHEDULABLE,
+    }
+)
+"""Signals of attempts that have not ended."""
+
+
 @dataclass(frozen=True)
 class PodFacts:
     """One pod of the gang as the cluster and the coordinator know it."""

@@ -100,12 +100,17 @@ class Slower:
 
 @dataclass(frozen=True)
 class Jump:
-    """A loss or a norm of gradients that is many times what it was."""
+    """A loss or a norm of gradients that is many times what it was, or no number."""
 
     step: int
     what: str
-    value: float
-    before: float
+    """`loss` or `gradient_norm`."""
+    value: float | str
+    """`nan`, `inf` or `-inf`, as text, where it is no number."""
+    before: float | None
+    """The median of the values before it; None: there were none."""
+    incarnation: int = 1
+    """Of the ranks that reported it."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
+from workflows.checkpoint_record import CheckpointRecord
+from workflows.told import TOLD
 
 Json = dict[str, Any]
 WAITS = " [waits, training is left alone: "
@@ -117,7 +119,7 @@ class IncidentRecord:
     """What was seen, what it is, who is to blame."""
 
     id: str
-    """`<run>-a<attempt>-i<number>`; `-r<number>`: a restart in place."""
+    """`<run>-a<attempt>-i<number>`; `-r<number>`: a restart in place; `-n<number>`: only told."""
     run: str
     attempt: int
     at: float
@@ -147,6 +149,15 @@ class IncidentRecord:
     """Completion of the first step after the checkpoint's step, in the next incarnation."""
     lost_nodes: tuple[str, ...] = ()
     """Nodes that the cluster's own facts prove lost, not a text that says so: their pods need not be waited for."""
+    fact: str | None = None
+    """Of which fact it tells (`workflows.fact`), one incident each; None: it was written before facts had names."""
+    over_at: float | None = None
+    """When what is only told, and lasts, was over: the rank is well again, or its attempt has ended."""
+
+    @property
+    def went_on(self) -> bool:
+        """Whether its attempt lived on: untouched, or with ranks that began again inside their pods."""
+        return self.signal in TOLD or self.action is Action.RESTART_IN_PLACE
 
     @property
     def seen(self) -> str:
@@ -220,22 +231,6 @@ class NodeRecord:
 
 
 @dataclass(frozen=True)
-class CheckpointRecord:
-    """A checkpoint that somebody looked at."""
-
-    run: str
-    step: int
-    path: str
-    attempt: int
-    at: float
-    verdict: VerdictWord
-    why: str = ""
-    bytes: int = 0
-    format: str = ""
-    tier: str = "durable"
-
-
-@dataclass(frozen=True)
 class StepRow:
     """One completed step."""
 
@@ -294,7 +289,12 @@ class Story:
         return self.attempts[-1] if self.attempts else None
 
     @property
+    def troubles(self) -> tuple[IncidentRecord, ...]:
+        """Incidents but for those that were only told."""
+        return tuple(item for item in self.incidents if item.signal not in TOLD)
+
+    @property
     def open_incident(self) -> IncidentRecord | None:
         """The newest incident without a decision, if any."""
-        ended = [item for item in self.incidents if item.action is not Action.RESTART_IN_PLACE]
+        ended = [item for item in self.incidents if not item.went_on]
         return ended[-1] if ended and ended[-1].action is None else None

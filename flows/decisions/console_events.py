@@ -20,6 +20,7 @@ from workflows.console import ConsoleEvent, EventGround, Json, Place
 from workflows.monitored import HistoryRow
 from workflows.node_sight import WATCHER
 from workflows.records import WAITS, IncidentRecord
+from workflows.told import TOLD
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,10 @@ def _attempt(line: _Line) -> _Told | None:
 def _incident(line: _Line) -> _Told | None:
     record = line.incident
     fields = {} if record is None else _incident_fields(record)
+    if line.data.get("over_at") is not None:
+        return _Told("incident.over", fields)
+    if line.data.get("signal") in TOLD:
+        return _Told("incident.told", fields)
     if "signal" in line.data and line.data.get("action") == Action.RESTART_IN_PLACE:
         return _Told("incident.restarted_in_place", fields)
     if "signal" in line.data:

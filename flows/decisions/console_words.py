@@ -62,6 +62,10 @@ def _sentence(what: str, payload: Json) -> str:
 def _of_incident(verb: str, payload: Json) -> str:
     if verb == "opened":
         return f"attempt {payload['attempt']}: {payload['signal']}: {payload['why']}"
+    if verb == "told":
+        return f"{payload['class']}: {payload['why']}"
+    if verb == "over":
+        return f"{payload['signal']} is over: {next(iter(payload['evidence']), payload['class'])}"
     blamed = ", ".join(blame(item) for item in payload["culprits"]) or "nobody"
     known = f"{payload['class']} ({payload['confidence'] or 0.0:.2f}), blamed: {blamed}"
     return known if verb == "diagnosed" else f"{known}; {payload['action']}: {payload['why']}"

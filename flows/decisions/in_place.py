@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flows.decisions.checkpoint import prove_resume
 from profiles.run import RunProfile
-from profiles.vocabulary import Action, VerdictWord
+from profiles.vocabulary import VerdictWord
 from workflows.evidence import CoordinatorFacts
 from workflows.gang_news import RestartInPlace
 from workflows.records import IncidentRecord, Story
@@ -22,8 +22,8 @@ NO_PROGRESS = "no progress for"
 
 
 def last_end(story: Story) -> IncidentRecord | None:
-    """The newest incident but for those after which ranks went on inside their pods; None: there was none."""
-    ends = (item for item in reversed(story.incidents) if item.action is not Action.RESTART_IN_PLACE)
+    """The newest incident but for those that its attempt lived on after; None: there was none."""
+    ends = (item for item in reversed(story.incidents) if not item.went_on)
     return next(ends, None)
 
 

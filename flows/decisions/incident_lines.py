@@ -48,7 +48,12 @@ def culprits(incident: IncidentRecord) -> str:
 
 
 def took(line: IncidentLine, now: float) -> str:
-    """From the fault to the first step after it: `2.4 s`; `5.0 min so far` while it is open; `-`: no step came."""
+    """From the fault to the first step after it: `2.4 s`; `5.0 min so far` while it is open; `-`: no step came.
+
+    Of what was only told: how long it was so; `-`: it was a moment, or is so still.
+    """
+    if line.incident.over_at is not None:
+        return spans.took(line.incident.over_at - line.incident.at)
     if line.incident.resumed_at is not None:
         return spans.took(line.incident.resumed_at - line.incident.at)
     return f"{spans.age(now - line.incident.at)} so far" if line.is_open else "-"

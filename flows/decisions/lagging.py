@@ -46,9 +46,14 @@ def sentences(status: Json) -> list[str]:
     if slower is not None:
         since = "" if slower["since_step"] is None else f" since step {slower['since_step']}"
         lines.append(f"the whole gang is slower{since}: {slower['ratio']:.2f} times a step before; no rank stands out")
-    lines += [f"{item['what']} jumped at step {item['step']}: {item['before']:.4g} to {item['value']:.4g}"
-              for item in status["jumps"]]  # fmt: skip
-    return lines
+    return lines + [_jumped(item) for item in status["jumps"]]
+
+
+def _jumped(item: Json) -> str:
+    what, value = item["what"], item["value"]
+    if isinstance(value, str):
+        return f"{what} was {value} at step {item['step']}"
+    return f"{what} jumped at step {item['step']}: {item['before']:.4g} to {value:.4g}"
 
 
 def _lags(item: Json) -> str:

@@ -90,8 +90,8 @@ def next_move(story: Story) -> Move:
     attempt = story.attempt
     if attempt is not None and not _resumed_after(story, attempt):
         mine = (item for item in reversed(story.incidents) if item.attempt == attempt.number)
-        # After a restart in place the attempt goes on: there is nothing left to be done about it.
-        incident = next((item for item in mine if item.action is not Action.RESTART_IN_PLACE), None)
+        # After a restart in place, or what was only told, the attempt goes on: nothing is left to be done about it.
+        incident = next((item for item in mine if not item.went_on), None)
         if incident is not None and incident.action is not Action.NONE:
             return _recovery(story, attempt, incident)
     return _progress(story, attempt)

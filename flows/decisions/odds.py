@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from profiles.vocabulary import Action, FaultClass
 from workflows.records import IncidentRecord
+from workflows.told import TOLD
 
 F = FaultClass
 
@@ -102,7 +103,7 @@ def tallies(incidents: Sequence[IncidentRecord]) -> dict[FaultClass, Tally]:
     """
     found: dict[FaultClass, Tally] = {}
     runs: dict[str, list[IncidentRecord]] = {}
-    for item in sorted(incidents, key=lambda item: item.detected_at):
+    for item in sorted((item for item in incidents if item.signal not in TOLD), key=lambda item: item.detected_at):
         runs.setdefault(item.run, []).append(item)
     for listed in runs.values():
         for item, later in zip(listed, [*listed[1:], None], strict=True):
@@ -125,8 +126,6 @@ def _succeeded(item: IncidentRecord, later: IncidentRecord | None) -> bool | Non
 def restart_seconds(incidents: Sequence[IncidentRecord]) -> float | None:
     """Median seconds from the detection of an incident to the next attempt's first step; None: none was measured."""
     taken = sorted(
-        item.resumed_at - item.detected_at
-        for item in incidents
-        if item.resumed_at is not None and item.action is not Action.RESTART_IN_PLACE
+        item.resumed_at - item.detected_at for item in incidents if item.resumed_at is not None and not item.went_on
     )
     return taken[len(taken) // 2] if taken else None

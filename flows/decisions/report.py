@@ -10,7 +10,8 @@ from flows.decisions.advice import Advice, advise, held_seconds, measured
 from flows.decisions.cuts import lineage_of
 from flows.decisions.status import attempt_row, incident_row, timestamp
 from profiles.resolve import Resolved
-from workflows.records import CheckpointRecord, StepRow, Story
+from workflows.checkpoint_record import CheckpointRecord
+from workflows.records import StepRow, Story
 
 Json = dict[str, Any]
 Steps = Mapping[int, Sequence[StepRow]]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from flows.decisions.console_words import blame
-from profiles.vocabulary import FINISHED, Action
+from profiles.vocabulary import FINISHED
 from workflows.records import AttemptRecord, IncidentRecord, Story
+from workflows.told import TOLD
 
 Moment = tuple[str, str]
 """What it is, the same whenever it is looked at; and what is said."""
@@ -15,11 +16,10 @@ def moments(story: Story) -> tuple[Moment, ...]:
     told: list[Moment] = []
     for attempt in story.attempts:
         mine = [incident for incident in story.incidents if incident.attempt == attempt.number]
-        restarts = [incident for incident in mine if incident.action is Action.RESTART_IN_PLACE]
         told += _begun(attempt)
-        told += [moment for incident in restarts for moment in _of_restart(incident)]
+        told += [moment for incident in mine if incident.went_on for moment in _of_living(incident)]
         told += _ended(attempt)
-        told += [moment for incident in mine if incident not in restarts for moment in _of_incident(incident)]
+        told += [moment for incident in mine if not incident.went_on for moment in _of_incident(incident)]
     for asked in story.approvals:
         told.append(
             (f"{asked.id} asked", f'waits for an answer: {asked.question} (primus approve {asked.id} --why "...")')
@@ -63,10 +63,20 @@ def _of_incident(incident: IncidentRecord) -> list[Moment]:
     return told
 
 
-def _of_restart(incident: IncidentRecord) -> list[Moment]:
-    """A restart in place is over as soon as it is written down: one line, and one when it trains again."""
+def _of_living(incident: IncidentRecord) -> list[Moment]:
+    """What an attempt lives on after was decided when it was written down: one line, and one when it is over."""
+    if incident.signal in TOLD:
+        return _of_note(incident)
     told = [(f"{incident.id} opened", f"{incident.why}: {incident.seen} ({incident.fault_class})")]
     if incident.resumed_at is not None:
         took = incident.resumed_at - incident.at
         told.append((f"{incident.id} resumed", f"attempt {incident.attempt} trains again {took:.2f} s after it"))
+    return told
+
+
+def _of_note(incident: IncidentRecord) -> list[Moment]:
+    told = [(f"{incident.id} opened", f"{incident.why} ({incident.fault_class})")]
+    if incident.over_at is not None:
+        took = incident.over_at - incident.at
+        told.append((f"{incident.id} over", f"{incident.signal} is over after {took:.1f} s: {incident.seen}"))
     return told

@@ -20,8 +20,9 @@ from flows.decisions.status import Json, Surroundings, status_of
 from flows.decisions.trouble import node_rows
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
+from workflows.checkpoint_record import CheckpointRecord
 from workflows.console import PageGround, RunPage, Sheet
-from workflows.records import CheckpointRecord, StepRow
+from workflows.records import StepRow
 
 NEWEST = 20
 """Attempts and incidents on the page; the tables hold `ROWS`, `primus status` all."""
@@ -170,6 +171,7 @@ def _incident_row(item: Json) -> Json:
         "action": item["action"] or "being decided",
         "noticed after": took(item["detected_after_seconds"]),
         "trains again after": "" if back is None else took(back),
+        "over": _moment(item["over_at"]),
         "why": item["why"] or (item["evidence"][0] if item["evidence"] else item["signal"]),
     }
 
@@ -190,6 +192,7 @@ def _attempt_line(item: Json) -> str:
 def _incident_line(item: Json) -> str:
     row = {name: _cell(value) for name, value in _incident_row(item).items()}
     back = f", trains again after {row['trains again after']}" if row["trains again after"] else ""
+    back += f", over at {row['over'][11:]}" if row["over"] else ""
     return (
         f"* **{row['when']}, attempt {row['attempt']}: {row['class']}**, blamed: {row['blamed']}, noticed after "
         f"{row['noticed after']}{back}. **{row['action']}**: {row['why']}"

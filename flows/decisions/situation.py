@@ -10,23 +10,9 @@ from flows.decisions.decision import Situation
 from flows.decisions.odds import restart_seconds, tallies
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, VerdictWord
-from workflows.evidence import Evidence, Signal
+from workflows.evidence import LIVING, Evidence
 from workflows.fleet import BrakeState
 from workflows.records import AttemptRecord, IncidentRecord, Story
-
-LIVING = frozenset(
-    {
-        Signal.OBSERVER_AWAY,
-        Signal.HANG,
-        Signal.NUMERIC,
-        Signal.STARTED_OVER,
-        Signal.PREEMPTION_NOTICE,
-        Signal.NODE_CORDONED,
-        Signal.STRAGGLER,
-        Signal.UNSCHEDULABLE,
-    }
-)
-"""Signals of attempts that have not ended."""
 
 
 def situation(

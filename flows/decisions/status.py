@@ -175,4 +175,5 @@ def incident_row(incident: IncidentRecord) -> Json:
         "charged": incident.charged,
         "detected_after_seconds": round(max(0.0, incident.detected_at - incident.at), 3),
         "resumed_after_seconds": None if back is None else round(back - incident.at, 3),
+        "over_at": timestamp(incident.over_at),
     }

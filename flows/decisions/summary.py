@@ -38,7 +38,7 @@ _AT_ONCE = 1e-6
 
 def summarise(story: Story, steps: Steps, resolved: Resolved, now: float) -> RunSummary:
     """The account of a run from its submission to its end, or to `now`."""
-    pieces = stretches(tiles_of(story, steps, now), story.incidents)
+    pieces = stretches(tiles_of(story, steps, now), story.troubles)
     end = story.run.ended_at if story.run.ended_at is not None else now
     return RunSummary(
         story.run.name,

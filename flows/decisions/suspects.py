@@ -65,7 +65,7 @@ def held(story: Story) -> str:
 
 def ordinal(incident: IncidentRecord, story: Story) -> int:
     """Number of the incident within its attempt, from 1: it names the examination."""
-    return 1 + [item.id for item in story.incidents if item.attempt == incident.attempt].index(incident.id)
+    return 1 + [item.id for item in story.troubles if item.attempt == incident.attempt].index(incident.id)
 
 
 def with_examination(evidence: Evidence, reports: tuple[GateReport, ...]) -> Evidence:

@@ -15,7 +15,7 @@ def node_rows(story: Story) -> list[Json]:
     for attempt in story.attempts:
         for node in attempt.nodes:
             held.setdefault(node, []).append(attempt.number)
-    blamed = Counter(node for item in story.incidents for node, _ in item.culprits if node)
+    blamed = Counter(node for item in story.troubles for node, _ in item.culprits if node)
     done = {(item.target, item.kind): item for item in story.actions if item.target}
     now = set(story.attempt.nodes) if story.attempt is not None and story.attempt.ended_at is None else set[str]()
     names = sorted({*held, *blamed, *(node for node, _ in done)}, key=lambda node: (-blamed[node], node))

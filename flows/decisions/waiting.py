@@ -279,7 +279,7 @@ def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> 
     quiet = sight.now - sight.last_step_at
     if quiet <= limits.step_floor_seconds:
         return [Reason(Hold.RUNNING, f"it runs: step {sight.step}, done {quiet:.0f} s ago", "", gang)]
-    incident = sight.story.incidents[-1] if sight.story.incidents else None
+    incident = sight.story.troubles[-1] if sight.story.troubles else None
     told = incident_witnesses(incident) if incident and incident.attempt == attempt.number else ()
     sentence = f"its pods run, but no step was done for {quiet:.0f} s (the last was {sight.step})"
     advice = f"look at the ranks: primus logs {sight.story.run.name} --follow; a save or an evaluation may last so long"

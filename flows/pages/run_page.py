@@ -161,6 +161,7 @@ def _incident(item: Json) -> str:
         ("action", f"{item['action'] or 'not decided'}: {item['why']}" if item["why"] else item["action"] or "-"),
         ("otherwise", item["would_change"]),
         ("first step again", duration(item["resumed_after_seconds"])),
+        ("over", moment(item["over_at"]) if item["over_at"] else ""),
         ("restart budget", "charged" if item["charged"] else "not charged"),
     ]
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs if text)

@@ -97,7 +97,7 @@ def test_a_node_lost_while_the_api_server_is_away_is_handled_afterwards(scene: S
     bed.processes.stop("kube-apiserver")
     faults.kill(bed.options.real_node(node), bed.processes)
     time.sleep(5.0)
-    assert scene.story.incidents == (), "nothing is concluded while nobody answers"
+    assert scene.story.troubles == (), "nothing is concluded while nobody answers"
     bed.processes.start_again("kube-apiserver")
     story = scene.end()
     assert succeeded(story), scene.tell()

@@ -114,7 +114,7 @@ def test_a_run_through_the_api_does_not_notice_an_upgrade_and_a_kill(product: In
         assert gang(scene) == before
         story = scene.end()
         assert succeeded(story), scene.tell()
-        assert (story.incidents, outcomes(story)) == ((), ["succeeded"]), scene.tell()
+        assert (story.troubles, outcomes(story)) == ((), ["succeeded"]), scene.tell()
         assert steps_of(scene) == list(range(1, STEPS + 1)), "each step once, in order"
         with closing(product.asking()) as asking:
             assert asking.ended(flow_run)["type"] == "COMPLETED"

@@ -79,11 +79,11 @@ def test_a_node_agent_that_stands_still_for_a_while(scene: Stage, bed: Bed) -> N
     step = step_seen(scene.scene())
     scene.at_step(step + 100)
     assert node.name not in bed.api.ready_nodes()
-    assert scene.story.incidents == (), "its ranks are heard all the time"
+    assert scene.story.troubles == (), "its ranks are heard all the time"
     faults.thaw(node)
     story = scene.end()
     assert succeeded(story), scene.tell()
-    assert story.incidents == (), scene.tell()
+    assert story.troubles == (), scene.tell()
     assert outcomes(story) == ["succeeded"], scene.tell()
 
 

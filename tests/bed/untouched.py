@@ -99,7 +99,7 @@ class Healthy:
     def left_alone(self) -> None:
         """Nothing was made of it."""
         story = self.scene.story
-        assert (story.incidents, story.actions) == ((), ()), self.scene.tell()
+        assert (story.troubles, story.actions) == ((), ()), self.scene.tell()
         assert len(story.attempts) == 1, self.scene.tell()
 
     def ends(self) -> None:
@@ -137,7 +137,7 @@ class Runs:
 
     def _is_well(self, healthy: Healthy) -> bool:
         story = healthy.scene.story
-        return not story.incidents and story.run.state is RunState.RUNNING and gang(healthy.scene) == healthy.pods
+        return not story.troubles and story.run.state is RunState.RUNNING and gang(healthy.scene) == healthy.pods
 
     def _begin(self) -> Healthy:
         self._bed.settle()

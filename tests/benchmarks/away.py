@@ -63,13 +63,13 @@ def await_ends(ledger: Ledger, seconds: float) -> None:
 def tell(ledger: Ledger, name: str, before: int, after: int, state: str) -> bool:
     """One line; whether all is as it should be."""
     story = ledger.story(name)
-    back = [f"{item.resumed_at - item.detected_at:.1f} s" for item in story.incidents if item.resumed_at is not None]
+    back = [f"{item.resumed_at - item.detected_at:.1f} s" for item in story.troubles if item.resumed_at is not None]
     print(
         f"{name}: step {before} -> {after} meanwhile; attempts {', '.join(one.outcome for one in story.attempts)}; "
         f"noticed -> first step again: {', '.join(back) or 'never needed'}; its flow run {state}"
     )
     ended_right = story.run.state is RunState.SUCCEEDED and state == "COMPLETED"
-    return ended_right and after > before and len(story.incidents) == NAMES.index(name)
+    return ended_right and after > before and len(story.troubles) == NAMES.index(name)
 
 
 def main() -> int:

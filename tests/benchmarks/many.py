@@ -35,7 +35,7 @@ def tell(what: str, many: Many, locked: int) -> None:
     back = [
         incident.resumed_at - incident.detected_at
         for story in many.stories
-        for incident in story.incidents
+        for incident in story.troubles
         if incident.resumed_at is not None
     ]
     median = statistics.median(back) if back else float("nan")

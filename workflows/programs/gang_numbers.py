@@ -97,7 +97,7 @@ class Numbers:
         self._cusum = Cusum()
         self._change: Optional[Change] = None
         self._figures = {"loss": Jumps("loss"), "gradient_norm": Jumps("gradient_norm")}
-        self._numeric: List[Dict[str, Any]] = []
+        self._numeric: Deque[Dict[str, Any]] = deque(maxlen=KEPT_JUMPS)
 
     def heard(self, state: State, event: Event, effects: Sequence[Effect]) -> None:
         """An event changed what the coordinator knows.
@@ -156,7 +156,7 @@ class Numbers:
         }
 
     def numeric(self) -> List[Dict[str, Any]]:
-        """Figures that jumped or are none, oldest first."""
+        """The newest figures that jumped or are none, oldest first."""
         return list(self._numeric)
 
     def _cost(self, rank: int) -> float:
@@ -224,6 +224,11 @@ class Numbers:
 
     def _figure(self, what: str, step: int, value: float) -> None:
         said = self._figures[what].take(step, value)
-        if said is not None and len(self._numeric) < KEPT_JUMPS:
-            known = any(one["step"] == step and one["what"] == what for one in self._numeric)
-            self._numeric += [] if known else [said]
+        told = None if said is None else {**said, "incarnation": self._incarnation}
+        if told is not None and not any(_alike(one, told) for one in self._numeric):
+            self._numeric.append(told)
+
+
+def _alike(one: Dict[str, Any], other: Dict[str, Any]) -> bool:
+    """Whether both tell of one step of one figure: what was heard before is heard once more from a journal."""
+    return all(one[name] == other[name] for name in ("step", "what", "incarnation"))
