@@ -92,6 +92,24 @@ def attempts_are(**changes: Any) -> Seen:
     return story(attempts=(first, replace(second, **changes)))
 
 
+LAGS = IncidentRecord(
+    id="c-a1-n1",
+    run="c",
+    attempt=1,
+    at=12.0,
+    detected_at=12.0,
+    signal="slow-rank",
+    fault_class=FaultClass.STRAGGLER,
+    culprits=((OTHER, 1),),
+    action=Action.NONE,
+)
+
+
+def told(**changes: Any) -> Seen:
+    """The same run, of which something was told before anything was broken."""
+    return story(incidents=(replace(LAGS, **changes), INCIDENT))
+
+
 TAKEN = ActionRecord("y", "c", INCIDENT.id, NodeAction.QUARANTINE, OTHER, "done", "", 30.6)
 WRONG: dict[str, tuple[str, Seen]] = {
     "the player failed": ("played", good(error="GaveUpError: did not happen")),
@@ -102,6 +120,20 @@ WRONG: dict[str, tuple[str, Seen]] = {
     "no class yet": ("explained", incident_is(fault_class=None)),
     "an incident before anything was broken": ("explained", incident_is(at=10.0, detected_at=10.0)),
     "an incident after a fault that costs nothing": ("explained", incident_is(detected_at=61.0, resumed_at=62.0)),
+    "a jump before anything was broken": (
+        "explained",
+        told(signal="loss-jump", fault_class=FaultClass.NUMERIC, culprits=()),
+    ),
+    "a rank that lags, charged to the run": ("explained", told(charged=True)),
+    "a gang that left a slow node, though nothing was slow": (
+        "explained",
+        told(signal="straggler", action=Action.NEW_ATTEMPT),
+    ),
+    "well again before it lagged": ("order", told(over_at=11.0)),
+    "a lost node of which only slow ranks were told": (
+        "noticed",
+        story(incidents=(replace(LAGS, at=30.6, detected_at=30.6),)),
+    ),
     "a lost node that nobody noticed": ("noticed", story(incidents=())),
     "a healthy node is named": ("blame", incident_is(culprits=((OTHER, 1),))),
     "a healthy node is taken out": ("blame", story(actions=(*good().story.actions, TAKEN))),
@@ -122,6 +154,14 @@ WRONG: dict[str, tuple[str, Seen]] = {
 
 def test_a_good_run_has_nothing_wrong() -> None:
     assert judge(good()) == []
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [told(), told(over_at=13.0), told(at=61.0, detected_at=61.0), told(signal="slow-gang", culprits=())],
+)
+def test_ranks_that_lag_on_a_busy_machine_are_explained_where_they_are_only_told(seen: Seen) -> None:
+    assert judge(seen) == []
 
 
 @pytest.mark.parametrize("name", WRONG)

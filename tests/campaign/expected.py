@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiles.vocabulary import FaultClass
+from profiles.vocabulary import Action, FaultClass
 from tests.campaign.cards import Fault
 from tests.campaign.plan import Strike
+from workflows.records import IncidentRecord
+from workflows.told import Told
 
 F = FaultClass
 
@@ -47,6 +49,15 @@ EXPECTED: dict[str, Expected] = {
     "api-away": QUIET,
     "ledger-away": QUIET,
 }
+
+
+NOISE = frozenset({Told.SLOW_RANK, Told.SLOW_GANG})
+"""Runs of a campaign share two processors: ranks lag for a while without anybody's fault. Told, that harms nobody."""
+
+
+def is_noise(item: IncidentRecord) -> bool:
+    """Whether it may come at any time: only told, decided as nothing, and paid for by nobody."""
+    return item.signal in NOISE and item.action is Action.NONE and not item.charged
 
 
 def classes_of(strike: Strike) -> frozenset[FaultClass]:

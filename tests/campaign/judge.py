@@ -10,7 +10,7 @@ from itertools import pairwise
 from flows.decisions.account import totals
 from flows.decisions.report import curve_of, tiles_of
 from profiles.vocabulary import Action, NodeAction, RunState, VerdictWord
-from tests.campaign.expected import classes_of, may_evict, must_be_noticed
+from tests.campaign.expected import classes_of, is_noise, may_evict, must_be_noticed
 from tests.campaign.plan import STEPS
 from tests.campaign.seen import Seen
 from workflows.records import IncidentRecord
@@ -54,7 +54,7 @@ def _ended(seen: Seen) -> Iterator[str]:
     if run.state is not wanted:
         yield f"{run.state} ({run.why}), but it should be {wanted}"
     elif ending is not None:
-        last = seen.story.incidents[-1] if seen.story.incidents else None
+        last = seen.story.troubles[-1] if seen.story.troubles else None
         if last is None or (last.fault_class, last.action) != (ending.fault_class, Action.GIVE_UP):
             yield f"given up for {last and last.fault_class}, but it should be for {ending.fault_class}"
         if ending.words not in run.why:
@@ -62,9 +62,10 @@ def _ended(seen: Seen) -> Iterator[str]:
 
 
 def _explained(seen: Seen) -> Iterator[str]:
-    mine = {item.id: place for place in range(len(seen.plan.strikes)) for item in seen.incidents_of(place)}
     for item in seen.story.incidents:
-        place = mine.get(item.id)
+        place = seen.strike_of(item)
+        if is_noise(item):
+            continue
         if place is None:
             yield f"{_words(item)}, while nothing was broken"
         elif item.fault_class not in classes_of(seen.plan.strikes[place]):
@@ -136,7 +137,7 @@ def _counted(seen: Seen) -> Iterator[str]:
 
 def _ordered(seen: Seen) -> Iterator[str]:
     for item in seen.story.incidents:
-        times = [at for at in (item.at, item.detected_at, item.resumed_at) if at is not None]
+        times = [at for at in (item.at, item.detected_at, item.resumed_at, item.over_at) if at is not None]
         if any(later < earlier for earlier, later in pairwise(times)):
             yield f"{_words(item)}: happened, noticed and resumed at {times}"
 

@@ -253,12 +253,12 @@ def _driven(story: Story, fencing: int) -> bool:
 
 
 def _noticed(story: Story, began: float) -> bool:
-    return any(item.detected_at >= began for item in story.incidents)
+    return any(item.detected_at >= began for item in story.troubles)
 
 
 def _over(story: Story, began: float) -> bool:
     """The run trains again after what was noticed last, or has ended."""
-    last = story.incidents[-1] if _noticed(story, began) else None
+    last = story.troubles[-1] if _noticed(story, began) else None
     return story.run.state in FINISHED or (last is not None and last.resumed_at is not None)
 
 

@@ -47,13 +47,18 @@ class Seen:
     """Why the plan was not played to its end; "": it was."""
 
     def incidents_of(self, strike: int) -> list[IncidentRecord]:
-        """Those noticed after this strike began and before the next one did."""
+        """Those noticed after this strike began and before the next one did, without what was only told."""
         begins = self.begins
         begin, after = begins.get(strike), [at for place, at in begins.items() if place > strike]
         if begin is None:
             return []
         until = min(after, default=float("inf"))
-        return [item for item in self.story.incidents if begin <= item.detected_at < until]
+        return [item for item in self.story.troubles if begin <= item.detected_at < until]
+
+    def strike_of(self, item: IncidentRecord) -> int | None:
+        """The newest strike that had begun when it was noticed; None: nothing was broken yet."""
+        before = [(at, place) for place, at in self.begins.items() if at <= item.detected_at]
+        return max(before)[1] if before else None
 
     def struck(self, strike: int | None = None) -> frozenset[str]:
         """Nodes on which something was broken, by one strike or by all."""
