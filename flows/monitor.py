@@ -106,7 +106,7 @@ def keep_watch(
         tell: gets each line; from several threads.
         ended: whether to end.
         bell: wakes the loop.
-        hooks: called twice a second, one after the other, beside the watch; what one raises is told.
+        hooks: called four times a second, one after the other, beside the watch; what one raises is told.
 
     Raises:
         Conflict: another monitor of this cluster lives.

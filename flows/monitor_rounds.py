@@ -32,8 +32,8 @@ WIDE_SECONDS = 60.0
 """Workflows and nodes are looked at so often."""
 PODS_SECONDS = 600.0
 """Training pods are: a large cluster has tens of thousands, and their JobSet speaks for them in between."""
-HOOK_SECONDS = 0.5
-"""So an event is on the server within a second of its line in the ledger; half of it is the server's own wait."""
+HOOK_SECONDS = 0.25
+"""So an event is on the server within a second of what it tells of: the server waits half a second of its own."""
 FIRST_SECONDS = 1.0
 TURN_SECONDS = 5.0
 """The node watch takes a turn at least so often, and tells."""

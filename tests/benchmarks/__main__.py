@@ -16,6 +16,7 @@ from pathlib import Path
 ORDER = (
     "start",
     "console",
+    "incident_event",
     "many",
     "recovery",
     "recovery_large",
