@@ -28,6 +28,7 @@ from flows.decisions.moves import (
     Watch,
     next_move,
 )
+from flows.decisions.unheard import GoesOn, Held, judge
 from flows.failover import act, recover, see_out
 from flows.plan import next_attempt
 from flows.summaries import summary_of
@@ -46,9 +47,10 @@ from tasks.post_flight import leave_nothing, post_flight
 from tasks.runs import begin, read_story, set_state, version_of
 from tasks.session import on_cluster, session
 from tasks.waiting import await_answer, rest
-from tasks.world import world
+from tasks.world import tell_waiting, world
 from workflows.evidence import AttemptView, Signal
 from workflows.records import AttemptRecord, RunRecord
+from workflows.second_sight import UNHEARD
 
 Act = Plan | Submit | Watch | Recover | CarryOut | AwaitAnswer | Finish
 """Moves that do something."""
@@ -169,11 +171,26 @@ async def see(resolved: Resolved, attempt: AttemptRecord) -> None:
 
 
 def notice(resolved: Resolved, handled: frozenset[Signal], view: AttemptView, attempt: AttemptRecord) -> Finding | None:
-    """What `assess` finds, but for signals that were decided to need nothing; and that somebody wants a new look."""
+    """What `assess` finds, but for signals that were decided to need nothing; and that somebody wants a new look.
+
+    Who does not answer meanwhile is told in the run's `why`.
+    """
+    tell(view, resolved)
     if view.woken:
         return Finding(None, view.woken)
     finding = assess(view, Case(resolved, attempt))
     return None if finding is None or finding.signal in handled else finding
+
+
+def tell(view: AttemptView, resolved: Resolved) -> None:
+    """Say in the run's `why` that the cluster is away, or what is known of a gang whose coordinator is not heard."""
+    judged = judge(view, resolved.run)
+    if view.waits_for:
+        tell_waiting(view.waits_for)
+    elif isinstance(judged, GoesOn):
+        tell_waiting(judged.why, judged.about, UNHEARD)
+    else:
+        tell_waiting(judged.why, judged.about) if isinstance(judged, Held) else tell_waiting("")
 
 
 def _ended_well(resolved: Resolved, attempt: AttemptRecord, view: AttemptView) -> None:

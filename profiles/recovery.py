@@ -103,4 +103,4 @@ class RecoveryProfile(Value):
     pending_timeout_seconds: PositiveSeconds = 3600.0
     """A gang that finds no room for so long is an incident (scheduling)."""
     observer_silence_seconds: Seconds = 30.0
-    """Coordinator silent for so long while pods run: noted, never acted on."""
+    """Coordinator not heard for so long while pods run: the ranks' own logs are asked. It ends nothing by itself."""

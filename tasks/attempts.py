@@ -17,9 +17,10 @@ from tasks.cluster import Cluster, Manifest, current
 from tasks.facts import workflow_facts
 from tasks.in_place import News
 from tasks.ownership import our_ledger
+from tasks.second_path import SecondPath, further
 from tasks.tokens import Remembered, attempt_token, ensure_token
 from tasks.watching import AttemptWatch
-from tasks.world import patient, tell_waiting, touch, world
+from tasks.world import patient, touch, world
 from workflows import labels
 from workflows.checkpoint_record import CheckpointRecord
 from workflows.evidence import AttemptView
@@ -156,10 +157,10 @@ def watch_attempt(
     cluster = current()
     token = Remembered(lambda: attempt_token(cluster, attempt))
     notebook, room = Notebook(attempt, resolved.run.recovery), Room(resolved, attempt)
+    second = SecondPath(cluster, resolved)
     with AttemptWatch(cluster, resolved, attempt, world().now, token, notebook.withheld) as watch:
         while True:
-            view = room.look(notebook.with_requests(watch.wait(POLL_SECONDS)))
-            tell_waiting(view.waits_for)
+            view = second.look(room.look(notebook.with_requests(watch.wait(POLL_SECONDS))))
             let_coordinator_move(cluster, view)
             notebook.keep(watch, view)
             said = until(view, notebook.attempt)
@@ -215,7 +216,7 @@ class Notebook:
     def keep(self, watch: AttemptWatch, view: AttemptView, *, now_or_never: bool = False) -> None:
         """Save what is new."""
         here = world()
-        changes = changes_of(self.attempt, view)
+        changes = changes_of(self.attempt, view) | further(self.attempt, view)
         news = view.coordinator.news if view.coordinator is not None else GangNews()
         urgent = now_or_never or bool(changes) or self._news.is_new(news)
         if not urgent and here.now() - self._saved_at < SAVE_SECONDS:
@@ -270,8 +271,7 @@ class Notebook:
     def _note_running(self, changes: dict[str, object]) -> None:
         if "first_step" not in changes:
             return
-        here = world()
-        why = f"attempt {self.attempt.number} makes progress"
+        here, why = world(), f"attempt {self.attempt.number} makes progress"
         here.ledger.set_run_state(self.attempt.run, here.fencing, RunState.RUNNING, why)
 
 

@@ -96,8 +96,7 @@ def termination(pod: Json) -> Termination | None:
 def node_facts(node: Json) -> NodeFacts:
     """What a Node object says. A Ready condition that is neither True nor False is None: the cluster does not know."""
     conditions = {item["type"]: item for item in node.get("status", {}).get("conditions", [])}
-    ready = conditions.get("Ready", {})
-    spec = node.get("spec", {})
+    ready, spec = conditions.get("Ready", {}), node.get("spec", {})
     return NodeFacts(
         name=node.get("metadata", {}).get("name", ""),
         ready={"True": True, "False": False}.get(ready.get("status", "Unknown")),
@@ -193,6 +192,7 @@ def coordinator_facts(body: bytes, now: float) -> CoordinatorFacts | None:
     members: list[Json] = status.get("members") or []
     return CoordinatorFacts(
         at=now,
+        told_at=_number(status.get("now")),
         incarnation=int(status.get("incarnation") or 0),
         step=status.get("step"),
         loss=_number(status.get("loss")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from workflows.gang_news import GangNews, Hang, Jump, RestartInPlace, Slower, Straggler
 
@@ -14,6 +14,11 @@ STACKS_CHARACTERS = 4000
 """Of one restart in place that are kept."""
 NO_NUMBERS = ("nan", "inf", "-inf")
 """How a coordinator writes down what is none."""
+_VERDICTS: dict[str, Literal["suspect", "observer", "confirmed"]] = {
+    "observer": "observer",
+    "confirmed": "confirmed",
+}
+"""Any other word is a suspicion: only what is known to be confirmed counts as hung."""
 
 
 def gang_news(status: Json) -> GangNews:
@@ -109,7 +114,7 @@ def _hang(told: Json) -> Hang | None:
     return Hang(
         waited_seconds=waited,
         phase=str(told.get("phase") or ""),
-        confirmed=told.get("verdict") == "confirmed",
+        verdict=_VERDICTS.get(str(told.get("verdict")), "suspect"),
         why=str(told.get("why") or ""),
         rank=_whole(told.get("rank")),
         node=str(told.get("node") or ""),

@@ -23,6 +23,7 @@ from profiles.errors import Fenced, Permanent, Transient
 from tasks.ledger import Ledger
 from tasks.settings import Settings
 from workflows.records import WAITS
+from workflows.second_sight import UNHEARD
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,7 +80,7 @@ class Right:
     def __init__(self, run: str, fencing: int) -> None:
         self.run = run
         self.waits_for: str | None = None
-        """What the run's `why` was last told to wait for; None: nothing was told yet."""
+        """What the run's `why` was last told behind its reason; None: nothing was told yet."""
         self._fencing = fencing
         self._lost = ""
 
@@ -131,24 +132,30 @@ def world() -> World:
     return here
 
 
-def tell_waiting(said: str) -> None:
+def tell_waiting(said: str, about: str = "", mark: str = WAITS) -> None:
     """Let the `why` of the run that is driven say what is waited for; "" when it goes on.
 
     Where no run is driven nobody is told, nor where the ledger itself is away.
+
+    Args:
+        said: in words.
+        about: what makes it the same thing, though its words change: that is told once; "": the words themselves.
+        mark: as what it is told, `WAITS` or `UNHEARD`.
 
     Raises:
         Fenced: another driver has taken over.
     """
     here = _current.get()
-    if here is None or here.right is None or here.right.waits_for == said:
+    if here is None or here.right is None or here.right.waits_for == (about or said):
         return
     try:
         record = here.ledger.run(here.right.run)
         if record is not None:
-            why = record.why.partition(WAITS)[0] + (f"{WAITS}{said}]" if said else "")
+            reason = record.why.partition(WAITS)[0].partition(UNHEARD)[0]
+            why = reason + (f"{mark}{said}]" if said else "")
             if why != record.why:
                 here.ledger.set_run_state(record.name, here.fencing, record.state, why)
-            here.right.waits_for = said
+            here.right.waits_for = about or said
     except Transient:
         return  # said again with the next try
 

@@ -284,13 +284,14 @@ def test_what_went_on_from_elsewhere_than_its_checkpoint_has_started_over() -> N
     assert assess(view(coordinator=replace(facts, news=GangNews((scratch,)))), case()) is None, "nothing was resumed"
 
 
-HUNG = Hang(31.0, "step", confirmed=True, why="no progress for 31 s after step 5; 3 ranks wait")
+HUNG = Hang(31.0, "step", "confirmed", why="no progress for 31 s after step 5; 3 ranks wait")
 
 
 @pytest.mark.parametrize(
     ("said", "news", "expected"),
     [
-        ("suspected", GangNews(hang=replace(HUNG, confirmed=False)), None),
+        ("suspected", GangNews(hang=replace(HUNG, verdict="suspect")), None),
+        ("it is the coordinator that does not hear", GangNews(hang=replace(HUNG, verdict="observer")), None),
         ("confirmed, and nobody may do anything", GangNews(hang=HUNG), Signal.HANG),
         ("the coordinator restarts it", GangNews(hang=HUNG, left=1), None),
         ("told to stop because of it", GangNews(stopping=True, stop_why=f"{Watch().why}; not restarted"), Signal.HANG),

@@ -95,6 +95,11 @@ LINES: list[tuple[str | None, HistoryRow, EventGround]] = [
         line("run", "demo", {"state": "running"}, why="runs [waits, training is left alone: API away]"),
         GROUND,
     ),
+    (
+        "run.waiting",
+        line("run", "demo", {"state": "running"}, why="runs [by the second path: rank 0 is at step 5 by its own log]"),
+        GROUND,
+    ),
     ("run.mode_changed", line("mode", "demo", {"mode": "ask"}), GROUND),
     ("run.paused", line("paused", "demo", why="maintenance"), GROUND),
     ("run.unpaused", line("unpaused", "demo"), GROUND),

@@ -23,6 +23,7 @@ from tests.ledgers import THERE, driven, everyone_died
 from workflows import labels
 from workflows.evidence import AWAY_SECONDS
 from workflows.records import AttemptRecord
+from workflows.second_sight import UNHEARD
 
 DEADLINE_SECONDS = 30.0
 
@@ -74,6 +75,19 @@ def test_the_run_says_what_is_waited_for_from_the_second_try_on(here: World, sil
 
 def test_what_an_earlier_driver_waited_for_is_taken_back(here: World) -> None:
     here.ledger.set_run_state("demo", here.fencing, RunState.RUNNING, "x [waits, training is left alone: y]")
+    tell_waiting("")
+    assert why(here) == "x"
+
+
+def test_the_same_thing_is_told_once_though_its_words_change(here: World) -> None:
+    here.ledger.set_run_state("demo", here.fencing, RunState.RUNNING, "x [waits, training is left alone: y]")
+    for step in (5, 6, 7):
+        tell_waiting(f"rank 0 is at step {step}", "goes on", UNHEARD)
+    assert why(here) == "x [by the second path: rank 0 is at step 5]"
+    tell_waiting("rank 0 is at step 8", "stands still")
+    assert why(here) == "x [waits, training is left alone: rank 0 is at step 8]"
+    tell_waiting("rank 0 is at step 9", "goes on", UNHEARD)
+    assert why(here) == "x [by the second path: rank 0 is at step 9]"
     tell_waiting("")
     assert why(here) == "x"
 

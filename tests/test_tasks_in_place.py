@@ -90,7 +90,23 @@ def test_everything_that_is_told_is_read() -> None:
     assert news.slower is not None
     assert (news.slower.since_step, news.slower.ratio) == (50, 1.4)
     assert news.jumps == (Jump(12, "loss", 50.0, 2.0),)
-    assert news.hang == Hang(31.0, "step", True, "no progress", 3, "node-3", "rank 3: sleep")
+    assert news.hang == Hang(31.0, "step", "confirmed", "no progress", 3, "node-3", "rank 3: sleep")
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict", "confirmed"),
+    [
+        ("suspect", "suspect", False),
+        ("observer", "observer", False),
+        ("confirmed", "confirmed", True),
+        ("a word of later", "suspect", False),
+        (None, "suspect", False),
+    ],
+)
+def test_only_what_is_confirmed_counts_as_hung(told: str | None, verdict: str, confirmed: bool) -> None:
+    hang = gang_news({"hang": {"verdict": told, "waited_seconds": 31.0}}).hang
+    assert hang is not None
+    assert (hang.verdict, hang.confirmed) == (verdict, confirmed)
 
 
 def test_a_coordinator_of_before_tells_nothing() -> None:

@@ -29,6 +29,7 @@ from tests.why_sights import (
 )
 from workflows.evidence import NodeFacts
 from workflows.records import WAITS, ActionRecord, ApprovalRecord, IncidentRecord, Story
+from workflows.second_sight import UNHEARD
 from workflows.sight import ClaimSight, ClusterSight, DriverSight, RunSight, StepSight, WorkflowSight
 
 DEAD = DriverSight(alive=False, log="/home/me/.primus/runs/demo-1/driver.log")
@@ -239,6 +240,23 @@ CASES: list[tuple[Hold, RunSight, str]] = [
         Hold.RUNNING,
         sight(cluster(pods=running()), TRAINING, step=120, last_step_at=999.0, steps_per_second=2.0),
         "step 120 of 300, 2 steps/s, 90 s to go",
+    ),
+    (
+        Hold.RUNNING,
+        sight(
+            cluster(pods=running()),
+            story=story(replace(RUN, why=f"up{UNHEARD}rank 0 is at step 90 by its own log: training goes on]")),
+            step=20,
+            last_step_at=900.0,
+        ),
+        "it runs: rank 0 is at step 90 by its own log: training goes on",
+    ),
+    (
+        Hold.CONTROL_PLANE,
+        sight(
+            cluster(pods=running()), story=story(replace(RUN, why=f"up{WAITS}the coordinator is not heard for 99 s]"))
+        ),
+        "what the run does is not known: the coordinator is not heard for 99 s",
     ),
     (Hold.NO_PROGRESS, sight(cluster(pods=running()), TRAINING, step=120, last_step_at=900.0), "for 100 s"),
     (Hold.UNWATCHED, sight(cluster(pods=running()), TRAINING, step=120, driver=DEAD), "nobody watches"),

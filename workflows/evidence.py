@@ -8,6 +8,7 @@ from enum import StrEnum
 from workflows.fleet import NodeCandidate
 from workflows.gang_news import GangNews
 from workflows.reports import GateReport, ResumeChoice, Termination
+from workflows.second_sight import SecondSight
 
 AWAY_SECONDS = 2.0
 """A cluster that does not answer for a shorter time is nobody's business."""
@@ -187,6 +188,8 @@ class CoordinatorFacts:
 
     at: float
     """When it said so."""
+    told_at: float | None = None
+    """The same by its own clock, to which `heard` belongs."""
     incarnation: int = 0
     step: int | None = None
     loss: float | None = None
@@ -243,6 +246,8 @@ class AttemptView:
     """Nodes that are not ready and whose kubelets the cluster does not reach; asked only about nodes of the gang."""
     vanished: str = ""
     """Its workflow, its JobSet and its pods were looked for, and none of them exists: why; "" where one does."""
+    second: SecondSight | None = None
+    """What its launchers' own logs say; asked only while all its pods run and the coordinator is not heard."""
     partial: bool = False
     """Not all of its objects were told yet, or not since its JobSet ended: what is missing here may well exist."""
 

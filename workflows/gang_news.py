@@ -119,13 +119,19 @@ class Hang:
 
     waited_seconds: float
     phase: str = ""
-    confirmed: bool = False
-    """Longer than its second window too."""
+    verdict: Literal["suspect", "observer", "confirmed"] = "suspect"
+    """`confirmed`: longer than its second window too. `observer`: so long, but most launchers were not heard meanwhile
+    either, so that it may be the coordinator that does not hear."""
     why: str = ""
     rank: int | None = None
     """For whom the others wait; None: not known."""
     node: str = ""
     stacks: str = ""
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether it counts as hung."""
+        return self.verdict == "confirmed"
 
 
 @dataclass(frozen=True)

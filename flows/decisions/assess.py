@@ -12,6 +12,7 @@ from flows.decisions.checkpoint import prove_resume
 from flows.decisions.in_place import broken, hung, started_over
 from flows.decisions.nodes import choose_nodes, need_of
 from flows.decisions.straggling import leaving
+from flows.decisions.unheard import Hung, judge
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.evidence import AttemptView, PodFacts, Signal
@@ -123,6 +124,12 @@ def _node_lost(view: AttemptView, _: Case) -> Finding | None:
 def _hung(view: AttemptView, _: Case) -> Finding | None:
     why = "" if view.coordinator is None else hung(view.coordinator)
     return Finding(Signal.HANG, why) if why else None
+
+
+def _still(view: AttemptView, case: Case) -> Finding | None:
+    """By two paths: the coordinator is not heard, or does not hear, and the launchers' own logs tell of nothing."""
+    judged = judge(view, case.resolved.run)
+    return Finding(Signal.HANG, judged.why) if isinstance(judged, Hung) else None
 
 
 def _pod_failed(view: AttemptView, case: Case) -> Finding | None:
@@ -251,6 +258,7 @@ RULES: tuple[Rule, ...] = (
     _pods_gone,
     _vanished,
     _never_started,
+    _still,
     _notice,
     _cordoned,
     _straggler,

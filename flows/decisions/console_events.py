@@ -21,6 +21,7 @@ from workflows.monitored import HistoryRow
 from workflows.node_sight import WATCHER
 from workflows.records import WAITS, IncidentRecord
 from workflows.told import TOLD
+from workflows.second_sight import UNHEARD
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _run(line: _Line) -> _Told | None:
         return _Told("run.opened", {"state": state})
     if "resumed_at" in line.data:
         return _Told("run.resumed", {"state": state})
-    if WAITS in line.row.why:
+    if WAITS in line.row.why or UNHEARD in line.row.why:
         return _Told("run.waiting", {"state": state})
     if not state:
         return None

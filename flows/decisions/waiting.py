@@ -13,6 +13,7 @@ from flows.decisions.held_by_queue import queue_reasons
 from flows.decisions.hold import BLOCKS_FIRST, Explanation, Hold, Reason, Standing, Witness, of_condition, of_event
 from flows.decisions.line import Line
 from flows.decisions.moves import CarryOut, Plan, Submit, Watch, next_move
+from flows.decisions.unheard import by_second_path
 from workflows.records import AttemptRecord
 from workflows.sight import ClusterSight, JobSetSight, PodSight, RunSight, WorkflowSight
 
@@ -233,6 +234,8 @@ def _suspended(cluster: ClusterSight, jobset: JobSetSight) -> Reason:
 
 def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> Reason | None:
     """It makes steps, and somebody watches: whatever else is pending does not hold it."""
+    if sight.driver.alive and (told := by_second_path(sight.story.run.why)):
+        return Reason(Hold.RUNNING, f"it runs: {told}", "look at the coordinator's pod", _gang(cluster, attempt))
     if sight.steps_per_second is None or attempt.first_step is None or not sight.driver.alive:
         return None
     total = sight.resolved.run.steps
@@ -270,6 +273,10 @@ def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> 
     if not sight.driver.alive:
         step = "" if sight.step is None else f"; the last step that the ledger knows is {sight.step}"
         return [_unwatched(sight, f"its pods run and nobody watches{step}")]
+    if told := by_second_path(sight.story.run.why):
+        return [
+            Reason(Hold.RUNNING, f"it runs: {told}", "look at the coordinator's pod; nothing else is touched", gang)
+        ]
     limits = sight.resolved.run.recovery.hang
     if attempt.first_step is None or sight.last_step_at is None:
         since = sight.now - (attempt.running_at or attempt.applied_at or sight.now)

@@ -1,0 +1,193 @@
+"""What becomes of a gang whose coordinator is not heard."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.decisions.assess import Case, assess
+from flows.decisions.diagnose import diagnose
+from flows.decisions.unheard import GoesOn, Held, Hung, Judged, by_second_path, judge, limit_seconds
+from profiles import load
+from profiles.recovery import HangLimits
+from profiles.run import RunProfile
+from profiles.vocabulary import FaultClass
+from workflows.evidence import AttemptView, CoordinatorFacts, Evidence, NodeFacts, PodFacts, Signal
+from workflows.records import WAITS, AttemptRecord
+from workflows.second_sight import UNHEARD, LogSign, SecondSight
+
+LIMIT = 1.5 * 1800 + 30
+"""With the limits of the default profile: the longest phase, its second window, and the silence."""
+NOW = 10_000.0
+PODS = tuple(PodFacts(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(2))
+CO = PodFacts("c-0", "coordinator", 0, "node-9", "Running")
+NODES = (NodeFacts("node-0", True), NodeFacts("node-1", True), NodeFacts("node-9", None))
+AT = LogSign(0, 120, 5000.0)
+
+
+@cache
+def run() -> RunProfile:
+    demo = load.load_run("demo")
+    recovery = demo.recovery.model_copy(update={"hang": HangLimits(), "observer_silence_seconds": 30.0})
+    return demo.model_copy(update={"recovery": recovery})
+
+
+def sight(still_seconds: float, *, moved: bool = False, sign: LogSign | None = AT, **changes: object) -> SecondSight:
+    """Not heard for an hour, and still for so long."""
+    told = SecondSight(
+        unheard_since=NOW - 3600.0,
+        looks=9,
+        signs=() if sign is None else (("t-0", sign),),
+        still_since=None if sign is None else NOW - still_seconds,
+        ever_moved=moved,
+    )
+    return replace(told, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def view(second: SecondSight | None, **changes: object) -> AttemptView:
+    seen = AttemptView("r", 1, NOW, jobset="Running", pods=(*PODS, CO), nodes=NODES, submitted_at=1.0, second=second)
+    return replace(seen, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def judged(second: SecondSight | None, **changes: object) -> Judged:
+    return judge(view(second, **changes), run())
+
+
+SAVES = replace(AT, phase="evaluation")
+MUTE = sight(9e3, sign=None, mute=("t-0", "t-1"))
+INIT = LogSign(0, None, 5000.0, 1, "init")
+ALL_STARTED = (("t-0", INIT), ("t-1", replace(INIT, rank=1)))
+TOLD = CoordinatorFacts(at=NOW - 3600.0, step=5)
+
+
+@pytest.mark.parametrize(
+    ("said", "found", "expected", "words"),
+    [
+        ("steps are made", judged(sight(5.0, moved=True)), GoesOn,
+         "the coordinator is not heard for 3600 s; rank 0 is at step 120 by its own log: training goes on"),
+        ("a deaf coordinator's too", judged(sight(5.0, moved=True, deaf=True)), GoesOn,
+         "the coordinator does not hear its launchers for 3600 s; rank 0"),
+        ("though a node is not ready", judged(sight(5.0, moved=True), nodes=(NodeFacts("node-1", False),)), GoesOn, ""),
+        ("between two slow steps", judged(sight(89.0, moved=True)), GoesOn, ""),
+        ("steps are long", judged(sight(500.0, moved=True, longest_seconds=100.0)), GoesOn, ""),
+        ("not for a while", judged(sight(91.0, moved=True)), Held, "for 91 s; more than 2730 s count as a hang"),
+        ("it stood still from the beginning", judged(sight(99.0)), Held, "is at step 120 by its own log, for 99"),
+        ("not for long: a step may be about to be told", judged(sight(89.0)), None, ""),
+        ("just before the limit", judged(sight(LIMIT - 1)), Held, "count as a hang"),
+        ("at the limit", judged(sight(LIMIT)), Hung, "no progress by two paths: the coordinator is not heard"),
+        ("it had gone on before", judged(sight(LIMIT, moved=True)), Hung, "step 120 by its own log, for 2730 s"),
+        ("a deaf coordinator", judged(sight(LIMIT, deaf=True)), Hung, "does not hear its launchers for 3600 s"),
+        ("evaluations last longer", judged(sight(LIMIT, sign=SAVES)), Held, "more than 5430 s"),
+        ("it once paused for long", judged(sight(LIMIT, longest_seconds=400.0)), Held, "more than 3030 s"),
+        ("a node is not ready", judged(sight(9e3), nodes=(NodeFacts("node-1", False),)), Held,
+         "node-1 is not ready or not reached: whether it is lost is asked first"),
+        ("nothing is known of a node", judged(sight(9e3), nodes=(NodeFacts("node-1", None),)), Held, "node-1"),
+        ("a kubelet is not reached", judged(sight(9e3, unreached=("node-0",))), Held, "node-0 is not ready or not"),
+        ("a log cannot be read", judged(sight(9e3, unread=(("t-1", "no answer"),))), Held,
+         "the log of t-1 does not say how far it is: no answer"),
+        ("no log tells of steps", judged(MUTE), Held, "no log that was read so far tells of a step"),
+        ("nor of more than a start, and not all were read", judged(sight(9e3, sign=INIT)), Held, "no log that"),
+        ("all ranks started and made none", judged(sight(9e3, signs=ALL_STARTED)), Hung, "has made no step"),
+        ("the coordinator had known of steps", judged(sight(9e3, signs=ALL_STARTED), coordinator=TOLD), Held, "no log"),
+        ("nobody was asked twice yet", judged(sight(9e3, looks=1)), None, ""),
+        ("the coordinator is heard", judged(None), None, ""),
+    ],
+    ids=lambda item: item.replace(" ", "-") if isinstance(item, str) else "",
+)  # fmt: skip
+def test_the_table(said: str, found: Judged, expected: type[Judged] | None, words: str) -> None:
+    if expected is None:
+        assert not isinstance(found, GoesOn | Held | Hung), said
+        return
+    assert isinstance(found, expected), (said, found)
+    assert words in found.why  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_program_that_tells_no_steps_never_hangs_by_their_absence() -> None:
+    silent = run().model_copy(update={"progress": run().progress.model_copy(update={"framework": "none"})})
+    found = judge(view(sight(9e6)), silent)
+    assert isinstance(found, Held)
+    assert "tells no steps" in found.why
+
+
+def test_the_limit_is_never_shorter_than_the_coordinator_s_own() -> None:
+    hang = HangLimits(init_seconds=100, checkpoint_seconds=20, step_floor_seconds=6, step_factor=5)
+    recovery = run().recovery.model_copy(update={"hang": hang, "observer_silence_seconds": 7.0})
+    short = run().model_copy(update={"recovery": recovery})
+    assert limit_seconds(sight(0.0), short) == 157.0
+    assert limit_seconds(sight(0.0, sign=replace(AT, phase="a phase of tomorrow")), short) == 157.0
+    assert limit_seconds(sight(0.0, sign=replace(AT, phase="restore")), short) == 1.5 * 1800 + 7
+    assert limit_seconds(sight(0.0, longest_seconds=30.0), short) == 1.5 * 150 + 7
+    assert limit_seconds(sight(0.0, sign=None), short) == 157.0
+
+
+def test_what_is_said_stays_the_same_thing_while_its_numbers_grow() -> None:
+    one, other = judged(sight(5.0, moved=True)), judge(view(sight(2.0, moved=True), now=NOW + 50.0), run())
+    assert isinstance(one, GoesOn)
+    assert isinstance(other, GoesOn)
+    assert one.about == other.about
+    assert one.why != other.why
+    again = judged(sight(5.0, moved=True, unheard_since=NOW - 31.0))
+    assert isinstance(again, GoesOn)
+    assert again.about != one.about, "another silence is told anew"
+    held, hold = judged(sight(100.0)), judge(view(replace(sight(100.0)), now=NOW + 50.0), run())
+    assert isinstance(held, Held)
+    assert isinstance(hold, Held)
+    assert held.about == hold.about
+
+
+def test_what_a_run_s_why_tells_is_found_again() -> None:
+    assert (
+        by_second_path(f"attempt 1 makes progress{UNHEARD}rank 0 [of 4] is at step 5]") == "rank 0 [of 4] is at step 5"
+    )
+    assert by_second_path(f"attempt 1 makes progress{WAITS}the cluster stands still]") == ""
+
+
+def case() -> Case:
+    resolved = load.resolve(load.load_run("demo"), load.load_cluster("local"))
+    attempt = AttemptRecord("r", 1, 0.0, "first", submitted_at=1.0)
+    return Case(resolved.model_copy(update={"run": run()}), attempt)
+
+
+def test_a_hang_by_two_paths_is_an_incident_that_blames_nobody() -> None:
+    found = assess(view(sight(LIMIT)), case())
+    assert found is not None
+    assert (found.signal, found.nodes) == (Signal.HANG, ())
+    told = diagnose(Evidence(Signal.HANG, "r", 1, NOW, pods=PODS, detail=found.why))
+    assert (told.fault_class, told.culprits, told.node_suspect) == (FaultClass.HANG, (), False)
+    lost = assess(view(sight(LIMIT), nodes=(replace(NODES[0], ready=False),), unheard_since=NOW - 60.0), case())
+    assert lost is not None
+    assert lost.signal is Signal.NODE_NOT_READY, "a lost node explains it: one incident, and that one"
+    failed = assess(view(sight(LIMIT), pods=(PODS[0], replace(PODS[1], phase="Failed", exit_code=1), CO)), case())
+    assert failed is not None
+    assert failed.signal is Signal.POD_FAILED
+
+
+SIGHTS = st.builds(
+    sight,
+    st.floats(0, 1e5),
+    moved=st.booleans(),
+    sign=st.none() | st.builds(LogSign, st.just(0), st.none() | st.integers(1, 9), st.just(1.0)),
+    longest_seconds=st.floats(0, 1e4),
+    looks=st.integers(0, 3),
+    deaf=st.booleans(),
+    unread=st.sampled_from([(), (("t-0", "away"),)]),
+    unreached=st.sampled_from([(), ("node-0",)]),
+)
+
+
+@given(SIGHTS, st.sampled_from([True, False, None]))
+def test_only_what_was_read_and_stood_still_for_long_is_a_hang(second: SecondSight, ready: bool | None) -> None:
+    seen = view(second, nodes=(NodeFacts("node-0", ready), NODES[1]))
+    found = judge(seen, run())
+    if not isinstance(found, Hung):
+        assert not isinstance(assess(seen, case()), Hung)
+        return
+    assert second.still_since is not None
+    assert NOW - second.still_since >= LIMIT
+    assert ready is True
+    assert (second.unread, second.unreached) == ((), ())
+    assert second.looks >= 2
