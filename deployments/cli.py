@@ -125,6 +125,9 @@ def logs(
     run: Run,
     attempt: Annotated[int, typer.Option("--attempt", help="Number of the attempt; 0: the newest.")] = 0,
     rank: Annotated[int, typer.Option("--rank", help="One rank's output; -1: the launchers'.")] = -1,
+    incarnation: Annotated[
+        int, typer.Option("--incarnation", help="Only what ranks printed since they began for the Nth time; 0: all.")
+    ] = 0,
     first_failing: Annotated[bool, typer.Option("--first-failing", help="The rank that failed first.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the attempt ends.")] = False,
 ) -> int:
@@ -134,7 +137,7 @@ def logs(
     """
     from deployments.logs import show_logs
 
-    return show_logs(run, attempt, rank, first_failing=first_failing, follow=follow)
+    return show_logs(run, attempt, rank, incarnation, first_failing=first_failing, follow=follow)
 
 
 @app.command()

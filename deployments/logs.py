@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from deployments.edge import GOOD, out, say
 from flows.decisions.spans import timestamp
-from profiles.errors import NotFound
+from profiles.errors import NotFound, ProfileError
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action
 from tasks.ledger import Ledger
 from tasks.opening import run_folder
 from tasks.settings import Settings
+from workflows.programs.appender import GENERATIONS
 from workflows.records import Story
 
 LOOK_SECONDS = 0.2
+_BEGINS = re.compile(r"^\S+ launcher: incarnation (\d+) begins ")
+"""What a launcher writes into its own log and those of its ranks when they begin again; at first it does not."""
 
 
-def show_logs(run: str, attempt: int, rank: int, *, first_failing: bool, follow: bool) -> int:
-    """Print the logs of one attempt: of one rank, of the rank that failed first, or of all launchers."""
+def show_logs(run: str, attempt: int, rank: int, incarnation: int = 0, *, first_failing: bool, follow: bool) -> int:
+    """Print the logs of one attempt: of one rank, of the rank that failed first, or of all launchers.
+
+    Args:
+        run: its name.
+        attempt: its number; 0: the newest.
+        rank: its number; -1: the launchers'.
+        incarnation: only what was written in this one, from 1; 0: everything.
+        first_failing: the rank that failed first instead of `rank`.
+        follow: go on until the attempt ends, or the next incarnation begins where one is named.
+
+    Raises:
+        ProfileError: the incarnation is negative.
+        NotFound: no such log, or nothing in it is of that incarnation.
+    """
+    if incarnation < 0:
+        raise ProfileError("--incarnation", f"is a number from 1; 0 shows all; got {incarnation}")
     settings = Settings.from_environment(os.environ)
     ledger = Ledger(settings.ledger_url)
     story = ledger.story(run)
@@ -33,14 +52,52 @@ def show_logs(run: str, attempt: int, rank: int, *, first_failing: bool, follow:
     for line in incarnations(story, number):
         say(line)
     paths = _paths(folder, rank)
-    for path in paths:
-        if len(paths) > 1:
-            out(f"==> {path.parent.name}/{path.name} <==")
-        for line in _lines(path):
-            out(line)
+    printed = [_print(path, incarnation, titled=len(paths) > 1) for path in paths]
+    if incarnation and not any(printed):
+        there = sorted({found for path in paths for found, _ in numbered(_lines(path), _whole(path))})
+        said = ", ".join(str(found) if found else "lines of which nobody knows" for found in there)
+        raise NotFound(f"no line there is of incarnation {incarnation}; there: {said or 'nothing'}")
     if follow and paths:
-        _follow(paths[0], lambda: _is_over(ledger, run, number))
+        _follow(paths[0], lambda: _is_over(ledger, run, number), incarnation)
     return GOOD
+
+
+def numbered(lines: Iterable[str], whole: bool = True) -> Iterator[tuple[int, str]]:
+    """The lines of a log, each with the incarnation in which it was written.
+
+    Args:
+        lines: in order.
+        whole: the log begins where the first incarnation did. Of one whose beginning was rotated away, the lines before
+            the first that says so are of the incarnation before it; where none says so nobody knows, and it is 0.
+    """
+    number, unknown = (1, []) if whole else (0, list[str]())
+    for line in lines:
+        begins = _BEGINS.match(line)
+        if begins is not None:
+            yield from ((int(begins[1]) - 1, before) for before in unknown)
+            number, unknown = int(begins[1]), []
+        if number:
+            yield number, line
+        else:
+            unknown.append(line)
+    yield from ((0, line) for line in unknown)
+
+
+def _print(path: Path, incarnation: int, *, titled: bool) -> int:
+    """Print one log, or its part; how many lines."""
+    if titled:
+        out(f"==> {path.parent.name}/{path.name} <==")
+    printed = 0
+    for number, line in numbered(_lines(path), _whole(path)) if incarnation else ((0, line) for line in _lines(path)):
+        if number == incarnation:
+            out(line)
+            printed += 1
+    return printed
+
+
+def _whole(path: Path) -> bool:
+    """Whether nothing of the log was rotated away: the oldest part that is kept was never reached."""
+    return not path.with_name(f"{path.name}.{GENERATIONS}").exists()
 
 
 def incarnations(story: Story, attempt: int) -> list[str]:
@@ -89,12 +146,15 @@ def _is_over(ledger: Ledger, run: str, number: int) -> bool:
     return any(item.number == number and item.ended_at is not None for item in ledger.story(run).attempts)
 
 
-def _follow(path: Path, is_over: Callable[[], bool]) -> None:
+def _follow(path: Path, is_over: Callable[[], bool], incarnation: int = 0) -> None:
     with path.open(encoding="utf-8", errors="replace") as log:
         log.seek(0, os.SEEK_END)
         while True:
             over = is_over()
             for line in log:
+                begins = _BEGINS.match(line)
+                if incarnation and begins is not None and int(begins[1]) > incarnation:
+                    return
                 out(line.rstrip("\n"))
             if over:
                 return

@@ -11,6 +11,7 @@ from typing import Any
 
 from deployments.edge import GOOD, out, out_json, say
 from deployments.views import incident_lines, steps_by_attempt, table
+from flows.decisions.incarnations import lines as incarnation_lines
 from flows.decisions.report import Curve, curve_of, report_of
 from flows.pages.fleet_page import fleet_page
 from flows.pages.run_page import run_page
@@ -134,7 +135,7 @@ def report_text(document: Json) -> str:
     lines.append(document["advice"]["text"])
     attempts = [{**row, "nodes": " ".join(row["nodes"])} for row in document["attempts"]]
     columns = ("number", "outcome", "resumed_from_step", "resume_proof", "first_step", "last_step", "nodes")
-    lines += ["", table(attempts, columns)]
+    lines += ["", table(attempts, columns), *incarnation_lines(document["attempts"])]
     for incident in document["incidents"]:
         lines += ["", *incident_lines(incident)]
     return "\n".join(lines)

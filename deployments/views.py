@@ -7,6 +7,7 @@ from typing import Any
 
 from deployments.driver import driver_of
 from deployments.tables import table
+from flows.decisions.incarnations import lines as incarnation_lines
 from flows.decisions.lagging import sentences
 from flows.decisions.report import goodput_of
 from flows.decisions.status import Surroundings, status_of
@@ -38,6 +39,7 @@ def status_document(run: str, settings: Settings, ledger: Ledger) -> Json:
         driver_alive=driver_of(run, story.lease, settings.home, now).alive,
         pods=() if story.run.state in FINISHED else _pods(story, resolved, settings),
         steps=steps,
+        by_attempt=by_attempt,
         goodput=goodput_of(story, by_attempt, resolved.gpus, now),
     )
     return status_of(story, resolved, around)
@@ -85,6 +87,7 @@ def status_text(document: Json) -> str:
         columns = ("number", "outcome", "resumed_from_step", "first_step", "last_step", "restarts_in_place", "nodes")
         rows = [{**row, "nodes": " ".join(row["nodes"])} for row in document["attempts"]]
         lines += ["", table(rows, columns)]
+        lines += incarnation_lines(document["attempts"])
         lines += [f"{row['number']}: {row['link']}" for row in rows if "link" in row]
     for incident in document["incidents"]:
         lines += ["", *incident_lines(incident)]

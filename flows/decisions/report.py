@@ -8,7 +8,7 @@ from typing import Any
 from flows.decisions.account import TileSpan, Totals, sliding, tile, to_json, totals
 from flows.decisions.advice import Advice, advise, held_seconds, measured
 from flows.decisions.cuts import lineage_of
-from flows.decisions.status import attempt_row, incident_row, timestamp
+from flows.decisions.status import attempt_rows, incident_row, timestamp
 from profiles.resolve import Resolved
 from workflows.checkpoint_record import CheckpointRecord
 from workflows.records import StepRow, Story
@@ -51,7 +51,7 @@ def report_of(story: Story, steps: Steps, resolved: Resolved, now: float) -> Jso
         "cost": cost_of(summed, held_seconds(story, now), resolved),
         "ettr_by_hour": [{"at": timestamp(at), "ettr": round(share, 6)} for at, share in sliding(spans)],
         "advice": advice_row(advise(measured(story, steps, spans, resolved, now))),
-        "attempts": [attempt_row(item) for item in story.attempts],
+        "attempts": attempt_rows(story, steps),
         "incidents": [incident_row(item) for item in story.incidents],
         "checkpoints": [_checkpoint(item) for item in _newest(story.checkpoints)],
         "actions": [

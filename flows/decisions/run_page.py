@@ -37,7 +37,7 @@ def page_of(resolved: Resolved, ground: PageGround) -> RunPage:
     story, run = ground.story, ground.story.run.name
     steps = [row for number in sorted(ground.steps) for row in ground.steps[number]]
     goodput = goodput_of(story, ground.steps, resolved.gpus, ground.now) if ground.all_steps else {}
-    around = Surroundings(now=ground.now, driver_alive=True, steps=steps, goodput=goodput)
+    around = Surroundings(ground.now, driver_alive=True, steps=steps, by_attempt=ground.steps, goodput=goodput)
     status = status_of(story, resolved, around)
     attempts = [_attempt_row(item) for item in status["attempts"]]
     incidents = [_incident_row(item) for item in status["incidents"]]

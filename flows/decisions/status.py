@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from flows.decisions.incarnations import incarnations
 from flows.decisions.lagging import lagging
 from flows.decisions.spans import timestamp
 from profiles.vocabulary import FINISHED
@@ -33,6 +34,8 @@ class Surroundings:
     pods: tuple[PodFacts, ...] = ()
     steps: Sequence[StepRow] = ()
     """All steps of the run, in the order they were completed."""
+    by_attempt: Mapping[int, Sequence[StepRow]] = field(default_factory=lambda: {})
+    """The same by attempt, where they were read."""
     goodput: Mapping[str, Any] = field(default_factory=lambda: {})
 
 
@@ -43,6 +46,7 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
     rate = None if run.state in FINISHED else steps_per_second(around.steps, around.now)
     total = resolved.run.steps or None
     usable = [item.step for item in story.checkpoints if str(item.verdict) == "pass"]
+    rows = attempt_rows(story, around.by_attempt)
     left = None if not (rate and total and step is not None) else round(max(0, total - step) / rate, 1)
     return {
         "run": run.name,
@@ -63,11 +67,19 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "last_durable_step": max(usable, default=None),
         **lagging(story),
         "roles": _roles(around.pods),
-        "attempts": [attempt_row(item) | _link(item, resolved.cluster) for item in story.attempts],
+        "attempts": [row | _link(item, resolved.cluster) for item, row in zip(story.attempts, rows, strict=True)],
         "incidents": [incident_row(item) for item in story.incidents],
         "approvals": [approval_row(item) for item in story.approvals],
         "goodput": dict(around.goodput),
     }
+
+
+def attempt_rows(story: Story, steps: Mapping[int, Sequence[StepRow]]) -> list[Json]:
+    """All attempts as people see them, with their incarnations; `steps` by attempt, where they were read."""
+    return [
+        attempt_row(item) | {"incarnations": incarnations(item, story.incidents, steps.get(item.number, ()))}
+        for item in story.attempts
+    ]
 
 
 def paused_why(story: Story) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from flows.decisions.incarnations import began_from
 from flows.decisions.report import Curve
 from flows.pages.curves import checkpoint_age, loss, share_by_hour, throughput
 from flows.pages.frame import (
@@ -36,6 +37,15 @@ _ATTEMPTS = (
     Column("last_step", "last step", number=True),
     Column("restarts_in_place", "restarts in place", number=True),
     Column("why", "why it exists", long=True),
+)
+_INCARNATIONS = (
+    Column("attempt", "attempt", number=True),
+    Column("number", "no.", number=True),
+    Column("began_at", "began"),
+    Column("from", "went on"),
+    Column("first_step", "first step", number=True),
+    Column("last_step", "last step", number=True),
+    Column("why", "why it began", long=True),
 )
 _CHECKPOINTS = (
     Column("step", "step", number=True),
@@ -128,7 +138,18 @@ def _attempts(attempts: list[Json]) -> str:
         "In order; nodes of the role that decides",
         _ATTEMPTS,
         [{**row, "nodes": _few(row["nodes"])} for row in attempts],
-    )
+    ) + _incarnations(attempts)
+
+
+def _incarnations(attempts: list[Json]) -> str:
+    """Of attempts whose ranks began again inside their pods."""
+    several = [row for row in attempts if len(row["incarnations"]) > 1]
+    rows = [
+        {**item, "attempt": row["number"], "began_at": moment(item["began_at"]), "from": began_from(item)}
+        for row in several
+        for item in row["incarnations"]
+    ]
+    return table("Ranks that began again inside their pods", _INCARNATIONS, rows) if rows else ""
 
 
 def _few(nodes: list[str]) -> str:
