@@ -16,7 +16,7 @@ from profiles import load
 from profiles.recovery import HangLimits
 from profiles.run import RunProfile
 from profiles.vocabulary import FaultClass
-from workflows.evidence import AttemptView, CoordinatorFacts, Evidence, NodeFacts, PodFacts, Signal
+from workflows.evidence import AttemptView, Evidence, NodeFacts, PodFacts, Signal
 from workflows.records import WAITS, AttemptRecord
 from workflows.second_sight import UNHEARD, LogSign, SecondSight
 
@@ -58,10 +58,8 @@ def judged(second: SecondSight | None, **changes: object) -> Judged:
 
 
 SAVES = replace(AT, phase="evaluation")
-MUTE = sight(9e3, sign=None, mute=("t-0", "t-1"))
 INIT = LogSign(0, None, 5000.0, 1, "init")
 ALL_STARTED = (("t-0", INIT), ("t-1", replace(INIT, rank=1)))
-TOLD = CoordinatorFacts(at=NOW - 3600.0, step=5)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +87,8 @@ TOLD = CoordinatorFacts(at=NOW - 3600.0, step=5)
         ("a kubelet is not reached", judged(sight(9e3, unreached=("node-0",))), Held, "node-0 is not ready or not"),
         ("a log cannot be read", judged(sight(9e3, unread=(("t-1", "no answer"),))), Held,
          "the log of t-1 does not say how far it is: no answer"),
-        ("no log tells of steps", judged(MUTE), Held, "no log that was read so far tells of a step"),
-        ("nor of more than a start, and not all were read", judged(sight(9e3, sign=INIT)), Held, "no log that"),
-        ("all ranks started and made none", judged(sight(9e3, signs=ALL_STARTED)), Hung, "has made no step"),
-        ("the coordinator had known of steps", judged(sight(9e3, signs=ALL_STARTED), coordinator=TOLD), Held, "no log"),
+        ("no log tells of steps", judged(sight(9e3, sign=None)), Held, "no log that was read so far tells of a step"),
+        ("nor of more than a start: steps may be posted", judged(sight(9e3, signs=ALL_STARTED)), Held, "no log that"),
         ("nobody was asked twice yet", judged(sight(9e3, looks=1)), None, ""),
         ("the coordinator is heard", judged(None), None, ""),
     ],
@@ -190,4 +186,5 @@ def test_only_what_was_read_and_stood_still_for_long_is_a_hang(second: SecondSig
     assert NOW - second.still_since >= LIMIT
     assert ready is True
     assert (second.unread, second.unreached) == ((), ())
+    assert second.step is not None
     assert second.looks >= 2

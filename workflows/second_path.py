@@ -134,7 +134,6 @@ def after(sight: SecondSight, at: float, look: Look) -> SecondSight:
         sight,
         looks=sight.looks + 1,
         signs=tuple(sorted({**known, **newer}.items())),
-        mute=tuple(sorted({*sight.mute, *look.mute} - {*known, *newer})),
         still_since=at if moved or (still is None and newer) else still,
         moved=moved,
         ever_moved=sight.ever_moved or moved,

@@ -55,8 +55,6 @@ class SecondSight:
     """That were answered."""
     signs: tuple[tuple[str, LogSign], ...] = ()
     """The newest of each pod that told something."""
-    mute: tuple[str, ...] = ()
-    """Pods whose logs were read and have told of nothing so far."""
     still_since: float | None = None
     """The look that first showed what is still the newest; None: no look has shown anything."""
     moved: bool = False

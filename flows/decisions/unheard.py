@@ -109,18 +109,11 @@ def _unread(view: AttemptView, sight: SecondSight, _: RunProfile) -> Judged | No
 
 
 def _says_nothing(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
-    """Logs that tell no steps prove nothing: the program may tell none, or another rank of the gang tells them."""
+    """Logs that never told a step prove nothing: another rank may tell them, or post them to the coordinator alone."""
     if run.progress.framework in STEPLESS:
         return _held(view, sight, "its program tells no steps, so nothing is concluded from their absence", "stepless")
-    gang = {pod.name for pod in view.pods if pod.ranks}
-    asked = {*sight.mute, *(pod for pod, _ in sight.signs)}
-    told = sight.step is not None or (bool(sight.signs) and gang <= asked and not _once_told(view))
+    told = sight.step is not None
     return None if told else _held(view, sight, "no log that was read so far tells of a step", "no steps")
-
-
-def _once_told(view: AttemptView) -> bool:
-    """The coordinator knew of steps: that no log tells of them says that the wrong lines were read."""
-    return view.coordinator is not None and view.coordinator.step is not None
 
 
 def _hung(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
