@@ -57,8 +57,8 @@ def test_what_training_outlives_is_measured_by_its_next_step(scene: Stage, capsy
 
 
 def test_a_hung_rank_is_recovered_in_place(scene: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    scene.start(in_place=True, overrides=("steps=160",)).at_step(20)
-    told = drilled(scene, capsys, "hang-rank:1,step=27")
+    scene.start(in_place=True, overrides=("steps=200",)).at_step(20)
+    told = drilled(scene, capsys, "hang-rank:1,step=50")
     assert (told["recovered"], told["class"], told["action"]) == (True, FaultClass.HANG, Action.RESTART_IN_PLACE)
     assert told["culprits"][0]["rank"] == 1
     assert 0 < told["detected_after_seconds"] <= told["resumed_after_seconds"]
