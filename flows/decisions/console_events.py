@@ -20,8 +20,8 @@ from workflows.console import ConsoleEvent, EventGround, Json, Place
 from workflows.monitored import HistoryRow
 from workflows.node_sight import WATCHER
 from workflows.records import WAITS, IncidentRecord
-from workflows.told import TOLD
 from workflows.second_sight import UNHEARD
+from workflows.told import TOLD
 
 
 @dataclass(frozen=True)
