@@ -136,6 +136,14 @@ class Program:
         self.process.stdout.close()
 
 
+class Unread(Program):
+    """One whose standard output nobody reads until it has ended."""
+
+    def _read(self) -> None:
+        self.process.wait()
+        super()._read()
+
+
 class GangOnLoopback:
     """Addresses, folders and programs of one attempt."""
 
@@ -147,6 +155,7 @@ class GangOnLoopback:
         self.trainer.write_text(TRAINER)
         self.programs: list[Program] = []
         self.python = sys.executable
+        self.program = Program
         self.environment = {
             "PATH": os.environ["PATH"],
             "PRIMUS_RUN": "r",
@@ -160,7 +169,7 @@ class GangOnLoopback:
 
     def start(self, argv: list[str], **environment: str) -> Program:
         """Any program, in this gang's environment."""
-        program = Program(argv, {**self.environment, **environment}, self.python)
+        program = self.program(argv, {**self.environment, **environment}, self.python)
         self.programs.append(program)
         return program
 

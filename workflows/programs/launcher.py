@@ -284,6 +284,7 @@ class Launcher:
             self._say(f"not written: {problem}")
         self._gang.close()
         self._appender.close(FLUSH_SECONDS)
+        self._console.close(FLUSH_SECONDS)
         return code
 
     def _early(self) -> str:

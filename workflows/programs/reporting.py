@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from workflows.programs.appender import Appender
 from workflows.programs.gang import Gang
 from workflows.programs.output import Stamps
+from workflows.programs.printer import RELAYED_SHARE, Printer
 from workflows.programs.progress_phases import told_once
 from workflows.reports import LINE_PREFIX, RankEnd, StepSeen, line
 
@@ -29,7 +29,7 @@ class Console:
         self._log_path = log_path
         self._appender = appender
         self._stamps = stamps
-        self._fd = fd
+        self._printer = Printer(fd)
 
     def say(self, text: str, at: float) -> None:
         """A line for people."""
@@ -42,21 +42,17 @@ class Console:
     def relay(self, text: str) -> None:
         """Lines of ranks: they have logs of their own."""
         if text:
-            self._print(text.encode("utf-8", "replace"))
+            self._printer.print(text.encode("utf-8", "replace"), RELAYED_SHARE)
+
+    def close(self, timeout_seconds: float) -> None:
+        """Wait until it is said; who does not read what a launcher prints is not waited for any longer."""
+        self._printer.close(timeout_seconds)
 
     def _both(self, text: str) -> None:
         data = text.encode("utf-8", "replace")
-        self._print(data)
+        self._printer.print(data)
         if self._log_path:
             self._appender.append(self._log_path, data)
-
-    def _print(self, data: bytes) -> None:
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._fd, view) :]
-        except OSError:
-            return  # nobody reads, or the disk is full: the training goes on, and the run's folder has it all
 
 
 @dataclass(frozen=True)
