@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from workflows.programs.fingerprint import fingerprint
 from workflows.programs.output import Allowance, Line, LineSplitter, Shown, Stamps, Tail
 from workflows.programs.progress import Counting, Reader, framework_of
 from workflows.programs.rank_output import BAR_IDLE_SECONDS, RankOutput
+from workflows.programs.rank_set import READ_BYTES
 from workflows.reports import StepSeen
 
 
@@ -62,6 +65,43 @@ def test_cutting_the_stream_elsewhere_gives_the_same_lines(data: bytes, sizes: l
         chunks.append(rest[:size])
         rest = rest[size:]
     assert split(*chunks, rest, limit=30) == split(data, limit=30)
+
+
+ENDS = re.compile(rb"\r+\n|\n|\r+(?=[^\n\r])")
+"""What ends a line, in the plainest words."""
+
+
+@given(st.lists(st.sampled_from([b"\r", b"\n", b"x"]), max_size=60), st.lists(st.integers(1, 9), max_size=20))
+def test_lines_end_where_the_plainest_rule_says(parts: list[bytes], sizes: list[int]) -> None:
+    data = b"".join(parts)
+    expected: list[tuple[str, bool]] = []
+    start = 0
+    for end in ENDS.finditer(data):
+        expected.append((data[start : end.start()].decode(), end.group().endswith(b"\r")))
+        start = end.end()
+    expected.append((data[start:].rstrip(b"\r").decode(), False))
+    chunks: list[bytes] = []
+    rest = data
+    for size in sizes:
+        chunks.append(rest[:size])
+        rest = rest[size:]
+    assert split(*chunks, rest) == [line for line in expected if line[0]]
+
+
+@pytest.mark.parametrize("piece", [b"\r", b"\r" * 7, b"x", b"x\r", b"\r\n"])
+def test_four_times_the_output_costs_hardly_more_than_four_times_the_work(piece: bytes) -> None:
+    def seconds(size: int) -> float:
+        splitter = LineSplitter()
+        data = piece * (size // len(piece))
+        began = time.process_time()
+        for start in range(0, size, READ_BYTES):
+            splitter.feed(data[start : start + READ_BYTES])
+        splitter.close()
+        return time.process_time() - began
+
+    size = 4_000
+    ratios = [seconds(4 * size) / max(seconds(size), 1e-4) for _ in range(3)]
+    assert min(ratios) < 10, "twice as much where each run is walked through from each of its bytes"
 
 
 @given(st.lists(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Cc",)), max_size=20)))

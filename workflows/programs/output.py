@@ -18,7 +18,8 @@ TAIL_LINES = 100
 TAIL_CHARACTERS = 2000
 BAR_SECONDS = 1.0
 """A bar's state is written to logs at most so often."""
-_ENDS = re.compile(rb"\r+\n|\n|\r+(?=[^\n\r])")
+_ENDS = re.compile(rb"\n|(?<!\r)\r+(?:\n|(?=[^\n\r]))")
+"""Tried at the first carriage return of a run only: else a run without an end is walked through from each of them."""
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -74,6 +75,8 @@ class LineSplitter:
             lines.append(Line(text, transient))
 
     def _keep(self, rest: bytes) -> None:
+        if rest.endswith(b"\r\r"):  # as many as there are mean the same as one
+            rest = rest.rstrip(b"\r") + b"\r"
         over = len(rest) - self._limit_bytes
         # One byte more is kept: a carriage return at the very end decides with the next byte what it is.
         if over > 1:
