@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflows.programs import outbox
 from workflows.programs.outbox import BATCH, Outbox
+from workflows.programs.outbox_thinning import thinned
 from workflows.programs.reporting import StepFilter
 from workflows.reports import StepSeen
 
@@ -87,6 +93,105 @@ def test_while_nobody_listens_memory_is_bounded_and_what_matters_is_kept() -> No
     assert sent[-1] == data(4999)
     numbers = [report["step"] for report in sent]
     assert numbers == sorted(numbers)
+
+
+def test_a_training_told_by_a_growing_file_alone_leaves_the_newest_and_the_changes() -> None:
+    box = Outbox(limit=100)
+    for second in range(5000):
+        phase = "checkpoint" if second in (1000, 4000) else "step"
+        box.add({"report": "PhaseSeen", "phase": phase, "at": second, "rank": 0, "incarnation": 1})
+    sent = box.begin().reports
+    assert len(sent) <= 100
+    assert sent[-1]["at"] == 4999
+    changes = [one["at"] for one in sent if one["at"] in (1000, 1001, 4000, 4001)]
+    assert changes == [1000, 1001, 4000, 4001]
+
+
+def test_of_checkpoints_the_newest_word_on_each_is_kept_until_there_are_too_many() -> None:
+    box = Outbox(limit=100)
+    for number in range(3000):
+        path = f"/c/{number % 7}" if number < 2000 else f"/c/{number}"
+        box.add({"report": "CheckpointSeen", "path": path, "step": number})
+        if number == 1999:
+            sent = box.begin().reports
+            assert [one["step"] for one in sent[-7:]] == list(range(1993, 2000))
+            box.resume_after(0)
+    sent = box.begin().reports
+    assert len(sent) <= 100
+    assert [one["step"] for one in sent[-50:]] == list(range(2950, 3000))
+
+
+def test_ends_of_ranks_are_kept_however_many_and_losses_that_are_no_number() -> None:
+    box = Outbox(limit=1200)
+    box.add({"report": "StepSeen", "step": 1, "loss": "nan", "rank": 0})
+    for number in range(500):
+        box.add(data(number))
+        box.add(data(number, "RankEnd"))
+        box.add(data(number))
+    reports: list[dict[str, Any]] = []
+    while not box.empty:
+        batch = box.begin()
+        reports += batch.reports
+        box.done(batch)
+    assert [one["step"] for one in reports if one["report"] == "RankEnd"] == list(range(500))
+    assert reports[0]["loss"] == "nan"
+    assert len(reports) <= 1200
+
+
+KINDS = st.sampled_from(["StepSeen", "PhaseSeen", "CheckpointSeen", "RankEnd"])
+
+
+@given(
+    st.lists(st.tuples(KINDS, st.integers(0, 2), st.sampled_from(["step", "checkpoint"])), max_size=200),
+    st.integers(4, 40),
+)
+def test_what_is_left_is_in_order_bounded_and_holds_what_matters(parts: list[tuple[str, int, str]], limit: int) -> None:
+    reports: list[dict[str, Any]] = [
+        {"report": kind, "rank": rank, "phase": phase, "path": str(rank), "number": number}
+        for number, (kind, rank, phase) in enumerate(parts)
+    ]
+    kept = thinned(reports, limit)
+    numbers = [one["number"] for one in kept]
+    assert numbers == sorted(set(numbers))
+    ends = [one for one in reports if one["report"] == "RankEnd"]
+    assert [one for one in kept if one["report"] == "RankEnd"] == ends
+    assert len(kept) <= max(limit, len(ends))
+    if len(ends) + 9 <= limit:
+        newest = {(one["report"], one["rank"]): one for one in reports if one["report"] != "RankEnd"}
+        assert all(one in kept for one in newest.values())
+
+
+@pytest.mark.parametrize("kind", ["StepSeen", "PhaseSeen", "CheckpointSeen", "RankEnd"])
+def test_a_report_more_costs_the_same_however_long_nobody_listens(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+
+    def counted(reports: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
+        looked_at.append(len(reports))
+        return thinned(reports, room)
+
+    monkeypatch.setattr(outbox, "thinned", counted)
+    box = Outbox(limit=100)
+    for number in range(20_000):
+        box.add({"report": kind, "rank": number % 3, "phase": str(number), "path": str(number), "number": number})
+    assert looked_at
+    assert sum(looked_at) <= 3 * 20_000
+
+
+def test_what_is_left_out_is_said_once_and_counted_when_all_has_arrived() -> None:
+    box = Outbox(limit=100)
+    said: list[str] = []
+    for number in range(1000):
+        box.add(data(number))
+        said.append(box.words())
+    told = 0
+    while not box.empty:
+        batch = box.begin()
+        told += len(batch.reports)
+        box.done(batch)
+        said.append(box.words())
+    first, last = [words for words in said if words]
+    assert first == "more than 100 reports wait for the coordinator: of steps and phases some are left out"
+    assert last == f"the coordinator has all reports but {1000 - told}, which were left out while it took none"
 
 
 def test_after_a_coordinator_lost_its_memory_numbers_go_on() -> None:

@@ -89,7 +89,10 @@ class Gang:
         with self._changed:
             quiet = self._outbox.empty
             self._outbox.add(report)
+            words = self._outbox.words()
             self._ring(urgent, quiet)
+        if words:
+            self.hear(Note(words))
 
     def say(self, state: str, why: str = "", pids: Optional[Dict[str, int]] = None) -> None:
         """Tell the coordinator this pod's state, at once."""
@@ -225,7 +228,10 @@ class Gang:
                 pause = FIRST_RETRY_SECONDS
                 with self._changed:
                     self._outbox.done(batch)
+                    words = self._outbox.words()
                     self._changed.notify_all()
+                if words:
+                    self.hear(Note(words))
             else:
                 time.sleep(pause)
                 pause = min(pause * 2, LAST_RETRY_SECONDS)

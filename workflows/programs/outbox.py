@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from workflows.programs.outbox_thinning import thinned
+
 LIMIT = 20_000
 BATCH = 500
 
@@ -34,12 +36,15 @@ NOTHING_SAID = Said("", "", {}, 1)
 class Outbox:
     """Reports that wait.
 
-    When more than `limit` wait (the coordinator is away), every second step is left out: the latest and the ends of
-    ranks are never lost, and the course of the training stays visible, more coarsely the longer it lasts.
+    When more than `limit` wait (the coordinator is away), they are thinned to half of it (`outbox_thinning`): what
+    matters is kept, and the course of the training stays visible, more coarsely the longer it lasts.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
+        self._room = limit
+        self._left_out = 0
+        self._told = False
         self._waiting: List[Dict[str, Any]] = []
         self._sent = 0
         self._begun = False
@@ -50,7 +55,7 @@ class Outbox:
     def add(self, report: Dict[str, Any]) -> None:
         """Let a report wait, in the form of a structured log line."""
         self._waiting.append(report)
-        if len(self._waiting) > self._limit:
+        if len(self._waiting) - self._sent > self._room:
             self._thin()
 
     def say(self, state: str, why: str = "", pids: Optional[Dict[str, int]] = None, incarnation: int = 1) -> None:
@@ -86,13 +91,20 @@ class Outbox:
         self._sequence = max(self._sequence, sequence)
         self._sent, self._begun = 0, False
 
+    def words(self) -> str:
+        """What a person should know of it, each time once; "" for nothing."""
+        if self._left_out and not self._told:
+            self._told = True
+            return f"more than {self._limit} reports wait for the coordinator: of steps and phases some are left out"
+        if self._told and not self._waiting:
+            left_out, self._left_out, self._told = self._left_out, 0, False
+            return f"the coordinator has all reports but {left_out}, which were left out while it took none"
+        return ""
+
     def _thin(self) -> None:
-        kept: List[Dict[str, Any]] = []
-        drop = False
-        for report in self._waiting[self._sent : -1]:
-            if report.get("report") == "StepSeen":
-                drop = not drop
-                if drop:
-                    continue
-            kept.append(report)
-        self._waiting = [*self._waiting[: self._sent], *kept, self._waiting[-1]]
+        begun, rest = self._waiting[: self._sent], self._waiting[self._sent :]
+        kept = thinned(rest, self._limit // 2)  # so much less that the next time is far away
+        self._left_out += len(rest) - len(kept)
+        self._waiting = begun + kept
+        # Where even what matters is too much (ends of ranks are not counted by anybody), it may become twice as much.
+        self._room = max(self._limit, 2 * len(kept))
