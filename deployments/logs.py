@@ -18,6 +18,7 @@ from tasks.ledger import Ledger
 from tasks.opening import run_folder
 from tasks.settings import Settings
 from workflows.programs.appender import GENERATIONS
+from workflows.programs.output import text_of
 from workflows.records import Story
 
 LOOK_SECONDS = 0.2
@@ -54,7 +55,7 @@ def show_logs(run: str, attempt: int, rank: int, incarnation: int = 0, *, first_
     paths = _paths(folder, rank)
     printed = [_print(path, incarnation, titled=len(paths) > 1) for path in paths]
     if incarnation and not any(printed):
-        there = sorted({found for path in paths for found, _ in numbered(_lines(path), _whole(path))})
+        there = sorted({found for path in paths for found, _ in numbered(lines_of(path), _whole(path))})
         said = ", ".join(str(found) if found else "lines of which nobody knows" for found in there)
         raise NotFound(f"no line there is of incarnation {incarnation}; there: {said or 'nothing'}")
     if follow and paths:
@@ -88,7 +89,7 @@ def _print(path: Path, incarnation: int, *, titled: bool) -> int:
     if titled:
         out(f"==> {path.parent.name}/{path.name} <==")
     printed = 0
-    for number, line in numbered(_lines(path), _whole(path)) if incarnation else ((0, line) for line in _lines(path)):
+    for number, line in numbered(lines_of(path), _whole(path)) if incarnation else ((0, line) for line in lines_of(path)):
         if number == incarnation:
             out(line)
             printed += 1
@@ -135,11 +136,12 @@ def _first_failing(folder: Path) -> int:
     return rank
 
 
-def _lines(path: Path) -> Iterator[str]:
+def lines_of(path: Path) -> Iterator[str]:
+    """A log from its oldest generation on, as a terminal may see it."""
     for part in [*sorted(path.parent.glob(f"{path.name}.*"), reverse=True), path]:
-        with part.open(encoding="utf-8", errors="replace") as log:
+        with part.open("rb") as log:
             for line in log:
-                yield line.rstrip("\n")
+                yield text_of(line.rstrip(b"\n"))
 
 
 def _is_over(ledger: Ledger, run: str, number: int) -> bool:
@@ -147,15 +149,16 @@ def _is_over(ledger: Ledger, run: str, number: int) -> bool:
 
 
 def _follow(path: Path, is_over: Callable[[], bool], incarnation: int = 0) -> None:
-    with path.open(encoding="utf-8", errors="replace") as log:
+    with path.open("rb") as log:
         log.seek(0, os.SEEK_END)
         while True:
             over = is_over()
             for line in log:
-                begins = _BEGINS.match(line)
+                text = text_of(line.rstrip(b"\n"))
+                begins = _BEGINS.match(text)
                 if incarnation and begins is not None and int(begins[1]) > incarnation:
                     return
-                out(line.rstrip("\n"))
+                out(text)
             if over:
                 return
             time.sleep(LOOK_SECONDS)

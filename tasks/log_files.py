@@ -41,6 +41,8 @@ _OPENERS: tuple[tuple[bytes, Opener], ...] = (
 )
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\x0b\x0c\x1b\0"))
 _ROTATED = re.compile(r"^(?P<name>.+?)\.(?P<age>\d{1,3})(?P<packed>\.(?:gz|bz2|xz))?$")
+_STAMPED = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ")
+"""So begin the logs of our ranks, which hold whatever those print."""
 _BROKEN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
@@ -172,6 +174,8 @@ def _is_text(path: Path) -> bool:
             head = file.read(HEAD_BYTES).replace(b"\0", b"")  # a crash leaves holes, Windows two bytes a letter
         except _BROKEN:
             return False
+    if _STAMPED.match(head):
+        return True
     odd = len(head) - len(head.translate(None, _CONTROL))
     broken = head.decode("utf-8", "replace").count("\ufffd")
     return bool(head) and odd <= CONTROL_SHARE * len(head) and broken <= BROKEN_SHARE * len(head)

@@ -35,6 +35,7 @@ ORDER = (
     "on_call",
     "warm",
     "in_place",
+    "parsing",
     "gang",
     "straggling",
     "coordinator",

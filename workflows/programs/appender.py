@@ -12,6 +12,8 @@ from typing import Callable, Dict, List, NamedTuple, Optional
 
 QUEUE_BYTES = 16 * 1024 * 1024
 """Bytes that wait for the storage at most."""
+REST_SECONDS = 0.05
+"""A launcher's, whose lines come in bundles as they are."""
 GENERATIONS = 2
 """Rotated files that are kept beside the current one: `.1` is newer than `.2`."""
 
@@ -29,20 +31,28 @@ class Appender:
         limit_bytes: a file is rotated when it reaches this; 0: never.
         queue_bytes: what waits at most.
         sync: brings the data of an open file to the storage.
+        rest_seconds: after each writing, so that what is said often is written in bundles; `flush` ends it.
     """
 
     def __init__(
-        self, limit_bytes: int = 0, queue_bytes: int = QUEUE_BYTES, sync: Callable[[int], None] = os.fdatasync
+        self,
+        limit_bytes: int = 0,
+        queue_bytes: int = QUEUE_BYTES,
+        sync: Callable[[int], None] = os.fdatasync,
+        rest_seconds: float = 0.0,
     ) -> None:
         self._limit_bytes = limit_bytes
         self._queue_bytes = queue_bytes
         self._sync = sync
+        self._rest_seconds = rest_seconds
         self._waiting: List[_Part] = []
         self._waiting_bytes = 0
         self._dropped: Dict[str, int] = {}
         self._files: Dict[str, _File] = {}
         self._changed = threading.Condition()
         self._busy = False
+        self._idle = False
+        self._hurried = False
         self._closing = False
         self.last_error = ""
         """What the storage said last; "" while all is well."""
@@ -60,12 +70,15 @@ class Appender:
                 data = b"... %d bytes are missing here: the storage was slow or refused them\n" % missing + data
             self._waiting.append(_Part(path, data, sync))
             self._waiting_bytes += len(data)
-            self._changed.notify_all()
+            if self._idle:
+                self._changed.notify_all()
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything is written, and synced where asked; False where the storage took too long."""
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
+            self._hurried = True
+            self._changed.notify_all()
             while self._waiting or self._busy:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -86,8 +99,11 @@ class Appender:
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
+                self._rest()
+                self._idle = True
                 while not self._waiting and not self._closing:
                     self._changed.wait()
+                self._idle = False
                 if not self._waiting:
                     break
                 batch, self._waiting, self._waiting_bytes = self._waiting, [], 0
@@ -95,6 +111,15 @@ class Appender:
             self._write(batch)
         for file in self._files.values():
             file.close()
+
+    def _rest(self) -> None:
+        end = time.monotonic() + self._rest_seconds
+        while not self._hurried and not self._closing:
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            self._changed.wait(left)
+        self._hurried = False
 
     def _write(self, batch: List[_Part]) -> None:
         by_path: Dict[str, List[bytes]] = {}

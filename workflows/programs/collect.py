@@ -19,6 +19,7 @@ from workflows.programs import checkpoint_proofs, flags, folder_owner
 from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination_events import Reported
 from workflows.programs.gang_progress import Moment, Progress, learn
+from workflows.programs.output import text_of
 from workflows.reports import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 
 LAST_LINES = 100
@@ -234,8 +235,8 @@ def _tail(options: Options, pod: Termination, rank: int) -> List[str]:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-        return [text[:LINE_CHARACTERS] for text in lines[-LAST_LINES:]]
+            lines = file.read().rstrip(b"\n").split(b"\n")
+        return [text_of(raw)[:LINE_CHARACTERS] for raw in lines[-LAST_LINES:]]
     return []
 
 

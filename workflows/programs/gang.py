@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional
+from typing import Any, Deque, Dict, List, Optional, Sequence
 
 from workflows.programs.gang_entry import (
     EARLY_RETRY_SECONDS,
@@ -86,9 +86,16 @@ class Gang:
 
     def report(self, report: Dict[str, Any], urgent: bool = False) -> None:
         """Let a report travel; an urgent one at once."""
+        self.report_all([report], urgent)
+
+    def report_all(self, reports: Sequence[Dict[str, Any]], urgent: bool = False) -> None:
+        """Let reports travel, in order; urgent ones at once."""
+        if not reports:
+            return
         with self._changed:
             quiet = self._outbox.empty
-            self._outbox.add(report)
+            for report in reports:
+                self._outbox.add(report)
             words = self._outbox.words()
             self._ring(urgent, quiet)
         if words:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from workflows.programs import lifecycle, rank_ends, ranks, termination
-from workflows.programs.appender import Appender
+from workflows.programs.appender import REST_SECONDS, Appender
 from workflows.programs.gang import Gang
 from workflows.programs.growing_file import LOOK_SECONDS, GrowingFile
 from workflows.programs.launch_options import Options, Place, Rendezvous, make_folders
@@ -54,7 +54,7 @@ class Launcher:
         self._state = lifecycle.State(options.kill_after_seconds, in_place=in_place, save_way=options.save_way)
         self._folder = place.folder(options.role)
         self._stamps = Stamps()
-        self._appender = Appender(options.log_limit_bytes)
+        self._appender = Appender(options.log_limit_bytes, rest_seconds=REST_SECONDS)
         self._console = Console(self._path("launcher.log"), self._appender, self._stamps)
         self._gang = Gang(options, place)
         self._reporter = Reporter(self._console, self._gang, self._appender, self._path("steps.jsonl"), self._on_nan)

@@ -1,7 +1,7 @@
 """What ranks print: cut into lines, kept in bounded memory, with the time, whatever it is.
 
-Carriage returns end a *transient* line (a progress bar's state that the next one replaces); lines of megabytes are cut;
-bytes that are no text are shown as replacement characters.
+Carriage returns end a *transient* line (a progress bar's state that the next one replaces); lines of megabytes come in
+pieces; bytes that are no text are shown as replacement characters to people, and kept as they are in the rank's log.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import re
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Deque, List, Tuple
+from typing import Deque, List, Optional, Tuple
 
 LINE_BYTES = 64 * 1024
-"""Longer lines are cut here in logs."""
+"""Longer lines come in pieces."""
 TAIL_LINES = 100
 TAIL_CHARACTERS = 2000
+TAIL_BYTES = 4 * TAIL_CHARACTERS
 BAR_SECONDS = 1.0
 """A bar's state is written to logs at most so often."""
 _ENDS = re.compile(rb"\n|(?<!\r)\r+(?:\n|(?=[^\n\r]))")
@@ -26,11 +27,21 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a rank."""
+    """One line of a rank, or a piece of a long one."""
 
-    text: str
+    raw: bytes
+    """Without its end."""
     transient: bool = False
     """Ended by a carriage return: the next line overwrites it on a terminal."""
+    more: bool = False
+    """It goes on in the next piece."""
+    goes_on: bool = False
+    """It is not the line's first piece."""
+
+    @property
+    def blank(self) -> bool:
+        """Nothing to see."""
+        return not self.raw.strip()
 
 
 class LineSplitter:
@@ -39,13 +50,34 @@ class LineSplitter:
     def __init__(self, limit_bytes: int = LINE_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._pending = b""
-        self._cut = 0
         self._overwriting = False
+        self._inside = False
+        """Pieces of the present line were given already."""
 
     @property
     def bar(self) -> str:
         """The newest state of a bar: it stands after a carriage return and ends when the next one comes."""
-        return _text(self._pending) if self._overwriting else ""
+        return text_of(self._pending) if self._overwriting else ""
+
+    def block(self, data: bytes) -> Optional[bytes]:
+        """The lines that `data` completes, in one, each ended by a line feed; None: it must be cut by `feed`.
+
+        Most of what ranks print has no carriage returns and no endless lines, and need not be cut for its log.
+        """
+        if b"\r" in data or self._overwriting or self._inside or self._pending.endswith(b"\r"):
+            return None
+        first = data.find(b"\n")
+        if (
+            len(data) > self._limit_bytes
+            or len(self._pending) + (first if first >= 0 else len(data)) > self._limit_bytes
+        ):
+            return None
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._pending += data
+            return b""
+        whole, self._pending = self._pending + data[:end], data[end:]
+        return whole
 
     def feed(self, data: bytes) -> List[Line]:
         """The lines that `data` completes."""
@@ -56,52 +88,66 @@ class LineSplitter:
             self._overwriting = end.group().endswith(b"\r")
             self._take(lines, buffer[start : end.start()], self._overwriting)
             start = end.end()
-        self._keep(buffer[start:])
+        self._keep(lines, buffer[start:])
         return lines
 
     def close(self) -> List[Line]:
         """The last line, where its end never came."""
         lines: List[Line] = []
-        self._take(lines, self._pending.rstrip(b"\r"), False)
-        self._pending = b""
+        rest, self._pending = self._pending.rstrip(b"\r"), b""
+        if rest or self._inside:
+            self._take(lines, rest, False)
         return lines
 
     def _take(self, lines: List[Line], raw: bytes, transient: bool) -> None:
-        cut, self._cut = self._cut + max(0, len(raw) - self._limit_bytes), 0
-        text = _text(raw[: self._limit_bytes])
-        if cut:
-            text += f" ... [{cut} more bytes of this line are not kept]"
-        if text.strip():
-            lines.append(Line(text, transient))
+        raw = self._pieces(lines, raw)
+        if raw or not transient or self._inside:  # a bar's first carriage return ends nothing
+            lines.append(Line(raw, transient and not self._inside, goes_on=self._inside))
+        self._inside = False
 
-    def _keep(self, rest: bytes) -> None:
-        if rest.endswith(b"\r\r"):  # as many as there are mean the same as one
-            rest = rest.rstrip(b"\r") + b"\r"
-        over = len(rest) - self._limit_bytes
-        # One byte more is kept: a carriage return at the very end decides with the next byte what it is.
-        if over > 1:
-            self._cut += over - 1
-            rest = rest[: self._limit_bytes] + rest[-1:]
-        self._pending = rest
+    def _keep(self, lines: List[Line], rest: bytes) -> None:
+        text = rest.rstrip(b"\r")
+        # A carriage return at the very end decides with the next byte what it is; as many as there are mean one.
+        self._pending = self._pieces(lines, text) + (b"\r" if len(text) < len(rest) else b"")
+
+    def _pieces(self, lines: List[Line], raw: bytes) -> bytes:
+        """Give away all pieces but the last one, which is returned."""
+        start = 0
+        while len(raw) - start > self._limit_bytes:
+            lines.append(Line(raw[start : start + self._limit_bytes], more=True, goes_on=self._inside))
+            self._inside = True
+            start += self._limit_bytes
+        return raw[start:]
 
 
 class Tail:
     """The last lines of a rank, both streams in order, and each bar only in its newest state."""
 
     def __init__(self, lines: int = TAIL_LINES, characters: int = TAIL_CHARACTERS) -> None:
-        self._lines: Deque[Line] = deque(maxlen=lines)
+        self._lines: Deque[Tuple[bytes, bool]] = deque(maxlen=lines)
         self._characters = characters
 
     def add(self, line: Line) -> None:
-        """Remember `line`, without colours."""
-        if self._lines and self._lines[-1].transient:
-            self._lines.pop()
-        text = _COLOUR.sub("", line.text) if "\x1b" in line.text else line.text
-        self._lines.append(Line(text[: self._characters], line.transient))
+        """Remember `line`; blank ones and all but the beginning of a long one say nothing."""
+        if line.goes_on or line.blank:
+            return
+        self._end_bar()
+        self._lines.append((line.raw[:TAIL_BYTES], line.transient))
+
+    def add_all(self, lines: List[bytes]) -> None:
+        """Remember whole lines, none of them transient."""
+        kept = [(raw[:TAIL_BYTES], False) for raw in lines if raw.strip()]
+        if kept:
+            self._end_bar()
+            self._lines.extend(kept[-TAIL_LINES:])
 
     def lines(self) -> List[str]:
-        """Oldest first."""
-        return [line.text for line in self._lines]
+        """Oldest first, without colours."""
+        return [_COLOUR.sub("", text_of(raw))[: self._characters] for raw, _ in self._lines]
+
+    def _end_bar(self) -> None:
+        if self._lines and self._lines[-1][1]:
+            self._lines.pop()
 
 
 class Stamps:
@@ -163,18 +209,19 @@ class Allowance:
         self.withheld = 0
         """Lines not relayed since the last one that was."""
 
-    def take(self, size: int, at: float) -> bool:
-        """True where a line of `size` bytes may be relayed now."""
+    def take(self, size: int, at: float, lines: int = 1) -> bool:
+        """True where `lines` lines of `size` bytes together may be relayed now."""
         if at > self._at:
             self._left = min(self._burst, self._left + (at - self._at) * self._rate)
             self._at = at
         if self._left < size:
-            self.withheld += 1
+            self.withheld += lines
             return False
         self._left -= size
         return True
 
 
-def _text(raw: bytes) -> str:
+def text_of(raw: bytes) -> str:
+    """As people and patterns see it: what is no text, and what would act on a terminal, is replaced."""
     text = raw.decode("utf-8", "replace")
     return _CONTROL.sub("\ufffd", text) if not text.isprintable() else text

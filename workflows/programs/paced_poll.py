@@ -9,10 +9,11 @@ import time
 from typing import List, Sequence, Tuple
 
 SHORTEST_REST_SECONDS = 0.01
-LONGEST_REST_SECONDS = 0.05
-WORK_SHARE = 0.02
-"""Of a core, for reading what ranks print: after each round the reader rests, so that lines come in bundles. Whoever
-prints once in a while is heard at once; only a chatty program waits, for a twentieth of a second at most."""
+LONGEST_REST_SECONDS = 0.1
+WORK_SHARE = 0.01
+"""Of a core, for what ranks print: after each round the reader rests, so that lines come in bundles. Whoever prints
+once in a while is heard at once; only a chatty program waits, for a tenth of a second at most, and where a round costs
+no more than usual for half of that."""
 
 
 class PacedPoll:
@@ -32,7 +33,8 @@ class PacedPoll:
         self._all.register(self._urgent.fileno(), select.EPOLLIN)
         self._all.register(output_fd, select.EPOLLIN)
         self._rest_until = float("-inf")
-        self._began = 0.0
+        self._worked = time.process_time()
+        """Processor seconds of the whole program after the last round: threads that write and send count too."""
 
     def add(self, fd: int) -> None:
         """One more urgent descriptor; closing it removes it."""
@@ -42,10 +44,12 @@ class PacedPoll:
         """Whether output is to be read now, and the urgent descriptors that are readable."""
         paced = self._rest_until - time.monotonic()
         if paced > 0:
-            return False, [fd for fd, _ in self._urgent.poll(min(paced, timeout_seconds))]
+            urgent = [fd for fd, _ in self._urgent.poll(min(paced, timeout_seconds))]
+            if urgent or paced >= timeout_seconds:
+                return False, urgent
+            timeout_seconds -= paced
         ready = {fd for fd, _ in self._all.poll(timeout_seconds)}
         output = self._output_fd in ready
-        self._began = time.monotonic()
         return output, [fd for fd, _ in self._urgent.poll(0)] if len(ready) > output else []
 
     def worked(self, flooded: bool) -> None:
@@ -54,9 +58,9 @@ class PacedPoll:
         Args:
             flooded: there is more than one round could take: a rank that waits for its reader must not be held up.
         """
-        now = time.monotonic()
-        rest = min(LONGEST_REST_SECONDS, max(SHORTEST_REST_SECONDS, (now - self._began) / WORK_SHARE))
-        self._rest_until = now + (0.0 if flooded else rest)
+        before, self._worked = self._worked, time.process_time()
+        rest = min(LONGEST_REST_SECONDS, max(SHORTEST_REST_SECONDS, (self._worked - before) / WORK_SHARE))
+        self._rest_until = time.monotonic() + (0.0 if flooded else rest)
 
 
 def signal_pipe() -> int:

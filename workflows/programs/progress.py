@@ -92,10 +92,19 @@ class Reader:
         formats = framework.formats if framework is not None else ()
         self._phases = Phases(framework.marks if framework is not None else (), rank, started_at, incarnation)
         self._finders = [Finder(form, counting.world_size) for form in formats]
+        texts = [*(finder.hint for finder in self._finders), *self._phases.hints] if formats else []
+        self._hints = [LINE_PREFIX.encode(), *(text.encode() for text in texts)]
         self._position = _Position(counting)
         self._rank = rank
         self.incarnation = incarnation
         self.last: Optional[StepSeen] = None
+
+    def worth(self, raw: bytes) -> bool:
+        """False where none of the lines in `raw` can say anything to `feed`."""
+        for hint in self._hints:
+            if hint in raw:
+                return True
+        return b"\x1b" in raw  # colours may stand within a hint
 
     def feed(self, text: str, at: float) -> List[Report]:
         """What the line says: new steps, losses of known steps, changes of phase.
@@ -141,17 +150,19 @@ class Reader:
             return []
         if self.last is not None and step == self.last.step:
             return self._loss_only(record, at)
-        self.last = StepSeen(
+        # Set at once: a frozen dataclass sets one field after the other, for as long as all the rest here takes.
+        self.last = object.__new__(StepSeen)
+        self.last.__dict__.update(
             step=step,
             at=at,
             rank=self._rank,
             loss=record.loss,
             seconds=record.seconds,
             tokens_per_second=record.tokens_per_second,
-            compute_seconds=record.compute_seconds,
-            gradient_norm=record.gradient_norm,
             total_steps=self._position.total(record),
             incarnation=self.incarnation,
+            compute_seconds=record.compute_seconds,
+            gradient_norm=record.gradient_norm,
         )
         return [*self._phases.step(at), self.last]
 

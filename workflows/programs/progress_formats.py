@@ -73,18 +73,14 @@ FRAMEWORKS: Dict[str, Framework] = {
     "primus-demo": Framework(
         formats=(
             Format(
-                record=rf"^step (?P<step>\d+)/(?P<total>\d+) \| loss (?P<loss>{NUMBER}) \|",
+                # Ranks after the first say only how long their own part took.
+                record=rf"^step (?P<step>\d+)/(?P<total>\d+) \| (?:loss (?P<loss>{NUMBER}) \||compute {NUMBER} s)",
                 hint="step ",
                 fields=(
                     ("tokens_per_second", rf"tokens/s (?P<value>{NUMBER})"),
                     ("seconds", rf"step time (?P<value>{NUMBER}) s"),
                     ("compute_seconds", rf"compute (?P<value>{NUMBER}) s"),
                 ),
-            ),
-            # Ranks after the first say only how long their own part took.
-            Format(
-                record=rf"^step (?P<step>\d+)/(?P<total>\d+) \| compute (?P<compute_seconds>{NUMBER}) s",
-                hint="| compute ",
             ),
         ),
         marks=progress_marks.DEMO,

@@ -48,6 +48,11 @@ class Phases:
         self._until = float("-inf")
         """End of the last pause that is known."""
 
+    @property
+    def hints(self) -> List[str]:
+        """A line that contains none of them says nothing."""
+        return [hint for hint, _, _ in self._marks]
+
     def feed(self, text: str, at: float) -> List[PhaseSeen]:
         """What the line says; nothing for most."""
         for hint, pattern, mark in self._marks:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional
 
-from workflows.programs.appender import Appender
-from workflows.programs.output import Allowance, Line, LineSplitter, Shown, Stamps, Tail
+from workflows.programs.output import Allowance, Line, LineSplitter, Shown, Stamps, Tail, text_of
 from workflows.programs.progress import Reader, Report
+from workflows.programs.rank_log import RankLog
 
 BAR_IDLE_SECONDS = 0.25
 """A bar's newest state has no end until the next one comes; after this silence it is read as it stands."""
+STAMP_BYTES = 40
+"""What stands in front of a relayed line, about."""
+_ACTS = bytes([*range(9), 11, 12, *range(14, 27), *range(28, 32), 127])
+"""Control characters that `text_of` replaces."""
 
 
 class RankOutput:
@@ -18,23 +22,21 @@ class RankOutput:
     Args:
         rank: its number, shown in front of relayed lines.
         reader: finds its progress.
-        log_path: its own log; "": none.
-        appender: writes the log.
+        log: its own.
         stamps: shared formatter of times.
     """
 
-    def __init__(self, rank: int, reader: Reader, log_path: str, appender: Appender, stamps: Stamps) -> None:
+    def __init__(self, rank: int, reader: Reader, log: RankLog, stamps: Stamps) -> None:
         self.rank = rank
         self.reader = reader
+        self.log = log
         self.tail = Tail()
-        self._log_path = log_path
-        self._appender = appender
         self._stamps = stamps
         self._splitters: Dict[int, LineSplitter] = {}
         self._shown: Dict[int, Shown] = {}
         self._allowance = Allowance()
         self._bar_since: Optional[float] = None
-        self._relay: List[str] = []
+        self._relay: List[bytes] = []
 
     def open(self, stream: int) -> None:
         """A stream of the rank, by its descriptor."""
@@ -43,22 +45,19 @@ class RankOutput:
 
     def feed(self, stream: int, data: bytes, at: float) -> List[Report]:
         """What the rank printed on `stream`; returns the progress in it."""
-        lines = self._splitters[stream].feed(data)
-        if self._splitters[stream].bar:
+        splitter = self._splitters[stream]
+        block = splitter.block(data)
+        if block is not None:
+            return self._block(stream, block, at) if block else []
+        lines = splitter.feed(data)
+        if splitter.bar:
             self._bar_since = at
         return self._lines(stream, lines, at)
-
-    def note(self, text: str, at: float) -> None:
-        """A line of the launcher's own in the rank's log."""
-        if self._log_path:
-            self._appender.append(
-                self._log_path, f"{self._stamps.of(at)} launcher: {text}\n".encode("utf-8", "replace")
-            )
 
     def close(self, stream: int, at: float) -> List[Report]:
         """The stream has ended."""
         reports = self._lines(stream, self._splitters[stream].close(), at)
-        self._write(self._shown[stream].rest(), at)
+        self._write(stream, self._shown[stream].rest(), at)
         return reports
 
     @property
@@ -77,32 +76,78 @@ class RankOutput:
                 reports += self.reader.feed(splitter.bar, at)
         return reports
 
-    def relayed(self) -> str:
+    def relayed(self) -> bytes:
         """What goes to the launcher's output now."""
-        text, self._relay = "".join(self._relay), []
-        return text
+        if not self._relay:
+            return b""
+        data, self._relay = b"".join(self._relay), []
+        return data
+
+    def _block(self, stream: int, block: bytes, at: float) -> List[Report]:
+        """Whole lines, none of them transient or long: what can be done with all at once is done so."""
+        held = self._shown[stream].rest()
+        if held:
+            self._write(stream, held, at)
+        self.log.block(block, at)
+        lines = block.split(b"\n")
+        lines.pop()
+        self.tail.add_all(lines)
+        plain = block.isascii() and len(block.translate(None, _ACTS)) == len(block)
+        self._show_block(block, lines, plain, at)
+        reports: List[Report] = []
+        if self.reader.worth(block):
+            texts = block.decode("ascii").split("\n") if plain else []
+            for index, raw in enumerate(lines):
+                if self.reader.worth(raw):
+                    reports += self.reader.feed(texts[index] if plain else text_of(raw), at)
+        return reports
+
+    def _show_block(self, block: bytes, lines: List[bytes], plain: bool, at: float) -> None:
+        if not self._may_show(len(block), len(lines), at):
+            return
+        lead = self._lead(at)
+        if plain and b"\n\n" not in block and not block.startswith(b"\n"):
+            self._relay.append(lead + block[:-1].replace(b"\n", b"\n" + lead) + b"\n")
+        else:
+            self._relay += [lead + _shown(raw) + b"\n" for raw in lines if raw.strip()]
 
     def _lines(self, stream: int, lines: List[Line], at: float) -> List[Report]:
         reports: List[Report] = []
         for line in lines:
             self.tail.add(line)
-            reports += self.reader.feed(line.text, at)
-        self._write(self._shown[stream].pick(lines, at), at)
+            if not line.goes_on and self.reader.worth(line.raw):
+                reports += self.reader.feed(text_of(line.raw), at)
+        self._write(stream, self._shown[stream].pick(lines, at), at)
         return reports
 
-    def _write(self, lines: List[Line], at: float) -> None:
-        if not lines:
-            return
-        stamp = self._stamps.of(at)
-        if self._log_path:
-            text = "".join(f"{stamp} {line.text}\n" for line in lines)
-            self._appender.append(self._log_path, text.encode("utf-8", "replace"))
-        for line in lines:
-            withheld = self._allowance.withheld
-            if not self._allowance.take(len(line.text) + 40, at):
-                continue
-            if withheld:
-                self._allowance.withheld = 0
-                where = f"they are in rank-{self.rank}.log"
-                self._relay.append(f"{stamp} [rank{self.rank}]: ... {withheld} lines are not shown here, {where}\n")
-            self._relay.append(f"{stamp} [rank{self.rank}]: {line.text}\n")
+    def _write(self, stream: int, lines: List[Line], at: float) -> None:
+        self.log.lines(stream, lines, at)
+        shown = [line for line in lines if not line.goes_on and not line.blank]
+        if shown and self._may_show(sum(len(line.raw) for line in shown), len(shown), at):
+            lead = self._lead(at)
+            self._relay += [lead + _shown(line.raw) + (self._rest() if line.more else b"\n") for line in shown]
+
+    def _rest(self) -> bytes:
+        return b" ... [%s]\n" % (f"this line goes on in {self._name}" if self.log.path else "it goes on").encode()
+
+    @property
+    def _name(self) -> str:
+        return f"rank-{self.rank}.log"
+
+    def _lead(self, at: float) -> bytes:
+        return f"{self._stamps.of(at)} [rank{self.rank}]: ".encode()
+
+    def _may_show(self, size: int, lines: int, at: float) -> bool:
+        """Whether they may be relayed; says how many before them were not."""
+        withheld = self._allowance.withheld
+        if not self._allowance.take(size + STAMP_BYTES * lines, at, lines):
+            return False
+        if withheld:
+            self._allowance.withheld = 0
+            where = f"they are in {self._name}"
+            self._relay.append(self._lead(at) + f"... {withheld} lines are not shown here, {where}\n".encode())
+        return True
+
+
+def _shown(raw: bytes) -> bytes:
+    return text_of(raw).encode("utf-8", "replace")

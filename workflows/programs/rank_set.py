@@ -11,6 +11,7 @@ from workflows.programs import ranks
 from workflows.programs.appender import Appender
 from workflows.programs.output import Stamps
 from workflows.programs.progress import Reader, Report
+from workflows.programs.rank_log import RankLog
 from workflows.programs.rank_output import RankOutput
 from workflows.reports import RankEnd
 
@@ -48,7 +49,8 @@ class RankSet:
     ) -> Optional[RankEnd]:
         """Start a rank by `begin`; where that fails, how it ended before it began."""
         path = os.path.join(self._folder, f"rank-{start.rank}.log") if self._folder else ""
-        output = RankOutput(start.rank, reader, path, self._appender, self._stamps)
+        log = RankLog(path, self._appender, self._stamps)
+        output = RankOutput(start.rank, reader, log, self._stamps)
         self._outputs[start.rank] = output
         try:
             process = begin(start)
@@ -66,7 +68,7 @@ class RankSet:
     def note(self, text: str, at: float) -> None:
         """A line of the launcher's own in every rank's log."""
         for output in self._outputs.values():
-            output.note(text, at)
+            output.log.note(text, at)
 
     def pids(self) -> List[int]:
         """Of ranks that were not reaped yet."""
@@ -95,9 +97,9 @@ class RankSet:
         """A bar's state stands unread."""
         return any(output.waits_for_bar for output in self._outputs.values())
 
-    def relayed(self) -> str:
+    def relayed(self) -> bytes:
         """What goes to the launcher's own output now."""
-        return "".join(output.relayed() for output in self._outputs.values())
+        return b"".join(output.relayed() for output in self._outputs.values())
 
     def ended(self, pid: int, status: int, at: float) -> Tuple[List[Report], Optional[RankEnd]]:
         """A child was reaped: its last output and, where it is a rank, how it ended."""

@@ -20,8 +20,8 @@ PR_SET_CHILD_SUBREAPER = 36
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
 """As shells say it."""
-PIPE_BYTES = 256 * 1024
-"""Asked of the kernel for each pipe: a burst fits without stopping the rank."""
+PIPE_BYTES = (1 << 20, 256 << 10)
+"""Asked of the kernel for each pipe, the first that it grants: a burst fits without stopping the rank."""
 TERMINAL_COLUMNS = 200
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "tini", "dumb-init"})
 _F_SETPIPE_SZ = 1031
@@ -129,12 +129,14 @@ def channel(pseudo_terminal: bool) -> Tuple[int, int]:
     """
     if not pseudo_terminal:
         read, write = os.pipe()
-        try:
-            import fcntl
+        import fcntl
 
-            fcntl.fcntl(write, _F_SETPIPE_SZ, PIPE_BYTES)
-        except OSError:
-            pass  # a user with many pipes gets the standard size: slower bursts, nothing lost
+        for size in PIPE_BYTES:
+            try:
+                fcntl.fcntl(write, _F_SETPIPE_SZ, size)
+                break
+            except OSError:
+                continue  # a user with many pipes gets less, or the standard size: slower bursts, nothing lost
         return read, write
     import fcntl
     import struct

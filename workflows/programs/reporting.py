@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from workflows.programs.appender import Appender
 from workflows.programs.gang import Gang
@@ -39,10 +39,10 @@ class Console:
         """A structured line."""
         self._both(f"{LINE_PREFIX}{_json(data)}\n")
 
-    def relay(self, text: str) -> None:
+    def relay(self, lines: bytes) -> None:
         """Lines of ranks: they have logs of their own."""
-        if text:
-            self._printer.print(text.encode("utf-8", "replace"), RELAYED_SHARE)
+        if lines:
+            self._printer.print(lines, RELAYED_SHARE)
 
     def close(self, timeout_seconds: float) -> None:
         """Wait until it is said; who does not read what a launcher prints is not waited for any longer."""
@@ -55,8 +55,7 @@ class Console:
             self._appender.append(self._log_path, data)
 
 
-@dataclass(frozen=True)
-class Audience:
+class Audience(NamedTuple):
     """Who hears of one step."""
 
     log: bool
@@ -145,23 +144,35 @@ class Reporter:
 
     def take(self, reports: Sequence[Any]) -> None:
         """Say what was read from the ranks' output, in order."""
-        record: List[str] = []
+        steps: List[StepSeen] = []
         for report in told_once(reports):
-            if not isinstance(report, StepSeen):
+            if isinstance(report, StepSeen):
+                steps.append(report)
+            else:
+                self._take_steps(steps)
+                steps = []
                 self.tell(report)
-                continue
+        self._take_steps(steps)
+
+    def _take_steps(self, steps: Sequence[StepSeen]) -> None:
+        record: List[Dict[str, Any]] = []
+        travelling: List[Dict[str, Any]] = []
+        urgent = False
+        for report in steps:
             audience = self.steps.take(report)
             data = step_data(report)
             if audience.record:
-                record.append(_json(data))
+                record.append(data)
             if audience.log:
                 self._console.report(data)
             if audience.coordinator:
-                self._gang.report(data, audience.urgent)
+                travelling.append(data)
+                urgent = urgent or audience.urgent
             if audience.prover:
                 self._on_nan(report.step)
+        self._gang.report_all(travelling, urgent)
         if record and self._steps_path:
-            self._appender.append(self._steps_path, ("\n".join(record) + "\n").encode())
+            self._appender.append(self._steps_path, _json_lines(record).encode())
 
 
 def step_data(step: StepSeen) -> Dict[str, Any]:
@@ -175,6 +186,11 @@ def step_data(step: StepSeen) -> Dict[str, Any]:
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+
+def _json_lines(steps: List[Dict[str, Any]]) -> str:
+    """A line for each; encoded in one go, which takes two thirds of the time. No value of theirs is free text."""
+    return _ENCODER.encode(steps)[1:-1].replace('},{"report":', '}\n{"report":') + "\n"
 
 
 def _json(data: Dict[str, Any]) -> str:
