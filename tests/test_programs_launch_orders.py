@@ -17,6 +17,7 @@ from tests.launcher_harness import MAIN, GangOnLoopback, Program, alive, termina
 from tests.scripted_coordinator import ScriptedCoordinator
 from workflows.programs.launcher_orders import Note, Numbered, Restart, Stacks, Stop, orders_of
 from workflows.programs.stack_wire import from_json
+from workflows.programs.stacks import LIMIT_SECONDS
 
 NOTHING = "an order of the coordinator is not understood, and nothing is done about it"
 STOP = {"number": 9, "order": "stop", "why": "enough", "save": False}
@@ -123,6 +124,7 @@ def test_ranks_say_where_they_stand_and_go_on(
     tops = {one.rank: one for one in answer.dump.processes if one.top}
     assert set(tops) == {0, 1}
     assert {one.how for one in tops.values()} <= {"faulthandler", "py-spy"}
+    assert 0 < answer.dump.seconds < LIMIT_SECONDS
     assert all("main" in {frame.function for frame in one.main.frames} for one in tops.values() if one.main)
     pod.says("stacks s1 (no progress): 2 of 2 ranks seen in")
     last = gang.steps()[-1]

@@ -16,7 +16,7 @@ import pytest
 from tests.launcher_harness import until
 from workflows.programs import stack_kernel, stack_signal, stacks
 from workflows.programs.stack_groups import find, stacks_of
-from workflows.programs.stack_values import Dump, Process, text, to_json
+from workflows.programs.stack_values import Dump, Process, Thread, text, to_json
 
 ROOT = Path(__file__).parents[1]
 NO_SPY = stacks.Look(seconds=3.0)
@@ -101,6 +101,7 @@ def test_without_a_handler_nothing_is_sent_and_the_kernel_is_asked(
 ) -> None:
     rank = start(install="")
     assert not stack_kernel.catches(rank.pid, stack_signal.SIGNAL)
+    until(lambda: stack_kernel.state_of(rank.pid) == "sleeping", "it sleeps in its step")
     process = only(stacks.gather({0: rank.pid}, "n", NO_SPY))
     assert (process.how, process.why) == ("kernel", "no py-spy here; no answer of a faulthandler")
     assert len(process.threads) == 2
@@ -187,15 +188,36 @@ def test_where_py_spy_may_not_look_the_handler_is_asked(
     assert process.why.startswith("py-spy: Error: Permission" if "Denied" in script else "py-spy saw no Python")
 
 
-def test_a_py_spy_that_hangs_takes_half_of_the_time(
+def test_py_spies_that_hang_take_a_third_of_the_time_together(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = start(before="os.fork(); os.fork()", processes=4)
+    asked: list[float] = []
+    ask = stacks.ask
+
+    def noted(pid: int, seconds: float) -> list[Thread]:
+        asked.append(time.monotonic())
+        return ask(pid, seconds)
+
+    monkeypatch.setattr(stacks, "ask", noted)
+    limit = 6.0
+    look = stacks.Look(limit, spy(tmp_path, "exec sleep 600").py_spy)
+    began = time.monotonic()
+    dump = stacks.gather({0: rank.pid}, "n", look)
+    assert [(one.how, functions(one)[0]) for one in dump.processes] == [("faulthandler", "in_the_step")] * 4
+    assert asked[0] - began >= limit / 3, "it did hang"
+    assert asked[-1] - began <= 2 * limit / 3, "and all handlers were asked well before the end"
+    assert dump.seconds <= limit
+
+
+def test_of_a_rank_that_only_a_hanging_py_spy_could_see_the_kernel_tells(
     start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    rank = start()
-    began = time.monotonic()
-    look = stacks.Look(1.0, spy(tmp_path, "exec sleep 600").py_spy)
-    process = only(stacks.gather({0: rank.pid}, "n", look))
-    assert (process.how, functions(process)[0]) == ("faulthandler", "in_the_step")
-    assert time.monotonic() - began >= 0.5, "it did hang"
+    rank = start(install="")
+    dump = stacks.gather({0: rank.pid}, "n", stacks.Look(1.0, spy(tmp_path, "exec sleep 600").py_spy))
+    process = only(dump)
+    assert (process.how, process.why) == ("kernel", "py-spy did not answer in time; no answer of a faulthandler")
+    assert process.threads
 
 
 def test_what_is_late_is_left_to_itself(
@@ -216,6 +238,8 @@ def test_what_is_late_is_left_to_itself(
     assert [(one.rank, one.how, one.why) for one in dump.processes] == [
         (0, "faulthandler", ""), (1, "", "no answer within 1 s"),
     ]  # fmt: skip
+    assert dump.seconds >= 1.0
+    assert dump.seconds <= 2.0, "the limit, and what a busy machine adds"
     pipe.write_text("", encoding="utf-8")
 
 

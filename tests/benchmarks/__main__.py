@@ -36,6 +36,7 @@ ORDER = (
     "warm",
     "in_place",
     "parsing",
+    "stacks",
     "gang",
     "straggling",
     "coordinator",

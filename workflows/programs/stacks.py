@@ -36,6 +36,7 @@ PROCESSES = 64
 """Below one rank: data loaders of a large host."""
 SPIES = 8
 """Processes of one rank that py-spy looks at: it takes a tenth of a second of a processor for each."""
+SPY_SHARE = 1 / 3
 ANSWER_SECONDS = 0.25
 """faulthandler answers in a millisecond where a processor is free."""
 SETTLED_SECONDS = 0.02
@@ -96,6 +97,8 @@ class _Worker(threading.Thread):
         below = ranks.descendants(self._pid)
         self.left_out = max(0, len(below) - PROCESSES)
         pids = [self._pid, *below[:PROCESSES]]
+        # Of the time that is left, for all of them together: what py-spy cannot see is still asked for.
+        spied_until = time.monotonic() + (self._deadline - time.monotonic()) * SPY_SHARE
         spies = {pid: child for pid in pids[:SPIES] if (child := self._spy(pid)) is not None}
         for pid in pids:
             seen = stack_kernel.process(self._rank, pid, top=pid == self._pid)
@@ -104,14 +107,13 @@ class _Worker(threading.Thread):
         for pid in pids:
             seen = self._found.get((self._rank, pid))
             if seen is not None:
-                self._found[self._rank, pid] = self._closer(seen, spies.get(pid))
+                self._found[self._rank, pid] = self._closer(seen, spies.get(pid), spied_until)
         for child in spies.values():
             _end(child)
 
-    def _closer(self, seen: Process, spy: "subprocess.Popen[str] | None") -> Process:
+    def _closer(self, seen: Process, spy: "subprocess.Popen[str] | None", spied_until: float) -> Process:
         if spy is not None:
-            # Half of the time, so that what it cannot see is still asked for.
-            threads, why = _answer(spy, (self._deadline - time.monotonic()) / 2)
+            threads, why = _answer(spy, spied_until - time.monotonic())
             if threads:
                 return replace(seen, how="py-spy", threads=_merged(threads, seen.threads))
         else:
