@@ -29,11 +29,13 @@ class ScriptedCoordinator:
         self.orders: list[Any] = []
         self.stacks: list[dict[str, Any]] = []
         self.seen: list[Request] = []
+        self.on_report = Response(200, {})
         self._server = Server(f"{gang.net}.1", PORT, self._answer)
         self._bell, self._end = os.pipe()
         self._server.watch(self._bell)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
+        self.open = True
 
     def order(self, *orders: Any) -> None:
         """Give these from now on."""
@@ -55,7 +57,7 @@ class ScriptedCoordinator:
         if request.path == "/v1/stacks":
             self.stacks.append(dict(request.body))
             return Response(self._statuses.pop(0) if self._statuses else 200, {})
-        return Response(200, {})
+        return self.on_report if request.path == "/v1/report" else Response(200, {})
 
     def _orders(self, since: int) -> Response | None:
         found = [one for one in self.orders if number_of(one, since + 1) > since]
@@ -70,6 +72,7 @@ class ScriptedCoordinator:
 
     def close(self) -> None:
         """End it."""
+        self.open = False
         os.write(self._end, b"!")
         self._thread.join()
         self._server.close()

@@ -22,16 +22,12 @@ from workflows.programs.gang_entry import (
     GivenUpError,
     free_port,
 )
+from workflows.programs.gang_sender import Sender, Words
 from workflows.programs.launch_options import Options, Place, Rendezvous
 from workflows.programs.launcher_orders import Heard, Lost, Met, Note, orders_of
 from workflows.programs.lifecycle import MEET_AGAIN_SECONDS
 from workflows.programs.meter import Looks, Meter
-from workflows.programs.outbox import Outbox
 from workflows.programs.wire import AddressError, Answer, AwayError, Client
-
-HEARTBEAT_SECONDS = 1.0
-BATCH_SECONDS = 0.1
-"""Reports are gathered so long, unless one of them is urgent."""
 
 
 class Gang:
@@ -50,14 +46,11 @@ class Gang:
         self.fd, self._wake = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._wake, False)
-        self._outbox = Outbox()
-        self._changed = threading.Condition()
-        self._urgent = False
         self._closed = False
         self._incarnation = 1
         self._heard_order = 0
-        self.connected = False
-        """Whether the coordinator answered the last time."""
+        words = Words(options.role, place.pod_index, self._meter.newest, self._rejoined)
+        self._sender = Sender(self._client, words, lambda said: self.hear(Note(said)))
 
     def start(self) -> None:
         """Begin to join."""
@@ -90,22 +83,12 @@ class Gang:
 
     def report_all(self, reports: Sequence[Dict[str, Any]], urgent: bool = False) -> None:
         """Let reports travel, in order; urgent ones at once."""
-        if not reports:
-            return
-        with self._changed:
-            quiet = self._outbox.empty
-            for report in reports:
-                self._outbox.add(report)
-            words = self._outbox.words()
-            self._ring(urgent, quiet)
-        if words:
-            self.hear(Note(words))
+        if reports and self._place.coordinator_url:
+            self._sender.report(reports, urgent)
 
     def say(self, state: str, why: str = "", pids: Optional[Dict[str, int]] = None) -> None:
         """Tell the coordinator this pod's state, at once."""
-        with self._changed:
-            self._outbox.say(state, why, pids, self._incarnation)
-            self._ring(True, True)
+        self._sender.say(state, why, pids, self._incarnation)
         if pids and self._place.coordinator_url:
             self._meter.watch(pids)
 
@@ -115,15 +98,8 @@ class Gang:
         threading.Thread(target=self._meet_again, args=(incarnation,), name="meeting", daemon=True).start()
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Wait until everything has arrived; given up at once while the coordinator is away."""
-        deadline = time.monotonic() + timeout_seconds
-        with self._changed:
-            while not self._outbox.empty:
-                left = deadline - time.monotonic()
-                if left <= 0 or not self.connected:
-                    return False
-                self._changed.wait(min(left, 0.05))
-        return True
+        """Wait until everything has arrived; a coordinator that is away is tried again until then."""
+        return self._sender.flush(timeout_seconds)
 
     def ask(self, path: str, timeout_seconds: float) -> Optional[Dict[str, Any]]:
         """One question on a connection of its own; None where no answer came."""
@@ -137,15 +113,8 @@ class Gang:
 
     def close(self) -> None:
         """Stop reporting; the threads end by themselves."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    def _ring(self, urgent: bool, quiet: bool) -> None:
-        """Wake the reporting thread where it does not know yet that there is something to send."""
-        self._urgent = self._urgent or urgent
-        if urgent or quiet:
-            self._changed.notify_all()
+        self._closed = True
+        self._sender.close()
 
     def _once(self, method: str, path: str, body: Optional[Dict[str, Any]], timeout_seconds: float) -> Optional[Answer]:
         if not self._place.coordinator_url:
@@ -173,11 +142,8 @@ class Gang:
         try:
             entry = Entry(self._client(), self._options, self._place)
             known = entry.join(self._options.join_seconds)
-            self.connected = True
-            with self._changed:
-                self._outbox.resume_after(known.sequence)
-            for work in (self._send_reports, self._hear_orders):
-                threading.Thread(target=work, name=work.__name__, daemon=True).start()
+            self._sender.begin(known.sequence)
+            threading.Thread(target=self._hear_orders, name="orders", daemon=True).start()
             self._incarnation = known.incarnation
             self.hear(Met(entry.meet(known.incarnation, self._options.rendezvous_seconds)))
         except AddressError as error:
@@ -199,63 +165,9 @@ class Gang:
             break
         client.close()
 
-    def _send_reports(self) -> None:
-        client = self._client()
+    def _rejoined(self, client: Client) -> int:
         entry = Entry(client, self._options, self._place)
-        pause = FIRST_RETRY_SECONDS
-        while self._wait_for_reports():
-            with self._changed:
-                batch = self._outbox.begin()
-                self._urgent = False
-            body: Dict[str, Any] = {
-                "role": self._options.role,
-                "pod_index": self._place.pod_index,
-                "sequence": batch.sequence,
-                "reports": batch.reports,
-                "state": batch.state,
-                "why": batch.why,
-                "pids": batch.pids,
-                "incarnation": batch.incarnation,
-            }
-            if (use := self._meter.newest()) is not None:
-                body["use"] = use  # only the newest counts: one that gets lost is not sent again
-            try:
-                answer = client.request("POST", "/v1/report", body)
-                if answer.status == 404:
-                    # It was started again without its memory: present yourself, then say it again.
-                    known = entry.join(0, self._incarnation, self._heard_order)
-                    with self._changed:
-                        self._outbox.resume_after(known.sequence)
-                    continue
-                arrived = answer.status < 500
-            except (AwayError, GivenUpError):
-                arrived = False
-            self.connected = arrived
-            if arrived:
-                pause = FIRST_RETRY_SECONDS
-                with self._changed:
-                    self._outbox.done(batch)
-                    words = self._outbox.words()
-                    self._changed.notify_all()
-                if words:
-                    self.hear(Note(words))
-            else:
-                time.sleep(pause)
-                pause = min(pause * 2, LAST_RETRY_SECONDS)
-
-    def _wait_for_reports(self) -> bool:
-        """Until there is something to send or a heartbeat is due; False at the end."""
-        due = time.monotonic() + HEARTBEAT_SECONDS
-        gathering = False
-        with self._changed:
-            while not self._closed and not self._urgent:
-                if not gathering and not self._outbox.empty:
-                    gathering, due = True, min(due, time.monotonic() + BATCH_SECONDS)
-                left = due - time.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(left)
-            return not self._closed or not self._outbox.empty
+        return entry.join(0, self._incarnation, self._heard_order).sequence
 
     def _hear_orders(self) -> None:
         client = self._client()

@@ -277,6 +277,7 @@ class Launcher:
         ranks.kill_everything(frozenset())
         self._reap()
         self._gang.flush(FLUSH_SECONDS)
+        self._control_events((self._gang.fd,))
         self._say(f"{reason}{': ' + detail if detail else ''}; exit code {code}")
         record = self._place.record(self._options.role, reason, detail)
         record = termination.of_ranks(record, self._state, self._reporter.steps.last_step)
