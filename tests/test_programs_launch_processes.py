@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher_harness import GangOnLoopback, alive, terminate, until
+from workflows.programs.ranks import descendants
 from workflows.programs.termination import EXIT_ENDED_EARLY, EXIT_LAUNCHER_ERROR
 from workflows.reports import PhaseSeen, RankEnd, StepSeen
 
@@ -208,6 +210,71 @@ def test_ranks_die_with_their_launcher(gang: GangOnLoopback) -> None:
     pod.process.kill()
     assert pod.end() == -9
     until(lambda: not any(alive(pid) for pid in ranks.values()), "the ranks' end")
+
+
+ESCAPES = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(os.environ["PIDFILE"] + ".new", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(os.environ["PIDFILE"] + ".new", os.environ["PIDFILE"])
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+time.sleep(600)
+"""
+"""A grandchild in a session of its own, whose parent is gone."""
+
+
+def test_of_a_killed_launcher_only_what_forked_itself_away_twice_stays(gang: GangOnLoopback) -> None:
+    gang.trainer.write_text(ESCAPES)
+    pidfile = gang.folder / "pid"
+    gang.coordinate()
+    pod = gang.launch(PIDFILE=str(pidfile))
+    (rank,) = gang.ranks().values()
+    until(pidfile.exists, "the grandchild")
+    escaped = int(pidfile.read_text())
+    try:
+        pod.process.kill()
+        until(lambda: not alive(rank), "the rank's end")
+        assert alive(escaped), "nobody is left who knows of it: the pod's own processes end with its namespace"
+    finally:
+        os.kill(escaped, signal.SIGKILL)
+    assert pod.end() == -9
+
+
+def namespaces_here() -> bool:
+    """Whether this user may make a namespace of processes, as every container has one."""
+    try:
+        words = ["unshare", "--pid", "--fork", "--mount-proc", "true"]
+        return subprocess.run(words, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not namespaces_here(), reason="no right to make a namespace")
+def test_in_a_namespace_of_its_own_nothing_survives_a_killed_launcher(gang: GangOnLoopback) -> None:
+    wrapper = gang.folder / "python"
+    wrapper.write_text(f'#!/bin/sh\nexec unshare --pid --fork --mount-proc -- {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    gang.trainer.write_text(ESCAPES)
+    pidfile = gang.folder / "pid"
+    gang.coordinate()
+    gang.python = str(wrapper)
+    pod = gang.launch(PIDFILE=str(pidfile))
+    until(pidfile.exists, "the grandchild, by its number inside")
+    (launcher,) = below(pod.process.pid)
+    family = until(lambda: len(all_below := descendants(launcher)) >= 2 and all_below, "rank and grandchild")
+    os.kill(launcher, signal.SIGKILL)
+    pod.end()
+    until(lambda: not any(map(alive, family)), "the end of all")
+
+
+def below(pid: int) -> list[int]:
+    """Children of a process."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_a_flood_binary_and_endless_lines_cost_little_memory(gang: GangOnLoopback) -> None:

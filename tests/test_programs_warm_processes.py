@@ -219,6 +219,47 @@ def test_no_two_ranks_or_incarnations_draw_the_same(tmp_path: Path) -> None:
     assert {json.dumps(seeded) for _, seeded in found} == {json.dumps(plain[1])}
 
 
+TORCH_DRAWS = """
+import json, torch
+first = [torch.initial_seed(), torch.rand(3).tolist()]
+torch.manual_seed(7)
+print(json.dumps([first, torch.rand(3).tolist(), torch.randperm(9).tolist()]))
+"""
+
+
+@pytest.mark.story
+@pytest.mark.parametrize("seeding", ["", "import torch\ntorch.manual_seed(1234)\n"])
+def test_torch_draws_in_forks_as_in_plain_starts(tmp_path: Path, seeding: str) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "draws.py").write_text("import preloaded\n" + TORCH_DRAWS)
+    (tmp_path / "preloaded.py").write_text(seeding)
+    with Yard(tmp_path, python("draws.py"), ["torch", "preloaded"]) as yard:
+        yard.listen()
+        plain = [json.loads(end_of(ranks.start(yard.start_of(rank))).out) for rank in (0, 1)]
+        forked = [json.loads(end_of(yard.forked(yard.start_of(rank))).out) for rank in (0, 1)]
+    assert {json.dumps(one[1:]) for one in plain + forked} == {json.dumps(plain[0][1:])}
+    seeds = [one[0] for one in (*plain, *forked)]
+    if plain[0][0] == plain[1][0]:
+        assert seeds == [plain[0][0]] * 4, "a constant, or what an import has set"
+    else:
+        assert not seeding
+        assert len({json.dumps(seed) for seed in seeds}) == 4, "no two ranks draw the same"
+
+
+def test_a_device_that_is_open_stands_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = warm_home.remember(())
+    monkeypatch.setattr(warm_home, "DEVICES", (str(tmp_path / "nvidia"),))
+    (tmp_path / "nvidia0").write_text("")
+    (tmp_path / "other").write_text("")
+    words = "a GPU context is open, which no fork can share"
+    with (tmp_path / "other").open():
+        assert warm_home.obstacle(home, ()) != words
+    with (tmp_path / "nvidia0").open() as device:
+        assert warm_home.obstacle(home, ()) == words
+        assert warm_home.obstacle(home, (device.fileno(),)) == words, "also where the descriptor is known"
+    assert warm_home.obstacle(home, ()) != words
+
+
 @pytest.mark.story
 def test_a_library_gets_its_threads_back(tmp_path: Path) -> None:
     pytest.importorskip("numpy")

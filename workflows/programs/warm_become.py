@@ -1,8 +1,8 @@
 """What a fork of the parked process does to be the program, as if the program had been started alone.
 
 What needs nothing: `secrets`, `uuid4` and OpenSSL ask the kernel or notice forks; `random` reseeds itself after each
-one; torch's default seed is a constant in every process. What stays shared: the seed of `hash(str)` and the layout of
-memory, as after any fork.
+one. What is drawn anew here: numpy's state, torch's default seed where each process draws one (in older releases it
+is a constant). What stays shared: the seed of `hash(str)` and the layout of memory, as after any fork.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ from workflows.programs.warm_order import Order, Target
 
 PACKAGE = "workflows"
 """Ours; a program may have a package of that name too."""
+TORCH_CONSTANT_SEED = 67280421310721
+"""Of torch's default generator where each process begins with the same one."""
+TYPED_SEED = 1 << 32
+"""Seeds that a preloaded module has set are smaller; those that torch draws from the kernel hardly ever are."""
 
 
 class OrphanError(Exception):
@@ -188,6 +192,11 @@ def _reseed() -> None:
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
+    generator: Any = getattr(sys.modules.get("torch"), "default_generator", None)
+    if generator is not None:
+        seed = generator.initial_seed()
+        if seed > TYPED_SEED and seed != TORCH_CONSTANT_SEED:
+            generator.seed()
     process: Any = sys.modules.get("multiprocessing.process")
     if process is not None:
         process.current_process().authkey = os.urandom(32)
