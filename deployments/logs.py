@@ -89,7 +89,8 @@ def _print(path: Path, incarnation: int, *, titled: bool) -> int:
     if titled:
         out(f"==> {path.parent.name}/{path.name} <==")
     printed = 0
-    for number, line in numbered(lines_of(path), _whole(path)) if incarnation else ((0, line) for line in lines_of(path)):
+    lines = lines_of(path)
+    for number, line in numbered(lines, _whole(path)) if incarnation else ((0, line) for line in lines):
         if number == incarnation:
             out(line)
             printed += 1

@@ -284,7 +284,6 @@ class Launcher:
         for problem in termination.write(record, self._place.termination_log, self._path("termination.json")):
             self._say(f"not written: {problem}")
         self._gang.close()
-        self._appender.close(FLUSH_SECONDS)
         self._console.close(FLUSH_SECONDS)
         return code
 

@@ -45,7 +45,8 @@ class Console:
             self._printer.print(lines, RELAYED_SHARE)
 
     def close(self, timeout_seconds: float) -> None:
-        """Wait until it is said; who does not read what a launcher prints is not waited for any longer."""
+        """Wait until all is written, then until it is said: so long each, for a storage that hangs and for no reader."""
+        self._appender.close(timeout_seconds)
         self._printer.close(timeout_seconds)
 
     def _both(self, text: str) -> None:
