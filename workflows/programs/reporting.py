@@ -45,7 +45,7 @@ class Console:
             self._printer.print(lines, RELAYED_SHARE)
 
     def close(self, timeout_seconds: float) -> None:
-        """Wait until all is written, then until it is said: so long each, for a storage that hangs and for no reader."""
+        """Wait until all is written, then until it is said: so long each, whoever hangs or does not read."""
         self._appender.close(timeout_seconds)
         self._printer.close(timeout_seconds)
 
