@@ -62,26 +62,42 @@ def test_what_is_urgent_is_heard_while_the_reader_rests(clock: Clock, pipes: tup
     assert poll.wait(30) == (False, [urgent])
 
 
-@pytest.mark.parametrize(
-    ("processor_seconds", "rest"),
-    [
-        (0.0, SHORTEST_REST_SECONDS),
-        (0.5 * LONGEST_REST_SECONDS * WORK_SHARE, 0.5 * LONGEST_REST_SECONDS),
-        (1.0, LONGEST_REST_SECONDS),
-    ],
-)
-def test_the_rest_is_as_long_as_the_work_of_all_threads_asks_for(
-    clock: Clock, pipes: tuple[int, int, int, int], processor_seconds: float, rest: float
-) -> None:
+def rests(poll: PacedPoll, clock: Clock, seconds: float) -> bool:
+    """Whether the reader rests for so long, to a hundredth."""
+    clock.now += seconds * 0.99
+    before = poll.wait(0)
+    clock.now += seconds * 0.02
+    return before == (False, []) and poll.wait(0)[0]
+
+
+def test_who_always_has_more_waits_longer_and_longer(clock: Clock, pipes: tuple[int, int, int, int]) -> None:
     output, printing, urgent, _ = pipes
     poll = PacedPoll(output, [urgent])
     os.write(printing, b"line\n")
-    clock.processor = processor_seconds
     poll.worked(flooded=False)
-    clock.now += rest * 0.99
-    assert poll.wait(0) == (False, [])
-    clock.now += rest * 0.02
-    assert poll.wait(0) == (True, [])
+    seconds = SHORTEST_REST_SECONDS
+    while seconds < LONGEST_REST_SECONDS:
+        assert rests(poll, clock, seconds)
+        clock.processor += 1.0
+        poll.worked(flooded=False)
+        seconds = min(2 * seconds, LONGEST_REST_SECONDS)
+    assert rests(poll, clock, LONGEST_REST_SECONDS)
+    clock.processor += 0.5 * LONGEST_REST_SECONDS * WORK_SHARE
+    poll.worked(flooded=False)
+    assert rests(poll, clock, 0.5 * LONGEST_REST_SECONDS), "no longer than the work of all threads asks for"
+
+
+def test_who_prints_line_by_line_is_heard_so_whatever_the_work(clock: Clock, pipes: tuple[int, int, int, int]) -> None:
+    output, printing, urgent, _ = pipes
+    poll = PacedPoll(output, [urgent])
+    for _ in range(20):
+        assert poll.wait(0) == (False, [])
+        os.write(printing, b"step\n")
+        assert poll.wait(0)[0]
+        os.read(output, 99)
+        clock.processor += 1.0
+        poll.worked(flooded=False)
+        clock.now += 1.01 * SHORTEST_REST_SECONDS
 
 
 def test_who_waits_for_the_reader_is_not_held_up(clock: Clock, pipes: tuple[int, int, int, int]) -> None:

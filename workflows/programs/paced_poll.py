@@ -11,9 +11,9 @@ from typing import List, Sequence, Tuple
 SHORTEST_REST_SECONDS = 0.01
 LONGEST_REST_SECONDS = 0.1
 WORK_SHARE = 0.01
-"""Of a core, for what ranks print: after each round the reader rests, so that lines come in bundles. Whoever prints
-once in a while is heard at once; only a chatty program waits, for a tenth of a second at most, and where a round costs
-no more than usual for half of that."""
+"""Of a core, for what ranks print: a reader that always finds more rests twice as long the next time, until it takes no
+more than this, so that lines come in bundles. Whoever prints once in a while is heard at once, and who prints every
+twentieth of a second line by line: from the times of single steps is learned what a hang is."""
 
 
 class PacedPoll:
@@ -33,6 +33,10 @@ class PacedPoll:
         self._all.register(self._urgent.fileno(), select.EPOLLIN)
         self._all.register(output_fd, select.EPOLLIN)
         self._rest_until = float("-inf")
+        self._rest = SHORTEST_REST_SECONDS
+        self._rested = False
+        self._behind = False
+        """More had been printed when the last rest was over."""
         self._worked = time.process_time()
         """Processor seconds of the whole program after the last round: threads that write and send count too."""
 
@@ -48,7 +52,10 @@ class PacedPoll:
             if urgent or paced >= timeout_seconds:
                 return False, urgent
             timeout_seconds -= paced
-        ready = {fd for fd, _ in self._all.poll(timeout_seconds)}
+        ready = {fd for fd, _ in self._all.poll(0)}
+        if self._rested:
+            self._rested, self._behind = False, self._output_fd in ready
+        ready = ready or {fd for fd, _ in self._all.poll(timeout_seconds)}
         output = self._output_fd in ready
         return output, [fd for fd, _ in self._urgent.poll(0)] if len(ready) > output else []
 
@@ -59,8 +66,9 @@ class PacedPoll:
             flooded: there is more than one round could take: a rank that waits for its reader must not be held up.
         """
         before, self._worked = self._worked, time.process_time()
-        rest = min(LONGEST_REST_SECONDS, max(SHORTEST_REST_SECONDS, (self._worked - before) / WORK_SHARE))
-        self._rest_until = time.monotonic() + (0.0 if flooded else rest)
+        wanted = min((self._worked - before) / WORK_SHARE, 2 * self._rest) if self._behind else 0.0
+        self._rest = min(LONGEST_REST_SECONDS, max(SHORTEST_REST_SECONDS, wanted))
+        self._rest_until, self._rested = time.monotonic() + (0.0 if flooded else self._rest), True
 
 
 def signal_pipe() -> int:
