@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select
 
 from flows.decisions.grading.history import DAY_SECONDS, laid, reach_days
 from profiles.suite_words import PAST_DAYS
@@ -17,6 +17,7 @@ from tasks.ledger import Ledger
 from tasks.ledger_looks import SHARDS, shard_of
 from tasks.ledger_tables import LOOKS
 from tests.ledgers import Clock
+from tests.older_ledgers import back_to
 from tests.pasts import NOW, RECORDS, RULES, as_slow, slowly
 from workflows.records import VerdictRecord
 
@@ -107,11 +108,7 @@ def test_an_older_ledger_learns_the_past_from_its_verdicts(ledger: Ledger, ledge
     sets.append(replace(record("a", NOW, 1.0), depth="condition"))
     ledger.add_verdicts(sets)
     with ledger.database.writing() as transaction:
-        for column in ("restarts_lent", "mttf_seconds", "interval_steps", "advised_steps"):
-            transaction.connection.execute(text(f"ALTER TABLE attempts DROP COLUMN {column}"))
-        transaction.connection.execute(text("DROP TABLE link_rounds"))
-        transaction.connection.execute(text("DROP TABLE looks"))
-        transaction.connection.execute(text("UPDATE alembic_version SET version_num = '0008'"))
+        back_to(transaction, "0008")
     newer = Ledger(ledger_url, clock)
     nodes = ("a", "b")
     told = newer.looks("c", nodes, 0.0)

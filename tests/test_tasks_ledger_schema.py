@@ -14,9 +14,9 @@ from sqlalchemy import text
 import tasks.ledger_schema
 from profiles.errors import Permanent
 from tasks.ledger import Ledger
-from tasks.ledger_database import Transaction
 from tasks.ledger_tables import METADATA, SCHEMA
 from tests.ledgers import a_run, an_attempt, an_incident, driven
+from tests.older_ledgers import back_to
 from tests.postgres_server import PostgresServer
 
 pytest_plugins = ["tests.ledger_fixtures"]
@@ -35,19 +35,6 @@ def test_migrating_an_empty_database_gives_exactly_the_tables_of_the_program(led
         assert compare_metadata(context, METADATA) == []
 
 
-def _back_to(transaction: Transaction, version: str) -> None:
-    """Take away what later migrations would make again."""
-    for column in ("restarts_lent", "mttf_seconds", "interval_steps", "advised_steps"):
-        transaction.connection.execute(text(f"ALTER TABLE attempts DROP COLUMN {column}"))
-    transaction.connection.execute(text("DROP INDEX incidents_by_fact"))
-    for column in ("fact", "over_at"):
-        transaction.connection.execute(text(f"ALTER TABLE incidents DROP COLUMN {column}"))
-    transaction.connection.execute(text("DROP TABLE link_rounds"))
-    transaction.connection.execute(text("DROP TABLE looks"))
-    transaction.connection.execute(text("DROP INDEX verdicts_by_word"))
-    transaction.connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
-
-
 def test_an_old_ledger_learns_which_incidents_were_over(ledger_url: str, ledger: Ledger) -> None:
     fencing = driven(ledger)
     for number in (1, 2, 3):
@@ -55,7 +42,7 @@ def test_an_old_ledger_learns_which_incidents_were_over(ledger_url: str, ledger:
     ledger.open_incident(fencing, an_incident())
     with ledger.database.writing() as transaction:
         transaction.connection.execute(text("UPDATE attempts SET first_step_at = 1000.0 + number WHERE number > 1"))
-        _back_to(transaction, "0006")
+        back_to(transaction, "0006")
     newer = Ledger(ledger_url)
     assert [item.resumed_at for item in newer.incidents("demo")] == [1002.0]
     newer.close()
