@@ -2,6 +2,7 @@
 
 The demo with numpy, two ranks on two launchers; the fault comes three steps after a save. The floor is what no
 supervisor can go below: the same ranks from the same checkpoint, forked or started at once with nobody in between.
+`python -m tests.benchmarks.in_place [trials] [trials of the large case]`
 """
 
 from __future__ import annotations
@@ -223,17 +224,17 @@ def measured(place: Path, case: Case, trials: int) -> tuple[float, float, bool]:
     return median, worst, good and also_good
 
 
-def main() -> int:
+def main(trials: int = TRIALS, large_trials: int = LARGE_TRIALS) -> int:
     """Print them; 1 where a goal was missed."""
     with tempfile.TemporaryDirectory(prefix="primus-bench-", ignore_cleanup_errors=True) as place:
-        median, worst, good = measured(Path(place) / "small", SMALL, TRIALS)
+        median, worst, good = measured(Path(place) / "small", SMALL, trials)
         met = median <= MEDIAN_GOAL_SECONDS and worst <= WORST_GOAL_SECONDS and good
         goal = f"median <= {MEDIAN_GOAL_SECONDS} s, worst <= {WORST_GOAL_SECONDS} s, all right"
         print(f"goal with forks: {goal}: {'met' if met else 'MISSED'}", flush=True)
         launcher_harness.DEADLINE_SECONDS = LARGE_DEADLINE_SECONDS  # pyright: ignore[reportConstantRedefinition]
-        _, _, large_good = measured(Path(place) / "large", LARGE, LARGE_TRIALS)
+        _, _, large_good = measured(Path(place) / "large", LARGE, large_trials)
     return 0 if met and large_good else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*map(int, sys.argv[1:3])))
