@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,9 @@ from tests.test_programs_launch_in_place import (
     weights,
 )
 from workflows.programs import ranks, warm_ranks
+from workflows.programs.launch_options import Options, Rendezvous, place_of
+from workflows.programs.rank_environment import rank_environment
+from workflows.programs.warm import RANK_NAMES
 
 MARK = """
 import os
@@ -255,3 +260,12 @@ def test_one_is_parked_once_where_it_is_wanted(tmp_path: Path) -> None:
     assert said == ["ranks that begin again are started plainly: true: not a Python program"]
     wanted.started(example, 20.0)
     assert (wanted.due, wanted.pid, wanted.fd, heard) == (None, 0, -1, [])
+
+
+def test_nothing_in_the_parked_process_names_a_rank() -> None:
+    options = Options("trainer", pods=4, processes_per_node=2, world_size=8, replica_groups=2, command=("x",))
+    place = replace(place_of({}), token="t", coordinator_url="http://c:1", pod_index=3)
+    both = [rank_environment({}, options, place, Rendezvous(2, "127.0.0.1", 1, 6), local) for local in (0, 1)]
+    differ = {name for one, other in permutations(both, 2) for name in one if one[name] != other.get(name)}
+    assert differ <= RANK_NAMES, "who looks for a rank would take the parked process for one"
+    assert {"RANK", "PRIMUS_RANK"} <= differ

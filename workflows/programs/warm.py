@@ -22,7 +22,7 @@ from workflows.programs.warm_program import Program, forkable
 ANSWER_SECONDS = 3.0
 """A fork takes some milliseconds, on two cores with twenty busy processes more than a second, and a plain start then
 several. An answer that comes later is not heard, and the fork ends without having begun."""
-RANK_NAMES = frozenset({"RANK", "LOCAL_RANK", "ROLE_RANK"})
+RANK_NAMES = frozenset({"RANK", "LOCAL_RANK", "ROLE_RANK", "PRIMUS_RANK"})
 """Not in the parked process's environment: whoever looks for a rank must not take it for one."""
 
 
