@@ -197,7 +197,7 @@ class Coordinator:
     def metrics(self, _request: Request) -> Response:
         """GET /metrics."""
         state, slow = self.mind.state, self.mind.numbers_told()["stragglers"]
-        return Response(200, exposed(state, self.mind.heard, self._uses, self.mind.hangs[0].watch, slow, time.time()))
+        return Response(200, exposed(state, self.mind.heard, self._uses, self.mind.quietest, slow, time.time()))
 
     def use(self, _request: Request) -> Response:
         """GET /v1/use."""

@@ -21,6 +21,7 @@ from workflows.programs.coordination_status import place_of as node_of
 from workflows.programs.gang_numbers import Numbers
 from workflows.programs.gang_progress import Moment, StepRow
 from workflows.programs.hang_budget import Limits
+from workflows.programs.hang_watch import Watch
 from workflows.programs.numbered_rows import NumberedRows
 from workflows.programs.rank_reports import Trust
 from workflows.programs.stack_wire import Answer
@@ -177,6 +178,11 @@ class Mind:
             except RefusedError as error:
                 refused = error
         raise refused or RefusedError(409, "nobody is watched here")
+
+    @property
+    def quietest(self) -> Watch:
+        """The watch over the gang that has stood still the longest."""
+        return max((one.watch for one in self.hangs), key=lambda watch: watch.quiet_seconds)
 
     def hang_status(self) -> Optional[Dict[str, Any]]:
         """The worst doubt that there is about any gang."""
