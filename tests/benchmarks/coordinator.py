@@ -184,7 +184,7 @@ def driven(steps: int = WARM_ROWS + STEPS_PER_WINDOW) -> tuple[float, float]:
         decisions.append(1000 * processor_seconds(lambda: one.mind.hangs[0].tick(one.state, {}, time.time())))
     (numbers,) = one.mind.numbers
     for _ in range(STEPS_PER_WINDOW):
-        decisions.append(1000 * processor_seconds(lambda: numbers._stepped(steps, 0.0, True)))  # pyright: ignore[reportPrivateUsage]
+        decisions.append(1000 * processor_seconds(lambda: numbers._stepped(steps, 0.0)))  # pyright: ignore[reportPrivateUsage]
     return statistics.median(costs), max(decisions)
 
 

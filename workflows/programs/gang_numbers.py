@@ -186,11 +186,9 @@ class Numbers:
         if row[3] is not None:
             self._figure("loss", row[0], row[3])
         masked, self._masked = self._masked, state.progress.stall is not None
-        if self._rows <= WARM_ROWS:
+        if masked or self._rows <= WARM_ROWS:
             return
-        self._stepped(row[0], at, not masked)
-        if masked:
-            return
+        self._stepped(row[0], at)
         seconds = row[2]
         if seconds is None and last is not None and row[0] > last[0]:
             seconds = (row[1] - last[1]) / (row[0] - last[0])
@@ -198,11 +196,11 @@ class Numbers:
             self._cusum = self._cusum.and_(row[0], seconds)
             self._change = self._cusum.change or self._change
 
-    def _stepped(self, step: int, at: float, told: bool) -> None:
+    def _stepped(self, step: int, at: float) -> None:
         if not self._measured or self.remembering:
             return
         began = step if self._window_step is None else self._window_step
-        window = self._peers.stepped(told)
+        window = self._peers.stepped()
         self._window_step = began if window is None else None
         if window is None:
             return

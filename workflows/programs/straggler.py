@@ -18,11 +18,9 @@ from array import array
 from dataclasses import dataclass, field, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-STEPS_PER_WINDOW = 4
-"""A rank's second least time of four: a pause or two in a window say nothing. Four windows are 16 steps."""
-LEAST_TOLD = 3
-"""Of them, or the window stays open: of the second least of two a pause would say everything. So a gang that saves
-every few steps, which are left out, is judged as soon as others."""
+STEPS_PER_WINDOW = 3
+"""A rank's second least time of three: a pause in a window says nothing. Four windows are 12 steps, 15 where every
+fifth is left out for a save: who is twice as slow is named within 20, whenever it began."""
 WINDOWS = 5
 FEW_PEERS = 4
 """With fewer a spread says nothing."""
@@ -69,7 +67,7 @@ class Peers:
         self._limits = limits
         self._empty = array("d", [math.inf]) * size
         self._least, self._second = self._empty[:], self._empty[:]
-        self._steps = self._told = 0
+        self._steps = 0
 
     def add(self, rank: int, seconds: float) -> None:
         """A rank's local time in the present step; what is no time is left out."""
@@ -81,18 +79,16 @@ class Peers:
         elif seconds < self._second[rank]:
             self._second[rank] = seconds
 
-    def stepped(self, told: bool = True) -> Optional[Tuple[Slow, ...]]:
+    def stepped(self) -> Optional[Tuple[Slow, ...]]:
         """The gang went on to the next step; who was slow, where that closed a window.
 
-        Args:
-            told: it was told to `add`; not where somebody saved or evaluated meanwhile.
+        Steps in which somebody saved or evaluated are not told of, neither here nor to `add`.
         """
         self._steps += 1
-        self._told += told
-        if self._steps < STEPS_PER_WINDOW or self._told < LEAST_TOLD:
+        if self._steps < STEPS_PER_WINDOW:
             return None
         found = slow(self._second, self._limits)
-        self._least, self._second, self._steps, self._told = self._empty[:], self._empty[:], 0, 0
+        self._least, self._second, self._steps = self._empty[:], self._empty[:], 0
         return found
 
 
