@@ -60,6 +60,7 @@ def orders(one: Coordinator) -> list[str]:
 def test_only_orders_are_synced_and_before_anybody_hears_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(coordination_memory, "SYNC_SECONDS", 600.0)
     path = tmp_path / "a1" / "coordinator" / "journal.jsonl"
     counted = Counted(path)
     one = gang(path, counted, monkeypatch)
@@ -84,7 +85,7 @@ def test_a_stop_of_a_gang_without_a_right_is_synced_but_not_waited_for(
         begun.set()
         gate.wait()
 
-    monkeypatch.setattr(coordination_memory, "JOURNAL_SECONDS", 600.0)
+    monkeypatch.setattr(coordination_memory, "SYNC_SECONDS", 600.0)
     one = gang(tmp_path / "journal", hangs, monkeypatch, restarts=0)
     told(one, 0, 2, KILLED)  # it would not return
     assert orders(one) == ["stop"]
@@ -94,6 +95,7 @@ def test_a_stop_of_a_gang_without_a_right_is_synced_but_not_waited_for(
 
 
 def test_a_stop_that_is_asked_for_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordination_memory, "SYNC_SECONDS", 600.0)
     counted = Counted(tmp_path / "journal")
     one = gang(tmp_path / "journal", counted, monkeypatch)
     assert ask(one, "POST", "/v1/stop", {"why": "a person"}).status == 200
@@ -110,7 +112,6 @@ def test_a_storage_that_hangs_is_told_and_the_order_goes_out(
     def hangs(_fd: int) -> None:
         gate.wait()
 
-    monkeypatch.setattr(coordination_memory, "JOURNAL_SECONDS", 0.02)
     one = gang(tmp_path / "journal", hangs, monkeypatch)
     told(one, 0, 2, KILLED)
     assert orders(one) == ["restart"]
@@ -118,7 +119,7 @@ def test_a_storage_that_hangs_is_told_and_the_order_goes_out(
     gate.set()
     one.close()
     said = capsys.readouterr().out
-    assert said.count("not written in 0.02 s; going on") == 1
+    assert said.count("not synced in 0.02 s; going on") == 1
     # What could not be synced was written all the same.
     again = Coordinator(Gang("trainer", 2, 1, 100, 3), {"PRIMUS_TOKEN": "t"})
     again.remember(str(tmp_path / "journal"))

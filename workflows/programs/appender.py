@@ -51,6 +51,7 @@ class Appender:
         self._files: Dict[str, _File] = {}
         self._changed = threading.Condition()
         self._busy = False
+        self._syncing = False
         self._idle = False
         self._hurried = False
         self._closing = False
@@ -73,13 +74,18 @@ class Appender:
             if self._idle:
                 self._changed.notify_all()
 
-    def flush(self, timeout_seconds: float) -> bool:
-        """Wait until everything is written, and synced where asked; False where the storage took too long."""
+    def flush(self, timeout_seconds: float, synced: bool = True) -> bool:
+        """Wait until everything is written; False where the storage took too long.
+
+        Args:
+            timeout_seconds: at most so long.
+            synced: until what was to be synced is so, too.
+        """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             self._hurried = True
             self._changed.notify_all()
-            while self._waiting or self._busy:
+            while self._waiting or (self._busy and (synced or not self._syncing)):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
@@ -97,7 +103,7 @@ class Appender:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._busy = False
+                self._busy = self._syncing = False
                 self._changed.notify_all()
                 self._rest()
                 self._idle = True
@@ -125,7 +131,8 @@ class Appender:
         by_path: Dict[str, List[bytes]] = {}
         for part in batch:
             by_path.setdefault(part.path, []).append(part.data)
-        synced = {part.path for part in batch if part.sync}
+        wanted = {part.path for part in batch if part.sync}
+        written: List[_File] = []
         for path, parts in by_path.items():
             file = self._files.setdefault(path, _File(path, self._limit_bytes))
             try:
@@ -137,16 +144,23 @@ class Appender:
                 with self._changed:
                     self._dropped[path] = self._dropped.get(path, 0) + sum(len(part) for part in parts)
                 continue
+            written += [file] if path in wanted else []
+        self._sync_all(written)
+
+    def _sync_all(self, files: List[_File]) -> None:
+        with self._changed:
+            self._syncing = True
+            self._changed.notify_all()
+        for file in files:
             try:
-                if path in synced:
-                    file.sync(self._sync)
+                file.sync(self._sync)
             except OSError as error:  # it is written all the same
-                self.last_error = f"{path}: not synced: {error.strerror or error}"
+                self.last_error = f"{file.path}: not synced: {error.strerror or error}"
 
 
 class _File:
     def __init__(self, path: str, limit_bytes: int) -> None:
-        self._path = path
+        self.path = path
         self._limit_bytes = limit_bytes
         self._fd: Optional[int] = None
         self._size = 0
@@ -173,7 +187,7 @@ class _File:
         """Bring what was written to the storage, and the file's name with the first of it."""
         sync(self._open())
         if not self._named:
-            folder = os.open(os.path.dirname(self._path) or ".", os.O_RDONLY | os.O_CLOEXEC)
+            folder = os.open(os.path.dirname(self.path) or ".", os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(folder)
             finally:
@@ -187,15 +201,15 @@ class _File:
 
     def _open(self) -> int:
         if self._fd is None:
-            os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             self._size = os.fstat(self._fd).st_size
         return self._fd
 
     def _rotate(self) -> None:
         self.close()
         for number in range(GENERATIONS, 0, -1):
-            older = f"{self._path}.{number}"
-            newer = f"{self._path}.{number - 1}" if number > 1 else self._path
+            older = f"{self.path}.{number}"
+            newer = f"{self.path}.{number - 1}" if number > 1 else self.path
             if os.path.exists(newer):
                 os.replace(newer, older)
