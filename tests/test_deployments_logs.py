@@ -18,6 +18,7 @@ from workflows.programs.appender import GENERATIONS, Appender
 from workflows.programs.launch_options import Place, Rendezvous
 from workflows.programs.output import Stamps
 from workflows.programs.progress import Counting, Reader
+from workflows.programs.rank_log import RankLog
 from workflows.programs.rank_output import RankOutput
 from workflows.programs.rank_starts import beginning
 from workflows.records import AttemptRecord
@@ -49,7 +50,8 @@ PLACE = Place("r", 1, 0, "node-0", "p", "127.0.0.5", "", "", "/c/step-20", 20, "
 def written(path: Path, limit_bytes: int = 0, long: int = 0) -> None:
     """A rank's log as a launcher writes it, over two incarnations."""
     appender = Appender(limit_bytes)
-    output = RankOutput(0, Reader(None, Counting(), 0), str(path), appender, Stamps())
+    log = RankLog(str(path), appender, Stamps())
+    output = RankOutput(0, Reader(None, Counting(), 0), log, Stamps())
     output.open(1)
     for line in ["first life", *(f"line {number} of it" for number in range(long))]:
         output.feed(1, f"{line}\n".encode(), 1.0)
