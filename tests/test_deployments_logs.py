@@ -55,7 +55,7 @@ def written(path: Path, limit_bytes: int = 0, long: int = 0) -> None:
     output.open(1)
     for line in ["first life", *(f"line {number} of it" for number in range(long))]:
         output.feed(1, f"{line}\n".encode(), 1.0)
-    output.note(beginning(PLACE, Rendezvous(2, "127.0.0.5", 1, 0)), 2.0)
+    log.note(beginning(PLACE, Rendezvous(2, "127.0.0.5", 1, 0)), 2.0)
     output.feed(1, b"second life\n", 3.0)
     assert appender.close(30.0)
 
