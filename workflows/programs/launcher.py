@@ -118,6 +118,7 @@ class Launcher:
             if fd == self._signals:
                 self._hear_signals(os.read(self._signals, 4096))
             elif fd == self._gang.fd:
+                self._reap()  # who has ended by now was not told to
                 for news in self._gang.heard():
                     self._hear_gang(news)
             else:
@@ -135,8 +136,6 @@ class Launcher:
             self._reporter.tell(PhaseSeen("step", time.time(), meeting.first_rank, where, meeting.incarnation, FILE))
         self._children.warm.tick(now)
         self._advance(lifecycle.Tick())
-
-    # What is heard
 
     def _hear_signals(self, numbers: bytes) -> None:
         if signal.SIGCHLD in numbers:
