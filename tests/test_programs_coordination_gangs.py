@@ -25,8 +25,8 @@ from workflows.programs.coordination_events import (
     Ticked,
 )
 from workflows.programs.coordination_gangs import Gangs, Layout, RoleShape, advance_all, made, merged, restarts
-from workflows.programs.coordination_model import RefusedError, State
-from workflows.reports import CheckpointSeen, StepSeen
+from workflows.programs.coordination_model import Announce, RefusedError, State
+from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
 
 TRAINER = RoleShape("trainer", 4, 2)
 DATA = RoleShape("data", 1, 1)
@@ -179,6 +179,19 @@ def test_what_is_withheld_is_not_used_and_comes_back(scope: str) -> None:
     one.tell("trainer", 1, end(2, 2, **KILLED), at=12.0)
     assert one.orders("trainer", 1)[-1] == "stop"
     assert "not restarted in place: the run is paused" in one.gangs.main.orders[-1].why
+
+
+def test_a_gang_that_waited_for_a_proof_of_another_hears_of_its_order_at_once() -> None:
+    one = One(Layout(TRAINER, (), "replica", 2))
+    one.tell("trainer", 2, StepSeen(7, 9.0, 4), PhaseSeen("checkpoint", 9.1, 4, "saving"))
+    one.tell("trainer", 2, PhaseSeen("step", 9.2, 4, "saved"), at=10.1)
+    one.tell("trainer", 3, end(6, **KILLED), at=10.2)
+    assert one.orders("trainer", 2) == [], "the save that was told just before is waited for"
+    proof = CheckpointSeen(7, "/c/7", 10.3, "pass", resume_from="/c/7")
+    told = advance_all(one.gangs, Reported(10.4, ("trainer", 0), 99, (proof,)))
+    (restart,) = restarts(told.gangs)
+    assert (restart.pods, restart.resume_step) == ((2, 4), 7)
+    assert any(isinstance(effect, Announce) for effect in told.effects)
 
 
 def test_all_of_them_as_one() -> None:

@@ -19,7 +19,7 @@ from typing import List, NamedTuple, Sequence, Tuple
 from workflows.programs.coordination import advance
 from workflows.programs.coordination_events import Event, Joined, Member, Published, Reported, RightSaid, StopAsked
 from workflows.programs.coordination_members import Members
-from workflows.programs.coordination_model import Effect, RefusedError, State
+from workflows.programs.coordination_model import Announce, Effect, RefusedError, State
 from workflows.programs.coordination_orders import GANG, REPLICA, ROLE, Key, Restart
 from workflows.programs.coordination_restart import proven, stopped
 from workflows.programs.frozen import replace
@@ -158,6 +158,8 @@ def advance_all(gangs: Gangs, event: Event) -> Advanced:
         if isinstance(event, Reported):
             _share(event, states, place)
         _tell_others(gangs.states, states)
+        if any(now.orders != was.orders for now, was in zip(states, gangs.states)):  # noqa: B905 - 3.10
+            effects = (*effects, Announce(gangs.main.deciding_role))  # whoever waits for orders of another gang looks
     return Advanced(_with(gangs, states), place, effects)
 
 
