@@ -24,11 +24,13 @@ from workflows.records import AttemptRecord, IncidentRecord, MarkRecord, Story
 SETTLE_SECONDS = 1.0
 """The other pods of a gang that lost one end within this time: their launchers are told so at once."""
 LOG_PODS = 8
-"""Logs of at most so many pods are read: those that failed first."""
+"""Logs of at most so many pods are read: those that failed first, then those that have not ended. A rank that has told
+why it dies may take long to be gone, or never go; the end of its launcher is then still to come."""
 LOG_LINES = 200
 _BEGAN_AGAIN = re.compile(r"^\S+ launcher: incarnation \d+ begins ")
 """What ranks and launcher said before it is about a failure that was already dealt with."""
-_RELAYED = re.compile(r"^\[rank (\d+)[^\]]*\] ?(.*)$")
+_RELAYED = re.compile(r"^(?:\d{4}-\d\d-\d\dT\S+ )?\[rank(\d+)\]: ?(.*)$")
+"""As launchers lead what ranks print (`rank_output`)."""
 
 
 @touch("gathers what is known of {incident.id}")
@@ -58,7 +60,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
         terminations=tuple(item for item in map(termination, pods) if item is not None),
         gate=said.gate,
         choice=said.choice,
-        lines=tuple(line for pod in _first_failed(facts) for line in lines_of(cluster, pod)),
+        lines=tuple(line for pod in telling(facts, signal) for line in lines_of(cluster, pod)),
         silent_nodes=quiet.launchers,
         unreached_nodes=quiet.kubelets,
         answering_nodes=quiet.answering,
@@ -124,9 +126,13 @@ def _settled(cluster: Cluster, resolved: Resolved, ours: dict[str, str], *, wait
     return pods
 
 
-def _first_failed(pods: tuple[PodFacts, ...]) -> list[PodFacts]:
-    failed = [pod for pod in pods if pod.phase == "Failed" and pod.role != labels.COORDINATOR_ROLE]
-    return sorted(failed, key=lambda pod: (pod.finished_at is None, pod.finished_at or 0.0, pod.name))[:LOG_PODS]
+def telling(pods: tuple[PodFacts, ...], signal: Signal) -> list[PodFacts]:
+    """Pods whose logs may tell why the attempt ended."""
+    own = [pod for pod in pods if pod.role != labels.COORDINATOR_ROLE]
+    failed = [pod for pod in own if pod.phase == "Failed"]
+    first = sorted(failed, key=lambda pod: (pod.finished_at is None, pod.finished_at or 0.0, pod.name))
+    unended = [pod for pod in own if pod.phase == "Running" and pod.ranks and signal in _ENDING]
+    return [*first, *unended][:LOG_PODS]
 
 
 def lines_of(cluster: Cluster, pod: PodFacts) -> list[LogLine]:

@@ -233,6 +233,19 @@ def test_a_flood_stays_out_of_the_launchers_output_but_not_out_of_the_ranks_log(
     assert (tmp_path / "a1" / "rank-1.log").stat().st_size > 11_000_000
 
 
+def test_what_was_not_shown_at_the_end_is_told_when_the_stream_ends(tmp_path: Path) -> None:
+    appender = Appender()
+    output = make_output(tmp_path, appender)
+    for _ in range(100):
+        output.feed(0, b"noise " * 10_000 + b"\n", 0.0)
+    assert b"not shown" not in output.relayed()
+    output.close(0, 0.0)
+    assert re.search(rb"\[rank1\]: \.\.\. (\d+) lines are not shown here, they are in rank-1.log\n$", output.relayed())
+    output.close(1, 0.0)
+    assert output.relayed() == b"", "once"
+    assert appender.close(10)
+
+
 def test_the_last_state_of_a_silent_bar_is_progress(tmp_path: Path) -> None:
     appender = Appender()
     output = make_output(tmp_path, appender, "huggingface")

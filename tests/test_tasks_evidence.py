@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tasks.evidence import lines_of, suspended
-from workflows.evidence import PodFacts
+from tasks.evidence import LOG_PODS, lines_of, suspended, telling
+from workflows.evidence import PodFacts, Signal
 from workflows.programs.launch_options import Place, Rendezvous
 from workflows.programs.rank_starts import beginning
 from workflows.records import AttemptRecord
@@ -64,10 +64,24 @@ class OneLog:
 def test_what_an_earlier_incarnation_said_is_no_evidence_of_a_later_failure() -> None:
     begun = [beginning(PLACE, Rendezvous(number, "127.0.0.1", 1, 0)) for number in (2, 3)]
     again = [f"2026-11-23T12:00:00.5Z launcher: {text}" for text in begun]
-    hung = ["[rank 1] hung", "2026-11-23T12:00:00Z launcher: joining: no progress for 9 s"]
-    said = [*hung, again[0], "[rank 1] killed", again[1], "[rank 1] step 21"]
+    hung = ["2026-11-23T12:00:00.1Z [rank1]: hung", "2026-11-23T12:00:00Z launcher: joining: no progress for 9 s"]
+    said = [*hung, again[0], "2026-11-23T12:00:01Z [rank1]: killed", again[1], "2026-11-23T12:00:02Z [rank1]: step 21"]
     cluster: Any = OneLog("\n".join(said) + "\n")
     pod = PodFacts("p", "trainer", 0, "node-0", "Failed")
-    assert [(line.text, line.rank, line.line) for line in lines_of(cluster, pod)] == [("step 21", 1, 6)]
+    assert [(line.text, line.source, line.rank, line.line) for line in lines_of(cluster, pod)] == [
+        ("step 21", "rank", 1, 6)
+    ]
     first: Any = OneLog("\n".join(hung))
     assert len(lines_of(first, pod)) == 2, "of a gang that never began again all of it counts"
+
+
+def test_pods_that_failed_first_are_read_first_and_then_those_that_have_not_ended() -> None:
+    late, early = (PodFacts(name, "trainer", 0, "n", "Failed", finished_at=at) for name, at in (("a", 2.0), ("b", 1.0)))
+    dying = PodFacts("c", "trainer", 2, "n", "Running", ranks=(2,))
+    beside = PodFacts("d", "data", 0, "n", "Running")
+    heart = PodFacts("e", "coordinator", 0, "n", "Failed", finished_at=0.5)
+    pods = (late, early, dying, beside, heart, PodFacts("f", "trainer", 3, "n", "Succeeded", ranks=(3,)))
+    assert [pod.name for pod in telling(pods, Signal.POD_FAILED)] == ["b", "a", "c"]
+    assert [pod.name for pod in telling(pods, Signal.NUMERIC)] == ["b", "a"], "its ranks still train"
+    many = tuple(replace(early, name=f"p{n}") for n in range(LOG_PODS))
+    assert len(telling((dying, *many), Signal.POD_FAILED)) == LOG_PODS

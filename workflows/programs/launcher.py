@@ -32,8 +32,6 @@ from workflows.programs.stack_answer import StackAnswers
 from workflows.reports import FILE, CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 SWEEP_SECONDS = 0.1
-PROVER_SECONDS = 30.0
-"""After a good end the last checkpoint may be read for so long."""
 FLUSH_SECONDS = 2.0
 
 
@@ -272,7 +270,7 @@ class Launcher:
         reason, detail, code = termination.conclude(self._state, early)
         failed = reason in ("rank-failed", "launcher-error")
         self._gang.say("failed" if failed else "ended", detail or reason)
-        self._children.end_prover(0.0 if failed else PROVER_SECONDS if reason == "completed" else 1.0, self._turn)
+        self._children.end_prover(reason, self._state.kill_at is not None, self._turn)
         ranks.kill_everything(frozenset())
         self._reap()
         self._gang.flush(FLUSH_SECONDS)

@@ -12,6 +12,12 @@ from workflows.programs.prover_child import ProverChild, command
 from workflows.programs.warm_ranks import WarmRanks
 from workflows.reports import CheckpointSeen
 
+COMPLETED_SECONDS = 30.0
+"""After a good end the last checkpoint may be read for so long."""
+SAVED_SECONDS = 1.0
+"""So long a pod that was asked to save stays to see the save proven. One that was not is gone at once: its record is
+what is waited for, and whoever chooses the checkpoint to go on from reads what nobody has read."""
+
 
 class Children:
     """Started, heard, reaped and ended.
@@ -78,14 +84,16 @@ class Children:
             self._start_prover()
         return True
 
-    def end_prover(self, seconds: float, turn: Callable[[float], None]) -> None:
+    def end_prover(self, reason: str, saved: bool, turn: Callable[[float], None]) -> None:
         """Let the prover look once more and end; it is waited for.
 
         Args:
-            seconds: how long.
+            reason: why the pod ends.
+            saved: its ranks were asked to save, and ended in time.
             turn: lets the launcher work for at most so many seconds.
         """
-        deadline = time.monotonic() + seconds
+        patience = COMPLETED_SECONDS if reason == "completed" else SAVED_SECONDS if saved else 0.0
+        deadline = time.monotonic() + patience
         self.prover.finish()
         while self.prover.pid and time.monotonic() < deadline:
             turn(max(0.0, deadline - time.monotonic()))

@@ -136,7 +136,7 @@ class State:
     detail: str = ""
     first_failing: Optional[int] = None
     kill_at: Optional[float] = None
-    """Monotonic seconds; None: no deadline."""
+    """Monotonic seconds; None: no deadline. It stands where ranks that were asked to save ended in time."""
     in_place: bool = False
     """Whether ranks may be started again inside the pod."""
     incarnation: int = 1

@@ -58,6 +58,7 @@ class RankOutput:
         """The stream has ended."""
         reports = self._lines(stream, self._splitters[stream].close(), at)
         self._write(stream, self._shown[stream].rest(), at)
+        self._say_withheld(at)
         return reports
 
     @property
@@ -139,14 +140,16 @@ class RankOutput:
 
     def _may_show(self, size: int, lines: int, at: float) -> bool:
         """Whether they may be relayed; says how many before them were not."""
-        withheld = self._allowance.withheld
         if not self._allowance.take(size + STAMP_BYTES * lines, at, lines):
             return False
-        if withheld:
-            self._allowance.withheld = 0
-            where = f"they are in {self._name}"
-            self._relay.append(self._lead(at) + f"... {withheld} lines are not shown here, {where}\n".encode())
+        self._say_withheld(at)
         return True
+
+    def _say_withheld(self, at: float) -> None:
+        withheld, self._allowance.withheld = self._allowance.withheld, 0
+        if withheld:
+            said = f"... {withheld} lines are not shown here, they are in {self._name}\n"
+            self._relay.append(self._lead(at) + said.encode())
 
 
 def _shown(raw: bytes) -> bytes:
