@@ -236,8 +236,9 @@ def as_launchers_number(history: list[Event]) -> list[Event]:
             before = sent.setdefault(event.key, {})
             if event.sequence not in before and event.sequence < max(before, default=0):
                 continue
-            event = before.setdefault(event.sequence, event)
-        told.append(event)
+            told.append(before.setdefault(event.sequence, event))
+        else:
+            told.append(event)
     return told
 
 

@@ -59,8 +59,10 @@ def culprits_of(evidence: Evidence, weighed: Weighed, gang: Gang, places: Places
     strong = tuple(clue for clue in weighed.telling if clue.weight >= BLAME_SHARE * best)
     homes = {rank: pod.node for pod in evidence.pods for rank in pod.ranks}
     if not foreign:
-        known = {pod.node for pod in evidence.pods} | {node.name for node in evidence.nodes}
-        return _sorted([*_direct(strong, Places(homes)), *_named(strong, known, homes)])
+        names = _names(evidence)
+        own = [(names.get(node, ""), rank) for node, rank in _direct(strong, Places(homes))]
+        known = [(node or homes.get(rank or 0, ""), rank) for node, rank in own if node or rank is not None]
+        return _sorted([*known, *_named(strong, names, homes)])
     if weighed.fault_class in BLAMELESS:
         return ()
     places = places or Places()
@@ -107,12 +109,21 @@ def _direct(clues: Sequence[Clue], places: Places) -> list[Culprit]:
     return found
 
 
-def _named(clues: Iterable[Clue], known: set[str], homes: dict[int, str]) -> list[Culprit]:
+def _names(evidence: Evidence) -> dict[str, str]:
+    """The incident's nodes by every name that lines may have for them: their own, and their pods' hostnames."""
+    pods = [pod for pod in evidence.pods if pod.node]
+    names = {pod.name.rpartition("-")[0]: pod.node for pod in pods} | {pod.name: pod.node for pod in pods}
+    nodes = {pod.node for pod in pods} | {node.name for node in evidence.nodes} | set(evidence.silent_nodes)
+    nodes |= {line.node for line in evidence.lines} | {item.node for item in (*evidence.terminations, *evidence.gate)}
+    return {name: node for name, node in (names | {node: node for node in nodes}).items() if name and node}
+
+
+def _named(clues: Iterable[Clue], names: dict[str, str], homes: dict[int, str]) -> list[Culprit]:
     """Ranks and nodes that lines name, as far as the incident knows them."""
     found: list[Culprit] = []
     for clue in clues:
-        if clue.blames == "peer" and clue.peer in known and clue.peer:
-            found.append((clue.peer, None))
+        if clue.blames == "peer" and clue.peer in names:
+            found.append((names[clue.peer], None))
         elif clue.blames == "peer":
             found += ((homes.get(rank, ""), rank) for rank in _ranks(clue.peer))
     return found

@@ -163,7 +163,7 @@ def _incident(line: _Line) -> _Told | None:
     fields = {} if record is None else _incident_fields(record)
     if line.data.get("over_at") is not None:
         return _Told("incident.over", fields)
-    if line.data.get("signal") in TOLD:
+    if str(line.data.get("signal")) in TOLD:
         return _Told("incident.told", fields)
     if "signal" in line.data and line.data.get("action") == Action.RESTART_IN_PLACE:
         return _Told("incident.restarted_in_place", fields)

@@ -16,6 +16,7 @@ from flows.decisions.lines import gather
 from flows.decisions.observe import observe
 from flows.decisions.places import Places, read_places
 from flows.decisions.readings import readings
+from flows.decisions.told_ends import with_told_ends
 from flows.decisions.treatment import treatment_of
 from flows.decisions.witnesses import exit_clue, testimony
 from profiles.vocabulary import FaultClass
@@ -66,6 +67,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """
     lines = gather(evidence)
     ends = exits(lines) if evidence.signal is Signal.LOGS and not evidence.terminations else ()
+    told = evidence if ends else with_told_ends(evidence)  # other launchers may have run inside ours, and know more
+    evidence, lines = (evidence, lines) if told is evidence else (told, gather(told))
     clues = (*testimony(evidence), *map(exit_clue, ends), *readings(evidence, lines), *observe(lines))
     gang = read_gang(evidence.terminations or terminations(ends, failing(clues, ends)), clues)
     weighed = weigh(clues, gang.victims, gang.failed_at)

@@ -183,7 +183,8 @@ def _exits(evidence: Evidence) -> Iterator[Clue]:
 def _rank_end(record: Termination, end: RankEnd) -> Iterator[Clue]:
     if end.requested:
         return
-    about = Clue(F.UNKNOWN, 0.0, f"rank {end.rank} on {record.node}", "", "rank", record.node, end.rank, end.at)
+    who = f"rank {end.rank}" + (f" on {record.node}" if record.node else "")
+    about = Clue(F.UNKNOWN, 0.0, who, "", "rank", record.node, end.rank, end.at)
     if end.oom_killed:
         yield Clue(F.HOST_OOM, 0.95, f"{about.text}: killed because memory ran out", "exit-oom", "rank", record.node,
                    end.rank, end.at, supersedes=("process_killed", "signal-9"))  # fmt: skip

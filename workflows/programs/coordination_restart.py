@@ -29,8 +29,9 @@ from workflows.programs.frozen import replace
 from workflows.programs.gang_progress import restarted
 from workflows.reports import CheckpointSeen, RankEnd
 
-SETTLE_SECONDS = 0.1
-"""Survivors of a broken exchange raise within milliseconds; a large process takes longer to be gone."""
+SETTLE_SECONDS = 0.3
+"""Survivors of a broken exchange raise within milliseconds; a large process takes longer to be gone, and on a busy
+machine its launcher takes longer to say so. Only programs that ended with an error wait so long."""
 PROOF_SECONDS = 1.0
 """A save that was told just before is worth waiting for: its proof takes a moment, going back further takes all the
 steps since the one before. One that takes longer to be read is not waited for."""

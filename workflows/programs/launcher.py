@@ -33,6 +33,8 @@ from workflows.reports import FILE, CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 SWEEP_SECONDS = 0.1
 FLUSH_SECONDS = 2.0
+FLUSH_BROKEN_SECONDS = 0.3
+"""Where nothing was saved: a broken gang's coordinator may be gone, and the record that follows is waited for."""
 
 
 class Launcher:
@@ -270,10 +272,11 @@ class Launcher:
         reason, detail, code = termination.conclude(self._state, early)
         failed = reason in ("rank-failed", "launcher-error")
         self._gang.say("failed" if failed else "ended", detail or reason)
-        self._children.end_prover(reason, self._state.kill_at is not None, self._turn)
+        saved = self._state.kill_at is not None
+        self._children.end_prover(reason, saved, self._turn)
         ranks.kill_everything(frozenset())
         self._reap()
-        self._gang.flush(FLUSH_SECONDS)
+        self._gang.flush(FLUSH_SECONDS if saved or reason == "completed" else FLUSH_BROKEN_SECONDS)
         self._control_events((self._gang.fd,))
         self._say(f"{reason}{': ' + detail if detail else ''}; exit code {code}")
         record = self._place.record(self._options.role, reason, detail)

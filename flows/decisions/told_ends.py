@@ -1,0 +1,81 @@
+"""How ranks ended as our own launcher tells it in its log, where its record is not there: not yet, or never.
+
+A launcher tells of every end at once and leaves its record when it ends itself. In between it may be killed, its node
+lost, or its coordinator away; and whoever looks at saved logs has no records at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from workflows.evidence import Evidence, LogLine
+from workflows.programs.rank_ends import failed
+from workflows.reports import LINE_PREFIX, RankEnd, Termination, from_line
+
+MARK = f'{LINE_PREFIX}{{"report":"RankEnd",'
+MOST_BEFORE = 120
+"""Characters that whoever collects logs may put before a line."""
+_LINES = ',"last_lines":'
+
+
+@dataclass
+class _Told:
+    """What one log tells: the ends of the newest incarnation."""
+
+    node: str
+    incarnation: int = 0
+    ends: dict[int, RankEnd] = field(default_factory=dict[int, RankEnd])
+
+    def add(self, end: RankEnd) -> None:
+        """One more end; of a rank that is told of twice the first one counts."""
+        if end.incarnation > self.incarnation:
+            self.incarnation, self.ends = end.incarnation, {}
+        if end.incarnation == self.incarnation:
+            self.ends.setdefault(end.rank, end)
+
+
+def with_told_ends(evidence: Evidence) -> Evidence:
+    """The evidence with a record of every pod (a log of its own) that left none, made from what its launcher told."""
+    recorded = {record.pod for record in evidence.terminations}
+    told = told_ends(line for line in evidence.lines if not line.file or line.file not in recorded)
+    return replace(evidence, terminations=(*evidence.terminations, *told)) if told else evidence
+
+
+def told_ends(lines: Iterable[LogLine]) -> tuple[Termination, ...]:
+    """Records made from lines, one for each log in which an end is told, in the order of the logs."""
+    logs: dict[str, _Told] = {}
+    for line in lines:
+        end = end_of(line.text)
+        if end is not None:
+            logs.setdefault(line.file, _Told(line.node)).add(end)
+    return tuple(_record(name, log) for name, log in logs.items())
+
+
+def end_of(text: str) -> RankEnd | None:
+    """The end that a line tells; None for every other line. Of a line that was cut the last words are missing."""
+    at = text.find(MARK, 0, MOST_BEFORE + len(MARK))
+    if at < 0:
+        return None
+    found = from_line(text[at:])
+    if found is None and (cut := text.find(_LINES, at)) >= 0:
+        found = from_line(text[at:cut] + "}")
+    return found if isinstance(found, RankEnd) else None
+
+
+def _record(name: str, log: _Told) -> Termination:
+    ends = [log.ends[rank] for rank in sorted(log.ends)]
+    first = min((end for end in ends if failed(end)), key=lambda end: (end.at, end.rank), default=None)
+    steps = [end.last_step for end in ends if end.last_step is not None]
+    return Termination(
+        run="",
+        attempt=0,
+        role="",
+        node=log.node,
+        pod=name,
+        reason="rank-failed" if first else "completed",
+        ranks=ends,
+        first_failing_rank=first.rank if first else None,
+        last_step=max(steps, default=None),
+        at=max(end.at for end in ends),
+    )
