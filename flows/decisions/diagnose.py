@@ -65,10 +65,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
     Of log files alone (signal `logs`) the answer is `none` where nothing in them speaks of a failure.
     """
-    lines = gather(evidence)
-    ends = exits(lines) if evidence.signal is Signal.LOGS and not evidence.terminations else ()
-    told = evidence if ends else with_told_ends(evidence)  # other launchers may have run inside ours, and know more
-    evidence, lines = (evidence, lines) if told is evidence else (told, gather(told))
+    evidence, lines, ends = _read(evidence)
     clues = (*testimony(evidence), *map(exit_clue, ends), *readings(evidence, lines), *observe(lines))
     gang = read_gang(evidence.terminations or terminations(ends, failing(clues, ends)), clues)
     weighed = weigh(clues, gang.victims, gang.failed_at)
@@ -102,6 +99,14 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         advice=(strongest.advice if strongest else "") or treatment.advice,
         why=_why(weighed, gang),
     )
+
+
+def _read(evidence: Evidence) -> tuple[Evidence, tuple[LogLine, ...], tuple[Exit, ...]]:
+    """The evidence with the ends that logs tell, its lines, and ends that other launchers report in foreign logs."""
+    lines = gather(evidence)
+    ends = exits(lines) if evidence.signal is Signal.LOGS and not evidence.terminations else ()
+    told = evidence if ends else with_told_ends(evidence)  # other launchers may have run inside ours, and know more
+    return (evidence, lines, ends) if told is evidence else (told, gather(told), ())
 
 
 def _places(evidence: Evidence, lines: Sequence[LogLine], ends: Sequence[Exit]) -> Places | None:
