@@ -37,6 +37,7 @@ class Watched:
     answers: dict[int, Answer] = field(default_factory=dict[int, Answer])
     silent: tuple[int, ...] = ()
     limits: Limits = LIMITS
+    planned: int = 0
     now: float = 100.0
     step: int = 0
     sequence: int = 10
@@ -47,7 +48,7 @@ class Watched:
     def __post_init__(self) -> None:
         self.state = gang(pods=PODS, lent=self.lent)
         self.hang = HangWatch(self.limits)
-        self.start = State("trainer", PODS, 1, restarts_lent=self.lent)
+        self.start = State("trainer", PODS, 1, restarts_lent=self.lent, steps=self.planned)
         before, self.state = self.state, self.start
         for index in range(PODS):
             self.take(joined(index))
@@ -107,6 +108,19 @@ class Watched:
 
 ONE_WORKS = {0: dump(0, WAITS), 1: dump(1, WAITS), 2: dump(2, WORKS), 3: dump(3, WAITS)}
 ONE_IS_STOPPED = {**{index: dump(index, WAITS) for index in range(PODS)}, 2: dump(2, [], STOPPED)}
+
+
+def test_after_the_last_step_of_the_profile_the_end_may_take_as_long_as_the_beginning() -> None:
+    one = Watched(answers=ONE_WORKS, planned=40)  # its lines say nothing of how many steps there are
+    one.steps(40)
+    one.wait(LIMITS.init_seconds - 1)
+    assert not one.said
+    one.wait(2.0)
+    assert [type(event) for event in one.said] == [Suspected]
+    earlier = Watched(answers=ONE_WORKS, planned=41)
+    earlier.steps(40)
+    earlier.wait(2.5)
+    assert earlier.state.restarts
 
 
 @pytest.mark.parametrize("answers", [ONE_WORKS, ONE_IS_STOPPED])

@@ -199,7 +199,9 @@ class HangWatch:
                 watch = self.watch
             last = watch.reference
             if last is None or report.rank <= last.rank or report.step > watch.step or report.rank in watch.pauses:
-                step = Stepped(at, report.rank, report.step, report.at, report.incarnation, report.total_steps)
+                # Many programs do not say how many steps there are; the profile does.
+                planned = report.total_steps or state.steps or None
+                step = Stepped(at, report.rank, report.step, report.at, report.incarnation, planned)
                 self.watch = hear(watch, step)
         elif isinstance(report, PhaseSeen):
             self.watch = hear(
