@@ -170,6 +170,17 @@ def test_each_wrong_thing_is_found(name: str) -> None:
     assert kind in {item.kind for item in judge(seen)}, judge(seen)
 
 
+def test_steps_that_a_killed_launcher_could_not_tell_are_proven_by_the_checkpoint() -> None:
+    untold = {1: rows(1, 13, 9.0), 2: rows(16, STEPS, 35.0)}
+    assert judge(good(steps=untold)) == []
+    hits = good().hits
+    noted = replace(hits[0], fault=Fault("kill-rank", 0))
+    wrong = judge(replace(good(steps=untold), hits=(noted, hits[1])))
+    assert "steps of which the ledger knows nothing: [14, 15]" in [one.text for one in wrong]
+    gap = judge(good(steps={1: rows(1, 13, 9.0), 2: rows(17, STEPS, 35.0)}))
+    assert [one.text for one in gap] == ["steps of which the ledger knows nothing: [16]"]
+
+
 def test_each_look_finds_something() -> None:
     assert {kind for kind, _ in WRONG.values()} == set(KINDS)
 

@@ -130,9 +130,26 @@ def _counted(seen: Seen) -> Iterator[str]:
     done = [step for step, _, _, kept in curve_of(seen.steps) if kept]
     if sorted(done) != sorted(set(done)):
         yield "a step counts twice"
-    missing = set(range(1, STEPS + 1)) - set(done)
+    missing = set(range(1, STEPS + 1)) - set(done) - _untold(seen)
     if seen.story.run.state is RunState.SUCCEEDED and missing:
         yield f"steps of which the ledger knows nothing: {sorted(missing)}"
+
+
+_TELLERS = frozenset({"kill-launcher", "lose-node"})
+"""Faults that kill launchers: what they had read and not told is gone with them."""
+
+
+def _untold(seen: Seen) -> set[int]:
+    """Steps that a launcher was killed over before it could tell them; the checkpoint resumed from proves them."""
+    found = set[int]()
+    for before, attempt in pairwise(seen.story.attempts):
+        killed = any(
+            hit.fault.kind in _TELLERS and before.planned_at <= hit.at < attempt.planned_at for hit in seen.hits
+        )
+        if killed and attempt.resumed_from_step is not None:
+            told = [row.step for row in seen.steps.get(before.number, ())]
+            found |= set(range(max(told, default=attempt.resumed_from_step) + 1, attempt.resumed_from_step + 1))
+    return found
 
 
 def _ordered(seen: Seen) -> Iterator[str]:
