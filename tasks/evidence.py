@@ -60,7 +60,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
         terminations=tuple(item for item in map(termination, pods) if item is not None),
         gate=said.gate,
         choice=said.choice,
-        lines=tuple(line for pod in telling(facts, signal) for line in lines_of(cluster, pod)),
+        lines=tuple(line for pod in telling(facts, signal, nodes) for line in lines_of(cluster, pod)),
         silent_nodes=quiet.launchers,
         unreached_nodes=quiet.kubelets,
         answering_nodes=quiet.answering,
@@ -126,12 +126,13 @@ def _settled(cluster: Cluster, resolved: Resolved, ours: dict[str, str], *, wait
     return pods
 
 
-def telling(pods: tuple[PodFacts, ...], signal: Signal) -> list[PodFacts]:
-    """Pods whose logs may tell why the attempt ended."""
+def telling(pods: tuple[PodFacts, ...], signal: Signal, nodes: list[NodeFacts]) -> list[PodFacts]:
+    """Pods whose logs may tell why the attempt ended; nobody is asked who will not answer."""
     own = [pod for pod in pods if pod.role != labels.COORDINATOR_ROLE]
     failed = [pod for pod in own if pod.phase == "Failed"]
     first = sorted(failed, key=lambda pod: (pod.finished_at is None, pod.finished_at or 0.0, pod.name))
-    unended = [pod for pod in own if pod.phase == "Running" and pod.ranks and signal in _ENDING]
+    ready = {node.name for node in nodes if node.ready is True and signal in (Signal.POD_FAILED, Signal.ATTEMPT_FAILED)}
+    unended = [pod for pod in own if pod.phase == "Running" and pod.ranks and pod.node in ready]
     return [*first, *unended][:LOG_PODS]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.evidence import LOG_PODS, lines_of, suspended, telling
-from workflows.evidence import PodFacts, Signal
+from workflows.evidence import NodeFacts, PodFacts, Signal
 from workflows.programs.launch_options import Place, Rendezvous
 from workflows.programs.rank_starts import beginning
 from workflows.records import AttemptRecord
@@ -78,10 +78,17 @@ def test_what_an_earlier_incarnation_said_is_no_evidence_of_a_later_failure() ->
 def test_pods_that_failed_first_are_read_first_and_then_those_that_have_not_ended() -> None:
     late, early = (PodFacts(name, "trainer", 0, "n", "Failed", finished_at=at) for name, at in (("a", 2.0), ("b", 1.0)))
     dying = PodFacts("c", "trainer", 2, "n", "Running", ranks=(2,))
+    deaf = replace(dying, name="g", node="m")
     beside = PodFacts("d", "data", 0, "n", "Running")
     heart = PodFacts("e", "coordinator", 0, "n", "Failed", finished_at=0.5)
-    pods = (late, early, dying, beside, heart, PodFacts("f", "trainer", 3, "n", "Succeeded", ranks=(3,)))
-    assert [pod.name for pod in telling(pods, Signal.POD_FAILED)] == ["b", "a", "c"]
-    assert [pod.name for pod in telling(pods, Signal.NUMERIC)] == ["b", "a"], "its ranks still train"
+    pods = (late, early, dying, deaf, beside, heart, PodFacts("f", "trainer", 3, "n", "Succeeded", ranks=(3,)))
+    nodes = [NodeFacts("n", ready=True), NodeFacts("m", ready=None)]
+
+    def names(signal: Signal) -> list[str]:
+        return [pod.name for pod in telling(pods, signal, nodes)]
+
+    assert names(Signal.POD_FAILED) == ["b", "a", "c"], "who cannot be reached is not asked"
+    assert names(Signal.NUMERIC) == ["b", "a"], "its ranks still train"
+    assert names(Signal.NODE_NOT_READY) == ["b", "a"], "the reason is known"
     many = tuple(replace(early, name=f"p{n}") for n in range(LOG_PODS))
-    assert len(telling((dying, *many), Signal.POD_FAILED)) == LOG_PODS
+    assert len(telling((dying, *many), Signal.POD_FAILED, nodes)) == LOG_PODS
