@@ -36,6 +36,16 @@ def until(what: str, reached: Callable[[], Any], tell: Callable[[], str] = lambd
     return found
 
 
+def posted(client: httpx.Client, path: str, body: Json) -> httpx.Response:
+    """What a server answers; it is asked again while another one writes to its database."""
+
+    def answered() -> httpx.Response | None:
+        answer = client.post(path, json=body)
+        return None if answer.status_code == BUSY else answer
+
+    return until(f"POST {path}", answered)
+
+
 def train_offer(name: str) -> Offer:
     """The deployment of training runs under another name, in no cluster's family."""
     return replace(offers_of(load_cluster("local"))[0], name=name, tags=("primus", "train"))

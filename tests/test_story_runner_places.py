@@ -18,7 +18,7 @@ from profiles.vocabulary import FINISHED
 from tasks.flow_runs import flow_runs
 from tasks.ledger import Ledger
 from tests.postgres_server import PostgresServer
-from tests.runners import LIMIT_S, Asking, runner, train_offer, until, worker_pod
+from tests.runners import LIMIT_S, Asking, posted, runner, train_offer, until, worker_pod
 from tests.stages import PROFILE, Stage, outcomes, stage, succeeded
 
 pytestmark = pytest.mark.story
@@ -67,7 +67,7 @@ def pool(prefect_server: str) -> Iterator[tuple[httpx.Client, str]]:
     called = f"pool-{uuid4().hex[:8]}"
     with httpx.Client(base_url=prefect_server, timeout=30.0) as client:
         wanted = {"name": called, "type": "kubernetes", "base_job_template": json.loads(POOL.read_text())}
-        client.post("/work_pools/", json=wanted).raise_for_status()
+        posted(client, "/work_pools/", wanted).raise_for_status()
         yield client, called
 
 
@@ -81,13 +81,13 @@ def test_a_server_takes_the_work_pool_and_checks_what_is_set(pool: tuple[httpx.C
     fields = ("flow_id", "entrypoint", "path", "parameter_openapi_schema", "enforce_parameter_schema")
     wanted = {**{name: served[name] for name in fields}, "name": called, "work_pool_name": called}
     fine = {**wanted, "job_variables": {"image": "registry.example.org/control:1", "memory_limit": "4Gi"}}
-    made = client.post("/deployments/", json=fine)
+    made = posted(client, "/deployments/", fine)
     assert made.status_code in (200, 201), made.text
     bad = {"parameters": {"request": {"mode": "bold"}}}
-    asked = client.post(f"/deployments/{made.json()['id']}/create_flow_run", json=bad)
+    asked = posted(client, f"/deployments/{made.json()['id']}/create_flow_run", bad)
     assert (asked.status_code, "request.mode" in asked.json()["detail"]) == (409, True), "the form came along"
     wrong = {**wanted, "name": f"{called}-2", "job_variables": {"finished_job_ttl": "soon"}}
-    refused = client.post("/deployments/", json=wrong)
+    refused = posted(client, "/deployments/", wrong)
     assert refused.status_code == 422, refused.text
     assert "finished_job_ttl" in refused.text
 
@@ -111,7 +111,7 @@ def test_what_a_worker_starts_for_another_flow_is_run_as_it_is(scene: Stage) -> 
     with flow_runs() as server:
         [deployment] = server.serve([replace(failover, name="pooled")])
         with httpx.Client(base_url=scene.api_url, timeout=30.0) as client:
-            asked = client.post(f"/deployments/{deployment}/create_flow_run", json={"parameters": {"run": "nobody"}})
+            asked = posted(client, f"/deployments/{deployment}/create_flow_run", {"parameters": {"run": "nobody"}})
             flow_run = asked.raise_for_status().json()["id"]
             assert server.claim(flow_run)
         with worker_pod(scene.home, scene.api_url, flow_run) as pod:
