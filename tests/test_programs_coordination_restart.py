@@ -149,10 +149,31 @@ def test_what_is_known_of_the_ranks_that_were_is_not_said_of_those_that_come() -
     assert state.launched_at is None
     assert state.ended == ()
     assert [(one.state, one.pids) for one in state.members.values()] == [("joined", {}), ("joined", {})]
-    late = told(1, 2, end(1, **RAISED), StepSeen(9, 6.0), state="running", pids={"1": 101})
+    late = told(1, 2, end(1, **RAISED), StepSeen(9, 6.0, 1), state="running", pids={"1": 101})
     known = after(state, late)
     assert replace(known, members=state.members) == state
     assert (known.members["trainer", 1].pids, known.launched_at) == ({}, None)
+
+
+def test_steps_that_were_done_before_a_restart_and_told_after_it_are_rows_that_were_rolled_back() -> None:
+    state = gang(told(0, 2, StepSeen(7, 5.0), end(1, **KILLED)), resume_from="/c/7", resume_step=7)
+    began = state.restarts[0].at
+    late = (
+        StepSeen(8, began - 0.1),
+        StepSeen(9, began),
+        StepSeen(10, began + 0.1),
+        PhaseSeen("checkpoint", began - 0.05),
+    )
+    following = advance(state, told(0, 3, *late))
+    assert following.effects == (AppendStep((8, began - 0.1, None, None)), AppendStep((9, began, None, None)))
+    known = following.state
+    assert (known.restarts[0].step, known.restarts[0].first_step, known.progress.phase) == (9, None, "init")
+    assert (known.orders, known.ended, known.incarnation) == (state.orders, (), 2)
+    again = advance(known, told(0, 4, StepSeen(8, 30.0, incarnation=2)))
+    assert again.effects == (AppendStep((8, 30.0, None, None)),)
+    assert again.state.restarts[0].first_step == 8
+    later = advance(again.state, told(0, 5, StepSeen(9, began - 0.01)))
+    assert (later.effects, later.state.progress) == ((), again.state.progress), "the ranks that begin again have spoken"
 
 
 def test_the_same_step_once_more_is_progress_after_a_restart() -> None:

@@ -64,8 +64,7 @@ def task_names(text: str) -> list[str]:
 
 
 def test_a_killed_rank_begins_again_and_its_attempt_goes_on(scene: Stage, unfailed: str) -> None:
-    # Launchers gather for 0.1 s what they tell: with four steps of 0.05 s the first of them is told for sure.
-    at = scene.start(in_place=True, overrides=STEPS).fault("kill-rank:1,step=19")
+    at = scene.start(in_place=True, overrides=STEPS).fault("kill-rank:1,step=17")
     story = scene.end()
     went_on(scene, story, rank=1)
     seen = incident(story)

@@ -204,6 +204,8 @@ def _other(state: State, member: Member, incarnation: int) -> bool:
 
 
 def _one_report(state: State, member: Member, report: Any, at: float) -> Next:
+    if isinstance(report, StepSeen) and member.role == state.deciding_role and _told_late(state, report):
+        return _late_step(state, report)
     if not isinstance(report, CheckpointSeen) and _other(state, member, getattr(report, "incarnation", 1)):
         return Next(state)
     if isinstance(report, RankEnd):
@@ -221,6 +223,27 @@ def _one_report(state: State, member: Member, report: Any, at: float) -> Next:
         return Next(state, tuple(effects))
     decided = proven(_resumed_further(state), at)
     return Next(decided.state, (*effects, *decided.effects))
+
+
+def _told_late(state: State, report: StepSeen) -> bool:
+    """Whether ranks completed a step before they were killed to begin again, and their launcher says so after that.
+
+    Launchers gather for a moment what is not urgent. What was done, and is to be done again, counts as rolled back.
+    """
+    known, last = state.progress, state.restarts[-1] if state.restarts else None
+    before = last is not None and report.incarnation == known.incarnation == state.incarnation - 1
+    newer = known.step is not None and report.step > known.step
+    return before and newer and report.rank == known.reporting_rank and last is not None and report.at <= last.at
+
+
+def _late_step(state: State, report: StepSeen) -> Next:
+    """The step is a row as any other; of the ranks that begin again it says nothing."""
+    known = state.progress
+    learned = learn(known, report)
+    progress = replace(learned.progress, phase=known.phase, phase_at=known.phase_at)
+    last = replace(state.restarts[-1], step=report.step)
+    state = replace(state, progress=progress, restarts=(*state.restarts[:-1], last))
+    return Next(state, () if learned.row is None else (AppendStep(learned.row),))
 
 
 def _went_on(state: State, row: StepRow) -> State:
