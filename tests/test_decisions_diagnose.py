@@ -670,6 +670,37 @@ def test_a_node_without_evidence_is_never_blamed(evidence: Evidence) -> None:
         assert all(_proven_lost(evidence, node) for node in lost)
 
 
+TRAINERS = tuple(
+    PodFacts(f"demo-a1-trainer-0-{n}-x{n}y2z", "trainer", n, f"node-{n}", "Failed", exit_code=1, ranks=(n,))
+    for n in (0, 1)
+)
+PEER = "NET/IB : Got completion from peer {}<54862> with status=12 opcode=0 len=0 vendor err 129 (Recv)"
+
+
+@pytest.mark.parametrize(
+    ("peer", "culprits"),
+    [
+        ("demo-a1-trainer-0-1", (("node-1", None),)),
+        ("node-1", (("node-1", None),)),
+        ("demo-a1-trainer-0-7", ()),
+        ("kp-ddp-worker-0", ()),
+    ],
+)
+def test_a_pods_hostname_in_a_line_is_its_node_and_nobody_is_blamed_whom_the_incident_does_not_hold(
+    peer: str, culprits: tuple[tuple[str, int | None], ...]
+) -> None:
+    found = diagnose(incident(pods=TRAINERS, lines=(rank_line(0, PEER.format(peer)),)))
+    assert (found.fault_class, found.culprits) == (F.FABRIC, culprits)
+
+
+def test_a_host_that_only_a_line_names_is_not_blamed() -> None:
+    lines = (
+        kernel("node-0", "Rank 5 individual GPU perf score 0.51 is below threshold 0.7"),
+        kernel("node-0", "kp-ddp-worker-0:3468:3905 [4] NCCL INFO transport/net.cc:1302 -> 6"),
+    )
+    assert {node for node, _ in diagnose(incident(lines=lines)).culprits} <= {"", "node-0"}
+
+
 def _proven_lost(evidence: Evidence, node: str) -> bool:
     facts = {item.name: item for item in evidence.nodes}.get(node)
     said = any(pod.node == node and pod.reason == "NodeLost" for pod in evidence.pods)

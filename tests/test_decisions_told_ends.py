@@ -69,6 +69,12 @@ def test_only_the_newest_incarnation_counts_and_of_a_rank_its_first_end() -> Non
     assert (found.first_failing_rank, found.at) == (1, 300.0)
 
 
+def test_a_record_says_why_its_pod_ended() -> None:
+    well = replace(KILLED, exit_code=0, signal=None)
+    reasons = [told_ends([said(one)])[0].reason for one in (KILLED, ASKED, well)]
+    assert reasons == ["rank-failed", "told-to-stop", "completed"]
+
+
 @pytest.mark.parametrize("before", ["", "2026-11-26T03:00:00.1Z ", "[pod/demo-a1-trainer-0-0-abcde/trainer] "])
 def test_whatever_a_collector_puts_before_it_an_end_is_found(before: str) -> None:
     assert end_of(before + line(KILLED)) == KILLED

@@ -14,6 +14,7 @@ from workflows.evidence import Evidence, Signal
 
 Culprit = tuple[str, int | None]
 """Node ("" where it is not known) and rank (None: the whole node)."""
+NOBODY: Culprit = ("", None)
 
 BLAME_SHARE = 0.5
 """Only clues with at least this share of the strongest one's weight blame anybody."""
@@ -60,9 +61,8 @@ def culprits_of(evidence: Evidence, weighed: Weighed, gang: Gang, places: Places
     homes = {rank: pod.node for pod in evidence.pods for rank in pod.ranks}
     if not foreign:
         names = _names(evidence)
-        own = [(names.get(node, ""), rank) for node, rank in _direct(strong, Places(homes))]
-        known = [(node or homes.get(rank or 0, ""), rank) for node, rank in own if node or rank is not None]
-        return _sorted([*known, *_named(strong, names, homes)])
+        own = (_here(one, names, homes) for one in _direct(strong, Places(homes)))
+        return _sorted([*(one for one in own if one != NOBODY), *_named(strong, names, homes)])
     if weighed.fault_class in BLAMELESS:
         return ()
     places = places or Places()
@@ -107,6 +107,12 @@ def _direct(clues: Sequence[Clue], places: Places) -> list[Culprit]:
     guessed = set[str]() if told or any(clue.blames == "peer" for clue in clues) else set(map(places.node_of, nodes))
     found += ((node, None) for node in sorted((told or guessed) - {""}))
     return found
+
+
+def _here(culprit: Culprit, names: dict[str, str], homes: dict[int, str]) -> Culprit:
+    """A culprit by the incident's name of the node; without one where it knows no such node."""
+    node, rank = culprit
+    return names.get(node) or ("" if rank is None else homes.get(rank, "")), rank
 
 
 def _names(evidence: Evidence) -> dict[str, str]:

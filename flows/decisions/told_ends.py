@@ -65,7 +65,8 @@ def end_of(text: str) -> RankEnd | None:
 
 def _record(name: str, log: _Told) -> Termination:
     ends = [log.ends[rank] for rank in sorted(log.ends)]
-    first = min((end for end in ends if failed(end)), key=lambda end: (end.at, end.rank), default=None)
+    first = min(filter(failed, ends), key=lambda end: (end.at, end.rank), default=None)
+    asked = any(end.requested for end in ends)
     steps = [end.last_step for end in ends if end.last_step is not None]
     return Termination(
         run="",
@@ -73,7 +74,7 @@ def _record(name: str, log: _Told) -> Termination:
         role="",
         node=log.node,
         pod=name,
-        reason="rank-failed" if first else "completed",
+        reason="rank-failed" if first else "told-to-stop" if asked else "completed",
         ranks=ends,
         first_failing_rank=first.rank if first else None,
         last_step=max(steps, default=None),

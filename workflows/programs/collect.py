@@ -20,6 +20,7 @@ from workflows.programs import coordination_journal as journal
 from workflows.programs.coordination_events import Reported
 from workflows.programs.gang_progress import Moment, Progress, learn
 from workflows.programs.output import text_of
+from workflows.programs.rank_ends import failed
 from workflows.reports import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 
 LAST_LINES = 100
@@ -89,11 +90,6 @@ class Collected:
     """`[step, at, seconds, loss]` of the last steps: those that ended after somebody last asked the coordinator."""
     moments: List[List[Any]] = field(default_factory=lambda: [])
     """`[kind, at, detail]` of the last beginnings and ends of loading and saving checkpoints, as with the steps."""
-
-
-def failed(end: RankEnd) -> bool:
-    """True for a rank that ended wrongly on its own account."""
-    return not end.requested and (end.signal is not None or end.exit_code != 0)
 
 
 def first_failing(pods: List[Termination]) -> Tuple[Optional[RankEnd], Optional[Termination]]:

@@ -16,7 +16,7 @@ from workflows.programs.appender import REST_SECONDS, Appender
 from workflows.programs.gang import Gang
 from workflows.programs.growing_file import LOOK_SECONDS, GrowingFile
 from workflows.programs.launch_options import Options, Place, Rendezvous, make_folders
-from workflows.programs.launcher_children import Children
+from workflows.programs.launcher_children import Children, patience
 from workflows.programs.launcher_orders import Heard, Lost, Met, Note, Restart, Stacks, Stop
 from workflows.programs.output import Stamps
 from workflows.programs.paced_poll import PacedPoll, signal_pipe
@@ -33,8 +33,6 @@ from workflows.reports import FILE, CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 SWEEP_SECONDS = 0.1
 FLUSH_SECONDS = 2.0
-FLUSH_BROKEN_SECONDS = 0.3
-"""Where nothing was saved: a broken gang's coordinator may be gone, and the record that follows is waited for."""
 
 
 class Launcher:
@@ -272,11 +270,11 @@ class Launcher:
         reason, detail, code = termination.conclude(self._state, early)
         failed = reason in ("rank-failed", "launcher-error")
         self._gang.say("failed" if failed else "ended", detail or reason)
-        saved = self._state.kill_at is not None
-        self._children.end_prover(reason, saved, self._turn)
+        stays = patience(reason, self._state.kill_at is not None)
+        self._children.end_prover(stays.proof_seconds, self._turn)
         ranks.kill_everything(frozenset())
         self._reap()
-        self._gang.flush(FLUSH_SECONDS if saved or reason == "completed" else FLUSH_BROKEN_SECONDS)
+        self._gang.flush(stays.flush_seconds)
         self._control_events((self._gang.fd,))
         self._say(f"{reason}{': ' + detail if detail else ''}; exit code {code}")
         record = self._place.record(self._options.role, reason, detail)

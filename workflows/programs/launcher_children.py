@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, FrozenSet, Optional
+from typing import Callable, FrozenSet, NamedTuple, Optional
 
 from workflows.programs import ranks
 from workflows.programs.launch_options import Options, Place
@@ -12,11 +12,28 @@ from workflows.programs.prover_child import ProverChild, command
 from workflows.programs.warm_ranks import WarmRanks
 from workflows.reports import CheckpointSeen
 
-COMPLETED_SECONDS = 30.0
-"""After a good end the last checkpoint may be read for so long."""
-SAVED_SECONDS = 1.0
-"""So long a pod that was asked to save stays to see the save proven. One that was not is gone at once: its record is
-what is waited for, and whoever chooses the checkpoint to go on from reads what nobody has read."""
+
+class Patience(NamedTuple):
+    """What a launcher whose ranks have ended still waits for, in seconds each."""
+
+    proof_seconds: float
+    """Until the newest checkpoint is proven."""
+    flush_seconds: float
+    """Until the coordinator has taken what is still to be told."""
+
+
+def patience(reason: str, saved: bool) -> Patience:
+    """How long a pod stays; where nothing was saved its record is what is waited for.
+
+    Whoever chooses the checkpoint to go on from reads what nobody has read; a broken gang's coordinator may be gone.
+
+    Args:
+        reason: why the pod ends.
+        saved: its ranks were asked to save, and ended in time.
+    """
+    if reason == "completed":
+        return Patience(30.0, 2.0)
+    return Patience(1.0, 2.0) if saved else Patience(0.0, 0.3)
 
 
 class Children:
@@ -84,16 +101,14 @@ class Children:
             self._start_prover()
         return True
 
-    def end_prover(self, reason: str, saved: bool, turn: Callable[[float], None]) -> None:
+    def end_prover(self, seconds: float, turn: Callable[[float], None]) -> None:
         """Let the prover look once more and end; it is waited for.
 
         Args:
-            reason: why the pod ends.
-            saved: its ranks were asked to save, and ended in time.
+            seconds: how long.
             turn: lets the launcher work for at most so many seconds.
         """
-        patience = COMPLETED_SECONDS if reason == "completed" else SAVED_SECONDS if saved else 0.0
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + seconds
         self.prover.finish()
         while self.prover.pid and time.monotonic() < deadline:
             turn(max(0.0, deadline - time.monotonic()))
