@@ -142,10 +142,10 @@ class NodeWatch:
             except Transient as error:
                 self._silent(str(error))
                 self._ended.wait(error.retry_after_seconds)
-            except PrimusError as error:
+            except Exception as error:  # a mistake of ours too: a dead thread would leave an old table for the present
                 since = None  # the list is read anew
                 self.note("SYNC", {})
-                self._silent(str(error))
+                self._silent(str(error) if isinstance(error, PrimusError) else f"{type(error).__name__}: {error}")
                 self._ended.wait(1.0)
 
     def _heard(self) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import socket
-import time
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,13 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.coordinator_talk import TOKEN, Talk, gang
 from tests.test_programs_coordination_http import ask
 from workflows.programs import coordinator as module
-from workflows.programs.coordinator import Coordinator
-from workflows.programs.coordinator_mind import Gang
 from workflows.programs.serve import Later, Request
 
-TOKEN = "secret"
 NAMES = [
     *("role", "pod_index", "pod", "node", "sequence", "reports", "state", "why", "pids", "incarnation", "id", "stacks"),
     *("step", "at", "rank", "loss", "seconds", "compute_seconds", "report", "phase", "heard_order", "pods", "left_out"),
@@ -45,16 +43,6 @@ def launchers_own(more: dict[str, Any], index: int) -> dict[str, Any]:
 
 likely = st.builds(launchers_own, bodies, st.integers(0, 1))
 routes = st.sampled_from(sorted(module._ROUTES))  # pyright: ignore[reportPrivateUsage] - every one that there is
-
-
-def gang() -> Coordinator:
-    one = Coordinator(Gang("trainer", 2, 1, 100, 3), {"PRIMUS_TOKEN": TOKEN})
-    for index in range(2):
-        joined = {"role": "trainer", "pod_index": index, "pod": f"p{index}", "node": f"n{index}"}
-        assert ask(one, "POST", "/v1/join", joined, TOKEN).status == 200
-        told = {"role": "trainer", "pod_index": index, "sequence": 1, "state": "running", "pids": {str(index): 7}}
-        assert ask(one, "POST", "/v1/report", told, TOKEN).status == 200
-    return one
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
@@ -138,45 +126,6 @@ def test_a_time_of_writing_that_cannot_be_is_left_out(written_at: Any) -> None:
     assert [checkpoint["written_at"] for checkpoint in told["checkpoints"]] in ([None], [])
 
 
-class Talk:
-    """A server that is turned by hand, and clients that write bytes to it."""
-
-    def __init__(self) -> None:
-        self.coordinator = gang()
-        self.server = self.coordinator.serve("127.0.0.1", 0)
-
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.server.port), timeout=5.0)
-
-    def turn(self) -> None:
-        for _ in range(4):
-            self.server.turn(0.0)
-
-    def say(self, data: bytes) -> bytes:
-        with self.connect() as client:
-            client.settimeout(0.0)
-            view, heard = memoryview(data), b""
-            deadline = time.monotonic() + 5.0
-            while time.monotonic() < deadline:
-                try:
-                    view = view[client.send(view) :] if view else view
-                    self.turn()
-                    part = client.recv(65536)
-                except BlockingIOError:
-                    if view:
-                        continue
-                    return heard
-                except ConnectionError:
-                    return heard
-                heard += part
-                if not part:
-                    return heard
-            return heard
-
-    def healthy(self) -> bool:
-        return self.say(b"GET /healthz HTTP/1.1\r\n\r\n").endswith(b'{"ok":true}')
-
-
 @pytest.fixture(scope="module")
 def talk() -> Iterator[Talk]:
     one = Talk()
@@ -231,34 +180,8 @@ def test_many_connections_that_say_nothing_disturb_nobody(talk: Talk) -> None:
     assert talk.healthy()
 
 
-def test_when_descriptors_run_out_those_who_are_in_are_served_and_later_ones_wait(talk: Talk) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    inside, waiting = talk.connect(), talk.connect()
-    talk.turn()
-    late = socket.create_connection(("127.0.0.1", talk.server.port), timeout=5.0)
-    used = max(int(one) for one in os.listdir("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
-    try:
-        talk.turn()
-        began = time.process_time()
-        for _ in range(3):
-            talk.server.turn(0.1)
-        assert time.process_time() - began < 0.2
-        inside.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
-        talk.turn()
-        assert inside.recv(4096).startswith(b"HTTP/1.1 200")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    late.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
-    deadline = time.monotonic() + 5.0
-    late.settimeout(0.0)
-    answer = b""
-    while not answer and time.monotonic() < deadline:
-        talk.server.turn(0.05)
-        try:
-            answer = late.recv(4096)
-        except BlockingIOError:
-            continue
-    assert answer.startswith(b"HTTP/1.1 200")
-    for one in (inside, waiting, late):
-        one.close()
+def test_when_descriptors_run_out_those_who_are_in_are_served_and_later_ones_wait() -> None:
+    # In a process of its own: the limit would hold for all threads of this one.
+    played = [sys.executable, "-W", "error", "-m", "tests.out_of_descriptors"]
+    done = subprocess.run(played, check=False, capture_output=True, text=True, timeout=60.0)
+    assert (done.returncode, done.stdout) == (0, "served, then let in\n"), done.stderr

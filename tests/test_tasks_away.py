@@ -20,6 +20,7 @@ from tasks.settings import Settings
 from tasks.watching import AttemptWatch
 from tasks.world import Right, World, patient, standing_in, tell_waiting
 from tests.ledgers import THERE, driven, everyone_died
+from tests.runners import until
 from workflows import labels
 from workflows.evidence import AWAY_SECONDS
 from workflows.records import AttemptRecord
@@ -277,3 +278,20 @@ def test_what_is_left_of_a_broken_object_counts_though_its_labels_are_gone(watch
     for version, kind in (("12", "Workflow"), ("13", "JobSet")):
         cluster.set(event=Seen("DELETED", {"kind": kind, "metadata": {"name": "r-a1"}, "status": end}, version))
     assert watch.view().vanished == "its file was broken: no JSON"
+
+
+def test_a_mistake_of_ours_does_not_leave_the_watch_deaf(watching: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Halting(WAITING)
+    watch, _ = watching(cluster)
+    noted, mistakes = watch._note, [KeyError("metadata")]  # pyright: ignore[reportPrivateUsage] - where they strike
+
+    def mistaken(kind: Any, change: str, told: dict[str, Any]) -> None:
+        if change == "MODIFIED" and mistakes:
+            raise mistakes.pop()
+        noted(kind, change, told)
+
+    monkeypatch.setattr(watch, "_note", mistaken)
+    cluster.events.append(Seen("MODIFIED", WAITING | {"status": {"phase": "Running"}}, "2"))
+    until("it says so", lambda: "KeyError: 'metadata'" in watch.view().away)
+    until("it heard everything anew", lambda: [pod.phase for pod in watch.view().pods] == ["Running"])
+    until("it is not away any more", lambda: watch.view().away == "")

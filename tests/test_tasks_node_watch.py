@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from profiles.errors import Refused, Unavailable
 from profiles.vocabulary import FaultClass, VerdictWord
 from tasks.cluster import Manifest, Seen
 from tasks.clusters import embedded_cluster
+from tasks.embedded import locks
 from tasks.embedded.api import EmbeddedCluster
 from tasks.node_marks import Mark, Marker, Order, mark_of, set_mark
 from tasks.node_sights import node_seen, pool_of, taint_manifest
@@ -120,6 +123,8 @@ class Stuttering:
                 raise Unavailable("away", 0.001)
             case 2:
                 raise Refused("list nodes", "no")
+            case 3:
+                raise KeyError("metadata")
             case _:
                 yield Seen("ADDED", node("new"), "9")
                 self.ended.wait()
@@ -134,9 +139,9 @@ def test_a_watch_goes_on_where_it_stood_and_begins_anew_after_a_refusal() -> Non
             bell.wait(DEADLINE_SECONDS)
             said.add(seen.away[1] if seen.away else "")
         cluster.ended.set()
-    assert cluster.since[:3] == [None, "5", None]
+    assert cluster.since[:4] == [None, "5", None, None]
     assert seen.away is None
-    assert "list nodes: no" in said
+    assert {"list nodes: no", "KeyError: 'metadata'"} <= said, "a mistake of ours does not leave it deaf"
 
 
 class Quiet:
@@ -167,6 +172,28 @@ def test_a_quiet_cluster_that_answers_again_is_not_away() -> None:
         assert seen.away is None
         cluster.ended.set()
     assert cluster.seconds[0] == cluster.seconds[2] > cluster.seconds[1]
+
+
+def test_without_descriptors_it_is_away_and_hears_again(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bell, found, full = Bell(), locks.holder_descriptor, [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+
+    def holder_descriptor(path: str) -> int | None:
+        if full:
+            raise full.pop()
+        return found(path)
+
+    monkeypatch.setattr(locks, "holder_descriptor", holder_descriptor)
+    with NodeWatch(cluster, local(), lambda: 7.0, bell.ring) as seen:
+        said: set[str] = set()
+        while not said:
+            bell.wait(DEADLINE_SECONDS)
+            said |= {seen.away[1]} if seen.away else set()
+        cluster.patch("Node", "node-0", {"metadata": {"annotations": {"example.com/at": "1"}}})
+        while seen.away:
+            bell.wait(DEADLINE_SECONDS)
+    assert all(os.strerror(errno.EMFILE) in one for one in said)
 
 
 def test_a_mark_is_one_patch_and_is_taken_back_whole(cluster: EmbeddedCluster) -> None:

@@ -28,26 +28,32 @@ def watch(
     """Type, object and version of each change, until the time is up.
 
     Raises:
-        Unavailable: nothing changes any more, because keepers end at every start.
+        Unavailable: nothing changes any more, because keepers end at every start; or this process can read nothing
+            now, as where its descriptors ran out.
     """
-    deadline = time.monotonic() + timeout_seconds
     try:
         reader = ChangeReader(store, None if since is None else int(since))
+        try:
+            yield from _followed(reader, _Selection(store, kind, labels), store.root, since, timeout_seconds)
+        finally:
+            reader.close()
     except OSError as error:
         raise Unavailable(f"{store.log_path}: {error}") from error
-    try:
-        selection = _Selection(store, kind, labels)
-        if since is None:
-            yield from selection.everything(reader.version)
-        while True:
-            yield from _read(reader, selection)
-            rest = deadline - time.monotonic()
-            if rest <= 0:
-                return
-            ask_for_keeper(store.root)
-            wait_with_keeper(reader, store.root, rest)
-    finally:
-        reader.close()
+
+
+def _followed(
+    reader: ChangeReader, selection: _Selection, root: str, since: str | None, timeout_seconds: float
+) -> Iterator[Line]:
+    deadline = time.monotonic() + timeout_seconds
+    if since is None:
+        yield from selection.everything(reader.version)
+    while True:
+        yield from _read(reader, selection)
+        rest = deadline - time.monotonic()
+        if rest <= 0:
+            return
+        ask_for_keeper(root)
+        wait_with_keeper(reader, root, rest)
 
 
 def wait_with_keeper(reader: ChangeReader, root: str, timeout_seconds: float, *others: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Optional, cast
 
 FAULTS = ("exception", "nan", "oom")
 OOM_HEADROOM_BYTES = 256 << 20
-OOM_BLOCK_BYTES = 16 << 20
+OOM_BLOCK_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _rename(path: str, suffix: str) -> bool:
 
 
 def run_out_of_memory() -> None:
-    """Allocate until there is no more.
+    """Ask for more memory than there is left. What is left is not filled first: a busy machine takes seconds for that.
 
     Raises:
         MemoryError: under a limit of address space that this process sets on itself first, so that the machine's other
