@@ -13,6 +13,7 @@ from flows.decisions.gang import Gang, failing, read_gang
 from flows.decisions.health import or_healthy
 from flows.decisions.history import memories
 from flows.decisions.lines import gather
+from flows.decisions.notices import with_passed_notices
 from flows.decisions.observe import observe
 from flows.decisions.places import Places, read_places
 from flows.decisions.readings import readings
@@ -106,6 +107,7 @@ def _read(evidence: Evidence) -> tuple[Evidence, tuple[LogLine, ...], tuple[Exit
     lines = gather(evidence)
     ends = exits(lines) if evidence.signal is Signal.LOGS and not evidence.terminations else ()
     told = evidence if ends else with_told_ends(evidence)  # other launchers may have run inside ours, and know more
+    told = with_passed_notices(told)
     return (evidence, lines, ends) if told is evidence else (told, gather(told), ())
 
 

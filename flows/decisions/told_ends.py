@@ -6,9 +6,11 @@ lost, or its coordinator away; and whoever looks at saved logs has no records at
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from flows.decisions.stamps import Clock, stamp
 from workflows.evidence import Evidence, LogLine
 from workflows.programs.rank_ends import failed
 from workflows.reports import LINE_PREFIX, RankEnd, Termination, from_line
@@ -17,6 +19,9 @@ MARK = f'{LINE_PREFIX}{{"report":"RankEnd",'
 MOST_BEFORE = 120
 """Characters that whoever collects logs may put before a line."""
 _LINES = ',"last_lines":'
+_SAVING = "launcher: saving: "
+_NOTICE = re.compile(r"SIG[A-Z0-9]{1,10} reached the launcher")
+"""How a launcher says that whoever ends its pod gave notice of it."""
 
 
 @dataclass
@@ -26,6 +31,10 @@ class _Told:
     node: str
     incarnation: int = 0
     ends: dict[int, RankEnd] = field(default_factory=dict[int, RankEnd])
+    noticed: str = ""
+    """The launcher's own words; "" where it was given no notice."""
+    noticed_at: float = 0.0
+    """Unix seconds."""
 
     def add(self, end: RankEnd) -> None:
         """One more end; of a rank that is told of twice the first one counts."""
@@ -43,12 +52,15 @@ def with_told_ends(evidence: Evidence) -> Evidence:
 
 
 def told_ends(lines: Iterable[LogLine]) -> tuple[Termination, ...]:
-    """Records made from lines, one for each log in which an end is told, in the order of the logs."""
+    """Records made from lines, one for each log in which an end or a notice is told, in the order of the logs."""
     logs: dict[str, _Told] = {}
     for line in lines:
         end = end_of(line.text)
         if end is not None:
             logs.setdefault(line.file, _Told(line.node)).add(end)
+        elif (noticed := notice_of(line)) is not None:
+            told = logs.setdefault(line.file, _Told(line.node))
+            told.noticed, told.noticed_at = noticed
     return tuple(_record(name, log) for name, log in logs.items())
 
 
@@ -63,6 +75,16 @@ def end_of(text: str) -> RankEnd | None:
     return found if isinstance(found, RankEnd) else None
 
 
+def notice_of(line: LogLine) -> tuple[str, float] | None:
+    """What the line of a launcher says of a notice, and when (Unix seconds); None for every other line."""
+    head, saving, rest = line.text.partition(_SAVING)
+    said = _NOTICE.match(rest) if saving and line.source != "rank" else None
+    if said is None:
+        return None
+    at = stamp(head, Clock()) if line.at is None else line.at
+    return None if at is None else (said[0], at)
+
+
 def _record(name: str, log: _Told) -> Termination:
     ends = [log.ends[rank] for rank in sorted(log.ends)]
     first = min(filter(failed, ends), key=lambda end: (end.at, end.rank), default=None)
@@ -74,9 +96,10 @@ def _record(name: str, log: _Told) -> Termination:
         role="",
         node=log.node,
         pod=name,
-        reason="rank-failed" if first else "told-to-stop" if asked else "completed",
+        reason="rank-failed" if first else "signalled" if log.noticed else "told-to-stop" if asked else "completed",
         ranks=ends,
         first_failing_rank=first.rank if first else None,
         last_step=max(steps, default=None),
-        at=max(end.at for end in ends),
+        at=max((end.at for end in ends), default=log.noticed_at),
+        detail=log.noticed,
     )
