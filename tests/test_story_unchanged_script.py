@@ -43,10 +43,10 @@ def scene(prefect_server: str) -> Iterator[Stage]:
         yield made
 
 
-def profile(folder: Path) -> Path:
+def profile(folder: Path, *more: str) -> Path:
     """The script as somebody would write it down who has only ever used torchrun."""
     command = [python_with_torch(), str(SCRIPT), "--steps", "{steps}", "--save-every", "{interval_steps}"]
-    command += ["--checkpoints", "{checkpoint_dir}", "--record", "{run_dir}/record.jsonl"]
+    command += ["--checkpoints", "{checkpoint_dir}", "--record", "{run_dir}/record.jsonl", *more]
     trainer = {"name": "trainer", "command": command, "preload": MODULES, "environment": {"OMP_NUM_THREADS": "1"}}
     told: dict[str, Any] = {
         "extends": "demo",

@@ -30,6 +30,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--save-every", type=int, default=5)
     parser.add_argument("--checkpoints", type=Path, required=True)
     parser.add_argument("--record", type=Path, required=True)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--group-seconds", type=float, default=1800, help="a collective fails after so long")
     return parser.parse_args()
 
@@ -71,7 +72,7 @@ def restore(folder: Path, network: nn.Module, optimizer: torch.optim.Optimizer) 
     found = newest(folder)
     if found is None:
         return 0
-    state = torch.load(found, weights_only=True)
+    state = torch.load(found, weights_only=True, map_location="cpu")
     network.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return int(state["step"])
@@ -79,7 +80,9 @@ def restore(folder: Path, network: nn.Module, optimizer: torch.optim.Optimizer) 
 
 def digest(network: nn.Module) -> str:
     """Of all weights, bit by bit."""
-    return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in network.parameters())).hexdigest()
+    return hashlib.sha256(
+        b"".join(value.detach().cpu().numpy().tobytes() for value in network.parameters())
+    ).hexdigest()
 
 
 def record(path: Path, **event: object) -> None:
@@ -100,14 +103,14 @@ def train(told: argparse.Namespace, after_step: object = None) -> None:
         after_step: called after every step, where somebody wants to be told.
     """
     rank, world = dist.get_rank(), dist.get_world_size()
-    network = model()
+    network = model().to(told.device)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
     done = restore(told.checkpoints, network, optimizer)
     group = dist.new_group(timeout=timedelta(seconds=told.group_seconds))
     parallel = DistributedDataParallel(network, process_group=group)
     for step in range(done + 1, told.steps + 1):
         began = time.time()
-        features, classes = batch(step, rank)
+        features, classes = (each.to(told.device) for each in batch(step, rank))
         time.sleep(told.step_seconds)
         loss = nn.functional.cross_entropy(parallel(features), classes)
         optimizer.zero_grad()

@@ -1,0 +1,123 @@
+"""The unchanged script on a GPU: a fork shares nothing wrongly, and what a killed rank held is free again.
+
+Needs a Python whose torch sees a GPU (as tests/test_story_unchanged_script.py finds one); both ranks share it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from profiles.vocabulary import Action, FaultClass
+from tests.stages import Stage, stage, succeeded
+from tests.test_story_unchanged_script import profile, python_with_torch, weights
+from workflows.programs import use_nvml
+
+pytestmark = pytest.mark.story
+AMD_DEVICE = "kfd"
+"""Who has a context on a GPU of AMD has it open. NVIDIA's are open in whoever reads sensors too: the driver tells."""
+ASKS = "import torch; print(torch.cuda.device_count(), torch.cuda.get_device_properties(0).total_memory)"
+COLD_SECONDS = 60
+"""A first kernel of a process waits for the driver and for libraries of gigabytes."""
+
+
+@cache
+def gpu_bytes() -> int:
+    """Memory of the first GPU that torch sees; 0: it sees none."""
+    python = python_with_torch()
+    asked = [python, "-c", ASKS]
+    done = subprocess.run(asked, check=False, capture_output=True, text=True) if python else None
+    return int(done.stdout.split()[1]) if done and done.returncode == 0 else 0
+
+
+needs_gpu = pytest.mark.skipif(not gpu_bytes(), reason="NO GPU HERE: ranks that begin again on one are not tried")
+
+
+@pytest.fixture
+def scene(prefect_server: str) -> Iterator[Stage]:
+    with stage(prefect_server) as made:
+        yield made
+
+
+def holders() -> set[int]:
+    """Processes that have a context on a GPU."""
+    if use_nvml.opened() is not None:
+        asked = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+        return {int(pid) for pid in subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()}
+    found = set[int]()
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        with suppress(OSError):  # it ended meanwhile
+            if any(path.readlink().name == AMD_DEVICE for path in folder.iterdir()):
+                found.add(int(folder.parent.name))
+    return found
+
+
+def on_gpu(folder: Path) -> str:
+    return str(profile(folder, "--device", "cuda"))
+
+
+LIMITS = ("recovery.hang.step_floor_seconds=2", f"recovery.hang.init_seconds={COLD_SECONDS}")
+
+
+@pytest.fixture(scope="module")
+def unfailed(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
+    """Of a run to which nothing happened."""
+    with stage(prefect_server) as made:
+        written = on_gpu(tmp_path_factory.mktemp("profile"))
+        assert succeeded(made.start("unfailed", written, in_place=True, overrides=LIMITS).end()), made.tell()
+        found = weights(made)
+        assert len(found) == 1, "both ranks have the same"
+        yield found
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("fault", "fault_class"),
+    [("kill-rank:1,step=28", FaultClass.PROCESS_KILLED), ("hang-rank:1,step=33", FaultClass.HANG)],
+)
+def test_ranks_on_a_gpu_begin_again_in_place(
+    scene: Stage, tmp_path: Path, unfailed: set[str], fault: str, fault_class: FaultClass
+) -> None:
+    before = holders()
+    scene.start(profile=on_gpu(tmp_path), in_place=True, overrides=LIMITS).fault(fault)
+    scene.until(lambda story: any(trouble.resumed_at for trouble in story.troubles), "training again")
+    ranks = holders() - before
+    assert len(ranks) == 2, f"two ranks have a context, and nobody who is parked: {ranks}"
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    [attempt] = story.attempts
+    assert attempt.restarts_in_place == 1, scene.tell()
+    [seen] = story.troubles
+    assert (seen.fault_class, seen.action) == (fault_class, Action.RESTART_IN_PLACE), scene.tell()
+    assert weights(scene) == unfailed
+    assert holders() == before, "nothing is left on the GPU"
+    told = "".join(path.read_text(errors="replace") for path in scene.folder.rglob("launcher.log"))
+    assert "ranks that begin again are forked from process" in told, "not started plainly"
+    print(json.dumps({"fault": fault, "again_seconds": round((seen.resumed_at or 0.0) - seen.at, 3)}))
+
+
+def test_the_library_says_what_the_tool_says() -> None:
+    library = use_nvml.opened()
+    if library is None:
+        pytest.skip("NO NVIDIA DRIVER HERE: its library is not asked")
+    fields = "memory.total,memory.used,temperature.gpu,power.draw,ecc.errors.uncorrected.aggregate.total"
+    asked = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    rows = list(csv.reader(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.splitlines()))
+    told = library.gpus()
+    assert len(told) == len(rows)
+    for index, row in enumerate(rows):
+        total, used, heat, power, errors = (value.strip() for value in row)
+        gpu = told[str(index)]
+        assert gpu["memory_limit_bytes"] >> 20 == pytest.approx(float(total), abs=1)
+        assert gpu["memory_bytes"] >> 20 == pytest.approx(float(used), rel=0.05, abs=1024)
+        assert gpu["temperature_celsius"] == pytest.approx(float(heat), abs=5)
+        assert gpu["power_watts"] == pytest.approx(float(power), rel=0.5)
+        assert gpu.get("uncorrected_errors", 0) == (int(errors) if errors.isdigit() else 0)
+    print(json.dumps(told))
