@@ -193,10 +193,13 @@ class AttemptWatch:
             except Transient as error:
                 self._silent(kind, str(error))
                 self._ended.wait(error.retry_after_seconds)
-            except Exception as error:  # a mistake of ours too: who is deaf says so, and reads everything anew
+            except PrimusError:
+                since = None
+                self._ended.wait(1.0)
+            except Exception as error:  # a mistake of ours: who is deaf says so, and reads everything anew
                 since, seconds = None, 0.0
                 self._note(kind, "SYNC", {})
-                self._silent(kind, str(error) if isinstance(error, PrimusError) else f"{type(error).__name__}: {error}")
+                self._silent(kind, f"{type(error).__name__}: {error}")
                 self._ended.wait(1.0)
 
     def _answered(self, kind: Kind) -> None:
