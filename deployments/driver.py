@@ -6,7 +6,6 @@ input: so the command line's checks and these imports happen at the same time. E
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import os
 import socket
@@ -16,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from deployments.drive import drive_here
 from deployments.edge import say
 from deployments.nursery import PID_FILE, forked_driver
 from profiles.errors import Unavailable
@@ -192,15 +192,6 @@ def _folder(home: Path, run: str) -> Path:
 
 def _environment(home: Path, api_url: str) -> dict[str, str]:
     return {**quiet_environment(home), "PREFECT_API_URL": api_url, "PRIMUS_HOME": str(home)}
-
-
-def drive_here(run: str) -> int:
-    """Drive the run in this process until its flow ends."""
-    from flows.train import train
-    from profiles.request import TrainRequest
-
-    asyncio.run(train(TrainRequest(name=run, profile="")))  # pyright: ignore[reportArgumentType]
-    return 0
 
 
 def main() -> int:

@@ -143,7 +143,7 @@ def _become_driver(asked: Mapping[str, Any]) -> NoReturn:
             os.dup2(source, target)
         os.environ.clear()
         os.environ.update(asked["environment"])
-        from deployments.driver import drive_here
+        from deployments.drive import drive_here
 
         return drive_here(str(asked["run"]))
 

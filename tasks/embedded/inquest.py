@@ -16,7 +16,7 @@ from tasks.embedded.engine.placement import Gang, NodeFacts, PodWish, place
 from tasks.embedded.jobsets import going, pod_state
 from tasks.embedded.nodes import node_facts
 from tasks.embedded.objects import BREAKS, END_ANNOTATION, JOBSET_LABEL, WORKFLOW_LABEL, Object, section
-from tasks.embedded.reconcile import earlier, end_reason
+from tasks.embedded.pod_ends import earlier, end_reason
 from tasks.embedded.scheduler import Scheduler, message_of, pod_names
 from tasks.embedded.store import BrokenObjectError
 from tasks.embedded.workflows import pod_facts

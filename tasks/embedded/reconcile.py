@@ -24,6 +24,7 @@ from tasks.embedded.objects import (
     section,
     timestamp,
 )
+from tasks.embedded.pod_ends import deleting, earlier, end_reason
 from tasks.embedded.scheduler import Scheduler
 from tasks.embedded.store import BrokenObjectError, Store, Transaction
 from tasks.embedded.trees import remove_tree
@@ -71,7 +72,7 @@ class Reconciler:
 
     def pending(self) -> bool:
         """Whether anything may still happen by itself."""
-        pods = any(not finished(pod) or _deleting(pod) for pod in self.cache["Pod"].values())
+        pods = any(not finished(pod) or deleting(pod) for pod in self.cache["Pod"].values())
         return pods or any(driver.pending() for driver in self._drivers.values()) or self._owners_going()
 
     def wake_at(self) -> float | None:
@@ -82,7 +83,7 @@ class Reconciler:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _owners_going(self) -> bool:
-        return any(_deleting(owner) for kind in OWNERS for owner in self.cache[kind].values())
+        return any(deleting(owner) for kind in OWNERS for owner in self.cache[kind].values())
 
     def _due(self) -> set[tuple[str, str]]:
         now = time.monotonic()
@@ -168,13 +169,13 @@ class Reconciler:
 
     def _remove(self, changed: set[tuple[str, str]]) -> None:
         del changed
-        for pod in [pod for pod in self.cache["Pod"].values() if _deleting(pod)]:
+        for pod in [pod for pod in self.cache["Pod"].values() if deleting(pod)]:
             uid = pod["metadata"]["uid"]
             if finished(pod) and not self.lives.alive(uid) and not self._owner_must_see(pod):
                 self._remove_object(pod)
                 remove_tree(os.path.join(self._store.root, "pods", uid))
         for kind, label in OWNERS.items():
-            for owner in [owner for owner in self.cache[kind].values() if _deleting(owner)]:
+            for owner in [owner for owner in self.cache[kind].values() if deleting(owner)]:
                 pods = self.cache.pods(label, owner["metadata"]["name"])
                 self._delete_pods(pods, owner["metadata"].get("deletionGracePeriodSeconds"))
                 if not pods:
@@ -242,24 +243,3 @@ def _same(change: Transaction, manifest: Object) -> Object | None:
 
 def _owners(pod: Object) -> set[str]:
     return {owner["uid"] for owner in entries(pod["metadata"], "ownerReferences")}
-
-
-def _deleting(manifest: Object) -> bool:
-    return bool(manifest["metadata"].get("deletionTimestamp"))
-
-
-def earlier(pod: Object, grace_seconds: int | None) -> bool:
-    """Whether a deletion with this grace ends the pod earlier than what was asked for before."""
-    if not _deleting(pod):
-        return True
-    before = pod["metadata"].get("deletionGracePeriodSeconds")
-    return grace_seconds is not None and (before is None or grace_seconds < before)
-
-
-def end_reason(pod: Object) -> str:
-    """Why the supervisor must look at its pod again; "" for no reason."""
-    metadata = pod["metadata"]
-    wish = section(metadata, "annotations").get(END_ANNOTATION, "")
-    if _deleting(pod):
-        return f"deleted {metadata.get('deletionGracePeriodSeconds')} {wish}"
-    return wish
