@@ -33,6 +33,12 @@ def ended(end: RankEnd, pod: str = "p0", node: str = "node-1") -> Termination:
     return Termination("demo", 1, "trainer", node, pod, "rank-failed", [end], end.rank, 18, end.at)
 
 
+def early(end: RankEnd) -> Termination:
+    """Of a pod whose rank ended with 0, long before its last step."""
+    why = "exit 0 after step 18, before the planned last step 90"
+    return replace(ended(replace(end, exit_code=0)), first_failing_rank=None, detail=why)
+
+
 ALONE = Evidence(Signal.POD_FAILED, "demo", 1, 1795685928.0, pods=PODS, nodes=NODES, terminations=(ended(PASSED_ON),))
 
 
@@ -44,8 +50,18 @@ ALONE = Evidence(Signal.POD_FAILED, "demo", 1, 1795685928.0, pods=PODS, nodes=NO
         (replace(ALONE, lines=(SAVING, TOLD), nodes=CORDONED, pods=LEAVING), "node-cordoned"),
         (replace(ALONE, lines=(TOLD,), nodes=CORDONED), "node-cordoned"),
         (replace(ALONE, nodes=CORDONED, pods=LEAVING), "node-cordoned"),
+        (replace(ALONE, lines=(SAVING,), terminations=(early(PASSED_ON),)), "launcher-signalled"),
+        (replace(ALONE, nodes=CORDONED, pods=LEAVING, terminations=(early(PASSED_ON),)), "node-cordoned"),
     ],
-    ids=["it is saving", "and has ended", "its node is emptied", "only its end is told", "nothing is told yet"],
+    ids=[
+        "it is saving",
+        "and has ended",
+        "its node is emptied",
+        "only its end is told",
+        "nothing is told yet",
+        "with 0",
+        "with 0, untold",
+    ],
 )
 def test_who_ends_by_the_notice_of_another_pod_was_preempted_with_it(evidence: Evidence, rule: str) -> None:
     found = diagnose(evidence)

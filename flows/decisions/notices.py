@@ -15,6 +15,8 @@ from workflows.reports import RankEnd, Termination
 
 TOLD_BY_SIGTERM = 143
 """Exit code of a program that was asked to end and did, after whatever it had to do: 128 and the signal's number."""
+ANSWERS = (0, TOLD_BY_SIGTERM)
+"""How a program may end that heeds a notice. One that ends with 0 before its last step has failed otherwise."""
 CLOCKS_SECONDS = 0.5
 """Clocks of two nodes differ by less."""
 
@@ -44,7 +46,7 @@ def _noticed_at(evidence: Evidence) -> float | None:
 
 
 def _passed(record: Termination, began: float) -> Termination:
-    if not any(_by_notice(end, began) for end in record.ranks):
+    if record.reason != "rank-failed" or not any(_by_notice(end, began) for end in record.ranks):
         return record
     ranks = [replace(end, requested=True) if _by_notice(end, began) else end for end in record.ranks]
     first = min(filter(failed, ranks), key=lambda end: (end.at, end.rank), default=None)
@@ -54,4 +56,4 @@ def _passed(record: Termination, began: float) -> Termination:
 
 
 def _by_notice(end: RankEnd, began: float) -> bool:
-    return failed(end) and end.exit_code == TOLD_BY_SIGTERM and end.at >= began - CLOCKS_SECONDS
+    return not end.requested and end.exit_code in ANSWERS and end.at >= began - CLOCKS_SECONDS
