@@ -25,6 +25,10 @@ WRITING: Frames = [("write", "/opt/torch/distributed/checkpoint/filesystem.py"),
 HANDLING: Frames = [("acquire", "/usr/lib/python3.10/logging/__init__.py"), ("emit", "/w/hooks.py"),
                     ("excepthook", "/w/hooks.py")]  # fmt: skip
 SLEEPING: Frames = [("clock_nanosleep", "libc.so.6"), ("sleep", "/w/retry.py"), ("open_shard", "/w/data.py"), *TRAIN]
+# Seen on an H200: one rank of a DDP script on Gloo waited for a kernel of its own, the other for its gradients.
+BACKWARD: Frames = [("_engine_run_backward", "/opt/torch/autograd/graph.py"),
+                    ("backward", "/opt/torch/autograd/__init__.py"), ("backward", "/opt/torch/_tensor.py"),
+                    *TRAIN]  # fmt: skip
 OURS: Frames = [("_fill", "programs.pyz/workflows/programs/demo_collective.py"), *TRAIN]
 
 
@@ -46,6 +50,11 @@ TABLE: dict[str, tuple[list[Frames], list[int], str]] = {
     "one at another stage of the pipeline": ([RECV] * 7 + [ALL_REDUCE], [7], "all_reduce"),
     "nobody is known to wait": ([[("spin", "/w/mine.py")]] * 7 + [[("load", "/w/mine.py")]], [7], "load"),
     "the device of one, all others in a collective": ([ALL_REDUCE] * 7 + [SYNCHRONIZE], [], "for the device"),
+    "the device of one of two": ([BACKWARD, SYNCHRONIZE], [], "either may wait for the other"),
+    "the devices of two of three": ([SYNCHRONIZE, LOADER, STREAM], [], "either may wait for the other"),
+    "the devices of three of four": ([SYNCHRONIZE] * 3 + [LOADER], [3], "_try_get_data"),
+    "the device of one, all others in their backward pass": ([BACKWARD] * 7 + [SYNCHRONIZE], [], "stand outside"),
+    "one waits for its data loader, the others in their backward pass": ([BACKWARD] * 7 + [LOADER], [7], "_try_get"),
     "all in one collective": ([ALL_REDUCE] * 8, [], "none of them"),
     "all alike, and none waits": ([LOADER] * 8, [], "none of them"),
     "half in one collective, half in another": ([ALL_REDUCE] * 4 + [BARRIER] * 4, [], "no place holds more"),

@@ -17,7 +17,7 @@ import pytest
 
 from profiles.vocabulary import Action, FaultClass
 from tests.stages import Stage, stage, succeeded
-from tests.test_story_unchanged_script import profile, python_with_torch, weights
+from tests.test_story_unchanged_script import profile, python_with_torch, stuck_once, weights
 from workflows.programs import use_nvml
 
 pytestmark = pytest.mark.story
@@ -101,6 +101,20 @@ def test_ranks_on_a_gpu_begin_again_in_place(
     told = "".join(path.read_text(errors="replace") for path in scene.folder.rglob("launcher.log"))
     assert "ranks that begin again are forked from process" in told, "not started plainly"
     print(json.dumps({"fault": fault, "again_seconds": round((seen.resumed_at or 0.0) - seen.at, 3)}))
+
+
+@needs_gpu
+def test_a_rank_whose_kernel_does_not_end_is_found_and_begins_again(
+    scene: Stage, tmp_path: Path, unfailed: set[str]
+) -> None:
+    before = holders()
+    _, hung = stuck_once(scene, tmp_path, "--device", "cuda").troubles
+    assert (hung.fault_class, hung.action) == (FaultClass.HANG, Action.RESTART_IN_PLACE), scene.tell()
+    assert "get_stuck" in " ".join(hung.evidence), scene.tell()
+    assert hung.culprits == (), "of two ranks either may wait for the other"
+    assert weights(scene) == unfailed
+    assert holders() == before, "nothing is left on the GPU"
+    print(json.dumps({"hung": hung.evidence, "again_seconds": round((hung.resumed_at or 0.0) - hung.at, 3)}))
 
 
 def test_the_library_says_what_the_tool_says() -> None:

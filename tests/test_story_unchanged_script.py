@@ -18,10 +18,11 @@ import yaml
 
 from profiles.vocabulary import Action, FaultClass
 from tests.stages import Stage, stage, succeeded
+from workflows.records import Story
 
 pytestmark = pytest.mark.story
 ROOT = Path(__file__).parent.parent
-SCRIPT = ROOT / "tests" / "peers" / "scripts" / "plain_ddp.py"
+SCRIPTS = ROOT / "tests" / "peers" / "scripts"
 MODULES = ["torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel"]
 STEPS = 60
 
@@ -43,9 +44,9 @@ def scene(prefect_server: str) -> Iterator[Stage]:
         yield made
 
 
-def profile(folder: Path, *more: str) -> Path:
+def profile(folder: Path, *more: str, script: str = "plain_ddp.py") -> Path:
     """The script as somebody would write it down who has only ever used torchrun."""
-    command = [python_with_torch(), str(SCRIPT), "--steps", "{steps}", "--save-every", "{interval_steps}"]
+    command = [python_with_torch(), str(SCRIPTS / script), "--steps", "{steps}", "--save-every", "{interval_steps}"]
     command += ["--checkpoints", "{checkpoint_dir}", "--record", "{run_dir}/record.jsonl", *more]
     trainer = {"name": "trainer", "command": command, "preload": MODULES, "environment": {"OMP_NUM_THREADS": "1"}}
     told: dict[str, Any] = {
@@ -99,4 +100,35 @@ def test_it_comes_back_without_a_changed_line(
     assert attempt.restarts_in_place == 1, scene.tell()
     [seen] = story.troubles
     assert (seen.fault_class, seen.action) == (fault_class, Action.RESTART_IN_PLACE), scene.tell()
+    assert weights(scene) == unfailed
+
+
+def parked(scene: Stage) -> bool:
+    """Whether ranks of every pod would be forked now."""
+    logs = list(scene.folder.glob("a1/trainer-*/launcher.log"))
+    return len(logs) == 2 and all("are forked from process" in log.read_text(errors="replace") for log in logs)
+
+
+def stuck_once(scene: Stage, folder: Path, *more: str) -> Story:
+    """A run whose rank 1 is killed, and then waits for what does not come: both ranks are forked ones by then."""
+    limits = ("recovery.hang.step_floor_seconds=2", "recovery.hang.init_seconds=60")
+    written = profile(folder, "--step-seconds", "0.5", *more, script="stuck_ddp.py")
+    scene.start(profile=str(written), in_place=True, overrides=limits)
+    scene.until(lambda story: story.attempt is not None and parked(scene), "a process is parked in each pod")
+    scene.fault("kill-rank:1")
+    scene.until(lambda story: any(trouble.resumed_at for trouble in story.troubles), "training again")
+    (scene.folder / "get-stuck").touch()
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    [attempt] = story.attempts
+    assert attempt.restarts_in_place == 2, scene.tell()
+    return story
+
+
+@needs_torch
+def test_what_it_waits_for_is_named_where_ranks_were_forked(scene: Stage, tmp_path: Path, unfailed: set[str]) -> None:
+    _, hung = stuck_once(scene, tmp_path).troubles
+    assert (hung.fault_class, hung.action) == (FaultClass.HANG, Action.RESTART_IN_PLACE), scene.tell()
+    assert "get_stuck" in " ".join(hung.evidence), scene.tell()
+    assert hung.culprits == (), "of two ranks either may wait for the other"
     assert weights(scene) == unfailed

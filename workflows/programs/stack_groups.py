@@ -5,7 +5,8 @@ numbers, addresses and the innermost frames of waiting loops differ from look to
 
 Somebody is named only where there is reason to:
 
-* at most half stand outside of a collective that all others wait in (waiting itself tells them apart);
+* at most half stand outside of a collective that all others wait in (waiting itself tells them apart); where all others
+  wait for their device, it must be few: each of them may wait for a kernel of its own;
 * all wait, and few of them in another collective than more than two thirds;
 * nobody is known to wait, and few stand elsewhere than more than two thirds;
 * few are stopped or in uninterruptible sleep, or their launchers gave no stacks, and all others wait.
@@ -22,7 +23,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from workflows.programs.stack_values import STOPPED, UNINTERRUPTIBLE, Dump, Process
 
 FUNCTIONS_KEPT = 24
-SILENT, KERNEL = "no stacks", "kernel"
+SILENT, KERNEL, DEVICE = "no stacks", "kernel", "synchronize"
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\+0x[0-9a-fA-F/]+|@[0-9A-Z._]+$")
 _NUMBER = re.compile(r"\d{3,}")
 """Generated names (compiled kernels, temporary modules) carry numbers of the process."""
@@ -161,7 +162,11 @@ def grouped(stacks: Sequence[Stack]) -> Tuple[Group, ...]:
 
 
 def _collective(name: str) -> str:
-    return "synchronize" if _SYNCHRONIZES.search(name) else name.lower().replace("_", "").rpartition(".")[2]
+    return DEVICE if _for_device(name) else name.lower().replace("_", "").rpartition(".")[2]
+
+
+def _for_device(name: str) -> bool:
+    return _SYNCHRONIZES.search(name) is not None
 
 
 def find(stacks: Sequence[Stack]) -> Finding:
@@ -175,6 +180,9 @@ def find(stacks: Sequence[Stack]) -> Finding:
     if waiting and others:
         if len(others) > len(waiting):
             return Finding((), f"{len(others)} of {len(stacks)} ranks stand outside of a collective", groups)
+        if all(_for_device(one.waits) for one in waiting) and 3 * len(waiting) <= 2 * len(stacks):
+            told = f"{len(waiting)} ranks wait for the device, {len(others)} not: either may wait for the other"
+            return Finding((), f"{told}: {_who(others)}", groups)
         return Finding(
             _named(others), f"{len(waiting)} ranks wait in {_most(waiting)}, outside of it: {_who(others)}", groups
         )
@@ -188,8 +196,8 @@ def _apart(stacks: Sequence[Stack], groups: Tuple[Group, ...], waiting: bool) ->
     if 3 * len(most.ranks) <= 2 * len(stacks):
         parts = ", ".join(f"{len(group.ranks)} in {group.frame}" for group in groups[:4])
         return Finding((), f"no place holds more than two thirds: {parts}", groups)
-    few = [one for one in stacks if one.rank not in most.ranks and _collective(one.waits) != "synchronize"]
-    if not few or (waiting and _collective(most.waits) == "synchronize"):
+    few = [one for one in stacks if one.rank not in most.ranks and _collective(one.waits) != DEVICE]
+    if not few or (waiting and _collective(most.waits) == DEVICE):
         return Finding((), f"all {len(stacks)} ranks {word}, some for the device", groups)
     return Finding(_named(few), f"{len(most.ranks)} ranks {word} in {most.frame}, elsewhere: {_who(few)}", groups)
 
