@@ -83,7 +83,7 @@ def test_a_rank_with_a_handler_tells_its_stacks_and_goes_on(start: Callable[...,
 def test_a_rank_that_holds_the_interpreter_and_never_lets_go_tells_its_stacks_too(
     start: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
-    rank = start(body="import ctypes; ctypes.PyDLL(None).pause()")
+    rank = start(before="import ctypes; pause = ctypes.PyDLL(None).pause", body="pause()")
     process = only(stacks.gather({0: rank.pid}, "n", NO_SPY))
     assert (process.how, functions(process)[0]) == ("faulthandler", "in_the_step")
 
