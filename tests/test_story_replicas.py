@@ -46,7 +46,7 @@ def test_the_other_replica_trains_on(scene: Stage, tmp_path: Path) -> None:
     story = scene.end()
     assert succeeded(story), scene.tell()
     [attempt] = story.attempts
-    [seen] = story.incidents
+    [seen] = story.troubles
     assert (seen.fault_class, seen.action) == (FaultClass.PROCESS_KILLED, Action.RESTART_IN_PLACE)
     assert seen.why == "restart in place 1: rank 1 with its replica group (pods 1 to 1), from scratch"
     assert [rank for _, rank in seen.culprits] == [1]
