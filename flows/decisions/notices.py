@@ -31,8 +31,7 @@ def with_passed_notices(evidence: Evidence) -> Evidence:
 
 def _noticed_at(evidence: Evidence) -> float | None:
     """Since when a part of the gang was on its way out (Unix seconds; 0: nobody says); None where none was."""
-    emptied = {node.name for node in evidence.nodes if node.unschedulable}
-    if any((pod.deleted or pod.disrupted) and pod.node in emptied for pod in evidence.pods):
+    if any(node.unschedulable and _is_emptied(node.name, evidence) for node in evidence.nodes):
         return 0.0
     said = [noticed[1] for line in evidence.lines if (noticed := notice_of(line)) is not None]
     # Whoever is stopped by the gang's end is killed; only a notice lets a rank end as it wants to.
@@ -43,6 +42,11 @@ def _noticed_at(evidence: Evidence) -> float | None:
         if end.requested and end.exit_code == TOLD_BY_SIGTERM
     ]
     return min([*said, *ended], default=None)
+
+
+def _is_emptied(node: str, evidence: Evidence) -> bool:
+    """Whether all of the gang that was on the node leaves it, or has left: an evicted pod that has ended is gone."""
+    return all(pod.deleted or pod.disrupted for pod in evidence.pods if pod.node == node)
 
 
 def _passed(record: Termination, began: float) -> Termination:
