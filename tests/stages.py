@@ -30,6 +30,7 @@ from tasks.ledger import Ledger
 from tasks.opening import open_run, run_folder
 from tasks.scene import Scene
 from tasks.settings import Settings
+from tests.campaign.expected import is_noise
 from tests.grounds import EmbeddedGround, Ground
 from workflows.records import AttemptRecord, IncidentRecord, Story
 
@@ -215,6 +216,11 @@ def incident(story: Story, number: int = 0) -> IncidentRecord:
     """The run's incident, with the whole story where there is none."""
     assert len(story.troubles) > number, story
     return story.troubles[number]
+
+
+def beyond_noise(story: Story) -> list[IncidentRecord]:
+    """Incidents without those that come to ranks who share a machine: slower for a while, which is only told."""
+    return [item for item in story.incidents if not is_noise(item)]
 
 
 def outcomes(story: Story) -> list[str | None]:

@@ -11,7 +11,7 @@ import pytest
 
 from deployments.drill import ASLEEP, RECOVERY_SECONDS, run_drill
 from profiles.vocabulary import Action, FaultClass
-from tests.stages import Stage, incident, outcomes, stage, succeeded
+from tests.stages import Stage, beyond_noise, incident, outcomes, stage, succeeded
 
 pytestmark = pytest.mark.story
 LONG = ("steps=100000",)
@@ -52,7 +52,7 @@ def test_what_training_outlives_is_measured_by_its_next_step(scene: Stage, capsy
         assert told["next_step_after_seconds"] > least_seconds, told
         assert told["next_step"] > step
         step = told["next_step"]
-    assert scene.story.troubles == (), scene.tell()
+    assert beyond_noise(scene.story) == [], scene.tell()
     assert faults(scene) == ["stop-rank:1", "kill-coordinator", "slow-rank:1"]
 
 
@@ -74,7 +74,7 @@ def test_a_corrupt_checkpoint_is_told_to_be_asleep_and_a_resume_passes_it_over(
     told = drilled(scene, capsys, "corrupt-checkpoint:newest")
     assert time.monotonic() - began < RECOVERY_SECONDS / 2, "it waits for nothing"
     assert (told["recovered"], told["why"]) == (None, ASLEEP["corrupt-checkpoint"])
-    assert scene.story.troubles == (), scene.tell()
+    assert beyond_noise(scene.story) == [], scene.tell()
     again = drilled(scene, capsys, "kill-rank:0")
     assert (again["recovered"], again["action"]) == (True, Action.NEW_ATTEMPT)
     story = scene.end()

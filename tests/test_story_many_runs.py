@@ -14,6 +14,8 @@ from tests.postgres_server import PostgresServer
 pytestmark = [pytest.mark.story, pytest.mark.alone]  # it fills the machine
 pytest_plugins = ["tests.ledger_fixtures"]
 RUNS = 30
+STEPS = 200
+"""At two a second: the first must not be through before a slow machine has begun the last."""
 
 
 def test_thirty_runs_with_a_fault_each_all_come_back(postgres: PostgresServer) -> None:
@@ -26,10 +28,9 @@ def test_thirty_runs_with_a_fault_each_all_come_back(postgres: PostgresServer) -
         }
         with console(Path(folder) / "home", **environment) as made:
             made.up()
-            many = drive_many(made, calm_profile(Path(folder)), ledger_url, RUNS, steps=120)
+            many = drive_many(made, calm_profile(Path(folder)), ledger_url, RUNS, steps=STEPS)
             assert many.bad == [], made.told()
-            # On a slow machine the first are through before the last have begun; half of them contend as well.
-            assert many.most_at_once >= 0.5 * RUNS, many.most_at_once
+            assert many.most_at_once >= 0.8 * RUNS, many.most_at_once
             # The ledger has a run's end first; its flow run tells the server afterwards.
             states = [made.ended(one["id"])["type"] for one in made.flow_runs("train/wide")]
             assert states == ["COMPLETED"] * RUNS

@@ -13,7 +13,7 @@ import yaml
 
 from deployments.report import report_document
 from profiles.vocabulary import Action, FaultClass
-from tests.stages import Stage, stage, succeeded
+from tests.stages import Stage, beyond_noise, stage, succeeded
 
 pytestmark = pytest.mark.story
 STEPS, SECONDS = 120, 0.05
@@ -46,7 +46,7 @@ def test_the_other_replica_trains_on(scene: Stage, tmp_path: Path) -> None:
     story = scene.end()
     assert succeeded(story), scene.tell()
     [attempt] = story.attempts
-    [seen] = story.troubles
+    [seen] = beyond_noise(story)
     assert (seen.fault_class, seen.action) == (FaultClass.PROCESS_KILLED, Action.RESTART_IN_PLACE)
     assert seen.why == "restart in place 1: rank 1 with its replica group (pods 1 to 1), from scratch"
     assert [rank for _, rank in seen.culprits] == [1]

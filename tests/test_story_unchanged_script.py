@@ -18,13 +18,15 @@ import yaml
 
 from profiles.vocabulary import Action, FaultClass
 from tests.stages import Stage, stage, succeeded
-from workflows.records import Story
+from workflows.records import IncidentRecord
 
 pytestmark = pytest.mark.story
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "tests" / "peers" / "scripts"
 MODULES = ["torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel"]
 STEPS = 60
+LIMITS = ("recovery.hang.step_floor_seconds=2", "recovery.hang.init_seconds=60")
+"""A first kernel of a process on a GPU waits for the driver and for libraries of gigabytes."""
 
 
 def python_with_torch() -> str:
@@ -73,15 +75,29 @@ def weights(scene: Stage) -> set[str]:
     return {event["weights"] for event in map(json.loads, lines) if "weights" in event}
 
 
-@pytest.fixture(scope="module")
-def unfailed(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
+def weights_of_a_calm_run(api_url: str, folder: Path, *more: str) -> set[str]:
     """Of a run to which nothing happened."""
-    with stage(prefect_server) as made:
-        written = str(profile(tmp_path_factory.mktemp("profile")))
-        assert succeeded(made.start("unfailed", written, in_place=True).end()), made.tell()
+    with stage(api_url) as made:
+        written = str(profile(folder, *more))
+        assert succeeded(made.start("unfailed", written, in_place=True, overrides=LIMITS).end()), made.tell()
         found = weights(made)
         assert len(found) == 1, "both ranks have the same"
-        yield found
+        return found
+
+
+@pytest.fixture(scope="module")
+def unfailed(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    return weights_of_a_calm_run(prefect_server, tmp_path_factory.mktemp("profile"))
+
+
+def begun_again(scene: Stage, restarts: int) -> IncidentRecord:
+    """The run reached its goal in one attempt after so many restarts in place; the newest trouble."""
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    [attempt] = story.attempts
+    assert attempt.restarts_in_place == len(story.troubles) == restarts, scene.tell()
+    assert {trouble.action for trouble in story.troubles} == {Action.RESTART_IN_PLACE}, scene.tell()
+    return story.troubles[-1]
 
 
 @needs_torch
@@ -92,14 +108,8 @@ def unfailed(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -> I
 def test_it_comes_back_without_a_changed_line(
     scene: Stage, tmp_path: Path, unfailed: set[str], fault: str, fault_class: FaultClass
 ) -> None:
-    limits = ("recovery.hang.step_floor_seconds=2",)
-    scene.start(profile=str(profile(tmp_path)), in_place=True, overrides=limits).fault(fault)
-    story = scene.end()
-    assert succeeded(story), scene.tell()
-    [attempt] = story.attempts
-    assert attempt.restarts_in_place == 1, scene.tell()
-    [seen] = story.troubles
-    assert (seen.fault_class, seen.action) == (fault_class, Action.RESTART_IN_PLACE), scene.tell()
+    scene.start(profile=str(profile(tmp_path)), in_place=True, overrides=LIMITS).fault(fault)
+    assert begun_again(scene, 1).fault_class == fault_class, scene.tell()
     assert weights(scene) == unfailed
 
 
@@ -109,26 +119,22 @@ def parked(scene: Stage) -> bool:
     return len(logs) == 2 and all("are forked from process" in log.read_text(errors="replace") for log in logs)
 
 
-def stuck_once(scene: Stage, folder: Path, *more: str) -> Story:
+def stuck_once(scene: Stage, folder: Path, *more: str) -> IncidentRecord:
     """A run whose rank 1 is killed, and then waits for what does not come: both ranks are forked ones by then."""
-    limits = ("recovery.hang.step_floor_seconds=2", "recovery.hang.init_seconds=60")
     written = profile(folder, "--step-seconds", "0.5", *more, script="stuck_ddp.py")
-    scene.start(profile=str(written), in_place=True, overrides=limits)
+    scene.start(profile=str(written), in_place=True, overrides=LIMITS)
     scene.until(lambda story: story.attempt is not None and parked(scene), "a process is parked in each pod")
     scene.fault("kill-rank:1")
     scene.until(lambda story: any(trouble.resumed_at for trouble in story.troubles), "training again")
     (scene.folder / "get-stuck").touch()
-    story = scene.end()
-    assert succeeded(story), scene.tell()
-    [attempt] = story.attempts
-    assert attempt.restarts_in_place == 2, scene.tell()
-    return story
+    hung = begun_again(scene, 2)
+    assert hung.fault_class == FaultClass.HANG, scene.tell()
+    assert "get_stuck" in " ".join(hung.evidence), scene.tell()
+    assert hung.culprits == (), "of two ranks either may wait for the other"
+    return hung
 
 
 @needs_torch
 def test_what_it_waits_for_is_named_where_ranks_were_forked(scene: Stage, tmp_path: Path, unfailed: set[str]) -> None:
-    _, hung = stuck_once(scene, tmp_path).troubles
-    assert (hung.fault_class, hung.action) == (FaultClass.HANG, Action.RESTART_IN_PLACE), scene.tell()
-    assert "get_stuck" in " ".join(hung.evidence), scene.tell()
-    assert hung.culprits == (), "of two ranks either may wait for the other"
+    stuck_once(scene, tmp_path)
     assert weights(scene) == unfailed

@@ -295,3 +295,4 @@ def test_a_mistake_of_ours_does_not_leave_the_watch_deaf(watching: Begin, monkey
     until("it says so", lambda: "KeyError: 'metadata'" in watch.view().away)
     until("it heard everything anew", lambda: [pod.phase for pod in watch.view().pods] == ["Running"])
     until("it is not away any more", lambda: watch.view().away == "")
+    assert mistakes == [], "the mistake was made"

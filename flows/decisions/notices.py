@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flows.decisions.told_ends import notice_of
+from flows.decisions.told_ends import first_failed, notice_of
 from workflows.evidence import Evidence
-from workflows.programs.rank_ends import failed
+from workflows.programs.termination import EXIT_TERMINATED
 from workflows.reports import RankEnd, Termination
 
-TOLD_BY_SIGTERM = 143
-"""Exit code of a program that was asked to end and did, after whatever it had to do: 128 and the signal's number."""
-ANSWERS = (0, TOLD_BY_SIGTERM)
+ANSWERS = (0, EXIT_TERMINATED)
 """How a program may end that heeds a notice. One that ends with 0 before its last step has failed otherwise."""
 CLOCKS_SECONDS = 0.5
 """Clocks of two nodes differ by less."""
@@ -39,7 +37,7 @@ def _noticed_at(evidence: Evidence) -> float | None:
         end.at
         for record in evidence.terminations
         for end in record.ranks
-        if end.requested and end.exit_code == TOLD_BY_SIGTERM
+        if end.requested and end.exit_code == EXIT_TERMINATED
     ]
     return min([*said, *ended], default=None)
 
@@ -53,7 +51,7 @@ def _passed(record: Termination, began: float) -> Termination:
     if record.reason != "rank-failed" or not any(_by_notice(end, began) for end in record.ranks):
         return record
     ranks = [replace(end, requested=True) if _by_notice(end, began) else end for end in record.ranks]
-    first = min(filter(failed, ranks), key=lambda end: (end.at, end.rank), default=None)
+    first = first_failed(ranks)
     if first is None:
         return replace(record, ranks=ranks, reason="told-to-stop", first_failing_rank=None)
     return replace(record, ranks=ranks, first_failing_rank=first.rank)

@@ -85,10 +85,15 @@ def notice_of(line: LogLine) -> tuple[str, float] | None:
     return None if at is None else (said[0], at)
 
 
+def first_failed(ends: Iterable[RankEnd]) -> RankEnd | None:
+    """Of the ranks that ended wrongly by themselves the first one; None where none did."""
+    return min(filter(failed, ends), key=lambda end: (end.at, end.rank), default=None)
+
+
 def _record(name: str, log: _Told) -> Termination:
     ends = [log.ends[rank] for rank in sorted(log.ends)]
-    first = min(filter(failed, ends), key=lambda end: (end.at, end.rank), default=None)
-    asked = any(end.requested for end in ends)
+    first = first_failed(ends)
+    reason = _reason(first, log)
     steps = [end.last_step for end in ends if end.last_step is not None]
     return Termination(
         run="",
@@ -96,10 +101,18 @@ def _record(name: str, log: _Told) -> Termination:
         role="",
         node=log.node,
         pod=name,
-        reason="rank-failed" if first else "signalled" if log.noticed else "told-to-stop" if asked else "completed",
+        reason=reason,
         ranks=ends,
         first_failing_rank=first.rank if first else None,
         last_step=max(steps, default=None),
         at=max((end.at for end in ends), default=log.noticed_at),
-        detail=log.noticed,
+        detail=log.noticed if reason == "signalled" else "",
     )
+
+
+def _reason(first: RankEnd | None, log: _Told) -> str:
+    if first is not None:
+        return "rank-failed"
+    if log.noticed:
+        return "signalled"
+    return "told-to-stop" if any(end.requested for end in log.ends.values()) else "completed"

@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Optional, cast
 
 FAULTS = ("exception", "nan", "oom")
 OOM_HEADROOM_BYTES = 256 << 20
-OOM_BLOCK_BYTES = 1 << 30
+OOM_BLOCK_BYTES = 4 * OOM_HEADROOM_BYTES
 
 
 @dataclass(frozen=True)

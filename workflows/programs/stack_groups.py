@@ -162,11 +162,7 @@ def grouped(stacks: Sequence[Stack]) -> Tuple[Group, ...]:
 
 
 def _collective(name: str) -> str:
-    return DEVICE if _for_device(name) else name.lower().replace("_", "").rpartition(".")[2]
-
-
-def _for_device(name: str) -> bool:
-    return _SYNCHRONIZES.search(name) is not None
+    return DEVICE if _SYNCHRONIZES.search(name) else name.lower().replace("_", "").rpartition(".")[2]
 
 
 def find(stacks: Sequence[Stack]) -> Finding:
@@ -180,7 +176,7 @@ def find(stacks: Sequence[Stack]) -> Finding:
     if waiting and others:
         if len(others) > len(waiting):
             return Finding((), f"{len(others)} of {len(stacks)} ranks stand outside of a collective", groups)
-        if all(_for_device(one.waits) for one in waiting) and 3 * len(waiting) <= 2 * len(stacks):
+        if all(_collective(one.waits) == DEVICE for one in waiting) and 3 * len(waiting) <= 2 * len(stacks):
             told = f"{len(waiting)} ranks wait for the device, {len(others)} not: either may wait for the other"
             return Finding((), f"{told}: {_who(others)}", groups)
         return Finding(
