@@ -175,7 +175,10 @@ def compile_one(cache: Cache, component: Component, progress: Progress) -> None:
     progress.enter(component.name)
     log = cache.logs / f"{component.name}.log"
     half = cache.binaries / f".{component.name}.half"
-    arguments = ("build", "-trimpath", "-buildvcs=false", "-o", str(half), "-ldflags", f"-s -w {component.flags}")
+    # The linker leaves debugging out (-w); a compiler that does not make it either takes an eighth less time, and the
+    # program is the same.
+    lean = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
+    arguments = ("build", *lean, "-o", str(half), "-ldflags", f"-s -w {component.flags}")
     with log.open("wb") as words:
         done = subprocess.run(
             go(cache.sources / component.family, *arguments, component.package),
