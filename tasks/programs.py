@@ -33,6 +33,7 @@ sys.exit(main(sys.argv[1:]))
 """What a Python starts in the archive. Any from 2.7 on understands it up to the message; 126 is what shells say of a
 program that is there and cannot be run."""
 _PACKAGE = Path(str(workflows.__file__)).parent
+_FOLDERS = ("programs", "programs/python_start")
 _BESIDE = ("__init__.py", "reports.py")
 """What the programs stand on."""
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
@@ -64,9 +65,11 @@ def programs_archive(home: Path) -> Path:
 
 def _looks() -> tuple[tuple[str, int, int], ...]:
     """Name, size and time of change of every source file: looking is ten times faster than reading."""
-    with os.scandir(_PACKAGE / "programs") as entries:
-        files = [entry for entry in entries if entry.name.endswith(".py")]
-        looks = [(entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in files]
+    looks: list[tuple[str, int, int]] = []
+    for folder in _FOLDERS:
+        with os.scandir(_PACKAGE / folder) as entries:
+            files = [(f"{folder}/{entry.name}", entry.stat()) for entry in entries if entry.name.endswith(".py")]
+        looks += [(name, found.st_size, found.st_mtime_ns) for name, found in files]
     beside = [(name, (_PACKAGE / name).stat()) for name in _BESIDE]
     return tuple(sorted([*looks, *((f"../{name}", found.st_size, found.st_mtime_ns) for name, found in beside)]))
 
@@ -79,7 +82,8 @@ def _present_digest(looks: tuple[tuple[str, int, int], ...]) -> str:
 
 def _sources() -> dict[str, bytes]:
     """Source files by their path in the archive, in a fixed order."""
-    files = [*(_PACKAGE / name for name in _BESIDE), *sorted((_PACKAGE / "programs").glob("*.py"))]
+    programs = sorted(path for folder in _FOLDERS for path in (_PACKAGE / folder).glob("*.py"))
+    files = [*(_PACKAGE / name for name in _BESIDE), *programs]
     named = {f"workflows/{file.relative_to(_PACKAGE).as_posix()}": file.read_bytes() for file in files}
     return {"__main__.py": _MAIN, **named}
 

@@ -105,6 +105,28 @@ def test_a_rank_that_cannot_run_is_named_whatever_its_stack(state: str) -> None:
     assert node_of(finding) == "a"
 
 
+BUSY: Frames = [("futex in futex_do_wait", "kernel")]
+
+
+@pytest.mark.parametrize(
+    ("others", "state", "ranks"),
+    [([BUSY], "stopped", [1]), ([BUSY], "uninterruptible", []), ([BACKWARD, LOADER, BUSY], "stopped", [3]),
+     ([], "stopped", [])],
+)  # fmt: skip
+def test_who_is_stopped_is_named_wherever_the_others_stand(others: list[Frames], state: str, ranks: list[int]) -> None:
+    finding = find([*of(*others), Stack(len(others), "b", (state,), state, state=state)])
+    assert [one.rank for one in finding.named] == ranks
+    assert finding.named == () or "stopped" in finding.why
+
+
+@pytest.mark.parametrize("state", ["stopped", "uninterruptible", "no stacks"])
+@pytest.mark.parametrize("seen", [BUSY, ALL_REDUCE])
+def test_where_most_cannot_be_seen_the_others_are_not_named(state: str, seen: Frames) -> None:
+    finding = find([*of(seen), *(Stack(rank, "b", (state,), state, state=state) for rank in (1, 2, 3))])
+    assert finding.named == ()
+    assert finding.why
+
+
 def test_who_gave_no_stacks_is_named_when_all_others_wait() -> None:
     dump = Dump("a", 1.0, 0.1, [rank_at(0, frames=ALL_REDUCE), rank_at(1, frames=ALL_REDUCE)])
     finding = find(stacks_of([dump], NODES))

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.launcher_harness import until
-from workflows.programs import stack_kernel, stack_signal, stacks
+from workflows.programs import stack_kernel, stacks
+from workflows.programs.python_start import stack_signal
 from workflows.programs.stack_groups import find, stacks_of
 from workflows.programs.stack_values import Dump, Process, Thread, text, to_json
 
@@ -23,7 +24,7 @@ NO_SPY = stacks.Look(seconds=3.0)
 RANK = """
 import os, sys, threading, time
 sys.path.insert(0, {root!r})
-from workflows.programs import stack_signal
+from workflows.programs.python_start import stack_signal
 {install}
 def in_the_loader(): time.sleep(600)
 def in_the_step():

@@ -22,7 +22,8 @@ from tasks.programs import programs_archive
 from tests.launcher_harness import alive, until
 from tests.old_pythons import old_python
 from tests.warm_harness import Ended, Yard, end_of, kill, python
-from workflows.programs import ranks, stack_signal, warm, warm_frames, warm_home
+from workflows.programs import ranks, warm, warm_frames, warm_home
+from workflows.programs.python_start import stack_signal
 from workflows.programs.warm import NotWarmError
 
 SHOW = """

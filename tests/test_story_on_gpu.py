@@ -87,11 +87,12 @@ def test_ranks_on_a_gpu_begin_again_in_place(
     print(json.dumps({"fault": fault, "again_seconds": round((seen.resumed_at or 0.0) - seen.at, 3)}))
 
 
+@pytest.mark.parametrize("forked", [True, False], ids=["forked", "started-plainly"])
 def test_a_rank_whose_kernel_does_not_end_is_found_and_begins_again(
-    scene: Stage, tmp_path: Path, unfailed: set[str]
+    scene: Stage, tmp_path: Path, unfailed: set[str], forked: bool
 ) -> None:
     before = holders()
-    hung = stuck_once(scene, tmp_path, *ON_GPU)
+    hung = stuck_once(scene, tmp_path, *ON_GPU, forked=forked)
     assert weights(scene) == unfailed
     assert holders() == before, "nothing is left on the GPU"
     print(json.dumps({"hung": hung.evidence, "again_seconds": round((hung.resumed_at or 0.0) - hung.at, 3)}))

@@ -109,7 +109,11 @@ def test_it_comes_back_without_a_changed_line(
     scene: Stage, tmp_path: Path, unfailed: set[str], fault: str, fault_class: FaultClass
 ) -> None:
     scene.start(profile=str(profile(tmp_path)), in_place=True, overrides=LIMITS).fault(fault)
-    assert begun_again(scene, 1).fault_class == fault_class, scene.tell()
+    seen = begun_again(scene, 1)
+    assert seen.fault_class == fault_class, scene.tell()
+    if fault_class is FaultClass.HANG:
+        assert [rank for _, rank in seen.culprits] == [1], scene.tell()
+        assert "1 of 2 ranks are stopped" in " ".join(seen.evidence), scene.tell()
     assert weights(scene) == unfailed
 
 
@@ -119,15 +123,18 @@ def parked(scene: Stage) -> bool:
     return len(logs) == 2 and all("are forked from process" in log.read_text(errors="replace") for log in logs)
 
 
-def stuck_once(scene: Stage, folder: Path, *more: str) -> IncidentRecord:
-    """A run whose rank 1 is killed, and then waits for what does not come: both ranks are forked ones by then."""
+def stuck_once(scene: Stage, folder: Path, *more: str, forked: bool = True) -> IncidentRecord:
+    """A run whose rank 1 waits for what does not come; `forked`: it is killed first, so that both ranks are forked."""
     written = profile(folder, "--step-seconds", "0.5", *more, script="stuck_ddp.py")
     scene.start(profile=str(written), in_place=True, overrides=LIMITS)
-    scene.until(lambda story: story.attempt is not None and parked(scene), "a process is parked in each pod")
-    scene.fault("kill-rank:1")
-    scene.until(lambda story: any(trouble.resumed_at for trouble in story.troubles), "training again")
+    if forked:
+        scene.until(lambda story: story.attempt is not None and parked(scene), "a process is parked in each pod")
+        scene.fault("kill-rank:1")
+        scene.until(lambda story: any(trouble.resumed_at for trouble in story.troubles), "training again")
+    else:
+        scene.until(lambda story: story.attempt is not None and bool(story.attempt.first_step_at), "a first step")
     (scene.folder / "get-stuck").touch()
-    hung = begun_again(scene, 2)
+    hung = begun_again(scene, 2 if forked else 1)
     assert hung.fault_class == FaultClass.HANG, scene.tell()
     assert "get_stuck" in " ".join(hung.evidence), scene.tell()
     assert hung.culprits == (), "of two ranks either may wait for the other"
@@ -135,6 +142,7 @@ def stuck_once(scene: Stage, folder: Path, *more: str) -> IncidentRecord:
 
 
 @needs_torch
-def test_what_it_waits_for_is_named_where_ranks_were_forked(scene: Stage, tmp_path: Path, unfailed: set[str]) -> None:
-    stuck_once(scene, tmp_path)
+@pytest.mark.parametrize("forked", [True, False], ids=["forked", "started-plainly"])
+def test_what_it_waits_for_is_named(scene: Stage, tmp_path: Path, unfailed: set[str], forked: bool) -> None:
+    stuck_once(scene, tmp_path, forked=forked)
     assert weights(scene) == unfailed

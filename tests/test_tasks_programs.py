@@ -38,15 +38,18 @@ def test_bytes_do_not_depend_on_what_else_the_process_did(tmp_path: Path) -> Non
 
 def test_other_content_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "workflows"
-    (package / "programs").mkdir(parents=True)
-    for name in ("__init__.py", "reports.py", "programs/__init__.py", "programs/main.py"):
+    (package / "programs" / "python_start").mkdir(parents=True)
+    changing = ("programs/main.py", "programs/python_start/sitecustomize.py")
+    for name in ("__init__.py", "reports.py", "programs/__init__.py", *changing):
         (package / name).write_text("A = 1\n")
     monkeypatch.setattr(programs, "_PACKAGE", package)
     before = programs_archive(tmp_path)
-    (package / "programs" / "main.py").write_text("A = 22\n")
-    after = programs_archive(tmp_path)
-    assert before != after
-    assert before.exists()
+    for number, name in enumerate(changing):
+        (package / name).write_text(f"A = 22{number}\n")
+        after = programs_archive(tmp_path)
+        assert before != after
+        assert before.exists()
+        before = after
 
 
 def test_every_module_is_there_as_source_and_compiled(tmp_path: Path) -> None:
@@ -54,7 +57,7 @@ def test_every_module_is_there_as_source_and_compiled(tmp_path: Path) -> None:
         names = set(archive.namelist())
         sources = {name for name in names if name.endswith(".py")}
         assert {"__main__.py", "workflows/__init__.py", "workflows/reports.py"} <= sources
-        assert "workflows/programs/main.py" in sources
+        assert {"workflows/programs/main.py", "workflows/programs/python_start/sitecustomize.py"} <= sources
         assert {f"{name}c" for name in sources} == names - sources
         assert archive.read("workflows/reports.pyc")[:4] == importlib.util.MAGIC_NUMBER
 

@@ -16,9 +16,10 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional
 
-from workflows.programs import demo_checkpoint, demo_data, demo_faults, demo_model, flags, stack_signal
+from workflows.programs import demo_checkpoint, demo_data, demo_faults, demo_model, flags
 from workflows.programs.demo_collective import Collective, MismatchError, PeerLostError, connect
 from workflows.programs.demo_stop import GraceOverError, StoppedEarlyError, StopRequest
+from workflows.programs.python_start import stack_signal
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 EXIT_TERMINATED = 128 + int(signal.SIGTERM)

@@ -6,8 +6,9 @@ import os
 import sys
 from typing import List, Mapping
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
+PROGRAMS = os.path.dirname(os.path.abspath(__file__))
+"""Their folder; in the archive where they run from one, from which Python can import all the same."""
+_ROOT = os.path.dirname(os.path.dirname(PROGRAMS))
 
 TERMINATION_LOG = "/dev/termination-log"
 """Kubernetes puts a file there; outside of a pod there is none, and none is made."""

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from typing import Dict, Mapping
 
+from workflows.programs import own
 from workflows.programs.launch_options import SECRETS, Options, Place, Rendezvous
 from workflows.programs.report_token import VARIABLE, report_token
+
+PYTHON_START = os.path.join(own.PROGRAMS, "python_start")
+"""Its `sitecustomize` makes any Python answer with its stacks when it is asked."""
+
+
+def python_path(before: str) -> str:
+    """`PYTHONPATH` of a rank: what it has already comes after ours; pure.
+
+    Args:
+        before: what it would be without us; "": nothing.
+    """
+    if os.pathsep in PYTHON_START:
+        return before
+    return os.pathsep.join([PYTHON_START, *([before] if before else [])])
 
 
 def _replica(options: Options, first_pod: int) -> Dict[str, str]:
@@ -46,6 +62,7 @@ def rank_environment(
         "TORCHELASTIC_RESTART_COUNT": str(meeting.incarnation - 1),
         "TORCHELASTIC_RUN_ID": f"{place.run}-a{place.attempt}",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": python_path(environment.get("PYTHONPATH", "")),
         "PRIMUS_RUN": place.run,
         "PRIMUS_ATTEMPT": str(place.attempt),
         "PRIMUS_INCARNATION": str(meeting.incarnation),

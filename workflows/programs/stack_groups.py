@@ -9,7 +9,8 @@ Somebody is named only where there is reason to:
   wait for their device, it must be few: each of them may wait for a kernel of its own;
 * all wait, and few of them in another collective than more than two thirds;
 * nobody is known to wait, and few stand elsewhere than more than two thirds;
-* few are stopped or in uninterruptible sleep, or their launchers gave no stacks, and all others wait.
+* few are stopped or in uninterruptible sleep, or their launchers gave no stacks, and all others wait;
+* at most half are stopped, whatever the others do: those never go on by themselves.
 
 Otherwise nobody is: all alike (they wait for what is outside of the gang: a switch, a file server), or half and half.
 """
@@ -167,6 +168,14 @@ def _collective(name: str) -> str:
 
 def find(stacks: Sequence[Stack]) -> Finding:
     """Who keeps the others waiting."""
+    found = _by_place(stacks)
+    stopped = [one for one in stacks if one.state == STOPPED]
+    if found.named or not stopped or 2 * len(stopped) > len(stacks):
+        return found
+    return Finding(_named(stopped), f"{len(stopped)} of {len(stacks)} ranks are stopped: {_who(stopped)}", found.groups)
+
+
+def _by_place(stacks: Sequence[Stack]) -> Finding:
     groups = grouped(stacks)
     waiting = [one for one in stacks if one.waits]
     others = [one for one in stacks if not one.waits]
@@ -192,6 +201,8 @@ def _apart(stacks: Sequence[Stack], groups: Tuple[Group, ...], waiting: bool) ->
     if 3 * len(most.ranks) <= 2 * len(stacks):
         parts = ", ".join(f"{len(group.ranks)} in {group.frame}" for group in groups[:4])
         return Finding((), f"no place holds more than two thirds: {parts}", groups)
+    if most.state:  # they say nothing of where the gang stands: who could still be seen is not to blame
+        return Finding((), f"{len(most.ranks)} of {len(stacks)} ranks: {most.frame}", groups)
     few = [one for one in stacks if one.rank not in most.ranks and _collective(one.waits) != DEVICE]
     if not few or (waiting and _collective(most.waits) == DEVICE):
         return Finding((), f"all {len(stacks)} ranks {word}, some for the device", groups)

@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 from typing import Callable, Dict, List, Mapping, Tuple
 
 from workflows.programs import ranks, stack_kernel
+from workflows.programs.python_start.stack_signal import MEMORY_FILE, SIGNAL
 from workflows.programs.stack_readers import faulthandler, py_spy
-from workflows.programs.stack_signal import MEMORY_FILE, SIGNAL
 from workflows.programs.stack_values import STOPPED, UNINTERRUPTIBLE, Dump, Process, Thread
 
 LIMIT_SECONDS = 3.0

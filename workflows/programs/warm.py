@@ -25,6 +25,9 @@ several. An answer that comes later is not heard, and the fork ends without havi
 RANK_NAMES = frozenset({"RANK", "LOCAL_RANK", "ROLE_RANK", "PRIMUS_RANK"})
 """Not in the parked process's environment: whoever looks for a rank must not take it for one."""
 
+PARKED = "PRIMUS_PARKED"
+"""In the environment of the parked process alone: `python_start` leaves it as it is, since forks share files."""
+
 
 class NotWarmError(Exception):
     """No fork was made; the message says why. The rank is to be started plainly."""
@@ -148,6 +151,7 @@ class Parked:
         words += [f"--preload={','.join(self._preload)}"] if self._preload else []
         argv = (program.interpreter, *program.options, *own.command("park")[-2:], *words)
         environment = {name: text for name, text in self._environment.items() if name not in RANK_NAMES}
+        environment[PARKED] = "1"
         return ranks.Start(-1, -1, argv, environment, self._working_directory, self._pseudo_terminal)
 
     def _told(self, message: Dict[str, Any]) -> List[str]:

@@ -19,7 +19,8 @@ import threading
 import types
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from workflows.programs import own, ranks, stack_signal, warm_home, warm_name
+from workflows.programs import own, ranks, warm_home, warm_name
+from workflows.programs.python_start import stack_signal
 from workflows.programs.warm_frames import close
 from workflows.programs.warm_home import Home
 from workflows.programs.warm_order import Order, Target
