@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -131,6 +132,10 @@ def test_stacks_of_a_program_that_nobody_prepared(script: subprocess.Popen[bytes
         assert process.main is not None
         assert process.main.frames[0].function == "stand_still"
     assert script.poll() is None
+
+
+def test_the_signal_is_the_one_that_it_is_said_to_be() -> None:
+    assert signal.SIGRTMAX - 3 == SIGNAL
 
 
 def test_what_a_rank_has_on_its_path_comes_after() -> None:

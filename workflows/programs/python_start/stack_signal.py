@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 
-SIGNAL = int(signal.SIGRTMAX) - 3
-"""Nobody's; shells, Python and the libraries of GPUs use none of those near it."""
+SIGNAL = 61
+"""Linux's SIGRTMAX - 3: nobody's; shells, Python and the libraries of GPUs use none of those near it. A number, since
+the module that has the name takes longer to import than all that is done here."""
 MEMORY_FILE = "primus-stacks"
 
 
