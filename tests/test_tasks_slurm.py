@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def test_a_job_that_reports_is_told_and_its_folder_removed(stage: Stage, monkeyp
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("7|PENDING||Resources|NAME\n", "Slurm did not hand it out within 0 s: its job waits for Resources"),
+        ("7|PENDING||Resources|NAME\n", "Slurm did not hand it out within N s: its job waits for Resources"),
         ("7|RUNNING|node-0|None|NAME\n", "its job 7 is running long after its time limit; Slurm was told to end it"),
         ("7|FAILED|node-0|NonZeroExitCode|NAME\n", "its job failed (job 7); exit code 3"),
         ("7|COMPLETED|node-0|None|NAME\n", "its job ended without a report (job 7)"),
@@ -53,7 +54,8 @@ def test_every_bad_end_of_a_job_is_unknown_with_its_reason(
     code = "0:0" if "COMPLETED" in line else "3:0"
     stage.slurm.says("scontrol", f"JobId=7 JobState=FAILED ExitCode={code} \n")
     told = stage.run()
-    assert (told.at, told.why) == (0.0, said)
+    # How long it was is the machine's time; which number stands there is told in the tests of the answers.
+    assert (told.at, re.sub(r"within \d+ s", "within N s", told.why)) == (0.0, said)
     live = "PENDING" in line or "RUNNING" in line
     assert (stage.slurm.asked("scancel")[:1] == ["scancel --quiet 7"]) == live, "what waits or runs is ended"
     assert stage.folders == []
