@@ -10,8 +10,10 @@ import pytest
 
 from profiles.errors import Conflict, NotFound, Refused
 from tasks.embedded.api import EmbeddedCluster
+from tasks.embedded.layout import PodFolder
 from tasks.embedded.spec import ImageSpec
 from tests.embedded_stage import DEADLINE_SECONDS, cluster, end_of, ended, gone, phase, pod, spec
+from tests.launcher_harness import until
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +228,9 @@ def test_a_pod_that_saves_on_term_ends_well(one: EmbeddedCluster) -> None:
     one.delete("Pod", "saves")
     last = next(event for event in watching if event.type == "DELETED" and event.object["metadata"]["name"] == "saves")
     assert last.object["status"]["phase"] == "Succeeded"
-    assert list(lines) == ["saved"]
+    log = Path(PodFolder(str(one.root), last.object["metadata"]["uid"]).log("main"))
+    until(lambda: not log.exists(), "what the pod printed is cleared away")
+    assert list(lines) == ["saved"], "who followed has it all the same"
 
 
 def test_a_deadline_ends_the_pod(one: EmbeddedCluster) -> None:

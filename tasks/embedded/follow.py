@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from tasks.embedded.layout import PodFolder
 from tasks.embedded.linux import drain, inotify
@@ -23,15 +23,14 @@ def follow(store: Store, pod: Object, container: str, path: str, timeout_seconds
     os.makedirs(folder, mode=0o700, exist_ok=True)
     notifier = inotify(folder)
     reader = ChangeReader(store)
-    offset, rest = 0, b""
+    file, rest = _Growing(path), b""
     try:
         while True:
             drain(notifier)
             reader.read()
             # Asked before the file is read: what was written before the end is then read for certain.
             over = _over(store, pod["metadata"]["name"], uid, container)
-            offset, piece = _read_from(path, offset)
-            *lines, rest = (rest + piece).split(b"\n")
+            *lines, rest = (rest + file.read()).split(b"\n")
             yield from (line.decode(errors="replace") for line in lines)
             remaining = deadline - time.monotonic()
             if over or remaining <= 0:
@@ -40,16 +39,30 @@ def follow(store: Store, pod: Object, container: str, path: str, timeout_seconds
         if rest and over:
             yield rest.decode(errors="replace")
     finally:
+        file.close()
         reader.close()
         os.close(notifier)
 
 
-def _read_from(path: str, offset: int) -> tuple[int, bytes]:
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-        file.seek(offset)
-        piece = file.read()
-        return offset + len(piece), piece
-    return offset, b""
+class _Growing:
+    """A file that may not be there yet, and may be removed with its pod: once it was opened, all of it is read."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def read(self) -> bytes:
+        """What came since."""
+        if self._file is None:
+            try:
+                self._file = open(self._path, "rb")  # noqa: SIM115 - closed by `close`
+            except FileNotFoundError:
+                return b""
+        return self._file.read()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 def _over(store: Store, name: str, uid: str, container: str) -> bool:
