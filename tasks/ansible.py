@@ -64,6 +64,10 @@ def run_over_ssh(plan: PreflightPlan, settings: BareMetal, home: Path, tell: Cal
             limit = whole_seconds(plan, settings, len(found.nodes))
             try:
                 why = _follow(hosts, settings, reader, limit, tell)
+                again = {name: node for name, node in found.nodes.items() if node in reader.again}
+                if again:
+                    limit = whole_seconds(plan, settings, len(again))
+                    why = _follow(inventory(plan, settings, again, archive), settings, reader, limit, tell)
             except OSError as error:
                 raise Unavailable(f"Ansible cannot be started here ({error}); free some space or processes") from error
     silent = {node: Told(node, why=f"it was not reached: {why}") for node in found.nodes.values()}

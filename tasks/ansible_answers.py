@@ -25,6 +25,8 @@ _NO_CONNECTION = "over ssh:"
 MOST_REPORT_BYTES = 1 << 20
 """A report is some kilobytes; nobody unpacks what else a host may send."""
 SAID_CHARACTERS = 300
+_UNHEARD = "Broken pipe"
+"""Ansible wrote to an ssh that was ending: it takes that for the reason, and what ssh said is lost."""
 _NO_WORD = "non-zero return code"
 """What `command` says of a program that failed; the code stands beside it."""
 _ENDINGS = {"runner_on_ok": "ok", "runner_on_failed": "failed", "runner_on_unreachable": "unreachable"}
@@ -64,6 +66,8 @@ class Reader:
         self._settings, self._nodes = settings, nodes
         self.told: dict[str, Told] = {}
         """By node, once its answer or the reason for its silence is known."""
+        self.again: set[str] = set()
+        """Nodes whose ssh ended before Ansible heard why: worth one more try, whose end is told whatever it is."""
         self._printed: dict[str, str] = {}
         """By node, what its probe printed: told where it left no report."""
 
@@ -74,6 +78,9 @@ class Reader:
             return False
         if event.ending == "ok" and event.task != REPORT:
             self._printed[node] = _said(event.result) if event.task == PROBE else ""
+            return False
+        if node not in self.again and _is_unheard(event):
+            self.again.add(node)
             return False
         self.told[node] = _told(node, event) if event.ending == "ok" else Told(node, why=self._why(node, event))
         return True
@@ -92,6 +99,10 @@ class Reader:
         if event.task == REPORT and "not found" in said:
             return f"its probe left no report; it said: {short(self._printed.get(node, '')) or 'nothing'}"
         return _failed(event, said, self._settings)
+
+
+def _is_unheard(event: Event) -> bool:
+    return (event.task, event.ending) == (FOLDER, "unreachable") and _UNHEARD in _said(event.result)
 
 
 def report_of(node: str, text: str) -> Told:

@@ -52,7 +52,7 @@ class Console:
         auth = self.home / "prefect-auth"
         known = self.password or (auth.read_text().strip() if auth.exists() else "")
         user, _, password = known.partition(":")
-        self._client = httpx.Client(base_url=said["api"], timeout=30.0, auth=(user, password) if user else None)
+        self._client = httpx.Client(base_url=said["api"], timeout=LIMIT_S, auth=(user, password) if user else None)
         return said
 
     @property

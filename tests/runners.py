@@ -117,7 +117,7 @@ class Asking:
     """A person or program that asks for runs through the server's API."""
 
     def __init__(self, api_url: str, deployment: str, headers: dict[str, str] | None = None) -> None:
-        self._client = httpx.Client(base_url=api_url, headers=headers or {}, timeout=30.0)
+        self._client = httpx.Client(base_url=api_url, headers=headers or {}, timeout=LIMIT_S)
         self.deployment: Json = self._client.get(f"/deployments/name/{deployment}").raise_for_status().json()
 
     def ask(self, key: str = "", **request: Any) -> httpx.Response:

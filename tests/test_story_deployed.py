@@ -52,7 +52,7 @@ def test_what_prefect_deploys_is_what_the_runner_serves_and_a_worker_starts_it(s
     prefect(scene, "work-pool", "create", "--type", "process", pool)
     named = {"PRIMUS_DEPLOYMENT": name, "PRIMUS_WORK_POOL": pool}
     prefect(scene, "deploy", "--all", "--prefect-file", str(LISTED.relative_to(ROOT)), **named)
-    with httpx.Client(base_url=scene.api_url, timeout=30.0) as client:
+    with httpx.Client(base_url=scene.api_url, timeout=LIMIT_S) as client:
         for offer in offers_of(load_cluster("local").model_copy(update={"name": name})):
             if offer.trains and offer.parameters:
                 continue  # presets are the runner's

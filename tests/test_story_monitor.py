@@ -89,7 +89,7 @@ def of_run(asking: Asking, name: str) -> list[Any]:
 def test_an_end_that_a_hung_driver_does_not_see_is_told_to_it(scene: Stage, name: str) -> None:
     scene.open(name, overrides=LONG)
     pid = scene.drive_in_process()
-    scene.at_step(5)
+    scene.until(lambda story: story.attempt is not None and story.attempt.first_step_at is not None, "it looks on")
     os.kill(pid, signal.SIGSTOP)
     try:
         scene.cluster.delete("JobSet", f"{name}-a1", grace_seconds=0)

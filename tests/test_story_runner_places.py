@@ -65,7 +65,7 @@ def test_runners_come_and_go_on_postgres(scene: Stage, postgres: PostgresServer,
 def pool(prefect_server: str) -> Iterator[tuple[httpx.Client, str]]:
     """The shipped work pool on a real server; its name."""
     called = f"pool-{uuid4().hex[:8]}"
-    with httpx.Client(base_url=prefect_server, timeout=30.0) as client:
+    with httpx.Client(base_url=prefect_server, timeout=LIMIT_S) as client:
         wanted = {"name": called, "type": "kubernetes", "base_job_template": json.loads(POOL.read_text())}
         posted(client, "/work_pools/", wanted).raise_for_status()
         yield client, called
@@ -110,7 +110,7 @@ def test_what_a_worker_starts_for_another_flow_is_run_as_it_is(scene: Stage) -> 
     failover = next(one for one in offers_of(load_cluster("local")) if one.flow == "failover")
     with flow_runs() as server:
         [deployment] = server.serve([replace(failover, name="pooled")])
-        with httpx.Client(base_url=scene.api_url, timeout=30.0) as client:
+        with httpx.Client(base_url=scene.api_url, timeout=LIMIT_S) as client:
             asked = posted(client, f"/deployments/{deployment}/create_flow_run", {"parameters": {"run": "nobody"}})
             flow_run = asked.raise_for_status().json()["id"]
             assert server.claim(flow_run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from profiles.admission import BareMetal
 from profiles.errors import ProfileError
 from profiles.load import load_hardware
 from tasks import ansible, ansible_inventory
+from tasks.ansible_answers import Event, Reader
 from tasks.ansible_inventory import Archive, aim, inventory, ssh_arguments, storage_folders, whole_seconds
 from tasks.preflighting import Told
 from tests.launcher_matrix import CHECKS, NODES, cluster_of, plan, suite
@@ -159,6 +161,28 @@ def test_where_ansible_is_missing_nodes_are_unknown(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("tasks.ansible.missing_program", lambda: "ansible-core is not installed")
     told = ansible.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
     assert told == [Told(node, why="it was not reached: ansible-core is not installed") for node in NODES[:2]]
+
+
+def test_only_hosts_whose_ssh_ended_unheard_are_asked_once_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[list[str]] = []
+    refused = [Event("folder", "h0", "unreachable", {"msg": "ssh: connect to host a port 22: Connection refused"})]
+    unheard = Event("folder", "h1", "unreachable", {"msg": "Data could not be sent: [Errno 32] Broken pipe"})
+    no_key = Event("folder", "h1", "unreachable", {"msg": "Host key verification failed."})
+
+    def follow(hosts: str, _settings: BareMetal, reader: Reader, *_: object) -> str:
+        asked.append(sorted(set(re.findall(r"\bh\d\b", hosts))))
+        for event in [*refused, unheard] if len(asked) == 1 else [no_key]:
+            reader.take(event)
+        return "Ansible ended with 4"
+
+    monkeypatch.setattr("tasks.ansible.missing_program", lambda: "")
+    monkeypatch.setattr("tasks.ansible._follow", follow)
+    told = ansible.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
+    assert asked == [["h0", "h1"], ["h1"]]
+    assert "refuses the connection" in told[0].why
+    assert "compare it on the host, then add it" in told[1].why
 
 
 def test_the_tasks_of_the_playbook_are_those_that_are_read() -> None:

@@ -65,6 +65,23 @@ def test_a_host_that_cannot_be_reached_is_unknown_with_the_reason(said: str, why
     assert "\n" not in found.told["node-0"].why
 
 
+UNHEARD = (
+    "Task failed: Data could not be sent to remote host '10.0.0.0'. Make sure this host can be reached over SSH: "
+    "[Errno 32] Broken pipe"
+)
+
+
+def test_an_ssh_that_ended_unheard_is_tried_once_more_and_told_then() -> None:
+    found = reader()
+    assert not found.take(event("folder", "unreachable", msg=UNHEARD))
+    assert (found.again, found.told) == ({"node-0"}, {})
+    assert found.take(event("folder", "unreachable", msg=UNHEARD)), "the second time it is what there is to say"
+    assert found.told["node-0"].why.endswith("[Errno 32] Broken pipe")
+    later = reader()
+    assert later.take(event("probe", "unreachable", msg=UNHEARD)), "a connection that was there was lost"
+    assert later.again == set()
+
+
 def test_a_host_that_is_lost_later_was_lost_while_it_was_tested() -> None:
     found = reader()
     assert not found.take(event("folder", "ok", path="/tmp/primus-flows-x"))
