@@ -44,6 +44,12 @@ def test_another_seed_is_another_campaign() -> None:
     assert campaign(1, 200) != campaign(2, 200)
 
 
+def test_training_outlasts_the_start_of_another_driver_where_more_follows() -> None:
+    killed, other = Strike((Fault("kill-flow"),), 20), Strike((Fault("kill-rank", 1),), 40)
+    slow, quick = RunPlan(1, 1, strikes=(killed, other)), RunPlan(1, 1, strikes=(other, killed))
+    assert slow.step_seconds > quick.step_seconds == RunPlan(1, 0).step_seconds
+
+
 @given(SEEDS)
 def test_two_hundred_faults_hold_every_kind_every_meeting_and_every_ending(seed: int) -> None:
     plans = campaign(seed, 200)

@@ -15,6 +15,8 @@ from tests.campaign.cards import ALONE, ENDINGS, TOGETHER, Ending, Fault, faults
 
 STEPS = 90
 SAVE_EVERY = 5
+STEP_SECONDS, OUTLASTING_SECONDS = 0.05, 0.3
+"""Of a step; the second where more is broken after a killed flow: training must not be over before another drives."""
 FIRST_STEP, LAST_STEP, GAP = 12, 58, 15
 """The first strike has two checkpoints behind it, the last one leaves time for what follows; between two lie more steps
 than a failure throws away."""
@@ -62,6 +64,12 @@ class RunPlan:
     def faults(self) -> tuple[Fault, ...]:
         """All of them, in order."""
         return tuple(fault for strike in self.strikes for fault in strike.faults)
+
+    @property
+    def step_seconds(self) -> float:
+        """How long a step takes; what is trained does not depend on it."""
+        followed = any(fault.kind == "kill-flow" for strike in self.strikes[:-1] for fault in strike.faults)
+        return OUTLASTING_SECONDS if followed else STEP_SECONDS
 
     @property
     def lines(self) -> list[str]:

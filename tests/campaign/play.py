@@ -36,7 +36,6 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 OVERRIDES = (
     f"steps={STEPS}",
     f"checkpoint.interval_steps={SAVE_EVERY}",
-    command("--step-seconds", "0.05", "--checkpoint-mib", "4"),
     "recovery.restarts.tokens=100",
     # A rank that hangs is not waited for longer than this where the flow finds it out, in a save neither.
     "recovery.hang.step_floor_seconds=6",
@@ -74,11 +73,12 @@ class Player:
     def play(self) -> Seen:
         """From its start to its end."""
         ending, error = self._plan.ending, ""
+        trainer = command("--step-seconds", str(self._plan.step_seconds), "--checkpoint-mib", "4")
         self._stage.open(
             "campaign",
             in_place=self._plan.in_place,
             cluster=wide_cluster(self._stage.home, NODES),
-            overrides=(*OVERRIDES, *(ending.overrides if ending else ())),
+            overrides=(*OVERRIDES, trainer, *(ending.overrides if ending else ())),
         )
         self._start()
         try:
