@@ -19,6 +19,8 @@ from tasks.processes import record, recorded, spawn, stop
 
 START_SECONDS = 120.0
 """An empty home needs 8 to 10 s (migrations); a busy machine ten times that."""
+PORTS, PORTS_TRIED = range(20_000, 30_000), 32
+"""Below those that Linux gives to connections (32768 to 60999 where nobody changed it) and Kubernetes to nodes."""
 PID_FILE = "server.json"
 PASSWORD_FILE = "prefect-auth"  # noqa: S105 - the name of a file
 """`user:password` of the pages and the API, for the owner of the home only; absent: none is asked for."""
@@ -126,9 +128,16 @@ def _start(home: Path) -> str:
 
 
 def _port(home: Path) -> int:
-    """The port of before where it is free: pages that are open and drivers that live know that address."""
-    with suppress(OSError, ValueError), _bound(int((home / "server.port").read_text())) as port:
+    """The port of before where it is free: pages that are open and drivers that live know that address.
+
+    A new one is none that the system gives to connections: whoever asks somebody else while the server is dead would
+    have its port then.
+    """
+    with suppress(OSError, ValueError, OverflowError), _bound(int((home / "server.port").read_text())) as port:
         return port
+    for _ in range(PORTS_TRIED):
+        with suppress(OSError), _bound(PORTS.start + secrets.randbelow(len(PORTS))) as port:
+            return port
     with _bound(0) as port:
         return port
 

@@ -1,0 +1,45 @@
+"""The port of a home's own server: the one of before, and none that the system gives to connections."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tasks import prefect_server
+from tasks.prefect_server import PORTS
+
+
+def port(home: Path) -> int:
+    return prefect_server._port(home)  # pyright: ignore[reportPrivateUsage] - nothing is started here
+
+
+def test_a_new_port_is_none_that_connections_get(tmp_path: Path) -> None:
+    assert port(tmp_path) in PORTS
+    assert PORTS.stop <= 32768, "Linux's lowest, where nobody changed it"
+
+
+def test_the_port_of_before_stays_while_it_is_free(tmp_path: Path) -> None:
+    before = port(tmp_path)
+    (tmp_path / "server.port").write_text(str(before))
+    assert port(tmp_path) == before
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", before))
+        taken.listen()
+        assert port(tmp_path) != before
+
+
+@pytest.mark.parametrize("text", ["", "no port", "99999999", "-4"])
+def test_what_is_no_port_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "server.port").write_text(text)
+    assert port(tmp_path) in PORTS
+
+
+def test_where_all_of_them_are_taken_the_system_gives_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        monkeypatch.setattr(prefect_server, "PORTS", range(number, number + 1))
+        assert port(tmp_path) not in (0, number)
