@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -53,27 +53,39 @@ def run_over_ssh(plan: PreflightPlan, settings: BareMetal, home: Path, tell: Cal
         Unavailable: the program archive or the folder of the run cannot be written.
     """
     found = aim(plan, settings)
-    reader, why = Reader(settings, found.nodes), ""
-    if found.nodes:
-        path = programs_archive(home)
-        archive = Archive(path, hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest())
-        hosts = inventory(plan, settings, found.nodes, archive)
-        why = missing_program()
-        if not why:
-            tell("", 0)
-            limit = whole_seconds(plan, settings, len(found.nodes))
-            try:
-                why = _follow(hosts, settings, reader, limit, tell)
-                again = {name: node for name, node in found.nodes.items() if node in reader.again}
-                if again:
-                    limit = whole_seconds(plan, settings, len(again))
-                    why = _follow(inventory(plan, settings, again, archive), settings, reader, limit, tell)
-            except OSError as error:
-                raise Unavailable(f"Ansible cannot be started here ({error}); free some space or processes") from error
-    silent = {node: Told(node, why=f"it was not reached: {why}") for node in found.nodes.values()}
+    reader, ended = Reader(settings, found.nodes), dict[str, str]()
+    asked = found.nodes
+    while asked:  # at most twice: whom the first time could not tell, see `Reader.again`
+        why = _ask(plan, settings, asked, home, reader, tell)
+        ended.update(dict.fromkeys(asked.values(), why))
+        untold = reader.again - reader.told.keys()
+        asked = {name: node for name, node in found.nodes.items() if node in untold} if asked is found.nodes else {}
+    silent = {node: Told(node, why=f"it was not reached: {why}") for node, why in ended.items()}
     unknown = {node: Told(node, why=reason) for node, reason in found.unknown.items()}
     told = {**silent, **reader.told, **unknown}
     return [told[node] for node in plan.nodes]
+
+
+def _ask(
+    plan: PreflightPlan,
+    settings: BareMetal,
+    nodes: Mapping[str, str],
+    home: Path,
+    reader: Reader,
+    tell: Callable[[str, int], None],
+) -> str:
+    """Let Ansible test these once (name in the inventory -> node); why those that told nothing did not."""
+    path = programs_archive(home)
+    archive = Archive(path, hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest())
+    hosts = inventory(plan, settings, nodes, archive)
+    why = missing_program()
+    if why:
+        return why
+    tell("", sum(bool(item.at) for item in reader.told.values()))
+    try:
+        return _follow(hosts, settings, reader, whole_seconds(plan, settings, len(nodes)), tell)
+    except OSError as error:
+        raise Unavailable(f"Ansible cannot be started here ({error}); free some space or processes") from error
 
 
 def missing_program() -> str:

@@ -228,7 +228,7 @@ def test_the_entry_knows_its_programs(capsys: pytest.CaptureFixture[str]) -> Non
 def make_archive(folder: Path) -> Path:
     archive = folder / "programs.pyz"
     with zipfile.ZipFile(archive, "w") as writer:
-        for path in [*(ROOT / "workflows" / "programs").glob("*.py"), ROOT / "workflows" / "reports.py"]:
+        for path in [*(ROOT / "workflows" / "programs").rglob("*.py"), ROOT / "workflows" / "reports.py"]:
             writer.write(path, path.relative_to(ROOT))
         writer.writestr("workflows/__init__.py", "")
         writer.writestr(
@@ -266,7 +266,7 @@ def old_python() -> str:
 
 
 def test_all_programs_are_python_3_9() -> None:
-    for path in [*(ROOT / "workflows" / "programs").glob("*.py"), ROOT / "workflows" / "reports.py"]:
+    for path in [*(ROOT / "workflows" / "programs").rglob("*.py"), ROOT / "workflows" / "reports.py"]:
         ast.parse(path.read_text(), filename=str(path), feature_version=(3, 9))
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tasks.programs import programs_archive
 from tests.launcher_harness import until
-from workflows.programs import stack_kernel, stacks
+from workflows.programs import rank_environment, stack_kernel, stacks
 from workflows.programs.python_start.stack_signal import MEMORY_FILE, SIGNAL
 from workflows.programs.rank_environment import PYTHON_START, python_path
 from workflows.programs.warm import PARKED
@@ -141,3 +141,8 @@ def test_the_signal_is_the_one_that_it_is_said_to_be() -> None:
 def test_what_a_rank_has_on_its_path_comes_after() -> None:
     assert python_path("") == PYTHON_START
     assert python_path("/a:/b") == f"{PYTHON_START}:/a:/b"
+
+
+def test_a_folder_that_cannot_be_written_into_a_path_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_environment, "PYTHON_START", "/a:b/python_start")
+    assert python_path("/a") == "/a"

@@ -185,6 +185,26 @@ def test_only_hosts_whose_ssh_ended_unheard_are_asked_once_more(
     assert "compare it on the host, then add it" in told[1].why
 
 
+def test_who_said_nothing_is_told_by_the_end_of_the_try_that_asked_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ends = iter([("time was up after 9 s", True), ("Ansible ended with 4: broken", False)])
+
+    def follow(_hosts: str, _settings: BareMetal, reader: Reader, *_: object) -> str:
+        words, first = next(ends)
+        if first:
+            reader.take(Event("folder", "h1", "unreachable", {"msg": "[Errno 32] Broken pipe"}))
+        return words
+
+    monkeypatch.setattr("tasks.ansible.missing_program", lambda: "")
+    monkeypatch.setattr("tasks.ansible._follow", follow)
+    told = ansible.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
+    assert [one.why for one in told] == [
+        "it was not reached: time was up after 9 s",
+        "it was not reached: Ansible ended with 4: broken",
+    ]
+
+
 def test_the_tasks_of_the_playbook_are_those_that_are_read() -> None:
     [play] = yaml.safe_load(ansible.PLAYBOOK.read_text())
     first, test = play["tasks"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,11 @@ def test_every_bad_end_of_a_job_is_unknown_with_its_reason(
     stage.slurm.says("sinfo", "node-0|mixed|none\n")
     code = "0:0" if "COMPLETED" in line else "3:0"
     stage.slurm.says("scontrol", f"JobId=7 JobState=FAILED ExitCode={code} \n")
+    began = time.monotonic()
     told = stage.run()
-    # How long it was is the machine's time; which number stands there is told in the tests of the answers.
+    # How long it waited is the machine's time, and no more than passed here.
+    waited = [int(number) for number in re.findall(r"within (\d+) s", told.why)]
+    assert all(number <= round(time.monotonic() - began) for number in waited)
     assert (told.at, re.sub(r"within \d+ s", "within N s", told.why)) == (0.0, said)
     live = "PENDING" in line or "RUNNING" in line
     assert (stage.slurm.asked("scancel")[:1] == ["scancel --quiet 7"]) == live, "what waits or runs is ended"

@@ -175,8 +175,8 @@ def compile_one(cache: Cache, component: Component, progress: Progress) -> None:
     progress.enter(component.name)
     log = cache.logs / f"{component.name}.log"
     half = cache.binaries / f".{component.name}.half"
-    # The linker leaves debugging out (-w); a compiler that does not make it either takes an eighth less time, and the
-    # program is the same.
+    # The linker leaves debugging out (-w); a compiler that does not make it either took an eighth less of a processor
+    # for CoreDNS.
     lean = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
     arguments = ("build", *lean, "-o", str(half), "-ldflags", f"-s -w {component.flags}")
     with log.open("wb") as words:

@@ -19,7 +19,6 @@ from typing import Any, Dict, List, Mapping, Optional
 from workflows.programs import demo_checkpoint, demo_data, demo_faults, demo_model, flags
 from workflows.programs.demo_collective import Collective, MismatchError, PeerLostError, connect
 from workflows.programs.demo_stop import GraceOverError, StoppedEarlyError, StopRequest
-from workflows.programs.python_start import stack_signal
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 EXIT_TERMINATED = 128 + int(signal.SIGTERM)
@@ -251,7 +250,6 @@ def main(argv: List[str]) -> int:
     stop = StopRequest(options.save_grace_seconds)
     try:
         stop.install()
-        stack_signal.install()
         _import_slowly(options.import_seconds)
         return _run(options, stop)
     except StoppedEarlyError:

@@ -14,12 +14,12 @@ PYTHON_START = os.path.join(own.PROGRAMS, "python_start")
 
 
 def python_path(before: str) -> str:
-    """`PYTHONPATH` of a rank: what it has already comes after ours; pure.
+    """`PYTHONPATH` of a rank: what it has already comes after ours.
 
     Args:
         before: what it would be without us; "": nothing.
     """
-    if os.pathsep in PYTHON_START:
+    if os.pathsep in PYTHON_START:  # it would be read as two folders that are not there
         return before
     return os.pathsep.join([PYTHON_START, *([before] if before else [])])
 

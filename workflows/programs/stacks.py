@@ -4,10 +4,10 @@ A launcher calls `gather` in a thread of its own when the coordinator orders `st
 of it. In this order, whatever answers first wins:
 
 1. **py-spy**, where it is on the PATH and may look (the right to trace): any Python program, nothing prepared.
-2. **faulthandler**, where the process called `stack_signal.install`, as ranks do that were forked from the parked
-   process: the signal makes the interpreter write all its stacks into a file in memory that we read through /proc. It
-   needs no right, and works while the interpreter's lock is held; it is only sent where a handler stands, since it
-   would kill otherwise.
+2. **faulthandler**, in any Python that started with the `PYTHONPATH` of a rank (`python_start`), and in ranks that
+   were forked from the parked process: the signal makes the interpreter write all its stacks into a file in memory that
+   we read through /proc. It needs no right, and works while the interpreter's lock is held; it is only sent where a
+   handler stands, since it would kill otherwise.
 3. **the kernel**: state, system call, kernel functions and files of each thread, of any process; nothing else can be
    had of one that is stopped or in uninterruptible sleep, and those are sent no signals.
 
