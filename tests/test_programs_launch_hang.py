@@ -15,7 +15,8 @@ import pytest
 
 from tests.launcher_harness import MAIN, GangOnLoopback, Program, until
 
-STEPS = 56
+STEPS = 96
+"""More than are done before a test has seen what it waits for, on a slow machine too."""
 MEASURED = 36
 """By then twenty steps beside the saves have been measured, whatever the machine does."""
 PACE_SECONDS = 0.05

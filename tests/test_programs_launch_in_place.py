@@ -17,7 +17,24 @@ from tests.launcher_harness import MAIN, GangOnLoopback, Program, alive, termina
 from workflows.reports import RankEnd
 
 STEPS = 20
+HOLD = 8
+"""After this step trainers stand still until they are let go, however slow the machine."""
 IN_PLACE = "--in-place=true"
+
+HELD = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from workflows.programs import demo_faults, demo_train
+due = demo_faults.due
+def held(path, rank, steps_done):
+    while steps_done == {hold} and not Path({let_go!r}).exists():
+        time.sleep(0.01)
+    return due(path, rank, steps_done)
+demo_faults.due = held
+sys.exit(demo_train.main(sys.argv[1:]))
+"""
+"""The demo trainer, which asks before each step whether a fault is due."""
 
 
 @pytest.fixture
@@ -27,17 +44,17 @@ def gang(tmp_path: Path) -> Iterator[GangOnLoopback]:
     one.close()
 
 
-def train(gang: GangOnLoopback, *flags: str, pods: int = 2, processes: int = 2, pace: float = 0.05) -> list[Program]:
-    """The demo trainer in every pod, saving each fifth step."""
+def train(gang: GangOnLoopback, *flags: str, pods: int = 2, processes: int = 2) -> list[Program]:
+    """The demo trainer in every pod, saving each fifth step, until it holds."""
     checkpoints = gang.folder / "checkpoints"
+    held = gang.folder / "held.py"
+    held.write_text(HELD.format(root=str(MAIN.parents[2]), hold=HOLD, let_go=str(gang.folder / "let-go")))
     (gang.folder / "corpus.txt").write_text("the quick brown fox jumps over the lazy dog, again and again; " * 200)
     command = [
         sys.executable,
-        str(MAIN),
-        "demo-train",
+        str(held),
         f"--steps={STEPS}",
         "--save-every=5",
-        f"--step-seconds={pace}",
         f"--checkpoint-dir={checkpoints}",
         f"--corpus={gang.folder / 'corpus.txt'}",
     ]
@@ -50,9 +67,15 @@ def train(gang: GangOnLoopback, *flags: str, pods: int = 2, processes: int = 2, 
     ]
 
 
-def proven(gang: GangOnLoopback, step: int) -> None:
-    """Wait until a checkpoint of at least this step is proven."""
-    until(lambda: (gang.ask("/status").get("last_checkpoint_step") or 0) >= step, f"the proof of step {step}")
+def holding(gang: GangOnLoopback) -> None:
+    """Wait until all hold, and the checkpoint before it is proven."""
+    until(lambda: (gang.ask("/status").get("last_checkpoint_step") or 0) == 5, "the proof of step 5")
+    until(lambda: gang.ask("/status")["step"] == HOLD, f"step {HOLD}")
+
+
+def let_go(gang: GangOnLoopback) -> None:
+    """Train on."""
+    (gang.folder / "let-go").touch()
 
 
 def kill(gang: GangOnLoopback, rank: int, number: int = signal.SIGKILL) -> int:
@@ -76,16 +99,17 @@ def test_a_killed_rank_begins_again_in_its_pod_and_nothing_is_lost(tmp_path: Pat
     (tmp_path / "calm").mkdir()
     calm = GangOnLoopback(tmp_path / "calm")
     calm.coordinate(1, 4)
-    (undisturbed,) = train(calm, pods=1, processes=4, pace=0.0)
+    let_go(calm)
+    (undisturbed,) = train(calm, pods=1, processes=4)
     assert undisturbed.end() == 0
     calm.close()
     gang.coordinate(2, 2, restarts=3)
     pods = train(gang, IN_PLACE)
-    proven(gang, 5)
-    until(lambda: gang.ask("/status")["step"] >= 8, "step 8")
+    holding(gang)
     before = gang.ranks()
     at = time.time()
     victim = kill(gang, 3)
+    let_go(gang)
     assert [pod.end() for pod in pods] == [0, 0]
     assert weights(gang) == weights(calm)
 
@@ -93,7 +117,7 @@ def test_a_killed_rank_begins_again_in_its_pod_and_nothing_is_lost(tmp_path: Pat
     print(f"killed -> ordered {restart['at'] - at:.3f} s -> first step {restart['first_step_at'] - at:.3f} s")
     assert (restart["number"], restart["incarnation"], restart["rank"], restart["node"]) == (1, 2, 3, "node-1")
     assert restart["why"] == "rank 3 of pod-1 ended with signal 9"
-    assert restart["resume_step"] >= 5
+    assert (restart["step"], restart["resume_step"]) == (HOLD, 5)
     assert restart["first_step"] == restart["resume_step"] + 1
     assert restart["resume_from"].endswith(f"step-{restart['resume_step']}")
     status = gang.ask("/status")
@@ -103,7 +127,7 @@ def test_a_killed_rank_begins_again_in_its_pod_and_nothing_is_lost(tmp_path: Pat
     assert not any(alive(pid) for pid in before.values())
     steps = gang.steps()
     assert steps[-1] == STEPS
-    assert steps.count(restart["first_step"]) == 2 or restart["step"] < restart["first_step"]
+    assert steps.count(restart["first_step"]) == 2
 
     record = gang.termination(1)
     assert (record.reason, record.first_failing_rank) == ("completed", None)

@@ -18,8 +18,9 @@ from tests.test_programs_launch_in_place import (
     IN_PLACE,
     STEPS,
     again,
+    holding,
     kill,
-    proven,
+    let_go,
     restarts,
     stand_still,
     train,
@@ -89,16 +90,18 @@ def test_ranks_are_forked_and_the_weights_are_those_of_a_calm_run(tmp_path: Path
     (tmp_path / "calm").mkdir()
     calm = GangOnLoopback(tmp_path / "calm")
     calm.coordinate(1, 2)
-    (undisturbed,) = train(calm, pods=1, processes=2, pace=0.0)
+    let_go(calm)
+    (undisturbed,) = train(calm, pods=1, processes=2)
     assert undisturbed.end() == 0
     calm.close()
     gang.environment.update(THREADS)
     gang.coordinate(2, 1, restarts=3)
     pods = train(gang, IN_PLACE, f"--preload={','.join(PRELOAD)}", processes=1)
-    proven(gang, 5)
+    holding(gang)
     for pod in pods:
         assert alive(parked_of(pod))
     kill(gang, 1)
+    let_go(gang)
     assert [pod.end() for pod in pods] == [0, 0]
     assert weights(gang) == weights(calm)
     (restart,) = restarts(gang)
