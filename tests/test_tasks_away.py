@@ -111,6 +111,7 @@ def test_without_a_run_nobody_is_told(tmp_path: Path) -> None:
     tell_waiting("no world at all")
     with standing_in(World(settings=settings, ledger=ledger)):
         tell_waiting("no run")
+    assert ledger.runs() == []
     ledger.close()
 
 
