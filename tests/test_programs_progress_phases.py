@@ -243,6 +243,20 @@ def test_a_save_whose_beginning_and_end_are_read_in_one_go_is_as_long_as_it_says
     assert told == [("checkpoint", 120.0), ("step", 120.5)], "its beginning was heard in time, its end late"
 
 
+@pytest.mark.parametrize(
+    ("framework", "said", "ended"),
+    [
+        ("primus-demo", ("checkpoint step 20 is being saved", "checkpoint step 20 saved to /data/s in 0.5 s"), 120.5),
+        ("primus-demo", ("checkpoint step 20 is being saved", "checkpoint step 20 saved to /data/s in 2.5 s"), 122.0),
+        ("torchtitan", (TITAN + "Saving the checkpoint.", TITAN + TITAN_SAVED), 122.0),
+    ],
+)
+def test_an_end_that_is_read_far_too_late_counts_where_its_length_is_of_the_whole_save(
+    framework: str, said: tuple[str, str], ended: float
+) -> None:
+    assert phases(framework, (120.0, said[0]), (122.0, said[1])) == [("checkpoint", 120.0), ("step", ended)]
+
+
 def test_a_rank_that_prints_no_steps_and_no_ends_says_each_save() -> None:
     lines = [(float(n), MEGATRON_SAVES.replace("100", str(n))) for n in (100, 100, 200)]
     assert phases("megatron", *lines) == [("checkpoint", 100.0), ("checkpoint", 200.0)]

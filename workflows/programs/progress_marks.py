@@ -30,6 +30,8 @@ class PhaseMark:
     """A text that every such line contains: others are not searched, and nearly all lines are others."""
     ends: bool = False
     """The line stands at the end of the phase, not at its beginning."""
+    whole: bool = False
+    """Its seconds are those of all the phase, from the line that announced it on: however late the end was read."""
 
 
 MEGATRON = (
@@ -59,7 +61,7 @@ TITAN = (
 )
 DEMO = (
     PhaseMark(r"^checkpoint step \d+ is being saved", "checkpoint", "is being saved"),
-    PhaseMark(rf"^checkpoint step \d+ saved to .+ in {SECONDS} s", "checkpoint", "checkpoint step ", True),
+    PhaseMark(rf"^checkpoint step \d+ saved to .+ in {SECONDS} s", "checkpoint", "checkpoint step ", True, whole=True),
     PhaseMark(rf"^restore step \d+ from .+ in {SECONDS} s", "restore", "restore step ", True),
     PhaseMark(r"^final step \d+ ", "ended", "final step "),
 )

@@ -60,7 +60,7 @@ class Phases:
                 hit = pattern.search(text, 0, SEARCHED_CHARACTERS)
                 if hit is not None:
                     detail = text.strip()[:DETAIL_CHARACTERS]
-                    return self._end(mark.phase, hit, detail, at) if mark.ends else self._begin(mark.phase, detail, at)
+                    return self._end(mark, hit, detail, at) if mark.ends else self._begin(mark.phase, detail, at)
         return []
 
     def step(self, at: float) -> List[PhaseSeen]:
@@ -74,7 +74,8 @@ class Phases:
             return []
         return [self._enter(phase, detail, at)]
 
-    def _end(self, phase: str, hit: Match[str], detail: str, at: float) -> List[PhaseSeen]:
+    def _end(self, mark: PhaseMark, hit: Match[str], detail: str, at: float) -> List[PhaseSeen]:
+        phase = mark.phase
         reports: List[PhaseSeen] = []
         if self._phase != phase:
             since = self._since(phase, hit, at)
@@ -84,7 +85,7 @@ class Phases:
         elif self._entered_at == at:
             reports += self._anew(phase, hit, detail, at)
         else:
-            at = self._ended(hit, at)
+            at = self._ended(mark, hit, at)
         self._until = at
         following = "step" if self._stepped or phase == "checkpoint" else "init"
         return [*reports, self._enter(following, detail, at)]
@@ -94,10 +95,10 @@ class Phases:
         since = self._since(phase, hit, at)
         return [] if since is None or since == at else [self._enter(phase, detail, since)]
 
-    def _ended(self, hit: Match[str], at: float) -> float:
+    def _ended(self, mark: PhaseMark, hit: Match[str], at: float) -> float:
         """When a pause that was announced ended: by its own length, unless that is of something else than all of it."""
         own = self._entered_at + (_seconds(hit) or math.inf)
-        return own if at - READ_SECONDS <= own <= at else at
+        return own if own <= at and (mark.whole or own >= at - READ_SECONDS) else at
 
     def _since(self, phase: str, hit: Match[str], at: float) -> Optional[float]:
         """When the pause began whose end is all that is told; None: it stalled nobody, or is known already."""
