@@ -34,7 +34,7 @@ def held(path, rank, steps_done):
 demo_faults.due = held
 sys.exit(demo_train.main(sys.argv[1:]))
 """
-"""The demo trainer, which asks before each step whether a fault is due."""
+"""The demo trainer; where it asks before each step whether a fault is due, it waits."""
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def train(gang: GangOnLoopback, *flags: str, pods: int = 2, processes: int = 2) 
 
 def holding(gang: GangOnLoopback) -> None:
     """Wait until all hold, and the checkpoint before it is proven."""
-    until(lambda: (gang.ask("/status").get("last_checkpoint_step") or 0) == 5, "the proof of step 5")
+    until(lambda: gang.ask("/status").get("last_checkpoint_step") == 5, "the proof of step 5")
     until(lambda: gang.ask("/status")["step"] == HOLD, f"step {HOLD}")
 
 
