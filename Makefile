@@ -7,7 +7,7 @@ TEST_WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.ready
 
-.PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-up bed-down bed-test
+.PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-verify bed-up bed-down bed-test
 
 setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
 
@@ -40,8 +40,11 @@ bench-peers: $(STAMP) ## The same faults for torchrun, ft_launcher, DLRover, tor
 campaign: $(STAMP) ## Cause 200 faults over many runs, some at once or amid a recovery; nothing may be wrong afterwards
 	@$(BIN)/python -m tests.campaign $(CAMPAIGN)
 
-bed-build: $(STAMP) ## Compile the bed (from nothing about a quarter of an hour)
+bed-build: $(STAMP) ## Unpack what is prebuilt of the bed, compile the rest (all of it about a quarter of an hour)
 	@$(BIN)/python -m tests.bed build --all
+
+bed-verify: $(STAMP) ## Compile one family anew: is it what tests/bed/modules/PREBUILT.sha256 says? (FAMILY=dns)
+	@$(BIN)/python -m tests.bed verify $(FAMILY)
 
 bed-up: $(STAMP) ## Start a real control plane with real nodes on this machine (the first time compiles it; docs/bed.md)
 	@$(BIN)/python -m tests.bed up $(BED)

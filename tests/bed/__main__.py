@@ -1,6 +1,8 @@
 """`python -m tests.bed`: a real control plane with real nodes on this machine.
 
 python -m tests.bed build --all           # compile what is missing; --all: also what single tests ask for
+python -m tests.bed verify dns            # compile one family anew: is it what modules/PREBUILT.sha256 says?
+python -m tests.bed pack FOLDER           # archives of what was compiled here, and PREBUILT.sha256
 python -m tests.bed up --nodes 3 --kwok 2 # build, then start; returns when all is ready
 python -m tests.bed status
 python -m tests.bed stop kueue            # any component of `status`; start brings it back
@@ -16,8 +18,9 @@ import argparse
 import shutil
 import sys
 import time
+from pathlib import Path
 
-from tests.bed import faults, kwok, network, options, starting, stopping
+from tests.bed import faults, kwok, network, options, packing, prebuilt, starting, stopping
 from tests.bed.api import Api
 from tests.bed.building import BuildError
 from tests.bed.commands import BedError
@@ -33,6 +36,8 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True)
     commands.add_parser("build").add_argument("--all", action="store_true", help="also what single tests ask for")
+    commands.add_parser("verify").add_argument("family", choices=[archive.name for archive in prebuilt.ARCHIVES])
+    commands.add_parser("pack").add_argument("folder", type=Path)
     for name in ("down", "status"):
         commands.add_parser(name)
     up = commands.add_parser("up")
@@ -62,6 +67,10 @@ def dispatch(asked: argparse.Namespace) -> int:
     here = folder()
     if asked.command == "build":
         starting.build(cache(), everything=asked.all)
+    elif asked.command == "verify":
+        return verify(asked.family)
+    elif asked.command == "pack":
+        print("\n".join(packing.pack(cache(), asked.folder)))
     elif asked.command == "up":
         up(here, Options(**{name: getattr(asked, name) for name in options.kinds()}))
     elif asked.command == "down":
@@ -71,6 +80,17 @@ def dispatch(asked: argparse.Namespace) -> int:
     else:
         touch(asked, here)
     return 0
+
+
+def verify(family: str) -> int:
+    """Compile anew and compare; 1 where something differs."""
+    cache().make()
+    wrong = packing.verify(cache(), family)
+    for words in wrong:
+        print(f"differs: {words}", file=sys.stderr)
+    if not wrong:
+        print(f"{family}: compiled anew with {packing.go_version()}, the same to the byte")
+    return 1 if wrong else 0
 
 
 def up(here: Folder, wanted: Options) -> None:

@@ -13,23 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bed import versions
-from tests.bed.layout import MODULES, Cache, added_key
+from tests.bed import debian, prebuilt, versions
+from tests.bed.layout import MODULES, Cache, stamp_name
 
-MULTI_CALL = (
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kubelet",
-    "kube-proxy",
-    "kubectl",
-)
 HEARTBEAT_S = 30.0
 
 
@@ -51,7 +42,7 @@ class Component:
     @property
     def stamp(self) -> str:
         """The file that says that it is built."""
-        return f"{self.name}-{added_key(self.added)}" if self.added else self.name
+        return stamp_name(self.name, self.added)
 
 
 def components() -> list[list[Component]]:
@@ -193,20 +184,9 @@ def compile_one(cache: Cache, component: Component, progress: Progress) -> None:
         raise BuildError(f"{component.name} did not compile (exit {done.returncode}); all of it: {log}\n{tail}")
     half.rename(cache.binaries / component.name)
     if component.name == "bed":
-        link_components(cache)
-    if component.added:
-        for other in cache.stamps.glob(f"{component.name}-*"):
-            other.unlink()  # of other sources: their binary was just replaced
-    (cache.stamps / component.stamp).write_text(f"{took_s:.1f}\n")
+        cache.link_components()
+    cache.stamp(component.stamp, component.added, took_s)
     progress.say(f"{component.name}: built in {took_s:.0f} s")
-
-
-def link_components(cache: Cache) -> None:
-    """The multi-call binary looks at its own name: seven links."""
-    for name in MULTI_CALL:
-        link = cache.binaries / name
-        link.unlink(missing_ok=True)
-        link.symlink_to("bed")
 
 
 def missing(cache: Cache, everything: bool = False) -> list[list[Component]]:
@@ -217,17 +197,26 @@ def missing(cache: Cache, everything: bool = False) -> list[list[Component]]:
 
 
 def have(cache: Cache, name: str) -> Path:
-    """One program, compiled where it is not there."""
+    """One program; where it is not there it is taken from its archive, or compiled."""
     every = [*(component for family in components() for component in family), *optional()]
     [wanted] = [component for component in every if component.name == name]
+    progress = Progress()
     if not built(cache, wanted):
-        build(cache, [[wanted]], Progress())
+        prebuilt.take(cache, [prebuilt.holding(name)], progress.say)
+    if not built(cache, wanted):
+        debian.need_go()
+        build(cache, [[wanted]], progress)
     return cache.binaries / name
+
+
+def copy_sources(cache: Cache) -> None:
+    """The module folders, where Go may write into them."""
+    shutil.copytree(MODULES, cache.sources, dirs_exist_ok=True)
 
 
 def build(cache: Cache, families: list[list[Component]], progress: Progress) -> None:
     """Compile what is missing; one family after the other in each of two lanes, the first failure is raised."""
-    shutil.copytree(MODULES, cache.sources, dirs_exist_ok=True)
+    copy_sources(cache)
     if any(family[0].family == "argo" for family in families):
         argo_source(cache)
     beat = threading.Thread(target=progress.beat, daemon=True)
@@ -256,9 +245,13 @@ def times(cache: Cache) -> Iterator[tuple[str, float]]:
                 yield component.name, float(stamp.read_text())
 
 
-def module_folder(cache: Cache, module: str, run: Callable[..., subprocess.CompletedProcess[str]]) -> Path:
-    """Where Go keeps a module's files."""
+def module_folder(cache: Cache, module: str) -> Path:
+    """Where Go keeps a module's files; it is downloaded where nothing was compiled from it here."""
     if module == versions.ARGO:
+        argo_source(cache)
         return cache.sources / "argo-workflows"
-    command = go(cache.sources / versions.FOLDERS[module], "list", "-m", "-f", "{{.Dir}}", module)
-    return Path(run(command, env=environment(), capture_output=True, text=True, check=True).stdout.strip())
+    command = go(cache.sources / versions.FOLDERS[module], "mod", "download", "-json", module)
+    asked = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        raise BuildError(f"cannot download {module}: {asked.stdout}{asked.stderr}")
+    return Path(json.loads(asked.stdout)["Dir"])

@@ -13,16 +13,34 @@ MODULES = HERE / "modules"
 ADDED = frozenset({"validate", "trainer"})
 """Folders of modules that came later: each has a key of its own, so that nothing else is compiled anew for them."""
 ROOT = HERE.parent.parent
+MULTI_CALL = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "kubectl",
+)
+"""What the program `bed` is, as it is called."""
 
 
 def source_key() -> str:
-    """The name of the folder for what is built: a hash over what binaries are made from, but for what was added."""
-    return _key(path for path in MODULES.rglob("*") if path.relative_to(MODULES).parts[0] not in ADDED)
+    """The name of the folder for what is built: a hash over what binaries are made from, but for what was added.
+
+    Files beside the folders are not among it: `PREBUILT.sha256` says what was compiled, not what is to be.
+    """
+    return _key(path for path in MODULES.glob("*/**/*") if path.relative_to(MODULES).parts[0] not in ADDED)
 
 
 def added_key(folder: str) -> str:
     """The same over one folder of `ADDED`."""
     return _key((MODULES / folder).rglob("*"))
+
+
+def stamp_name(name: str, added: str) -> str:
+    """The file that says that something is built; with a key where it is made from a folder of `ADDED`."""
+    return f"{name}-{added_key(added)}" if added else name
 
 
 def _key(paths: Iterable[Path]) -> str:
@@ -73,6 +91,20 @@ class Cache:
         """Create the folders."""
         for path in (self.binaries, self.sources, self.images, self.manifests, self.stamps, self.logs):
             path.mkdir(parents=True, exist_ok=True)
+
+    def link_components(self) -> None:
+        """The multi-call binary looks at its own name: seven links."""
+        for name in MULTI_CALL:
+            link = self.binaries / name
+            link.unlink(missing_ok=True)
+            link.symlink_to("bed")
+
+    def stamp(self, name: str, added: str, seconds: float) -> None:
+        """Write down that something is there; what other sources made under the same name was just replaced."""
+        if added:
+            for other in self.stamps.glob(f"{name.rpartition('-')[0]}-*"):
+                other.unlink()
+        (self.stamps / name).write_text(f"{seconds:.1f}\n")
 
 
 def cache() -> Cache:

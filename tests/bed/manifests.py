@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.bed import versions
+from tests.bed import building, debian, prebuilt, versions
 from tests.bed.api import Manifest
-from tests.bed.building import module_folder
 from tests.bed.commands import run
 from tests.bed.layout import Cache
 
@@ -30,20 +29,43 @@ SOURCES = {
     "argo-crds-minimal": (versions.ARGO, "manifests/base/crds/minimal"),
     "argo": (versions.ARGO, "manifests/cluster-install-no-crds"),
 }
+TRAINER_PARTS = ("crds", "rbac", "webhook")
 STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
+
+
+def have(cache: Cache, everything: bool, say: Callable[[str], None]) -> None:
+    """Render what is not there; `everything`: also what only single tests ask for."""
+    for name, make in (("manifests", render), ("manifests-trainer", render_trainer)):
+        archive = prebuilt.named(name)
+        if archive.done(cache) or (archive.optional and not everything):
+            continue
+        debian.need_go()
+        began = time.monotonic()
+        make(cache)
+        for stamp in archive.stamps:
+            cache.stamp(stamp, archive.added, time.monotonic() - began)
+        say(f"{name}: rendered in {time.monotonic() - began:.0f} s")
 
 
 def render(cache: Cache) -> None:
     """Write all of them as JSON: Argo's 12 MB of YAML take 4 s to read, as JSON a tenth of a second."""
-    folders = {name: module_folder(cache, name, subprocess.run) for name in {source[0] for source in SOURCES.values()}}
+    building.copy_sources(cache)
+    folders = {name: building.module_folder(cache, name) for name in {source[0] for source in SOURCES.values()}}
     for name, (module, where) in SOURCES.items():
         _write(cache.manifests / f"{name}.json", list(_kustomized(cache, folders[module] / where)))
-    kwok = module_folder(cache, versions.KWOK, subprocess.run) / "kustomize" / "stage"
+    kwok = building.module_folder(cache, versions.KWOK) / "kustomize" / "stage"
     stages = [stage for where in STAGES for stage in _kustomized(cache, kwok / where)]
     for stage in stages:
         if stage["metadata"]["name"] == "pod-complete":
             _complete_all(stage)
     (cache.manifests / "kwok-stages.yaml").write_text(yaml.safe_dump_all(stages), encoding="utf-8")
+
+
+def render_trainer(cache: Cache) -> None:
+    """What the Trainer ships, for the one test that asks for it."""
+    building.copy_sources(cache)
+    base = building.module_folder(cache, versions.TRAINER) / "manifests" / "base"
+    _write(cache.manifests / "trainer.json", [one for part in TRAINER_PARTS for one in _kustomized(cache, base / part)])
 
 
 def _kustomized(cache: Cache, folder: Path) -> Iterator[Manifest]:
@@ -66,8 +88,12 @@ def _complete_all(stage: Manifest) -> None:
 
 def load(cache: Cache, name: str) -> list[Manifest]:
     """A rendered set without what is meant to run in the cluster."""
-    found = json.loads((cache.manifests / f"{name}.json").read_text(encoding="utf-8"))
-    return [manifest for manifest in found if manifest["kind"] not in LEFT_OUT]
+    return [manifest for manifest in read(cache, name) if manifest["kind"] not in LEFT_OUT]
+
+
+def read(cache: Cache, name: str) -> list[Manifest]:
+    """A rendered set, all of it."""
+    return json.loads((cache.manifests / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def outside(manifests: Iterable[Manifest], port: int, authority: str) -> list[Manifest]:

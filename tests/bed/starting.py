@@ -23,6 +23,7 @@ from tests.bed import (
     nodes,
     options,
     plane,
+    prebuilt,
     supervisor,
     tenancy,
 )
@@ -72,17 +73,14 @@ def build(cache: Cache, everything: bool = False) -> None:
     cache.make()
     progress = building.Progress()
     with alone(cache):
+        prebuilt.take(cache, prebuilt.missing(cache, everything), progress.say)
         left = building.missing(cache, everything)
         if left:
             debian.need_go()
             names = ", ".join(component.name for family in left for component in family)
             progress.say(f"to compile, into {cache.root}: {names} (all of them: a quarter of an hour on two cores)")
             building.build(cache, left, progress)
-        stamp = cache.stamps / "manifests"
-        if left or not stamp.exists():
-            manifests.render(cache)
-            stamp.touch()
-            progress.say("manifests rendered")
+        manifests.have(cache, everything, progress.say)
         changed = images.refresh(cache)
         if changed:
             progress.say(f"image layers written: {', '.join(changed)}")

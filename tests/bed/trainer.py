@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import yaml
-
-from tests.bed import building, certificates, controllers, manifests, starting, versions
+from tests.bed import building, certificates, controllers, manifests, prebuilt, starting
 from tests.bed.api import Manifest
-from tests.bed.commands import run, until
+from tests.bed.commands import until
 from tests.bed.layout import Cache
 from tests.bed.options import NAMESPACE
 from tests.bed.plane import healthy, write
@@ -22,14 +19,11 @@ NAME = "trainer"
 SPACE = "kubeflow-system"
 ACCOUNT = "kubeflow-trainer-controller-manager"
 PORT, HEALTH_PORT = 9445, 8083
-PARTS = ("crds", "rbac", "webhook")
 
 
 def shipped(cache: Cache) -> list[Manifest]:
     """Definitions, rights and webhooks as the module ships them, in a namespace of their own."""
-    base = building.module_folder(cache, versions.TRAINER, subprocess.run) / "manifests" / "base"
-    texts = (run(cache.binaries / "kubectl", "kustomize", base / part) for part in PARTS)
-    found = [one for text in texts for one in yaml.safe_load_all(text) if one["kind"] not in ("Role", "RoleBinding")]
+    found = [one for one in manifests.read(cache, NAME) if one["kind"] not in ("Role", "RoleBinding")]
     for one in found:
         if one["kind"] == "ServiceAccount":
             one["metadata"]["namespace"] = SPACE
@@ -43,6 +37,8 @@ def standing(bed: Bed) -> Generator[None]:
     """The Trainer, ready; afterwards nothing of it is left."""
     with starting.alone(bed.cache):
         building.have(bed.cache, NAME)
+        prebuilt.take(bed.cache, prebuilt.missing(bed.cache, everything=True), print)
+        manifests.have(bed.cache, everything=True, say=print)
     made = manifests.outside(shipped(bed.cache), PORT, certificates.encoded(bed.folder.certificates / "ca.crt"))
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}
     try:
