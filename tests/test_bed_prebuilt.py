@@ -76,11 +76,6 @@ def test_an_archive_is_used_where_key_platform_and_digests_fit(
     assert refusal(DNS, here, offered, known) == reason
 
 
-def test_a_python_that_cannot_unpack_safely_unpacks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(tarfile, "data_filter")
-    assert "no filters" in refusal(DNS, PLATFORM, [DNS.file_name], KNOWN)
-
-
 def test_a_change_of_a_source_asks_for_another_archive(modules: Path) -> None:
     before = {archive.name: archive.file_name for archive in prebuilt.ARCHIVES}
     assert prebuilt.key(["argo"]) != prebuilt.key(["argo", "validate"])

@@ -12,6 +12,7 @@ standard library is imported: `.ci/bed` asks before there is an environment.
 from __future__ import annotations
 
 import hashlib
+import io
 import lzma
 import os
 import platform
@@ -163,8 +164,6 @@ def refusal(archive: Archive, here: str, offered: Collection[str], known: Mappin
     """
     if here != PLATFORM:
         return f"made for {PLATFORM}, this is {here}"
-    if not hasattr(tarfile, "data_filter"):
-        return "this Python's tarfile cannot unpack safely: it has no filters"
     if archive.file_name not in offered:
         others = sorted(name for name in offered if name.rpartition("-")[0] == archive.name)
         return f"no {archive.file_name}" + (f", only {', '.join(others)}" if others else "")
@@ -224,21 +223,42 @@ def unpack(path: Path, archive: Archive, known: Mapping[str, str], cache: Cache)
     """
     half = cache.root / f".{archive.name}.half"
     shutil.rmtree(half, ignore_errors=True)
+    half.mkdir()
     try:
         with tarfile.open(path, "r:xz") as packed:
-            members = (one for one in packed if one.name in archive.files and one.isfile())
-            packed.extractall(half, members, filter="data")
+            found = {member.name: _copy(packed, member, half) for member in packed if wanted(archive, member)}
         for file in archive.files:
-            if not (half / file).is_file():
+            if file not in found:
                 raise UnfitError(f"{path.name} has no {file}")
-            if digest_of(half / file) != known[file]:
+            if found[file] != known[file]:
                 raise UnfitError(f"{file} in {path.name} has another digest than {DIGESTS} says")
         for file in archive.files:
-            (half / file).replace(place(cache, file))
+            (half / flat(file)).replace(place(cache, file))
     except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
         raise UnfitError(f"{path.name} cannot be unpacked: {error}") from error
     finally:
         shutil.rmtree(half, ignore_errors=True)
+
+
+def wanted(archive: Archive, member: tarfile.TarInfo) -> bool:
+    """A plain file of the name that we know: no link, no folder, nothing else that an archive may hold."""
+    return member.isfile() and member.name in archive.files
+
+
+def flat(file: str) -> str:
+    """Its name while it is unpacked, in one folder."""
+    return file.replace("/", "_")
+
+
+def _copy(packed: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> str:
+    """Copy the content alone, so no name, owner or mode of the archive counts for anything; its SHA-256."""
+    target, digest = folder / flat(member.name), hashlib.sha256()
+    with packed.extractfile(member) or io.BytesIO() as content, target.open("wb") as file:
+        while part := content.read(1 << 20):
+            digest.update(part)
+            file.write(part)
+    target.chmod(0o644 if "/" in member.name else 0o755)
+    return digest.hexdigest()
 
 
 def main() -> int:
