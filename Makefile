@@ -7,7 +7,7 @@ TEST_WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.ready
 
-.PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-verify bed-up bed-down bed-test
+.PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-verify bed-up bed-down bed-test bed-golden
 
 setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
 
@@ -50,12 +50,15 @@ bed-up: $(STAMP) ## Start a real control plane with real nodes on this machine (
 	@$(BIN)/python -m tests.bed up $(BED)
 
 bed-down: $(STAMP) ## Stop it; nothing is left behind
-	@$(BIN)/python -m tests.bed down
+	@$(BIN)/python -m tests.bed down $(DOWN)
 
 bed-test: $(STAMP) ## Tests against it: starts one, hurts it, takes it down
 	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest -q tests/bed -m bedless >build/bedless.log 2>&1 & bedless=$$!; \
 	  $(BIN)/python -m pytest -q tests/bed -m 'not bedless'; code=$$?; \
 	  wait $$bedless || code=1; cat build/bedless.log; exit $$code
+
+bed-golden: $(STAMP) ## Record the trees of conformance cases that changed as Argo makes them (PRIMUS_PROOF=all: of all)
+	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/bed/test_conformance.py
 
 lock: ## Write constraints.txt anew from the present environment
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude pip >constraints.txt

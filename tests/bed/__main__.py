@@ -9,7 +9,7 @@ python -m tests.bed stop kueue            # any component of `status`; start bri
 python -m tests.bed kill node-1           # no goodbye; start node-1 brings it back
 python -m tests.bed freeze node-1         # kubelet and containerd stand still; thaw
 python -m tests.bed cut node-1            # its cable is pulled; mend
-python -m tests.bed down
+python -m tests.bed down --check          # amid its work; asks the machine itself, too, whether anything is left
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.bed import faults, kwok, network, options, packing, prebuilt, starting, stopping
+from tests.bed import faults, kwok, network, options, packing, prebuilt, starting, stopping, traces
 from tests.bed.api import Api
 from tests.bed.building import BuildError
 from tests.bed.commands import BedError
@@ -38,8 +38,10 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("build").add_argument("--all", action="store_true", help="also what single tests ask for")
     commands.add_parser("verify").add_argument("family", choices=[archive.name for archive in prebuilt.ARCHIVES])
     commands.add_parser("pack").add_argument("folder", type=Path)
-    for name in ("down", "status"):
-        commands.add_parser(name)
+    commands.add_parser("status")
+    commands.add_parser("down").add_argument(
+        "--check", action="store_true", help="with a pod at work, and looked after"
+    )
     up = commands.add_parser("up")
     for name, kind in options.kinds().items():
         flag = f"--{name.removesuffix('_s').replace('_', '-')}"
@@ -74,7 +76,7 @@ def dispatch(asked: argparse.Namespace) -> int:
     elif asked.command == "up":
         up(here, Options(**{name: getattr(asked, name) for name in options.kinds()}))
     elif asked.command == "down":
-        return down(here)
+        return down(here, asked.check)
     elif asked.command == "status":
         return status(here)
     else:
@@ -102,12 +104,12 @@ def up(here: Folder, wanted: Options) -> None:
     print(f"export KUBECONFIG={here.kubeconfig}\nexport PATH={cache().binaries}:$PATH  # kubectl")
 
 
-def down(here: Folder) -> int:
-    """Stop all; 1 where something is left."""
+def down(here: Folder, check: bool) -> int:
+    """Stop all; 1 where something is left. `check`: as `traces.down_at_work`."""
     began = time.monotonic()
-    left = stopping.down(here)
+    left = traces.down_at_work(here) if check else stopping.down(here)
     for what in left:
-        print(f"left behind: {what}", file=sys.stderr)
+        print(f"not as it should be: {what}" if check else f"left behind: {what}", file=sys.stderr)
     if not left:
         print(f"down after {time.monotonic() - began:.1f} s; nothing left: no process, mount, network, control group")
     return 1 if left else 0

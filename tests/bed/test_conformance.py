@@ -1,10 +1,13 @@
 """The conformance corpus on Argo's own controller: the same files and expectations as on the embedded cluster.
 
-Through the code behind `primus workflow run`, with the rights of the product's runner, in a workspace of its own.
+Through the code behind `primus workflow run`, with the rights of the product's runner, in a workspace of its own. Argo
+is a fixed program and a case a fixed text, so its trees are recorded (`tests/conformance_recorded.py`). It is asked
+about cases that changed since and about eight in turn, about all with `PRIMUS_PROOF=all`; `make bed-golden` records.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,9 +20,10 @@ from tasks.clusters import embedded_spec
 from tasks.kubernetes import KubernetesCluster
 from tasks.kubernetes_configuration import configuration_of
 from tasks.kubernetes_server import ApiServer
-from tests import embedded_stage
+from tests import conformance_recorded, embedded_stage, turns
 from tests.bed import samples, up
 from tests.conformance_cases import Case, check, load_cases, run_all
+from tests.conformance_recorded import A_RACE
 from tests.conformance_trees import differences, tree_of
 from workflows.workspace import PIPELINES
 
@@ -28,9 +32,10 @@ AT_ONCE = 16
 """Workflows; more of them let a machine of two cores start pods so slowly that deadlines are met before them."""
 LIMIT_S = 460.0
 """For all: some 290 pods."""
-A_RACE = {"timeout-step"}
-"""How far its second step comes in the five seconds that it has is a matter of the machine."""
-CASES = [case for case in load_cases() if not case.refused]
+REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
+RUN = [case for case in load_cases() if not case.refused]
+CASES = conformance_recorded.asked_anew(RUN, turns.commits(), turns.EVERYTHING)
+STEADY = [case for case in CASES if case.name not in A_RACE]
 
 
 def by_pipelines(case: Case) -> Case:
@@ -69,7 +74,19 @@ def test_argo_itself_ends_it_as_expected(case: Case, ended: dict[str, dict[str, 
     check(case, ended[case.name])
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name not in A_RACE], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_argo_tells_the_recorded_tree(case: Case, ended: dict[str, dict[str, Any]]) -> None:
+    tree = tree_of(ended[case.name])
+    if REWRITE:
+        check(case, ended[case.name])
+        conformance_recorded.record(case.name, tree)
+    recorded = conformance_recorded.tree_by_argo(case.name)
+    assert recorded is not None, "run: make bed-golden"
+    if case.name not in A_RACE:
+        assert differences(recorded, tree) == [], "Argo tells another tree than the recorded one; run: make bed-golden"
+
+
+@pytest.mark.parametrize("case", STEADY, ids=lambda case: case.name)
 def test_both_engines_tell_the_same_tree(
     case: Case, ended: dict[str, dict[str, Any]], embedded: dict[str, dict[str, Any]]
 ) -> None:
