@@ -9,6 +9,8 @@ STAMP := $(VENV)/.ready
 
 .PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-up bed-down bed-test
 
+.PHONY: proof
+
 setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
 
 demo: $(STAMP) ## Train on this machine, lose a node, resume, compare with an unfailed run
@@ -27,6 +29,13 @@ check: $(STAMP) ## Format, lint, types, import rules, documents
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/pyright --warnings
 	@$(BIN)/python -m pytest -q tests/test_documents.py
+
+proof: $(STAMP) ## Everything: all tests with all that rotates, the campaign of 200, the bed (root; docs/testing.md)
+	@PRIMUS_PROOF=all $(MAKE) --no-print-directory test; test=$$?; \
+	  $(MAKE) --no-print-directory campaign; campaign=$$?; \
+	  PRIMUS_PROOF=all .ci/bed; bed=$$?; \
+	  echo "make test ended with $$test, make campaign with $$campaign, .ci/bed with $$bed"; \
+	  [ "$$test$$campaign$$bed" = 000 ] # each is told to its end, whichever fails
 
 golden: $(STAMP) ## Rewrite the golden manifests and generated references (look at the diff before you commit)
 	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_workflows_golden.py tests/test_workflows_workspace.py tests/test_workflows_installation.py tests/test_profiles_fields.py tests/test_decisions_rules_page.py tests/test_workflows_health_alerts.py
