@@ -3,30 +3,49 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TEST_WORKERS ?= 2
+# For tests with real processes; CI: --reruns 1
+STORY_OPTIONS ?=
+# CI: --no-compile. Elsewhere Python may be forbidden to keep what it compiles, and each command would wait for it anew.
+PIP_OPTIONS ?=
 # Images often forbid Python to keep what it compiled: each of a thousand commands of the stories would compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.ready
 
 .PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-verify bed-up bed-down bed-test bed-golden
+.PHONY: lint proof
 
 setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
 
 demo: $(STAMP) ## Train on this machine, lose a node, resume, compare with an unfailed run
 	@$(BIN)/primus demo
 
-test: check ## All tests (unit, properties, golden manifests, stories on the embedded cluster)
-	@code=0; \
-	  $(BIN)/python -m pytest -q -m 'not story' -n $(TEST_WORKERS) --dist worksteal || code=1; \
-	  $(BIN)/python -m pytest -q -m 'story and not alone' -n $(TEST_WORKERS) --dist loadfile || code=1; \
-	  $(BIN)/python -m pytest -q -m 'story and alone' || code=1; \
-	  exit $$code # all three are told, whichever fails; the last one by one
+test: lint ## All tests (unit, properties, golden manifests, stories on the embedded cluster), types beside them
+	@mkdir -p build; code=0; \
+	  .ci/phase 'types, beside unit' $(BIN)/pyright --warnings >build/pyright.log 2>&1 & pyright=$$!; \
+	  .ci/phase unit $(BIN)/python -m pytest -q -m 'not story' -n $(TEST_WORKERS) --dist worksteal || code=1; \
+	  types=0; wait $$pyright || types=$$?; \
+	  .ci/phase stories $(BIN)/python -m pytest -q -m 'story and not alone' -n $(TEST_WORKERS) --dist loadfile \
+	    $(STORY_OPTIONS) || code=1; \
+	  .ci/phase alone $(BIN)/python -m pytest -q -m 'story and alone' $(STORY_OPTIONS) || code=1; \
+	  cat build/pyright.log; echo "pyright ended with $$types"; \
+	  [ "$$code$$types" = 00 ] # all are told, whichever fails; the last stories one by one
 
-check: $(STAMP) ## Format, lint, types, import rules, documents
-	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
-	@$(BIN)/ruff check --quiet .
-	@$(BIN)/lint-imports --no-cache
+lint: $(STAMP)
+	@.ci/phase static $(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
+	@.ci/phase static $(BIN)/ruff check --quiet .
+	@.ci/phase static $(BIN)/lint-imports --no-cache
+
+check: lint ## Format, lint, import rules, types, documents
 	@$(BIN)/pyright --warnings
 	@$(BIN)/python -m pytest -q tests/test_documents.py
+
+# Not by the variable for make: with it `make -n` would run all of this.
+proof: $(STAMP) ## Everything: all tests with all that rotates, the campaign of 200, the bed (root; docs/testing.md)
+	@PRIMUS_PROOF=all make --no-print-directory test; test=$$?; \
+	  make --no-print-directory campaign; campaign=$$?; \
+	  PRIMUS_PROOF=all .ci/bed; bed=$$?; \
+	  echo "make test ended with $$test, make campaign with $$campaign, .ci/bed with $$bed"; \
+	  [ "$$test$$campaign$$bed" = 000 ] # each is told to its end, whichever fails
 
 golden: $(STAMP) ## Rewrite the golden manifests and generated references (look at the diff before you commit)
 	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_workflows_golden.py tests/test_workflows_workspace.py tests/test_workflows_installation.py tests/test_profiles_fields.py tests/test_decisions_rules_page.py tests/test_workflows_health_alerts.py
@@ -47,14 +66,14 @@ bed-verify: $(STAMP) ## Compile one family anew: is it what tests/bed/modules/PR
 	@$(BIN)/python -m tests.bed verify $(FAMILY)
 
 bed-up: $(STAMP) ## Start a real control plane with real nodes on this machine (the first time compiles it; docs/bed.md)
-	@$(BIN)/python -m tests.bed up $(BED)
+	@.ci/phase 'bed up' $(BIN)/python -m tests.bed up $(BED)
 
 bed-down: $(STAMP) ## Stop it; nothing is left behind
-	@$(BIN)/python -m tests.bed down $(DOWN)
+	@.ci/phase 'bed down' $(BIN)/python -m tests.bed down $(DOWN)
 
 bed-test: $(STAMP) ## Tests against it: starts one, hurts it, takes it down
 	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest -q tests/bed -m bedless >build/bedless.log 2>&1 & bedless=$$!; \
-	  $(BIN)/python -m pytest -q tests/bed -m 'not bedless'; code=$$?; \
+	  .ci/phase 'bed test' $(BIN)/python -m pytest -q tests/bed -m 'not bedless'; code=$$?; \
 	  wait $$bedless || code=1; cat build/bedless.log; exit $$code
 
 bed-golden: $(STAMP) ## Record the trees of conformance cases that changed as Argo makes them (PRIMUS_PROOF=all: of all)
@@ -77,5 +96,5 @@ $(STAMP): pyproject.toml constraints.txt
 	  || { echo "this Python has no venv module; install it first (Debian: apt-get install python3-venv)" >&2; exit 2; }
 	@echo "setting up $(VENV) (about a minute, once)" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[control,program,test]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_OPTIONS) -c constraints.txt -e '.[control,program,test]'
 	@touch $@

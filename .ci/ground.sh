@@ -3,9 +3,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PATH:/usr/sbin:/sbin"
 
-install() { # Debian's packages
+install() { # Debian's packages; the lists of what there is are fetched once
+  [ -n "${PRIMUS_APT_UPDATED:-}" ] || { echo "+ apt-get update" && apt-get update -qq; } || return
+  export PRIMUS_APT_UPDATED=1
   echo "+ apt-get install -y $*"
-  apt-get update -qq && apt-get install -y -qq "$@"
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" </dev/null
 }
 
 command -v make >/dev/null || install make

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.rotation import Rotation
+
 # A loaded machine is no finding. Whoever proves a change (`.ci/run`) draws the same examples each time; elsewhere each
 # run looks for new ones.
 settings.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,6 +26,11 @@ for name in ("PREFECT_API_URL", "PRIMUS_LEDGER_URL", "PRIMUS_CLUSTER", "PRIMUS_T
 SERVER_START_SECONDS = 120
 """Generous: it makes a database first, and a server that came too late fails every story of its worker."""
 CORPUS_REPORTS = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out what has another turn."""
+    config.pluginmanager.register(Rotation.of(config), "rotation")
 
 
 @pytest.fixture(scope="session")
