@@ -150,12 +150,13 @@ def test_every_rule_is_needed() -> None:
     assert len(ALL.rules) == len(RULES)
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [rule for rule in RULES if rule.weight >= 0.3 and rule.fault_class not in SILENT_CLASSES],
-    ids=lambda x: x.name,
-)
-def test_the_diagnosis_of_an_example_names_its_rule(rule: object) -> None:
-    text = rule.example  # type: ignore[attr-defined]
-    line = LogLine(text, "file", None, "node-3", None, "x.log", 1)
-    assert diagnose(Evidence(Signal.LOGS, "", 0, 0.0, lines=(line,))).rule == rule.name  # type: ignore[attr-defined]
+def test_the_diagnosis_of_an_example_names_its_rule() -> None:
+    wrong: dict[str, str] = {}
+    for rule in RULES:
+        if rule.weight < 0.3 or rule.fault_class in SILENT_CLASSES:
+            continue
+        line = LogLine(rule.example, "file", None, "node-3", None, "x.log", 1)
+        found = diagnose(Evidence(Signal.LOGS, "", 0, 0.0, lines=(line,))).rule
+        if found != rule.name:
+            wrong[rule.name] = found
+    assert wrong == {}
