@@ -17,6 +17,7 @@ from flows.decisions.lines import clean
 from flows.decisions.matching import RULES, match_line, rule_named
 from flows.decisions.rules import Rule
 from profiles.vocabulary import FaultClass
+from tests.damaged import damaged, reaches
 from workflows.evidence import Evidence, LogLine, Signal
 
 F = FaultClass
@@ -182,8 +183,17 @@ def test_hostile_lines_of_every_kind_cost_little() -> None:
     assert time.process_time() - begin < 60
 
 
+EXAMPLES = damaged([rule.example for rule in RULES], ["Traceback", "[rank0]: ", "Xid", ": ", "step 5", "\n", "nan"])
+
+
+def test_damaged_examples_match_and_do_not() -> None:
+    whole, starts = {rule.example for rule in RULES}, tuple(rule.example[:9] for rule in RULES)
+    assert reaches(EXAMPLES, lambda text: text not in whole and bool(match_line(said(text))))
+    assert reaches(EXAMPLES, lambda text: text.startswith(starts) and not match_line(said(text)))
+
+
 @settings(max_examples=200, deadline=None)
-@given(st.text(max_size=300))
+@given(EXAMPLES | st.text(max_size=300))
 def test_any_text_is_read_without_an_error(text: str) -> None:
     match_line(clean(LogLine(text, "rank")).text)
     assert 0.0 <= diagnose(evidence(text, text[::-1])).confidence <= 1.0
