@@ -17,13 +17,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from profiles.errors import Refused
 from tasks.cluster import Cluster
 from tasks.workflow_files import read_workflow, with_name
 from tasks.workflow_nodes import unpacked
 from tasks.workflow_runs import ENDED, check_workflow, phase_of, submit_workflow
+from tests.yaml_files import read_all_yaml
 
 FOLDER = Path(__file__).resolve().parent / "conformance"
 DEADLINE_SECONDS = 240.0
@@ -57,7 +56,7 @@ def load_cases() -> list[Case]:
 
 def _read(path: Path) -> Case:
     text = path.read_text(encoding="utf-8")
-    expected = next(iter(yaml.safe_load_all(text)))
+    expected = next(read_all_yaml(text))
     assert set(expected) <= KNOWN, f"{path.name}: unknown expectation {set(expected) - KNOWN}"
     assert expected["says"], path.name
     assert expected["source"], path.name

@@ -13,11 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from flows.decisions.diagnose import Diagnosis, diagnose
 from flows.decisions.foreign import evidence_of
 from profiles.vocabulary import FaultClass
+from tests.yaml_files import read_yaml
 
 CORPUS = Path(__file__).parent / "corpus"
 PARTS = ("development", "held_out")
@@ -90,7 +89,7 @@ def cases(part: str) -> tuple[CorpusCase, ...]:
 
 
 def _read(path: Path) -> CorpusCase:
-    data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data: dict[str, Any] = read_yaml(path.read_text(encoding="utf-8"))
     assert set(data) <= FIELDS, f"{path.name}: {set(data) - FIELDS}"
     assert data["kind"] in KINDS, path.name
     ranks, nodes = data.get("culprit_ranks"), data.get("culprit_nodes")

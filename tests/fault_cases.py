@@ -1,7 +1,7 @@
 """One case of the fault matrix: a made-up node, the check that must speak, and what must come of it.
 
-It goes the way of a preflight: suite, calls, the program as a process, what it told, judgement, and what is done. A
-figure that varies and is bad once is measured again, as the flow does.
+It goes the way of a preflight: suite, calls, program, what it told, judgement, and what is done. A figure that varies
+and is bad once is measured again, as the flow does.
 """
 
 from __future__ import annotations
@@ -136,24 +136,24 @@ def together(case: Case, hardware: HardwareProfile) -> tuple[Check, ...]:
     return (*found, check_of(BESIDE)) if lone else found
 
 
-def run(case: Case, folder: Path) -> Seen:
+def run(case: Case, folder: Path, as_processes: bool = False) -> Seen:
     """Make the node, test it as a preflight does, and judge."""
     hardware = load_hardware(case.hardware)
     checks = together(case, hardware)
     node = VirtualNode(folder / "node-0")
     case.make(node, hardware)
-    answers = [NodeAnswer("node-0", hardware.name, node.ask(checks, hardware))]
+    answers = [NodeAnswer("node-0", hardware.name, node.ask(checks, hardware, as_processes=as_processes))]
     if case.peers is not None:
         other = VirtualNode(folder / "other")
         case.peers(other, hardware)
-        told = other.ask(checks, hardware)
+        told = other.ask(checks, hardware, as_processes=as_processes)
         answers += [NodeAnswer(f"node-{number}", hardware.name, told) for number in range(1, 5)]
     rules = [rule_of(check, hardware) for check in checks]
     found = judge({hardware.name: checks}, {hardware.name: hardware}, answers)
     if again(found) or any("repeat" in one for one in found["node-0"].reasons):  # of a warning the next night tells
         records = [one for grade in found.values() for one in records_of(grade, rules, "lab", NOW)]
         past = history_of(records, rules, [item.node for item in answers], NOW + 60.0)
-        answers[0] = NodeAnswer("node-0", hardware.name, node.ask(checks, hardware))
+        answers[0] = NodeAnswer("node-0", hardware.name, node.ask(checks, hardware, as_processes=as_processes))
         found = judge({hardware.name: checks}, {hardware.name: hardware}, answers, past)
     grade = found["node-0"]
     return Seen(grade, actions_of(grade, checks), tuple(answers[0].told[case.check]))

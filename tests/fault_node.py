@@ -1,8 +1,8 @@
 """A node that is made up: fake tools on its PATH, files in place of /proc and /sys, and the real program that looks.
 
-The program and every probe are processes as in a pod. They differ from a pod's in where `/` is, which the small start
-file sets, and in time: what a probe waits for on purpose is over at once, and counters grow meanwhile where a node says
-so. Tools are scripts that print files.
+The program and every probe are processes as in a pod, or run in the test's process where processes are not the matter
+(`fault_here.py`). They differ from a pod's in where `/` is and in time: what a probe waits for on purpose is over at
+once, and counters grow meanwhile where a node says so (`fault_stand_ins.py`). Tools are scripts that print files.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 
 from profiles.hardware import HardwareProfile
 from profiles.suite_check import Check
+from tests.fault_here import ProgramsHere
+from tests.fault_stand_ins import MadeUp
 from workflows.preflight_calls import calls_of
 from workflows.programs.probe import Options, unpacked
 from workflows.programs.probe_call import to_json
@@ -27,76 +29,16 @@ from workflows.programs.readings import Parsed
 
 ROOT = Path(__file__).resolve().parent.parent
 START = """
-import json, os, sys, time
+import json, os, sys
 sys.path.insert(0, os.environ["NODE_CODE"])
+from tests.fault_stand_ins import answer_of, give, stand_ins
 made_up = json.loads(os.environ["NODE_MADE_UP"])
-name = sys.argv[2].partition("=")[2] if sys.argv[1] == "probe-one" else ""
-fault = made_up["answers"].get(name) or (made_up["probes"] if name else {})
-if fault:
-    sys.stdout.write(fault["text"])
-    sys.stdout.flush()
-    if fault["hangs"]:
-        time.sleep(600)
-    if fault["signal"]:
-        os.kill(os.getpid(), fault["signal"])
-    os._exit(fault["code"])
-import resource, socket, types
-from workflows.programs import gate_kernel, main, probe, probe_links, probe_node, probe_reach
-root = os.environ["NODE_ROOT"]
-probe_node.ROOT = root
-gate_kernel.DEVICE = os.path.join(root, "dev/kmsg")
-probe.nics_of.__defaults__ = (os.path.join(root, "sys/class/infiniband"),)
-probe_reach.SSH_PORT = made_up["ssh_port"]
-
-
-class Later:
-    # A clock on which waiting takes no time; meanwhile counters grow.
-    waited = 0.0
-
-    def monotonic(self):
-        return time.monotonic() + self.waited
-
-    def sleep(self, seconds):
-        self.waited += seconds
-        for path, by in made_up["grows"].items():
-            with open(os.path.join(root, path), "r+") as file:
-                grown = int(file.read()) + by
-                file.seek(0)
-                file.write(str(grown))
-
-
-def disk(path):
-    space, inodes = (int(10000 * (100 - used)) for used in made_up["used_percent"])
-    return types.SimpleNamespace(
-        f_blocks=1000000, f_bfree=space, f_bavail=space, f_frsize=1 << 20, f_files=1000000, f_ffree=inodes
-    )
-
-
-def limit(kind):
-    wanted = int(made_up["memlock_gib"] * (1 << 30)) or resource.RLIM_INFINITY
-    return wanted, wanted
-
-
-def lost(*_, **__):
-    raise socket.gaierror(-3, "Temporary failure in name resolution")
-
-
-def found(*_, **__):
-    return [(2, 1, 6, "", ("127.0.0.1", 0))]
-
-
-probe_links.time = Later()
-probe_node.resource = types.SimpleNamespace(
-    getrlimit=limit, RLIMIT_MEMLOCK=resource.RLIMIT_MEMLOCK, RLIM_INFINITY=resource.RLIM_INFINITY
-)
-ahead = made_up["skew_seconds"]
-probe_reach.time = types.SimpleNamespace(time=lambda: time.time() + ahead, monotonic=time.monotonic)
-if sys.argv[1] == "probe-one":
-    os.statvfs = disk
-    connect = socket.create_connection
-    probe_reach.socket = types.SimpleNamespace(
-        getaddrinfo=lost if made_up["names_are_lost"] else found, create_connection=connect
-    )
+answer = answer_of(made_up, sys.argv[1:])
+if answer:
+    give(answer)
+from workflows.programs import main
+for where, name, instead in stand_ins(made_up, os.environ["NODE_ROOT"]):
+    setattr(where, name, instead)
 sys.exit(main.main(sys.argv[1:]))
 """
 """Ends in `.pyz`, so that the program starts its probes by it too."""
@@ -161,7 +103,11 @@ class VirtualNode:
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
 
     def ask(
-        self, checks: Sequence[Check], hardware: HardwareProfile, deadline_seconds: float = 60.0
+        self,
+        checks: Sequence[Check],
+        hardware: HardwareProfile,
+        deadline_seconds: float = 60.0,
+        as_processes: bool = True,
     ) -> dict[str, tuple[Parsed, ...]]:
         """Run the real program for these checks; what each attempt told, by check."""
         calls = calls_of(checks)
@@ -172,25 +118,41 @@ class VirtualNode:
             peer="127.0.0.1",
             deadline_seconds=deadline_seconds,
         )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        start = self.folder / "programs.pyz"
-        start.write_text(START, encoding="utf-8")
         self.bin.mkdir(parents=True, exist_ok=True)
+        argv = ["probe", *options.argv()]
         with _greets(self.greeting) as port:
-            done = subprocess.run(
-                [sys.executable, str(start), "probe", *options.argv()],
-                env=self._environment(port),
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=120.0,
-            )
-        assert done.returncode == 0, done.stderr
-        told = unpacked(json.loads(done.stdout.splitlines()[-1])["answers"])
+            printed = self._run(argv, port) if as_processes else self._run_here(argv, port)
+        told = unpacked(json.loads(printed.splitlines()[-1])["answers"])
         return {name: tuple(told[number]) for name, number in calls.number_of.items()}
 
-    def _environment(self, ssh_port: int) -> dict[str, str]:
-        made_up = {
+    def _run(self, argv: Sequence[str], ssh_port: int) -> str:
+        start = self.folder / "programs.pyz"
+        start.write_text(START, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, str(start), *argv],
+            env={
+                **self._environment,
+                "NODE_CODE": str(ROOT),
+                "NODE_ROOT": str(self.folder / "root"),
+                "NODE_MADE_UP": json.dumps(self._made_up(ssh_port)),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120.0,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _run_here(self, argv: Sequence[str], ssh_port: int) -> str:
+        return ProgramsHere(self._made_up(ssh_port), str(self.folder / "root")).run(argv, self._environment)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {"PATH": str(self.bin), "PRIMUS_NODE": "node-0", "HOME": str(self.folder)}
+
+    def _made_up(self, ssh_port: int) -> MadeUp:
+        return {
             "probes": asdict(self.probes) if self.probes is not None else {},
             "answers": {name: asdict(said) for name, said in self.answers.items()},
             "grows": self.grows,
@@ -199,14 +161,6 @@ class VirtualNode:
             "used_percent": self.used_percent,
             "memlock_gib": self.memlock_gib,
             "skew_seconds": self.skew_seconds,
-        }
-        return {
-            "PATH": str(self.bin),
-            "PRIMUS_NODE": "node-0",
-            "NODE_CODE": str(ROOT),
-            "NODE_ROOT": str(self.folder / "root"),
-            "NODE_MADE_UP": json.dumps(made_up),
-            "HOME": str(self.folder),
         }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from profiles.errors import Refused
 from profiles.load import load_cluster
 from tasks.clusters import embedded_spec
 from tests import conformance_recorded
@@ -16,18 +17,29 @@ from tests.conformance_cases import Case, check, load_cases, run_all
 from tests.conformance_recorded import A_RACE, GOLDEN, IN_TURN, asked_anew, folder, tree_by_argo
 from tests.conformance_trees import differences, tree_of
 from tests.embedded_stage import cluster
+from tests.once import once
 
 CASES = load_cases()
 RUN = [case for case in CASES if not case.refused]
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Any]]]:
-    """Every case, run side by side on one embedded cluster with the shipped profile's images."""
-    home = tmp_path_factory.mktemp("conformance")
-    profile = load_cluster("local")
-    with cluster(home / "cluster", embedded_spec(profile, home)) as one:
-        yield run_all(one, CASES, profile.namespace)
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Every case, run side by side on one embedded cluster with the shipped profile's images: once for all workers."""
+
+    def run() -> dict[str, dict[str, Any]]:
+        home = tmp_path_factory.mktemp("conformance")
+        profile = load_cluster("local")
+        with cluster(home / "cluster", embedded_spec(profile, home)) as one:
+            found = run_all(one, CASES, profile.namespace)
+        return {name: one if "refused" not in one else refusal(one["refused"]) for name, one in found.items()}
+
+    told = once(tmp_path_factory, "conformance", run)
+    return {name: one if "refused" not in one else {"refused": Refused(**one["refused"])} for name, one in told.items()}
+
+
+def refusal(error: Refused) -> dict[str, Any]:
+    return {"refused": {"path": error.path, "reason": error.reason}}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

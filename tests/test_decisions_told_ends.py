@@ -13,6 +13,7 @@ from flows.decisions.diagnose import diagnose
 from flows.decisions.foreign import evidence_of
 from flows.decisions.told_ends import end_of, told_ends, with_told_ends
 from profiles.vocabulary import FaultClass
+from tests.damaged import damaged, reaches
 from workflows.evidence import Evidence, LogLine, PodFacts, Signal
 from workflows.reports import RankEnd, Termination, line
 
@@ -86,7 +87,17 @@ def test_a_line_that_was_cut_tells_how_the_rank_ended() -> None:
     assert end_of(whole[:60]) is None
 
 
-@given(st.text(), st.integers(0, 200))
+ENDS = damaged(
+    [line(KILLED), line(FELL), line(ASKED)], ["null", "[]", "{}", '"', ",", "@primus ", "NaN", '"rank":', '"at":']
+)
+
+
+def test_damaged_ends_are_other_ends_and_none() -> None:
+    assert reaches(ENDS, lambda text: end_of(text) not in (None, KILLED, FELL, ASKED))
+    assert reaches(ENDS, lambda text: "@primus " in text and end_of(text) is None)
+
+
+@given(ENDS | st.text(), st.integers(0, 200))
 def test_no_line_is_an_end_that_is_none(text: str, cut: int) -> None:
     whole = line(KILLED)
     found: list[Any] = [end_of(text), end_of(whole[:cut] + text), end_of(text + whole)]

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.decisions.fabric.reading import read
+from tests.damaged import damaged, reaches
 from workflows.programs import flags, gang_probe
 from workflows.programs.gang_doors import HELLO, NONCE_BYTES, Doors, PeerLostError
 from workflows.programs.gang_meet import STALE_SECONDS, Card, Folder, Sign, machine_of, shared, sweep
@@ -55,6 +56,15 @@ def test_a_report_comes_back_as_it_was(report: GangReport) -> None:
     assert report_from(report.text()) == report
 
 
+OTHER_REPORTS = damaged(
+    [
+        GangReport("a", 0, 1, 5.0, "sockets", rails=(1.0, 2.0), missed=(3,), why="w").text(),
+        GangReport("b", 1, 0, 2.0).text(),
+    ],
+    ["null", "[]", "{}", '"', "NaN", "1e999", "-1", '"rails":', '"missed":', ","],
+)
+
+
 @given(
     st.text()
     | st.recursive(st.none() | st.integers() | texts, lambda some: st.dictionaries(texts, some)).map(json.dumps)
@@ -62,6 +72,34 @@ def test_a_report_comes_back_as_it_was(report: GangReport) -> None:
 def test_whatever_else_is_no_report(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of json as well
         report_from(text)
+
+
+@given(OTHER_REPORTS)
+def test_a_damaged_report_is_one_or_is_refused(text: str) -> None:
+    if _is_report(text):
+        found = report_from(text)
+        assert repr(report_from(found.text())) == repr(found)
+
+
+def test_some_damaged_reports_are_reports_and_others_are_json_alone() -> None:
+    assert reaches(OTHER_REPORTS, _is_report)
+    assert reaches(OTHER_REPORTS, lambda text: _is_json(text) and not _is_report(text))
+
+
+def _is_report(text: str) -> bool:
+    try:
+        report_from(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def test_bus_bandwidth_is_that_of_the_collective_libraries() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.damaged import damaged, reaches
 from workflows.programs import gate, gate_gpus
 from workflows.reports import GateReport, from_json
 
@@ -202,8 +203,28 @@ def test_amd_devices_and_tools(name: str, output: str, machine: Path) -> None:
     assert name in found.evidence
 
 
+LISTINGS = damaged(
+    [
+        SMI,
+        '[{"gpu": 0, "bdf": "0000:05:00.0"}, {"gpu": 1, "bdf": "0000:26:00.0"}]',
+        '{"gpu_data": [{"gpu": 0}, {"gpu": 1}]}',
+        '{"card0": {"Device Name": "x"}, "card1": {"Device Name": "x"}, "system": {}}',
+    ],
+    ["null", "[]", "{}", '"', "\n", "GPU ", "card", "(UUID: "],
+)
+
+
+def _counts(text: str) -> set[int | None]:
+    return {read(text) for readers in gate_gpus.TOOLS.values() for _, read in readers}
+
+
+def test_damaged_listings_are_counted_otherwise_and_not_at_all() -> None:
+    assert reaches(LISTINGS, lambda text: any(count and count > 2 and count != 8 for count in _counts(text)))
+    assert reaches(LISTINGS, lambda text: '"gpu"' in text and not any(_counts(text)))
+
+
 @settings(deadline=None)
-@given(st.text(max_size=80))
+@given(LISTINGS | st.text(max_size=80))
 def test_no_output_of_a_tool_crashes_its_reader(text: str) -> None:
     for readers in gate_gpus.TOOLS.values():
         for _, read in readers:

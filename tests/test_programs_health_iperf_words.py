@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.damaged import reaches
 from workflows.programs.health_iperf_words import (
     Flow,
     Measured,
@@ -106,7 +107,28 @@ def test_servers_have_consecutive_ports() -> None:
         ports_of({"numservers": "257"})
 
 
-@given(st.dictionaries(st.sampled_from(["pclients", "startport", "plane", "cleanup", "serverspernode"]), st.text()))
+WISHES = st.dictionaries(
+    st.sampled_from(["workload", "pclients", "clientsperiface", "startport", "plane", "cleanup", "serverspernode"]),
+    st.text()
+    | st.integers(-1, 70000).map(str)
+    | st.sampled_from(["", "1", "8", "ring", "data", "mgmt", "yes", "1.5", "²"]),
+)
+
+
+def _is_wish(query: dict[str, str]) -> bool:
+    try:
+        wish_of(query)
+    except ValueError:
+        return False
+    return True
+
+
+def test_such_wishes_are_granted_and_refused_for_their_size() -> None:
+    assert reaches(WISHES, lambda query: len(query) > 3 and _is_wish(query))
+    assert reaches(WISHES, lambda query: query.get("startport", "").isdecimal() and not _is_wish(query))
+
+
+@given(WISHES)
 def test_whatever_is_asked_is_bounded_or_refused(query: dict[str, str]) -> None:
     refused = ""
     wish = Wish()

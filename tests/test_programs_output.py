@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.damaged import damaged, reaches
 from workflows.programs.appender import Appender
 from workflows.programs.fingerprint import fingerprint
 from workflows.programs.output import Allowance, Line, LineSplitter, Shown, Stamps, Tail, text_of
@@ -370,6 +371,16 @@ def test_a_fingerprint_is_the_same_in_every_attempt(step: int, address: int, att
     assert fingerprint(text.split("\n"), 1, None) == fingerprint(TRACEBACK.split("\n"), 1, None)
 
 
-@given(st.lists(st.text(max_size=200), max_size=30), st.integers(1, 255))
+TOLD = damaged(
+    [TRACEBACK, CHAINED], ["Traceback (most recent call last):", '  File "', ", line ", " in ", ": ", "\n", "x" * 400]
+)
+
+
+def test_damaged_tracebacks_still_tell_an_exception_and_a_place() -> None:
+    whole = {fingerprint(text.split("\n"), 1, None) for text in (TRACEBACK, CHAINED)}
+    assert reaches(TOLD, lambda text: "@" in (found := fingerprint(text.split("\n"), 1, None)) and found not in whole)
+
+
+@given(TOLD.map(lambda text: text.split("\n")) | st.lists(st.text(max_size=200), max_size=30), st.integers(1, 255))
 def test_a_fingerprint_is_short_whatever_was_printed(lines: list[str], code: int) -> None:
     assert 0 < len(fingerprint(lines, code, None)) <= 300

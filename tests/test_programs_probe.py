@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.damaged import damaged, reaches
 from workflows.programs import probe
 from workflows.programs.probe import Node, Options, about, packed, together, turns, unpacked
 from workflows.programs.probe_call import Call, execute, from_json, not_started, parsed_from, parsed_to, to_json
@@ -186,6 +189,55 @@ def test_answers_come_back_as_they_were(answers: dict[int, list[Parsed]]) -> Non
 @given(ANSWERS)
 def test_what_a_probe_prints_is_read_among_other_lines(parsed: Parsed) -> None:
     assert parsed_from(f"warning: x\n{parsed_to(parsed)}\ntrailing\n") == parsed
+
+
+TOLD = Parsed((Reading("hbm", 4200.5, "GB/s", "gpu 3", line="x"), Reading("ecc", word="on")), version="2")
+PRINTED = damaged(
+    [f"warning: x\n{parsed_to(TOLD)}\n", parsed_to(Parsed(unknown="no"))], ["null", "[]", "{}", '"', "\n"]
+)
+PACKED = damaged(
+    [zlib.decompress(base64.b85decode(packed({0: [TOLD], 7: [Parsed(unknown="it hung")]}))).decode()],
+    ["null", "[]", "{}", '"', ",", '"r":', "NaN", "1e999"],
+).map(lambda text: base64.b85encode(zlib.compress(text.encode("utf-8", "replace"))).decode())
+CALLS = damaged(
+    [to_json((Call(0, probe="loopback", arguments={"bytes": "9"}), shell("echo", 1, needs=("gpus",))))],
+    ["null", "[]", "{}", '"', ",", '"command":', '"needs":'],
+)
+
+
+def _refused(read: Callable[[str], object], text: str) -> bool:
+    try:
+        read(text)
+    except ValueError:
+        return True
+    return False
+
+
+@given(PRINTED)
+def test_a_damaged_answer_of_a_probe_is_read_or_is_unknown(text: str) -> None:
+    found = parsed_from(text)
+    assert isinstance(found, Parsed)
+    assert all(isinstance(one, Reading) for one in found.readings)
+
+
+@given(PACKED)
+def test_damaged_answers_of_a_node_are_answers_or_refused(text: str) -> None:
+    if not _refused(unpacked, text):
+        assert all(isinstance(one, Parsed) for answers in unpacked(text).values() for one in answers)
+
+
+@given(CALLS)
+def test_damaged_calls_are_calls_or_refused(text: str) -> None:
+    if not _refused(from_json, text):
+        assert all(isinstance(one, Call) for one in from_json(text))
+
+
+def test_such_texts_are_read_and_refused() -> None:
+    assert reaches(PRINTED, lambda text: parsed_from(text).readings not in ((), TOLD.readings))
+    assert reaches(PRINTED, lambda text: '{"primus_probe"' in text and not parsed_from(text).readings)
+    for texts, read in ((PACKED, unpacked), (CALLS, from_json)):
+        assert reaches(texts, lambda text, read=read: not _refused(read, text))
+        assert reaches(texts, lambda text, read=read: _refused(read, text))
 
 
 @given(st.text())

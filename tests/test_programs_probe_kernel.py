@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from flows.decisions.rulebook import amd, nodes, nvidia, xids
 from flows.decisions.rules import Rule
+from tests.damaged import damaged, reaches
 from tests.tool_samples import whole
 from workflows.programs import gate_kernel, probe_one
 from workflows.programs.gate_kernel import Said
@@ -92,7 +93,16 @@ def test_only_lines_that_are_young_enough_count(ages: list[float]) -> None:
     assert fatal.value == sum(age <= 3060.0 for age in ages)
 
 
-@given(st.lists(st.text(max_size=300), max_size=6))
+SPOKEN = damaged([RULES[name].example for name in (*DEADLY, *STUCK)], ["Xid", "NVRM: ", ": 79", "amdgpu", "9" * 30])
+
+
+def test_damaged_lines_count_and_do_not() -> None:
+    whole = {rule.example for rule in RULES.values()}
+    assert reaches(SPOKEN, lambda text: text not in whole and any(counts(text).values()))
+    assert reaches(SPOKEN, lambda text: "Xid" in text and not any(counts(text).values()))
+
+
+@given(st.lists(SPOKEN | st.text(max_size=300), max_size=6))
 def test_any_lines_are_counted_without_a_crash(texts: list[str]) -> None:
     found = counted([Said(1.0, text) for text in texts], BOOTED, BOOTED)
     assert {one.quantity for one in found} == {"kernel_fatal_lines", "kernel_lockups", "kernel_link_losses"}

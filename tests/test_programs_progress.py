@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.damaged import damaged, reaches
 from workflows.programs.progress import Counting, PatternError, Reader, framework_of
 from workflows.programs.progress_formats import FRAMEWORKS
 from workflows.reports import PhaseSeen, StepSeen
@@ -318,9 +319,23 @@ def test_every_pattern_compiles_and_every_record_has_its_hint(name: str) -> None
         assert all(form.hint in sample for sample in matching)
 
 
-@given(st.text(), st.sampled_from(sorted(FRAMEWORKS)))
+PRINTED = damaged(
+    [MEGATRON, PRIMUS, TITAN, TITAN_COLOURED, NEMO, NEMO_BAR, HUGGING_BAR, LIGHTNING, LIGHTNING_NEW, DEMO, OTHER_RANK],
+    ["nan", "inf", "-1", "1e999", "9" * 30, "²", "/0", ":", "|", "\x1b[31m"],
+)
+
+
+@given(PRINTED | st.text(), st.sampled_from(sorted(FRAMEWORKS)))
 def test_no_line_breaks_a_reader(text: str, framework: str) -> None:
-    assert all(report.at == 1.0 for report in reader(framework).feed(text, 1.0))
+    for report in reader(framework).feed(text, 1.0):
+        assert report.at == 1.0
+        assert not isinstance(report, StepSeen) or report.step >= 0
+
+
+def test_such_lines_are_steps_and_no_steps() -> None:
+    for framework in ("megatron", "primus-demo"):
+        assert reaches(PRINTED, lambda text, framework=framework: bool(steps(reader(framework), text)))
+        assert reaches(PRINTED, lambda text, framework=framework: "step" in text and not steps(reader(framework), text))
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=60), st.sampled_from(["epoch", "absolute"]))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.decisions.observers import dumps
+from tests.damaged import damaged, reaches
 from tests.told_logs import lines_of
 from workflows.programs.stack_readers import faulthandler, kernel_stack, py_spy
 from workflows.programs.stack_values import Dump, Frame, Process, Thread, fitted, from_dict, text, to_json
@@ -67,8 +68,19 @@ VALUES = st.recursive(
 )
 
 
+STACKS = damaged(
+    [json.dumps(SPY), HANDLER, KERNEL], ["null", "[]", '"', "\n", "Thread 0x", "File ", ", line ", "[<0>] ", "+0x"]
+)
+
+
+def test_damaged_stacks_are_read() -> None:
+    assert reaches(STACKS, lambda text: py_spy(text) not in ([], py_spy(json.dumps(SPY))))
+    assert reaches(STACKS, lambda text: faulthandler(text) not in ([], faulthandler(HANDLER)))
+    assert reaches(STACKS, lambda text: kernel_stack(text) not in ([], kernel_stack(KERNEL)))
+
+
 @settings(deadline=None)
-@given(st.text() | VALUES.map(json.dumps))
+@given(STACKS | st.text() | VALUES.map(json.dumps))
 def test_garbage_is_no_stack_and_no_crash(said: str) -> None:
     for thread in [*py_spy(said), *py_spy(f"[{said}]"), *faulthandler(said), *faulthandler(HANDLER[:40] + said)]:
         assert isinstance(thread.id, int)

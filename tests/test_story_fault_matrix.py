@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ from flows.decisions.preflight import NodeAnswer, judge
 from flows.decisions.preflight_actions import actions_of
 from profiles.load import load_hardware, load_suite
 from profiles.vocabulary import NodeAction, VerdictWord
-from tests.fault_cases import Case, check_of, every_check, good_answer, run
+from tests.fault_cases import Case, Seen, check_of, every_check, good_answer, run
 from tests.fault_changes import EVERY, offers, services, tells
 from tests.fault_matrix import BEGIN, CASES, PAGE, page
 from tests.fault_node import VirtualNode
 from tests.fault_silence import NODES, WAYS, checks_on, grades
 from tests.fault_trees import healthy, quiet_kernel
+from tests.turns import EVERYTHING
 from workflows.preflight_calls import node_checks
 from workflows.programs.probe_one import OPENING_GPUS, QUEUEING
 from workflows.programs.readings import Reading
@@ -24,9 +26,20 @@ ON_GPUS = (*OPENING_GPUS, *QUEUEING)
 """Probes that compute on GPUs, of which there are none here."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}-{case.name}".replace(" ", "-"))
-def test_what_a_node_has_is_told_and_acted_on(case: Case, tmp_path: Path) -> None:
-    seen = run(case, tmp_path)
+AS_PROCESSES = CASES if EVERYTHING else tuple({case.tool: case for case in reversed(CASES)}.values())
+"""The first case of each tool and of each probe."""
+
+
+def title(case: Case) -> str:
+    return f"{case.check}-{case.name}".replace(" ", "-")
+
+
+def without_figures(seen: Seen, folder: Path) -> str:
+    """What was told, without times, ports and the node's folder."""
+    return re.sub(r"\d[\d.e+-]*", "#", repr(seen.told).replace(str(folder), ""))
+
+
+def check(case: Case, seen: Seen) -> None:
     reason, fault, expect = seen.reason(case.check), seen.fault, case.expect
     assert reason["verdict"] == expect.verdict, reason
     assert reason.get("severity", "fatal") == expect.severity == check_of(case.check).severity
@@ -39,6 +52,20 @@ def test_what_a_node_has_is_told_and_acted_on(case: Case, tmp_path: Path) -> Non
         assert fault.check == case.check
         assert fault.what_to_do == check_of(case.check).what_to_do
         assert reason["evidence"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=title)
+def test_what_a_node_has_is_told_and_acted_on(case: Case, tmp_path: Path) -> None:
+    check(case, run(case, tmp_path))
+
+
+@pytest.mark.parametrize("case", AS_PROCESSES, ids=title)
+def test_processes_tell_the_same(case: Case, tmp_path: Path) -> None:
+    """The program, each probe and each tool are processes, as in a pod."""
+    folder = tmp_path / "processes"
+    seen = run(case, folder, as_processes=True)
+    check(case, seen)
+    assert without_figures(seen, folder) == without_figures(run(case, tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("node", NODES)
@@ -77,7 +104,7 @@ def test_a_node_with_nothing_wrong_passes_all_of_smoke_and_device(kind: str, tmp
     node.answers |= {name: good_answer(name, hardware) for name in ON_GPUS}
     suite = load_suite("full")
     checks = [*node_checks(suite, "smoke", hardware), *node_checks(suite, "device", hardware)]
-    told = node.ask(checks, hardware, deadline_seconds=120.0)
+    told = node.ask(checks, hardware, deadline_seconds=120.0, as_processes=EVERYTHING or kind in NODES)
     nodes = [NodeAnswer(f"node-{number}", kind, told) for number in range(5)]
     found = judge({kind: checks}, {kind: hardware}, nodes)
     assert [one for one in found["node-0"].reasons if one["verdict"] != "pass"] == []

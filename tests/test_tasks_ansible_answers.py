@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from profiles.admission import BareMetal
 from tasks.ansible_answers import SAID_CHARACTERS, Event, Reader, event_of, report_of, short
 from tasks.preflighting import Told
+from tests.damaged import damaged, reaches
 from workflows.programs.probe import packed
 from workflows.programs.readings import Parsed, Reading
 
@@ -179,9 +180,29 @@ def test_a_report_is_no_more_than_a_report() -> None:
     assert other.told["node-0"].why.startswith("its report cannot be read")
 
 
-@given(st.text())
+LINES = damaged(
+    [
+        json.dumps(
+            {"event": "runner_on_ok", "event_data": {"task": "report", "host": "h0", "res": {"content": "e30="}}}
+        ),
+        json.dumps({"event": "runner_on_failed", "event_data": {"task": "probe", "host": "h1", "res": {"rc": 1}}}),
+    ],
+    ["null", "[]", "{}", '"', ",", '"event":', '"host":', "NaN", "[" * 2000],
+)
+
+
+@given(LINES | st.text())
 def test_any_line_is_an_event_or_none(line: str) -> None:
-    assert event_of(line) is None or line.startswith("{")
+    told = event_of(line)
+    if told is not None:
+        assert line.lstrip().startswith("{")
+        assert told.host
+        reader().take(told)
+
+
+def test_such_lines_are_events_and_none() -> None:
+    assert reaches(LINES, lambda line: event_of(line) not in (None, event("report", "ok", content="e30=")))
+    assert reaches(LINES, lambda line: '"event":' in line and event_of(line) is None)
 
 
 def results(values: Any) -> Any:

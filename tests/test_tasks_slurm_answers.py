@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tasks import slurm_answers
 from tasks.slurm_answers import Job, NodeLine
+from tests.damaged import damaged, reaches
 
 SQUEUE = """\
 1|COMPLETED|node-0|None|primus-x.node-0
@@ -45,7 +46,18 @@ def test_lines_of_a_real_slurm_are_read() -> None:
     assert slurm_answers.exit_in_words(NOT_OPENED).startswith("Slurm could not open its folder")
 
 
-@given(st.text(st.sampled_from("0123456789|;=: \n\r\tNODEJobSatxi*,()\0é")) | st.text())
+PRINTED = damaged(
+    [SQUEUE, SINFO, NODE_FAIL, NOT_OPENED, "123;cluster\n"], ["|", "\n", "=", ":", "(", "*", "None", "\0"]
+)
+
+
+def test_such_texts_tell_of_jobs_and_nodes_other_than_the_real_ones() -> None:
+    assert reaches(PRINTED, lambda text: slurm_answers.jobs_in(text) not in ([], slurm_answers.jobs_in(SQUEUE)))
+    assert reaches(PRINTED, lambda text: slurm_answers.nodes_in(text) not in ({}, slurm_answers.nodes_in(SINFO)))
+    assert reaches(PRINTED, lambda text: "JobState=" in text and slurm_answers.state_in(text) == slurm_answers.GONE)
+
+
+@given(PRINTED | st.text(st.sampled_from("0123456789|;=: \n\r\tNODEJobSatxi*,()\0é")) | st.text())
 def test_whatever_slurm_prints_is_read_without_a_crash(text: str) -> None:
     for job in slurm_answers.jobs_in(text):
         assert slurm_answers.ended_in_words(job, slurm_answers.exit_in_words(text), "")

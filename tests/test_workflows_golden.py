@@ -27,6 +27,7 @@ from profiles.suite_words import Depth
 from tasks.linking import Asked
 from tasks.linking import plans_of as links_plans_of
 from tasks.preflighting import Wanted, plan_of
+from tests.yaml_files import DUMPER, read_all_yaml, read_yaml
 from workflows.failover import examination_workflow, post_flight_workflow
 from workflows.gang_news import lent_restarts
 from workflows.links import links_workflow
@@ -182,7 +183,7 @@ def read(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_texts(document: dict[str, Any]) -> dict[str, Any]:
-    copy = yaml.safe_load(yaml.safe_dump(document))
+    copy = read_yaml(yaml.dump(document, Dumper=DUMPER))
     for template in copy["spec"].get("templates", []):
         template.get("resource", {}).pop("manifest", None)
     return copy
@@ -209,7 +210,7 @@ def test_golden_manifests(name: str) -> None:
         file.parent.mkdir(exist_ok=True)
         file.write_text(yaml.dump_all(built, Dumper=_Dumper, sort_keys=False, width=110))
     assert file.exists(), "run: make golden"
-    kept = list(yaml.safe_load_all(file.read_text()))
+    kept = list(read_all_yaml(file.read_text()))
     assert [read(one) for one in built] == [read(one) for one in kept], "run: make golden, and look at the difference"
 
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from profiles.load import load_cluster
+from tests.yaml_files import read_all_yaml
 from workflows import installation
 from workflows.installation_pods import NAME
 from workflows.installation_pool import work_pool
@@ -50,7 +51,7 @@ def test_what_is_shipped_is_what_is_built(name: str) -> None:
     if REWRITE:
         told = "# Written by `make golden` from workflows/installation.py.\n"
         file.write_text(told + yaml.dump_all(made, Dumper=Readable, sort_keys=False, width=110))
-    assert list(yaml.safe_load_all(file.read_text())) == made, "run: make golden, and look at the difference"
+    assert list(read_all_yaml(file.read_text())) == made, "run: make golden, and look at the difference"
 
 
 def test_the_work_pool_that_is_shipped_is_what_is_built() -> None:
@@ -177,7 +178,7 @@ def kustomized(folder: Path) -> list[Manifest]:
         pytest.skip("no kubectl on PATH: what kustomize makes of a site was NOT looked at")
     made = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
-    return list(yaml.safe_load_all(made.stdout))
+    return list(read_all_yaml(made.stdout))
 
 
 def named(found: list[Manifest], kind: str) -> dict[str, Manifest]:

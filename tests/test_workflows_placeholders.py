@@ -47,9 +47,15 @@ def test_known_values_are_those_of_the_run() -> None:
     }
 
 
-@given(st.text())
+BRACED = st.lists(st.sampled_from(["{steps}", "{seed}", "{x}", "{", "}", "{}", "{Steps}", "{a b}"]) | st.text()).map(
+    "".join
+)
+
+
+@given(BRACED)
 def test_text_without_known_placeholders_is_left_as_it_is(text: str) -> None:
     assert placeholders.fill(text, {}) == text
+    assert placeholders.fill(text, {"steps": "7"}) == text.replace("{steps}", "7")
 
 
 @given(st.sampled_from(placeholders.LEFT_TO_LAUNCHER))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.damaged import damaged, reaches
 from workflows.evidence import AttemptView, CoordinatorFacts, PodFacts
 from workflows.gang_news import GangNews, Hang
 from workflows.reports import PhaseSeen, RankEnd, StepSeen, line
@@ -136,9 +138,24 @@ def test_the_newest_sign_of_progress(said: str, text: str, expected: LogSign | N
     assert sign_of(text) == expected, said
 
 
-@given(st.text())
+LOGS = damaged(
+    [log(FIRST, PhaseSeen("checkpoint", 51.0, 4)), log(RankEnd(0, 0, 60.0), StepSeen(6, 60.0, rank=4, incarnation=2))],
+    ["@primus ", "\n", '"at":', "NaN", "Infinity", "1e999", "null", "[]", "{}", '"'],
+)
+
+
+@given(LOGS | st.text())
 def test_no_log_breaks_it(text: str) -> None:
-    assert sign_of(text) is None or "@primus " in text
+    sign = sign_of(text)
+    if sign is not None:
+        assert any(one.startswith("@primus ") for one in text.splitlines())
+        assert math.isfinite(sign.at)
+        assert sign.phase
+
+
+def test_such_logs_are_read_and_refused() -> None:
+    assert reaches(LOGS, lambda text: sign_of(text) is not None)
+    assert reaches(LOGS, lambda text: sign_of(text) is None and "@primus " in text)
 
 
 def test_the_lowest_the_highest_and_one_between_are_read() -> None:

@@ -13,6 +13,7 @@ import yaml
 from profiles.errors import ProfileError
 from profiles.load import load_text, load_workspace
 from profiles.workspace import WorkspaceProfile
+from tests.yaml_files import read_all_yaml
 from workflows import labels
 from workflows.gang_pods import TOPOLOGY_LABELS
 from workflows.workspace import (
@@ -53,7 +54,7 @@ def test_what_is_shipped_is_what_is_built(name: str) -> None:
             "# Written by `make golden` from workflows/workspace.py.\n"
             + yaml.safe_dump_all(made, sort_keys=False, width=110)
         )
-    assert list(yaml.safe_load_all(file.read_text())) == made, "run: make golden, and look at the difference"
+    assert list(read_all_yaml(file.read_text())) == made, "run: make golden, and look at the difference"
 
 
 def test_what_is_used_comes_after_what_it_uses() -> None:
