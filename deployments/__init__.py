@@ -1,0 +1,1 @@
+"""Ways to start flows: the command line, background processes, manifests, images."""

@@ -1,0 +1,1 @@
+"""The sentences: five flows, approvals and reports."""

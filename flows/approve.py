@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from prefect import flow
-from prefect.client.schemas.objects import State
+from prefect import State, flow
 from prefect.states import Completed, Failed
 
 from profiles.errors import Conflict, NotFound
-from tasks.answers import answer as give
-from tasks.answers import person
-from tasks.session import session
+from tasks.context import session
+from tasks.prefect.automations import answer as give
+from tasks.prefect.automations import person
 
 
 @flow(name="approve", flow_run_name="{answer} {approval}", validate_parameters=True)

@@ -2,6 +2,13 @@
 
 `train` awaits the same sentences as tasks of its own flow run; the flow at the end is a thin shell over them for people
 and deployments.
+
+Whether what was decided about nodes may be carried out now: the fleet-wide brake, and what a person answered.
+
+A decision was made on what the brake said then. Other runs decide at the same time, and a pause or a mode may hold a
+decision for hours: so the brake is asked again in the very transaction that writes the nodes as taken out.
+
+From the decisions' values to the ledger's records, so that neither knows the other.
 """
 
 from __future__ import annotations
@@ -10,32 +17,128 @@ from typing import assert_never
 
 from prefect import flow
 
-from flows.decisions.decide import decide
-from flows.decisions.diagnose import diagnose
-from flows.decisions.nodes import NodeNeed, refusal
-from flows.decisions.overlap import overlaps
-from flows.decisions.report import spent_gpu_seconds
-from flows.decisions.situation import situation, with_experience
-from flows.decisions.suspects import held, ordinal, suspects, with_examination
-from flows.permission import permitted
-from flows.translate import finding_of, resolution_of
+from flows.decisions.accounting.report import spent_gpu_seconds
+from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
+from flows.decisions.diagnosis.witnesses import lost_nodes
+from flows.decisions.recovery.decide import decide
+from flows.decisions.recovery.decision import STARTS, Decision
+from flows.decisions.recovery.limits import braked
+from flows.decisions.recovery.nodes import NodeNeed, refusal
+from flows.decisions.recovery.situation import (
+    held,
+    ordinal,
+    overlaps,
+    situation,
+    suspects,
+    told,
+    with_examination,
+    with_experience,
+)
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState
-from tasks.actions import constraints_of, finish_action, write_decision, write_diagnosis
-from tasks.attempts import end_attempt
-from tasks.candidates import brake_state, node_candidates
-from tasks.clearing import begin_to_clear, clear_attempt
-from tasks.evidence import gather
-from tasks.examination import Look, examine, unexamined
+from tasks.context import on_cluster, session, world
 from tasks.lease import driving
-from tasks.nodes import drain, quarantine, release
-from tasks.opening import resolved_of
-from tasks.runs import read_story, recent_incidents, set_state
-from tasks.session import on_cluster, session
-from tasks.waiting import wait_until
-from tasks.world import world
-from workflows.records import ActionRecord, AttemptRecord, IncidentRecord
-from workflows.reports import GateReport
+from tasks.nodes.by_hand import Leaving, drain, quarantine, release, take_out
+from tasks.runs.actions import (
+    Finding,
+    Resolution,
+    ask_instead,
+    brake_state,
+    constraints_of,
+    finish_action,
+    node_candidates,
+    write_decision,
+    write_diagnosis,
+)
+from tasks.runs.clear import begin_to_clear, clear_attempt
+from tasks.runs.evidence import gather
+from tasks.runs.examine import Look, examine, unexamined
+from tasks.runs.open import resolved_of
+from tasks.runs.state import read_story, recent_incidents, set_state, wait_until
+from tasks.runs.submit import end_attempt
+from workflows.model.attempt import Evidence
+from workflows.model.records import ActionRecord, ApprovalRecord, AttemptRecord, IncidentRecord
+from workflows.wire import GateReport
+
+SAID_NO = ("denied", "expired")
+
+
+def permitted(
+    resolved: Resolved, incident: IncidentRecord, actions: tuple[ActionRecord, ...]
+) -> tuple[ActionRecord, ...]:
+    """What may be carried out now, of actions that are not done yet; nodes to be quarantined are written as taken out.
+
+    Nodes that a person spared, or the brake where the run ends anyway, are refused for good. Where the brake trips and
+    the run is to train again a person is asked first: then nothing is carried out now.
+    """
+    nodes = tuple((item.target, item.why) for item in actions if item.kind == NodeAction.QUARANTINE)
+    answer = answer_to(incident)
+    if answer is not None and answer.state in SAID_NO:
+        return _without_nodes(actions, f"{answer.state}: {answer.why}")
+    allowed = answer is not None and answer.state == "approved"
+    reason = take_out(resolved, Leaving(nodes, incident.id), allowed=allowed) if nodes else ""
+    if not reason:
+        return actions
+    decided = next((Action(item.kind) for item in actions if not item.target), None)
+    if decided is None or decided not in STARTS:
+        return _without_nodes(actions, f"the brake: {reason}")
+    asked = braked(reason, [node for node, _ in nodes], decided, incident.why)
+    seconds = resolved.run.recovery.approval_timeout_seconds
+    ask_instead(incident, asked.question, asked.why, asked.would_change, seconds)
+    return ()
+
+
+def answer_to(incident: IncidentRecord) -> ApprovalRecord | None:
+    """What was asked of a person about the incident, with the answer; None where nobody was asked."""
+    return next((item for item in read_story(incident.run).approvals if item.incident == incident.id), None)
+
+
+def _without_nodes(actions: tuple[ActionRecord, ...], why: str) -> tuple[ActionRecord, ...]:
+    for action in actions:
+        if action.target:
+            finish_action(action, "refused", why)
+    return tuple(action for action in actions if not action.target)
+
+
+def finding_of(diagnosis: Diagnosis, evidence: Evidence) -> Finding:
+    """The diagnosis as it is written down; what was seen first stays the first line of the evidence.
+
+    What an examination found stands behind it, also where it found nothing.
+    """
+    seen = tuple(item for item in (evidence.detail, *map(told, evidence.examined)) if item)
+    return Finding(
+        fault_class=diagnosis.fault_class,
+        confidence=diagnosis.confidence,
+        culprits=diagnosis.culprits,
+        fingerprint=diagnosis.fingerprint,
+        evidence=(*seen, *(f"{clue.text} [{clue.rule}]" for clue in diagnosis.evidence)),
+        alternatives=diagnosis.alternatives,
+        step=diagnosis.step,
+        why=diagnosis.why,
+        lost_nodes=tuple(sorted(lost_nodes(evidence))),
+    )
+
+
+def resolution_of(decision: Decision, resolved: Resolved) -> Resolution:
+    """The decision as it is written down and carried out."""
+    asked = decision.if_approved if decision.action is Action.ASK else None
+    return Resolution(
+        action=decision.action,
+        carried_out=asked or decision.action,
+        node_actions=tuple((step.action, step.node, step.why) for step in decision.node_actions),
+        charged=decision.charged,
+        why=decision.why,
+        would_change=decision.would_change,
+        question=decision.approval or "",
+        approval_seconds=resolved.run.recovery.approval_timeout_seconds,
+        act=decision.act,
+        constraints={
+            "max_resume_step": decision.max_resume_step,
+            "excluded_checkpoints": list(decision.exclude_checkpoints),
+            "avoid_nodes": list(decision.avoid_nodes),
+        },
+        wait_seconds=decision.wait_seconds,
+    )
 
 
 async def recover(resolved: Resolved, incident: IncidentRecord) -> None:

@@ -10,26 +10,25 @@ from typing import Literal
 
 from prefect import flow
 
-from flows.due_tests import prove_due
-from flows.node_tests import Outcome
-from flows.proofs import suite_of
-from flows.proving import Manner, has_checks, prove
+from flows.testing.due import prove_due
+from flows.testing.nodes import Outcome
+from flows.testing.proofs import suite_of
+from flows.testing.prove import Manner, has_checks, prove
+from profiles.checks.catalogue import DEPTHS, Depth, Launcher
+from profiles.checks.suite import SuiteProfile
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
-from profiles.load import load_cluster, load_run, resolve
+from profiles.loading.load import load_cluster, load_run, resolve
 from profiles.run import RunProfile
-from profiles.suite import SuiteProfile
-from profiles.suite_words import DEPTHS, Depth, Launcher
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import using
 from tasks.clusters import open_cluster
-from tasks.home_storage import localised, make_own_storage
-from tasks.launchers import launcher_for, names_of
-from tasks.node_actions import stream_nodes
-from tasks.node_holds import users
-from tasks.session import session
-from tasks.settings import Settings
-from workflows.trial import tried
+from tasks.context import session
+from tasks.node_tests.launchers import launcher_for, names_of
+from tasks.nodes.actions import stream_nodes
+from tasks.nodes.holds import users
+from tasks.settings import Settings, localised, make_own_storage
+from workflows.attempt.trial import tried
 
 
 def depths_of(

@@ -1,22 +1,93 @@
-"""The report flow: the account of all runs of a cluster, as a page in the home and as an artifact on the server."""
+"""The report flow: the account of all runs of a cluster, as a page in the home and as an artifact on the server.
+
+The account of all runs: read in bulk; what has no summary yet gets one. No Prefect: commands start fast.
+
+The summary of a run's account: made once, when the run has ended, so that nobody unpacks its steps again.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from prefect import flow
 from prefect.runtime import flow_run
 
-from flows.accounts import account_of_all
-from flows.decisions.ages import since_seconds
-from flows.pages.fleet_page import fleet_page, in_words
-from flows.pages.fleet_sheet import page_name, sheet_of
-from profiles.load import load_cluster
-from tasks.opening import localised
-from tasks.report_files import put_artifact, write_page
-from tasks.session import session
-from tasks.settings import Settings
-from tasks.world import world
+from flows.decisions.accounting.fleet import Json, fleet_account
+from flows.decisions.accounting.report import summarise
+from flows.decisions.text import since_seconds
+from flows.pages.fleet import fleet_page, in_words, page_name, sheet_of
+from profiles.cluster import ClusterProfile
+from profiles.errors import ProfileError
+from profiles.loading.load import load_cluster, load_hardware
+from profiles.resolve import Resolved
+from tasks.context import session, world
+from tasks.ledger.ledger import Ledger
+from tasks.prefect.run_page import put_artifact, write_page
+from tasks.settings import Settings, localised
+from workflows.model.runs import RunSummary
+
+
+def summary_of(ledger: Ledger, run: str, now: float) -> RunSummary:
+    """The account of a run until its end, or until `now`; kept where it has ended.
+
+    Reads every step of the run: about ten seconds for a million of them.
+
+    Raises:
+        NotFound: no such run.
+        Unavailable: the ledger does not answer.
+    """
+    story = ledger.story(run)
+    steps = {attempt.number: ledger.steps(run, attempt.number) for attempt in story.attempts}
+    summary = summarise(story, steps, Resolved.model_validate(story.run.resolved), now)
+    if story.run.ended_at is not None:
+        ledger.keep_summary(summary)
+    return summary
+
+
+Tell = Callable[[str], None]
+TELL_EVERY = 100
+"""Runs without a summary between two lines of progress."""
+
+
+def account_of_all(ledger: Ledger, cluster: ClusterProfile | None, since: float, now: float, tell: Tell) -> Json:
+    """The account of a cluster's runs between `since` and `now` (Unix seconds).
+
+    Args:
+        ledger: where the runs stand; summaries of ended runs that have none yet are written to it.
+        cluster: whose runs; None: of every cluster, so that no capacity is known.
+        since: begin of the window.
+        now: its end.
+        tell: told how far the reading is, where it takes long.
+
+    Raises:
+        Unavailable: the ledger does not answer.
+        ProfileError: `since` is not before now.
+    """
+    if since >= now:
+        raise ProfileError("--since", "must lie in the past: an age like 7d or a date and time before now")
+    window = ledger.window(cluster.name if cluster else "", since, now)
+    missing = sum(item.summary is None for item in window.runs)
+    summaries: list[RunSummary] = []
+    for item in window.runs:
+        summaries.append(item.summary or summary_of(ledger, item.run, now))
+        missing -= item.summary is None
+        if item.summary is None and missing and missing % TELL_EVERY == 0:
+            tell(f"{missing} more runs have no summary yet; each gets one once")
+    if cluster is None:
+        return fleet_account(window, summaries, 0)
+    return fleet_account(window, summaries, capacity_of(cluster), cluster.name, nodes_of(cluster))
+
+
+def nodes_of(cluster: ClusterProfile) -> int:
+    """Nodes with GPUs; all nodes where none has any."""
+    with_gpus = sum(pool.nodes for pool in cluster.pools if load_hardware(pool.hardware).gpus_per_node)
+    return with_gpus or sum(pool.nodes for pool in cluster.pools)
+
+
+def capacity_of(cluster: ClusterProfile) -> int:
+    """GPUs of all pools together; 0 where nodes have none."""
+    return sum(pool.nodes * load_hardware(pool.hardware).gpus_per_node for pool in cluster.pools)
 
 
 @flow(name="report", flow_run_name="report {cluster} since {since}")

@@ -2,6 +2,8 @@
 
 One loop over moves that the ledger alone determines, so that the flow may be killed at any line and started again.
 Every move is a Prefect task or a few of them, named by what they do: the UI tells the story of the run.
+
+The next attempt of a run: which nodes, from which checkpoint at the newest, and why.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from typing import assert_never
 
 from prefect import flow
 
-from flows.console import shown
-from flows.decisions.assess import Case, Finding, assess
-from flows.decisions.checkpoint import prove_resume
-from flows.decisions.ends import judge_end
-from flows.decisions.moves import (
+from flows.decisions.accounting.advice import believed_mttf_seconds, told_interval
+from flows.decisions.recovery.assess import Case, WatchFinding, assess
+from flows.decisions.recovery.checkpoints import lineage, prove_resume
+from flows.decisions.recovery.liveness import GoesOn, Held, judge
+from flows.decisions.recovery.moves import (
     AwaitAnswer,
     CarryOut,
     Done,
@@ -26,31 +28,73 @@ from flows.decisions.moves import (
     Rest,
     Submit,
     Watch,
+    judge_end,
     next_move,
 )
-from flows.decisions.unheard import GoesOn, Held, judge
+from flows.decisions.recovery.nodes import need_of
 from flows.failover import act, recover, see_out
-from flows.plan import next_attempt
-from flows.summaries import summary_of
+from flows.publishing import shown
+from flows.report import summary_of
+from flows.testing.admission import admitted
 from profiles.errors import Conflict, Foreign, NotFound, PrimusError, Refused
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.vocabulary import OUTCOME_STOPPED, OUTCOME_SUCCEEDED, RunState
-from tasks.attempts import end_attempt, let_start, submit_attempt, watch_attempt, write_attempt
-from tasks.clearing import clear_attempt
-from tasks.evidence import open_incident, refuse
-from tasks.lease import driving
-from tasks.nodes import keep_verdicts
-from tasks.opening import resolved_of
-from tasks.ownership import taken_by_another
-from tasks.post_flight import leave_nothing, post_flight
-from tasks.runs import begin, read_story, set_state, version_of
-from tasks.session import on_cluster, session
-from tasks.waiting import await_answer, rest
-from tasks.world import tell_waiting, world
-from workflows.evidence import AttemptView, Signal
-from workflows.records import AttemptRecord, RunRecord
-from workflows.second_sight import UNHEARD
+from tasks.context import on_cluster, session, tell_waiting, world
+from tasks.lease import driving, taken_by_another
+from tasks.nodes.by_hand import keep_verdicts
+from tasks.runs.actions import constraints_of
+from tasks.runs.clear import clear_attempt
+from tasks.runs.evidence import open_incident, refuse
+from tasks.runs.examine import leave_nothing, post_flight
+from tasks.runs.open import resolved_of
+from tasks.runs.state import await_answer, begin, read_story, rest, set_state, version_of
+from tasks.runs.submit import end_attempt, let_start, submit_attempt, watch_attempt, write_attempt
+from workflows.model.attempt import UNHEARD, AttemptView, Signal
+from workflows.model.gang_status import lent_restarts
+from workflows.model.records import ActionRecord, AttemptRecord, Json, RunRecord, Story
+
+
+def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord | None:
+    """The record of the next attempt, to be written down before anything of it exists.
+
+    None: nothing begins yet, since too few nodes are proven or a person wants something else.
+    """
+    action = decisive(story, plan)
+    kept = lineage(story.attempts, tuple((item.step, item.path) for item in story.checkpoints))
+    standing: Json = {"max_resume_step": kept.max_step, "excluded_checkpoints": kept.exclude}
+    heed = constraints_of(action) if action else standing
+    previous = story.attempt
+    avoid: tuple[str, ...] = tuple(heed.get("avoid_nodes", ()))
+    need = need_of(resolved, previous.nodes if previous else (), avoid)
+    choice = admitted(resolved, story.run.name, plan.number, need)
+    if choice is None:
+        return None
+    now, interval = world().now(), told_interval(resolved.run.checkpoint, story.attempts)
+    saves = "" if interval is None else f", saves every {interval} steps as advised"
+    return AttemptRecord(
+        run=story.run.name,
+        number=plan.number,
+        planned_at=now,
+        why=f"{plan.why} ({choice.why}{saves})",
+        incident=plan.incident.id if plan.incident else "",
+        nodes=choice.nodes,
+        avoid_nodes=avoid,
+        max_resume_step=heed.get("max_resume_step"),
+        excluded_checkpoints=tuple(heed.get("excluded_checkpoints", ())),
+        restarts_lent=lent_restarts(resolved.run.recovery, story.run.mode, paused=story.paused),
+        mttf_seconds=believed_mttf_seconds(story, resolved, now),
+        interval_steps=interval,
+    )
+
+
+def decisive(story: Story, plan: Plan) -> ActionRecord | None:
+    """The action on the run that asked for this attempt."""
+    if plan.incident is None:
+        return None
+    mine = [item for item in story.actions if item.incident == plan.incident.id and not item.target]
+    return mine[-1] if mine else None
+
 
 Act = Plan | Submit | Watch | Recover | CarryOut | AwaitAnswer | Finish
 """Moves that do something."""
@@ -170,14 +214,16 @@ async def see(resolved: Resolved, attempt: AttemptRecord) -> None:
         _ended_well(resolved, seen, view)
 
 
-def notice(resolved: Resolved, handled: frozenset[Signal], view: AttemptView, attempt: AttemptRecord) -> Finding | None:
+def notice(
+    resolved: Resolved, handled: frozenset[Signal], view: AttemptView, attempt: AttemptRecord
+) -> WatchFinding | None:
     """What `assess` finds, but for signals that were decided to need nothing; and that somebody wants a new look.
 
     Who does not answer meanwhile is told in the run's `why`.
     """
     tell(view, resolved)
     if view.woken:
-        return Finding(None, view.woken)
+        return WatchFinding(None, view.woken)
     finding = assess(view, Case(resolved, attempt))
     return None if finding is None or finding.signal in handled else finding
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from profiles.suite_words import Depth, Launcher
+from profiles.checks.catalogue import Depth, Launcher
 from profiles.values import Count, PositiveCount, PositiveSeconds, Quantity, Share, StorageClassName, Text, Value, wrong
 
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?")

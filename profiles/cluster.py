@@ -8,7 +8,6 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from profiles.admission import Admission, BareMetal, Slurm
-from profiles.suggest import did_you_mean
 from profiles.values import (
     ConditionType,
     Count,
@@ -22,6 +21,7 @@ from profiles.values import (
     Share,
     Text,
     Value,
+    did_you_mean,
     wrong,
 )
 from profiles.vocabulary import FaultClass, Mode
@@ -29,7 +29,7 @@ from profiles.vocabulary import FaultClass, Mode
 TAINT = re.compile(r"[A-Za-z0-9._/-]+(=[A-Za-z0-9._-]*)?:(NoSchedule|PreferNoSchedule|NoExecute)")
 
 
-class Topology(Value):
+class PoolTopology(Value):
     """Where the nodes of a pool stand; becomes node labels."""
 
     nodes_per_rack: PositiveCount = 1
@@ -49,7 +49,7 @@ class Pool(Value):
     """Nodes in the pool, spares included."""
     spares: Count = 0
     """How many of `nodes` are kept free for replacements; they are the last ones by name."""
-    topology: Topology = Topology()
+    topology: PoolTopology = PoolTopology()
     """Racks and blocks."""
     node_prefix: str = ""
     """Embedded only: nodes are called `<prefix><index>`; empty: `node-` for the first pool, `<pool>-` for others."""

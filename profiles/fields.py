@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel
 
-from profiles.document import FieldPath
+from profiles.loading.document import FieldPath
 
 
 def written(path: Sequence[str | int]) -> str:

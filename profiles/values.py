@@ -1,10 +1,17 @@
 """The ground all profiles stand on: frozen values, names, units.
 
 Called by every module of this folder; knows no file, no clock and no environment.
+
+Kubernetes quantities as numbers.
+
+The did-you-mean of every message of this folder.
 """
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+from decimal import Decimal
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -69,3 +76,43 @@ PATTERNS = {
     ENVIRONMENT_NAME_PATTERN: "letters, digits and `_`, not starting with a digit",
 }
 """Patterns in words, for messages."""
+
+
+_UNITS = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTP", start=1)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTP", start=1)},
+}
+
+
+def amount(quantity: str) -> Decimal:
+    """A quantity such as `500m` or `16Gi` in its base unit (CPUs, bytes). Exact.
+
+    Args:
+        quantity: already checked against the pattern of `profiles.values.Quantity`.
+    """
+    number = quantity.rstrip("mkKMGTPi")
+    return Decimal(number) * _UNITS[quantity[len(number) :]]
+
+
+SHOWN = 24
+"""More words than this are not listed: the line would no longer be read."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that is spelt most alike; "" where nothing comes near."""
+    by_lower = {item.lower().replace("-", "_"): item for item in known}
+    found = difflib.get_close_matches(word.lower().replace("-", "_")[:80], list(by_lower), n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else ""
+
+
+def did_you_mean(word: str, known: Iterable[str], noun: str = "known") -> str:
+    """The end of a sentence, e.g. `; did you mean "replicas"? (known: command, image, replicas)`."""
+    words = sorted(set(known))
+    close = nearest(word, words)
+    guess = f'; did you mean "{close}"?' if close else ""
+    if not words:
+        return guess
+    more = f", … ({len(words) - SHOWN} more)" if len(words) > SHOWN else ""
+    return f"{guess} ({noun}: {', '.join(words[:SHOWN])}{more})"

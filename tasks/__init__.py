@@ -1,0 +1,1 @@
+"""Every touch of the outside world, as Prefect tasks behind one seam."""

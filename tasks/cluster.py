@@ -1,9 +1,11 @@
 """The seam: the only way anything of ours touches a cluster.
 
-Two classes satisfy `Cluster`: `tasks.kubernetes.KubernetesCluster` (the official client) and
+Two classes satisfy `Cluster`: `tasks.kubernetes.cluster.KubernetesCluster` (the official client) and
 `tasks.embedded.api.EmbeddedCluster` (a directory on this machine). Objects are plain dictionaries in Kubernetes' own
 JSON form. The current cluster lives in a context variable, because Prefect records every parameter of a task and a
 client must never be one.
+
+Every object of a kind, a page at a time: of thousands only what is asked of each needs to be kept.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from profiles.errors import Permanent
+from profiles.errors import Permanent, PrimusError
 
 Manifest = dict[str, Any]
 """One Kubernetes object as JSON: `apiVersion`, `kind`, `metadata`, …"""
@@ -193,3 +195,24 @@ def using(cluster: Cluster) -> Generator[Cluster]:
         yield cluster
     finally:
         _current.reset(token)
+
+
+def cluster_answers(cluster: Cluster, pod: str) -> bool:
+    """Whether the cluster itself answers now: only then is a coordinator that did not answer silent itself."""
+    try:
+        cluster.get("Pod", pod)
+    except PrimusError:
+        return False
+    return True
+
+
+def each(cluster: Cluster, kind: Kind, labels: Mapping[str, str] | None = None) -> Iterator[Manifest]:
+    """Every object that exists; in any order, and some of them twice where the list has to be begun anew.
+
+    Raises:
+        Unavailable: also in the middle; what was told until then is not all there is.
+        NotFound, Refused.
+    """
+    for event in cluster.watch(kind, labels, timeout_seconds=0.0):
+        if event.type in ("ADDED", "MODIFIED"):
+            yield event.object

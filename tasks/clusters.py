@@ -6,18 +6,18 @@ import sys
 from pathlib import Path
 
 from profiles.cluster import ClusterProfile, ImageMapping, Pool
-from profiles.load import load_hardware
+from profiles.loading.load import load_hardware
 from tasks.cluster import Cluster
 from tasks.embedded.api import EmbeddedCluster
 from tasks.embedded.spec import ImageSpec, NodeSpec, Spec
-from tasks.programs import programs_archive
+from tasks.programs_archive import programs_archive
 from workflows import labels
 
 
 def open_cluster(profile: ClusterProfile, home: Path) -> Cluster:
     """The cluster of a profile. Nothing is started and nothing is asked until the first call."""
     if profile.engine == "kubernetes":
-        from tasks.kubernetes import KubernetesCluster  # noqa: PLC0415 - half a second that a laptop need not pay
+        from tasks.kubernetes.cluster import KubernetesCluster  # noqa: PLC0415 - half a second that a laptop need not pay
 
         return KubernetesCluster(profile)
     return embedded_cluster(profile, home)

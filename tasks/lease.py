@@ -1,4 +1,7 @@
-"""The right to drive a run: taken, renewed in the background, given back."""
+"""The right to drive a run: taken, renewed in the background, given back.
+
+Whose objects in the cluster are: those of another ledger's run of the same name are left alone.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from profiles.errors import Fenced, PrimusError, Transient
-from tasks.identity import process_start
-from tasks.ledger import Ledger
-from tasks.world import Right, World, standing_in, world
-from workflows.records import Driver, Lease
+from profiles.errors import Fenced, NotFound, PrimusError, Refused, Transient
+from tasks.cluster import Kind, Manifest, current
+from tasks.context import Right, World, patient, standing_in, world
+from tasks.ledger.ledger import Ledger
+from tasks.processes import process_start
+from workflows import labels
+from workflows.model import ownership
+from workflows.model.records import Driver, Lease
 
 RENEW_SECONDS = 5.0
 """A lease lasts three times as long, so two renewals in a row may fail."""
@@ -92,3 +98,47 @@ def driving(run: str) -> Generator[Right]:
         renewing.join(timeout=RENEW_SECONDS)
         with suppress(PrimusError):  # if not, it runs out by itself
             here.ledger.release(lease)
+
+
+def our_ledger() -> str:
+    """Identity of the ledger of this process.
+
+    Raises:
+        Unavailable: it does not answer, and was never asked.
+    """
+    return world().ledger.identity()
+
+
+@patient
+def taken_by_another(run: str) -> str:
+    """Why this ledger may not begin a run of this name: another one's is on the cluster; "" where there is none.
+
+    A cluster that may not be listed says nothing here: what is created under a name that is taken is refused anyway.
+    """
+    found: list[Manifest] = []
+    kinds: tuple[Kind, ...] = ("JobSet", "Workflow")
+    for kind in kinds:
+        with suppress(NotFound, Refused):
+            found += [{"kind": kind, **item} for item in current().list(kind, {labels.RUN: run})]
+    others = [item for item in found if ownership.is_foreign(item, our_ledger())]
+    return str(ownership.foreign(others[0])) if others else ""
+
+
+def is_taken(kind: Kind, name: str) -> bool:
+    """Whether an object of this name is another ledger's.
+
+    Raises:
+        Unavailable, Refused.
+    """
+    found = current().get(kind, name)
+    return found is not None and ownership.is_foreign(found, our_ledger())
+
+
+def ours(kind: Kind, name: str) -> Manifest | None:
+    """The object; None where it does not exist or belongs to another ledger.
+
+    Raises:
+        Unavailable, Refused.
+    """
+    found = current().get(kind, name)
+    return None if found is None or ownership.is_foreign(found, our_ledger()) else found

@@ -1,4 +1,7 @@
-"""Background processes of a home: started once, found again by pid and start time, stopped by pid only."""
+"""Background processes of a home: started once, found again by pid and start time, stopped by pid only.
+
+Which process is which: a pid alone may belong to another process a moment later. No Prefect here.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from profiles.errors import Unavailable
-from tasks.identity import process_start
+
+
+def process_start(pid: int) -> float | None:
+    """Start time of a process in clock ticks since boot, None where it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else float(fields[19])
 
 
 @dataclass(frozen=True)

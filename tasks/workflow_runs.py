@@ -1,16 +1,26 @@
-"""Any Argo Workflow on any cluster: checked, submitted, watched to its end. Through the seam, without Prefect."""
+"""Any Argo Workflow on any cluster: checked, submitted, watched to its end. Through the seam, without Prefect.
+
+A Workflow manifest as people write it: YAML or JSON, several documents, parameters from the command line.
+"""
 
 from __future__ import annotations
 
+import difflib
+import json
+import re
+import secrets
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
-from profiles.errors import Conflict, NotFound, Refused, Unavailable
+import yaml
+
+from profiles.errors import Conflict, NotFound, ProfileError, Refused, Unavailable
 from tasks.cluster import Cluster, Manifest
-from tasks.embedded.engine.json_values import as_map, is_list, is_map
+from tasks.embedded.engine.json_values import as_map, is_list, is_map, maps, text_of
+from tasks.embedded.engine.yaml_text import plain
 from workflows.labels import PREFIX
-from workflows.ownership import owner_of, refuse_foreign
+from workflows.model.ownership import owner_of, refuse_foreign
 
 SUBMITTED = f"{PREFIX}/submitted"
 """Label by which a watch asks for one workflow and not for all of a namespace; its value is the workflow's name."""
@@ -110,3 +120,173 @@ def _changes(cluster: Cluster, name: str) -> Iterator[Manifest]:
 def phase_of(manifest: Manifest) -> str:
     """Its `status.phase`, "" before it has one."""
     return str(as_map(manifest.get("status")).get("phase") or "")
+
+
+_PLAIN = "tag:primus-flows.io,2026:plain"
+_MERGE = "tag:yaml.org,2002:merge"
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""Kubernetes' own letters for `generateName`: no word can come out by accident."""
+_SUFFIX_LENGTH = 5
+_NAME_LIMIT = 63
+_USED = re.compile(r"""workflow\.parameters(?:\.|\[\\?["'])([-\w]+)""")
+"""A workflow parameter as tags and expressions name it, inside JSON text."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain words as Kubernetes' tools read them (`1:30` and dates are texts), no key twice."""
+
+    yaml_implicit_resolvers = {"<": [(_MERGE, re.compile("<<"))], None: [(_PLAIN, re.compile(".*", re.DOTALL))]}  # noqa: RUF012
+
+
+def _construct_plain(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> object:
+    return plain(node.value)
+
+
+def _construct_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[str, Any]:
+    own = [key for key, _ in _pairs(node) if key.tag != _MERGE]
+    names = [_name(loader, key) for key in own]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise yaml.constructor.ConstructorError(None, None, f"'{name}' stands twice", own[index].start_mark)
+    loader.flatten_mapping(node)
+    build = cast("Callable[..., Any]", loader.construct_object)  # pyright: ignore[reportUnknownMemberType]
+    return {_name(loader, key): build(value, deep=True) for key, value in _pairs(node)}
+
+
+def _pairs(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
+    return cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
+
+
+def _name(loader: yaml.SafeLoader, key: yaml.Node) -> str:
+    """A key as JSON has it: always a text."""
+    build = cast("Callable[..., Any]", loader.construct_object)  # pyright: ignore[reportUnknownMemberType]
+    found: Any = build(key, deep=True)
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+_Loader.add_constructor(_PLAIN, _construct_plain)
+_Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
+
+
+def read_workflow(text: str, source: str) -> Manifest:
+    """The Workflow that a text holds.
+
+    Raises:
+        ProfileError: no YAML, no Workflow in it, or several.
+    """
+    try:
+        found: list[Any] = list(yaml.load_all(text, Loader=_Loader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "(whole file)"
+        raise ProfileError(where, f"is not valid YAML: {error.problem}", source) from error
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
+        raise ProfileError("(whole file)", f"is not valid YAML: {error}", source) from error
+    documents = [one for one in found if one is not None]
+    workflows = [one for one in maps(documents) if one.get("kind") == "Workflow"]
+    if len(workflows) == 1:
+        return as_texts(workflows[0])
+    if workflows:
+        names = ", ".join(_called(one) for one in workflows)
+        raise ProfileError("(whole file)", f"holds {len(workflows)} Workflows ({names}); give one at a time", source)
+    kinds = [str(as_map(one).get("kind", "no kind")) if is_map(one) else type(one).__name__ for one in documents]
+    raise ProfileError("kind", f"holds no Workflow; it holds {', '.join(kinds) or 'nothing'}", source)
+
+
+def as_texts(found: Any) -> Any:
+    """The manifest with every parameter's value as the text that Argo's own command makes of it: `3` is "3".
+
+    The API server itself takes nothing but texts there. Items of a fan-out are no parameters and stay as they are.
+    """
+    if is_list(found):
+        return [as_texts(item) for item in found]
+    if not is_map(found):
+        return found
+    held = {key: value if key == "withItems" else as_texts(value) for key, value in found.items()}
+    if is_list(held.get("parameters")):
+        held["parameters"] = [_texts_of(item) if is_map(item) else item for item in held["parameters"]]
+    return held
+
+
+def _texts_of(parameter: Manifest) -> Manifest:
+    """One parameter so: its value, its defaults, the values it may have."""
+    held = {key: _text(value) if key in ("value", "default") else value for key, value in parameter.items()}
+    if is_list(held.get("enum")):
+        held["enum"] = [_text(value) for value in held["enum"]]
+    source = held.get("valueFrom")
+    if is_map(source) and "default" in source:
+        held["valueFrom"] = {**source, "default": _text(source["default"])}
+    return held
+
+
+def _text(value: Any) -> Any:
+    """Numbers and truth values as texts; what is none of them is left for the cluster to refuse."""
+    return text_of(value) if isinstance(value, (bool, int, float)) else value
+
+
+def _called(manifest: Manifest) -> str:
+    metadata = as_map(manifest.get("metadata"))
+    return str(metadata.get("name") or metadata.get("generateName") or "?")
+
+
+def with_name(manifest: Manifest, name: str) -> Manifest:
+    """The manifest with a name: the one given, its own, or its `generateName` and five random letters.
+
+    The letters are drawn here and not by the cluster, so that a repeated request finds what the first one made.
+
+    Raises:
+        ProfileError: it has neither a name nor a `generateName`.
+    """
+    metadata = dict(as_map(manifest.get("metadata")))
+    stem = str(metadata.pop("generateName", "") or "")
+    if name:
+        metadata["name"] = name
+    elif not metadata.get("name"):
+        if not stem:
+            raise ProfileError("metadata.name", "is required: a name, or a generateName to begin one with")
+        letters = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
+        metadata["name"] = stem[: _NAME_LIMIT - _SUFFIX_LENGTH] + letters
+    return {**manifest, "metadata": metadata}
+
+
+def with_parameters(manifest: Manifest, given: Sequence[str]) -> Manifest:
+    """The manifest with workflow parameters from `NAME=VALUE`: given ones replace the file's, new ones are added.
+
+    Raises:
+        ProfileError: a word is no `NAME=VALUE`, or nothing in the workflow uses a parameter of that name.
+    """
+    if not given:
+        return manifest
+    spec = as_map(manifest.get("spec"))
+    arguments = as_map(spec.get("arguments"))
+    there = [dict(item) for item in maps(arguments.get("parameters"))]
+    values = dict(_pair(word) for word in given)
+    _check_known(manifest, [str(item.get("name")) for item in there], list(values))
+    for item in there:
+        if item.get("name") in values:
+            item["value"] = values.pop(str(item["name"]))
+            item.pop("valueFrom", None)
+    there += [{"name": name, "value": value} for name, value in values.items()]
+    return {**manifest, "spec": {**spec, "arguments": {**arguments, "parameters": there}}}
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, sign, value = word.partition("=")
+    if not sign or not name:
+        raise ProfileError("-p", f"'{word}' is no NAME=VALUE", "flag")
+    return name, value
+
+
+def _check_known(manifest: Manifest, declared: list[str], names: list[str]) -> None:
+    """A name that the file neither declares nor uses is a slip of the pen."""
+    spec = as_map(manifest.get("spec"))
+    used = set(_USED.findall(json.dumps(spec, default=str)))
+    for template in maps(spec.get("templates")):
+        if template.get("name") == spec.get("entrypoint"):
+            used |= {str(item.get("name")) for item in maps(as_map(template.get("inputs")).get("parameters"))}
+    known = [*declared, *sorted(used.difference(declared))]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known) or 'no parameters'}"
+            raise ProfileError("-p", f"the workflow has no parameter '{name}'{hint}", "flag")

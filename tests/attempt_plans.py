@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiles.cluster import ClusterProfile, Pool, Storage
-from profiles.cluster import Topology as PoolTopology
+from profiles.cluster import ClusterProfile, Pool, PoolTopology, Storage
 from profiles.hardware import HardwareProfile
 from profiles.resolve import Resolved
-from profiles.run import CheckpointPolicy, Resources, Role, RunProfile, SecretVariable, Topology
-from workflows.plan import AttemptPlan
+from profiles.run import CheckpointPolicy, Placement, Resources, Role, RunProfile, SecretVariable
+from workflows.attempt.plan import AttemptPlan
 
 CPU = HardwareProfile(name="cpu", vendor="none", gpus_per_node=0, cpus_per_node=8, memory_per_node="16Gi")
 AMD = HardwareProfile(
@@ -92,6 +91,6 @@ def a_gpu_plan(replicas: int = 2, **changes: Any) -> AttemptPlan:
         }
     )
     feeder = Role(name="feeder", replicas=3, image="example.org/feeder:1", command=("feed",), on_failure="restart")
-    run = a_run(roles=(trainer, feeder), priority="high", topology=Topology(level="rack", required=True))
+    run = a_run(roles=(trainer, feeder), priority="high", topology=Placement(level="rack", required=True))
     cluster = a_cluster(AMD, engine="kubernetes", queue="team", namespace="training", image_pull_secrets=("pull",))
     return a_plan(run, cluster, AMD, **changes)

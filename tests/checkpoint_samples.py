@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from workflows.programs import manifest
+from workflows.programs.checkpoints import manifest
 
 Files = Mapping[str, bytes]
 

@@ -19,9 +19,8 @@ from typing import Any
 
 from profiles.errors import Refused
 from tasks.cluster import Cluster
-from tasks.workflow_files import read_workflow, with_name
-from tasks.workflow_nodes import unpacked
-from tasks.workflow_runs import ENDED, check_workflow, phase_of, submit_workflow
+from tasks.observe.objects import unpacked
+from tasks.workflow_runs import ENDED, check_workflow, phase_of, read_workflow, submit_workflow, with_name
 from tests.yaml_files import read_all_yaml
 
 FOLDER = Path(__file__).resolve().parent / "conformance"

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from tasks.identity import process_start
+from tasks.processes import process_start
 from tests.runners import LIMIT_S, until
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ class Console:
 
     def primus(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """A command to its end."""
-        command = [sys.executable, "-m", "deployments.cli", *words]
+        command = [sys.executable, "-m", "deployments.cli.main", *words]
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, timeout=4 * LIMIT_S, check=False
         )

@@ -6,14 +6,14 @@ import socket
 import time
 
 from tests.test_programs_coordination_http import ask
-from workflows.programs.coordinator import Coordinator
-from workflows.programs.coordinator_mind import Gang
+from workflows.programs.coordinator.service import Coordinator
+from workflows.programs.coordinator.store import ExpectedGang
 
 TOKEN = "secret"
 
 
 def gang() -> Coordinator:
-    one = Coordinator(Gang("trainer", 2, 1, 100, 3), {"PRIMUS_TOKEN": TOKEN})
+    one = Coordinator(ExpectedGang("trainer", 2, 1, 100, 3), {"PRIMUS_TOKEN": TOKEN})
     for index in range(2):
         joined = {"role": "trainer", "pod_index": index, "pod": f"p{index}", "node": f"n{index}"}
         assert ask(one, "POST", "/v1/join", joined, TOKEN).status == 200

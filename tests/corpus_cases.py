@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flows.decisions.diagnose import Diagnosis, diagnose
-from flows.decisions.foreign import evidence_of
+from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 from tests.yaml_files import read_yaml
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from flows.decisions.matching import RULES
-from flows.decisions.reading import place_of
-from flows.decisions.standing import standing
-from flows.decisions.steps import done, step_of
+from flows.decisions.diagnosis.files import place_of
+from flows.decisions.diagnosis.matching import RULES
+from flows.decisions.diagnosis.outlived import standing
+from flows.decisions.diagnosis.steps import done, step_of
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import CorpusCase
-from workflows.evidence import LogLine
+from workflows.model.attempt import LogLine
 
 Texts = tuple[str, ...]
 Files = tuple[tuple[str, Texts], ...]

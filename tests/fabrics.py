@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
-from flows.decisions.fabric.model import Answer, Fabric, Floor, Group, Kind, Measurement, Node
-from flows.decisions.fabric.plan import next_round
-from flows.decisions.fabric.state import State
+from flows.decisions.node_tests.fabric.knowledge import State
+from flows.decisions.node_tests.fabric.model import Answer, Fabric, FabricFault, Floor, Group, Measurement, Node
+from flows.decisions.node_tests.fabric.plan import next_round
 
 GIGABYTES_PER_SECOND = 48.0
 """What a healthy rail of 400 Gbit/s carries."""
@@ -227,8 +227,8 @@ def score(world: World, answer: Answer) -> Counter[str]:
     named = {(finding.kind, finding.switch or finding.members) for finding in answer.findings}
     for key, members in _causes(world):
         told["bad"] += 1
-        covered = any(kind is Kind.SWITCH and members <= world.under(str(name)) for kind, name in named)
-        if key in named or (key[0] in (Kind.NODE, Kind.LINK) and covered):
+        covered = any(kind is FabricFault.SWITCH and members <= world.under(str(name)) for kind, name in named)
+        if key in named or (key[0] in (FabricFault.NODE, FabricFault.LINK) and covered):
             told["found"] += 1
         elif members & unknown:
             told["open"] += 1
@@ -256,33 +256,33 @@ def _masked(world: World) -> set[str]:
     return {name for name, fault in world.nodes.items() if rails.issuperset(fault.rails) and fault.factor is not None}
 
 
-def _causes(world: World) -> Iterable[tuple[tuple[Kind, str | tuple[str, ...]], frozenset[str]]]:
+def _causes(world: World) -> Iterable[tuple[tuple[FabricFault, str | tuple[str, ...]], frozenset[str]]]:
     off = set(world.everywhere.rails) if world.everywhere else set[int]()
     names = tuple(node.name for node in world.fabric.nodes)
     order = {name: number for number, name in enumerate(names)}
     if world.everywhere is not None:
-        kind = Kind.FABRIC if len(off) == world.fabric.rails else Kind.RAIL
+        kind = FabricFault.FABRIC if len(off) == world.fabric.rails else FabricFault.RAIL
         yield (kind, names), frozenset(names)
     if len(off) == world.fabric.rails:
         return
     for name in set(world.nodes) - _masked(world):
-        yield (Kind.NODE, (name,)), frozenset((name,))
+        yield (FabricFault.NODE, (name,)), frozenset((name,))
     for ends, fault in world.links.items():
         hidden = any(world.under(switch).intersection(ends) for switch in world.switches)
         if not hidden and (fault.factor is None or not off.issuperset(fault.rails)):
-            yield (Kind.LINK, tuple(sorted(ends, key=order.__getitem__))), frozenset(ends)
+            yield (FabricFault.LINK, tuple(sorted(ends, key=order.__getitem__))), frozenset(ends)
     for switch, fault in world.switches.items():
         if not off.issuperset(fault.rails):
-            yield (Kind.SWITCH, switch), world.under(switch)
+            yield (FabricFault.SWITCH, switch), world.under(switch)
 
 
-def _right(world: World, kind: Kind, switch: str, members: tuple[str, ...]) -> bool:
+def _right(world: World, kind: FabricFault, switch: str, members: tuple[str, ...]) -> bool:
     match kind:
-        case Kind.NODE:
+        case FabricFault.NODE:
             return members[0] in world.nodes
-        case Kind.LINK:
+        case FabricFault.LINK:
             return members in world.links or members[::-1] in world.links
-        case Kind.SWITCH:
+        case FabricFault.SWITCH:
             return switch in world.switches or set(members) <= set(world.nodes)
-        case Kind.RAIL | Kind.FABRIC:
+        case FabricFault.RAIL | FabricFault.FABRIC:
             return world.everywhere is not None

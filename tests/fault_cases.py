@@ -12,18 +12,18 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from flows.decisions.grading.grade import records_of
-from flows.decisions.grading.history import history_of
-from flows.decisions.grading.model import NodeGrade
-from flows.decisions.preflight import NodeAnswer, again, judge, rule_of
-from flows.decisions.preflight_actions import NodeFault, actions_of
+from flows.decisions.node_tests.actions import NodeFault, actions_of
+from flows.decisions.node_tests.grading.comparisons import history_of
+from flows.decisions.node_tests.grading.grade import records_of
+from flows.decisions.node_tests.grading.model import NodeGrade
+from flows.decisions.node_tests.judge import NodeAnswer, again, judge, rule_of
+from profiles.checks.check import Check
 from profiles.hardware import HardwareProfile
-from profiles.load import load_hardware, load_suite
-from profiles.suite_check import Check
+from profiles.loading.load import load_hardware, load_suite
 from profiles.vocabulary import FaultClass, NodeAction, VerdictWord
 from tests.fault_node import Said, VirtualNode
-from workflows.programs.probe_call import parsed_to
-from workflows.programs.readings import Parsed, Reading
+from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.probes.call import parsed_to
 
 A, F, V = NodeAction, FaultClass, VerdictWord
 Make = Callable[[VirtualNode, HardwareProfile], None]

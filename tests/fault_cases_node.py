@@ -22,7 +22,7 @@ from tests.fault_cases import (
 from tests.fault_changes import BOTH, EVERY, SOME, grows, node, removes, tells, writes
 from tests.fault_node import Said, VirtualNode
 from tests.fault_trees import INFINIBAND, PCI, acs_bridge, address, nics
-from workflows.programs.readings import Reading
+from workflows.programs.parsers.text import Reading
 
 A, F = NodeAction, FaultClass
 PROGRAM = fails(F.PROCESS_KILLED, A.REPAIR, certain=False)

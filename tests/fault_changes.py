@@ -12,7 +12,7 @@ from tests.fault_cases import (
 )
 from tests.fault_node import Said, VirtualNode
 from tests.fault_trees import INFINIBAND, healthy
-from workflows.programs.readings import Reading
+from workflows.programs.parsers.text import Reading
 
 BOTH = ("h100", "mi300x")
 EVERY = ("a100", "h100", "h200", "b200", "gb200", "mi250x", "mi300x", "mi325x", "mi355x")

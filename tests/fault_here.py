@@ -19,9 +19,11 @@ from typing import Any, TextIO
 from unittest.mock import patch
 
 from tests.fault_stand_ins import MadeUp, StandIn, answer_of, stand_ins
-from workflows.programs import main, probe, probe_call, probe_one
+from workflows.programs import main
+from workflows.programs.probes import call, one
+from workflows.programs.probes import run as probes_run
 
-READ = probe_call._output
+READ = call._output
 
 
 @dataclass
@@ -52,10 +54,10 @@ class ProgramsHere:
         """
         own = [
             *stand_ins(self._made_up, self._root),
-            (probe_call, "subprocess", types.SimpleNamespace(**{**vars(subprocess), "Popen": self._start})),
-            (probe_call, "_output", self._output),
-            (probe, "print", self._print),
-            (probe_one, "print", self._print),
+            (call, "subprocess", types.SimpleNamespace(**{**vars(subprocess), "Popen": self._start})),
+            (call, "_output", self._output),
+            (probes_run, "print", self._print),
+            (one, "print", self._print),
         ]
         with patch.dict(os.environ, environment, clear=True), replaced(own):
             code, text = self._main(argv)

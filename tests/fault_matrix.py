@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from profiles.load import load_hardware
+from profiles.loading.load import load_hardware
 from tests import fault_cases_amd, fault_cases_compute, fault_cases_host, fault_cases_node, fault_cases_nvidia
 from tests.fault_cases import Case
 

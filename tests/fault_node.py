@@ -18,14 +18,14 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from profiles.checks.check import Check
 from profiles.hardware import HardwareProfile
-from profiles.suite_check import Check
 from tests.fault_here import ProgramsHere
 from tests.fault_stand_ins import MadeUp
-from workflows.preflight_calls import calls_of
-from workflows.programs.probe import Options, unpacked
-from workflows.programs.probe_call import to_json
-from workflows.programs.readings import Parsed
+from workflows.node_tests.preflight import calls_of
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes.call import to_json
+from workflows.programs.probes.run import Options, unpacked
 
 ROOT = Path(__file__).resolve().parent.parent
 START = """

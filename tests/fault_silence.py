@@ -13,17 +13,17 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from flows.decisions.grading.model import NodeGrade
-from flows.decisions.preflight import NodeAnswer, judge
+from flows.decisions.node_tests.grading.model import NodeGrade
+from flows.decisions.node_tests.judge import NodeAnswer, judge
+from profiles.checks.check import Attempts, Check
 from profiles.hardware import HardwareProfile
-from profiles.load import load_hardware
-from profiles.suite_check import Attempts, Check
+from profiles.loading.load import load_hardware
 from tests.fault_cases import every_check, good_answer
 from tests.fault_node import Said, VirtualNode
 from tests.fault_trees import healthy
 from tests.tool_samples import printed
-from workflows.preflight_calls import calls_of
-from workflows.programs.probe_call import argv_of
+from workflows.node_tests.preflight import calls_of
+from workflows.programs.probes.call import argv_of
 
 NODES = {
     "h100": ("a100", "h100", "h200", "b200"),

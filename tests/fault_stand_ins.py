@@ -40,7 +40,7 @@ def stand_ins(made_up: MadeUp, root: str) -> list[StandIn]:
     import resource
     import types
 
-    from workflows.programs import gate_kernel, probe, probe_links, probe_node, probe_reach
+    from workflows.programs.probes import kernel_log, links, node, reach, run
 
     wanted = int(made_up["memlock_gib"] * (1 << 30)) or resource.RLIM_INFINITY
     limits = types.SimpleNamespace(
@@ -50,14 +50,14 @@ def stand_ins(made_up: MadeUp, root: str) -> list[StandIn]:
     )
     ahead = made_up["skew_seconds"]
     return [
-        (probe_node, "ROOT", root),
-        (probe_node, "resource", limits),
-        (gate_kernel, "DEVICE", os.path.join(root, "dev/kmsg")),
-        (probe.nics_of, "__defaults__", (os.path.join(root, "sys/class/infiniband"),)),
-        (probe_links, "time", _later(made_up["grows"], root)),
-        (probe_reach, "SSH_PORT", made_up["ssh_port"]),
-        (probe_reach, "time", types.SimpleNamespace(time=lambda: time.time() + ahead, monotonic=time.monotonic)),
-        (probe_reach, "socket", _names(made_up["names_are_lost"])),
+        (node, "ROOT", root),
+        (node, "resource", limits),
+        (kernel_log, "DEVICE", os.path.join(root, "dev/kmsg")),
+        (run.nics_of, "__defaults__", (os.path.join(root, "sys/class/infiniband"),)),
+        (links, "time", _later(made_up["grows"], root)),
+        (reach, "SSH_PORT", made_up["ssh_port"]),
+        (reach, "time", types.SimpleNamespace(time=lambda: time.time() + ahead, monotonic=time.monotonic)),
+        (reach, "socket", _names(made_up["names_are_lost"])),
         (os, "statvfs", _disk(*made_up["used_percent"])),
     ]
 

@@ -20,7 +20,7 @@ class Ground(Protocol):
     """Generous: a loaded machine is slow, a broken story hangs for ever."""
 
     def cluster(self, resolved: Resolved, home: Path) -> Any:
-        """The cluster, breakable (`tasks.scene.Breakable`)."""
+        """The cluster, breakable (`tasks.runs.faults.Breakable`)."""
         ...
 
     def no_orphans(self, resolved: Resolved, home: Path) -> None:

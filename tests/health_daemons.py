@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.tool_samples import printed
-from workflows.programs.health_api import ApiError
-from workflows.programs.health_daemon import Daemon, Plan
-from workflows.programs.health_hold import Hold, NoHold
-from workflows.programs.health_limits import Gate, Rate, Room
-from workflows.programs.health_marks import Marks
-from workflows.programs.health_nodes import Nodes, ToldNodes
-from workflows.programs.health_pages import Answer, Pages
-from workflows.programs.health_peers import Peer
-from workflows.programs.health_server import Server, Servers
-from workflows.programs.health_status import Fleet
-from workflows.programs.health_tools import Tools
-from workflows.programs.probe_call import Call, execute
-from workflows.programs.readings import Parsed, Reading
+from workflows.programs.health.daemon import Daemon, Plan
+from workflows.programs.health.fleet_status import Fleet
+from workflows.programs.health.gpu_checks import Tools
+from workflows.programs.health.kubernetes import ApiError, Hold, NoHold
+from workflows.programs.health.labels import Marks
+from workflows.programs.health.limits import Gate, Rate, Room
+from workflows.programs.health.peers import Nodes, Peer, ToldNodes
+from workflows.programs.health.routes import PageResponse, Pages
+from workflows.programs.health.server import HealthPort, HealthPorts
+from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.probes.call import Call, execute
 
 Json = dict[str, Any]
 TOKEN = "a-token"
@@ -246,7 +244,7 @@ class Made:
     def text(self, target: str, token: str = TOKEN) -> str:
         return self.answer(target, token).body
 
-    def answer(self, target: str, token: str = TOKEN, typed: bool = False) -> Answer:
+    def answer(self, target: str, token: str = TOKEN, typed: bool = False) -> PageResponse:
         path, _, query = target.partition("?")
         return self.pages.answer(path, query, f"Bearer {token}" if token else "", typed)
 
@@ -291,11 +289,11 @@ def made(
 @contextmanager
 def serving(one: Made, rate: float = 1e6, connections: int = 512, port: int = 0) -> Iterator[int]:
     """The daemon on a port of loopback."""
-    servers = Servers()
+    servers = HealthPorts()
     place = ("127.0.0.1", port)
     try:
         yield servers.add(
-            Server(place, one.pages, (), rate=Rate(rate), room=Room(connections), count=one.daemon.known.count)
+            HealthPort(place, one.pages, (), rate=Rate(rate), room=Room(connections), count=one.daemon.known.count)
         )
     finally:
         servers.close()

@@ -12,8 +12,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from workflows.programs.health_options import parse
-from workflows.programs.health_start import started
+from workflows.programs.health.main import started
+from workflows.programs.health.options import parse
 
 QUIET = [
     "--port=0",

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workflows.programs.wire import AwayError, Client
-from workflows.reports import Termination, from_json, from_line
+from workflows.programs.runtime.http_client import AwayError, Client
+from workflows.wire import Termination, from_json, from_line
 
 DEADLINE_SECONDS = 30.0
 """Generous: only a test that fails waits so long."""

@@ -15,21 +15,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from flows.decisions.grading.grade import records_of
-from flows.decisions.preflight import NodeAnswer, judge, rule_of
+from flows.decisions.node_tests.grading.grade import records_of
+from flows.decisions.node_tests.judge import NodeAnswer, judge, rule_of
+from profiles.checks.catalogue import Launcher
+from profiles.checks.suite import SuiteProfile
 from profiles.cluster import ClusterProfile
-from profiles.load import load_cluster, load_hardware
-from profiles.suite import SuiteProfile
-from profiles.suite_words import Launcher
+from profiles.loading.load import load_cluster, load_hardware
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
-from tasks.opening import localised
-from tasks.preflighting import Told, Wanted, plan_of, run_preflight
-from tasks.session import at_hand
-from tasks.settings import Settings
+from tasks.context import at_hand
+from tasks.node_tests.preflight import Wanted, plan_of, run_preflight
+from tasks.settings import Settings, localised
 from tests.tool_samples import printed
-from workflows.preflight import PreflightPlan
-from workflows.preflight_calls import calls_of, node_checks
+from workflows.model.node_results import NodeResult
+from workflows.node_tests.preflight import PreflightPlan, calls_of, node_checks
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 STREAM, LOSING = printed("iperf3", "3.16-text-written.txt"), printed("iperf3", "3.1-text.txt")
@@ -121,7 +120,7 @@ def plan(profile: ClusterProfile, launcher: Launcher, nodes: Sequence[str] = NOD
     return plan_of(Wanted(profile, suite(), "device", pools, launcher), number)
 
 
-def verdicts(asked: PreflightPlan, told: Sequence[Told]) -> dict[str, Any]:
+def verdicts(asked: PreflightPlan, told: Sequence[NodeResult]) -> dict[str, Any]:
     """What stands in the ledger afterwards, by node, without times; checks of one launcher only are left out."""
     hardware = load_hardware(asked.cluster.pools[0].hardware)
     checks = node_checks(asked.suite, asked.depth, hardware, asked.launcher)
@@ -142,7 +141,7 @@ def verdicts(asked: PreflightPlan, told: Sequence[Told]) -> dict[str, Any]:
     }
 
 
-def as_played(told: Sequence[Told], players: Mapping[str, str]) -> list[Told]:
+def as_played(told: Sequence[NodeResult], players: Mapping[str, str]) -> list[NodeResult]:
     """Answers of nodes under the names of those that they played."""
     names = {player: node for node, player in players.items()}
     return [replace(item, node=names[item.node]) for item in told]
@@ -176,7 +175,7 @@ def settings_in(home: Path) -> Settings:
     return settings
 
 
-def told_by_pods(home: Path, faked: FakedNodes) -> tuple[PreflightPlan, list[Told]]:
+def told_by_pods(home: Path, faked: FakedNodes) -> tuple[PreflightPlan, list[NodeResult]]:
     """What the made-up nodes tell in pods of the embedded cluster."""
     own = load_cluster("local")
     images = tuple(

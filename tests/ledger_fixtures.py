@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tasks.ledger import Ledger
-from tasks.ledger_tables import LEDGER, METADATA
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.tables import LEDGER, METADATA
 from tests.ledgers import Clock
 from tests.postgres_server import PostgresServer, missing_program, postgres_server
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from profiles.vocabulary import Mode, RunState
-from tasks.ledger import Ledger
-from workflows.records import AttemptRecord, Driver, IncidentRecord, RunRecord
+from tasks.ledger.ledger import Ledger
+from workflows.model.records import AttemptRecord, Driver, IncidentRecord, RunRecord
 
 HERE = Driver("host-a", 100, 7.0)
 THERE = Driver("host-b", 200, 9.0)

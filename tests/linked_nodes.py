@@ -7,14 +7,14 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from flows.decisions.fabric.model import Measurement
+from flows.decisions.node_tests.fabric.model import Measurement
 from tasks.cluster import Seen
 from tests.fabrics import World
 from workflows import labels
-from workflows.programs.gang_pair import PairCall, pair_calls
-from workflows.programs.gang_report import GPUS, SOCKETS, GangReport, PairReport
-from workflows.programs.probe import packed
-from workflows.programs.readings import Parsed, Reading
+from workflows.programs.fabric.pair_member import PairCall, pair_calls
+from workflows.programs.fabric.report import GPUS, SOCKETS, GangReport, PairReport
+from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.probes.run import packed
 
 Object = dict[str, Any]
 Measure = Callable[[tuple[str, ...]], Measurement]

@@ -6,9 +6,9 @@ from typing import Any
 
 from profiles.cluster import Pool
 from profiles.hardware import HardwareProfile
-from profiles.load import list_profiles, load_hardware
+from profiles.loading.load import list_profiles, load_hardware
 from workflows import labels
-from workflows.inventory import Inventory, NodeStock
+from workflows.model.cluster import Inventory, NodeStock
 
 HARDWARE = {item.name: load_hardware(item.name) for item in list_profiles() if item.kind == "hardware"}
 PRODUCTS = {

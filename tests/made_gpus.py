@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from workflows.programs.gpu_collective import MODULUS
-from workflows.programs.gpu_device import UnavailableError
+from workflows.programs.probes.gpu.collective import MODULUS
+from workflows.programs.probes.gpu.device import UnavailableError
 
 MEMORY_BYTES = 2 << 20
 FOREVER_SECONDS = 3600.0

@@ -10,18 +10,17 @@ from pathlib import Path
 
 import yaml
 
+from profiles.drill import FaultSpec
 from profiles.errors import NotFound, Unavailable
-from profiles.fault import FaultSpec
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED, RunState
 from tasks.clusters import open_cluster
-from tasks.faults import cause
-from tasks.ledger import Ledger
-from tasks.scene import Scene
+from tasks.ledger.ledger import Ledger
+from tasks.runs.faults import Scene, cause
 from tasks.settings import Settings
 from tests.consoles import Console
 from tests.stages import PROFILE
-from workflows.records import Story
+from workflows.model.records import Story
 
 STEP_SECONDS = 0.5
 AHEAD_SECONDS = 20.0

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from flows.monitor import keep_watch
-from flows.node_sentinel import Line
+from flows.watching.nodes import NodeNotice
 from profiles.cluster import ClusterProfile
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
 from profiles.vocabulary import Mode
 from tasks.cluster import Manifest, using
-from tasks.node_watch import Bell
-from tasks.session import at_hand
+from tasks.context import at_hand
+from tasks.observe.reflector import Bell
 from tasks.settings import Settings
 from workflows import labels
 
@@ -63,9 +63,9 @@ def loop(
     profile: ClusterProfile,
     mode: Mode = Mode.ACT,
     hooks: Sequence[Callable[[], object]] = (),
-) -> Generator[list[Line]]:
+) -> Generator[list[NodeNotice]]:
     """The monitor's loop in a thread; the lines that it tells. It must end well."""
-    ended, bell, lines, errors = threading.Event(), Bell(), list[Line](), list[BaseException]()
+    ended, bell, lines, errors = threading.Event(), Bell(), list[NodeNotice](), list[BaseException]()
 
     def work() -> None:
         try:

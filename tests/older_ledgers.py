@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
-from tasks.ledger_database import Transaction
+from tasks.ledger.database import LedgerTransaction
 
 MADE: dict[str, tuple[str, ...]] = {
     "0013": (
@@ -23,7 +23,7 @@ MADE: dict[str, tuple[str, ...]] = {
 """How to take back what a migration made; those before are not taken back by any test."""
 
 
-def back_to(transaction: Transaction, version: str) -> None:
+def back_to(transaction: LedgerTransaction, version: str) -> None:
     """Leave the tables as a program of that schema had them; what is in the columns that go is lost."""
     for made, statements in MADE.items():
         for statement in statements if made > version else ():

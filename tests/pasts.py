@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from flows.decisions.grading.history import DAY_SECONDS, OUTCOMES, History, reach_days
-from flows.decisions.grading.model import CheckRule, Depth, Fall
+from flows.decisions.node_tests.grading.comparisons import OUTCOMES, History, reach_days
+from flows.decisions.node_tests.grading.history_arrays import DAY_SECONDS
+from flows.decisions.node_tests.grading.model import CheckRule, Depth, Fall
 from profiles.vocabulary import VerdictWord
-from workflows.records import VerdictRecord
+from workflows.model.records import VerdictRecord
 
 NOW = 1e9
 NODES = ("a", "b", "stranger")

@@ -8,17 +8,17 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from profiles import load
+from profiles.checks.catalogue import PLACEHOLDERS, PROBES
+from profiles.checks.suite import SuiteProfile
 from profiles.cluster import ClusterProfile
 from profiles.fields import is_optional, plain
 from profiles.hardware import HardwareProfile
 from profiles.health import HealthValues
+from profiles.loading import load
 from profiles.recovery import RecoveryProfile
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.run import RunProfile
-from profiles.suite import SuiteProfile
-from profiles.suite_words import PLACEHOLDERS, PROBES
 from profiles.values import PATTERNS
 from profiles.workspace import WorkspaceProfile
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from workflows.programs.coordination import advance
-from workflows.programs.coordination_events import Event, Joined, Meeting, Member, Published, Reported
-from workflows.programs.coordination_model import State
-from workflows.reports import CheckpointSeen, RankEnd
+from workflows.programs.coordinator.reducer import advance
+from workflows.programs.coordinator.state import Event, Joined, Meeting, Member, Published, Reported, State
+from workflows.wire import CheckpointSeen, RankEnd
 
 LENT = 3
 KILLED = {"signal": int(signal.SIGKILL)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flows.decisions.matching import RULES
-from flows.decisions.rules import Rule
+from flows.decisions.diagnosis.clues import Rule
+from flows.decisions.diagnosis.matching import RULES
 from profiles.vocabulary import FaultClass
 
 BEGIN = "<!-- generated from the rulebook by `make golden`: do not edit below -->"

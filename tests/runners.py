@@ -15,10 +15,10 @@ from typing import Any
 
 import httpx
 
-from deployments.offers import offers_of
-from profiles.load import load_cluster
-from tasks.identity import process_start
-from tasks.offers import Offer
+from deployments.processes.offers import offers_of
+from profiles.loading.load import load_cluster
+from tasks.prefect.deployments import Offer
+from tasks.processes import process_start
 
 LIMIT_S = 120.0
 """Generous: a loaded machine is slow, a broken runner never answers."""
@@ -52,7 +52,7 @@ def train_offer(name: str) -> Offer:
 
 
 class Runner:
-    """`python -m deployments.runner` with a home; its log is kept over many of its lives."""
+    """`python -m deployments.processes.runner` with a home; its log is kept over many of its lives."""
 
     def __init__(self, home: Path, api_url: str, **environment: str) -> None:
         self.log = home / "runner.log"
@@ -61,7 +61,7 @@ class Runner:
 
     def start(self) -> Runner:
         with self.log.open("ab") as sink:
-            command = [sys.executable, "-m", "deployments.runner"]
+            command = [sys.executable, "-m", "deployments.processes.runner"]
             self._process = subprocess.Popen(command, stdout=sink, stderr=sink, env=self._environment)
         return self
 
@@ -171,7 +171,7 @@ class Asking:
 def worker_pod(home: Path, api_url: str, flow_run: str) -> Generator[subprocess.Popen[bytes]]:
     """What a worker of a Prefect work pool starts for a flow run, in its pod."""
     environment = {**os.environ, "PRIMUS_HOME": str(home), "PREFECT_API_URL": api_url, "PREFECT__FLOW_RUN_ID": flow_run}
-    command = [sys.executable, "-m", "deployments.flow_run", "prefect", "flow-run", "execute"]
+    command = [sys.executable, "-m", "deployments.processes.flow_run", "prefect", "flow-run", "execute"]
     with (home / "worker.log").open("ab") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink, env=environment)
     try:

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from tests.launcher_harness import PORT, GangOnLoopback, until
-from workflows.programs.serve import Later, Request, Response, Server
+from workflows.programs.runtime.http_server import Later, Request, Response, Server
 
 
 def number_of(order: Any, otherwise: int) -> int:

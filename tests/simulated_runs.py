@@ -10,13 +10,13 @@ from typing import Any
 
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, VerdictWord
-from tasks.ledger import Ledger
-from tasks.ledger_rows import to_row
-from tasks.ledger_tables import ATTEMPTS, CHECKPOINTS, INCIDENTS, MARKS, RUNS
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.rows import to_row
+from tasks.ledger.tables import ATTEMPTS, CHECKPOINTS, INCIDENTS, MARKS, RUNS
 from tests.attempt_plans import a_gpu_plan
-from workflows.checkpoint_record import CheckpointRecord
-from workflows.records import (
+from workflows.model.records import (
     AttemptRecord,
+    CheckpointRecord,
     IncidentRecord,
     MarkRecord,
     RunRecord,

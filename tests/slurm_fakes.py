@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from profiles.admission import Slurm
-from tasks.preflighting import Told
-from tasks.slurm import Pace, run_by_slurm
+from tasks.slurm.probe import Pace, run_by_slurm
 from tests.slurm_plans import plan_on
-from workflows.preflight import PreflightPlan
+from workflows.model.node_results import NodeResult
+from workflows.node_tests.preflight import PreflightPlan
 
 HASTE = Pace(look_seconds=0.02, settle_seconds=0.1, kept_out_seconds=0.1, end_seconds=0.5)
 PLAN = plan_on(["node-0"])
@@ -96,7 +96,7 @@ class Stage:
         self.shared, self.home = folder / "shared", folder / "home"
         self.said: list[tuple[str, int]] = []
 
-    def run(self, plan: PreflightPlan = PLAN, pace: Pace = HASTE, **settings: object) -> Told:
+    def run(self, plan: PreflightPlan = PLAN, pace: Pace = HASTE, **settings: object) -> NodeResult:
         section = Slurm.model_validate({"python": sys.executable, "wait_seconds": 0.3, **settings})
         [told] = run_by_slurm(plan, section, self.shared, self.home, self._tell, pace=pace)
         return told

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from profiles.checks.suite import SuiteProfile
 from profiles.cluster import ClusterProfile
-from profiles.load import load_hardware
-from profiles.suite import SuiteProfile
-from workflows.node_pods import Rack
-from workflows.preflight import PreflightPlan
+from profiles.loading.load import load_hardware
+from workflows.node_tests.pods import Rack
+from workflows.node_tests.preflight import PreflightPlan
 
 
 def check(name: str, **call: object) -> dict[str, object]:

@@ -19,20 +19,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deployments.driver import StartingDriver, driver_pid
+from deployments.processes.driver import StartingDriver, driver_pid
 from flows.train import train
-from profiles.fault import parse_fault
+from profiles.drill import parse_fault
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED, RunState
-from tasks.faults import cause, step_seen
-from tasks.ledger import Ledger
-from tasks.opening import open_run, run_folder
-from tasks.scene import Scene
+from tasks.ledger.ledger import Ledger
+from tasks.runs.faults import Scene, cause, step_seen
+from tasks.runs.open import open_run, run_folder
 from tasks.settings import Settings
 from tests.campaign.expected import is_noise
 from tests.grounds import EmbeddedGround, Ground
-from workflows.records import AttemptRecord, IncidentRecord, Story
+from workflows.model.records import AttemptRecord, IncidentRecord, Story
 
 DEADLINE_SECONDS = EmbeddedGround.deadline_seconds
 PROFILE = Path(__file__).parent / "profiles" / "story.yaml"

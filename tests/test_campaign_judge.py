@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flows.decisions.account import totals
-from flows.decisions.report import tiles_of
+from flows.decisions.accounting.report import tiles_of
+from flows.decisions.accounting.tiles import totals
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
 from tests.campaign.cards import ENDINGS, Fault
 from tests.campaign.crew import compared
@@ -18,7 +18,7 @@ from tests.campaign.outcome import RunOutcome, StrikeOutcome, from_json, outcome
 from tests.campaign.plan import STEPS, RunPlan, Strike
 from tests.campaign.report import document, text
 from tests.campaign.seen import Hit, Seen
-from workflows.records import ActionRecord, AttemptRecord, IncidentRecord, RunRecord, StepRow, Story
+from workflows.model.records import ActionRecord, AttemptRecord, IncidentRecord, RunRecord, StepRow, Story
 
 LOST, OTHER, SPARE = "node-0", "node-1", "node-2"
 PLAN = RunPlan(7, 3, strikes=(Strike((Fault("lose-node", 0),), 20), Strike((Fault("api-away"),), 40)))

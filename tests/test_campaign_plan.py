@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiles.fault import KINDS
+from profiles.drill import KINDS
 from tests.campaign.__main__ import main
 from tests.campaign.cards import ALONE, ENDINGS, TOGETHER, Fault, faults_of
 from tests.campaign.expected import EXPECTED, classes_of, must_be_noticed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from profiles.errors import Refused
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
 from tasks.clusters import embedded_spec
 from tests import conformance_recorded
 from tests.conformance_cases import Case, check, load_cases, run_all

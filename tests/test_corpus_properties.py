@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from flows.decisions.diagnose import Diagnosis, diagnose
-from flows.decisions.lines import clean
-from flows.decisions.matching import ALL, RULES, Index, match_line
+from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
+from flows.decisions.diagnosis.lines import clean
+from flows.decisions.diagnosis.matching import ALL, RULES, Index, match_line
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import Answer, CorpusCase, answer, answers, cases
 from tests.corpus_variants import (
@@ -26,7 +26,7 @@ from tests.corpus_variants import (
     without,
 )
 from tests.turns import in_turn
-from workflows.evidence import Evidence, LogLine, Signal
+from workflows.model.attempt import Evidence, LogLine, Signal
 
 F = FaultClass
 PART = "development"

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.absent import absences
-from flows.decisions.account import TileSpan, merge, sliding, tile, to_json, totals, window
+from flows.decisions.accounting.tiles import TileSpan, absences, merge, sliding, tile, to_json, totals, window
 from profiles.vocabulary import Tile
-from workflows.records import AttemptRecord, MarkRecord, StepRow
+from workflows.model.records import AttemptRecord, MarkRecord, StepRow
 
 T = Tile
 

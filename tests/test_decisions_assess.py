@@ -7,15 +7,15 @@ from functools import cache
 
 import pytest
 
-from flows.decisions.assess import Case, assess
-from flows.decisions.in_place import broken
-from profiles import load
-from workflows.evidence import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, Signal, WorkflowFacts
-from workflows.fleet import NodeCandidate
-from workflows.gang_news import GangNews, Hang, RestartInPlace
-from workflows.programs.hang_watch import Watch
-from workflows.records import AttemptRecord
-from workflows.reports import GateReport, ResumeChoice
+from flows.decisions.recovery.assess import Case, assess
+from flows.decisions.recovery.liveness import broken
+from profiles.loading import load
+from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, Signal, WorkflowFacts
+from workflows.model.fleet import NodeCandidate
+from workflows.model.gang_status import GangNews, Hang, RestartInPlace
+from workflows.model.records import AttemptRecord
+from workflows.programs.coordinator.hang_watch import Watch
+from workflows.wire import GateReport, ResumeChoice
 
 
 @cache

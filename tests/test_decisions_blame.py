@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.blame import hosts
-from flows.decisions.exits import exits
-from flows.decisions.foreign import evidence_of
-from flows.decisions.observers import links
+from flows.decisions.diagnosis.blame import hosts
+from flows.decisions.diagnosis.exits import exits
+from flows.decisions.diagnosis.observers import hardware
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 from tests.told_logs import STEPS, enqueued, lines_of, raised, seen, told, watchdog
 
@@ -189,7 +189,7 @@ LINKS: dict[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize("sentence", LINKS)
 def test_a_link_that(sentence: str) -> None:
     text, rules = LINKS[sentence]
-    assert [clue.rule for clue in seen(links.down, {"dmesg-gpu-3.log": text})] == rules
+    assert [clue.rule for clue in seen(hardware.down, {"dmesg-gpu-3.log": text})] == rules
 
 
 ENDS: dict[str, tuple[str, list[tuple[int, int]]]] = {

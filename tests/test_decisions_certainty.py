@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.certainty import MOST, unopposed
-from flows.decisions.clues import Clue, Weighed
-from flows.decisions.diagnose import diagnose
-from flows.decisions.foreign import evidence_of
+from flows.decisions.diagnosis.clues import Clue, Weighed
+from flows.decisions.diagnosis.diagnose import MOST, diagnose, unopposed
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 
 F = FaultClass

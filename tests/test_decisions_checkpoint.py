@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.checkpoint import (
+from flows.decisions.recovery.checkpoints import (
     CheckpointRule,
     fall_back_past,
     lineage,
@@ -16,7 +16,7 @@ from flows.decisions.checkpoint import (
 )
 from profiles.run import CheckpointPolicy
 from profiles.vocabulary import VerdictWord
-from workflows.records import AttemptRecord
+from workflows.model.records import AttemptRecord
 
 
 @pytest.mark.parametrize(

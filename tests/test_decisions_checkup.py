@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.checkup import checkup, overall
+from flows.decisions.explain.doctor import checkup, overall
 from profiles.vocabulary import VerdictWord
 from tests.attempt_plans import AMD, a_cluster
-from workflows.checkup import Attempted, CheckupFacts, PoolFacts, RightFacts
+from workflows.model.checkup import Attempted, CheckupFacts, PoolFacts, RightFacts
 
 PASS, FAIL, UNKNOWN = VerdictWord.PASS, VerdictWord.FAIL, VerdictWord.UNKNOWN
 YES, NO, PERHAPS = Attempted(True, "yes"), Attempted(False, "no"), Attempted(None, "nobody knows")

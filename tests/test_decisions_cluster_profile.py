@@ -9,17 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.cluster_profile import Imported, imported
-from profiles.cluster import ClusterProfile, Pool, Storage, Topology
+from flows.decisions.cluster_import.profile import Imported, imported
+from profiles.cluster import ClusterProfile, Pool, PoolTopology, Storage
 from profiles.errors import ProfileError
-from profiles.fit import resolved_on
-from profiles.load import load_cluster
-from profiles.quantities import amount
+from profiles.loading.load import load_cluster
+from profiles.resolve import resolved_on
 from profiles.run import Role, RunProfile
+from profiles.values import amount
 from tests.living_clusters import HARDWARE, node, nodes_of, stock
 from workflows import labels
-from workflows.inventory import FlavorStock, Inventory, ServiceStock, VolumeStock
-from workflows.sight import ClusterQueueSight, LocalQueueSight, QuotaSight
+from workflows.model.cluster import (
+    ClusterQueueSight,
+    FlavorStock,
+    Inventory,
+    LocalQueueSight,
+    QuotaSight,
+    ServiceStock,
+    VolumeStock,
+)
 
 SHARED = VolumeStock("shared", "Bound", ("ReadWriteMany",), "nfs", "10Ti")
 TWO = (node("a", "h200"), node("b", "h200"))
@@ -96,11 +103,11 @@ def test_the_shipped_example_comes_back() -> None:
         )
 
 
-def seen(pool: Pool) -> Topology:
+def seen(pool: Pool) -> PoolTopology:
     """What nodes can show of a topology: no more than there are."""
     rack = min(pool.topology.nodes_per_rack, pool.nodes)
     racks = -(-pool.nodes // pool.topology.nodes_per_rack)
-    return Topology(nodes_per_rack=rack, racks_per_block=min(pool.topology.racks_per_block, racks))
+    return PoolTopology(nodes_per_rack=rack, racks_per_block=min(pool.topology.racks_per_block, racks))
 
 
 POOLS = st.lists(
@@ -110,7 +117,7 @@ POOLS = st.lists(
         hardware=st.sampled_from(sorted(HARDWARE)),
         nodes=st.integers(2, 7),
         spares=st.integers(0, 1),
-        topology=st.builds(Topology, nodes_per_rack=st.integers(1, 4), racks_per_block=st.integers(1, 3)),
+        topology=st.builds(PoolTopology, nodes_per_rack=st.integers(1, 4), racks_per_block=st.integers(1, 3)),
         taints=st.sampled_from([(), ("a.org/b=c:NoSchedule",), ("d=:NoExecute", "e=f:PreferNoSchedule")]),
         cpus_per_node=st.sampled_from([2, 64, 191]),
         memory_per_node=st.sampled_from(["24052Mi", "512Gi", "2Ti"]),
@@ -274,7 +281,7 @@ def test_foreign_rack_labels_are_counted_and_told_to_be_copied() -> None:
     rack = "cloud.provider.com/topology-rack"
     found = found_in(stock(*(replace(item, labels=item.labels | {rack: "r1"}) for item in TWO), volumes=(SHARED,)))
     assert found.profile is not None
-    assert found.profile.pools[0].topology == Topology(nodes_per_rack=2)
+    assert found.profile.pools[0].topology == PoolTopology(nodes_per_rack=2)
     assert f"copy the values of {rack} to {labels.RACK}" in said(found, "pools[0].topology")
 
 

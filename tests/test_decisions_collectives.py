@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.observe import Observer
-from flows.decisions.observers import absentees, collectives
+from flows.decisions.diagnosis.observers import collectives
+from flows.decisions.diagnosis.observers.registry import Observer
 from profiles.vocabulary import FaultClass
 from tests.told_logs import STEPS, enqueued, ranks, seen, told, watchdog
 
@@ -67,22 +67,22 @@ REPORTS: dict[str, tuple[Observer, str, set[int]]] = {
     "all stand in the same one": (
         collectives.desync, JOINED + "   [0, 1, 2, 3] joined but didn't finish collective #12 (count from 1)", set(),
     ),
-    "Horovod's rows of missing ranks": (absentees.stalled, f"{STALLED}\nMissing ranks:\n1: [op/x, op/y]\n", {1}),
+    "Horovod's rows of missing ranks": (collectives.stalled, f"{STALLED}\nMissing ranks:\n1: [op/x, op/y]\n", {1}),
     "the same behind mpirun's prefix": (
-        absentees.stalled,
+        collectives.stalled,
         "\n".join(f"[1,0]<stderr>:{text}" for text in (STALLED, "Stalled ranks:", "6: [allreduce.0, allreduce.1 ...]")),
         {6},
     ),
     "Horovod's older rows": (
-        absentees.stalled, f"{STALLED}\nStalled ops:\ng_0 [missing ranks: 0, 1, 4]\ng_1 [missing ranks: 4]", {4},
+        collectives.stalled, f"{STALLED}\nStalled ops:\ng_0 [missing ranks: 0, 1, 4]\ng_1 [missing ranks: 4]", {4},
     ),
     "Horovod's oldest rows name those that are there": (
-        absentees.stalled, f"{STALLED}\nStalled ops: weights_0 [ready ranks: 5, 6, 3, 1, 4, 0]", {2},
+        collectives.stalled, f"{STALLED}\nStalled ops: weights_0 [ready ranks: 5, 6, 3, 1, 4, 0]", {2},
     ),
-    "a stall that training outlived": (absentees.stalled, f"{STALLED}\nMissing ranks:\n1: [op/x]\n{STEPS}", set()),
-    "JAX's tasks": (absentees.tasks, BARRIER, {0, 6}),
-    "NCCL's counters": (absentees.mismatched, RAS, {7}),
-    "NCCL's rows": (absentees.mismatched, RAS_ROWS, {0, 2}),
+    "a stall that training outlived": (collectives.stalled, f"{STALLED}\nMissing ranks:\n1: [op/x]\n{STEPS}", set()),
+    "JAX's tasks": (collectives.tasks, BARRIER, {0, 6}),
+    "NCCL's counters": (collectives.mismatched, RAS, {7}),
+    "NCCL's rows": (collectives.mismatched, RAS_ROWS, {0, 2}),
 }  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def test_who_did_not_come(sentence: str) -> None:
 
 
 def test_the_node_of_a_rank_in_nccl_s_report_is_known() -> None:
-    assert [clue.node for clue in seen(absentees.mismatched, {"ras.txt": RAS})] == ["node1"]
+    assert [clue.node for clue in seen(collectives.mismatched, {"ras.txt": RAS})] == ["node1"]
 
 
 def test_the_rank_whose_watchdog_said_nothing_is_blamed_where_all_others_waited() -> None:

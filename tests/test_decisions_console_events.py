@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.console_events import event_of
-from flows.decisions.console_fields import FIELDS
+from flows.decisions.views.events import FIELDS, event_of
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, VerdictWord
-from tasks.ledger_rows import to_row
+from tasks.ledger.rows import to_row
 from tests.ledgers import a_run, an_attempt, an_incident
-from workflows.console import SCHEMA_VERSION, EventGround
-from workflows.monitored import FindingRecord, HistoryRow
-from workflows.records import ActionRecord, ApprovalRecord, NodeRecord, Story, VerdictRecord
+from workflows.model.events import SCHEMA_VERSION, EventGround
+from workflows.model.records import ActionRecord, ApprovalRecord, NodeRecord, Story, VerdictRecord
+from workflows.model.runs import FindingRecord, HistoryRow
 
 DOCUMENT = (Path(__file__).parent.parent / "docs" / "events.md").read_text(encoding="utf-8")
 INCIDENT = an_incident(

@@ -11,22 +11,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flows.decisions import cues, matching, steps
-from flows.decisions.cues import CUES, HELD, Cue, Held
-from flows.decisions.diagnose import diagnose
-from flows.decisions.foreign import evidence_of
-from flows.decisions.matching import ALL, Alike, Index, match_line
-from flows.decisions.numbers_in_patterns import Seldom, blind, zeroed
-from flows.decisions.rules import Rule
+from flows.decisions.diagnosis import matching, prefilter, steps
+from flows.decisions.diagnosis.clues import Rule
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.matching import ALL, Alike, Index, Seldom, blind, match_line, zeroed
+from flows.decisions.diagnosis.prefilter import CUES, HELD, Cue, CuesOfTexts
+from flows.decisions.diagnosis.selection import evidence_of
 from tests.corpus_cases import cases
-from workflows.evidence import LogLine
+from workflows.model.attempt import LogLine
 
 PATTERNS = [(cue, pattern) for cue in CUES for pattern in cue.patterns]
 PRINTED = st.characters(codec="ascii", exclude_categories=["Cc"])
 SOME = cases("development")[::12]
 
 
-class Everything(Held):
+class Everything(CuesOfTexts):
     """Every text holds every cue."""
 
     def __getitem__(self, text: str) -> int:
@@ -57,14 +56,14 @@ def test_nothing_that_is_skipped_would_change_a_diagnosis(monkeypatch: pytest.Mo
         return self.regex.search(text)
 
     quick = [diagnose(evidence_of(case.files)) for case in SOME]
-    monkeypatch.setattr("flows.decisions.cues.HELD", Everything())
-    monkeypatch.setattr("flows.decisions.lines._ANY_PREFIX", re.compile(""))
+    monkeypatch.setattr("flows.decisions.diagnosis.prefilter.HELD", Everything())
+    monkeypatch.setattr("flows.decisions.diagnosis.lines._ANY_PREFIX", re.compile(""))
     monkeypatch.setattr(Index, "alike", every_rule)
     monkeypatch.setattr(Alike, "search", search)
     monkeypatch.setattr(Seldom, "search", tried)
-    monkeypatch.setattr("flows.decisions.steps._beginning", from_its_beginning)
-    monkeypatch.setattr("flows.decisions.steps._numbers", vars(steps)["_numbers"].__wrapped__)
-    monkeypatch.setattr("flows.decisions.observers.losses._FIRST_CHARACTERS", 1_000_000)
+    monkeypatch.setattr("flows.decisions.diagnosis.steps._beginning", from_its_beginning)
+    monkeypatch.setattr("flows.decisions.diagnosis.steps._numbers", vars(steps)["_numbers"].__wrapped__)
+    monkeypatch.setattr("flows.decisions.diagnosis.observers.losses._FIRST_CHARACTERS", 1_000_000)
     slow = [diagnose(evidence_of(case.files)) for case in SOME]
     assert len(SOME) > 30
     assert [case.name for case, one, other in zip(SOME, quick, slow, strict=True) if one != other] == []
@@ -85,7 +84,7 @@ def test_a_word_of_digits_wakes_nobody() -> None:
 
 
 def test_texts_are_forgotten_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cues, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(prefilter, "MAX_BYTES", 100_000)
     cue = Cue("a word that was never said")
     for number in range(2000):
         assert cue.holds(f"{number}: a word that was never said {string.ascii_letters * (number % 7)}")
@@ -104,7 +103,7 @@ def test_lines_that_differ_in_digits_alone_are_judged_by_their_own_digits(text: 
         assert names(match_line(said)) == names(match_line(said, index=Index(ALL.rules)))
 
 
-def names(found: Iterable[matching.Match]) -> list[tuple[str, str]]:
+def names(found: Iterable[matching.RuleMatch]) -> list[tuple[str, str]]:
     return [(match.rule.name, match.peer) for match in found]
 
 

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.clues import Clue
-from flows.decisions.decide import decide
-from flows.decisions.decision import STARTS, Decision, Situation, restarts_left
-from flows.decisions.diagnose import Diagnosis
-from flows.decisions.history import SAME_NODE
-from flows.decisions.limits import attempts_without_progress, brake_trips
-from flows.decisions.treatment import TREATMENTS
+from flows.decisions.diagnosis.clues import Clue
+from flows.decisions.diagnosis.diagnose import Diagnosis
+from flows.decisions.diagnosis.history import SAME_NODE
+from flows.decisions.policy import TREATMENTS
+from flows.decisions.recovery.decide import decide
+from flows.decisions.recovery.decision import STARTS, Decision, Situation, restarts_left
+from flows.decisions.recovery.limits import attempts_without_progress
 from profiles.cluster import Brake
 from profiles.recovery import Budget, RecoveryProfile
 from profiles.run import RunBudget
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction
-from workflows.evidence import PastIncident
-from workflows.fleet import BrakeState
-from workflows.reports import CheckpointState, ResumeChoice
+from workflows.model.attempt import PastIncident
+from workflows.model.fleet import BrakeState, brake_trips
+from workflows.wire import CheckpointState, ResumeChoice
 
 F, A = FaultClass, Action
 NOW = 100_000.0
@@ -279,7 +279,7 @@ def test_observing_and_pausing_decide_the_same_and_touch_nothing(mode: Mode, pau
 
 
 def test_what_earlier_roll_backs_forbid_holds_for_every_later_attempt() -> None:
-    from flows.decisions.checkpoint import CheckpointRule
+    from flows.decisions.recovery.checkpoints import CheckpointRule
 
     decision = decide(on_node(F.NODE_LOST), at(lineage=CheckpointRule(55, ("/c/60",))))
     assert (decision.max_resume_step, decision.exclude_checkpoints) == (55, ("/c/60",))

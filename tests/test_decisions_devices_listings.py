@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.observers.devices import measured
-from flows.decisions.observers.listings import fallen
-from workflows.evidence import LogLine
+from flows.decisions.diagnosis.observers.hardware import measured
+from flows.decisions.diagnosis.observers.resume import fallen
+from workflows.model.attempt import LogLine
 
 
 def lines(*texts: str) -> list[LogLine]:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.matching import RULES
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.matching import RULES
 from profiles.vocabulary import FaultClass
-from workflows.evidence import Evidence, LogLine, NodeFacts, PastIncident, PodFacts, Signal
-from workflows.programs.fingerprint import fingerprint
-from workflows.reports import GateReport, RankEnd, ResumeChoice, Termination
+from workflows.model.attempt import Evidence, LogLine, NodeFacts, PastIncident, PodFacts, Signal
+from workflows.programs.launcher.termination import fingerprint
+from workflows.wire import GateReport, RankEnd, ResumeChoice, Termination
 
 F = FaultClass
 NOW = 1000.0

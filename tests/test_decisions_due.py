@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.due import (
+from flows.decisions.monitoring.flow_runs import (
     GRACE_SECONDS,
     MOST_STARTS,
     Again,
@@ -19,7 +19,7 @@ from flows.decisions.due import (
     choose,
     look_after_plain,
 )
-from workflows.driven import Due, Phase, Plain
+from workflows.model.runs import Due, Phase, Plain
 
 MISSED, OVERLAP = "missed: a later one is due already", "overlap: the one before has not ended"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.ends import judge_end
-from workflows.evidence import AttemptView, CoordinatorFacts, PodFacts
-from workflows.records import AttemptRecord
+from flows.decisions.recovery.moves import judge_end
+from workflows.model.attempt import AttemptView, CoordinatorFacts, PodFacts
+from workflows.model.records import AttemptRecord
 
 
 def view(jobset: str | None = "Completed", step: int | None = None) -> AttemptView:

@@ -8,12 +8,11 @@ from random import Random
 
 import pytest
 
-from flows.decisions.fabric.causes import causes
-from flows.decisions.fabric.flapping import BLAMED, DOUBTED, LOOKS, chance_of, flaps
-from flows.decisions.fabric.known import know
-from flows.decisions.fabric.model import Kind, Measurement
-from flows.decisions.fabric.state import State
-from flows.gangs import PROOFS
+from flows.decisions.node_tests.fabric.causes import causes
+from flows.decisions.node_tests.fabric.flapping import BLAMED, DOUBTED, LOOKS, chance_of, flaps
+from flows.decisions.node_tests.fabric.knowledge import State, know
+from flows.decisions.node_tests.fabric.model import FabricFault, Measurement
+from flows.testing.links import PROOFS
 from tests.fabrics import ORDINARY, QUIET, ROUGH, Fault, Noise, World, drawn, leaf_spine, play, score, world_of
 
 ALL = tuple(range(8))
@@ -137,5 +136,5 @@ def test_limits_are_in_order() -> None:
 def test_an_everywhere_bad_fabric_ends_though_it_is_asked_to_be_good_twice() -> None:
     world: World = replace(world_of(leaf_spine(16, 8)), everywhere=Fault(ALL, 0.5))
     played = play(replace(world, fabric=replace(world.fabric, proofs=PROOFS)), 1)
-    assert [one.kind for one in played.answer.findings] == [Kind.FABRIC]
+    assert [one.kind for one in played.answer.findings] == [FabricFault.FABRIC]
     assert not played.answer.spent

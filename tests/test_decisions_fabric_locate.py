@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.fabric.model import Answer, Finding, Group, Kind, Node
+from flows.decisions.node_tests.fabric.model import Answer, FabricFault, FabricFinding, Group, Node
 from tests.fabrics import (
     ORDINARY,
     QUIET,
@@ -33,11 +33,11 @@ ALL = tuple(range(8))
 SLOW, SILENT = Fault(ALL, 0.5), Fault(ALL, None)
 
 
-def told(answer: Answer) -> set[tuple[Kind, str | tuple[str, ...]]]:
+def told(answer: Answer) -> set[tuple[FabricFault, str | tuple[str, ...]]]:
     return {(finding.kind, finding.switch or finding.members) for finding in answer.findings}
 
 
-def only(played: Played) -> Finding:
+def only(played: Played) -> FabricFinding:
     [finding] = played.answer.findings
     return finding
 
@@ -57,7 +57,7 @@ def test_a_bad_node_is_named_by_partners_that_are_proven_good(
 ) -> None:
     played = play(replace(world_of(shape()), nodes={"n7": fault}), 1)
     finding = only(played)
-    assert (finding.kind, finding.members, finding.rails) == (Kind.NODE, ("n7",), fault.rails)
+    assert (finding.kind, finding.members, finding.rails) == (FabricFault.NODE, ("n7",), fault.rails)
     assert ("no answer" in finding.why) == (fault.factor is None)
     partners = {name for one in finding.evidence if len(one.group) == 2 for name in one.group} - {"n7"}
     assert len(partners) >= 3
@@ -71,7 +71,7 @@ def test_a_bad_link_blames_neither_of_its_ends(ends: tuple[str, str]) -> None:
     for nodes in (leaf_spine(40, 8), rail_optimised(40, 8), untold(40)):
         played = play(replace(world_of(nodes), links={ends: SLOW}), 1)
         finding = only(played)
-        assert (finding.kind, finding.members) == (Kind.LINK, ends)
+        assert (finding.kind, finding.members) == (FabricFault.LINK, ends)
         assert len(played.answer.proven) == 40
         good = [one for one in finding.evidence if set(one.group) != set(ends)]
         assert {end for end in ends if any(end in one.group for one in good)} == set(ends)
@@ -82,7 +82,7 @@ def test_a_link_that_is_slow_one_way_only_is_found_often_and_nothing_else_is_eve
     for seed in range(30):
         world = replace(world_of(leaf_spine(32, 8), seed=seed), links={("n1", "n20"): replace(SLOW, one_way=True)})
         answer = play(replace(world, fabric=replace(world.fabric, proofs=4)), seed).answer
-        assert {kind for kind, _ in told(answer)} <= {Kind.LINK}
+        assert {kind for kind, _ in told(answer)} <= {FabricFault.LINK}
         found.update(["found"] if answer.findings else [])
     assert found["found"] >= 8  # of 30: a larger ring shows it by chance only, so every step of the search may miss it
 
@@ -90,7 +90,7 @@ def test_a_link_that_is_slow_one_way_only_is_found_often_and_nothing_else_is_eve
 def test_a_switch_cut_off_from_the_others_is_found_through_its_nodes_that_are_good_among_themselves() -> None:
     played = play(replace(world_of(leaf_spine(48, 8)), switches={"leaf2": replace(SLOW, uplink=True)}), 1)
     finding = only(played)
-    assert (finding.kind, finding.switch) == (Kind.SWITCH, "leaf2")
+    assert (finding.kind, finding.switch) == (FabricFault.SWITCH, "leaf2")
     assert finding.members == tuple(f"n{number}" for number in range(16, 24))
     assert "among themselves" in finding.why
     assert len(played.answer.proven) == 40
@@ -100,7 +100,7 @@ def test_a_switch_cut_off_from_the_others_is_found_through_its_nodes_that_are_go
 def test_a_switch_of_one_rail_is_told_with_its_rail_and_not_as_eight_bad_nodes() -> None:
     played = play(replace(world_of(rail_optimised(48, 8)), switches={"unit2-rail3": Fault((3,), 0.4)}), 1)
     finding = only(played)
-    assert (finding.kind, finding.switch, finding.rails) == (Kind.SWITCH, "unit2-rail3", (3,))
+    assert (finding.kind, finding.switch, finding.rails) == (FabricFault.SWITCH, "unit2-rail3", (3,))
     assert "neither" in finding.why
 
 
@@ -115,10 +115,13 @@ def test_with_two_switches_nobody_can_say_which_is_cut_off() -> None:
 def test_a_rail_or_everything_is_told_as_such(count: int) -> None:
     for nodes in (leaf_spine(count, 8), untold(count)):
         rail = play(replace(world_of(nodes), everywhere=Fault((5,), 0.5)), 1)
-        assert (only(rail).kind, only(rail).rails) == (Kind.RAIL, (5,))
+        assert (only(rail).kind, only(rail).rails) == (FabricFault.RAIL, (5,))
         assert len(rail.answer.proven) == count
         everything = play(replace(world_of(nodes), everywhere=SLOW), 1)
-        assert (only(everything).kind, only(everything).members) == (Kind.FABRIC, tuple(node.name for node in nodes))
+        assert (only(everything).kind, only(everything).members) == (
+            FabricFault.FABRIC,
+            tuple(node.name for node in nodes),
+        )
         assert not everything.answer.proven
 
 
@@ -131,9 +134,9 @@ def test_all_at_once_are_told_apart() -> None:
         everywhere=Fault((2,), 0.5),
     )
     played = play(world, 3)
-    wanted = {(Kind.NODE, (name,)) for name in world.nodes} | {(Kind.LINK, ends) for ends in world.links}
-    assert told(played.answer) - {(Kind.RAIL, tuple(node.name for node in world.fabric.nodes))} == wanted | {
-        (Kind.SWITCH, "leaf6")
+    wanted = {(FabricFault.NODE, (name,)) for name in world.nodes} | {(FabricFault.LINK, ends) for ends in world.links}
+    assert told(played.answer) - {(FabricFault.RAIL, tuple(node.name for node in world.fabric.nodes))} == wanted | {
+        (FabricFault.SWITCH, "leaf6")
     }
     assert not score(world, played.answer)["missed"]
 
@@ -147,10 +150,10 @@ def test_two_nodes_alone_tell_nothing_about_who_it_is() -> None:
 
 def test_of_three_nodes_the_bad_one_and_the_bad_link_are_told_apart() -> None:
     node = play(replace(world_of(untold(3)), nodes={"n1": SLOW}), 1)
-    assert told(node.answer) == {(Kind.NODE, ("n1",))}
+    assert told(node.answer) == {(FabricFault.NODE, ("n1",))}
     assert only(node).confidence < 0.9
     link = play(replace(world_of(untold(3)), links={("n0", "n2"): SLOW}), 1)
-    assert told(link.answer) == {(Kind.LINK, ("n0", "n2"))}
+    assert told(link.answer) == {(FabricFault.LINK, ("n0", "n2"))}
 
 
 class Rules:
@@ -169,13 +172,13 @@ class Rules:
 
 @pytest.mark.parametrize(
     ("seed", "bad"),
-    [(42672, (Kind.SWITCH, "leaf1")), (321245017, (Kind.LINK, ("n2", "n5")))],
+    [(42672, (FabricFault.SWITCH, "leaf1")), (321245017, (FabricFault.LINK, ("n2", "n5")))],
     ids=[
         "under a switch that is cut off, two of four nodes are bad on a rail each",
         "a good node beside a bad one, on a bad link, met both of a switch that is cut off",
     ],
 )
-def test_fabrics_that_were_misread_once(seed: int, bad: tuple[Kind, str]) -> None:
+def test_fabrics_that_were_misread_once(seed: int, bad: tuple[FabricFault, str]) -> None:
     """Found by the property below. Nodes behind a bad switch must meet mates that are good on the rail in question, and
     are no witnesses against nodes of other switches."""
     world = drawn(Random(seed), largest=24)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.fabric.pairs import MANY, ROUNDS, Meeting, Pair, Pairs, checks_for, next_pairs
+from flows.decisions.node_tests.fabric.pairs import MANY, ROUNDS, Meeting, Pair, Pairs, checks_for, next_pairs
 from profiles.vocabulary import VerdictWord as V
 
 BW = "bandwidth"

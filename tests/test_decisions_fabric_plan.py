@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.fabric.model import Answer, Fabric, Floor, Group, Kind, Measurement, Node
-from flows.decisions.fabric.order import circle, dealt, shuffled
-from flows.decisions.fabric.plan import next_round
-from flows.decisions.fabric.state import State, bits, mask_of
+from flows.decisions.node_tests.fabric.knowledge import State, bits, mask_of
+from flows.decisions.node_tests.fabric.model import (
+    Answer,
+    Fabric,
+    FabricFault,
+    Floor,
+    Group,
+    Measurement,
+    Node,
+    circle,
+    dealt,
+    shuffled,
+)
+from flows.decisions.node_tests.fabric.plan import next_round
 from tests.fabrics import GIGABYTES_PER_SECOND, ORDINARY, Fault, drawn, leaf_spine, play, untold, world_of
 
 GOOD = (GIGABYTES_PER_SECOND,) * 8
@@ -106,7 +116,7 @@ def test_strangers_in_a_result_are_passed_over() -> None:
 def test_nothing_ever_answers_is_told_of_the_fabric_and_of_no_node() -> None:
     world = replace(world_of(untold(24)), everywhere=Fault(ALL, None))
     answer = play(world, 1).answer
-    assert [finding.kind for finding in answer.findings] == [Kind.FABRIC]
+    assert [finding.kind for finding in answer.findings] == [FabricFault.FABRIC]
     assert not answer.proven
 
 
@@ -123,7 +133,7 @@ def test_whatever_comes_back_it_ends_within_its_rounds(seed: int, data: st.DataO
         ]
         state = state.after(tuple(results[: chance.randint(0, len(results))]))
     assert len(state.rounds) <= 15
-    blamed = {name for finding in groups.findings if finding.kind is Kind.NODE for name in finding.members}
+    blamed = {name for finding in groups.findings if finding.kind is FabricFault.NODE for name in finding.members}
     told = [*groups.proven, *(one.node for one in groups.unknown), *blamed]
     assert sorted(told) == sorted(node.name for node in fabric.nodes), "each node is told once"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.falls import ENOUGH, RATIO, StepTimes, falls_of
-from workflows.records import StepRow
+from flows.decisions.diagnosis.step_times import ENOUGH, RATIO, StepTimes, falls_of
+from workflows.model.records import StepRow
 
 
 def steps(seconds: list[float], first: int = 1) -> list[StepRow]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.diagnose import Diagnosis, diagnose
-from flows.decisions.foreign import evidence_of
-from flows.decisions.lines import gather
-from flows.decisions.observers.laggard import in_turn, sparse
-from flows.decisions.observers.peers import peers
+from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
+from flows.decisions.diagnosis.lines import gather
+from flows.decisions.diagnosis.observers.outliers import in_turn, sparse
+from flows.decisions.diagnosis.observers.peers import peers
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import CorpusCase, cases
 

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.account import totals, window
-from flows.decisions.fleet_account import fleet_account
-from flows.decisions.report import tiles_of
-from flows.decisions.summary import STRETCH_SECONDS, clip, stretches, summarise
+from flows.decisions.accounting.fleet import fleet_account
+from flows.decisions.accounting.report import STRETCH_SECONDS, clip, stretches, summarise, tiles_of
+from flows.decisions.accounting.tiles import totals, window
 from profiles.vocabulary import FaultClass, RunState, Tile
 from tests.simulated_runs import NOON, PRICE, Simulation, resolved, twenty
-from workflows.summary import HeldGang, LedgerWindow, RunSummary, WindowIncident, WindowRun
+from workflows.model.runs import HeldGang, LedgerWindow, RunSummary, WindowIncident, WindowRun
 
 DAY = 86400.0
 RUNS = twenty()

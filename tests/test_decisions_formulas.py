@@ -8,26 +8,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.failure_rate import (
-    LARGEST_CHANGE,
-    PRIOR_RATE,
-    believed_rate,
-    expected_rate,
-    failure_rate,
-    gamma_quantile,
-    gamma_share,
-)
-from flows.decisions.formulas import expected_ettr, mttf_hours, simulated_ettr
-from flows.decisions.saving import (
+from flows.decisions.accounting.advice import (
     asynchronous_interval_seconds,
     availability_interval_seconds,
     daly_interval_seconds,
     expected_wall_seconds,
+    failure_probability,
     optimal_interval_seconds,
+    shortage_probability,
+    spares,
+    spares_pay,
     two_level_intervals,
     young_interval_seconds,
 )
-from flows.decisions.sparing import failure_probability, shortage_probability, spares, spares_pay
+from flows.decisions.accounting.reliability import (
+    LARGEST_CHANGE,
+    PRIOR_RATE,
+    believed_rate,
+    expected_ettr,
+    expected_rate,
+    failure_rate,
+    gamma_quantile,
+    gamma_share,
+    mttf_hours,
+    simulated_ettr,
+)
 
 MINUTE, HOUR = 60.0, 3600.0
 

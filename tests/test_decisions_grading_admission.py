@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.grading.admission import Admission, Candidate, Occasion, Wishes, due_tests, schedulable
-from flows.decisions.grading.model import DEEP, Depth
-from flows.decisions.grading.standing import NodeStanding, standing_of
+from flows.decisions.node_tests.grading.admission import Admission, Candidate, Occasion, Wishes, due_tests, schedulable
+from flows.decisions.node_tests.grading.model import DEEP, Depth
+from flows.decisions.node_tests.grading.standing import NodeStanding, standing_of
 from profiles.vocabulary import VerdictWord
-from workflows.records import VerdictRecord
+from workflows.model.records import VerdictRecord
 
 F, P, U = VerdictWord.FAIL, VerdictWord.PASS, VerdictWord.UNKNOWN
 NOW, HOUR = 1e9, 3600.0

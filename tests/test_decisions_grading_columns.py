@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 
-from flows.decisions.grading.columns import Column, column
-from flows.decisions.grading.model import AtLeast, CheckRule, Depth, Equals, Majority, NodeReadings, Peers, Word
-from workflows.programs.readings import Parsed, Reading
+from flows.decisions.node_tests.grading.columns import CheckColumn, column
+from flows.decisions.node_tests.grading.model import (
+    AtLeast,
+    CheckRule,
+    Depth,
+    Equals,
+    Majority,
+    NodeReadings,
+    Peers,
+    Word,
+)
+from workflows.programs.parsers.text import Parsed, Reading
 
 
 def rule(**more: Any) -> CheckRule:
@@ -23,11 +32,11 @@ def told(*values: float | None, unit: str = "GB/s", unknown: str = "") -> Parsed
     return Parsed(readings, unknown)
 
 
-def of_one(check: CheckRule, *attempts: Parsed, hardware: str = "h") -> Column:
+def of_one(check: CheckRule, *attempts: Parsed, hardware: str = "h") -> CheckColumn:
     return column(check, [NodeReadings("node-1", hardware, {"copy": attempts} if attempts else {})])
 
 
-def figure(found: Column) -> float:
+def figure(found: CheckColumn) -> float:
     return found.values.tolist()[0]
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.grading.drift import STEADY_FIGURES, DriftRow, drift_table, facts_of, shifts
-from flows.decisions.preflight import NodeAnswer, judge
-from profiles.load import load_hardware, load_suite
+from flows.decisions.node_tests.grading.drift import STEADY_FIGURES, DriftRow, drift_table, facts_of, shifts
+from flows.decisions.node_tests.judge import NodeAnswer, judge
+from profiles.loading.load import load_hardware, load_suite
 from tests.fault_texts import smi_xml
-from workflows.programs.tools import PARSERS
+from workflows.programs.parsers.registry import PARSERS
 
 
 def table(words: Mapping[str, str], hardware: Mapping[str, str] | None = None) -> tuple[DriftRow, ...]:

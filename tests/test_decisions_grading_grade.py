@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.grading.columns import significant
-from flows.decisions.grading.grade import grade, records_of, worst
-from flows.decisions.grading.history import DAY_SECONDS, History, history_of
-from flows.decisions.grading.model import (
+from flows.decisions.node_tests.grading.columns import significant
+from flows.decisions.node_tests.grading.comparisons import History, history_of
+from flows.decisions.node_tests.grading.grade import grade, records_of, worst
+from flows.decisions.node_tests.grading.history_arrays import DAY_SECONDS
+from flows.decisions.node_tests.grading.model import (
     AtLeast,
     AtMost,
     CheckRule,
@@ -34,7 +35,7 @@ from flows.decisions.grading.model import (
     Word,
 )
 from profiles.vocabulary import VerdictWord
-from workflows.programs.readings import Parsed, Reading
+from workflows.programs.parsers.text import Parsed, Reading
 
 F, P, U = VerdictWord.FAIL, VerdictWord.PASS, VerdictWord.UNKNOWN
 RANK = {F: 0, U: 1, P: 2}

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.grading.columns import Stage, column
-from flows.decisions.grading.history import (
-    DAY_SECONDS,
+from flows.decisions.node_tests.grading.columns import Stage, column
+from flows.decisions.node_tests.grading.comparisons import (
     DAYS,
     OUTCOMES,
     History,
@@ -26,10 +25,11 @@ from flows.decisions.grading.history import (
     history_of,
     past_of,
 )
-from flows.decisions.grading.model import CheckRule, Depth, Direction, Drift, Fall, NodeReadings
+from flows.decisions.node_tests.grading.history_arrays import DAY_SECONDS
+from flows.decisions.node_tests.grading.model import CheckRule, Depth, Direction, Drift, Fall, NodeReadings
 from profiles.vocabulary import VerdictWord
-from workflows.programs.readings import Parsed, Reading
-from workflows.records import VerdictRecord
+from workflows.model.records import VerdictRecord
+from workflows.programs.parsers.text import Parsed, Reading
 
 NOW = 1e9
 NAN = math.nan

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.grading.history import DAY_SECONDS, DAYS, OUTCOMES, history_of, laid, past_of
-from flows.decisions.grading.history import reach_days as reach
-from flows.decisions.grading.model import CheckRule, Depth, Drift, Fall
+from flows.decisions.node_tests.grading.comparisons import DAYS, OUTCOMES, history_of, laid, past_of
+from flows.decisions.node_tests.grading.comparisons import reach_days as reach
+from flows.decisions.node_tests.grading.history_arrays import DAY_SECONDS
+from flows.decisions.node_tests.grading.model import CheckRule, Depth, Drift, Fall
 from profiles.vocabulary import VerdictWord
 from tests.pasts import NOW, RECORDS, RULES, as_slow, slowly
 from tests.test_decisions_grading_history import now_and_before, said
-from workflows.looks import looks_of, pack, unpack
-from workflows.records import VerdictRecord
+from workflows.model.records import VerdictRecord
+from workflows.model.verdict_history import looks_of, pack, unpack
 
 
 @given(st.lists(RECORDS, max_size=40), st.sampled_from([{}, {"a": NOW - 3 * DAY_SECONDS}]))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.grading.columns import Stage, column
-from flows.decisions.grading.model import CheckRule, Depth, Direction, Majority, NodeReadings, Peers
-from flows.decisions.grading.peers import MAD_TO_SIGMA, by_majority, by_peers, others
-from workflows.programs.readings import Parsed, Reading
+from flows.decisions.node_tests.grading.columns import Stage, column
+from flows.decisions.node_tests.grading.comparisons import MAD_TO_SIGMA, by_majority, by_peers, others
+from flows.decisions.node_tests.grading.model import CheckRule, Depth, Direction, Majority, NodeReadings, Peers
+from workflows.programs.parsers.text import Parsed, Reading
 
 FIGURES = st.floats(1.0, 1e6)
 

@@ -8,15 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.grading.choosing import judged, to_test, waits_for_proofs
-from flows.decisions.grading.model import Depth
-from flows.decisions.grading.proofs import counting, findings_of, hours_of, proofs_of, released_at
-from flows.decisions.grading.standing import standings
-from flows.decisions.nodes import NodeNeed, choose_nodes
-from profiles.suite import Lifetimes
+from flows.decisions.node_tests.grading.admission import judged, to_test, waits_for_proofs
+from flows.decisions.node_tests.grading.model import Depth
+from flows.decisions.node_tests.grading.standing import (
+    counting,
+    findings_of,
+    hours_of,
+    proofs_of,
+    released_at,
+    standings,
+)
+from flows.decisions.recovery.nodes import NodeNeed, choose_nodes
+from profiles.checks.suite import Lifetimes
 from profiles.vocabulary import FaultClass, VerdictWord
-from workflows.fleet import NodeCandidate
-from workflows.records import NodeRecord, VerdictRecord
+from workflows.model.fleet import NodeCandidate
+from workflows.model.records import NodeRecord, VerdictRecord
 
 F, P, U = VerdictWord.FAIL, VerdictWord.PASS, VerdictWord.UNKNOWN
 NOW, HOUR = 1e9, 3600.0

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.grading.model import DEEPER, Depth
-from flows.decisions.grading.standing import SKEW_SECONDS, NodeStanding, depth_of, standing_of, standings
+from flows.decisions.node_tests.grading.model import DEEPER, Depth
+from flows.decisions.node_tests.grading.standing import SKEW_SECONDS, NodeStanding, depth_of, standing_of, standings
 from profiles.vocabulary import VerdictWord
-from workflows.records import VerdictRecord
+from workflows.model.records import VerdictRecord
 
 F, P, U = VerdictWord.FAIL, VerdictWord.PASS, VerdictWord.UNKNOWN
 NOW = 1e9

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.diagnose import Diagnosis, diagnose
-from flows.decisions.foreign import evidence_of
-from flows.decisions.health import CAUSE_UNTOLD, ENDED_WELL, GOES_ON, SILENT, WORDS_ONLY, speaks_of_trouble
-from flows.decisions.steps import step_of
+from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
+from flows.decisions.diagnosis.healthy import CAUSE_UNTOLD, ENDED_WELL, GOES_ON, SILENT, WORDS_ONLY, speaks_of_trouble
+from flows.decisions.diagnosis.selection import evidence_of
+from flows.decisions.diagnosis.steps import step_of
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import answer, cases
 from tests.corpus_variants import NOISY_LINES
-from workflows.evidence import LogLine
+from workflows.model.attempt import LogLine
 
 F = FaultClass
 STEPS = tuple(

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.held_by_queue import queue_reasons
-from flows.decisions.hold import Hold
-from flows.decisions.line import Line, in_order, pending, position
+from flows.decisions.explain.queue_reasons import NamespaceQueues, in_order, pending, position, queue_reasons
+from flows.decisions.explain.reasons import Hold
 from tests.why_sights import ADMITTED, GPU, LOCAL, NOW, QUOTA, RESEARCH, refused, told, workload
-from workflows.sight import CheckSight, WorkloadSight
+from workflows.model.cluster import CheckSight, WorkloadSight
 
 NONE = "couldn't assign flavors to pod set trainer: "
 SHORT = f"{NONE}insufficient unused quota for {GPU} in flavor h200, 8 more needed"
@@ -109,9 +108,9 @@ CASES: list[tuple[Hold, WorkloadSight, str]] = [
 ]
 
 
-def line(*more: WorkloadSight, **fields: object) -> Line:
+def line(*more: WorkloadSight, **fields: object) -> NamespaceQueues:
     values = {"workloads": more, "local_queues": (LOCAL,), "cluster_queues": (RESEARCH,)}
-    return Line(NOW, **(values | fields))  # type: ignore[arg-type]
+    return NamespaceQueues(NOW, **(values | fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("hold", "held", "words"), CASES, ids=[f"{hold}-{i}" for i, (hold, _, _) in enumerate(CASES)])

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.in_place import last_end, started_over
-from flows.decisions.lagging import lagging, sentences
-from flows.decisions.odds import restart_seconds
-from flows.decisions.run_log import moments
-from profiles.load import load_run
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.recovery.liveness import last_end, started_over
+from flows.decisions.recovery.odds import restart_seconds
+from flows.decisions.recovery.straggler import lagging, sentences
+from flows.decisions.views.run_page import moments
+from profiles.loading.load import load_run
 from profiles.recovery import RecoveryProfile
 from profiles.vocabulary import Action, FaultClass, Mode, RunState
-from tasks.evidence import ended_by
-from workflows.evidence import CoordinatorFacts, Evidence, PodFacts, Signal
-from workflows.gang_news import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK, GangNews, RestartInPlace, lent_restarts
-from workflows.records import AttemptRecord, IncidentRecord, MarkRecord, RunRecord, Story
+from workflows.model.attempt import CoordinatorFacts, Evidence, PodFacts, Signal
+from workflows.model.gang_status import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK, GangNews, RestartInPlace, lent_restarts
+from workflows.model.incidents import ended_by
+from workflows.model.records import AttemptRecord, IncidentRecord, MarkRecord, RunRecord, Story
 
 RUN = RunRecord("r", RunState.RUNNING, "", "demo", {}, "d", "local", Mode.ACT, 0.0)
 LIVE = AttemptRecord("r", 1, 1.0, "first", submitted_at=2.0)

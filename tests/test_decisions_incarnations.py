@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.report import report_text
-from deployments.views import status_text
-from flows.decisions.incarnations import incarnations, lines
-from flows.decisions.report import curve_of, report_of
-from flows.decisions.status import Surroundings, status_of
-from flows.pages.run_page import run_page
+from deployments.cli.report import report_text
+from deployments.screen.views import status_text
+from flows.decisions.accounting.report import curve_of, report_of
+from flows.decisions.recovery.incarnations import incarnations, lines
+from flows.decisions.views.status import Surroundings, status_of
+from flows.pages.run import run_page
 from profiles.vocabulary import Action, FaultClass, Mode, RunState
 from tests.simulated_runs import resolved
-from workflows.gang_news import RestartInPlace
-from workflows.records import AttemptRecord, IncidentRecord, RunRecord, StepRow, Story
+from workflows.model.gang_status import RestartInPlace
+from workflows.model.records import AttemptRecord, IncidentRecord, RunRecord, StepRow, Story
 
 LIVE = AttemptRecord("r", 1, 1.0, "first", submitted_at=2.0, running_at=5.0, first_step=1, last_step=60)
 AGAIN = IncidentRecord("r-a1-r1", "r", 1, 123.0, 123.5, "rank-failed", FaultClass.PROCESS_KILLED, 0.75,

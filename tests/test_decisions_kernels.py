@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.observers import boxes, controllers, kernels
+from flows.decisions.diagnosis.observers import collectives, hardware, stacks
 from profiles.vocabulary import FaultClass
-from workflows.evidence import LogLine
+from workflows.model.attempt import LogLine
 
 F = FaultClass
 
@@ -31,7 +31,7 @@ PLAIN = ("Call Trace:", " <TASK>", " __schedule+0x23d/0x590", " ? __mutex_lock.c
     ],
 )
 def test_a_task_that_does_not_come_back_is_its_first_module_s_fault(head: str, frame: str, owner: FaultClass) -> None:
-    found = list(kernels.stuck(lines(head, *PLAIN, frame, " entry_SYSCALL_64+0x1/0x2")))
+    found = list(stacks.stuck_in_kernel(lines(head, *PLAIN, frame, " entry_SYSCALL_64+0x1/0x2")))
     assert [(clue.fault_class, clue.node, clue.blames) for clue in found] == [(owner, "gpu-3", "node")]
 
 
@@ -45,15 +45,15 @@ def test_a_task_that_does_not_come_back_is_its_first_module_s_fault(head: str, f
     ],
 )
 def test_a_stack_without_a_known_module_tells_nothing(texts: tuple[str, ...]) -> None:
-    assert list(kernels.stuck(lines(*texts))) == []
+    assert list(stacks.stuck_in_kernel(lines(*texts))) == []
 
 
 def test_a_boot_in_the_middle_of_a_kernel_log_is_a_lost_node() -> None:
     boot = "Linux version 5.15.0-1042-nvidia (buildd@lcy02) (gcc) #42"
-    (clue,) = kernels.rebooted(lines("perf: interrupt took too long", boot, "Command line: BOOT_IMAGE=/vmlinuz"))
+    (clue,) = stacks.rebooted(lines("perf: interrupt took too long", boot, "Command line: BOOT_IMAGE=/vmlinuz"))
     assert (clue.fault_class, clue.node, clue.line) == (F.NODE_LOST, "gpu-3", 2)
-    assert list(kernels.rebooted(lines(boot, "Command line: BOOT_IMAGE=/vmlinuz"))) == []
-    assert list(kernels.rebooted(lines("training starts", boot, source="rank"))) == []
+    assert list(stacks.rebooted(lines(boot, "Command line: BOOT_IMAGE=/vmlinuz"))) == []
+    assert list(stacks.rebooted(lines("training starts", boot, source="rank"))) == []
 
 
 def table(said: str, width: int = 45) -> tuple[str, ...]:
@@ -65,14 +65,16 @@ def table(said: str, width: int = 45) -> tuple[str, ...]:
 
 def test_a_wrapped_cell_is_read_as_one_line() -> None:
     said = "GPU 0 had trouble in this test. Detected 2 volatile double-bit ECC error(s) in GPU 0. Drain the GPU."
-    (clue,) = boxes.wrapped(lines(*table(said), source=""))
+    (clue,) = hardware.wrapped(lines(*table(said), source=""))
     assert (clue.rule, clue.text, clue.line) == ("gpu-double-bit", said, 2)
 
 
 def test_what_a_single_row_says_is_left_to_the_rules_for_lines() -> None:
     said = "Found 12 faulty memory elements on GPU 3.     Run a field diagnostic on the GPU."
-    assert list(boxes.wrapped(lines(*table(said), source=""))) == []
-    assert list(boxes.wrapped(lines(*table("all is well with this GPU, and it was so before, too"), source=""))) == []
+    assert list(hardware.wrapped(lines(*table(said), source=""))) == []
+    assert (
+        list(hardware.wrapped(lines(*table("all is well with this GPU, and it was so before, too"), source=""))) == []
+    )
 
 
 def test_a_job_that_a_signal_ended_is_looked_for_on_its_one_node() -> None:
@@ -85,7 +87,7 @@ def test_a_job_that_a_signal_ended_is_looked_for_on_its_one_node() -> None:
         source="",
         node="",
     )
-    assert [(clue.node, clue.line) for clue in controllers.killed(log)] == [("c014", 3)]
+    assert [(clue.node, clue.line) for clue in collectives.killed(log)] == [("c014", 3)]
 
 
 OOPS = "BUG: unable to handle kernel NULL pointer dereference at 00000000000000b1"
@@ -100,5 +102,5 @@ OOPS = "BUG: unable to handle kernel NULL pointer dereference at 00000000000000b
     ],
 )
 def test_a_kernel_falls_by_the_module_that_it_stood_in(pointer: str, owner: list[FaultClass]) -> None:
-    found = list(kernels.fallen(lines(OOPS, "PGD 0 P4D 0", "Oops: 0000 [#1] SMP NOPTI", pointer)))
+    found = list(stacks.fallen(lines(OOPS, "PGD 0 P4D 0", "Oops: 0000 [#1] SMP NOPTI", pointer)))
     assert [clue.fault_class for clue in found] == owner

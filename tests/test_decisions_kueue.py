@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.kueue import Ceiling, Misfit, NoPlace, Preemption, Refusal, Shortage, read_refusal
+from flows.decisions.explain.queue_reasons import Ceiling, Misfit, NoPlace, Preemption, Refusal, Shortage, read_refusal
 
 GPU = "nvidia.com/gpu"
 NONE = "couldn't assign flavors to pod set trainer: "

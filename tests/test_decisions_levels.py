@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.levels import Level, believed, level_of
-from flows.decisions.matching import match_line, rule_named
+from flows.decisions.diagnosis.lines import Level, believed, level_of
+from flows.decisions.diagnosis.matching import match_line, rule_named
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from flows.decisions import approval_lines, incident_lines, run_lines
+from flows.decisions.views import approvals, status
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState
-from workflows.overview import ApprovalLine, IncidentLine, RunLine
-from workflows.records import ActionRecord, ApprovalRecord, IncidentRecord
+from workflows.model.records import ActionRecord, ApprovalRecord, IncidentRecord
+from workflows.model.runs import ApprovalLine, IncidentLine, RunLine
 
 SEEN = IncidentRecord("r-a1-i1", "r", 1, 100.0, 100.5, "pod-failed", evidence=("exit code 137",))
 DECIDED = replace(
@@ -45,13 +45,13 @@ RUNNING = RunState.RUNNING
     ],
 )
 def test_an_incident_in_one_line(line: IncidentLine, told: dict[str, str]) -> None:
-    row = incident_lines.row(line, 400.0)
+    row = approvals.row(line, 400.0)
     assert {key: row[key] for key in told} == told
     assert row["run"] == "r/1"
 
 
 def test_an_incident_as_a_document_is_that_of_status_with_its_run() -> None:
-    document = incident_lines.document(IncidentLine(replace(DECIDED, resumed_at=102.4), RUNNING))
+    document = approvals.incident_document(IncidentLine(replace(DECIDED, resumed_at=102.4), RUNNING))
     assert (document["run"], document["open"], document["run_state"]) == ("r", False, "running")
     assert (document["class"], document["resumed_after_seconds"]) == ("node_lost", 2.4)
 
@@ -64,7 +64,7 @@ def test_an_incident_as_a_document_is_that_of_status_with_its_run() -> None:
     ],
 )
 def test_how_many_incidents(lines: list[IncidentLine], total: int, told: str) -> None:
-    assert incident_lines.headline(lines, total) == told
+    assert approvals.headline(lines, total) == told
 
 
 ASKED = ApprovalRecord("q", "r", "i", "take out node-1?", "waiting", 100.0, 400.0)
@@ -87,31 +87,31 @@ QUARANTINE = NodeAction.QUARANTINE
     ],
 )
 def test_what_a_yes_does(actions: tuple[ActionRecord, ...], said: str) -> None:
-    assert approval_lines.if_yes(ApprovalLine(ASKED, RUNNING, actions)) == said
+    assert approvals.if_yes(ApprovalLine(ASKED, RUNNING, actions)) == said
 
 
 def test_what_a_no_does_to_a_run_and_to_nodes() -> None:
-    assert "r ends as stopped; `primus resume r`" in approval_lines.if_no(ApprovalLine(ASKED, RUNNING))
-    assert approval_lines.if_no(ApprovalLine(ASKED, None)) == "the nodes stay as they are"
+    assert "r ends as stopped; `primus resume r`" in approvals.if_no(ApprovalLine(ASKED, RUNNING))
+    assert approvals.if_no(ApprovalLine(ASKED, None)) == "the nodes stay as they are"
 
 
 def test_a_question_with_its_age_and_the_commands_that_answer_it() -> None:
     line = ApprovalLine(ASKED, RunState.WAITING_FOR_APPROVAL, (planned(Action.NEW_ATTEMPT),))
-    document = approval_lines.document(line, 130.0)
+    document = approvals.approval_document(line, 130.0)
     assert (document["age_seconds"], document["seconds_left"]) == (30.0, 270.0)
     assert (document["run_state"], document["if_yes"]) == ("waiting-for-approval", "new-attempt")
     assert document["approve"] == 'primus approve q --why "..."'
-    text = "\n".join(approval_lines.lines(line, 130.0))
+    text = "\n".join(approvals.lines(line, 130.0))
     assert "asked 30 s ago; 4.5 min left, then it counts as no" in text
-    assert "its time is up: it counts as no" in "\n".join(approval_lines.lines(line, 500.0))
-    assert approval_lines.document(line, 500.0)["seconds_left"] == 0.0
+    assert "its time is up: it counts as no" in "\n".join(approvals.lines(line, 500.0))
+    assert approvals.approval_document(line, 500.0)["seconds_left"] == 0.0
 
 
 LINE = RunLine("r", RUNNING, "trains", "demo", "local", 100.0, attempts=2, step=40)
 
 
 def test_a_run_in_one_line() -> None:
-    assert run_lines.row(LINE, 400.0) | {} == {
+    assert status.row(LINE, 400.0) | {} == {
         "run": "r",
         "state": "running",
         "profile": "demo",
@@ -121,8 +121,8 @@ def test_a_run_in_one_line() -> None:
         "attempts": 2,
         "why": "trains",
     }
-    assert run_lines.row(replace(LINE, paused=True), 400.0)["state"] == "running (paused)"
-    assert run_lines.row(replace(LINE, paused=True, state=RunState.FAILED), 400.0)["state"] == "failed"
+    assert status.row(replace(LINE, paused=True), 400.0)["state"] == "running (paused)"
+    assert status.row(replace(LINE, paused=True, state=RunState.FAILED), 400.0)["state"] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -134,4 +134,4 @@ def test_a_run_in_one_line() -> None:
     ],
 )
 def test_how_many_runs(count: int, more: bool, said: str) -> None:
-    assert run_lines.headline([LINE] * count, more=more) == said
+    assert status.headline([LINE] * count, more=more) == said

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.foreign import evidence_of
-from flows.decisions.observers.losses import not_finite, underflow
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.observers.losses import not_finite, underflow
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
-from workflows.evidence import LogLine
+from workflows.model.attempt import LogLine
 
 F = FaultClass
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.foreign import evidence_of
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.moves import (
+from flows.decisions.recovery.moves import (
     AwaitAnswer,
     CarryOut,
     Done,
@@ -21,7 +21,7 @@ from flows.decisions.moves import (
     next_move,
 )
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState
-from workflows.records import (
+from workflows.model.records import (
     ActionRecord,
     ApprovalRecord,
     AttemptRecord,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.lines import gather
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.lines import gather
 from profiles.vocabulary import FaultClass
-from workflows.evidence import Evidence, LogLine, PodFacts, Signal
+from workflows.model.attempt import Evidence, LogLine, PodFacts, Signal
 
 RUNTIME = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "

@@ -8,12 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.node_conditions import YOUNG_SECONDS, find, held, worst
-from flows.decisions.node_faults import LASTING, STALE_SECONDS, TABLE, FaultRules, only_programs_xids, rules_of
+from flows.decisions.monitoring.node_conditions import (
+    LASTING,
+    STALE_SECONDS,
+    TABLE,
+    YOUNG_SECONDS,
+    FaultRules,
+    find,
+    held,
+    only_programs_xids,
+    rules_of,
+    worst,
+)
 from profiles.cluster import NodeCondition
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows import labels
-from workflows.node_sight import ConditionSeen, NodeFinding, NodeSeen, TaintSeen
+from workflows.model.nodes import ConditionSeen, NodeFinding, NodeSeen, TaintSeen
 
 NOW = 1_000_000.0
 RULES = FaultRules()

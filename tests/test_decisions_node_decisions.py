@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.node_decisions import NodePolicy, settle
+from flows.decisions.monitoring.node_decisions import NodePolicy, settle
 from profiles.cluster import Brake
 from profiles.vocabulary import FaultClass, Mode, VerdictWord
-from workflows.node_sight import LedgerGround, NodeFinding, Settlement
+from workflows.model.nodes import LedgerGround, NodeFinding, Settlement
 
 ACT = NodePolicy(Mode.ACT, Brake(max_quarantined_share=0.5, max_evictions=3), {"gpu": 10, "cpu": 10})
 GROUND = LedgerGround(now=100.0)

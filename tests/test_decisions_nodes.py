@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.nodes import NodeNeed, choose_nodes, natural
+from flows.decisions.recovery.nodes import NodeNeed, choose_nodes, natural
 from profiles.vocabulary import VerdictWord
-from workflows.fleet import NodeCandidate
+from workflows.model.fleet import NodeCandidate
 
 
 def nodes(count: int, spares: int = 0, rack: int = 1) -> list[NodeCandidate]:

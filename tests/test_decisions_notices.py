@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.notices import with_passed_notices
-from flows.decisions.told_ends import notice_of
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.launcher_log import notice_of, with_passed_notices
 from profiles.vocabulary import FaultClass
-from workflows.evidence import Evidence, LogLine, NodeFacts, PodFacts, Signal
-from workflows.reports import RankEnd, Termination, line
+from workflows.model.attempt import Evidence, LogLine, NodeFacts, PodFacts, Signal
+from workflows.wire import RankEnd, Termination, line
 
 SAVED = ["checkpoint step 18 saved to /c/step-18 in 0.019 s (4.9 MiB)", "stopped by SIGTERM after step 18, saved: True"]
 PASSED_ON = RankEnd(0, 0, 1795685927.57, 143, last_step=18, last_lines=SAVED)

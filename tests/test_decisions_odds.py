@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.decide import decide
-from flows.decisions.decision import Situation
-from flows.decisions.diagnose import Diagnosis
-from flows.decisions.odds import FUTILE, PRIORS, Tally, chance, odds, restart_seconds, tallies
+from flows.decisions.diagnosis.diagnose import Diagnosis
+from flows.decisions.recovery.decide import decide
+from flows.decisions.recovery.decision import Situation
+from flows.decisions.recovery.odds import FUTILE, PRIORS, Tally, chance, odds, restart_seconds, tallies
 from profiles.vocabulary import Action, FaultClass
-from workflows.records import IncidentRecord
+from workflows.model.records import IncidentRecord
 
 F = FaultClass
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from flows.decisions.overlap import overlaps
+from flows.decisions.recovery.situation import overlaps
 from profiles.vocabulary import Action, FaultClass
-from workflows.evidence import Signal
-from workflows.records import ActionRecord, IncidentRecord
+from workflows.model.attempt import Signal
+from workflows.model.records import ActionRecord, IncidentRecord
 
 LOST = IncidentRecord(
     id="r-a1-i1",

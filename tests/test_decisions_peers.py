@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.observe import Observer
-from flows.decisions.observers import pairs, peers, rewinds, slowing, stalls
+from flows.decisions.diagnosis.observers import peers, resume, slowness, stalls
+from flows.decisions.diagnosis.observers.registry import Observer
 from tests.told_logs import seen
 
 HOSTS = ("hostname tflops", [("n-gpu-1", 612), ("n-gpu-2", 610), ("n-gpu-3", 611), ("n-gpu-4", 402), ("n-gpu-5", 612)])
@@ -45,19 +45,19 @@ def steps(*values: float) -> str:
         (peers.peers, "gpu throughput\n" + "\n".join(f"{n} {v}" for n, v in MODELS), []),
         (peers.peers, listing("rank={rank} batch_size=1{rank} step_time={value}", 1.0, 1.1, 1.0, 2.4, 1.0), []),
         (peers.peers, listing("n{rank}:7:7 [0] NCCL INFO latency {value} us", 1.0, 1.1, 1.0, 2.4, 1.0), []),
-        (pairs.pairs, "bert1 bs32 90\nbert1 bs64 44\nvgg16 bs32 91\nvgg16 bs64 43\ngpt2 bs32 90", []),
-        (pairs.pairs, PAIRS, [("cn7", None)]),
-        (pairs.pairs, PAIRS.replace("44", "90"), []),
-        (pairs.listed, "Slowest nodes:\n  a-17\n  a-22", [("a-17", None), ("a-22", None)]),
-        (pairs.listed, "All nodes are fine:\n  a-17\n  a-22", []),
-        (slowing.slowed, steps(2, 2, 2, 2, 2, 5, 5, 5), [("", None)]),
-        (slowing.slowed, steps(2, 2, 2, 2, 2, 5, 2, 2), []),
-        (slowing.slowed, steps(2, 2, 2, 2, 2, 5, 5, 5) + "\nTraining completed", []),
-        (slowing.slowed, steps(2, 2, 2, 2, 2, 8, 7, 6, 5, 4), []),
-        (slowing.slowed, epochs(2, 2, 2, 2, 2, 5, 5, 5), []),
-        (slowing.slowed, averages(2, 2, 2, 2, 2, 0.5, 0.5, 0.5), []),
-        (slowing.slowed, steps(2, 2, 2, 2, 2, 5, 5, 5) + " 8/8", []),
-        (slowing.slowed, steps(9, 2, 2, 2, 2, 2, 2, 2), []),
+        (peers.pairs, "bert1 bs32 90\nbert1 bs64 44\nvgg16 bs32 91\nvgg16 bs64 43\ngpt2 bs32 90", []),
+        (peers.pairs, PAIRS, [("cn7", None)]),
+        (peers.pairs, PAIRS.replace("44", "90"), []),
+        (peers.listed, "Slowest nodes:\n  a-17\n  a-22", [("a-17", None), ("a-22", None)]),
+        (peers.listed, "All nodes are fine:\n  a-17\n  a-22", []),
+        (slowness.slowed, steps(2, 2, 2, 2, 2, 5, 5, 5), [("", None)]),
+        (slowness.slowed, steps(2, 2, 2, 2, 2, 5, 2, 2), []),
+        (slowness.slowed, steps(2, 2, 2, 2, 2, 5, 5, 5) + "\nTraining completed", []),
+        (slowness.slowed, steps(2, 2, 2, 2, 2, 8, 7, 6, 5, 4), []),
+        (slowness.slowed, epochs(2, 2, 2, 2, 2, 5, 5, 5), []),
+        (slowness.slowed, averages(2, 2, 2, 2, 2, 0.5, 0.5, 0.5), []),
+        (slowness.slowed, steps(2, 2, 2, 2, 2, 5, 5, 5) + " 8/8", []),
+        (slowness.slowed, steps(9, 2, 2, 2, 2, 2, 2, 2), []),
     ],
 )
 def test_who_is_slow(observer: Observer, text: str, blamed: list[tuple[str, int | None]]) -> None:
@@ -73,7 +73,7 @@ def test_who_is_slow(observer: Observer, text: str, blamed: list[tuple[str, int 
     ],
 )
 def test_a_file_of_one_host_beside_that_of_another(files: dict[str, str], count: int) -> None:
-    assert len(seen(slowing.slowed, files)) == count
+    assert len(seen(slowness.slowed, files)) == count
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_a_file_of_one_host_beside_that_of_another(files: dict[str, str], count:
         (stalls.endless, "\n".join(f"1{n}:00:00 waiting for peers" for n in range(4)), ["waits-on"]),
         (stalls.endless, "\n".join(f"1{n}:00:00 waiting for pods" for n in range(4)), []),
         (stalls.endless, "\n".join(f"waiting for peers, {n} s" for n in range(8)) + "\nall are here", []),
-        (rewinds.rewinds, "iter 500, loss 0.1\nsnapshot: 500\niter 1, loss 0.1", ["step-after-checkpoint"]),
-        (rewinds.rewinds, "iter 500, loss 0.1\nsaved snapshot: 500\niter 1, loss 0.1", []),
-        (rewinds.rewinds, "[pid=1], 90 s, 500 iter\n[pid=2], 99 s, 1 iter", ["trial-rewound"]),
-        (rewinds.rewinds, "[pid=1], 90 s, 500 iter\n[pid=2], 99 s, 501 iter", []),
+        (resume.rewinds, "iter 500, loss 0.1\nsnapshot: 500\niter 1, loss 0.1", ["step-after-checkpoint"]),
+        (resume.rewinds, "iter 500, loss 0.1\nsaved snapshot: 500\niter 1, loss 0.1", []),
+        (resume.rewinds, "[pid=1], 90 s, 500 iter\n[pid=2], 99 s, 1 iter", ["trial-rewound"]),
+        (resume.rewinds, "[pid=1], 90 s, 500 iter\n[pid=2], 99 s, 501 iter", []),
     ],
 )
 def test_waits_and_rewinds(observer: Observer, text: str, rules: list[str]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.clues import Clue
-from flows.decisions.lines import clean
-from flows.decisions.places import own_node, rank_of, read_places, spoken_of
-from flows.decisions.reading import place_of
+from flows.decisions.diagnosis.clues import Clue
+from flows.decisions.diagnosis.files import place_of
+from flows.decisions.diagnosis.lines import clean
+from flows.decisions.diagnosis.places import own_node, rank_of, read_places, spoken_of
 from profiles.vocabulary import FaultClass
 from tests.told_logs import lines_of
-from workflows.evidence import LogLine
+from workflows.model.attempt import LogLine
 
 
 @pytest.mark.parametrize(

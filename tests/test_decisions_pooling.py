@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.hardware_match import DEVICES, PRODUCTS, match, nics
-from flows.decisions.node_labels import LabelTable, carries
-from flows.decisions.places_of_nodes import Places, places
-from flows.decisions.pooling import Grouped, grouped
+from flows.decisions.cluster_import.hardware import DEVICES, PRODUCTS, PoolPlaces, match, nics, places
+from flows.decisions.cluster_import.pools import Grouped, LabelTable, carries, grouped
 from tests.living_clusters import HARDWARE, node
 from tests.living_clusters import PRODUCTS as LABELLED
 from workflows import labels
-from workflows.inventory import FlavorStock, NodeStock
+from workflows.model.cluster import FlavorStock, NodeStock
 
 GPU = "nvidia.com/gpu"
 SITE = "site.example/kind"
@@ -198,7 +196,7 @@ def placed(*pairs: tuple[str, str], rack: str = RACK, block: str = BLOCK) -> lis
     ],
 )  # fmt: skip
 def test_racks_and_blocks(nodes: list[NodeStock], levels: tuple[str, ...], expected: tuple[object, ...]) -> None:
-    found: Places = places(nodes, levels)
+    found: PoolPlaces = places(nodes, levels)
     assert (found.nodes_per_rack, found.racks_per_block, found.rack_label, found.block_label) == expected
     assert ("not known" in found.told) == (not found.rack_label or not found.block_label)
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.grading.model import AtLeast, AtMost, Equals, Fall, Peers
-from flows.decisions.preflight import NodeAnswer, again, judge, rule_of
+from flows.decisions.node_tests.grading.model import AtLeast, AtMost, Equals, Fall, Peers
+from flows.decisions.node_tests.judge import NodeAnswer, again, judge, rule_of
+from profiles.checks.check import Check
 from profiles.hardware import HardwareProfile
-from profiles.load import load_hardware, load_suite
-from profiles.suite_check import Check
+from profiles.loading.load import load_hardware, load_suite
 from profiles.vocabulary import VerdictWord
-from workflows.programs.readings import Parsed, Reading
+from workflows.programs.parsers.text import Parsed, Reading
 
 CPU = load_hardware("cpu")
 SUITE = load_suite("any-machine")

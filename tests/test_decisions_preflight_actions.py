@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.grading.model import NodeGrade
-from flows.decisions.preflight_actions import OTHERWISE, TABLE, actions_of, consequence_of
-from profiles.load import load_suite
-from profiles.suite_check import Check
+from flows.decisions.node_tests.actions import OTHERWISE, TABLE, actions_of, consequence_of
+from flows.decisions.node_tests.grading.model import NodeGrade
+from profiles.checks.check import Check
+from profiles.loading.load import load_suite
 from profiles.vocabulary import FaultClass, NodeAction, VerdictWord
 
 CHECKS = load_suite("full").checks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.observers import progress, stalls
+from flows.decisions.diagnosis.observers import resume, stalls
 from profiles.vocabulary import FaultClass
 from tests.told_logs import STEPS, seen, told
 
@@ -55,7 +55,7 @@ ANEW: dict[str, tuple[dict[str, str], str]] = {
 @pytest.mark.parametrize("sentence", ANEW)
 def test_a_training_that_began_anew(sentence: str) -> None:
     files, rule = ANEW[sentence]
-    assert {clue.rule for clue in seen(progress.started_over, files)} == {rule}
+    assert {clue.rule for clue in seen(resume.started_over, files)} == {rule}
     found = told(files)
     assert (found.fault_class, found.culprits) == (F.STARTED_OVER, ())
 
@@ -84,7 +84,7 @@ HEALTHY = {
 
 @pytest.mark.parametrize("sentence", HEALTHY)
 def test_a_training_that_did_not(sentence: str) -> None:
-    assert seen(progress.started_over, HEALTHY[sentence]) == []
+    assert seen(resume.started_over, HEALTHY[sentence]) == []
 
 
 def test_that_it_began_anew_counts_more_than_how_the_start_before_ended() -> None:

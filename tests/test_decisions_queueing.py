@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flows.decisions.hold import Hold
-from flows.decisions.queueing import entries
+from flows.decisions.explain.queue import entries
+from flows.decisions.explain.reasons import Hold
 from tests.why_sights import (
     ADMITTED,
     GPU,
@@ -21,7 +21,7 @@ from tests.why_sights import (
     waiting,
     workload,
 )
-from workflows.sight import JobSetSight, QueueSight
+from workflows.model.cluster import JobSetSight, QueueSight
 
 NO_ROOM = f"0/6 nodes are available: 6 Insufficient {GPU}."
 SHORT = f"couldn't assign flavors to pod set trainer: insufficient unused quota for {GPU} in flavor h200, 8 more needed"

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.foreign import evidence_of
-from flows.decisions.quiet import MOST_LINES, STRONG_LINES, SURVIVED_LINES, WEAK_LINES, calm_after, survived
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.outlived import (
+    MOST_LINES,
+    STRONG_LINES,
+    SURVIVED_LINES,
+    WEAK_LINES,
+    calm_after,
+    survived,
+)
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
-from workflows.evidence import LogLine
+from workflows.model.attempt import LogLine
 
 F = FaultClass
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu")

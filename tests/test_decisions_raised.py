@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.hint_words import MESSAGES
-from flows.decisions.hints import FRAMES, TYPES
-from flows.decisions.matching import match_line, rule_named
-from flows.decisions.raised import MOST, judge, second_tier
-from flows.decisions.tracebacks import Raised
+from flows.decisions.diagnosis.exception_table import FRAMES, MESSAGES, TYPES
+from flows.decisions.diagnosis.exceptions import MOST, Raised, judge, second_tier
+from flows.decisions.diagnosis.matching import match_line, rule_named
 from profiles.vocabulary import FaultClass
-from workflows.evidence import LogLine
+from workflows.model.attempt import LogLine
 
 F = FaultClass
 MODEL = ("train.py:main", "torch/nn/modules/module.py:_call_impl", "model.py:forward")

@@ -10,13 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.reconcile import GRACE_SECONDS, Hold, held, judged, reconcile, suspicious
-from flows.decisions.reconcile_words import DriveAgain, Expire, Finding, Kind, Leave, MarkAgain, Remove, Tell
+from flows.decisions.monitoring.reconcile import (
+    GRACE_SECONDS,
+    DriveAgain,
+    Expire,
+    Leave,
+    MarkAgain,
+    ReconcileFault,
+    ReconcileFinding,
+    Remove,
+    Restraint,
+    Tell,
+    held,
+    judged,
+    reconcile,
+    suspicious,
+)
 from profiles.vocabulary import Mode, RunState
-from workflows.driven import OpenRun
-from workflows.evidence import Signal
-from workflows.reconcile_sight import Fate, GangSeen, NodesSeen, ObjectSeen, PodsSeen, Sight
-from workflows.records import ApprovalRecord, Driver, Lease
+from workflows.model.attempt import Signal
+from workflows.model.records import ApprovalRecord, Driver, Lease
+from workflows.model.runs import Fate, GangSeen, NodesSeen, ObjectSeen, OpenRun, PodsSeen, Sight
 
 NOW = 10_000.0
 HOLDER = Driver("host-1", 7, 3.0)
@@ -51,13 +64,13 @@ def sight(*gangs: GangSeen, **changes: Any) -> Sight:
     return Sight(NOW, "big", gangs, **usual | changes)
 
 
-def ripe(seen: Sight) -> list[Finding]:
+def ripe(seen: Sight) -> list[ReconcileFinding]:
     """What is found once everything has stood its time."""
     begun = reconcile(replace(seen, now=seen.now), {}).first_seen
     return list(reconcile(seen, {key: NOW - 1000 for key in begun}).findings)
 
 
-def one(seen: Sight) -> Finding:
+def one(seen: Sight) -> ReconcileFinding:
     [found] = ripe(seen)
     return found
 
@@ -73,46 +86,46 @@ OPENED_LATER = {"demo": Fate("big", NOW - 100, {1: NOW - 120}, opened_at=NOW - 3
 @pytest.mark.parametrize(
     ("seen", "kind", "subject", "remedy"),
     [
-        (sight(DEAD), Kind.UNDRIVEN, "demo", DriveAgain("demo")),
-        (sight(gang(), **GONE), Kind.UNSEEN_END, "demo-a1", Tell("demo", 1, Signal.PODS_GONE)),
+        (sight(DEAD), ReconcileFault.UNDRIVEN, "demo", DriveAgain("demo")),
+        (sight(gang(), **GONE), ReconcileFault.UNSEEN_END, "demo-a1", Tell("demo", 1, Signal.PODS_GONE)),
         (
             sight(gang(), jobsets={"demo-a1": jobset(state="Failed")}),
-            Kind.UNSEEN_END,
+            ReconcileFault.UNSEEN_END,
             "demo-a1",
             Tell("demo", 1, Signal.ATTEMPT_FAILED),
         ),
         (
             sight(gang(), jobsets={"demo-a1": jobset(state="Completed")}),
-            Kind.UNSEEN_END,
+            ReconcileFault.UNSEEN_END,
             "demo-a1",
             Tell("demo", 1, None),
         ),
         (
             sight(gang(), suspects={"demo": PodsSeen(0, 4, 1)}),
-            Kind.UNSEEN_END,
+            ReconcileFault.UNSEEN_END,
             "demo-a1",
             Tell("demo", 1, Signal.POD_FAILED),
         ),
-        (sight(gang(), suspects={"demo": PodsSeen(0, 4)}), Kind.UNSEEN_END, "demo-a1", Tell("demo", 1, None)),
+        (sight(gang(), suspects={"demo": PodsSeen(0, 4)}), ReconcileFault.UNSEEN_END, "demo-a1", Tell("demo", 1, None)),
         (
             sight(jobsets={"demo-a1": jobset()}, fates=ENDED),
-            Kind.ORPHAN,
+            ReconcileFault.ORPHAN,
             "JobSet/demo-a1",
             Remove(jobset()),
         ),
-        (sight(approvals=(APPROVAL,)), Kind.APPROVAL, APPROVAL.id, Expire(APPROVAL.id)),
+        (sight(approvals=(APPROVAL,)), ReconcileFault.APPROVAL, APPROVAL.id, Expire(APPROVAL.id)),
         (
             sight(nodes=NodesSeen(frozenset({"n1"}), frozenset(), {"n1": "fabric: bad"})),
-            Kind.MARK_MISSING,
+            ReconcileFault.MARK_MISSING,
             "n1",
             MarkAgain("n1", "fabric: bad"),
         ),
     ],
 )
-def test_what_is_done(seen: Sight, kind: Kind, subject: str, remedy: object) -> None:
+def test_what_is_done(seen: Sight, kind: ReconcileFault, subject: str, remedy: object) -> None:
     found = one(seen)
     assert (found.kind, found.subject, found.remedy) == (kind, subject, remedy)
-    assert held(found, Hold(Mode.ACT)) == ""
+    assert held(found, Restraint(Mode.ACT)) == ""
 
 
 MANY = [gang(f"r{number}") for number in range(4)]
@@ -122,37 +135,41 @@ SILENT = PodsSeen(living=4, coordinator="demo-c", answers=False)
 @pytest.mark.parametrize(
     ("seen", "kind", "subject"),
     [
-        (sight(gang(), suspects={"demo": SILENT}), Kind.SILENT, "demo-a1"),
-        (sight(jobsets={"x-a1": jobset("x")}, fates={}), Kind.FOREIGN, "x"),
-        (sight(jobsets={"x-a1": jobset("x")}, fates={"x": Fate("other")}), Kind.FOREIGN, "x"),
-        (sight(jobsets={"demo-a1": jobset(ledger="theirs")}, fates=ENDED, ledger="ours"), Kind.FOREIGN, "demo"),
+        (sight(gang(), suspects={"demo": SILENT}), ReconcileFault.SILENT, "demo-a1"),
+        (sight(jobsets={"x-a1": jobset("x")}, fates={}), ReconcileFault.FOREIGN, "x"),
+        (sight(jobsets={"x-a1": jobset("x")}, fates={"x": Fate("other")}), ReconcileFault.FOREIGN, "x"),
+        (
+            sight(jobsets={"demo-a1": jobset(ledger="theirs")}, fates=ENDED, ledger="ours"),
+            ReconcileFault.FOREIGN,
+            "demo",
+        ),
         (
             sight(jobsets={"demo-a1": jobset(created_at=NOW - 5)}, fates=ENDED),
-            Kind.FOREIGN,
+            ReconcileFault.FOREIGN,
             "JobSet/demo-a1",
         ),
         (
             sight(jobsets={"demo-a1": jobset(created_at=NOW - 900)}, fates=OPENED_LATER),
-            Kind.FOREIGN,
+            ReconcileFault.FOREIGN,
             "JobSet/demo-a1",
         ),
         (
             sight(jobsets={"demo-a9": jobset(attempt=9)}, fates={"demo": Fate("big", None, {1: None})}),
-            Kind.UNKNOWN_ATTEMPT,
+            ReconcileFault.UNKNOWN_ATTEMPT,
             "JobSet/demo-a9",
         ),
-        (sight(jobsets={"demo-a9": jobset(attempt=9)}, fates=ENDED), Kind.UNKNOWN_ATTEMPT, "JobSet/demo-a9"),
-        (sight(watcher=lease("monitor/big", -1.0)), Kind.LEASE, "monitor/big"),
-        (sight(watcher=lease("monitor/big"), watcher_alive=False), Kind.LEASE, "monitor/big"),
-        (sight(nodes=NodesSeen(frozenset({"n1"}), frozenset({"n1"}), {})), Kind.MARK_LEFT, "n1"),
-        (sight(*MANY, **GONE), Kind.OBSERVER, "observer"),
+        (sight(jobsets={"demo-a9": jobset(attempt=9)}, fates=ENDED), ReconcileFault.UNKNOWN_ATTEMPT, "JobSet/demo-a9"),
+        (sight(watcher=lease("monitor/big", -1.0)), ReconcileFault.LEASE, "monitor/big"),
+        (sight(watcher=lease("monitor/big"), watcher_alive=False), ReconcileFault.LEASE, "monitor/big"),
+        (sight(nodes=NodesSeen(frozenset({"n1"}), frozenset({"n1"}), {})), ReconcileFault.MARK_LEFT, "n1"),
+        (sight(*MANY, **GONE), ReconcileFault.OBSERVER, "observer"),
     ],
 )
-def test_what_is_only_noted(seen: Sight, kind: Kind, subject: str) -> None:
+def test_what_is_only_noted(seen: Sight, kind: ReconcileFault, subject: str) -> None:
     found = one(seen)
     assert (found.kind, found.subject) == (kind, subject)
     assert isinstance(found.remedy, Leave)
-    assert held(found, Hold(Mode.ACT)) != ""
+    assert held(found, Restraint(Mode.ACT)) != ""
 
 
 @pytest.mark.parametrize(
@@ -183,7 +200,7 @@ def test_what_is_no_finding(seen: Sight) -> None:
 def test_an_attempt_that_ended_may_not_live_beside_the_next() -> None:
     both = {"demo-a1": jobset(), "demo-a2": jobset(attempt=2)}
     found = one(sight(gang(attempt=2), jobsets=both, fates={"demo": Fate("big", None, {1: NOW - 61, 2: None})}))
-    assert (found.kind, found.subject) == (Kind.ORPHAN, "JobSet/demo-a1")
+    assert (found.kind, found.subject) == (ReconcileFault.ORPHAN, "JobSet/demo-a1")
 
 
 def test_a_post_flight_may_outlive_its_run_for_a_while() -> None:
@@ -192,15 +209,15 @@ def test_a_post_flight_may_outlive_its_run_for_a_while() -> None:
     assert one(sight(others=(post,), fates=late)).remedy == Remove(post)
 
 
-@pytest.mark.parametrize(("alive", "found"), [(False, Kind.UNDRIVEN), (True, Kind.UNSEEN_END)])
-def test_a_gang_without_its_pods_is_its_drivers_business_or_needs_one(alive: bool, found: Kind) -> None:
+@pytest.mark.parametrize(("alive", "found"), [(False, ReconcileFault.UNDRIVEN), (True, ReconcileFault.UNSEEN_END)])
+def test_a_gang_without_its_pods_is_its_drivers_business_or_needs_one(alive: bool, found: ReconcileFault) -> None:
     assert one(sight(gang(alive=alive), **GONE)).kind is found
 
 
 def test_the_first_path_has_its_time_and_a_second_observer_waits_longer() -> None:
     seen = sight(DEAD)
     first = reconcile(seen, {})
-    assert (first.findings, first.ripe_at) == ((), NOW + GRACE_SECONDS[Kind.UNDRIVEN])
+    assert (first.findings, first.ripe_at) == ((), NOW + GRACE_SECONDS[ReconcileFault.UNDRIVEN])
     later = replace(seen, now=NOW + 5.0)
     assert len(reconcile(later, first.first_seen).findings) == 1
     assert reconcile(later, first.first_seen, 30.0).ripe_at == NOW + 35.0
@@ -210,7 +227,7 @@ def test_the_first_path_has_its_time_and_a_second_observer_waits_longer() -> Non
 
 def test_few_silent_ones_are_not_the_observer() -> None:
     two_of_three = sight(*MANY[:3], jobsets={"r2-a1": jobset("r2")})
-    assert {item.kind for item in ripe(two_of_three)} == {Kind.UNSEEN_END}
+    assert {item.kind for item in ripe(two_of_three)} == {ReconcileFault.UNSEEN_END}
     told = {f"r{number}-a1": jobset(f"r{number}", state="Failed") for number in range(4)}
     assert len(ripe(sight(*MANY, jobsets=told))) == 4, "told, not silent"
 
@@ -227,31 +244,35 @@ def test_only_what_looks_wrong_is_looked_at_closely() -> None:
 @pytest.mark.parametrize(
     ("hold", "said"),
     [
-        (Hold(Mode.ACT), ""),
-        (Hold(Mode.ASK), ""),
-        (Hold(Mode.OBSERVE), "mode observe: it would start its train flow again"),
-        (Hold(Mode.ACT, everything="night"), "paused: night"),
-        (Hold(Mode.ACT, everything=""), "paused: everything"),
-        (Hold(Mode.ACT, runs=frozenset({"demo"})), "paused: run demo"),
-        (Hold(Mode.ACT, runs=frozenset({"other"})), ""),
+        (Restraint(Mode.ACT), ""),
+        (Restraint(Mode.ASK), ""),
+        (Restraint(Mode.OBSERVE), "mode observe: it would start its train flow again"),
+        (Restraint(Mode.ACT, everything="night"), "paused: night"),
+        (Restraint(Mode.ACT, everything=""), "paused: everything"),
+        (Restraint(Mode.ACT, runs=frozenset({"demo"})), "paused: run demo"),
+        (Restraint(Mode.ACT, runs=frozenset({"other"})), ""),
     ],
 )
-def test_modes_and_pauses(hold: Hold, said: str) -> None:
+def test_modes_and_pauses(hold: Restraint, said: str) -> None:
     assert held(one(sight(DEAD)), hold) == said
 
 
 def test_what_was_not_looked_at_is_not_over() -> None:
     narrow = sight(gang(), others=None, pods=None, nodes=None)
-    assert not judged(Kind.ORPHAN, "Workflow/x", narrow)
-    assert judged(Kind.ORPHAN, "JobSet/x", narrow)
-    assert not judged(Kind.FOREIGN, "x", narrow)
-    assert not judged(Kind.MARK_LEFT, "n1", narrow)
-    assert judged(Kind.FOREIGN, "x", sight())
+    assert not judged(ReconcileFault.ORPHAN, "Workflow/x", narrow)
+    assert judged(ReconcileFault.ORPHAN, "JobSet/x", narrow)
+    assert not judged(ReconcileFault.FOREIGN, "x", narrow)
+    assert not judged(ReconcileFault.MARK_LEFT, "n1", narrow)
+    assert judged(ReconcileFault.FOREIGN, "x", sight())
     old = gang(heard_at=NOW - 31)
-    assert not judged(Kind.SILENT, "demo-a1", sight(old))
-    assert judged(Kind.SILENT, "demo-a1", sight(old, suspects={"demo": SILENT}))
+    assert not judged(ReconcileFault.SILENT, "demo-a1", sight(old))
+    assert judged(ReconcileFault.SILENT, "demo-a1", sight(old, suspects={"demo": SILENT}))
     blind = sight(gang(), jobsets=None, others=None, pods=None)
-    assert {kind for kind in Kind if judged(kind, "x", blind)} == {Kind.UNDRIVEN, Kind.APPROVAL, Kind.LEASE}
+    assert {kind for kind in ReconcileFault if judged(kind, "x", blind)} == {
+        ReconcileFault.UNDRIVEN,
+        ReconcileFault.APPROVAL,
+        ReconcileFault.LEASE,
+    }
 
 
 names = st.sampled_from(["a", "b", "c", "d", "e"])

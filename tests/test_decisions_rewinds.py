@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.foreign import evidence_of
-from flows.decisions.observers.rewinds import rewinds
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.observers.resume import rewinds
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 
 AGAIN = {

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.lines import clean
-from flows.decisions.matching import RULES, match_line, rule_named
-from flows.decisions.rules import Rule
+from flows.decisions.diagnosis.clues import Rule
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.lines import clean
+from flows.decisions.diagnosis.matching import RULES, match_line, rule_named
 from profiles.vocabulary import FaultClass
 from tests.damaged import damaged, reaches
-from workflows.evidence import Evidence, LogLine, Signal
+from workflows.model.attempt import Evidence, LogLine, Signal
 
 F = FaultClass
 BY_NAME = {rule.name: rule for rule in RULES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from flows.decisions.matching import RULES
+from flows.decisions.diagnosis.matching import RULES
 from tests.rule_reference import BEGIN, END, code, plain, reference
 
 PAGE = Path(__file__).parent.parent / "docs" / "rules.md"

@@ -12,16 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.approval_page import approval_key, approval_sheet
-from flows.decisions.curves import Line, picture, svg
-from flows.decisions.run_log import moments
-from flows.decisions.run_page import page_of, table
-from profiles.load import load_cluster, load_run, resolve
+from flows.decisions.text import PlotLine, picture, svg
+from flows.decisions.views.approvals import approval_key, approval_sheet
+from flows.decisions.views.run_page import moments, page_of, table
+from profiles.loading.load import load_cluster, load_run, resolve
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, VerdictWord
 from tests.ledgers import HERE, a_run, an_attempt, an_incident
-from workflows.checkpoint_record import CheckpointRecord
-from workflows.console import PageGround, Sheet
-from workflows.records import ActionRecord, ApprovalRecord, Lease, StepRow, Story
+from workflows.model.events import PageGround, Sheet
+from workflows.model.records import ActionRecord, ApprovalRecord, CheckpointRecord, Lease, StepRow, Story
 
 RESOLVED = resolve(load_run("demo"), load_cluster("local"))
 FIRST = replace(
@@ -208,7 +206,7 @@ FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 
 @given(st.lists(st.tuples(FLOATS, FLOATS), max_size=400), st.text(max_size=20))
 def test_any_points_make_a_picture_or_a_sentence(points: list[tuple[float, float]], name: str) -> None:
-    text = picture("loss", [Line(name, tuple(points))], "a loss")
+    text = picture("loss", [PlotLine(name, tuple(points))], "a loss")
     assert text == "loss: nothing yet." or len(pictures(text)) == 1
     for made in pictures(text):
         assert "nan" not in made.split("</text>", 1)[1].lower() or name
@@ -218,7 +216,7 @@ def test_any_points_make_a_picture_or_a_sentence(points: list[tuple[float, float
     "points", [[(1.0, 2.0)], [(1.0, 2.0), (2.0, 2.0)], [(float(x), x * 1e-9) for x in range(5000)]]
 )
 def test_pictures_stay_inside_and_small(points: list[tuple[float, float]]) -> None:
-    drawn = svg("t", [Line("one", tuple(points))])
+    drawn = svg("t", [PlotLine("one", tuple(points))])
     ElementTree.fromstring(drawn)
     assert len(drawn) < 12_000
     numbers = [float(pair) for pairs in re.findall(r'points="([^"]+)"', drawn) for pair in re.split("[ ,]", pairs)]

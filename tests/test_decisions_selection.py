@@ -8,13 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.foreign import evidence_from, evidence_of
-from flows.decisions.learning import Learning
-from flows.decisions.matching import RULES
-from flows.decisions.reading import place_of
-from flows.decisions.selection import LEAST, LINES, Selection, select, select_all
-from flows.decisions.telling import Teller
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.files import place_of
+from flows.decisions.diagnosis.matching import RULES
+from flows.decisions.diagnosis.selection import LEAST, LINES, Selection, evidence_from, evidence_of, select, select_all
+from flows.decisions.diagnosis.skim import Learning
+from flows.decisions.diagnosis.telling import Teller
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import CorpusCase, cases
 from tests.turns import in_turn

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from flows.decisions.checkpoint import CheckpointRule
-from flows.decisions.odds import Tally
-from flows.decisions.situation import situation, with_experience
+from flows.decisions.recovery.checkpoints import CheckpointRule
+from flows.decisions.recovery.odds import Tally
+from flows.decisions.recovery.situation import situation, with_experience
 from profiles.hardware import HardwareProfile
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, VerdictWord
 from tests.attempt_plans import a_cluster, a_run
-from workflows.checkpoint_record import CheckpointRecord
-from workflows.evidence import Evidence, PastIncident, Signal
-from workflows.fleet import BrakeState
-from workflows.records import AttemptRecord, IncidentRecord, RunRecord, Story
-from workflows.reports import CheckpointState, ResumeChoice
+from workflows.model.attempt import Evidence, PastIncident, Signal
+from workflows.model.fleet import BrakeState
+from workflows.model.records import AttemptRecord, CheckpointRecord, IncidentRecord, RunRecord, Story
+from workflows.wire import CheckpointState, ResumeChoice
 
 CLUSTER = a_cluster()
 CPU = HardwareProfile(name="cpu", vendor="none", gpus_per_node=0, cpus_per_node=8, memory_per_node="16Gi")

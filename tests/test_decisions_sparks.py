@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.sparks import BROKEN, LEVELS, bar, sparkline
+from flows.decisions.text import BROKEN, LEVELS, bar, sparkline
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.observers import interrupted, stacks
-from flows.decisions.observers.dumps import stacks as dumped
+from flows.decisions.diagnosis.observers import stacks, stalls
+from flows.decisions.diagnosis.observers.stacks import stacks as dumped
 from profiles.vocabulary import FaultClass
 from tests.told_logs import STEPS, lines_of, ranks, seen, told
 
@@ -122,4 +122,4 @@ Traceback (most recent call last):
     ],
 )
 def test_who_is_stopped_by_hand_before_the_first_step_stood_still(text: str, rules: list[str]) -> None:
-    assert [clue.rule for clue in seen(interrupted.interrupted, {"train.log": text})] == rules
+    assert [clue.rule for clue in seen(stalls.interrupted, {"train.log": text})] == rules

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.diagnose import Diagnosis, diagnose
-from flows.decisions.foreign import evidence_of
-from flows.decisions.standing import standing
+from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
+from flows.decisions.diagnosis.outlived import standing
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
-from workflows.evidence import LogLine
+from workflows.model.attempt import LogLine
 
 F = FaultClass
 STEPS = tuple(f"step {number} | loss {4 - number / 10:.2f} | tok/s 38211" for number in range(1, 9))

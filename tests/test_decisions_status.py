@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.views import status_text
-from flows.decisions.status import Surroundings, status_of
+from deployments.screen.views import status_text
+from flows.decisions.views.status import Surroundings, status_of
 from profiles.cluster import Endpoints
 from profiles.resolve import Resolved
 from profiles.vocabulary import Mode, RunState
 from tests.attempt_plans import a_gpu_plan
-from workflows.records import AttemptRecord, RunRecord, Story
+from workflows.model.records import AttemptRecord, RunRecord, Story
 
 RESOLVED = a_gpu_plan().resolved
 FIRST = AttemptRecord("demo-1", 1, 1.0, "first", submitted_at=2.0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.observe import Observer
-from flows.decisions.observers import stragglers, tables
-from flows.decisions.observers.numbers import slow
+from flows.decisions.diagnosis.observers import members, slowness
+from flows.decisions.diagnosis.observers.outliers import slow
+from flows.decisions.diagnosis.observers.registry import Observer
 from profiles.vocabulary import FaultClass
 from tests.told_logs import STEPS, ranks, seen, told
 
@@ -40,54 +40,54 @@ def timers(*values: float) -> dict[str, str]:
 
 
 REPORTS: dict[str, tuple[Observer, dict[str, str], set[int]]] = {
-    "rows of times": (tables.rows, {"x": table("forward-compute (ms):", [812, 809, 815, 1904, 811])}, {3}),
+    "rows of times": (members.rows, {"x": table("forward-compute (ms):", [812, 809, 815, 1904, 811])}, {3}),
     "rows under a heading of a heading": (
-        tables.rows, {"x": table("times across ranks (ms):\n forward-compute:", [812, 809, 815, 1904, 811])}, {3},
+        members.rows, {"x": table("times across ranks (ms):\n forward-compute:", [812, 809, 815, 1904, 811])}, {3},
     ),
-    "rows alike": (tables.rows, {"x": table("forward-compute (ms):", [812, 809, 815, 804, 811])}, set()),
-    "a little slower is how training is": (tables.rows, {"x": table("time (ms)", [800, 801, 802, 1100])}, set()),
-    "rows of rates": (tables.rows, {"x": table("all", [8123, 3920, 8098, 8110], " tokens/s")}, {1}),
-    "rows of scores": (tables.rows, {"x": table("Scores (higher=faster):", [2.91, 2.92, 1.12, 2.91])}, {2}),
+    "rows alike": (members.rows, {"x": table("forward-compute (ms):", [812, 809, 815, 804, 811])}, set()),
+    "a little slower is how training is": (members.rows, {"x": table("time (ms)", [800, 801, 802, 1100])}, set()),
+    "rows of rates": (members.rows, {"x": table("all", [8123, 3920, 8098, 8110], " tokens/s")}, {1}),
+    "rows of scores": (members.rows, {"x": table("Scores (higher=faster):", [2.91, 2.92, 1.12, 2.91])}, {2}),
     "rows whose beginning looks like a prefix": (
-        tables.rows, {"x": "times\nrank 0: 12 ms\nrank 1: 12 ms\nrank 2: 40 ms\nrank 3: 12 ms"}, {2},
+        members.rows, {"x": "times\nrank 0: 12 ms\nrank 1: 12 ms\nrank 2: 40 ms\nrank 3: 12 ms"}, {2},
     ),
-    "memory differs for other reasons": (tables.rows, {"x": table("Memory (GB)", [61.2, 21.2, 20.9, 21.0])}, set()),
-    "so do losses": (tables.rows, {"x": table("losses", [0.61, 2.11, 0.60, 0.61])}, set()),
+    "memory differs for other reasons": (members.rows, {"x": table("Memory (GB)", [61.2, 21.2, 20.9, 21.0])}, set()),
+    "so do losses": (members.rows, {"x": table("losses", [0.61, 2.11, 0.60, 0.61])}, set()),
     "who waits for others longest is the fastest": (
-        tables.rows, {"x": table("allreduce (ms):", [4, 1181, 4.1, 4.2, 4.1])}, set(),
+        members.rows, {"x": table("allreduce (ms):", [4, 1181, 4.1, 4.2, 4.1])}, set(),
     ),
     "named scores": (
-        tables.rows, {"x": SCORES}, {76},
+        members.rows, {"x": SCORES}, {76},
     ),
     "columns": (
-        tables.columns,
+        members.columns,
         {"x": "rank  data_time  step_time\n0  0.021  1.20\n1  0.020  1.20\n2  0.841  1.20\n3  0.022  1.20"},
         {2},
     ),
-    "columns of waiting": (tables.columns, {"x": "rank comm_time\n0 4.0\n1 80.0\n2 4.1\n3 4.2"}, set()),
-    "a mapping": (tables.mappings, {"x": "step time of ranks {0: 1.2, 1: 1.21, 2: 3.9, 3: 1.19}"}, {2}),
+    "columns of waiting": (members.columns, {"x": "rank comm_time\n0 4.0\n1 80.0\n2 4.1\n3 4.2"}, set()),
+    "a mapping": (members.mappings, {"x": "step time of ranks {0: 1.2, 1: 1.21, 2: 3.9, 3: 1.19}"}, {2}),
     "a mapping that was put right later": (
-        tables.mappings, {"x": "step time {0: 1.2, 1: 1.21, 2: 3.9}\nstep time {0: 1.2, 1: 1.21, 2: 1.2}"}, set(),
+        members.mappings, {"x": "step time {0: 1.2, 1: 1.21, 2: 3.9}\nstep time {0: 1.2, 1: 1.21, 2: 1.2}"}, set(),
     ),
-    "the slowest far from the fastest": (stragglers.extremes, {"x": megatron(FINE, SLOW, SLOW)}, {21}),
-    "the slowest near the fastest": (stragglers.extremes, {"x": megatron(FINE, FINE)}, set()),
-    "a slowest that recovered": (stragglers.extremes, {"x": megatron(SLOW, FINE)}, set()),
-    "ends on lines of their own": (stragglers.extremes, {"x": COMPOSER}, {5}),
-    "timers of several ranks": (stragglers.timers, timers(181.3, 183.0, 561.4, 180.9), {2}),
-    "timers alike": (stragglers.timers, timers(181.3, 183.0, 182.4, 180.9), set()),
-    "timers of two ranks": (stragglers.timers, timers(181.3, 583.0), set()),
-    "a detector's list": (stragglers.named, {"x": "[WARNING] Straggler nodes: [5]"}, {5}),
+    "the slowest far from the fastest": (slowness.extremes, {"x": megatron(FINE, SLOW, SLOW)}, {21}),
+    "the slowest near the fastest": (slowness.extremes, {"x": megatron(FINE, FINE)}, set()),
+    "a slowest that recovered": (slowness.extremes, {"x": megatron(SLOW, FINE)}, set()),
+    "ends on lines of their own": (slowness.extremes, {"x": COMPOSER}, {5}),
+    "timers of several ranks": (slowness.timers, timers(181.3, 183.0, 561.4, 180.9), {2}),
+    "timers alike": (slowness.timers, timers(181.3, 183.0, 182.4, 180.9), set()),
+    "timers of two ranks": (slowness.timers, timers(181.3, 583.0), set()),
+    "a detector's list": (slowness.named, {"x": "[WARNING] Straggler nodes: [5]"}, {5}),
     "a detector's sentence": (
-        stragglers.named, {"x": "INPUT_STRAGGLER: Rank r2 input wait was 199.7ms vs median rank r0 at 10.4ms."}, {2},
+        slowness.named, {"x": "INPUT_STRAGGLER: Rank r2 input wait was 199.7ms vs median rank r0 at 10.4ms."}, {2},
     ),
     "a detector's objects": (
-        stragglers.named, {"x": f"STRAGGLER DETECTION WARNING: Some GPUs are slow. {OBJECTS}"}, {76, 79},
+        slowness.named, {"x": f"STRAGGLER DETECTION WARNING: Some GPUs are slow. {OBJECTS}"}, {76, 79},
     ),
-    "a detector's rows": (stragglers.named, {"x": "Detected stragglers:\n  rank 3 (node-15)"}, {3}),
+    "a detector's rows": (slowness.named, {"x": "Detected stragglers:\n  rank 3 (node-15)"}, {3}),
     "a detector that finds nobody": (
-        stragglers.named, {"x": "=== Straggler Report at Step 10 ===\n✓ No stragglers detected."}, set(),
+        slowness.named, {"x": "=== Straggler Report at Step 10 ===\n✓ No stragglers detected."}, set(),
     ),
-    "a detector's settings": (stragglers.named, {"x": "straggler_threshold: 2\nenable_straggler_detection: 1"}, set()),
+    "a detector's settings": (slowness.named, {"x": "straggler_threshold: 2\nenable_straggler_detection: 1"}, set()),
 }  # fmt: skip
 
 

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.assess import Case, assess
-from flows.decisions.decide import decide
-from flows.decisions.decision import Situation
-from flows.decisions.diagnose import diagnose
-from flows.decisions.straggling import leaving, price_seconds
-from flows.decisions.treatment import treatment_of
-from profiles import load
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.policy import treatment_of
+from flows.decisions.recovery.assess import Case, assess
+from flows.decisions.recovery.decide import decide
+from flows.decisions.recovery.decision import Situation
+from flows.decisions.recovery.straggler import leaving, price_seconds
+from profiles.loading import load
 from profiles.recovery import Budget, RecoveryProfile, StragglerLimits
 from profiles.run import RunBudget
 from profiles.vocabulary import Action, FaultClass, Mode
-from workflows.evidence import AttemptView, CoordinatorFacts, Evidence, NodeFacts, PodFacts, Signal
-from workflows.fleet import NodeCandidate
-from workflows.gang_news import GangNews, Straggler
-from workflows.records import AttemptRecord
+from workflows.model.attempt import AttemptView, CoordinatorFacts, Evidence, NodeFacts, PodFacts, Signal
+from workflows.model.fleet import NodeCandidate
+from workflows.model.gang_status import GangNews, Straggler
+from workflows.model.records import AttemptRecord
 
 SLOW = Straggler(1, "node-1", 2.0, since_step=20, cost_seconds=30.0)
 ATTEMPT = AttemptRecord("r", 1, 0.0, "first", submitted_at=1.0, nodes=("node-0", "node-1"), first_step_at=20.0)

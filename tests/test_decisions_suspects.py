@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.decide import decide
-from flows.decisions.decision import Situation
-from flows.decisions.diagnose import Diagnosis, diagnose
-from flows.decisions.lost import lost_nodes
-from flows.decisions.suspects import MAY_BE_HARDWARE, MOST, held, ordinal, suspects, told, with_examination
+from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
+from flows.decisions.diagnosis.witnesses import lost_nodes
+from flows.decisions.recovery.decide import decide
+from flows.decisions.recovery.decision import Situation
+from flows.decisions.recovery.situation import MAY_BE_HARDWARE, MOST, held, ordinal, suspects, told, with_examination
 from profiles.vocabulary import FaultClass, Mode, RunState
 from tests.test_decisions_diagnose import EVIDENCE, NOW, TIMEOUT, XID, end, incident, kernel, left, pod, rank_line
-from workflows.evidence import Evidence, LogLine, NodeFacts, Signal
-from workflows.records import AttemptRecord, IncidentRecord, RunRecord, Story
-from workflows.reports import GateReport
+from workflows.model.attempt import Evidence, LogLine, NodeFacts, Signal
+from workflows.model.records import AttemptRecord, IncidentRecord, RunRecord, Story
+from workflows.wire import GateReport
 
 F = FaultClass
 FABRIC = "NCCL WARN NET/IB : Got completion from peer 10.0.0.9<54862> with status=12 opcode=0 len=0 vendor err 129"

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.sweep import judge, next_nodes, pause_seconds
+from flows.decisions.node_tests.sweep import judge, next_nodes, pause_seconds
 from profiles.cluster import Monitor
 from profiles.vocabulary import FaultClass
-from workflows.monitoring import MOST
-from workflows.node_sight import ConditionSeen, NodeSeen
-from workflows.reports import GateReport
+from workflows.model.nodes import ConditionSeen, NodeSeen
+from workflows.node_tests.sweep import MOST
+from workflows.wire import GateReport
 
 NOW = 10_000.0
 XID = "NVRM: Xid (PCI:0000:44:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."

@@ -8,18 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.exits import exits
-from flows.decisions.keeping import FirstAndLast, Sample, in_turn, outer
-from flows.decisions.lines import clean
-from flows.decisions.matching import ALL, RULES
-from flows.decisions.numbers_in_patterns import numbers_matter
-from flows.decisions.steps import done, step_of
-from flows.decisions.telling import DULL, Teller, readable, rules_again, tell
-from flows.decisions.tracebacks import tracebacks
-from flows.decisions.words import Words, finder, template
+from flows.decisions.diagnosis.exceptions import tracebacks
+from flows.decisions.diagnosis.exits import exits
+from flows.decisions.diagnosis.lines import clean
+from flows.decisions.diagnosis.matching import ALL, RULES, numbers_matter
+from flows.decisions.diagnosis.prefilter import Words, finder, template
+from flows.decisions.diagnosis.steps import FirstAndLast, Sample, done, in_turn, outer, step_of
+from flows.decisions.diagnosis.telling import DULL, Teller, readable, rules_again, tell
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import cases
-from workflows.evidence import LogLine
+from workflows.model.attempt import LogLine
 
 XID = "[  123.456] NVRM: Xid (PCI:0000:44:00): {}, pid=4711, name=python, Ch 00000010"
 LINES = [text for case in cases("development") for _, lines in case.files for text in lines]
@@ -139,7 +137,7 @@ def test_a_word_that_tells_now_and_then_stays() -> None:
 
 def test_lines_that_differ_in_numbers_and_hashes_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr("flows.decisions.telling.tell", lambda text, rules: read.append(text) or DULL)
+    monkeypatch.setattr("flows.decisions.diagnosis.telling.tell", lambda text, rules: read.append(text) or DULL)
     teller = Teller()
     for number in range(50):
         teller.of(

@@ -6,25 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.follow import Lines
-from deployments.views import incident_lines as shown
-from flows.decisions.account import TileSpan
-from flows.decisions.advice import is_failure
-from flows.decisions.in_place import last_end
-from flows.decisions.incident_lines import row, took
-from flows.decisions.odds import restart_seconds, tallies
-from flows.decisions.run_log import moments
-from flows.decisions.status import incident_row
-from flows.decisions.summary import stretches
-from flows.decisions.suspects import ordinal
-from flows.decisions.trouble import node_rows
+from deployments.screen.live import Lines
+from deployments.screen.views import incident_lines as shown
+from flows.decisions.accounting.advice import is_failure
+from flows.decisions.accounting.report import stretches
+from flows.decisions.accounting.tiles import TileSpan
+from flows.decisions.recovery.liveness import last_end
+from flows.decisions.recovery.odds import restart_seconds, tallies
+from flows.decisions.recovery.situation import ordinal
+from flows.decisions.views.approvals import row, took
+from flows.decisions.views.run_page import moments
+from flows.decisions.views.status import incident_row, node_rows
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, Tile
-from tasks.evidence import ended_by, past_incidents
+from tasks.runs.evidence import past_incidents
 from tests.ledgers import a_run, an_attempt
-from workflows.gang_news import GangNews, Jump, Slower, Straggler
-from workflows.notes import notes_of
-from workflows.overview import IncidentLine
-from workflows.records import IncidentRecord, Story
+from workflows.model.gang_status import GangNews, Jump, Slower, Straggler
+from workflows.model.incidents import ended_by, notes_of
+from workflows.model.records import IncidentRecord, Story
+from workflows.model.runs import IncidentLine
 
 ATTEMPT = replace(an_attempt(), submitted_at=1001.5, nodes=("node-0", "node-1"))
 NEWS = GangNews(

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.foreign import evidence_of
-from flows.decisions.told_ends import end_of, told_ends, with_told_ends
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.launcher_log import end_of, told_ends, with_told_ends
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 from tests.damaged import damaged, reaches
-from workflows.evidence import Evidence, LogLine, PodFacts, Signal
-from workflows.reports import RankEnd, Termination, line
+from workflows.model.attempt import Evidence, LogLine, PodFacts, Signal
+from workflows.wire import RankEnd, Termination, line
 
 KILLED = RankEnd(0, 0, 100.0, None, 9, last_step=50, last_lines=["checkpoint step 50 is being saved"])
 FELL = RankEnd(1, 0, 100.2, 1, last_step=50, last_lines=["rank 1: all-reduce failed: rank 0 closed the connection"])

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.advice import LARGEST_CHANGE, told_interval
+from flows.decisions.accounting.advice import LARGEST_CHANGE, told_interval
 from profiles.errors import ProfileError
-from profiles.load import run_from_mapping
+from profiles.loading.load import run_from_mapping
 from profiles.run import CheckpointPolicy
-from tasks.attempts import plan_of
-from tasks.gang_news import gang_news
+from tasks.observe.gang_status import gang_news
+from tasks.runs.submit import plan_of
 from tests.attempt_plans import a_plan, a_run
 from tests.ledgers import an_attempt
-from workflows import commands, placeholders
-from workflows.gang_news import alike
+from workflows.attempt import commands, placeholders
+from workflows.model.gang_status import alike
 
 ALLOWED = CheckpointPolicy(interval_steps=20, follow_advice=True)
 

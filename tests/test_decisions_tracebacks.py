@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.lines import clean
-from flows.decisions.tracebacks import KEPT_FRAMES, Raised, named, tracebacks
-from workflows.evidence import LogLine
+from flows.decisions.diagnosis.exceptions import KEPT_FRAMES, Raised, named, tracebacks
+from flows.decisions.diagnosis.lines import clean
+from workflows.model.attempt import LogLine
 
 HEAD = "Traceback (most recent call last):"
 FRAME = '  File "/opt/conda/lib/python3.10/site-packages/torch/serialization.py", line 815, in load'

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.diagnose import Diagnosis
-from flows.decisions.grading.model import NodeGrade
-from flows.decisions.trial import (
+from flows.decisions.diagnosis.diagnose import Diagnosis
+from flows.decisions.node_tests.grading.model import NodeGrade
+from flows.decisions.node_tests.trial import (
     Blame,
     Rate,
     TrialSeen,
@@ -28,7 +28,7 @@ from flows.decisions.trial import (
     slow_alone,
 )
 from profiles.vocabulary import FaultClass, VerdictWord
-from workflows.records import StepRow
+from workflows.model.records import StepRow
 
 PASS, FAIL, UNKNOWN = VerdictWord.PASS, VerdictWord.FAIL, VerdictWord.UNKNOWN
 GOOD = Rate(PASS, 10.0, 5.0, "")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.undriven import (
+from flows.decisions.monitoring.flow_runs import (
     GRACE_SECONDS,
     AskToStop,
     Conclude,
@@ -23,8 +23,8 @@ from flows.decisions.undriven import (
     undriven,
 )
 from profiles.vocabulary import RunState
-from workflows.driven import ENDS, FlowRunSeen, OpenRun, Phase
-from workflows.records import Driver, Lease
+from workflows.model.records import Driver, Lease
+from workflows.model.runs import ENDS, FlowRunSeen, OpenRun, Phase
 
 NOW = 10_000.0
 HOLDER = Driver("runner-1", 7, 3.0)

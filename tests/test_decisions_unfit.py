@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.unfit import Unfit, read_unfit
+from flows.decisions.explain.pod_reasons import Unfit, read_unfit
 
 GPU = "nvidia.com/gpu"
 NO_HELP = "preemption: 0/6 nodes are available: 6 Preemption is not helpful for scheduling."

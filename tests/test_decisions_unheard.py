@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.assess import Case, assess
-from flows.decisions.diagnose import diagnose
-from flows.decisions.unheard import GoesOn, Held, Hung, Judged, by_second_path, judge, limit_seconds
-from profiles import load
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.recovery.assess import Case, assess
+from flows.decisions.recovery.liveness import GoesOn, Held, Hung, Judged, by_second_path, judge, limit_seconds
+from profiles.loading import load
 from profiles.recovery import HangLimits
 from profiles.run import RunProfile
 from profiles.vocabulary import FaultClass
-from workflows.evidence import AttemptView, Evidence, NodeFacts, PodFacts, Signal
-from workflows.records import WAITS, AttemptRecord
-from workflows.second_sight import UNHEARD, LogSign, SecondSight
+from workflows.model.attempt import UNHEARD, AttemptView, Evidence, LogSign, NodeFacts, PodFacts, SecondSight, Signal
+from workflows.model.records import WAITS, AttemptRecord
 
 LIMIT = 1.5 * 1800 + 30
 """With the limits of the default profile: the longest phase, its second window, and the silence."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.foreign import evidence_of
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass as F
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.hold import BLOCKS_FIRST, Hold
-from flows.decisions.waiting import explain
+from flows.decisions.explain.reasons import BLOCKS_FIRST, Hold
+from flows.decisions.explain.why import explain
 from profiles.vocabulary import Mode, RunState
 from tests.why_cases import (
     ASKED,
@@ -45,9 +45,9 @@ from tests.why_sights import (
     waiting,
     workload,
 )
-from workflows.evidence import NodeFacts
-from workflows.records import Story
-from workflows.sight import ClusterSight, DriverSight, RunSight
+from workflows.model.attempt import NodeFacts
+from workflows.model.cluster import ClusterSight, DriverSight, RunSight
+from workflows.model.records import Story
 
 
 @pytest.mark.parametrize(("hold", "seen", "words"), CASES, ids=[f"{hold}-{i}" for i, (hold, _, _) in enumerate(CASES)])

@@ -19,17 +19,18 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from deployments.automations import TOLD, settle, show_automations
-from flows.console import outbox
+from deployments.cli.automations import TOLD, settle, show_automations
+from flows.publishing import outbox
 from profiles.errors import NotFound, ProfileError, Unavailable
 from profiles.vocabulary import Action, FaultClass, RunState
-from tasks.console_automations import deployment_of
-from tasks.flow_runs import Offer, flow_runs
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
+from tasks.prefect.automations import deployment_of
+from tasks.prefect.deployments import Offer
+from tasks.prefect.flow_runs import flow_runs
 from tests.ledgers import a_run, an_attempt, an_incident, driven
-from workflows.console import Fall
-from workflows.monitored import FindingRecord
-from workflows.records import ApprovalRecord
+from workflows.model.events import Fall
+from workflows.model.records import ApprovalRecord
+from workflows.model.runs import FindingRecord
 
 DEADLINE_SECONDS = 60.0
 NODES = ("node-1", "node-3")

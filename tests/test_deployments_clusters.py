@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from deployments.clusters_view import ImportOptions, import_cluster, list_clusters, show_cluster, text
-from deployments.edge import FAILED, GOOD, UNKNOWN
-from flows.decisions.cluster_profile import Imported
+from deployments.cli.clusters import ImportOptions, import_cluster, list_clusters, show_cluster, text
+from deployments.exit_codes import FAILED, GOOD, UNKNOWN
+from flows.decisions.cluster_import.profile import Imported
 from profiles.errors import ProfileError
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
 from tests.fake_api_server import FakeApiServer, Fault, status
 from tests.test_tasks_inventory import furnish, kubeconfig, made
 

@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from deployments.diagnose import PROVISIONAL_BYTES, diagnose_logs, provisional
-from deployments.diagnosis_view import document, lines_of
-from deployments.edge import GOOD, UNKNOWN
-from flows.decisions.diagnose import diagnose
-from flows.decisions.foreign import evidence_from
-from flows.decisions.selection import select
+from deployments.cli.diagnose import PROVISIONAL_BYTES, diagnose_logs, document, lines_of, provisional
+from deployments.exit_codes import GOOD, UNKNOWN
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.selection import evidence_from, select
 from profiles.vocabulary import Action, FaultClass
 from tasks.log_files import find_logs
 
@@ -44,7 +42,7 @@ def logs(tmp_path: Path) -> Path:
 
 def primus(*words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "deployments.cli", *words], input=given, capture_output=True, check=False
+        [sys.executable, "-m", "deployments.cli.main", *words], input=given, capture_output=True, check=False
     )
 
 
@@ -192,7 +190,7 @@ def test_on_a_terminal_a_first_answer_comes_from_the_end(tmp_path: Path) -> None
     path.write_text(f"{chatter(PROVISIONAL_BYTES // 20)}{XID}\n")
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "deployments.cli", "diagnose", str(path)], stdout=theirs, stderr=theirs
+        [sys.executable, "-m", "deployments.cli.main", "diagnose", str(path)], stdout=theirs, stderr=theirs
     ) as child:
         os.close(theirs)
         shown = b""
@@ -218,7 +216,7 @@ def test_the_first_answer_reads_only_the_ends(tmp_path: Path) -> None:
 def test_a_reader_that_goes_away_is_no_error(logs: Path) -> None:
     """`primus diagnose … | head -1`."""
     with subprocess.Popen(
-        [sys.executable, "-m", "deployments.cli", "diagnose", str(logs)],
+        [sys.executable, "-m", "deployments.cli.main", "diagnose", str(logs)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as child:

@@ -9,15 +9,22 @@ from typing import Any
 
 import pytest
 
-import deployments.drift
-from deployments.drift import Told, drift_document, drift_lines, drift_of, show_drift, told_by_tests
-from deployments.edge import GOOD, UNKNOWN
-from deployments.fleet import Fleet
-from flows.decisions.fleet import FleetNode
-from profiles.load import load_cluster
+import deployments.cli.fleet
+from deployments.cli.fleet import (
+    Fleet,
+    NodeProperties,
+    drift_document,
+    drift_lines,
+    drift_of,
+    show_drift,
+    told_by_tests,
+)
+from deployments.exit_codes import GOOD, UNKNOWN
+from flows.decisions.views.fleet import FleetNode
+from profiles.loading.load import load_cluster
 from profiles.vocabulary import VerdictWord
-from tasks.ledger import Ledger
-from workflows.records import VerdictRecord
+from tasks.ledger.ledger import Ledger
+from workflows.model.records import VerdictRecord
 
 NOW = 1e6
 HOUR = 3600.0
@@ -31,11 +38,11 @@ def fleet(count: int, away: str = "") -> Fleet:
     return Fleet(PROFILE, tuple(nodes), away)
 
 
-def told(now: Mapping[str, str], before: Mapping[str, str] | None = None) -> Told:
+def told(now: Mapping[str, str], before: Mapping[str, str] | None = None) -> NodeProperties:
     facts = [
         {node: {"kernel-version": word} if word else {} for node, word in one.items()} for one in (now, before or {})
     ]
-    return Told(facts[0], facts[1], {node: NOW - HOUR * (index + 1) for index, node in enumerate(now)})
+    return NodeProperties(facts[0], facts[1], {node: NOW - HOUR * (index + 1) for index, node in enumerate(now)})
 
 
 def words(text: str) -> dict[str, str]:
@@ -129,7 +136,7 @@ def test_the_newest_smoke_test_tells_and_the_one_before_it(tmp_path: Path) -> No
     assert found.now == {"a": {"kernel-version": "new"}, "b": {"kernel-version": "again"}}
     assert found.before == {"a": {"kernel-version": "old"}}
     assert found.at == {"a": 3.0, "b": 9.0}
-    assert told_by_tests(ledger, "elsewhere") == Told({}, {}, {})
+    assert told_by_tests(ledger, "elsewhere") == NodeProperties({}, {}, {})
     ledger.close()
 
 
@@ -139,8 +146,8 @@ def test_the_command_prints_a_table_or_a_document(
 ) -> None:
     ledger = Ledger(f"sqlite:///{tmp_path}/ledger.sqlite")
     ledger.add_verdicts([verdict(f"node-{index}", time.time() - 9.0, "6.8") for index in range(3)])
-    monkeypatch.setattr(deployments.drift, "see", lambda cluster: fleet(3, away))
-    monkeypatch.setattr(deployments.drift, "open_ledger", lambda: ledger)
+    monkeypatch.setattr(deployments.cli.fleet, "see", lambda cluster: fleet(3, away))
+    monkeypatch.setattr(deployments.cli.fleet, "open_ledger", lambda: ledger)
     assert show_drift("", as_json=False) == code
     printed = capsys.readouterr()
     assert "kernel-version" in printed.out

@@ -11,19 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from deployments.commands import stop_run
-from deployments.driver import driver_of
-from deployments.edge import FAILED, GOOD
-from deployments.follow import follow
-from deployments.views import status_document
+from deployments.cli.train import stop_run
+from deployments.exit_codes import FAILED, GOOD
+from deployments.processes.driver import driver_of
+from deployments.screen.live import follow
+from deployments.screen.views import status_document
 from profiles.request import TrainRequest
 from profiles.vocabulary import RunState
-from tasks.identity import process_start
-from tasks.ledger import Ledger
-from tasks.opening import open_run
-from tasks.processes import record
+from tasks.ledger.ledger import Ledger
+from tasks.processes import process_start, record
+from tasks.runs.open import open_run
 from tasks.settings import Settings
-from workflows.records import Driver, Lease
+from workflows.model.records import Driver, Lease
 
 NOW = 1000.0
 HERE = socket.gethostname()

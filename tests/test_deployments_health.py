@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from deployments.health import Serving, serve
+from deployments.cli.health import Serving, serve_checks
 from profiles.errors import ProfileError
 from tests.health_daemons import get
 
 SCRIPT = """
 import sys
-from deployments.health import Serving, serve
-sys.exit(serve(Serving(port=0, readiness_port=-1, metrics_port=-1, node="laptop", interval="0", deep_interval="0")))
+from deployments.cli.health import Serving, serve_checks
+asked = Serving(port=0, readiness_port=-1, metrics_port=-1, node="laptop", interval="0", deep_interval="0")
+sys.exit(serve_checks(asked))
 """
 
 
@@ -39,11 +40,11 @@ def test_it_serves_with_the_token_of_our_home_until_it_is_told_to_end(tmp_path: 
 def test_what_cannot_be_used_is_said(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PRIMUS_TOKEN", "a b")
     with pytest.raises(ProfileError, match="is no token"):
-        serve(Serving())
+        serve_checks(Serving())
     monkeypatch.setenv("PRIMUS_TOKEN", "good")
     before = [__import__("signal").getsignal(number) for number in (2, 15)]
     try:
-        assert serve(Serving(interval="often")) == 2
+        assert serve_checks(Serving(interval="often")) == 2
     finally:
         for number, handler in zip((2, 15), before, strict=True):
             __import__("signal").signal(number, handler)

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deployments.health_manifests import KINDS, OPERATOR_KINDS, render_health, take_away, told
+from deployments.cli.health import KINDS, OPERATOR_KINDS, print_health_manifests, take_away, told
 from profiles.errors import ProfileError
 from profiles.health import HealthValues
-from workflows.health import check_pod, health
-from workflows.health_alerts import rules, scrape_config
+from workflows.platform.health import check_pod, health
+from workflows.platform.health_alerts import rules, scrape_config
 
 
 def test_without_values_the_usual_service_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert render_health("", as_json=False) == 0
+    assert print_health_manifests("", as_json=False) == 0
     text = capsys.readouterr().out
     assert list(yaml.safe_load_all(text)) == health(HealthValues())
     assert text.startswith("# The health service.")
@@ -26,16 +26,16 @@ def test_without_values_the_usual_service_is_printed(capsys: pytest.CaptureFixtu
 def test_values_of_a_file_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "values.yaml"
     file.write_text("namespace: gpus\ncompatible: true\n")
-    assert render_health(str(file), as_json=True) == 0
+    assert print_health_manifests(str(file), as_json=True) == 0
     assert json.loads(capsys.readouterr().out) == health(HealthValues(namespace="gpus", compatible=True))
     file.write_text("")
-    assert render_health(str(file), as_json=True) == 0
+    assert print_health_manifests(str(file), as_json=True) == 0
     assert json.loads(capsys.readouterr().out) == health(HealthValues()), "an empty file is one too"
 
 
 @pytest.mark.parametrize("part", ["check", "rules", "scrape"])
 def test_parts_can_be_had_alone(part: str, capsys: pytest.CaptureFixture[str]) -> None:
-    render_health("", part=part, as_json=False)
+    print_health_manifests("", part=part, as_json=False)
     usual = HealthValues()
     made = {"check": check_pod(usual), "rules": rules(usual), "scrape": {"scrape_configs": [scrape_config(usual)]}}
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == [made[part]]
@@ -43,16 +43,16 @@ def test_parts_can_be_had_alone(part: str, capsys: pytest.CaptureFixture[str]) -
 
 def test_what_cannot_be_read_is_told_by_its_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ProfileError, match="values: cannot read"):
-        render_health(str(tmp_path / "none.yaml"), as_json=False)
+        print_health_manifests(str(tmp_path / "none.yaml"), as_json=False)
     file = tmp_path / "values.yaml"
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ProfileError, match="values: cannot read"):
-        render_health(str(file), as_json=False)
+        print_health_manifests(str(file), as_json=False)
     file.write_text("port: 8080")
     with pytest.raises(ProfileError, match="port: must not be 8080"):
-        render_health(str(file), as_json=False)
+        print_health_manifests(str(file), as_json=False)
     with pytest.raises(ProfileError, match="part: must be all, check, rules or scrape, got 'al'"):
-        render_health("", part="al", as_json=False)
+        print_health_manifests("", part="al", as_json=False)
     assert capsys.readouterr().out == "", "nothing was printed that somebody might apply"
 
 

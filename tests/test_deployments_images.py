@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from deployments.images import distributions
+from deployments.images import contents
 from deployments.images.__main__ import Built, build, main
-from deployments.images.layers import Layer
+from deployments.images.oci import Layer
 from profiles.errors import Refused
 from tests.image_files import Image, read
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_the_control_image_gets_what_the_product_requires_and_no_tool_for_tests() -> None:
-    names = {one.metadata["Name"].lower().replace("_", "-") for one in distributions.chosen()}
+    names = {one.metadata["Name"].lower().replace("_", "-") for one in contents.chosen()}
     assert {"primus-flows", "prefect", "kubernetes", "hera-workflows", "psycopg-binary", "numpy"} <= names
     assert names.isdisjoint({"pytest", "hypothesis", "ruff", "pyright", "import-linter", "vowpalwabbit", "pip"})
 
@@ -181,11 +181,11 @@ def test_the_control_image_gets_what_the_product_requires_and_no_tool_for_tests(
 def test_another_version_than_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     (tmp_path / "constraints.txt").write_text(pins.replace("prefect==", "prefect==0.").replace("rich==", "poor=="))
-    monkeypatch.setattr(distributions, "ROOT", tmp_path)
+    monkeypatch.setattr(contents, "ROOT", tmp_path)
     with pytest.raises(Refused, match=r"prefect \S+ instead of 0\..*; rich \S+ instead of none"):
-        distributions.chosen()
+        contents.chosen()
 
 
 def test_our_own_folders_are_those_of_the_wheel() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert list(distributions.FOLDERS) == settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert list(contents.FOLDERS) == settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]

@@ -20,19 +20,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from deployments.edge import INTERRUPTED
-from deployments.follow import Lines
-from deployments.live import teller
-from deployments.live_screen import Trend, screen, trend_of
-from flows.decisions.status import Surroundings, status_of
+from deployments.exit_codes import INTERRUPTED
+from deployments.screen.live import Lines, Trend, screen, teller, trend_of
+from flows.decisions.views.status import Surroundings, status_of
 from profiles.request import TrainRequest
 from profiles.vocabulary import FINISHED, Action, FaultClass, Mode, RunState
-from tasks.identity import process_start
-from tasks.ledger import Ledger
-from tasks.opening import open_run
+from tasks.ledger.ledger import Ledger
+from tasks.processes import process_start
+from tasks.runs.open import open_run
 from tasks.settings import Settings
 from tests.attempt_plans import a_gpu_plan
-from workflows.records import (
+from workflows.model.records import (
     ApprovalRecord,
     AttemptRecord,
     Driver,
@@ -173,7 +171,7 @@ def test_ctrl_c_stops_watching_and_nothing_else(tmp_path: Path) -> None:
     holder = Driver(socket.gethostname(), pid, process_start(pid) or 0.0)
     lease = ledger.acquire("watched", holder, time.time(), lambda _: None)
     ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "deployments.cli", "status", "watched", "--follow"]
+    words = [sys.executable, "-m", "deployments.cli.main", "status", "watched", "--follow"]
     environment = {**os.environ, "PRIMUS_HOME": str(tmp_path), "TERM": "xterm-256color"}
     # Whoever runs the tests in the background has Ctrl-C ignored, and every child of theirs too.
     before_us = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,22 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from deployments.logs import numbered, show_logs
+from deployments.cli.logs import numbered, show_logs
 from profiles.errors import NotFound, ProfileError
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
-from tasks.ledger import Ledger
-from tasks.opening import open_run, run_folder
+from tasks.ledger.ledger import Ledger
+from tasks.runs.open import open_run, run_folder
 from tasks.settings import Settings
 from tests.ledgers import THERE, everyone_died
-from workflows.programs.appender import GENERATIONS, Appender
-from workflows.programs.launch_options import Place, Rendezvous
-from workflows.programs.output import Stamps
-from workflows.programs.progress import Counting, Reader
-from workflows.programs.rank_log import RankLog
-from workflows.programs.rank_output import RankOutput
-from workflows.programs.rank_starts import beginning
-from workflows.records import AttemptRecord
+from workflows.model.records import AttemptRecord
+from workflows.programs.launcher.options import Place, Rendezvous
+from workflows.programs.launcher.output import RankLog, RankOutput, Stamps
+from workflows.programs.launcher.rank_set import beginning
+from workflows.programs.progress.reader import Counting, ProgressReader
+from workflows.programs.runtime.files import GENERATIONS, Appender
 
 BEGINS = "2026-11-21T10:02:56.123456Z launcher: incarnation {} begins after step 20"
 
@@ -51,7 +49,7 @@ def written(path: Path, limit_bytes: int = 0, long: int = 0) -> None:
     """A rank's log as a launcher writes it, over two incarnations."""
     appender = Appender(limit_bytes)
     log = RankLog(str(path), appender, Stamps())
-    output = RankOutput(0, Reader(None, Counting(), 0), log, Stamps())
+    output = RankOutput(0, ProgressReader(None, Counting(), 0), log, Stamps())
     output.open(1)
     for line in ["first life", *(f"line {number} of it" for number in range(long))]:
         output.feed(1, f"{line}\n".encode(), 1.0)
@@ -116,7 +114,7 @@ def test_following_one_ends_where_the_next_begins(
         assert calls < 3, "it follows on"
         return False
 
-    monkeypatch.setattr("deployments.logs._is_over", is_over)
-    monkeypatch.setattr("deployments.logs.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("deployments.cli.logs._is_over", is_over)
+    monkeypatch.setattr("deployments.cli.logs.LOOK_SECONDS", 0.0)
     assert show_logs("r", 1, 0, 1, first_failing=False, follow=True) == 0
     assert [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()][1:] == ["more"]

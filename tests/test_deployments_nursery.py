@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from deployments import nursery
-from deployments.driver import StartingDriver, WarmDriver, driver_pid, prepare_driver
-from deployments.nursery import PID_FILE, SOCKET, ensure_nursery, forked_driver, stop_nursery
-from tasks.identity import process_start
-from tasks.processes import recorded
+from deployments.processes import prefork
+from deployments.processes.driver import StartingDriver, WarmDriver, driver_pid, prepare_driver
+from deployments.processes.prefork import PID_FILE, SOCKET, ensure_nursery, forked_driver, stop_nursery
+from tasks.processes import process_start, recorded
 from tests.stages import DEADLINE_SECONDS, Stage, outcomes, stage, succeeded
 
 
@@ -79,7 +78,7 @@ def test_a_nursery_of_other_code_or_for_another_server_is_replaced(
     assert warm(scene) == first, "the same code and server: left alone"
     log = scene.home / "driver.log"
     assert forked_driver(scene.home, "http://127.0.0.1:1/api", "none", log, {}) is None
-    monkeypatch.setattr(nursery, "code_stamp", lambda: "changed")
+    monkeypatch.setattr(prefork, "code_stamp", lambda: "changed")
     assert forked_driver(scene.home, scene.api_url, "none", log, {}) is None
     assert not log.exists()
     ensure_nursery(scene.home, scene.api_url)

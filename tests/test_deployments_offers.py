@@ -9,10 +9,10 @@ import yaml
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.utilities.schema_tools.validation import validate
 
-from deployments.offers import LISTED, NAME, flow_at, offers_of
+from deployments.processes.offers import LISTED, NAME, flow_at, offers_of
 from profiles.cluster import ClusterProfile
-from profiles.load import load_cluster
-from tasks.offers import Offer
+from profiles.loading.load import load_cluster
+from tasks.prefect.deployments import Offer
 
 ENTRIES: list[dict[str, Any]] = yaml.safe_load(LISTED.read_text())["deployments"]
 
@@ -79,4 +79,4 @@ def test_the_form_names_the_shipped_profiles(offered: tuple[Offer, ...]) -> None
 
 def test_only_flows_are_served() -> None:
     with pytest.raises(TypeError, match="is no flow"):
-        flow_at("deployments.offers.offers_of")
+        flow_at("deployments.processes.offers.offers_of")

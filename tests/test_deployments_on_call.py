@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from deployments.cli import app
-from deployments.edge import FAILED, GOOD, UNKNOWN, WRONG_USAGE
-from deployments.people import who
-from profiles.load import load_cluster
+from deployments.cli.app import app
+from deployments.cli.approvals import who
+from deployments.exit_codes import FAILED, GOOD, UNKNOWN, WRONG_USAGE
+from profiles.loading.load import load_cluster
 from profiles.request import TrainRequest
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, VerdictWord
 from tasks.clusters import embedded_cluster
-from tasks.identity import process_start
-from tasks.ledger import Ledger
-from tasks.opening import localised, open_run
-from tasks.settings import Settings
-from workflows.records import (
+from tasks.ledger.ledger import Ledger
+from tasks.processes import process_start
+from tasks.runs.open import open_run
+from tasks.settings import Settings, localised
+from workflows.model.records import (
     ActionRecord,
     ApprovalRecord,
     AttemptRecord,
@@ -66,12 +66,12 @@ def cluster(settings: Settings) -> Iterator[Any]:
 @pytest.fixture
 def say(settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
     """A command line in this process: exit code, standard output, standard error."""
-    from deployments import cli
+    from deployments.cli import main
 
     def run(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["primus", *words])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
         captured = capsys.readouterr()
         return int(ended.value.code or 0), captured.out, captured.err
 
@@ -344,7 +344,7 @@ def test_failover_by_hand_decides_what_nobody_decided(
     ledger.open_incident(
         lease.fencing, IncidentRecord("left-a1-i1", "left", 1, now - 9.0, now - 9.0, "pod-failed", evidence=("gone",))
     )
-    words = [sys.executable, "-m", "deployments.cli", "failover", "left"]
+    words = [sys.executable, "-m", "deployments.cli.main", "failover", "left"]
     environment = {**os.environ, "PREFECT_API_URL": prefect_server}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == GOOD, done.stderr
@@ -367,7 +367,7 @@ def test_a_person_without_a_name_is_called_by_number(monkeypatch: pytest.MonkeyP
 
 
 def test_one_json_document_from_the_shell(settings: Settings, asked: str) -> None:
-    words = [sys.executable, "-m", "deployments.cli", "incidents", "--json"]
+    words = [sys.executable, "-m", "deployments.cli.main", "incidents", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert len(json.loads(done.stdout)) == 1
     assert done.stderr == ""

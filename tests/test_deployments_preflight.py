@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from deployments.preflight import document, text
-from deployments.verdict_rows import WIDEST, rows_of
-from flows.decisions.grading.model import NodeGrade
-from flows.node_tests import Outcome
+from deployments.cli.preflight import preflight_document, preflight_text
+from deployments.screen.tables import WIDEST_REASON, rows_of
+from flows.decisions.node_tests.grading.model import NodeGrade
 from flows.preflight import depths_of, in_words, trial_of
-from flows.trials import of_pool
+from flows.testing.nodes import Outcome
+from flows.testing.trials import of_pool
+from profiles.checks.catalogue import Launcher
 from profiles.errors import ProfileError
-from profiles.load import load_cluster, load_suite, resolve
-from profiles.suite_words import Launcher
+from profiles.loading.load import load_cluster, load_suite, resolve
 from profiles.vocabulary import VerdictWord
 
 
@@ -49,19 +49,19 @@ def test_of_a_good_node_everything_is_shown_and_of_a_bad_one_what_is_wrong() -> 
 
 def test_a_long_word_is_cut() -> None:
     [row] = rows_of("node-0", "pass", [reason("boot", measured="quiet " * 50, unit="")])
-    assert len(row["measured"]) <= WIDEST
+    assert len(row["measured"]) <= WIDEST_REASON
 
 
 def test_the_table_says_how_many_and_what_was_not_told() -> None:
-    shown = text(OUTCOME, 0)
+    shown = preflight_text(OUTCOME, 0)
     assert shown.startswith("any-machine, device: 1 pass, 1 fail, 1 unknown; 2 checks a node, 12.3 s\n")
     assert "no answer from node-2: its pod was never started" in shown
     assert "not tested: agfhc: our images lack it" in shown
-    assert max(len(line) for line in text(OUTCOME, 80).splitlines()[1:5]) <= 80
+    assert max(len(line) for line in preflight_text(OUTCOME, 80).splitlines()[1:5]) <= 80
 
 
 def test_the_document_has_all_of_it() -> None:
-    told = document("local", OUTCOME)
+    told = preflight_document("local", OUTCOME)
     assert [(node["node"], node["verdict"], len(node["reasons"])) for node in told["nodes"]] == [
         ("node-0", "pass", 2),
         ("node-1", "fail", 3),

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deployments.edge import GOOD
-from deployments.profiles_view import render
+from deployments.cli.profiles import print_run
+from deployments.exit_codes import GOOD
 from profiles.errors import ProfileError
 
 FORMS = {
@@ -32,7 +32,7 @@ roles:
 
 @pytest.mark.parametrize(("form", "kinds"), FORMS.items(), ids=FORMS)
 def test_a_form_is_the_gang_alone(form: str, kinds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert render("demo", "kubernetes-example", (), form, as_json=True) == GOOD
+    assert print_run("demo", "kubernetes-example", (), form, as_json=True) == GOOD
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     assert [one["kind"] for one in found] == kinds
     assert {one["metadata"]["namespace"] for one in found} == {"training"}
@@ -41,7 +41,7 @@ def test_a_form_is_the_gang_alone(form: str, kinds: list[str], capsys: pytest.Ca
 def test_what_is_printed_for_people_is_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     printed: list[Any] = []
     for as_json, read in ((True, json.loads), (False, yaml.safe_load_all)):
-        render("megatron-lm", "kubernetes-example", ("roles.trainer.replicas=4",), "trainjob", as_json=as_json)
+        print_run("megatron-lm", "kubernetes-example", ("roles.trainer.replicas=4",), "trainjob", as_json=as_json)
         printed.append(list(read(capsys.readouterr().out)))
     assert printed[0] == printed[1]
     assert printed[0][1]["spec"]["trainer"]["numNodes"] == 4
@@ -54,6 +54,6 @@ def test_what_is_refused_prints_nothing(
     profile = tmp_path / "two-roles.yaml"
     profile.write_text(TWO_ROLES)
     with pytest.raises(ProfileError) as error:
-        render(str(profile), "kubernetes-example", (), form, as_json=False)
+        print_run(str(profile), "kubernetes-example", (), form, as_json=False)
     assert error.value.field == field
     assert capsys.readouterr().out == ""

@@ -6,9 +6,9 @@ import time
 import urllib.error
 import urllib.request
 
-from deployments.runner_page import STUCK_SECONDS, Tally, serve_page
+from deployments.processes.runner import STUCK_SECONDS, Tally, serve_page
 from profiles.vocabulary import RunState
-from workflows.driven import FlowRunSeen, OpenRun, Phase
+from workflows.model.runs import FlowRunSeen, OpenRun, Phase
 
 
 def asked(port: int, path: str) -> tuple[int, str]:

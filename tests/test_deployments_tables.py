@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.tables import LEAST, cut, fitted, table
+from deployments.screen.tables import LEAST, cut, fitted, table
 
 ROWS = [{"run": "a", "n": 5, "pool": "gpu", "why": "x" * 80}, {"run": "bb", "n": 12, "pool": None, "why": "short"}]
 COLUMNS = ("run", "n", "pool", "why")

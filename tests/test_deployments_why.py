@@ -13,22 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from deployments.edge import GOOD, UNKNOWN, WRONG_USAGE
-from deployments.queue import document as queue_document
-from deployments.queue import show_queue
-from deployments.queue import text as queue_text
-from deployments.why import document, show_why, text
-from flows.decisions.queueing import entries
-from flows.decisions.spans import age
-from flows.decisions.waiting import explain
+from deployments.cli.why import queue_document, queue_text, show_queue, show_why, why_document, why_text
+from deployments.exit_codes import GOOD, UNKNOWN, WRONG_USAGE
+from flows.decisions.explain.queue import entries
+from flows.decisions.explain.why import explain
+from flows.decisions.text import age
 from profiles.request import TrainRequest
-from tasks.identity import process_start
-from tasks.ledger import Ledger
-from tasks.opening import open_run
+from tasks.ledger.ledger import Ledger
+from tasks.processes import process_start
+from tasks.runs.open import open_run
 from tasks.settings import Settings
 from tests.why_sights import ADMITTED, GPU, LOCAL, NOW, RESEARCH, queued, refused, sight
-from workflows.records import AttemptRecord, Driver
-from workflows.sight import QueueSight
+from workflows.model.cluster import QueueSight
+from workflows.model.records import AttemptRecord, Driver
 
 SHORT = f"couldn't assign flavors to pod set trainer: insufficient unused quota for {GPU} in flavor h200, 8 more needed"
 HELD = refused(SHORT)
@@ -43,13 +40,13 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 def primus(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "deployments.cli", *words], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "deployments.cli.main", *words], capture_output=True, text=True, check=False
     )
 
 
 def test_one_line_first_then_who_says_so_then_what_to_do() -> None:
     seen = sight(queued(HELD, others=(BIG,)))
-    lines = text(seen, explain(seen)).splitlines()
+    lines = why_text(seen, explain(seen)).splitlines()
     assert lines[0] == (
         f"demo-1: waiting: waits for quota in ClusterQueue research: 8 more {GPU} of flavor h200 (24 of 32 used), "
         "place 1 of 1 (for 100 s)"
@@ -63,7 +60,7 @@ def test_one_line_first_then_who_says_so_then_what_to_do() -> None:
 
 def test_the_document_says_the_same_to_programs() -> None:
     seen = sight(queued(HELD, others=(BIG,)))
-    found = json.loads(json.dumps(document(seen, explain(seen))))
+    found = json.loads(json.dumps(why_document(seen, explain(seen))))
     assert (found["run"], found["state"], found["reason"], found["queue"]) == ("demo-1", "waiting", "quota", "team")
     assert found["why"] == found["reasons"][0]["sentence"]
     assert found["since_seconds"] == 100.0
@@ -124,7 +121,7 @@ def test_wrong_names_are_wrong_usage(settings: Settings) -> None:
 
 
 def test_neither_needs_prefect(settings: Settings) -> None:
-    code = "import sys, deployments.why, deployments.queue; print('prefect' in sys.modules)"
+    code = "import sys, deployments.cli.why, deployments.cli.why; print('prefect' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
 

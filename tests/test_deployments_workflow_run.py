@@ -16,11 +16,10 @@ from typing import Any
 
 import pytest
 
-from deployments.edge import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE
-from deployments.workflow_run import RunOptions, run_workflow
-from deployments.workflow_tree import tree_lines
+from deployments.cli.workflow import RunOptions, run_workflow, tree_lines
+from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE
 from profiles.errors import ProfileError, Refused
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
 from tasks.clusters import embedded_cluster
 from tasks.embedded.api import EmbeddedCluster
 
@@ -68,7 +67,7 @@ def embedded(home: Path) -> EmbeddedCluster:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "deployments.cli", "workflow", "run", *words]
+    return [sys.executable, "-m", "deployments.cli.main", "workflow", "run", *words]
 
 
 def primus(home: Path, *words: str, given: str = MANIFEST) -> subprocess.CompletedProcess[str]:

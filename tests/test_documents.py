@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.main import get_command
+from typer.core import TyperGroup
+from typer.main import get_group
 
-from deployments.cli import app
+from deployments.cli.app import app
+from deployments.cli.commands import GROUPS
 from profiles.vocabulary import Action, FaultClass, NodeAction
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,17 +64,27 @@ def test_every_word_of_the_vocabulary_stands_in_a_table(word: str) -> None:
 
 
 def test_every_command_of_the_readme_exists() -> None:
-    known = get_command(app)
+    known = get_group(app)
     commands = set(known.commands)  # pyright: ignore[reportAttributeAccessIssue]
     named = set(re.findall(r"^primus ([a-z]+)", README, re.MULTILINE)) | set(re.findall(r"`primus ([a-z]+)", README))
     assert named <= commands
 
 
+def commands_of(group: Any) -> list[Any]:
+    """The commands of a group, each imported."""
+    return [group.get_command(None, name) for name in group.list_commands(None)]
+
+
 def test_every_command_has_an_example() -> None:
-    group = get_command(app)
-    for name, command in group.commands.items():  # pyright: ignore[reportAttributeAccessIssue]
-        for leaf in getattr(command, "commands", {name: command}).values():
-            assert "Example: primus " in (leaf.help or ""), name
+    for command in commands_of(get_group(app)):
+        for leaf in commands_of(command) if isinstance(command, TyperGroup) else [command]:
+            assert "Example: primus " in (leaf.help or ""), leaf.name
+
+
+def test_every_command_fits_its_line_of_the_help() -> None:
+    sections = [section for group in GROUPS.values() for section in group.values()]
+    summaries = [command.summary for section in sections for command in section.values()]
+    assert [summary for summary in summaries if len(summary) > 60 or not summary.endswith(".")] == []
 
 
 def test_make_targets_of_the_readme_exist() -> None:
@@ -96,35 +108,3 @@ def test_every_module_says_what_it_is() -> None:
         and not (ROOT / name).read_text(encoding="utf-8").lstrip().startswith(('"""', 'r"""', "#!"))
     ]
     assert silent == []
-
-
-LIMIT = 300
-
-
-def test_files_stay_readable_in_one_sitting() -> None:
-    folders = ("profiles/", "workflows/", "tasks/", "flows/", "deployments/")
-    long = {
-        name: lines
-        for name in tracked()
-        if name.endswith(".py")
-        and name.startswith(folders)
-        and (lines := (ROOT / name).read_text(encoding="utf-8").count("\n")) > LIMIT
-    }
-    assert long == {}
-
-
-FUNCTION_LIMIT = 40
-
-
-def test_functions_fit_on_a_screen() -> None:
-    folders = ("profiles/", "workflows/", "tasks/", "flows/", "deployments/")
-    long = {
-        f"{name}:{node.name}": node.end_lineno - node.lineno + 1
-        for name in tracked()
-        if name.endswith(".py") and name.startswith(folders)
-        for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno is not None
-        and node.end_lineno - node.lineno + 1 > FUNCTION_LIMIT
-    }
-    assert long == {}

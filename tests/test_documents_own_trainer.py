@@ -10,8 +10,8 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from deployments.cli import app
-from deployments.commands import TrainOptions, same_again
+from deployments.cli.app import app
+from deployments.cli.train import TrainOptions, same_again
 from tests.own_trainer import PAGE, PROFILE, RESTARTS, blocks, put_files, shell
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from profiles.errors import Refused
-from tasks.embedded.artifacts import ArtifactError, keep, lay_out, mounts, store_folder
-from tasks.embedded.mount_rules import refuse_unreachable_mounts
+from tasks.embedded.runtime.artifacts import ArtifactError, keep, lay_out, mounts, store_folder
+from tasks.embedded.schema.validate import refuse_unreachable_mounts
 
 ANNOTATION = "primus-flows.io/artifacts"
 

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.errors import Unavailable
-from tasks.embedded import admission, locks
+from tasks.embedded import admission
 from tasks.embedded.api import EmbeddedCluster
-from tasks.embedded.failures import failures_path
-from tasks.embedded.launch import keeper_lock
+from tasks.embedded.control.reconcile import Reconciler
 from tasks.embedded.objects import BREAKS, BROKEN_ANNOTATION
-from tasks.embedded.reconcile import Reconciler
-from tasks.embedded.store import BrokenObjectError, Store
+from tasks.embedded.start_keeper import failures_path, keeper_lock
+from tasks.embedded.store import locks
+from tasks.embedded.store.store import BrokenObjectError, Store
 from tests.embedded_stage import DEADLINE_SECONDS, cluster, ended, gone, jobset, phase, pod, role, spec, terminal
 
 Object = dict[str, Any]

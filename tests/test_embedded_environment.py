@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.embedded.environment import MissingReferenceError, Pod, content_of, expand, variables
+from tasks.embedded.runtime.environment import MissingReferenceError, Pod, content_of, expand, variables
 
 KNOWN = {"VAR": "value", "EMPTY": "", "A B": "blank"}
 

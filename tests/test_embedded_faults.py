@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from tasks.embedded import locks, processes
 from tasks.embedded.api import EmbeddedCluster
-from tasks.embedded.launch import keeper_lock
 from tasks.embedded.layout import PodFolder
-from tasks.embedded.store import Store
-from tasks.embedded.watch import ChangeReader
+from tasks.embedded.runtime import processes
+from tasks.embedded.start_keeper import keeper_lock
+from tasks.embedded.store import locks
+from tasks.embedded.store.changes import ChangeReader
+from tasks.embedded.store.store import Store
 from tests.embedded_stage import (
     DEADLINE_SECONDS,
     cluster,

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from profiles.errors import Refused
 from tasks.embedded.api import EmbeddedCluster
-from tasks.embedded.engine.jobset import SUSPENDED, JobSetStep, PodState, advance_jobset
-from tasks.embedded.engine.jobset_pods import suffix
+from tasks.embedded.engine.kube.jobset import SUSPENDED, JobSetStep, PodState, advance_jobset, suffix
 from tests.embedded_stage import DEADLINE_SECONDS, cluster, end_of, ended, gone, jobset, phase, role, terminal
 
 NOW = 1000.0

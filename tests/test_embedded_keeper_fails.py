@@ -16,21 +16,23 @@ from typing import Any
 import pytest
 
 from profiles.errors import Unavailable
-from tasks.embedded import locks, processes
 from tasks.embedded.api import EmbeddedCluster
-from tasks.embedded.failures import (
+from tasks.embedded.runtime import processes
+from tasks.embedded.start_keeper import (
     FEW,
     KILLS_A_FAILURE,
     LONGEST_WAIT_SECONDS,
     MEMORY_SECONDS,
     RETRY_SECONDS,
     Failures,
+    demand_keeper,
     failures_path,
+    keeper_lock,
     note_start,
     read_failures,
     write_failure,
 )
-from tasks.embedded.launch import demand_keeper, keeper_lock
+from tasks.embedded.store import locks
 from tests.embedded_stage import DEADLINE_SECONDS, cluster, ended, phase, pod, spec
 
 ROOT = Path(__file__).parent.parent
@@ -239,7 +241,7 @@ from tasks.embedded.spec import ImageSpec, Spec
 
 here, root = Path(sys.argv[1]), Path(sys.argv[2])
 one = EmbeddedCluster(root, Spec("test", images=(ImageSpec("*", host_path=True),), keeper_linger_seconds=0.2))
-keeper, away = here / "tasks/embedded/keeper.py", here / "away.py"
+keeper, away = here / "tasks/embedded/control/keeper.py", here / "away.py"
 keeper.rename(away)
 container = {"name": "main", "image": "any", "command": ["true"]}
 spec = {"restartPolicy": "Never", "containers": [container]}
@@ -268,7 +270,7 @@ def test_a_keeper_whose_program_cannot_be_read(tmp_path: Path) -> None:
     argv = [sys.executable, "-B", "-c", PROGRAM, str(copied), str(tmp_path / "cluster")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120.0, check=True, cwd=tmp_path)
     first, second = done.stdout.splitlines()
-    assert "exit 1 (ModuleNotFoundError: No module named 'tasks.embedded.keeper')" in first
+    assert "exit 1 (ModuleNotFoundError: No module named 'tasks.embedded.control.keeper')" in first
     assert str(tmp_path / "cluster" / "keeper.log") in first
     assert second == "succeeded"
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from tasks.embedded.keeper import Keeper
-from tasks.embedded.launch import look_mark
+from tasks.embedded.control.keeper import Keeper
+from tasks.embedded.start_keeper import look_mark
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from profiles.errors import Refused
-from tasks.embedded.mounts import Host, Mount, View
+from tasks.embedded.runtime.mounts import Host, Mount, View
 from tests.embedded_stage import cluster, ended, pod, spec
 
 ROOT = Path(__file__).parent.parent

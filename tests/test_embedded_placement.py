@@ -8,9 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.embedded.engine.placement import Bound, Gang, NodeFacts, PodWish, Unschedulable, place
-from tasks.embedded.engine.quantity import milli, pod_requests
-from tasks.embedded.engine.selectors import expression_holds, node_term_holds, selector_holds, tolerated
+from tasks.embedded.engine.kube.placement import (
+    Bound,
+    Gang,
+    NodeFacts,
+    PodWish,
+    Unschedulable,
+    expression_holds,
+    node_term_holds,
+    place,
+    selector_holds,
+    tolerated,
+)
+from tasks.embedded.engine.kube.quantity import milli, pod_requests
 
 GPU = "amd.com/gpu"
 

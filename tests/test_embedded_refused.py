@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from profiles.errors import NotFound, ProfileError, Refused
 from tasks.embedded.api import EmbeddedCluster
+from tasks.embedded.schema.validate import validate
 from tasks.embedded.spec import ImageSpec, NodeSpec, Spec
-from tasks.embedded.validate import validate
 from tests.embedded_stage import cluster, jobset, pod, role
 
 

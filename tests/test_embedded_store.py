@@ -15,11 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.errors import Refused, Unavailable
-from tasks.embedded import store as module
-from tasks.embedded.changes import last_version
-from tasks.embedded.store import Store
-from tasks.embedded.watch import ChangeReader
-from tasks.embedded.watching import watch
+from tasks.embedded.store import store as store_store
+from tasks.embedded.store.changes import ChangeReader, last_version
+from tasks.embedded.store.store import Store
+from tasks.embedded.watch import watch
 
 
 def made(root: Path) -> Store:
@@ -104,7 +103,7 @@ def die_at(call: int, work: Callable[[], object]) -> bool:
             return counted
 
         for name in CALLS:
-            setattr(module.os, name, wrap(getattr(module.os, name)))
+            setattr(store_store.os, name, wrap(getattr(store_store.os, name)))
         work()
         os._exit(0)
     _, status = os.waitpid(pid, 0)
@@ -182,7 +181,7 @@ def test_a_log_is_started_anew_and_readers_notice(tmp_path: Path, monkeypatch: p
     store = made(tmp_path)
     put(store, thing("a"))
     near, behind = ChangeReader(store), ChangeReader(store, since=1)
-    monkeypatch.setattr(module, "ROTATE_BYTES", 200)
+    monkeypatch.setattr(store_store, "ROTATE_BYTES", 200)
     seen: list[int] = []
     for turn in range(40):
         put(store, thing("a", data={"turn": str(turn)}))

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tasks.embedded.engine.argo_names import fnv32a
-from tasks.embedded.engine.workflow import PodFacts, advance
+from tasks.embedded.engine.argo.names import fnv32a
+from tasks.embedded.engine.argo.state import PodFacts
+from tasks.embedded.engine.argo.workflow import advance
 from tests.workflow_simulator import (
     World,
     arguments,

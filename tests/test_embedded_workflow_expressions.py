@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.embedded.engine.argo_names import fnv32a, node_id, pod_name
-from tasks.embedded.engine.depends import is_met, read_depends
-from tasks.embedded.engine.durations import seconds_of, spoken
-from tasks.embedded.engine.evaluation import evaluate_condition, evaluate_when
-from tasks.embedded.engine.expression_tree import ExpressionError
-from tasks.embedded.engine.items import ItemsError, go_format, instances, sequence
-from tasks.embedded.engine.resources import read_json_path
-from tasks.embedded.engine.substitution import UnresolvedError, substitute, substitute_strictly, tags
+from tasks.embedded.engine.argo.calls import ItemsError, go_format, instances, is_met, read_depends, sequence
+from tasks.embedded.engine.argo.names import fnv32a, node_id, pod_name, seconds_of, spoken
+from tasks.embedded.engine.argo.resources import read_json_path
+from tasks.embedded.engine.argo.substitution import UnresolvedError, substitute, substitute_strictly, tags
+from tasks.embedded.engine.expr.evaluate import evaluate_condition, evaluate_when
+from tasks.embedded.engine.expr.tree import ExpressionError
 
 WHEN = [
     ("", True),

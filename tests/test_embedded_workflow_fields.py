@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.errors import Refused
-from tasks.embedded.engine.workflow import validate_workflow
+from tasks.embedded.engine.argo.validate import validate_workflow
 from tests.workflow_simulator import a_workflow
 
 OPEN = ("metadata", "labels", "nodeSelector", "matchLabels", "limits", "requests", "annotations", "status")

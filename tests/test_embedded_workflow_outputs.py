@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tasks.embedded.engine.argo_names import fnv32a
-from tasks.embedded.engine.workflow import PodFacts
+from tasks.embedded.engine.argo.names import fnv32a
+from tasks.embedded.engine.argo.state import PodFacts
 from tests.workflow_simulator import (
     World,
     arguments,

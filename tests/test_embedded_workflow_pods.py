@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.embedded.engine.workflow import PodFacts, advance
+from tasks.embedded.engine.argo.state import PodFacts
+from tasks.embedded.engine.argo.workflow import advance
 from tests.workflow_simulator import (
     World,
     arguments,

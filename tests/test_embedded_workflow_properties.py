@@ -9,7 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.embedded.engine.workflow import PodFacts, ResourceFacts, advance, validate_workflow
+from tasks.embedded.engine.argo.state import PodFacts, ResourceFacts
+from tasks.embedded.engine.argo.validate import validate_workflow
+from tasks.embedded.engine.argo.workflow import advance
 from tests.workflow_simulator import ENDED, arguments, container, workflow
 
 PHASES_DONE = ("Succeeded", "Failed", "Error", "Skipped", "Omitted")

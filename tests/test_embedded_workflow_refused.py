@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiles.errors import Refused
-from tasks.embedded.engine.workflow import validate_workflow
+from tasks.embedded.engine.argo.validate import validate_workflow
 from tests.workflow_simulator import World, a_workflow, workflow
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.embedded.engine.argo_names import fnv32a
-from tasks.embedded.engine.workflow import PodFacts
+from tasks.embedded.engine.argo.names import fnv32a
+from tasks.embedded.engine.argo.state import PodFacts
 from tests.workflow_simulator import (
     World,
     container,

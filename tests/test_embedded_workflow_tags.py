@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.embedded.engine.evaluation import evaluate_text
-from tasks.embedded.engine.expression_tree import ExpressionError
-from tasks.embedded.engine.substitution import UnresolvedError, substitute, tags
+from tasks.embedded.engine.argo.substitution import UnresolvedError, substitute, tags
+from tasks.embedded.engine.expr.evaluate import evaluate_text
+from tasks.embedded.engine.expr.tree import ExpressionError
 
 PATHS = {
     "inputs.parameters.n": "3",

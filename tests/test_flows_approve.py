@@ -13,11 +13,11 @@ from prefect.client.orchestration import get_client
 from prefect.utilities.callables import parameter_schema
 
 from flows.approve import approve
-from tasks.answers import UNKNOWN_PERSON
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
+from tasks.prefect.automations import UNKNOWN_PERSON
 from tasks.settings import Settings
 from tests.ledgers import a_run
-from workflows.records import ApprovalRecord
+from workflows.model.records import ApprovalRecord
 
 
 @pytest.fixture

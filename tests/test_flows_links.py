@@ -11,25 +11,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deployments.links import document, text
-from flows.decisions.fabric.model import Kind
-from flows.decisions.fabric.verdicts import joined
-from flows.decisions.grading.model import NodeGrade
-from flows.gangs import demand_of, gangs_of
-from flows.links import LinksOutcome, try_links
+from deployments.cli.preflight import links_document, links_text
+from flows.decisions.node_tests.fabric.groups import joined
+from flows.decisions.node_tests.fabric.model import FabricFault
+from flows.decisions.node_tests.grading.model import NodeGrade
+from flows.testing.links import LinksOutcome, demand_of, gangs_of, try_links
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
-from profiles.load import load_cluster, load_suite
+from profiles.loading.load import load_cluster, load_suite
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import using
-from tasks.ledger import Ledger
-from tasks.session import at_hand
+from tasks.context import at_hand
+from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 from tests.fabrics import ORDINARY, Fault, World, leaf_spine, untold, world_of
 from tests.linked_nodes import LinkedNodes
 from tests.node_faults import local
-from workflows.links import MOST
-from workflows.programs.gang_report import GPUS
+from workflows.node_tests.links import MOST
+from workflows.programs.fabric.report import GPUS
 
 ONE_RAIL = (0,)
 SLOW, SILENT = Fault(ONE_RAIL, 0.2), Fault(ONE_RAIL, None)
@@ -80,7 +79,7 @@ def linked(world: World, **more: str) -> LinkedNodes:
     return LinkedNodes(world, racks, **more)  # type: ignore[arg-type]
 
 
-def named(outcome: LinksOutcome) -> set[tuple[Kind, str | tuple[str, ...]]]:
+def named(outcome: LinksOutcome) -> set[tuple[FabricFault, str | tuple[str, ...]]]:
     found = [finding for one in outcome.fabrics for finding in one.tested.answer.findings]
     return {(finding.kind, finding.switch or finding.members) for finding in found}
 
@@ -112,7 +111,7 @@ def test_an_odd_number_leaves_nobody_out(stage: Stage) -> None:
 def test_a_bad_node_fails_and_all_others_are_proven(stage: Stage, fault: Fault, count: int) -> None:
     world = replace(world_of(leaf_spine(count, 4, 1), rails=1), nodes={"n2": fault})
     outcome = stage.test(linked(world))
-    assert named(outcome) == {(Kind.NODE, ("n2",))}
+    assert named(outcome) == {(FabricFault.NODE, ("n2",))}
     assert words(outcome) == stage.kept() == {name: "fail" if name == "n2" else "pass" for name in nodes(world)}
     [reason, *_] = outcome.grades["n2"].reasons
     assert (reason["check"], reason["verdict"], reason["class"]) == ("gang-all-reduce", "fail", "fabric")
@@ -141,7 +140,7 @@ def test_a_node_that_computes_wrong_values_is_found_as_one_that_moves_nothing(st
 def test_a_bad_link_fails_nobody_and_both_ends_are_warned(stage: Stage) -> None:
     world = replace(world_of(leaf_spine(16, 4, 1), rails=1), links={("n1", "n9"): SLOW})
     outcome = stage.test(linked(world))
-    assert named(outcome) == {(Kind.LINK, ("n1", "n9"))}
+    assert named(outcome) == {(FabricFault.LINK, ("n1", "n9"))}
     assert set(words(outcome).values()) == {"pass"}
     warned = {
         node: reason["evidence"]
@@ -151,14 +150,14 @@ def test_a_bad_link_fails_nobody_and_both_ends_are_warned(stage: Stage) -> None:
     }
     assert set(warned) == {"n1", "n9"}
     assert all("link n1 - n9: missed its limit" in evidence for evidence in warned.values())
-    assert "bad: link n1 - n9" in text(outcome, 120)
+    assert "bad: link n1 - n9" in links_text(outcome, 120)
 
 
 def test_nodes_behind_a_bad_switch_are_unknown(stage: Stage) -> None:
     world = world_of(leaf_spine(24, 4, 1), rails=1)
     world = replace(world, switches={"leaf2": replace(SLOW, uplink=True)})
     outcome = stage.test(linked(world))
-    assert named(outcome) == {(Kind.SWITCH, "leaf2")}
+    assert named(outcome) == {(FabricFault.SWITCH, "leaf2")}
     behind = {f"n{number}" for number in range(8, 12)}
     assert words(outcome) == {name: "unknown" if name in behind else "pass" for name in nodes(world)}
     assert "only its switch" in outcome.grades["n8"].reasons[0]["evidence"]
@@ -217,7 +216,7 @@ def test_where_a_rail_is_bad_everywhere_all_are_unknown_with_this_reason(stage: 
     profile = load_cluster("kubernetes-example")
     cluster = linked(gpu_world(everywhere=Fault((5,), 0.2)), by=GPUS)
     outcome = stage.test(cluster, profile=profile, suite="fabric")
-    assert named(outcome) == {(Kind.RAIL, tuple(nodes(cluster.world)))}
+    assert named(outcome) == {(FabricFault.RAIL, tuple(nodes(cluster.world)))}
     assert set(words(outcome).values()) == {"unknown"}
     for grade in outcome.grades.values():
         evidence = grade.reasons[0]["evidence"]
@@ -232,7 +231,7 @@ def test_a_link_that_missed_is_looked_at_by_itself_in_the_next_test(stage: Stage
     assert set(words(stage.test(again)).values()) == {"pass"}
     assert again.rounds.count([("n1", "n9")]) == 8
     assert named(stage.test(linked(replace(good, links={("n1", "n9"): replace(SLOW, shows=0.6)})))) == {
-        (Kind.LINK, ("n1", "n9"))
+        (FabricFault.LINK, ("n1", "n9"))
     }
 
 
@@ -301,13 +300,13 @@ def test_what_is_asked_of_groups_comes_from_the_suite() -> None:
 def test_programs_and_people_read_the_same(stage: Stage) -> None:
     world = replace(world_of(leaf_spine(8, 4, 1), rails=1), nodes={"n2": SLOW})
     outcome = stage.test(linked(world))
-    plain = json.loads(json.dumps(document(outcome)))
+    plain = json.loads(json.dumps(links_document(outcome)))
     [fabric] = plain["fabrics"]
     assert (plain["depth"], plain["kind"], fabric["by"], fabric["hardware"]) == ("fabric", "links", "sockets", "cpu")
     [finding] = fabric["findings"]
     assert (finding["kind"], finding["members"]) == ("node", ["n2"])
     assert {node["node"]: node["verdict"] for node in plain["nodes"]} == words(outcome)
-    shown = text(outcome, 100)
+    shown = links_text(outcome, 100)
     assert "7 pass, 1 fail" in shown or "1 fail, 7 pass" in shown
     assert "bad: node n2" in shown
     assert max(map(len, shown.splitlines()[3:])) <= 100

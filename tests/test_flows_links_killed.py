@@ -9,21 +9,20 @@ from typing import Any
 
 import pytest
 
-from flows.links import LinksOutcome, try_links
+from flows.testing.links import LinksOutcome, try_links
 from profiles.errors import Conflict
-from profiles.load import load_suite
+from profiles.loading.load import load_suite
 from tasks.cluster import using
-from tasks.link_tests import RESUMED_SECONDS, WantedLinks
-from tasks.session import at_hand
+from tasks.context import World as Here
+from tasks.context import at_hand, standing_in
+from tasks.node_tests.links import RESUMED_SECONDS, WantedLinks
 from tasks.settings import Settings
-from tasks.world import World as Here
-from tasks.world import standing_in
 from tests.fabrics import ORDINARY, Fault, World, leaf_spine, world_of
 from tests.linked_nodes import LinkedNodes
 from tests.node_faults import local
 from tests.test_story_preflight_killed import LEDGER_WRITES, WRITES, DeathError, Life, Mortal
-from workflows.links import MOST
-from workflows.records import Driver, VerdictRecord
+from workflows.model.records import Driver, VerdictRecord
+from workflows.node_tests.links import MOST
 
 SUITE = load_suite("any-machine")
 SLOW = Fault((0,), 0.2)

@@ -13,25 +13,25 @@ from typing import Any
 
 import pytest
 
-from deployments.monitor import show_monitor
+from deployments.cli.monitor import show_monitor
 from flows.monitor import in_words, look
-from flows.node_sentinel import Line, NodeReport
+from flows.watching.nodes import NodeNotice, NodeReport
 from profiles.cluster import Brake, ClusterProfile, Monitor, NodeCondition
 from profiles.errors import Conflict, ProfileError
 from profiles.vocabulary import FaultClass, Mode
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
+from tasks.context import at_hand
 from tasks.embedded.api import EmbeddedCluster
-from tasks.ledger import Ledger
-from tasks.node_marks import Mark, set_mark
-from tasks.session import at_hand
+from tasks.ledger.ledger import Ledger
+from tasks.nodes.marks import Mark, set_mark
 from tasks.settings import Settings
 from tests.embedded_stage import jobset, role
 from tests.node_faults import entry, inject, local, loop, quarantined
 from tests.runners import until
 from workflows import labels
-from workflows.monitored import FindingRecord
-from workflows.records import Driver, NodeRecord
+from workflows.model.records import Driver, NodeRecord
+from workflows.model.runs import FindingRecord
 
 DEADLINE_SECONDS = 60.0
 WIDE = Brake(max_quarantined_share=1.0, max_evictions=100)
@@ -68,7 +68,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made.ledger.close()
 
 
-def watching(scene: Scene, profile: ClusterProfile, mode: Mode = Mode.ACT) -> AbstractContextManager[list[Line]]:
+def watching(scene: Scene, profile: ClusterProfile, mode: Mode = Mode.ACT) -> AbstractContextManager[list[NodeNotice]]:
     """The loop over the scene's cluster."""
     return loop(scene.settings, scene.cluster, profile, mode)
 

@@ -8,17 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from flows.node_sentinel import BATCH, Line, Sentinel
-from flows.node_turns import AGAIN, FINISH_SECONDS, RECONCILE_SECONDS, Turns
+from flows.watching.nodes import AGAIN, BATCH, FINISH_SECONDS, RECONCILE_SECONDS, NodeNotice, Sentinel, Turns
 from profiles.errors import Unavailable
 from profiles.vocabulary import FaultClass, VerdictWord
-from tasks.ledger import Ledger
-from tasks.node_marks import Mark, Marked, Order
-from tasks.node_watch import NodeWatch
+from tasks.context import World, standing_in
+from tasks.ledger.ledger import Ledger
+from tasks.nodes.marks import Mark, Marked, Order
+from tasks.observe.reflector import NodeWatch
 from tasks.settings import Settings
-from tasks.world import World, standing_in
 from tests.ledgers import Clock
-from workflows.node_sight import NodeFinding, NodeSeen
+from workflows.model.nodes import NodeFinding, NodeSeen
 
 
 class Marker:
@@ -70,7 +69,7 @@ class Judge:
         self.looked: list[str] = []
         self.settled: list[list[str]] = []
         self.written: list[list[str]] = []
-        self.lines: list[Line] = []
+        self.lines: list[NodeNotice] = []
         self.planned_when: list[int] = []
         self.ledger_is_away = False
 
@@ -91,7 +90,7 @@ class Judge:
     def left_overs(self) -> None:
         self.planned_when.append(len(self.written))
 
-    def tell(self, line: Line) -> None:
+    def tell(self, line: NodeNotice) -> None:
         self.lines.append(line)
 
 

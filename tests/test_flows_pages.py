@@ -14,18 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.report import curve_of, report_of
-from flows.pages.colours import LOOKS, fill_of, patterns
-from flows.pages.curves import BUCKETS, thin
-from flows.pages.fleet_page import fleet_page
+from flows.decisions.accounting.report import curve_of, report_of
+from flows.pages.fleet import fleet_page
 from flows.pages.frame import POLICY, duration, number
-from flows.pages.run_page import run_page
-from flows.pages.time_bars import CELLS, blocks_of
-from flows.pages.waterfall import MEANINGS, waterfall
+from flows.pages.plots import BUCKETS, CELLS, MEANINGS, blocks_of, thin, waterfall
+from flows.pages.run import run_page
+from flows.pages.style import LOOKS, fill_of, patterns
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState, Tile
 from tests.simulated_runs import NOON, Simulation, resolved
-from workflows.records import RunRecord, StepRow, Story
+from workflows.model.records import RunRecord, StepRow, Story
 
 VOID = frozenset({"meta", "br"})
 
@@ -141,7 +139,7 @@ def test_a_thinned_line_keeps_its_extremes(points: list[tuple[float, float]]) ->
 
 @given(st.lists(st.tuples(st.floats(0.5, 500), st.sampled_from(sorted(LOOKS))), min_size=1, max_size=300))
 def test_blocks_of_a_bar_never_overlap_and_leave_nothing_out(parts: list[tuple[float, str]]) -> None:
-    from flows.decisions.status import timestamp
+    from flows.decisions.text import timestamp
 
     tiles: list[dict[str, Any]] = []
     now = NOON

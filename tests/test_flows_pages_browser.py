@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flows.decisions.fleet_account import fleet_account
-from flows.decisions.report import curve_of, report_of
-from flows.decisions.summary import summarise
-from flows.pages.fleet_page import fleet_page
-from flows.pages.run_page import run_page
+from flows.decisions.accounting.fleet import fleet_account
+from flows.decisions.accounting.report import curve_of, report_of, summarise
+from flows.pages.fleet import fleet_page
+from flows.pages.run import run_page
 from tests.browser_checks import NARROW, WIDE, empty_plots, overflow, overlaps, shoot, violations, window
 from tests.simulated_runs import NOON, Simulation, resolved, twenty
-from workflows.summary import HeldGang, LedgerWindow, WindowIncident, WindowRun
+from workflows.model.runs import HeldGang, LedgerWindow, WindowIncident, WindowRun
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from deployments.links import document, text
-from flows.links import LinksOutcome, try_links
-from flows.pairs import pairs_of
+from deployments.cli.preflight import links_document, links_text
+from flows.testing.links import LinksOutcome, pairs_of, try_links
+from profiles.checks.suite import SuiteProfile
 from profiles.errors import ProfileError
-from profiles.load import load_cluster, load_suite
-from profiles.suite import SuiteProfile
+from profiles.loading.load import load_cluster, load_suite
 from tasks.cluster import using
-from tasks.ledger import Ledger
-from tasks.session import at_hand
+from tasks.context import at_hand
+from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 from tests.fabrics import untold, world_of
 from tests.linked_nodes import LinkedNodes, good
-from workflows.programs.gang_pair import PairCall
-from workflows.programs.readings import Parsed, Reading
+from workflows.programs.fabric.pair_member import PairCall
+from workflows.programs.parsers.text import Parsed, Reading
 
 
 def taken_in() -> SuiteProfile:
@@ -225,10 +224,10 @@ def test_what_gangs_and_pairs_say_is_one_verdict_and_the_worse_of_both(stage: St
     assert words(outcome)["n1"] == "fail"
     checks = [reason["check"] for reason in outcome.grades["n1"].reasons]
     assert {"gang-all-reduce", "rdma-write", "reach"} <= set(checks)
-    shown = text(outcome, 160)
+    shown = links_text(outcome, 160)
     assert "bad: n1: rdma-write" in shown
     assert "pairs of " in shown
-    told = json.loads(json.dumps(document(outcome)))
+    told = json.loads(json.dumps(links_document(outcome)))
     [pairs] = told["pairs"]
     row = next(one for one in pairs["meetings"] if "n1" in one["pair"])
     assert row["said"]["rdma-write"] == "fail"

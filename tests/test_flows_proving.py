@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from flows import proving
+from flows.testing import prove
 from profiles.cluster import ClusterProfile
-from profiles.load import load_cluster, load_suite
+from profiles.loading.load import load_cluster, load_suite
 
 
 class EndedError(Exception):
@@ -28,9 +28,9 @@ def test_whoever_ends_a_test_as_it_is_told_of_gives_its_nodes_back(monkeypatch: 
         assert "node-1 (r uses it)" in said
         raise EndedError(said)
 
-    monkeypatch.setattr(proving, "hold_nodes", hold)
-    monkeypatch.setattr(proving, "give_nodes_back", give_back)
+    monkeypatch.setattr(prove, "hold_nodes", hold)
+    monkeypatch.setattr(prove, "give_nodes_back", give_back)
     profile, nodes = load_cluster("local"), {"node-0": "cpu", "node-1": "cpu"}
     with pytest.raises(EndedError):
-        proving.prove(profile, load_suite("any-machine"), ("device",), nodes, tell, proving.Manner(owner="me"))
+        prove.prove(profile, load_suite("any-machine"), ("device",), nodes, tell, prove.Manner(owner="me"))
     assert given_back == [("node-0", "me")]

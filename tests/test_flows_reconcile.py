@@ -11,22 +11,22 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.monitor import glance, look_around
-from flows.node_sentinel import Line
-from flows.reconcile import Reconciler, Round
+from flows.watching.nodes import NodeNotice
+from flows.watching.reconcile import Reconciler, Round
 from profiles.errors import Unavailable
 from profiles.vocabulary import Mode, RunState
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
-from tasks.ledger import Ledger
-from tasks.node_actions import stream_nodes
-from tasks.reconcile_sights import Scope
+from tasks.context import World, standing_in
+from tasks.ledger.ledger import Ledger
+from tasks.nodes.actions import stream_nodes
+from tasks.observe.reconcile import Scope
 from tasks.settings import Settings
-from tasks.world import World, standing_in
 from tests.embedded_stage import jobset, pod, role
 from tests.ledgers import a_run
 from tests.node_faults import local, quarantined
 from workflows import labels
-from workflows.records import ApprovalRecord, AttemptRecord, Driver, NodeRecord, RequestRecord
+from workflows.model.records import ApprovalRecord, AttemptRecord, Driver, NodeRecord, RequestRecord
 
 THERE = Driver("elsewhere", 7, 3.0)
 
@@ -40,7 +40,7 @@ class Scene:
         self.cluster: Any = embedded_cluster(local(), home)
         self.ledger = Ledger(self.settings.ledger_url, clock=self.now)
         self.ahead = 0.0
-        self.lines: list[Line] = []
+        self.lines: list[NodeNotice] = []
         self.reconciler = self.monitor(Mode.ACT)
 
     def now(self) -> float:
@@ -289,7 +289,7 @@ def test_one_pass_waits_until_it_can_judge(scene: Scene) -> None:
     scene.ahead = -300.0
     scene.applied("ours")
     scene.ahead = 0.0
-    here, lines = World(scene.settings, scene.ledger), list[Line]()
+    here, lines = World(scene.settings, scene.ledger), list[NodeNotice]()
     with standing_in(here), using(scene.cluster):
         found = look_around(local(), Mode.ACT, lines.append)
         assert glance(local()).nodes == 6

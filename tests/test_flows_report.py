@@ -15,10 +15,10 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.utilities.callables import parameter_schema
 
-from deployments.report import ReportQuery, show_report
+from deployments.cli.report import ReportQuery, show_report
 from flows.report import report
 from profiles.errors import NotFound, ProfileError
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.simulated_runs import Simulation, keep
 
 
@@ -97,7 +97,7 @@ def test_what_the_command_cannot_do_is_refused_with_the_field(home: Path) -> Non
     with pytest.raises(NotFound, match="nobody"):
         show_report(ReportQuery("nobody"), as_json=False)
     done = subprocess.run(
-        [sys.executable, "-m", "deployments.cli", "report", "--since", "soon"],
+        [sys.executable, "-m", "deployments.cli.main", "report", "--since", "soon"],
         capture_output=True,
         text=True,
         check=False,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.diagnose import diagnose
-from flows.translate import finding_of
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.failover import finding_of
 from profiles.vocabulary import FaultClass
-from workflows.evidence import Evidence, LogLine, NodeFacts, PodFacts, Signal
+from workflows.model.attempt import Evidence, LogLine, NodeFacts, PodFacts, Signal
 
 LINE = LogLine(
     "compute001  1  main*  down*  12  12:1:1  64267  0  1  (null) Not responding", "kernel", None, "compute001", 9.0

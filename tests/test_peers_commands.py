@@ -16,7 +16,8 @@ from tests.peers.environment import PACKAGES, Installed, Package, last_line, pre
 from tests.peers.peers import PEERS, RANKS, SCRIPTS, Command, Ground, Peer
 from tests.peers.readings import Trial
 from tests.peers.trial import Bench
-from workflows.programs import coordinate, launch
+from workflows.programs.coordinator import main
+from workflows.programs.launcher import main as launcher_main
 
 GROUND = Ground(Path("/tmp/trial"), Path("/tmp/venv/bin"), (40001, 40002), 5.0)
 
@@ -45,10 +46,10 @@ def test_who_cannot_notice_a_hang_gets_the_budget_as_the_limit_of_collectives() 
 
 def test_our_flags_are_ones_that_our_programs_take() -> None:
     coordinator, *nodes = of("primus")
-    options = coordinate.parse(coordinator.argv[coordinator.argv.index("coordinate") + 1 :])
+    options = main.parse(coordinator.argv[coordinator.argv.index("coordinate") + 1 :])
     assert (options.pods, options.restarts, options.hang_step_floor_seconds) == (RANKS, 3, 5.0)
     for node in nodes:
-        told = launch.parse(node.argv[node.argv.index("launch") + 1 :])
+        told = launcher_main.parse(node.argv[node.argv.index("launch") + 1 :])
         assert (told.in_place, told.forkable, told.steps) == (True, True, 40)
 
 

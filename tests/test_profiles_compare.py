@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from profiles import load
-from profiles.compare import differences, digest
-from profiles.resolve import Resolved
+from profiles.loading import load
+from profiles.resolve import Resolved, differences, digest
 
 
 def _resolved(*overrides: str) -> Resolved:
@@ -20,7 +19,7 @@ def _resolved(*overrides: str) -> Resolved:
         (["roles.trainer.replicas=3", "seed=8"], ["roles.trainer.replicas: 2 -> 3", "seed: 7 -> 8"]),
         (["roles.trainer.environment.NEW=1"], ['roles.trainer.environment.NEW: (not set) -> "1"']),
         (["recovery.mode=ask"], ['recovery.mode: "act" -> "ask"']),
-        (["roles.trainer.preload=[]"], ['roles.trainer.preload: ["numpy", "workflows.programs.demo_train"] -> []']),
+        (["roles.trainer.preload=[]"], ['roles.trainer.preload: ["numpy", "workflows.programs.demo.train"] -> []']),
         (["description=other", "verified=true"], []),
         ([], []),
     ],

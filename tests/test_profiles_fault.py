@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiles.drill import KINDS, FaultSpec, parse_fault
 from profiles.errors import ProfileError
-from profiles.fault import KINDS, FaultSpec, parse_fault
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from profiles.document import FieldPath
 from profiles.fields import annotation_at, expected, field_names, holds_text, is_text, words, written
-from profiles.quantities import amount
+from profiles.loading.document import FieldPath
 from profiles.run import RunProfile
-from profiles.suggest import did_you_mean, nearest
+from profiles.values import amount, did_you_mean, nearest
 from tests.profile_reference import BEGIN, END, models, reference
 
 PAGE = Path(__file__).parent.parent / "docs" / "profiles.md"
@@ -153,7 +152,9 @@ def test_quantities_are_counted_as_kubernetes_does(quantity: str, value: float) 
 
 
 def test_reading_profiles_imports_no_server_and_no_client() -> None:
-    program = "import sys, profiles.load; print([name for name in sys.modules if name.split('.')[0] in sys.argv[1:]])"
+    program = (
+        "import sys, profiles.loading.load; print([name for name in sys.modules if name.split('.')[0] in sys.argv[1:]])"
+    )
     heavy = ["prefect", "hera", "kubernetes", "httpx", "sqlalchemy", "pandas", "numpy", "typer", "rich", "asyncio"]
     answer = subprocess.run([sys.executable, "-c", program, *heavy], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 import yaml
 
-from profiles import load
-from profiles.cluster import ClusterProfile, Pool, Storage
-from profiles.cluster import Topology as PoolTopology
+from profiles.cluster import ClusterProfile, Pool, PoolTopology, Storage
 from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
+from profiles.loading import load
 from profiles.resolve import Resolved
-from profiles.run import CheckpointPolicy, Overlay, Resources, Role, RunProfile, Topology
+from profiles.run import CheckpointPolicy, Overlay, Placement, Resources, Role, RunProfile
 
 CPU = HardwareProfile(name="cpu", vendor="none", gpus_per_node=0, cpus_per_node=8, memory_per_node="16Gi")
 AMD = HardwareProfile(
@@ -185,7 +184,7 @@ def test_a_pool_says_how_its_site_counts_nics() -> None:
             "65 GPUs, but pool amd has 64",
         ),
         (
-            _run({"replicas": 5}, topology=Topology(level="rack", required=True)),
+            _run({"replicas": 5}, topology=Placement(level="rack", required=True)),
             _cluster(),
             "topology.required",
             "5 nodes never stand in one rack",
@@ -215,9 +214,9 @@ def test_what_can_never_run_is_refused(run: RunProfile, cluster: ClusterProfile,
     "run",
     [
         _run({"replicas": 8}),
-        _run({"replicas": 4}, topology=Topology(level="rack", required=True)),
-        _run({"replicas": 8}, topology=Topology(level="block", required=True)),
-        _run({"replicas": 8}, topology=Topology(level="rack")),
+        _run({"replicas": 4}, topology=Placement(level="rack", required=True)),
+        _run({"replicas": 8}, topology=Placement(level="block", required=True)),
+        _run({"replicas": 8}, topology=Placement(level="rack")),
         _run({"resources": Resources(cpu="191500m", memory="2048Gi", gpus=8)}),
         _run(checkpoint=CheckpointPolicy(directory="/mnt/shared/a")),
         _run(checkpoint=CheckpointPolicy(directory="{run_dir}/a")),

@@ -8,8 +8,8 @@ import pytest
 
 from profiles.errors import ProfileError
 from profiles.health import HealthValues
-from profiles.load import load_text
-from workflows.programs.health_words import CHECKS
+from profiles.loading.load import load_text
+from workflows.programs.health.results import CHECKS
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from profiles import load
 from profiles.errors import ProfileError
+from profiles.loading import load
 from profiles.values import Value
 
 SMALL = "name: small\nroles:\n  - name: trainer\n    image: i\n    command: [a, b]\n"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from profiles import load
-from profiles.document import read_mapping, write
 from profiles.errors import ProfileError
+from profiles.loading import load
+from profiles.loading.document import read_mapping, write
 
 CASES = 10_000
 SEED = 20_260_101

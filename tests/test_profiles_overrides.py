@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from profiles import load
 from profiles.errors import ProfileError
+from profiles.loading import load
 from profiles.run import RunProfile
 
 

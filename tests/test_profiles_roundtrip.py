@@ -7,16 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from profiles import document, load
 from profiles.cluster import ClusterProfile
-from profiles.compare import differences, digest
 from profiles.errors import ProfileError
-from profiles.fit import resolved_on
 from profiles.hardware import HardwareProfile
+from profiles.loading import document, load
+from profiles.loading.validation import checked
 from profiles.recovery import RecoveryProfile
-from profiles.resolve import Resolved
+from profiles.resolve import Resolved, differences, digest, resolved_on
 from profiles.run import RunProfile
-from profiles.validation import checked
 from profiles.workspace import WorkspaceProfile
 from tests.profile_strategies import TEXT, values
 

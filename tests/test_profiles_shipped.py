@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from profiles import load
 from profiles.hardware import HardwareProfile
+from profiles.loading import load
 from profiles.run import RunProfile
-from workflows import placeholders
-from workflows.programs import demo_train
+from workflows.attempt import placeholders
+from workflows.programs.demo import train
 
 LISTED = load.list_profiles()
 RUNS = [item.name for item in LISTED if item.kind == "run"]
@@ -168,7 +168,7 @@ def test_the_demo_command_is_read_by_the_demo_trainer(name: str) -> None:
     resume = [text.replace("{resume_from}", "/c/step-20") for text in run.checkpoint.resume_argument]
     python, archive, program, *arguments = _command(run)
     assert (python, archive, program) == ("python3", "$(PRIMUS_FOLDER_PROGRAMS)/programs.pyz", "demo-train")
-    options = demo_train.parse([*arguments, *resume])
+    options = train.parse([*arguments, *resume])
     assert (options.steps, options.seed, options.checkpoint_dir, options.save_every) == (240, 7, "/c", 20)
     assert options.resume == "/c/step-20"
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles import load
-from profiles.document import read_mapping, write
+from profiles.checks.check import Check
+from profiles.checks.suite import SuiteProfile, needed_seconds
 from profiles.errors import ProfileError
-from profiles.suite import SuiteProfile, needed_seconds
-from profiles.suite_check import Check
-from profiles.validation import checked
+from profiles.loading import load
+from profiles.loading.document import read_mapping, write
+from profiles.loading.validation import checked
 
 HARDWARE = {item.name: load.load_hardware(item.name) for item in load.list_profiles() if item.kind == "hardware"}
 GPUS = load.load_cluster("local-gpus")

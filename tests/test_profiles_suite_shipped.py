@@ -7,12 +7,12 @@ from typing import Any, get_args
 
 import pytest
 
-from profiles import load
+from profiles.checks.catalogue import DEPTHS, FIGURES, PLACEHOLDERS, PROBES, SCALES, VENDOR_OF, Parser, Unit
+from profiles.checks.check import Check
+from profiles.checks.suite import SuiteProfile
 from profiles.hardware import HardwareProfile, Peak
-from profiles.suite import SuiteProfile
-from profiles.suite_check import Check
-from profiles.suite_words import DEPTHS, FIGURES, PLACEHOLDERS, PROBES, SCALES, VENDOR_OF, Parser, Unit
-from profiles.validation import checked
+from profiles.loading import load
+from profiles.loading.validation import checked
 
 LISTED = load.list_profiles()
 SUITES = {item.name: load.load_suite(item.name) for item in LISTED if item.kind == "suite"}
@@ -267,6 +267,6 @@ def test_a_fatal_check_of_one_node_can_be_judged_without_peers_and_past(suite: s
 
 
 def test_the_parsers_that_suites_name_are_there() -> None:
-    from workflows.programs.tools import PARSERS
+    from workflows.programs.parsers.registry import PARSERS
 
     assert set(PARSERS) == set(get_args(Parser))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workflows.programs.checkpoint_interval import (
+from workflows.programs.coordinator.saves import (
     LEAST_SAVES,
     advice,
     daly_seconds,

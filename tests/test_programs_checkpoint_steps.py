@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs.checkpoint_formats import UNKNOWN_STEP
-from workflows.programs.checkpoint_steps import reported_step
+from workflows.programs.checkpoints.formats import UNKNOWN_STEP
+from workflows.programs.checkpoints.inventory import reported_step
 
 EVERY_SECOND = [(step, 100.0 + step) for step in range(1, 9)]
 SLOW_SAVE = [(1, 101.0), (2, 101.1), (3, 101.2), (4, 104.3), (5, 104.4)]

@@ -28,16 +28,15 @@ from tests.checkpoint_samples import (
     safetensors_file,
     torch_file,
 )
-from workflows.programs import checkpoint_choice, checkpoint_headers, checkpoint_pickle, manifest
-from workflows.programs.checkpoint_choice import Kept, Limits
-from workflows.programs.checkpoint_formats import recognise
-from workflows.programs.checkpoint_listing import take
-from workflows.programs.checkpoints import Request, look, survey
+from workflows.programs.checkpoints import choice, integrity, manifest
+from workflows.programs.checkpoints.choice import Kept, ResumeLimits
+from workflows.programs.checkpoints.formats import recognise, take
+from workflows.programs.checkpoints.inventory import SurveyRequest, look, survey
 
 
 def word_of(folder: Path, **request: str) -> tuple[str, str]:
     """Judgement of the newest checkpoint in a folder."""
-    finding = survey(Request(str(folder / "ck"), str(folder / "run"), **request))[0]
+    finding = survey(SurveyRequest(str(folder / "ck"), str(folder / "run"), **request))[0]
     assert finding.usable == (finding.judgement.word == "complete")
     return finding.judgement.word, finding.judgement.why
 
@@ -210,7 +209,7 @@ def test_counters_that_start_again_are_mapped_by_what_was_reported(tmp_path: Pat
         "a1/t-0/steps.jsonl": b'{"step": 100, "at": 999.0}\n',
         "a2/t-0/steps.jsonl": b'{"step": 105, "at": 1999.0}\n',
     })  # fmt: skip
-    findings = survey(Request(str(tmp_path / "ck"), str(tmp_path / "run"), counter_restarts=True))
+    findings = survey(SurveyRequest(str(tmp_path / "ck"), str(tmp_path / "run"), counter_restarts=True))
     assert [(one.step, one.candidate.path) for one in findings] == [(105, "model_000005.pt"), (100, "model_000100.pt")]
 
 
@@ -228,12 +227,12 @@ def test_counters_that_start_again_are_mapped_by_what_was_reported(tmp_path: Pat
 )
 def test_retention_keeps_the_newest_two_usable_ones(kept: str, keep: int, gone: str) -> None:
     copies = [Kept(int(word[:-1]), word[:-1], word.endswith("+")) for word in kept.split()]
-    assert checkpoint_choice.surplus(copies, keep) == tuple(gone.split())
+    assert choice.surplus(copies, keep) == tuple(gone.split())
 
 
 def test_limits_forbid_an_unknown_step_after_a_roll_back() -> None:
-    assert "not known" in checkpoint_choice.why_not(-1, "/ck/ckpt.pt", Limits(max_step=10))
-    assert checkpoint_choice.why_not(-1, "/ck/ckpt.pt", Limits()) == ""
+    assert "not known" in choice.why_not(-1, "/ck/ckpt.pt", ResumeLimits(max_step=10))
+    assert choice.why_not(-1, "/ck/ckpt.pt", ResumeLimits()) == ""
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -241,7 +240,7 @@ def test_metadata_is_read_without_unpickling_it(protocol: int) -> None:
     from tests.checkpoint_samples import dcp_metadata
 
     shards = {f"__{rank}_0.distcp": 100 + rank for rank in range(300)}
-    assert checkpoint_pickle.storage_needs(dcp_metadata(shards, protocol)) == shards
+    assert integrity.storage_needs(dcp_metadata(shards, protocol)) == shards
 
 
 def test_a_pickle_that_would_run_code_runs_none(tmp_path: Path) -> None:
@@ -251,7 +250,7 @@ def test_a_pickle_that_would_run_code_runs_none(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[object, ...]:
             return os.mkdir, (str(tmp_path / "sprung"),)
 
-    checkpoint_pickle.storage_needs(pickle.dumps(Trap()))
+    integrity.storage_needs(pickle.dumps(Trap()))
     put(tmp_path / "ck", replaced(dcp(), ".metadata", pickle.dumps(Trap())))
     assert word_of(tmp_path)[0] == "complete"
     assert not (tmp_path / "sprung").exists()
@@ -261,9 +260,9 @@ def test_a_pickle_that_would_run_code_runs_none(tmp_path: Path) -> None:
 def test_array_files_say_their_length(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     path.write_bytes(data)
-    assert checkpoint_headers.probe(str(path)) == ""
+    assert integrity.probe(str(path)) == ""
     path.write_bytes(data + b"x")
-    assert "array header says" in checkpoint_headers.probe(str(path))
+    assert "array header says" in integrity.probe(str(path))
 
 
 @pytest.mark.parametrize(

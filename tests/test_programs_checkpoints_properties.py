@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.checkpoint_samples import SAMPLES, Files, npy_file, put, safetensors_file, torch_file
-from workflows.programs import checkpoint_choice, checkpoint_headers, checkpoint_zip, manifest, prove, verify
-from workflows.programs.checkpoint_choice import Kept
-from workflows.programs.checkpoint_pickle import PickleError, storage_needs
-from workflows.programs.checkpoints import look
+from workflows.programs.checkpoints import choice as checkpoints_choice
+from workflows.programs.checkpoints import integrity, manifest, prover, verify
+from workflows.programs.checkpoints.choice import Kept
+from workflows.programs.checkpoints.integrity import PickleError, storage_needs
+from workflows.programs.checkpoints.inventory import look
 
 WORDS = {"pass", "fail", "unknown"}
 SEVERAL = settings(max_examples=260, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -94,7 +95,7 @@ def test_a_roll_back_never_goes_forward(steps: list[int], max_step: int, exclude
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), unique_by=lambda one: one[0]), st.integers(0, 6))
 def test_retention_never_deletes_the_newest_two_usable_ones(kept: list[tuple[int, bool]], keep: int) -> None:
     copies = [Kept(step, str(step), usable) for step, usable in kept]
-    gone = {int(path) for path in checkpoint_choice.surplus(copies, keep)}
+    gone = {int(path) for path in checkpoints_choice.surplus(copies, keep)}
     usable = sorted((step for step, good in kept if good), reverse=True)
     assert not gone & set(usable[: max(2, keep)])
     if len(usable) >= max(2, keep):
@@ -113,11 +114,11 @@ def test_no_bytes_crash_a_header_probe(name: str, whole: bytes, data: st.DataObj
     content = whole[:start] + data.draw(st.binary(max_size=40)) + whole[start + length :]
     path = tmp_path / name
     path.write_bytes(content)
-    said = checkpoint_headers.probe(str(path))
+    said = integrity.probe(str(path))
     if said == "":
         try:
-            checkpoint_zip.checksummed_parts(str(path))
-        except checkpoint_zip.Unsound as error:
+            integrity.checksummed_parts(str(path))
+        except integrity.Unsound as error:
             said = str(error)
     assert isinstance(said, str)
 
@@ -127,7 +128,7 @@ def test_every_cut_is_seen(name: str, whole: bytes, tmp_path: Path) -> None:
     path = tmp_path / name
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert checkpoint_headers.probe(str(path)) != "", length
+        assert integrity.probe(str(path)) != "", length
 
 
 @settings(deadline=None)
@@ -152,7 +153,7 @@ class Storage:
         self.kind = kind
         self.whole: dict[int, Files] = {}
         self.at = 1_000.0
-        self.prover = prove.Prover(prove.Options(str(run / "checkpoints"), str(run)))
+        self.prover = prover.Prover(prover.Options(str(run / "checkpoints"), str(run)))
         self.nan_from: int | None = None
         self.bad: set[int] = set()
 

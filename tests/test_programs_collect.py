@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.checkpoint_samples import put
 from workflows.programs import collect
-from workflows.programs import coordination_journal as journal
-from workflows.programs.coordination_events import Reported
-from workflows.programs.reporting import step_data
-from workflows.reports import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
+from workflows.programs.coordinator import journal
+from workflows.programs.coordinator.state import Reported
+from workflows.programs.launcher.reporting import step_data
+from workflows.wire import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 
 
 def end(rank: int, at: float, code: int | None = 0, requested: bool = False, lines: tuple[str, ...] = ()) -> RankEnd:

@@ -10,12 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.damaged import damaged, reaches
-from workflows.programs import coordination_journal as journal
-from workflows.programs.coordination import advance, meeting_of, orders_for
-from workflows.programs.coordination_events import Event, Joined, Meeting, Member, Published, Reported, StopAsked
-from workflows.programs.coordination_model import AppendMoment, AppendStep, GiveOrder, RefusedError, ReplaceStep, State
-from workflows.programs.gang_progress import STALLS
-from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
+from workflows.programs.coordinator import journal
+from workflows.programs.coordinator.progress import STALLS
+from workflows.programs.coordinator.reducer import advance, meeting_of, orders_for
+from workflows.programs.coordinator.state import (
+    AppendMoment,
+    AppendStep,
+    Event,
+    GiveOrder,
+    Joined,
+    Meeting,
+    Member,
+    Published,
+    RefusedError,
+    ReplaceStep,
+    Reported,
+    State,
+    StopAsked,
+)
+from workflows.wire import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 
 def joined(index: int, role: str = "trainer", pod: str = "", essential: bool = True) -> Joined:
@@ -246,7 +259,7 @@ def as_launchers_number(history: list[Event]) -> list[Event]:
 @given(st.lists(events, max_size=25).map(as_launchers_number))
 def test_a_journal_brings_back_the_same_state(history: list[Event]) -> None:
     state, kept, rows = play(history)
-    again, _, rows_again = play(journal.read(journal.to_line(event) for event in kept))
+    again, _, rows_again = play(journal.read_events(journal.to_line(event) for event in kept))
     for name in ("orders", "ended", "incarnation", "meetings"):
         assert repr(getattr(again, name)) == repr(getattr(state, name))
     assert repr(again.progress) == repr(state.progress)
@@ -288,7 +301,7 @@ def test_such_lines_are_events_and_broken_events() -> None:
 
 def test_a_line_that_was_cut_off_is_left_out() -> None:
     whole = journal.to_line(joined(0))
-    assert journal.read([whole, whole[: len(whole) // 2]]) == [joined(0)]
+    assert journal.read_events([whole, whole[: len(whole) // 2]]) == [joined(0)]
 
 
 def test_effects_name_their_order() -> None:

@@ -13,12 +13,12 @@ import pytest
 
 from tests.launcher_harness import until
 from tests.test_programs_coordination_http import ask
-from workflows.programs import coordination_memory, coordinator_mind
-from workflows.programs.appender import Appender
-from workflows.programs.coordination_events import StopAsked
-from workflows.programs.coordination_memory import Memory
-from workflows.programs.coordinator import Coordinator
-from workflows.programs.coordinator_mind import Gang
+from workflows.programs.coordinator import journal, store
+from workflows.programs.coordinator.journal import Memory
+from workflows.programs.coordinator.service import Coordinator
+from workflows.programs.coordinator.state import StopAsked
+from workflows.programs.coordinator.store import ExpectedGang
+from workflows.programs.runtime.files import Appender
 
 KILLED = {"report": "RankEnd", "rank": 0, "local_rank": 0, "at": 6.0, "signal": 9}
 Sync = Callable[[int], None]
@@ -38,8 +38,8 @@ class Counted:
 
 def gang(path: Path, sync: Sync, monkeypatch: pytest.MonkeyPatch, restarts: int = 3) -> Coordinator:
     """A gang of two pods that writes to a journal."""
-    monkeypatch.setattr(coordinator_mind, "Memory", partial(Memory, sync=sync))
-    one = Coordinator(Gang("trainer", 2, 1, 100, restarts), {"PRIMUS_TOKEN": "t"})
+    monkeypatch.setattr(store, "Memory", partial(Memory, sync=sync))
+    one = Coordinator(ExpectedGang("trainer", 2, 1, 100, restarts), {"PRIMUS_TOKEN": "t"})
     one.remember(str(path))
     for index in range(2):
         ask(one, "POST", "/v1/join", {"role": "trainer", "pod_index": index, "pods": 2, "node": f"n{index}"})
@@ -60,7 +60,7 @@ def orders(one: Coordinator) -> list[str]:
 def test_only_orders_are_synced_and_before_anybody_hears_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordination_memory, "SYNC_SECONDS", 600.0)
+    monkeypatch.setattr(journal, "SYNC_SECONDS", 600.0)
     path = tmp_path / "a1" / "coordinator" / "journal.jsonl"
     counted = Counted(path)
     one = gang(path, counted, monkeypatch)
@@ -85,7 +85,7 @@ def test_a_stop_of_a_gang_without_a_right_is_synced_but_not_waited_for(
         begun.set()
         gate.wait()
 
-    monkeypatch.setattr(coordination_memory, "SYNC_SECONDS", 600.0)
+    monkeypatch.setattr(journal, "SYNC_SECONDS", 600.0)
     one = gang(tmp_path / "journal", hangs, monkeypatch, restarts=0)
     told(one, 0, 2, KILLED)  # it would not return
     assert orders(one) == ["stop"]
@@ -95,7 +95,7 @@ def test_a_stop_of_a_gang_without_a_right_is_synced_but_not_waited_for(
 
 
 def test_a_stop_that_is_asked_for_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordination_memory, "SYNC_SECONDS", 600.0)
+    monkeypatch.setattr(journal, "SYNC_SECONDS", 600.0)
     counted = Counted(tmp_path / "journal")
     one = gang(tmp_path / "journal", counted, monkeypatch)
     assert ask(one, "POST", "/v1/stop", {"why": "a person"}).status == 200
@@ -121,7 +121,7 @@ def test_a_storage_that_hangs_is_told_and_the_order_goes_out(
     said = capsys.readouterr().out
     assert said.count("not synced in 0.02 s; going on") == 1
     # What could not be synced was written all the same.
-    again = Coordinator(Gang("trainer", 2, 1, 100, 3), {"PRIMUS_TOKEN": "t"})
+    again = Coordinator(ExpectedGang("trainer", 2, 1, 100, 3), {"PRIMUS_TOKEN": "t"})
     again.remember(str(tmp_path / "journal"))
     assert len(again.state.restarts) == len(one.state.restarts) >= 1
     again.close()

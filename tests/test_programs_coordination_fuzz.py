@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests.coordinator_talk import TOKEN, Talk, gang
 from tests.test_programs_coordination_http import ask
-from workflows.programs import coordinator as module
-from workflows.programs.serve import Later, Request
+from workflows.programs.coordinator import service
+from workflows.programs.runtime.http_server import Later, Request
 
 NAMES = [
     *("role", "pod_index", "pod", "node", "sequence", "reports", "state", "why", "pids", "incarnation", "id", "stacks"),
@@ -42,7 +42,7 @@ def launchers_own(more: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 likely = st.builds(launchers_own, bodies, st.integers(0, 1))
-routes = st.sampled_from(sorted(module._ROUTES))  # pyright: ignore[reportPrivateUsage] - every one that there is
+routes = st.sampled_from(sorted(service._ROUTES))  # pyright: ignore[reportPrivateUsage] - every one that there is
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from tests.restarting_gangs import KILLED, RAISED, end
-from workflows.programs import coordination_journal as journal
-from workflows.programs.coordination import meeting_of, orders_for
-from workflows.programs.coordination_events import (
+from workflows.programs.coordinator import journal
+from workflows.programs.coordinator.reducer import meeting_of, orders_for
+from workflows.programs.coordinator.scopes import Gangs, Layout, RoleShape, advance_all, made, merged, restarts
+from workflows.programs.coordinator.state import (
+    Announce,
     Cleared,
     Event,
     HangFound,
@@ -18,15 +20,15 @@ from workflows.programs.coordination_events import (
     Meeting,
     Member,
     Published,
+    RefusedError,
     Reported,
     RightSaid,
+    State,
     StopAsked,
     Suspected,
     Ticked,
 )
-from workflows.programs.coordination_gangs import Gangs, Layout, RoleShape, advance_all, made, merged, restarts
-from workflows.programs.coordination_model import Announce, RefusedError, State
-from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
+from workflows.wire import CheckpointSeen, PhaseSeen, StepSeen
 
 TRAINER = RoleShape("trainer", 4, 2)
 DATA = RoleShape("data", 1, 1)
@@ -232,7 +234,7 @@ def test_a_journal_makes_the_same_gangs_again() -> None:
     one.tell("data", 0, end(0, **RAISED))
     one.take(Ticked(20.0, 2))
     again: Gangs = made(layout, LIKE)
-    for event in journal.read([journal.to_line(item) for item in one.events]):
+    for event in journal.read_events([journal.to_line(item) for item in one.events]):
         again = advance_all(again, event).gangs
     assert again == one.gangs
     assert len(restarts(again)) == 1

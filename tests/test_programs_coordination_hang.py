@@ -8,25 +8,35 @@ from typing import Any
 import pytest
 
 from tests.restarting_gangs import gang, joined, saved, told
-from workflows.programs import coordination_journal as journal
-from workflows.programs.coordination import advance, orders_for
-from workflows.programs.coordination_events import Cleared, Event, HangFound, Meeting, Published, StopAsked, Suspected
-from workflows.programs.coordination_hang import ANSWER_SECONDS, TEXT_BYTES, TICK_SECONDS, HangWatch
-from workflows.programs.coordination_model import RefusedError, State
-from workflows.programs.hang_budget import Limits
-from workflows.programs.stack_values import STOPPED, Dump, Frame, Process, Thread
-from workflows.programs.stack_wire import Answer
-from workflows.reports import PhaseSeen, StepSeen
+from workflows.programs.coordinator import journal
+from workflows.programs.coordinator.hang_watch import HangLimits
+from workflows.programs.coordinator.hangs import ANSWER_SECONDS, TEXT_BYTES, TICK_SECONDS, HangWatch
+from workflows.programs.coordinator.reducer import advance, orders_for
+from workflows.programs.coordinator.state import (
+    Cleared,
+    Event,
+    HangFound,
+    Meeting,
+    Published,
+    RefusedError,
+    State,
+    StopAsked,
+    Suspected,
+)
+from workflows.programs.stacks.values import STOPPED, Dump, Frame, ProcessStacks, StackAnswer, Thread
+from workflows.wire import PhaseSeen, StepSeen
 
-LIMITS = Limits(init_seconds=30.0, step_floor_seconds=1.0, announces=True)
-WAITS = [Frame("recv_into", "socket"), Frame("all_reduce", "workflows/programs/demo_collective.py", 46)]
+LIMITS = HangLimits(init_seconds=30.0, step_floor_seconds=1.0, announces=True)
+WAITS = [Frame("recv_into", "socket"), Frame("all_reduce", "workflows/programs/demo/collective.py", 46)]
 WORKS = [Frame("matmul", "/site-packages/numpy/core.py", 3), Frame("forward", "/work/model.py", 40)]
 PODS = 4
 
 
-def dump(index: int, frames: list[Frame], state: str = "sleeping") -> Answer:
-    process = Process(index, 100 + index, "python3", state=state, threads=[Thread(1, "MainThread", frames=frames)])
-    return Answer(f"pod-{index}", "", Dump(f"node-{index}", 1.0, 0.1, [process]))
+def dump(index: int, frames: list[Frame], state: str = "sleeping") -> StackAnswer:
+    process = ProcessStacks(
+        index, 100 + index, "python3", state=state, threads=[Thread(1, "MainThread", frames=frames)]
+    )
+    return StackAnswer(f"pod-{index}", "", Dump(f"node-{index}", 1.0, 0.1, [process]))
 
 
 @dataclass
@@ -34,9 +44,9 @@ class Watched:
     """A gang of four pods on a clock that is moved by hand; launchers answer for stacks as `answers` says."""
 
     lent: int = 3
-    answers: dict[int, Answer] = field(default_factory=dict[int, Answer])
+    answers: dict[int, StackAnswer] = field(default_factory=dict[int, StackAnswer])
     silent: tuple[int, ...] = ()
-    limits: Limits = LIMITS
+    limits: HangLimits = LIMITS
     planned: int = 0
     now: float = 100.0
     step: int = 0
@@ -89,7 +99,7 @@ class Watched:
             (order,) = [one for one in orders_for(self.state, ("trainer", index), 0) if one.stacks]
             if index in self.answers:
                 one = self.answers[index]
-                self.hang.answer(Answer(one.pod, order.stacks, one.dump), self.state)
+                self.hang.answer(StackAnswer(one.pod, order.stacks, one.dump), self.state)
 
     def begin_again(self) -> None:
         """All pods have cleared their ranks and run the next incarnation."""
@@ -124,7 +134,7 @@ def test_after_the_last_step_of_the_profile_the_end_may_take_as_long_as_the_begi
 
 
 @pytest.mark.parametrize("answers", [ONE_WORKS, ONE_IS_STOPPED])
-def test_the_rank_for_which_the_others_wait_is_named_and_all_begin_again(answers: dict[int, Answer]) -> None:
+def test_the_rank_for_which_the_others_wait_is_named_and_all_begin_again(answers: dict[int, StackAnswer]) -> None:
     one = Watched(answers=answers)
     one.steps(40)
     began = one.now
@@ -238,7 +248,7 @@ def test_a_stop_of_a_second_a_slow_gang_and_announced_pauses_are_no_hang() -> No
 
 
 def test_ranks_that_never_come_to_a_first_step_hang_where_a_limit_is_known() -> None:
-    one, never = Watched(answers=ONE_WORKS), Watched(limits=Limits(init_seconds=float("inf")), answers=ONE_WORKS)
+    one, never = Watched(answers=ONE_WORKS), Watched(limits=HangLimits(init_seconds=float("inf")), answers=ONE_WORKS)
     one.wait(50.0)
     never.wait(100_000.0 * TICK_SECONDS)
     assert [restart.step for restart in one.state.restarts] == [None]
@@ -266,13 +276,13 @@ def test_stacks_that_nobody_asked_for_are_refused(pod: str, order: str) -> None:
     one.wait(1.5)
     assert one.orders == ["stacks"]
     with pytest.raises(RefusedError) as refused:
-        one.hang.answer(Answer(pod, order, dump(2, WORKS).dump), one.state)
+        one.hang.answer(StackAnswer(pod, order, dump(2, WORKS).dump), one.state)
     assert refused.value.status == 409
 
 
 def test_a_launcher_speaks_for_its_own_ranks_only() -> None:
     lies = Dump("node-9", 1.0, 0.1, [*dump(2, WORKS).dump.processes, *dump(0, WORKS).dump.processes])
-    one = Watched(answers={**ONE_WORKS, 2: Answer("pod-2", "", lies)})
+    one = Watched(answers={**ONE_WORKS, 2: StackAnswer("pod-2", "", lies)})
     one.steps(40)
     one.wait(3.0)
     (restart,) = one.state.restarts
@@ -294,7 +304,7 @@ def test_a_journal_brings_back_restarts_orders_and_the_watch() -> None:
     one.steps(40)
     one.wait(3.0)
     state, watch = one.start, HangWatch(LIMITS)
-    for event in journal.read(journal.to_line(event) for event in one.kept):
+    for event in journal.read_events(journal.to_line(event) for event in one.kept):
         before, state = state, advance(state, event).state
         watch.heard(before, state, event)
     assert (state.restarts, state.orders, state.restarts_left(one.now)) == (one.state.restarts, one.state.orders, 2)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs.coordinate import Options, parse
-from workflows.programs.coordinator import Coordinator
-from workflows.programs.coordinator_mind import Gang
-from workflows.programs.flags import UsageError
-from workflows.programs.serve import Later, Request, Response
+from workflows.programs.coordinator.main import Options, parse
+from workflows.programs.coordinator.service import Coordinator
+from workflows.programs.coordinator.store import ExpectedGang
+from workflows.programs.runtime.flags import UsageError
+from workflows.programs.runtime.http_server import Later, Request, Response
 
 
 def ask(coordinator: Coordinator, method: str, path: str, body: Any = None, token: str = "t", **query: str) -> Response:
@@ -27,7 +27,9 @@ def ask(coordinator: Coordinator, method: str, path: str, body: Any = None, toke
 
 @pytest.fixture
 def coordinator() -> Coordinator:
-    return Coordinator(Gang("trainer", 1, 2, 300), {"PRIMUS_TOKEN": "t", "PRIMUS_RUN": "r", "PRIMUS_ATTEMPT": "3"})
+    return Coordinator(
+        ExpectedGang("trainer", 1, 2, 300), {"PRIMUS_TOKEN": "t", "PRIMUS_RUN": "r", "PRIMUS_ATTEMPT": "3"}
+    )
 
 
 @pytest.mark.parametrize("token", ["", "x", "tt", "grüße"])
@@ -38,7 +40,7 @@ def test_without_the_token_there_is_only_health(coordinator: Coordinator, token:
 
 
 def test_an_empty_token_opens_nothing() -> None:
-    assert ask(Coordinator(Gang("trainer"), {}), "GET", "/status", token="").status == 401
+    assert ask(Coordinator(ExpectedGang("trainer"), {}), "GET", "/status", token="").status == 401
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_a_checkpoint_that_nobody_has_read_is_written_and_in_no_list(coordinator
     seen = {"report": "CheckpointSeen", "step": 20, "path": "/c/20", "at": 9.0, "written_at": 8.0, "verdict": "unknown"}
     ask(coordinator, "POST", "/v1/report", report(seen))
     coordinator.close()
-    again = Coordinator(Gang("trainer", 1, 2, 300), {"PRIMUS_TOKEN": "t"})
+    again = Coordinator(ExpectedGang("trainer", 1, 2, 300), {"PRIMUS_TOKEN": "t"})
     again.remember(str(tmp_path / "journal"))
     again.close()
     for one in (coordinator, again):
@@ -141,7 +143,7 @@ def test_a_coordinator_that_is_started_again_remembers(tmp_path: Path) -> None:
     path = str(tmp_path / "a1" / "coordinator" / "journal.jsonl")
     statuses: list[Any] = []
     for _ in range(2):
-        one = Coordinator(Gang("trainer", 1, 1), {"PRIMUS_TOKEN": "t"})
+        one = Coordinator(ExpectedGang("trainer", 1, 1), {"PRIMUS_TOKEN": "t"})
         one.remember(path)
         if not statuses:
             ask(one, "POST", "/v1/join", {"role": "trainer", "pod_index": 0, "pod": "p"})

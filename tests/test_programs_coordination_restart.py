@@ -11,14 +11,26 @@ from typing import Any
 import pytest
 
 from tests.restarting_gangs import KILLED, LENT, RAISED, after, end, gang, joined, saved, told
-from workflows.programs.coordination import advance, meeting_of, orders_for
-from workflows.programs.coordination_events import Cleared, Event, Joined, Meeting, Member, Published, StopAsked, Ticked
-from workflows.programs.coordination_model import AppendMoment, AppendStep, RefusedError, State
-from workflows.programs.coordination_restart import PROOF_SECONDS, SETTLE_SECONDS, choose
-from workflows.programs.coordinator import Coordinator
-from workflows.programs.coordinator_mind import Gang
-from workflows.programs.serve import Later, Request
-from workflows.reports import PhaseSeen, StepSeen
+from workflows.programs.coordinator.reducer import advance, meeting_of, orders_for
+from workflows.programs.coordinator.restarts import PROOF_SECONDS, SETTLE_SECONDS, choose
+from workflows.programs.coordinator.service import Coordinator
+from workflows.programs.coordinator.state import (
+    AppendMoment,
+    AppendStep,
+    Cleared,
+    Event,
+    Joined,
+    Meeting,
+    Member,
+    Published,
+    RefusedError,
+    State,
+    StopAsked,
+    Ticked,
+)
+from workflows.programs.coordinator.store import ExpectedGang
+from workflows.programs.runtime.http_server import Later, Request
+from workflows.wire import PhaseSeen, StepSeen
 
 
 def kinds(state: State) -> list[str]:
@@ -285,7 +297,7 @@ def test_a_coordinator_that_dies_while_it_waits_decides_when_it_is_back(tmp_path
 
     statuses: list[Any] = []
     for number in range(3):
-        one = Coordinator(Gang("trainer", 1, 1, 0, LENT), {"PRIMUS_TOKEN": "t"})
+        one = Coordinator(ExpectedGang("trainer", 1, 1, 0, LENT), {"PRIMUS_TOKEN": "t"})
         one.remember(path)
         if number == 0:
             ask(one, "POST", "/v1/join", {"role": "trainer", "pod_index": 0, "pod": "p", "node": "n"})

@@ -11,12 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.restarting_gangs import KILLED, RAISED, after, end, gang, joined, saved
-from workflows.programs import coordination_journal as journal
-from workflows.programs.coordination import advance, meeting_of
-from workflows.programs.coordination_events import Cleared, Event, Meeting, Published, Reported, StopAsked, Ticked
-from workflows.programs.coordination_model import RefusedError, State
-from workflows.programs.gang_progress import STALLS
-from workflows.reports import PhaseSeen, StepSeen
+from workflows.programs.coordinator import journal
+from workflows.programs.coordinator.progress import STALLS
+from workflows.programs.coordinator.reducer import advance, meeting_of
+from workflows.programs.coordinator.state import (
+    Cleared,
+    Event,
+    Meeting,
+    Published,
+    RefusedError,
+    Reported,
+    State,
+    StopAsked,
+    Ticked,
+)
+from workflows.wire import PhaseSeen, StepSeen
 
 
 def event_of(state: State, number: int, move: tuple[str, int, int]) -> Event:
@@ -115,6 +124,6 @@ def test_a_report_of_an_old_incarnation_changes_no_progress(
 @given(histories)
 def test_a_journal_brings_back_the_same_decisions(history: list[tuple[str, int, int]]) -> None:
     states, kept = play(gang(pods=4), history)
-    again = after(gang(pods=4), *journal.read(journal.to_line(event) for event in kept))
+    again = after(gang(pods=4), *journal.read_events(journal.to_line(event) for event in kept))
     for name in ("orders", "restarts", "settling", "ended", "incarnation", "meetings", "cleared", "progress"):
         assert getattr(again, name) == getattr(states[-1], name), name

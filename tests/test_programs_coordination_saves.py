@@ -6,15 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs import coordination_saves
-from workflows.programs.coordination_metrics import exposed
-from workflows.programs.coordination_model import State
-from workflows.programs.coordination_saves import KEPT_SAVES, Saves
-from workflows.programs.coordination_status import saves
-from workflows.programs.coordination_use import Uses
-from workflows.programs.gang_progress import Progress, learn, restarted
-from workflows.programs.hang_watch import Watch
-from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
+from workflows.programs.coordinator import saves as coordinator_saves
+from workflows.programs.coordinator.hang_watch import Watch
+from workflows.programs.coordinator.metrics import Uses, exposed
+from workflows.programs.coordinator.progress import Progress, learn, restarted
+from workflows.programs.coordinator.saves import KEPT_SAVES, Saves
+from workflows.programs.coordinator.state import State
+from workflows.programs.coordinator.status import saves
+from workflows.wire import CheckpointSeen, PhaseSeen, StepSeen
 
 Report = StepSeen | PhaseSeen | CheckpointSeen
 
@@ -134,17 +133,17 @@ def trained(stall: float, between: int, count: int) -> Progress:
 def test_advice_is_daly_s_from_what_was_measured() -> None:
     progress = trained(stall=10.0, between=30, count=4)
     assert progress.step_seconds == pytest.approx(1.0)
-    found = coordination_saves.advised(progress.saves, progress.step_seconds, 24 * 3600.0)
+    found = coordinator_saves.advised(progress.saves, progress.step_seconds, 24 * 3600.0)
     assert found is not None
     # Daly: sqrt(2 * 10 * 86400) = 1314.5 s, times 1.0025, less the save itself
     assert found.steps == 1308
     assert found.change
     few = trained(stall=10.0, between=30, count=2)
-    early = coordination_saves.advised(few.saves, few.step_seconds, 24 * 3600.0)
+    early = coordinator_saves.advised(few.saves, few.step_seconds, 24 * 3600.0)
     assert early is not None
     assert not early.measured
-    assert coordination_saves.advised(progress.saves, progress.step_seconds, 0.0) is None, "nobody knows the failures"
-    assert coordination_saves.advised(Saves(), 1.0, 3600.0) is None
+    assert coordinator_saves.advised(progress.saves, progress.step_seconds, 0.0) is None, "nobody knows the failures"
+    assert coordinator_saves.advised(Saves(), 1.0, 3600.0) is None
 
 
 def test_status_and_metrics_tell_it() -> None:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_programs_coordination_http import ask
-from workflows.programs.coordination_use import MOST_OF_EACH, use_of
-from workflows.programs.coordinator import Coordinator
-from workflows.programs.coordinator_mind import Gang
+from workflows.programs.coordinator.metrics import MOST_OF_EACH, use_of
+from workflows.programs.coordinator.service import Coordinator
+from workflows.programs.coordinator.store import ExpectedGang
 
 USE: dict[str, Any] = {
     "at": 12.5,
@@ -33,7 +33,7 @@ JSON = st.recursive(
 
 @pytest.fixture
 def coordinator() -> Coordinator:
-    one = Coordinator(Gang("trainer", 1, 1, 300), {"PRIMUS_TOKEN": "t"})
+    one = Coordinator(ExpectedGang("trainer", 1, 1, 300), {"PRIMUS_TOKEN": "t"})
     ask(one, "POST", "/v1/join", {"role": "trainer", "pod_index": 0, "pod": "p-0", "node": "node-7"})
     return one
 

@@ -16,7 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workflows.programs import demo_data, demo_faults, demo_train, flags, manifest
+from workflows.programs.checkpoints import manifest
+from workflows.programs.demo import checkpoint, model, train
+from workflows.programs.runtime import flags
 
 ROOT = Path(__file__).parent.parent
 DEADLINE_SECONDS = 60.0
@@ -65,7 +67,7 @@ def start(*argv: str, rank: int = 0, world_size: int = 1, port: int = 0) -> Rank
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    command = [sys.executable, "-m", "workflows.programs.demo_train", *argv]
+    command = [sys.executable, "-m", "workflows.programs.demo.train", *argv]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, text=True, cwd=ROOT
     )
@@ -257,7 +259,7 @@ def test_ranks_that_do_not_belong_together_say_what_differs(unfailed: tuple[Path
 
 def test_a_full_disk_is_named_and_leaves_no_checkpoint_behind(tmp_path: Path) -> None:
     limited = ["/bin/sh", "-c", 'ulimit -f 64; exec "$@"', "sh"]  # 32 KiB a file
-    command = [*limited, sys.executable, "-m", "workflows.programs.demo_train", *SMALL, f"--checkpoint-dir={tmp_path}"]
+    command = [*limited, sys.executable, "-m", "workflows.programs.demo.train", *SMALL, f"--checkpoint-dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=DEADLINE_SECONDS)
     assert done.returncode == 1
     assert re.search(r"rank 0: .*File too large: .*shard-0.npz", done.stderr)
@@ -273,12 +275,12 @@ def test_a_step_takes_at_least_its_minimum_time() -> None:
 
 @pytest.mark.parametrize("argv", [["--steps=0"], ["--steps"], ["--steps=many"], ["--seed=-1"], ["--no-such=1"], ["--"]])
 def test_wrong_flags_are_named(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo_train.main(argv) == 2
+    assert train.main(argv) == 2
     assert "demo-train: --" in capsys.readouterr().err
 
 
 options = st.builds(
-    demo_train.Options,
+    train.Options,
     steps=st.integers(1, 10**6),
     seed=st.integers(0, 2**31),
     checkpoint_dir=st.text(max_size=20),
@@ -291,31 +293,31 @@ options = st.builds(
 
 @settings(deadline=None)
 @given(options)
-def test_options_survive_the_command_line(wanted: demo_train.Options) -> None:
-    assert demo_train.parse(wanted.argv()) == wanted
+def test_options_survive_the_command_line(wanted: train.Options) -> None:
+    assert train.parse(wanted.argv()) == wanted
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ('{"fault": "nan", "rank": 1, "step": 5}', demo_faults.Fault("nan", 1, 5)),
-        ('{"fault": "oom", "rank": 0, "step": null}', demo_faults.Fault("oom", 0, 0)),
-        ("exception-rank:3", demo_faults.Fault("exception", 3, 0)),
-        ("nan-rank:1,step=20\n", demo_faults.Fault("nan", 1, 20)),
+        ('{"fault": "nan", "rank": 1, "step": 5}', checkpoint.Fault("nan", 1, 5)),
+        ('{"fault": "oom", "rank": 0, "step": null}', checkpoint.Fault("oom", 0, 0)),
+        ("exception-rank:3", checkpoint.Fault("exception", 3, 0)),
+        ("nan-rank:1,step=20\n", checkpoint.Fault("nan", 1, 20)),
     ],
 )
-def test_requests_for_faults(text: str, fault: demo_faults.Fault) -> None:
-    assert demo_faults.parse(text) == fault
+def test_requests_for_faults(text: str, fault: checkpoint.Fault) -> None:
+    assert checkpoint.parse(text) == fault
 
 
 @settings(deadline=None)
 @given(st.text(max_size=60) | st.from_regex(r"(nan|oom|hang)-rank:.{0,4}(,step=.{0,3})?", fullmatch=True))
 def test_no_request_crashes_the_reader(text: str) -> None:
     try:
-        found = demo_faults.parse(text)
+        found = checkpoint.parse(text)
     except ValueError:
         return
-    assert found.fault in demo_faults.FAULTS
+    assert found.fault in checkpoint.FAULTS
 
 
 @settings(max_examples=30, deadline=None)
@@ -323,18 +325,18 @@ def test_no_request_crashes_the_reader(text: str) -> None:
 def test_a_restored_reader_goes_on_exactly_where_it_was(seed: int, world_size: int, before: int, windows: int) -> None:
     import numpy as np
 
-    corpus = demo_data.Corpus(np.arange(2000, dtype=np.uint8) % 128, 1900, "x")
+    corpus = model.Corpus(np.arange(2000, dtype=np.uint8) % 128, 1900, "x")
     rank = seed % world_size
-    first = demo_data.Reader(corpus, seed, rank, world_size)
+    first = model.BatchReader(corpus, seed, rank, world_size)
     for _ in range(before):
         first.batch(windows)
-    second = demo_data.Reader(corpus, seed + 1, rank, world_size)
+    second = model.BatchReader(corpus, seed + 1, rank, world_size)
     second.restore(first.state())
     for _ in range(20):
         assert all(np.array_equal(a, b) for a, b in zip(first.batch(windows), second.batch(windows), strict=True))
 
 
 def test_flags_leave_defaults_out_and_take_a_command() -> None:
-    assert demo_train.Options().argv() == []
+    assert train.Options().argv() == []
     with pytest.raises(flags.UsageError, match="takes no command"):
-        demo_train.parse(["--", "x"])
+        train.parse(["--", "x"])

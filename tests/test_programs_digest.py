@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workflows.programs import digest
-from workflows.programs.digest import Checksums, Part
+from workflows.programs.checkpoints import digest
+from workflows.programs.checkpoints.digest import Checksums, Part
 
 
 @pytest.mark.parametrize("files", [1, 2, 5])

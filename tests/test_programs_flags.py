@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workflows.programs import flags
+from workflows.programs.runtime import flags
 
 
 @dataclass(frozen=True)

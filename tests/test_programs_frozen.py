@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from workflows.programs.frozen import replace
+from workflows.programs.runtime.flags import replace
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,24 +11,21 @@ from typing import Any
 import pytest
 
 from profiles.vocabulary import Action, FaultClass
-from tasks.facts import coordinator_facts
+from tasks.observe.objects import coordinator_facts
 from tests.ledgers import an_attempt
 from tests.restarting_gangs import gang, told
-from workflows.gang_news import Jump
-from workflows.notes import notes_of
-from workflows.programs import coordination_journal as journal
-from workflows.programs.coordination import advance
-from workflows.programs.coordination_events import Joined, Member, Slow, Voted
-from workflows.programs.coordination_model import State
-from workflows.programs.coordinator import Coordinator
-from workflows.programs.coordinator_mind import Gang as CoordinatorGang
-from workflows.programs.gang_numbers import KEPT_JUMPS, WARM_ROWS, Jumps, Numbers
-from workflows.programs.json_values import from_dict
-from workflows.programs.progress import Counting, Reader, framework_of
-from workflows.programs.reporting import step_data
-from workflows.programs.serve import Request
-from workflows.programs.straggler import Limits
-from workflows.reports import PhaseSeen, StepSeen
+from workflows.model.gang_status import Jump
+from workflows.model.incidents import notes_of
+from workflows.programs.coordinator import journal
+from workflows.programs.coordinator.reducer import advance
+from workflows.programs.coordinator.service import Coordinator
+from workflows.programs.coordinator.state import Joined, Member, Slow, State, Voted
+from workflows.programs.coordinator.store import ExpectedGang as CoordinatorGang
+from workflows.programs.coordinator.stragglers import KEPT_JUMPS, WARM_ROWS, Jumps, Numbers, StragglerLimits
+from workflows.programs.launcher.reporting import step_data
+from workflows.programs.progress.reader import Counting, ProgressReader, framework_of
+from workflows.programs.runtime.http_server import Request
+from workflows.wire import PhaseSeen, StepSeen, from_dict
 
 STEP_SECONDS = 0.1
 
@@ -48,7 +45,7 @@ class Gang:
 
     def __post_init__(self) -> None:
         self.state = gang(pods=self.ranks, lent=0)
-        self.numbers = Numbers(self.ranks, Limits())
+        self.numbers = Numbers(self.ranks, StragglerLimits())
 
     def tell(self, rank: int, *reports: Any) -> None:
         self.sequence += 1
@@ -261,7 +258,7 @@ def test_a_norm_that_is_no_number_is_told_on_its_whole_way_and_rolls_nothing_bac
     one = Coordinator(CoordinatorGang("trainer", 1, 1, 2000), {"PRIMUS_TOKEN": "t"})
     one.mind.take(Joined(1.0, Member("trainer", 0, "pod-0", "node-0")))
     one.mind.take(told(0, 1, state="running"))
-    reader = Reader(framework_of("megatron", ""), Counting(steps=2000), rank=0)
+    reader = ProgressReader(framework_of("megatron", ""), Counting(steps=2000), rank=0)
     for step, printed in ((1, "0.231"), (2, norm), (3, "0.4")):
         for report in reader.feed(MEGATRON.format(step=step, norm=printed), 100.0 + step):
             if isinstance(report, StepSeen):

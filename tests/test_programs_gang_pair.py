@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from tests.pair_tools import script, tool
-from workflows.programs import gang_pair
-from workflows.programs.gang_pair import Half, Options, PairCall, to_json
-from workflows.programs.gang_report import PairReport, pair_report_from
-from workflows.programs.probe import parsers, unpacked
-from workflows.programs.readings import Parsed
+from workflows.programs.fabric import pair_member
+from workflows.programs.fabric.pair_member import Half, Options, PairCall, to_json
+from workflows.programs.fabric.report import PairReport, pair_report_from
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes.run import parsers, unpacked
 
-MAIN = Path(gang_pair.__file__).parent / "main.py"
+MAIN = Path(pair_member.__file__).parents[1] / "main.py"
 PATIENCE_SECONDS = 60.0
 SOCKETS = PairCall(0, probe="pair-sockets", deadline_seconds=30.0, arguments={"round_trips": "200", "datagrams": "100"})
 
@@ -253,6 +253,6 @@ def test_rails_are_asked_by_their_place_and_a_node_with_fewer_says_so(
 
 def test_without_a_nic_a_call_about_nics_is_unknown(pair: Pair) -> None:
     [report, _] = pair.both(perftest(command=("true", "{nic}"), peer_command=()))
-    if gang_pair.nics_of():
+    if pair_member.nics_of():
         pytest.skip("this machine has RDMA devices")
     assert told(report)[0].unknown == "true: there is no GPU or NIC to ask about"

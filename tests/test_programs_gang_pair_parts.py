@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pair_tools import script
-from workflows.programs import flags, gang_pair, gang_server
-from workflows.programs.gang_line import ECHO
-from workflows.programs.gang_pair import Options, PairCall, pair_calls, to_json
-from workflows.programs.gang_report import PairReport, pair_report_from
-from workflows.programs.gang_server import Server, listens
-from workflows.programs.gang_sockets import TOKEN_BYTES, Echo, datagrams, measure, round_trips
+from workflows.programs.fabric import pair_member
+from workflows.programs.fabric.pair_member import Options, PairCall, ServerProcess, listens, pair_calls, to_json
+from workflows.programs.fabric.report import PairReport, pair_report_from
+from workflows.programs.fabric.transport import ECHO, TOKEN_BYTES, Echo, datagrams, measure, round_trips
+from workflows.programs.runtime import flags
 
 PATIENCE_SECONDS = 60.0
 
@@ -39,8 +38,8 @@ def test_the_echo_answers_only_whoever_knows_its_number_and_with_no_more_bytes()
 def test_a_server_that_never_listens_is_taken_for_ready_while_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gang_server, "READY_SECONDS", 0.05)
-    server = Server()
+    monkeypatch.setattr(pair_member, "READY_SECONDS", 0.05)
+    server = ServerProcess()
     began = time.monotonic()
     assert server.start([str(script(tmp_path, "quiet", "#!/bin/sh\necho one\nexec sleep 600\n"))], began + 30) == ""
     server.end()
@@ -88,7 +87,7 @@ def test_what_is_no_report_is_refused(text: str) -> None:
     ids=["a third", "three", "no JSON", "no calls", "another probe"],
 )
 def test_wrong_flags_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert gang_pair.main(words) == 2
+    assert pair_member.main(words) == 2
     assert said in capsys.readouterr().err
 
 

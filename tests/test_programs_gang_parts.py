@@ -20,18 +20,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.fabric.reading import read
+from flows.decisions.node_tests.fabric.groups import read
 from tests.damaged import damaged, reaches
-from workflows.programs import flags, gang_probe
-from workflows.programs.gang_doors import HELLO, NONCE_BYTES, Doors, PeerLostError
-from workflows.programs.gang_meet import STALE_SECONDS, Card, Folder, Sign, machine_of, shared, sweep
-from workflows.programs.gang_options import Options
-from workflows.programs.gang_probe import bus
-from workflows.programs.gang_rails import address_of, hosts
-from workflows.programs.gang_report import SOCKETS, GangReport, report_from
-from workflows.programs.gang_ring import Ring, waited_seconds
+from workflows.programs.fabric import group_member
+from workflows.programs.fabric.group_member import bus
+from workflows.programs.fabric.meeting import (
+    STALE_SECONDS,
+    Card,
+    Folder,
+    Options,
+    Sign,
+    address_of,
+    hosts,
+    machine_of,
+    shared,
+    sweep,
+)
+from workflows.programs.fabric.report import SOCKETS, GangReport, report_from
+from workflows.programs.fabric.ring import RingMember, waited_seconds
+from workflows.programs.fabric.transport import HELLO, NONCE_BYTES, Doors, MemberLostError
+from workflows.programs.runtime import flags
 
-MAIN = Path(gang_probe.__file__).parent / "main.py"
+MAIN = Path(group_member.__file__).parents[1] / "main.py"
 PATIENCE_SECONDS = 60.0
 
 
@@ -147,19 +157,19 @@ def test_cards_are_for_their_owner_only_and_whole_at_once(tmp_path: Path) -> Non
         one.write_text("{}")
         with pytest.raises(ValueError, match="no card of a member"):
             door.folder.card(0)
-        with pytest.raises(PeerLostError, match="rank 0 cannot be reached"):
+        with pytest.raises(MemberLostError, match="rank 0 cannot be reached"):
             door.to(0, 0)
 
 
 def test_a_value_that_changes_on_the_way_is_counted(tmp_path: Path) -> None:
-    class Liar(Ring):
+    class Liar(RingMember):
         def exchange(self, to: int, source: int, data: bytes, size: int) -> bytes:
             changed = bytes([data[0] ^ 1]) + data[1:] if len(data) > 1 else data
             return super().exchange(to, source, changed, size)
 
     with doors_of(tmp_path, 3) as doors:
         until = time.monotonic() + 10
-        rings = [(Liar if rank == 1 else Ring)(rank, 3, doors[rank], 0, until) for rank in range(3)]
+        rings = [(Liar if rank == 1 else RingMember)(rank, 3, doors[rank], 0, until) for rank in range(3)]
         wrong = together([lambda ring=ring: ring.all_reduce(3000)[1] for ring in rings])
         assert sum(wrong) > 0
         wrong = together([lambda ring=ring: ring.all_to_all(3000)[1] for ring in rings])
@@ -183,7 +193,7 @@ def together(works: list[Any]) -> list[Any]:
 def test_a_hop_is_slow_where_its_receiver_reads_slowly(tmp_path: Path) -> None:
     size, pause = 4 << 20, 0.25
 
-    class Sleepy(Ring):
+    class Sleepy(RingMember):
         """Does not look at what comes for a while."""
 
         def exchange(self, to: int, source: int, data: bytes, size: int) -> bytes:
@@ -193,7 +203,9 @@ def test_a_hop_is_slow_where_its_receiver_reads_slowly(tmp_path: Path) -> None:
 
     pauses = threading.Event()
     with doors_of(tmp_path, 4, 30.0) as doors:
-        rings = [(Sleepy if rank == 2 else Ring)(rank, 4, doors[rank], 0, time.monotonic() + 30) for rank in range(4)]
+        rings = [
+            (Sleepy if rank == 2 else RingMember)(rank, 4, doors[rank], 0, time.monotonic() + 30) for rank in range(4)
+        ]
         took = together([lambda ring=ring: ring.hops(size, 2) for ring in rings])
     assert took[1] == max(took)
     assert took[1] > pause / 2

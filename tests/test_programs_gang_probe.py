@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from flows.decisions.fabric.reading import read
-from workflows.programs import gang_probe
-from workflows.programs.gang_meet import machine_of
-from workflows.programs.gang_options import Options
-from workflows.programs.gang_report import SOCKETS, GangReport, report_from
+from flows.decisions.node_tests.fabric.groups import read
+from workflows.programs.fabric import group_member
+from workflows.programs.fabric.meeting import Options, machine_of
+from workflows.programs.fabric.report import SOCKETS, GangReport, report_from
 
-MAIN = Path(gang_probe.__file__).parent / "main.py"
+MAIN = Path(group_member.__file__).parents[1] / "main.py"
 PATIENCE_SECONDS = 60.0
 FAST = {"meet_seconds": 30.0, "deadline_seconds": 50.0, "all_reduce_bytes": 100_003, "iterations": 2}
 
@@ -147,5 +146,5 @@ def test_a_folder_that_cannot_be_written_is_a_reason(gang: Gang) -> None:
 def test_wrong_use_is_refused_by_name(
     words: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert gang_probe.main([*Options(str(tmp_path), 0, 0, 2).argv(), *words]) == 2
+    assert group_member.main([*Options(str(tmp_path), 0, 0, 2).argv(), *words]) == 2
     assert said in capsys.readouterr().err

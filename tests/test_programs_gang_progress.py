@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs.gang_progress import STALLS, Moment, Progress, learn
-from workflows.programs.numbered_rows import NumberedRows
-from workflows.reports import CheckpointSeen, PhaseSeen, StepSeen
+from workflows.programs.coordinator.progress import STALLS, Moment, Progress, learn
+from workflows.programs.coordinator.store import NumberedRows
+from workflows.wire import CheckpointSeen, PhaseSeen, StepSeen
 
 Report = StepSeen | PhaseSeen | CheckpointSeen
 

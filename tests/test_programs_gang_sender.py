@@ -10,10 +10,10 @@ import pytest
 
 from tests.launcher_harness import PORT, GangOnLoopback, terminate, until
 from tests.scripted_coordinator import ScriptedCoordinator
-from workflows.programs.gang import Gang
-from workflows.programs.launch_options import parse, place_of
-from workflows.programs.launcher_orders import Heard, Met, Note
-from workflows.programs.serve import Response
+from workflows.programs.launcher.coordinator_link import CoordinatorLink
+from workflows.programs.launcher.options import parse, place_of
+from workflows.programs.launcher.rendezvous import Heard, Met, Note
+from workflows.programs.runtime.http_server import Response
 
 OPTIONS = ["--role=trainer", "--pods=1", "--processes-per-node=1", "--world-size=1", "--", "train"]
 
@@ -40,9 +40,9 @@ def coordinator(gang: GangOnLoopback) -> Iterator[Callable[[], ScriptedCoordinat
             one.close()
 
 
-def link(gang: GangOnLoopback, url: str = f"http://coordinator:{PORT}") -> Gang:
+def link(gang: GangOnLoopback, url: str = f"http://coordinator:{PORT}") -> CoordinatorLink:
     place = place_of({**gang.environment, "PRIMUS_COORDINATOR_URL": url, "PRIMUS_POD_IP": f"{gang.net}.10"})
-    return Gang(parse(OPTIONS), place)
+    return CoordinatorLink(parse(OPTIONS), place)
 
 
 def test_what_the_coordinator_refuses_is_said_once(

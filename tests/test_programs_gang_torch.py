@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workflows.programs import flags, gang_probe, gang_torch
-from workflows.programs.gang_report import GangReport
+from workflows.programs.fabric import group_member, torch_group
+from workflows.programs.fabric.report import GangReport
+from workflows.programs.runtime import flags
 
-MAIN = Path(gang_probe.__file__).parent / "main.py"
+MAIN = Path(group_member.__file__).parents[1] / "main.py"
 
 REPORT = GangReport("n", 0, 0, 1.0)
 
@@ -39,24 +40,24 @@ REPORT = GangReport("n", 0, 0, 1.0)
 def test_the_answers_of_gpus_are_one_or_unknown(
     told: list[dict[str, Any]], rails: tuple[float, ...] | None, why: str
 ) -> None:
-    found = gang_torch.merged(REPORT, told)
+    found = torch_group.merged(REPORT, told)
     assert (found.rails, found.why.startswith(why), found.by) == (rails, True, "gpus")
 
 
 def test_without_torch_or_gpus_nothing_is_tried_between_gpus(tmp_path: Path) -> None:
-    assert not gang_torch.usable(0)
-    assert not gang_torch.usable(8, str(tmp_path))
-    assert not gang_torch.usable(8, str(tmp_path / "nosuch"))
+    assert not torch_group.usable(0)
+    assert not torch_group.usable(8, str(tmp_path))
+    assert not torch_group.usable(8, str(tmp_path / "nosuch"))
 
 
 def test_a_gpus_process_without_torch_says_so(tmp_path: Path) -> None:
-    options = gang_torch.Options(0, 2, 0, 1, "127.0.0.1", 1, 1, 0, 1, 1.0)
+    options = torch_group.Options(0, 2, 0, 1, "127.0.0.1", 1, 1, 0, 1, 1.0)
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, str(MAIN), "gang-gpu", *options.argv()]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert json.loads(done.stdout)["gang_gpu"] == {"unknown": "ImportError: no torch here"}
-    assert flags.from_argv(gang_torch.Options, options.argv()) == options
+    assert flags.from_argv(torch_group.Options, options.argv()) == options
 
 
 class Numbers(np.ndarray[Any, Any]):
@@ -102,9 +103,9 @@ class Library:
 
 @pytest.mark.parametrize(("wrong_at", "wrong"), [(-1, 0), (0, 2), (17, 2)])
 def test_a_rail_counts_every_value_that_is_wrong(wrong_at: int, wrong: int) -> None:
-    options = gang_torch.Options(1, 3, 0, 1, "127.0.0.1", 1, 1200, 600, 2, 1.0)
+    options = torch_group.Options(1, 3, 0, 1, "127.0.0.1", 1, 1200, 600, 2, 1.0)
     library = Library(wrong_at)
-    told = gang_torch._Rail(options, library, library, None, SimpleNamespace(type="cpu")).tell()
+    told = torch_group._Rail(options, library, library, None, SimpleNamespace(type="cpu")).tell()
     assert told["wrong"] == wrong
     assert told["all_reduce"] > 0 < told["all_to_all"]
     assert library.calls == ["barrier", "barrier"], "nobody counts the time in which another one is late"
@@ -116,7 +117,7 @@ def test_processes_of_torch_meet_and_agree() -> None:
         port = server.getsockname()[1]
     started: list[subprocess.Popen[str]] = []
     for node, gpu in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        options = gang_torch.Options(node, 2, gpu, 2, "127.0.0.1", port, 100_000, 10_000, 2, 60.0, backend="gloo")
+        options = torch_group.Options(node, 2, gpu, 2, "127.0.0.1", port, 100_000, 10_000, 2, 60.0, backend="gloo")
         command = [sys.executable, str(MAIN), "gang-gpu", *options.argv()]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     told = [json.loads(one.communicate(timeout=90)[0].splitlines()[-1])["gang_gpu"] for one in started]

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.damaged import damaged, reaches
-from workflows.programs import gate, gate_gpus
-from workflows.reports import GateReport, from_json
+from workflows.programs.probes import gate, gpu_count
+from workflows.wire import GateReport, from_json
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_fake_gpus_are_what_the_environment_says(run: Path, monkeypatch: pytest.
     assert verdicts(gate.examine(gate.Options(str(run), fake_gpus=True), "node-0"))["gpus"] == "pass"
     options = gate.Options(str(run), expected_gpus=8, fake_gpus=True)
     for said, verdict in (("8", "pass"), ("7", "fail"), ("", "unknown"), ("eight", "unknown")):
-        monkeypatch.setenv(gate_gpus.FAKE_VARIABLE, said)
+        monkeypatch.setenv(gpu_count.FAKE_VARIABLE, said)
         assert verdicts(gate.examine(options, "node-0"))["gpus"] == verdict
 
 
@@ -167,12 +167,12 @@ SMI = "".join(f"GPU {index}: NVIDIA H200 (UUID: GPU-0000-{index})\n" for index i
 
 def test_nvidia_devices_and_tool_must_agree(machine: Path) -> None:
     nvidia(machine, 8)
-    assert gate_gpus.count("nvidia", False, {}, 5.0, str(machine)) == gate_gpus.GpuCount(8, "nvidia: device files: 8")
+    assert gpu_count.count("nvidia", False, {}, 5.0, str(machine)) == gpu_count.GpuCount(8, "nvidia: device files: 8")
     tool(machine / "bin", "nvidia-smi", SMI)
-    found = gate_gpus.count("nvidia", False, {}, 5.0, str(machine))
-    assert found == gate_gpus.GpuCount(8, "nvidia: device files: 8; nvidia-smi -L: 8")
+    found = gpu_count.count("nvidia", False, {}, 5.0, str(machine))
+    assert found == gpu_count.GpuCount(8, "nvidia: device files: 8; nvidia-smi -L: 8")
     tool(machine / "bin", "nvidia-smi", SMI.replace("GPU 3: ", "lost 3: "))
-    found = gate_gpus.count("nvidia", False, {}, 5.0, str(machine))
+    found = gpu_count.count("nvidia", False, {}, 5.0, str(machine))
     assert found is not None
     assert found.gpus == 7
 
@@ -180,7 +180,7 @@ def test_nvidia_devices_and_tool_must_agree(machine: Path) -> None:
 def test_a_tool_that_fails_sees_no_gpu(machine: Path) -> None:
     nvidia(machine, 8)
     tool(machine / "bin", "nvidia-smi", "NVIDIA-SMI has failed because it couldn't communicate with the driver", 9)
-    found = gate_gpus.count("", False, {}, 5.0, str(machine))
+    found = gpu_count.count("", False, {}, 5.0, str(machine))
     assert found is not None
     assert found.gpus == 0
     assert "no answer" in found.evidence
@@ -197,7 +197,7 @@ def test_a_tool_that_fails_sees_no_gpu(machine: Path) -> None:
 def test_amd_devices_and_tools(name: str, output: str, machine: Path) -> None:
     amd(machine, 2)
     tool(machine / "bin", name, output)
-    found = gate_gpus.count("", False, {}, 5.0, str(machine))
+    found = gpu_count.count("", False, {}, 5.0, str(machine))
     assert found is not None
     assert found.gpus == 2
     assert name in found.evidence
@@ -215,7 +215,7 @@ LISTINGS = damaged(
 
 
 def _counts(text: str) -> set[int | None]:
-    return {read(text) for readers in gate_gpus.TOOLS.values() for _, read in readers}
+    return {read(text) for readers in gpu_count.TOOLS.values() for _, read in readers}
 
 
 def test_damaged_listings_are_counted_otherwise_and_not_at_all() -> None:
@@ -226,7 +226,7 @@ def test_damaged_listings_are_counted_otherwise_and_not_at_all() -> None:
 @settings(deadline=None)
 @given(LISTINGS | st.text(max_size=80))
 def test_no_output_of_a_tool_crashes_its_reader(text: str) -> None:
-    for readers in gate_gpus.TOOLS.values():
+    for readers in gpu_count.TOOLS.values():
         for _, read in readers:
             found = read(text)
             assert found is None or found >= 0

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.matching import RULES
-from workflows.programs import gate, gate_kernel
-from workflows.programs.gate_kernel import Said
-from workflows.programs.gate_verdicts import Check
-from workflows.reports import GateReport, from_json, to_json
+from flows.decisions.diagnosis.matching import RULES
+from workflows.programs.probes import gate, kernel_log
+from workflows.programs.probes.kernel_log import KernelLine
+from workflows.programs.probes.verdicts import Check
+from workflows.wire import GateReport, from_json, to_json
 
 XID = "NVRM: Xid (PCI:0000:44:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 CHATTER = "usb 1-1: new high-speed USB device number 2 using xhci_hcd"
@@ -33,7 +33,7 @@ KERNEL_RULES = (
 
 
 def asked(folder: Path, since: float = 0.0) -> Check:
-    return gate_kernel.check("node-1", since, str(folder), 5.0)
+    return kernel_log.check("node-1", since, str(folder), 5.0)
 
 
 def since_boot() -> float:
@@ -42,23 +42,23 @@ def since_boot() -> float:
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.name.startswith(KERNEL_RULES)], ids=lambda x: x.name)
 def test_whatever_a_rule_knows_of_kernels_is_telling(rule: object) -> None:
-    assert gate_kernel.TELLING.search(rule.example)  # type: ignore[attr-defined]
+    assert kernel_log.TELLING.search(rule.example)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("text", [CHATTER, "Write protecting the kernel read-only data: 32768k", "bathroom of 3 zoom"])
 def test_chatter_is_not_telling(text: str) -> None:
-    assert not gate_kernel.TELLING.search(text)
+    assert not kernel_log.TELLING.search(text)
 
 
 def test_lines_before_the_moment_are_left_out_but_for_the_drift_of_clocks() -> None:
-    said = [Said(float(second), f"{XID} {second}") for second in (0, 100, 139, 140, 200, 300)]
-    kept = gate_kernel.telling(said, BOOTED, since=BOOTED + 200)
+    said = [KernelLine(float(second), f"{XID} {second}") for second in (0, 100, 139, 140, 200, 300)]
+    kept = kernel_log.telling(said, BOOTED, since=BOOTED + 200)
     assert [at - BOOTED for at, _ in kept] == [140, 200, 300]
 
 
 def test_of_equal_lines_the_first_counts() -> None:
-    said = [Said(1.0, XID), Said(2.0, CHATTER), Said(3.0, "mlx5_core: link"), Said(4.0, XID)]
-    assert gate_kernel.telling(said, BOOTED, 0.0) == [(BOOTED + 1, XID), (BOOTED + 3, "mlx5_core: link")]
+    said = [KernelLine(1.0, XID), KernelLine(2.0, CHATTER), KernelLine(3.0, "mlx5_core: link"), KernelLine(4.0, XID)]
+    assert kernel_log.telling(said, BOOTED, 0.0) == [(BOOTED + 1, XID), (BOOTED + 3, "mlx5_core: link")]
 
 
 LONG = st.text(min_size=200, max_size=400) | st.just("\x01" * 400) | st.just("ðŸ˜€" * 400)
@@ -66,9 +66,9 @@ LONG = st.text(min_size=200, max_size=400) | st.just("\x01" * 400) | st.just("ðŸ
 
 @given(st.lists(LONG, min_size=1, max_size=20), st.integers(1, 40))
 def test_a_report_is_small_whatever_the_kernel_said(texts: list[str], times: int) -> None:
-    said = [Said(float(number), f"NVRM {number} {text}") for number, text in enumerate(texts * times)]
-    kept = gate_kernel.small(gate_kernel.telling(said, BOOTED, 0.0))
-    assert len(kept) <= gate_kernel.LINES
+    said = [KernelLine(float(number), f"NVRM {number} {text}") for number, text in enumerate(texts * times)]
+    kept = kernel_log.small(kernel_log.telling(said, BOOTED, 0.0))
+    assert len(kept) <= kernel_log.LINES
     assert kept[-1][0] == BOOTED + len(said) - 1, "the newest is kept"
     checks = [gate.Check(name, "unknown", 1.5, 2.5, "bytes", "x" * 9999) for name in gate.CHECKS]
     checks.append(Check("kernel", "unknown", len(kept), None, "lines", "dmesg", kept))
@@ -84,19 +84,19 @@ def test_records_of_the_buffer_one_a_read_until_there_are_no_more() -> None:
         kernels.send(f"4,1208,5140900,-;{XID}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:44:00.0\n".encode())
         kernels.send(b"nothing of the kind")
         kernels.send(b"6,1209,5150900,-,caller=T17;eth0: up; and running\n")
-        found = [gate_kernel.record(data) for data in gate_kernel.records(ours.fileno())]
-    assert found == [Said(5.1409, XID), None, Said(5.1509, "eth0: up; and running")]
+        found = [kernel_log.record(data) for data in kernel_log.records(ours.fileno())]
+    assert found == [KernelLine(5.1409, XID), None, KernelLine(5.1509, "eth0: up; and running")]
 
 
 def test_lines_of_dmesg() -> None:
     text = f"<4>[    5.140900] {XID}\n[12345.000001][  T17] mlx5_core: x\n<6>no time\n[Tue Nov 18] odd\n"
-    assert gate_kernel.raw(text) == [Said(5.1409, XID), Said(12345.000001, "mlx5_core: x")]
+    assert kernel_log.raw(text) == [KernelLine(5.1409, XID), KernelLine(12345.000001, "mlx5_core: x")]
 
 
 @given(st.binary(max_size=60), st.text(max_size=60))
 def test_no_bytes_crash_the_readers(data: bytes, text: str) -> None:
-    gate_kernel.record(data)
-    gate_kernel.raw(text)
+    kernel_log.record(data)
+    kernel_log.raw(text)
 
 
 def test_a_kernel_that_said_nothing_telling_passes(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_log_that_is_not_there_is_unknown(tmp_path: Path) -> None:
 @pytest.fixture
 def without_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine that lets nobody read its buffer; the folder of its `dmesg`."""
-    monkeypatch.setattr(gate_kernel, "DEVICE", str(tmp_path / "no-such-device"))
+    monkeypatch.setattr(kernel_log, "DEVICE", str(tmp_path / "no-such-device"))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return tmp_path
 
@@ -137,21 +137,21 @@ def dmesg(folder: Path, script: str) -> None:
 
 def test_where_the_buffer_may_not_be_read_dmesg_is_asked(without_device: Path) -> None:
     dmesg(without_device, f'test "$*" = -r && echo "<4>[{since_boot():.6f}] {XID}"')
-    found = gate_kernel.check("node-1", time.time() - 60, "", 5.0)
+    found = kernel_log.check("node-1", time.time() - 60, "", 5.0)
     assert [text for _, text in found.lines] == [XID]
     assert found.evidence.startswith("dmesg")
 
 
 def test_where_nothing_may_be_read_it_is_unknown_and_says_why(without_device: Path) -> None:
     dmesg(without_device, "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1")
-    found = gate_kernel.check("node-1", 0.0, "", 5.0)
+    found = kernel_log.check("node-1", 0.0, "", 5.0)
     assert (found.verdict, found.lines) == ("unknown", ())
     assert "no-such-device: No such file or directory; dmesg: read kernel buffer failed" in found.evidence
 
 
 def test_where_there_is_no_dmesg_it_is_unknown(without_device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(without_device))
-    assert gate_kernel.check("node-1", 0.0, "", 5.0).verdict == "unknown"
+    assert kernel_log.check("node-1", 0.0, "", 5.0).verdict == "unknown"
 
 
 def test_an_examination_ends_well_and_leaves_the_kernel_to_others(
@@ -176,7 +176,7 @@ def test_an_examination_ends_well_and_leaves_the_kernel_to_others(
 
 def readable() -> bool:
     try:
-        os.close(os.open(gate_kernel.DEVICE, os.O_RDONLY | os.O_NONBLOCK))
+        os.close(os.open(kernel_log.DEVICE, os.O_RDONLY | os.O_NONBLOCK))
     except OSError:
         return False
     return True
@@ -184,4 +184,4 @@ def readable() -> bool:
 
 @pytest.mark.skipif(not readable(), reason="this machine's buffer may not be read")
 def test_the_buffer_of_this_machine_is_read_to_its_end() -> None:
-    assert gate_kernel.check("node-1", 0.0, "", 5.0).evidence.startswith(gate_kernel.DEVICE)
+    assert kernel_log.check("node-1", 0.0, "", 5.0).evidence.startswith(kernel_log.DEVICE)

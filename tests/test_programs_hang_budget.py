@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.recovery import HangLimits
-from workflows.programs.hang_budget import (
+from workflows.programs.coordinator.hang_watch import (
     FEW,
     KEPT,
-    Limits,
     Samples,
     early_budget,
     floor_seconds,
@@ -20,6 +19,7 @@ from workflows.programs.hang_budget import (
     pause_budget,
     step_budget,
 )
+from workflows.programs.coordinator.hang_watch import HangLimits as Limits
 
 
 def samples(*seconds: float) -> Samples:

@@ -9,19 +9,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workflows.programs.hang_budget import Limits
-from workflows.programs.hang_events import Entered, Launched, Over, Saved, Stepped
-from workflows.programs.hang_watch import NEVER, Watch, half_heard_at, hear, tick
+from workflows.programs.coordinator.hang_watch import (
+    NEVER,
+    Entered,
+    HangLimits,
+    Launched,
+    Over,
+    Saved,
+    Stepped,
+    Watch,
+    half_heard_at,
+    hear,
+    tick,
+)
 
 TICK = 0.1
-DEMO = Limits(announces=True)
+DEMO = HangLimits(announces=True)
 
 
 @dataclass
 class Gang:
     """A gang on a clock that is moved by hand; launchers are heard at every tick unless they are cut off."""
 
-    limits: Limits = DEMO
+    limits: HangLimits = DEMO
     now: float = 1000.0
     cut_off: bool = False
     skew: float = 0.0
@@ -173,7 +183,7 @@ def test_what_is_at_risk_asks_for_patience() -> None:
 
 
 def test_a_program_that_was_never_seen_to_announce_a_save_keeps_the_configured_floor() -> None:
-    gang = Gang(Limits())
+    gang = Gang(HangLimits())
     gang.steps(40, 0.1)
     gang.wait(59)
     assert gang.watch.verdict == "watching"
@@ -185,7 +195,7 @@ def test_a_program_that_was_never_seen_to_announce_a_save_keeps_the_configured_f
 
 
 def test_learned_from_the_first_announced_save() -> None:
-    gang = Gang(Limits())
+    gang = Gang(HangLimits())
     gang.steps(40, 0.1)
     assert gang.watch.budget.seconds == 60.0
     gang.saves(seconds=0.5)
@@ -195,7 +205,7 @@ def test_learned_from_the_first_announced_save() -> None:
 
 @pytest.mark.parametrize("skew", [0.0, -20.0, 20.0])
 def test_pauses_that_are_only_told_when_they_are_over_are_waited_for(skew: float) -> None:
-    gang = Gang(Limits(), skew=skew)
+    gang = Gang(HangLimits(), skew=skew)
     gang.steps(40, 0.1)
     gang.wait(30)
     gang.enters("checkpoint", told_before=30.0)
@@ -210,7 +220,7 @@ def test_pauses_that_are_only_told_when_they_are_over_are_waited_for(skew: float
 
 
 def test_nothing_is_learned_from_saves_shorter_than_a_batch_of_reports() -> None:
-    gang = Gang(Limits())
+    gang = Gang(HangLimits())
     gang.steps(40, 0.1)
     gang.enters("checkpoint", told_before=0.01)
     gang.enters("step")
@@ -218,7 +228,7 @@ def test_nothing_is_learned_from_saves_shorter_than_a_batch_of_reports() -> None
 
 
 def test_start_compilation_and_end_have_limits_of_their_own() -> None:
-    gang = Gang(Limits(init_seconds=300.0, announces=True))
+    gang = Gang(HangLimits(init_seconds=300.0, announces=True))
     gang.wait(290, 1.0)
     gang.steps(1, 1.0)
     gang.steps(1, 40.0)  # it compiles

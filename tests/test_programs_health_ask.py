@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from workflows.programs.health_ask import main, read
+from workflows.programs.health.client import main, read
 
 
 class Service:

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.health_daemons import TOKEN, Made, Toolbox, get, made, ping_text, serving
-from workflows.programs import health_iperf
-from workflows.programs.health_nodes import ToldNodes
-from workflows.programs.health_options import parse
-from workflows.programs.health_peers import Peer, fetch
-from workflows.programs.health_query import Status
-from workflows.programs.health_start import started
-from workflows.programs.health_words import Report
+from workflows.programs.health import iperf
+from workflows.programs.health.main import started
+from workflows.programs.health.options import parse
+from workflows.programs.health.peers import Peer, ToldNodes, fetch
+from workflows.programs.health.query import Status
+from workflows.programs.health.results import Report
 
 BEARER = f"Bearer {TOKEN}"
 JOB = "ns:app=x"
@@ -89,13 +88,13 @@ def test_this_node_and_a_job_together_are_all_of_them(pair: tuple[Made, Made, in
 def ring(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Nobody serves: what was asked is told, and who was part of it."""
     rings: list[tuple[str, ...]] = []
-    whole = health_iperf.iperf_matrix
+    whole = iperf.iperf_matrix
 
     def matrix(own: str, peers: tuple[Peer, ...], query: dict[str, str], ask: object) -> str:
         rings.append(tuple(one.node for one in peers))
         return whole("nobody", peers, query, refuses)
 
-    monkeypatch.setattr(health_iperf, "iperf_matrix", matrix)
+    monkeypatch.setattr(iperf, "iperf_matrix", matrix)
     return rings
 
 
@@ -129,7 +128,7 @@ def test_figures_of_clients_are_plain_text_unless_json_is_asked_for(monkeypatch:
     def nothing(query: object) -> str:
         return "{}"
 
-    monkeypatch.setattr(health_iperf, "run_clients", nothing)
+    monkeypatch.setattr(iperf, "run_clients", nothing)
     one = made("n0")
     assert one.answer("/iperfclients").kind == "text/plain; charset=utf-8"
     assert one.answer("/iperfclients", typed=True).kind == "application/json"
@@ -142,7 +141,7 @@ def test_the_block_of_a_node_that_is_away_has_its_empty_line(box: Toolbox) -> No
 
 def test_a_reason_of_two_probes_is_said_once(box: Toolbox) -> None:
     def refuse(*_: object) -> object:
-        from workflows.programs.readings import Parsed
+        from workflows.programs.parsers.text import Parsed
 
         return Parsed(unknown="no torch here")
 

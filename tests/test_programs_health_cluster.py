@@ -12,13 +12,11 @@ import pytest
 
 from tests.fake_api_server import FakeApiServer, Fault, status
 from tests.health_daemons import IDLE, Cluster, Told, Toolbox, diag, made, nvidia_smi
-from workflows.programs.health_api import Api, ApiError, api_from
-from workflows.programs.health_hold import TAINT, UNTIL, TaintHold, iso
-from workflows.programs.health_labels import HEALTH, level_label
-from workflows.programs.health_nodes import ClusterNodes, LookupFailedError
-from workflows.programs.health_peers import Peer
-from workflows.programs.health_pvc import pvc
-from workflows.programs.health_query import Status
+from workflows.programs.health.kubernetes import TAINT, UNTIL, Api, ApiError, TaintHold, api_from, iso
+from workflows.programs.health.labels import HEALTH, level_label
+from workflows.programs.health.node_checks import pvc
+from workflows.programs.health.peers import ClusterNodes, LookupFailedError, Peer
+from workflows.programs.health.query import Status
 
 NODE = "/api/v1/nodes/n0"
 
@@ -70,7 +68,7 @@ def asked(cluster: Any, query: str) -> tuple[list[str], list[str]]:
 def test_hosts_a_job_and_a_label_together_say_who_is_meant(
     cluster: Any, monkeypatch: pytest.MonkeyPatch, query: str, nodes: list[str]
 ) -> None:
-    monkeypatch.setattr("workflows.programs.health_status.ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr("workflows.programs.health.fleet_status.ALIVE_SECONDS", 0.05)
     assert asked(cluster, query) == (nodes, [])
 
 
@@ -220,7 +218,7 @@ def test_a_node_that_is_busy_or_cannot_be_held_is_not_tested(
 
 
 def test_a_process_on_the_gpus_makes_a_node_busy(box: Toolbox, cluster: Any) -> None:
-    from workflows.programs.readings import Parsed, Reading
+    from workflows.programs.parsers.text import Parsed, Reading
 
     used = Parsed((Reading("gpu_foreign_processes", 1.0, "count", line="processes 4711"),))
     one = made(cluster=cluster, hold=TaintHold(cluster), run=Told(gpu_devices=used))
@@ -352,8 +350,8 @@ def test_the_account_of_the_cluster_is_used_for_the_cluster_only(tmp_path: Path)
 
 
 def test_a_whole_daemon_against_an_api_server(box: Toolbox, tmp_path: Path) -> None:
-    from workflows.programs.health_options import parse
-    from workflows.programs.health_start import started
+    from workflows.programs.health.main import started
+    from workflows.programs.health.options import parse
 
     with FakeApiServer().running() as server:
         for name in ("n0", "n1"):

@@ -26,14 +26,13 @@ from tests.health_daemons import (
     serving,
 )
 from tests.tool_samples import printed
-from workflows.programs import health_ping, health_tools
-from workflows.programs.health_hold import TaintHold
-from workflows.programs.health_labels import HEALTH, level_label, output_annotation
-from workflows.programs.health_nodes import ClusterNodes
-from workflows.programs.health_peers import Peer
-from workflows.programs.health_query import Status
-from workflows.programs.health_start import started
-from workflows.programs.readings import Parsed, Reading
+from workflows.programs.health import gpu_checks, node_checks
+from workflows.programs.health.kubernetes import TaintHold
+from workflows.programs.health.labels import HEALTH, level_label, output_annotation
+from workflows.programs.health.main import started
+from workflows.programs.health.peers import ClusterNodes, Peer
+from workflows.programs.health.query import Status
+from workflows.programs.parsers.text import Parsed, Reading
 
 GPUS = "check=pciebw,remapped,gpupower,dcgm"
 
@@ -161,7 +160,7 @@ def test_defect_9_one_dead_node_or_an_unknown_name_costs_its_own_line_only(box: 
 
 
 def test_defect_10_a_timer_of_0_switches_deep_tests_off(tmp_path: Path, box: Toolbox) -> None:
-    command = [sys.executable, "-I", "-S", str(Path(health_tools.__file__).parent / "main.py"), "health", "--port=0"]
+    command = [sys.executable, "-I", "-S", str(Path(gpu_checks.__file__).parents[1] / "main.py"), "health", "--port=0"]
     command += ["--readiness-port=-1", "--metrics-port=-1", "--api=none", "--invasive-check-timer=0", "-w", "0"]
     environment = {"PATH": box.path, "NODE_NAME": "n7"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
@@ -268,7 +267,7 @@ def test_defect_16_chosen_tests_of_the_diagnostic_count_alone(box: Toolbox, path
     box.prints("dcgmi", diag({"GPU Memory": {0: "Pass"}, "PCIe": {0: "Fail"}}))
     assert made(paths=(paths,)).json("/dcgm")["verdict"] == verdict
     options = ["--port=0", "--readiness-port=-1", "--metrics-port=-1", "--w=0", "--invasive-check-timer=0"]
-    from workflows.programs.health_options import parse
+    from workflows.programs.health.options import parse
 
     environment = {"AUTOPILOT_DCGM_RESULT_PATHS": paths, "NODE_NAME": "n0"}
     running = started(parse([*options, "--api=none", "--loglevel=0"]), environment)
@@ -311,7 +310,7 @@ def test_defect_17_a_ping_that_hangs_does_not_hold_the_others_up(box: Toolbox, t
 
 def test_defect_18_however_many_nodes_few_processes_run_at_once(monkeypatch: pytest.MonkeyPatch, box: Toolbox) -> None:
     now, most, lock = [0], [0], threading.Lock()
-    together = threading.Barrier(health_ping.AT_ONCE)
+    together = threading.Barrier(node_checks.AT_ONCE)
 
     def run(call: object, places: object, seconds: object, parsers: object) -> Parsed:
         with lock:
@@ -327,7 +326,7 @@ def test_defect_18_however_many_nodes_few_processes_run_at_once(monkeypatch: pyt
     (result,) = one.daemon.report(Status(checks=("ping",))).results
     assert result.verdict == "pass"
     assert len(result.devices) == 64
-    assert most[0] == health_ping.AT_ONCE
+    assert most[0] == node_checks.AT_ONCE
 
 
 def test_defect_18_every_round_asks_the_next_nodes(box: Toolbox) -> None:

@@ -22,13 +22,12 @@ from tests.health_daemons import (
     ping_text,
     serving,
 )
-from workflows.programs.health_limits import Gate, Rate
-from workflows.programs.health_peers import Peer, fetch
-from workflows.programs.health_query import Status
-from workflows.programs.health_runs import Once, Turns, side_by_side
-from workflows.programs.health_start import Running, started
-from workflows.programs.probe_call import Call
-from workflows.programs.readings import Parsed
+from workflows.programs.health.limits import Gate, Once, Rate, Turns, side_by_side
+from workflows.programs.health.main import Running, started
+from workflows.programs.health.peers import Peer, fetch
+from workflows.programs.health.query import Status
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes.call import Call
 
 BEARER = f"Bearer {TOKEN}"
 QUIET = ["--api=none", "--loglevel=0", "--w=0", "--invasive-check-timer=0"]
@@ -169,7 +168,7 @@ def test_a_node_that_still_runs_autopilot_is_read_by_its_text() -> None:
 
 
 def test_a_daemon_that_is_silent_costs_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.programs.health_status.ALIVE_SECONDS", 0.2)
+    monkeypatch.setattr("workflows.programs.health.fleet_status.ALIVE_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = made(peers=(Peer("hung", "127.0.0.1", listener.getsockname()[1]),))
         (node,) = one.json("/status?host=hung")["nodes"]
@@ -315,7 +314,7 @@ def test_a_tool_that_tells_nothing_leaves_the_check_unknown(
     box.prints("nvidia-smi", text, code, first)
     short = Call(0, command=("nvidia-smi", "-q"), parser="nvidia-smi", deadline_seconds=0.3 if "sleep" in first else 20)
     monkeypatch.setitem(
-        __import__("workflows.programs.health_gpus", fromlist=["_REMAPPED"])._REMAPPED,
+        __import__("workflows.programs.health.gpu_checks", fromlist=["_REMAPPED"])._REMAPPED,
         "nvidia-smi",
         (short, ("row_remap_pending",)),
     )
@@ -379,7 +378,7 @@ def test_rounds_are_made_at_the_start_and_end_with_the_daemon(box: Toolbox) -> N
 
 
 def daemon(*flags: str, **environment: str) -> Running:
-    from workflows.programs.health_options import parse
+    from workflows.programs.health.options import parse
 
     return started(parse([*QUIET, *flags]), environment)
 

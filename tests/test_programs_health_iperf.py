@@ -15,11 +15,19 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from workflows.programs import health_iperf, health_iperf_newest, health_iperf_processes
-from workflows.programs.health_iperf import interfaces_of, iperf_matrix, measure, run_clients, start_servers
-from workflows.programs.health_iperf_processes import Servers, client_argv, client_sums
-from workflows.programs.health_iperf_words import Flow, Sums, clients_json
-from workflows.programs.health_peers import Peer
+from workflows.programs.health import iperf, iperf_results
+from workflows.programs.health.iperf import (
+    IperfServers,
+    client_argv,
+    client_sums,
+    interfaces_of,
+    iperf_matrix,
+    measure,
+    run_clients,
+    start_servers,
+)
+from workflows.programs.health.iperf_results import Flow, Sums, clients_json
+from workflows.programs.health.peers import Peer
 
 SAMPLES = Path(__file__).parent / "samples" / "tools" / "iperf3"
 FAKE = f"""#!{sys.executable} -IS
@@ -54,9 +62,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
-    own = Servers()
-    monkeypatch.setattr(health_iperf, "SERVERS", own)
+def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[IperfServers]:
+    own = IperfServers()
+    monkeypatch.setattr(iperf, "SERVERS", own)
     yield own
     own.stop()
 
@@ -64,7 +72,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
 def free_ports(count: int) -> int:
     """The first of so many consecutive ports on which nobody listens, and whose last digits do no harm."""
     for first in range(21000 + os.getpid() % 500 * 20, 60000, 20):
-        if not health_iperf_processes.listening() & set(range(first, first + count)):
+        if not iperf.listening() & set(range(first, first + count)):
             return first
     raise AssertionError("no free ports")
 
@@ -74,7 +82,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.usefixtures("fake")
-def test_servers_are_known_and_stopped_by_their_process_ids(servers: Servers) -> None:
+def test_servers_are_known_and_stopped_by_their_process_ids(servers: IperfServers) -> None:
     first = free_ports(3)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", "iperf3", "-s"]) as stranger:
         try:
@@ -85,17 +93,17 @@ def test_servers_are_known_and_stopped_by_their_process_ids(servers: Servers) ->
             again = start_servers({"numservers": "2", "startport": str(first)})
             assert again.startswith(f"iperf3 server on port {first} runs already (pid {pids[first]})")
             assert servers.pids() == pids
-            stopped = health_iperf.stop_servers({})
+            stopped = iperf.stop_servers({})
             assert stopped.splitlines() == [f"iperf3 server on port {p} stopped (pid {pids[p]})" for p in pids]
             assert [pid for pid in pids.values() if alive(pid)] == []
             assert stranger.poll() is None, "what merely looks like one of ours goes on"
-            assert health_iperf.stop_servers({}) == "no iperf3 server of ours runs\n"
+            assert iperf.stop_servers({}) == "no iperf3 server of ours runs\n"
         finally:
             stranger.kill()
 
 
 @pytest.mark.usefixtures("fake")
-def test_a_port_of_somebody_else_is_told_and_left_alone(servers: Servers) -> None:
+def test_a_port_of_somebody_else_is_told_and_left_alone(servers: IperfServers) -> None:
     first = free_ports(2)
     with socket.create_server(("0.0.0.0", first)) as stranger:
         told = start_servers({"numservers": "2", "startport": str(first)}).splitlines()
@@ -106,7 +114,7 @@ def test_a_port_of_somebody_else_is_told_and_left_alone(servers: Servers) -> Non
 
 
 def test_without_iperf3_no_server_is_said_to_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Servers
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: IperfServers
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     first = free_ports(1)
@@ -118,7 +126,7 @@ def test_without_iperf3_no_server_is_said_to_run(
     assert answer["receiver"]["mean"]["bitrate"] == "nan"
 
 
-def test_a_server_that_ends_at_once_is_told_with_its_words(fake: Path, servers: Servers) -> None:
+def test_a_server_that_ends_at_once_is_told_with_its_words(fake: Path, servers: IperfServers) -> None:
     fake.write_text("#!/bin/sh\necho 'iperf3: error - some reason' >&2\nexit 1\n")
     first = free_ports(1)
     told = start_servers({"numservers": "1", "startport": str(first)})
@@ -128,10 +136,10 @@ def test_a_server_that_ends_at_once_is_told_with_its_words(fake: Path, servers: 
 
 
 def test_a_server_that_never_listens_is_ended(
-    fake: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fake: Path, servers: IperfServers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid\nexec sleep 300\n")
-    monkeypatch.setattr(health_iperf_processes, "LISTEN_SECONDS", 0.3)
+    monkeypatch.setattr(iperf, "LISTEN_SECONDS", 0.3)
     told = start_servers({"numservers": "1", "startport": str(free_ports(1))})
     assert "it did not listen within 0.3 s" in told
     assert not alive(int((tmp_path / "pid").read_text()))
@@ -140,7 +148,7 @@ def test_a_server_that_never_listens_is_ended(
 
 @pytest.mark.usefixtures("fake")
 def test_servers_do_not_live_for_ever() -> None:
-    own = Servers(lifetime_seconds=0.2)
+    own = IperfServers(lifetime_seconds=0.2)
     [line] = own.start([free_ports(1)])
     pid = int(line.rpartition("pid ")[2].rstrip(")"))
     limit = time.monotonic() + 30
@@ -161,7 +169,7 @@ def test_clients_tell_what_was_sent_and_received() -> None:
 
 @pytest.mark.usefixtures("fake")
 def test_clients_that_are_refused_or_hang_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_iperf_processes, "CLIENT_DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr(iperf, "CLIENT_DEADLINE_SECONDS", 1.0)
     answer = json.loads(run_clients({"dstip": "127.0.0.1", "dstport": "5207", "numclients": "3"}))
     assert answer["errors"][0] == "port 5208: iperf3 did not end within 1 s"
     assert answer["errors"][1].startswith("port 5209: ")
@@ -235,15 +243,15 @@ def test_every_pair_is_measured_on_every_secondary_interface() -> None:
 
 def test_the_newest_ring_stands_on_the_page_of_metrics_for_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     measure("somebody", RING, {}, Daemons().ask)
-    text = health_iperf.newest_metrics()
+    text = iperf.newest_metrics()
     assert text.splitlines()[1] == "# TYPE autopilot_iperf_gbits gauge"
     assert 'autopilot_iperf_gbits{iface="net1-0",source="node-a",destination="node-b"} 10' in text.splitlines()
     assert text.endswith("\n")
     measure("somebody", [*RING[:1], Peer("node-b", "")], {}, Daemons().ask)
-    assert health_iperf.newest_metrics() == "", "what was not measured this time has no figure of the last time"
-    monkeypatch.setattr(health_iperf_newest, "NEWEST_SECONDS", -1.0)
+    assert iperf.newest_metrics() == "", "what was not measured this time has no figure of the last time"
+    monkeypatch.setattr(iperf_results, "NEWEST_SECONDS", -1.0)
     measure("somebody", RING, {}, Daemons().ask)
-    assert health_iperf.newest_metrics() == ""
+    assert iperf.newest_metrics() == ""
 
 
 def test_cleanup_stops_the_servers_and_keeps_the_answer() -> None:
@@ -326,7 +334,7 @@ def test_clients_that_failed_and_servers_that_do_not_start_are_holes() -> None:
 
 
 def test_a_node_that_never_answers_costs_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_iperf, "ASK_SECONDS", 0.2)
+    monkeypatch.setattr(iperf, "ASK_SECONDS", 0.2)
     daemons = Daemons()
 
     def ask(peer: Peer, path: str) -> str:
@@ -373,7 +381,7 @@ def test_what_would_take_too_much_is_refused_before_anybody_is_asked(
 
 
 @pytest.mark.usefixtures("fake")
-def test_the_own_node_is_not_asked_over_the_network(servers: Servers) -> None:
+def test_the_own_node_is_not_asked_over_the_network(servers: IperfServers) -> None:
     first = free_ports(1)
     daemons = Daemons()
     peers = [Peer("node-a", "127.0.0.1"), Peer("node-b", "127.0.0.1")]
@@ -388,11 +396,11 @@ def test_the_own_node_is_not_asked_over_the_network(servers: Servers) -> None:
 def real_iperf3(monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("iperf3") is None:
         pytest.skip("no iperf3 on PATH (Debian: apt-get install iperf3): real traffic was NOT sent")
-    monkeypatch.setattr(health_iperf_processes, "CLIENT_SECONDS", 1)
+    monkeypatch.setattr(iperf, "CLIENT_SECONDS", 1)
 
 
 @pytest.mark.usefixtures("real_iperf3")
-def test_real_iperf3_between_two_addresses_of_this_machine(servers: Servers) -> None:
+def test_real_iperf3_between_two_addresses_of_this_machine(servers: IperfServers) -> None:
     first = free_ports(2)
     peers = [
         Peer("node-a", "127.0.0.1", 3333, {"lo": "127.0.0.1"}),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.damaged import reaches
-from workflows.programs.health_iperf_words import (
+from workflows.programs.health.iperf_results import (
     Flow,
     Measured,
     Sums,

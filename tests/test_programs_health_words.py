@@ -8,17 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs import health_labels, health_options, health_ping
-from workflows.programs.flags import UsageError
-from workflows.programs.health_dcgm import failing, fatal_words, is_fatal, unified
-from workflows.programs.health_hold import iso, owner_of, seconds_of
-from workflows.programs.health_labels import HEALTH, changes, diagnosed, level_label, output_annotation, stamp
-from workflows.programs.health_metrics import Known, metrics_text
-from workflows.programs.health_nodes import addresses_of, gpus_asked, peer_of
-from workflows.programs.health_options import Options, parse, token_from
-from workflows.programs.health_peers import Peer, PeerError, peers_from
-from workflows.programs.health_pvc import claim_name
-from workflows.programs.health_query import (
+from workflows.programs.health import labels, node_checks
+from workflows.programs.health import options as health_options
+from workflows.programs.health.gpu_checks import failing, fatal_words, is_fatal, unified
+from workflows.programs.health.kubernetes import iso, owner_of, seconds_of
+from workflows.programs.health.labels import HEALTH, changes, diagnosed, level_label, output_annotation, stamp
+from workflows.programs.health.node_checks import claim_name
+from workflows.programs.health.options import Options, parse, token_from
+from workflows.programs.health.peers import Peer, PeerError, addresses_of, gpus_asked, peer_of, peers_from
+from workflows.programs.health.query import (
     NONE,
     QueryError,
     Status,
@@ -28,23 +26,26 @@ from workflows.programs.health_query import (
     remote_query,
     status_from,
 )
-from workflows.programs.health_words import (
+from workflows.programs.health.results import (
     CHECKS,
     FAIL,
     PASS,
     TAGS,
     UNKNOWN,
-    Device,
+    DeviceResult,
+    KnownResults,
     NodeAnswer,
     Result,
     away,
+    metrics_text,
     node_block,
     statuses_in,
     summary,
     text_of,
     worst,
 )
-from workflows.programs.readings import Reading
+from workflows.programs.parsers.text import Reading
+from workflows.programs.runtime.flags import UsageError
 
 STATUS_OF = {
     "pciebw": "PCIE Failed",
@@ -230,7 +231,7 @@ def after(marks: dict[str, str], *news: Result, known: tuple[Result, ...] = ()) 
     """Marks after results, one by one, as the daemon writes them."""
     for one in news:
         marks = diagnosed(marks, one)
-        marks = {**marks, HEALTH: health_labels.health(marks, (*known, one), ("PCIe", "NVLink", "ECC", "GPU Memory"))}
+        marks = {**marks, HEALTH: labels.health(marks, (*known, one), ("PCIe", "NVLink", "ECC", "GPU Memory"))}
     return marks
 
 
@@ -295,9 +296,9 @@ def test_labels_of_a_level_and_what_is_written() -> None:
 
 def test_nothing_gets_better_before_all_regular_checks_were_made() -> None:
     known = (result(PASS, check="remapped"),)
-    assert health_labels.health({HEALTH: "WARN"}, known, (), ("remapped", "pciebw", "ping")) == "WARN"
+    assert labels.health({HEALTH: "WARN"}, known, (), ("remapped", "pciebw", "ping")) == "WARN"
     known = (*known, result(PASS, check="pciebw"))
-    assert health_labels.health({HEALTH: "WARN"}, known, (), ("remapped", "pciebw", "ping")) == "PASS"
+    assert labels.health({HEALTH: "WARN"}, known, (), ("remapped", "pciebw", "ping")) == "PASS"
 
 
 def test_failed_tests_with_their_gpus() -> None:
@@ -321,15 +322,17 @@ def test_fatal_words() -> None:
 
 
 def test_metrics_turn_when_the_cause_is_gone_and_unknown_has_no_figure() -> None:
-    known = Known()
-    known.learn(Result("remapped", FAIL, devices=(Device("0", FAIL), Device("1", UNKNOWN)), at=1.0, seconds=0.5))
+    known = KnownResults()
+    known.learn(
+        Result("remapped", FAIL, devices=(DeviceResult("0", FAIL), DeviceResult("1", UNKNOWN)), at=1.0, seconds=0.5)
+    )
     text = metrics_text("n", ("cpu", 'g"pu\n'), known.results(), {}, 11.5)
     series = '{health="remapped",node="n",cpumodel="cpu",gpumodel="g\\"pu ",deviceid="0"} 1\n'
     assert f"autopilot_health_checks{series}" in text
     assert 'deviceid="1"' not in text
     assert 'primus_node_verdict{node="n",depth="smoke",verdict="fail"} 1\n' in text
     assert 'primus_node_check_age_seconds{node="n",check="remapped"} 10\n' in text
-    known.learn(Result("remapped", PASS, devices=(Device("0", PASS),), at=2.0))
+    known.learn(Result("remapped", PASS, devices=(DeviceResult("0", PASS),), at=2.0))
     known.learn(Result("remapped", FAIL, at=1.5))
     known.learn(Result("remapped", UNKNOWN, at=9.0, kept=False))
     text = metrics_text("n", ("", ""), known.results(), {("/status", 200): 3}, 12.0)
@@ -339,14 +342,14 @@ def test_metrics_turn_when_the_cause_is_gone_and_unknown_has_no_figure() -> None
 
 
 def test_a_bandwidth_that_is_not_known_has_no_series() -> None:
-    devices = (Device("0", PASS, 55.25), Device("1", UNKNOWN))
+    devices = (DeviceResult("0", PASS, 55.25), DeviceResult("1", UNKNOWN))
     text = metrics_text("n", ("", ""), (Result("pciebw", UNKNOWN, devices=devices, unit="GB/s"),), {}, 1.0)
     assert 'deviceid="0"} 55.25\n' in text
     assert 'deviceid="1"' not in text
 
 
 def test_the_diagnostic_s_metric_is_1_while_any_level_fails() -> None:
-    known = Known()
+    known = KnownResults()
     known.learn(result(PASS, 1))
     known.learn(result(FAIL, 3, "pcie.0"))
     assert 'deviceid=""} 1\n' in metrics_text("n", ("", ""), known.results(), {}, 9.0)
@@ -355,7 +358,7 @@ def test_the_diagnostic_s_metric_is_1_while_any_level_fails() -> None:
 
 
 def test_no_flood_of_paths_makes_a_flood_of_series() -> None:
-    known = Known()
+    known = KnownResults()
     for index in range(1000):
         known.count(f"/{index}", 404)
     assert len(known.requests()) == 65
@@ -388,7 +391,7 @@ def test_the_url_of_a_peer() -> None:
 @given(st.integers(1, 60), st.integers(1, 20))
 def test_in_the_end_everybody_pings_everybody(count: int, most: int) -> None:
     peers = [Peer(f"n{index}", "h") for index in range(count + 1)]
-    rounds = [health_ping.chosen(peers, "n0", most, run) for run in range(-(-count // most))]
+    rounds = [node_checks.chosen(peers, "n0", most, run) for run in range(-(-count // most))]
     assert {one.node for chosen in rounds for one in chosen} == {f"n{index}" for index in range(1, count + 1)}
     assert all(len({one.node for one in chosen}) == min(most, count) for chosen in rounds)
 
@@ -396,7 +399,7 @@ def test_in_the_end_everybody_pings_everybody(count: int, most: int) -> None:
 @given(st.integers(2, 40), st.integers(1, 8), st.integers(0, 9))
 def test_nobody_is_pinged_by_more_than_his_share(count: int, most: int, run: int) -> None:
     peers = [Peer(f"n{index}", "h") for index in range(count)]
-    asked = [one.node for own in peers for one in health_ping.chosen(peers, own.node, most, run)]
+    asked = [one.node for own in peers for one in node_checks.chosen(peers, own.node, most, run)]
     assert {asked.count(one.node) for one in peers} == {min(most, count - 1)}
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs import prove, prover_child
-from workflows.programs.flags import UsageError
-from workflows.programs.growing_file import LOOK_SECONDS, GrowingFile
-from workflows.programs.launch import Options, parse
-from workflows.programs.launch_options import Rendezvous, command_of, make_folders, place_of
-from workflows.programs.rank_environment import rank_environment
+from workflows.programs.checkpoints import prover
+from workflows.programs.launcher import prover_child
+from workflows.programs.launcher.options import Options, Rendezvous, command_of, make_folders, parse, place_of
+from workflows.programs.launcher.rank_environment import rank_environment
+from workflows.programs.launcher.reporting import LOOK_SECONDS, GrowingFile
+from workflows.programs.runtime.flags import UsageError
 
 words = st.text(min_size=1, max_size=10)
 
@@ -140,7 +140,7 @@ def test_the_prover_understands_how_it_is_started() -> None:
     )
     command = prover_child.command(options, place)
     flags = command[command.index("prove") + 1 :]
-    assert prove.parse(flags) == prove.Options(
+    assert prover.parse(flags) == prover.Options(
         "/c", "/r", pattern="a b", keep=5, keep_overwritten=False, counter_restarts=True
     )
 

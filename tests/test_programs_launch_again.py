@@ -9,34 +9,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs import termination
-from workflows.programs.lifecycle import (
+from workflows.programs.launcher import termination
+from workflows.programs.launcher.lifecycle import (
     HOLD_SECONDS,
     MEET_AGAIN_SECONDS,
     Action,
     Again,
     Broken,
-    Ended,
     Event,
     KillRanks,
     MeetAgain,
+    PodState,
+    RanksEnded,
     Ready,
     ReportStop,
     Signalled,
     StartRanks,
-    State,
+    StopOrdered,
     Tick,
-    Told,
     advance,
 )
-from workflows.reports import RankEnd
+from workflows.wire import RankEnd
 
 
 def end(rank: int, **how: Any) -> RankEnd:
     return RankEnd(rank=rank, local_rank=rank, at=1.0, **how)
 
 
-def after(state: State, *events: Event, now: float = 100.0) -> State:
+def after(state: PodState, *events: Event, now: float = 100.0) -> PodState:
     for event in events:
         state = advance(state, event, now).state
     return state
@@ -46,53 +46,53 @@ def again(incarnation: int) -> Again:
     return Again(incarnation, "/c/20", 20, "rank 1 was killed")
 
 
-KILLED = Ended((end(1, signal=9),))
-OTHER = Ended((end(0, signal=9),))
-RUNNING = after(State(grace_seconds=10.0, in_place=True), Ready(frozenset({0, 1})))
+KILLED = RanksEnded((end(1, signal=9),))
+OTHER = RanksEnded((end(0, signal=9),))
+RUNNING = after(PodState(grace_seconds=10.0, in_place=True), Ready(frozenset({0, 1})))
 HOLDING = after(RUNNING, KILLED)
 ALL_DEAD = after(HOLDING, OTHER)
 RESTARTING = after(RUNNING, again(2))
 JOINING = after(ALL_DEAD, again(2))
 SECOND = after(JOINING, Ready(frozenset({0, 1}), 2))
-PLAIN = after(State(grace_seconds=10.0), Ready(frozenset({0, 1})))
+PLAIN = after(PodState(grace_seconds=10.0), Ready(frozenset({0, 1})))
 
 
 @pytest.mark.parametrize(
     ("state", "event", "stage", "reason", "actions"),
     [
         (RUNNING, KILLED, "holding", "", [KillRanks]),
-        (RUNNING, Ended((end(0, signal=9), end(1, exit_code=1))), "holding", "", []),
-        (RUNNING, Ended((end(0, exit_code=0), end(1, exit_code=0))), "done", "completed", []),
+        (RUNNING, RanksEnded((end(0, signal=9), end(1, exit_code=1))), "holding", "", []),
+        (RUNNING, RanksEnded((end(0, exit_code=0), end(1, exit_code=0))), "done", "completed", []),
         (HOLDING, OTHER, "holding", "", []),
         (HOLDING, again(2), "restarting", "", [KillRanks]),
-        (HOLDING, Told("no rank was killed", False), "ending", "rank-failed", [KillRanks]),
-        (HOLDING, Told("drain", True), "ending", "rank-failed", [KillRanks]),
+        (HOLDING, StopOrdered("no rank was killed", False), "ending", "rank-failed", [KillRanks]),
+        (HOLDING, StopOrdered("drain", True), "ending", "rank-failed", [KillRanks]),
         (HOLDING, Signalled("SIGTERM"), "ending", "rank-failed", [KillRanks]),
         (HOLDING, Broken("no memory"), "ending", "rank-failed", [KillRanks]),
-        (ALL_DEAD, Told("no rank was killed", False), "done", "rank-failed", []),
+        (ALL_DEAD, StopOrdered("no rank was killed", False), "done", "rank-failed", []),
         (ALL_DEAD, Signalled("SIGTERM"), "done", "rank-failed", []),
         (ALL_DEAD, again(2), "joining", "", [MeetAgain]),
         (RUNNING, again(2), "restarting", "", [KillRanks]),
         (RUNNING, again(1), "running", "", []),
-        (RESTARTING, Ended((end(0, signal=9), end(1, signal=9))), "joining", "", [MeetAgain]),
+        (RESTARTING, RanksEnded((end(0, signal=9), end(1, signal=9))), "joining", "", [MeetAgain]),
         (RESTARTING, Signalled("SIGTERM"), "ending", "signalled", [KillRanks, ReportStop]),
-        (RESTARTING, Told("drain", True), "ending", "told-to-stop", [KillRanks]),
+        (RESTARTING, StopOrdered("drain", True), "ending", "told-to-stop", [KillRanks]),
         (RESTARTING, again(2), "restarting", "", []),
         (RESTARTING, again(3), "restarting", "", [KillRanks]),
         (JOINING, Ready(frozenset({0, 1}), 1), "joining", "", []),
         (JOINING, Ready(frozenset({0, 1}), 2), "running", "", [StartRanks]),
         (JOINING, Signalled("SIGTERM"), "done", "signalled", [ReportStop]),
-        (JOINING, Told("drain", True), "done", "told-to-stop", []),
+        (JOINING, StopOrdered("drain", True), "done", "told-to-stop", []),
         (JOINING, Broken("the folder is gone"), "done", "launcher-error", []),
         (JOINING, again(3), "joining", "", [MeetAgain]),
-        (SECOND, Ended((end(0, exit_code=0), end(1, exit_code=0))), "done", "completed", []),
+        (SECOND, RanksEnded((end(0, exit_code=0), end(1, exit_code=0))), "done", "completed", []),
         (SECOND, KILLED, "holding", "", [KillRanks]),
         (SECOND, again(2), "running", "", []),
         (PLAIN, again(2), "ending", "told-to-stop", [KillRanks]),
     ],
 )
 def test_how_ranks_begin_again(
-    state: State, event: Event, stage: str, reason: str, actions: Sequence[type[Action]]
+    state: PodState, event: Event, stage: str, reason: str, actions: Sequence[type[Action]]
 ) -> None:
     following = advance(state, event, 101.0)
     assert (following.state.stage, following.state.reason) == (stage, reason)
@@ -109,18 +109,18 @@ def test_how_ranks_begin_again(
         (SECOND, 1e9, "running", ""),
     ],
 )
-def test_nobody_waits_for_ever(state: State, seconds: float, stage: str, reason: str) -> None:
+def test_nobody_waits_for_ever(state: PodState, seconds: float, stage: str, reason: str) -> None:
     assert advance(state, Tick(), 100.0 + min(seconds, 1e8) - 0.1).state == state
     following = advance(state, Tick(), 100.0 + seconds).state
     assert (following.stage, following.reason) == (stage, reason)
 
 
 def test_earlier_ranks_do_not_say_how_the_pod_ended() -> None:
-    state = after(SECOND, Ended((end(0, exit_code=0), end(1, exit_code=0))))
+    state = after(SECOND, RanksEnded((end(0, exit_code=0), end(1, exit_code=0))))
     assert len(state.ends) == 4
     assert [one.exit_code for one in state.present] == [0, 0]
     assert (state.first_failing, termination.conclude(state, "")) == (None, ("completed", "", 0))
-    failed = after(SECOND, Ended((end(0, exit_code=5),)), Told("no rank was killed", False), KILLED)
+    failed = after(SECOND, RanksEnded((end(0, exit_code=5),)), StopOrdered("no rank was killed", False), KILLED)
     assert termination.conclude(failed, "") == ("rank-failed", "rank 0 exited with 5", 5)
 
 
@@ -128,25 +128,25 @@ events = st.one_of(
     st.builds(Ready, st.just(frozenset({0, 1, 2})), st.integers(1, 4)),
     st.lists(st.integers(0, 2), min_size=1, unique=True).flatmap(
         lambda ranks: st.sampled_from([{"exit_code": 0}, {"exit_code": 1}, {"signal": 9}]).map(
-            lambda how: Ended(tuple(end(rank, **how) for rank in ranks))
+            lambda how: RanksEnded(tuple(end(rank, **how) for rank in ranks))
         )
     ),
     st.builds(again, st.integers(1, 4)),
-    st.builds(Told, st.just("why"), st.booleans()),
+    st.builds(StopOrdered, st.just("why"), st.booleans()),
     st.sampled_from([Signalled("SIGTERM"), Broken("why"), Tick(), Tick()]),
 )
 
 
 @given(st.lists(events, max_size=25), st.booleans())
 def test_two_incarnations_never_live_at_once(history: list[Event], in_place: bool) -> None:
-    state = State(grace_seconds=10.0, in_place=in_place)
+    state = PodState(grace_seconds=10.0, in_place=in_place)
     for now, event in enumerate(history):
         before = state
         state, actions = advance(state, event, float(now * 4))
         assert state.incarnation >= before.incarnation
         for action in actions:
             if isinstance(action, (StartRanks, MeetAgain)):
-                assert before.alive == frozenset() or isinstance(event, Ended)
+                assert before.alive == frozenset() or isinstance(event, RanksEnded)
                 assert isinstance(action, StartRanks) or state.alive == frozenset()
         if before.stage == "done":
             assert (state, actions) == (before, ())

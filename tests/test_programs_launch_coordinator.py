@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.launcher_harness import GangOnLoopback, alive, terminate, until
-from workflows.programs.prover_child import ProverChild
-from workflows.programs.termination import EXIT_LAUNCHER_ERROR
-from workflows.reports import CheckpointSeen, line
+from workflows.programs.launcher.prover_child import ProverChild
+from workflows.programs.launcher.termination import EXIT_LAUNCHER_ERROR
+from workflows.wire import CheckpointSeen, line
 
 
 @pytest.fixture

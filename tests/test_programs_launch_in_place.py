@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.launcher_harness import MAIN, GangOnLoopback, Program, alive, terminate, until
-from workflows.reports import RankEnd
+from workflows.wire import RankEnd
 
 STEPS = 20
 HOLD = 8
@@ -25,7 +25,8 @@ HELD = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from workflows.programs import demo_faults, demo_train
+from workflows.programs.demo import checkpoint as demo_faults
+from workflows.programs.demo import train as demo_train
 due = demo_faults.due
 def held(path, rank, steps_done):
     while steps_done == {hold} and not Path({let_go!r}).exists():

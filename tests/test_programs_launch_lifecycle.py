@@ -12,37 +12,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs import termination
-from workflows.programs.launch_options import place_of
-from workflows.programs.lifecycle import (
+from workflows.programs.launcher import termination
+from workflows.programs.launcher.lifecycle import (
     Action,
     AskToSave,
     Broken,
-    Ended,
     Event,
     KillRanks,
+    PodState,
+    RanksEnded,
     Ready,
     ReportStop,
     Signalled,
     StartRanks,
-    State,
+    StopOrdered,
     Tick,
-    Told,
     advance,
 )
-from workflows.programs.termination import Goal, OutOfMemory, Seen
-from workflows.reports import RankEnd
+from workflows.programs.launcher.options import place_of
+from workflows.programs.launcher.termination import Goal, OutOfMemory, Seen
+from workflows.wire import RankEnd
 
 
 def end(rank: int, **how: Any) -> RankEnd:
     return RankEnd(rank=rank, local_rank=rank, at=1.0, **how)
 
 
-START = State(grace_seconds=10.0)
+START = PodState(grace_seconds=10.0)
 RUNNING = advance(START, Ready(frozenset({0, 1})), 0.0).state
 SAVING = advance(RUNNING, Signalled("SIGTERM"), 100.0).state
-TOLD = advance(RUNNING, Told("drain", True), 100.0).state
-ENDING = advance(RUNNING, Ended((end(1, signal=9),)), 0.0).state
+TOLD = advance(RUNNING, StopOrdered("drain", True), 100.0).state
+ENDING = advance(RUNNING, RanksEnded((end(1, signal=9),)), 0.0).state
 
 
 @pytest.mark.parametrize(
@@ -50,32 +50,32 @@ ENDING = advance(RUNNING, Ended((end(1, signal=9),)), 0.0).state
     [
         (START, Ready(frozenset({0, 1})), "running", "", [StartRanks]),
         (START, Signalled("SIGTERM"), "done", "signalled", []),
-        (START, Told("drain", True), "done", "told-to-stop", []),
+        (START, StopOrdered("drain", True), "done", "told-to-stop", []),
         (START, Broken("no coordinator"), "done", "launcher-error", []),
         (RUNNING, Ready(frozenset({5})), "running", "", []),
         (RUNNING, Tick(), "running", "", []),
-        (RUNNING, Ended((end(0, exit_code=0),)), "running", "", []),
-        (RUNNING, Ended((end(0, exit_code=0), end(1, exit_code=0))), "done", "completed", []),
-        (RUNNING, Ended((end(0, exit_code=1),)), "ending", "rank-failed", [KillRanks]),
-        (RUNNING, Ended((end(0, signal=9), end(1, exit_code=1))), "done", "rank-failed", []),
-        (RUNNING, Told("gang member died", False), "ending", "told-to-stop", [KillRanks]),
-        (RUNNING, Told("drain", True), "saving", "told-to-stop", [AskToSave]),
+        (RUNNING, RanksEnded((end(0, exit_code=0),)), "running", "", []),
+        (RUNNING, RanksEnded((end(0, exit_code=0), end(1, exit_code=0))), "done", "completed", []),
+        (RUNNING, RanksEnded((end(0, exit_code=1),)), "ending", "rank-failed", [KillRanks]),
+        (RUNNING, RanksEnded((end(0, signal=9), end(1, exit_code=1))), "done", "rank-failed", []),
+        (RUNNING, StopOrdered("gang member died", False), "ending", "told-to-stop", [KillRanks]),
+        (RUNNING, StopOrdered("drain", True), "saving", "told-to-stop", [AskToSave]),
         (RUNNING, Signalled("SIGTERM"), "saving", "signalled", [AskToSave, ReportStop]),
         (RUNNING, Broken("the disk is gone"), "ending", "launcher-error", [KillRanks]),
         (RUNNING, Broken("no folder", unstarted=True), "done", "launcher-error", []),
         (SAVING, Tick(), "saving", "signalled", []),
         (SAVING, Signalled("SIGTERM"), "ending", "signalled", [KillRanks]),
-        (SAVING, Told("drain", True), "saving", "signalled", []),
-        (SAVING, Told("gang member died", False), "ending", "signalled", [KillRanks]),
-        (SAVING, Ended((end(0, exit_code=1),)), "saving", "signalled", []),
-        (SAVING, Ended((end(0, exit_code=0), end(1, exit_code=143))), "done", "signalled", []),
+        (SAVING, StopOrdered("drain", True), "saving", "signalled", []),
+        (SAVING, StopOrdered("gang member died", False), "ending", "signalled", [KillRanks]),
+        (SAVING, RanksEnded((end(0, exit_code=1),)), "saving", "signalled", []),
+        (SAVING, RanksEnded((end(0, exit_code=0), end(1, exit_code=143))), "done", "signalled", []),
         (TOLD, Signalled("SIGTERM"), "saving", "signalled", []),
-        (ENDING, Ended((end(0, signal=9),)), "done", "rank-failed", []),
+        (ENDING, RanksEnded((end(0, signal=9),)), "done", "rank-failed", []),
         (ENDING, Signalled("SIGTERM"), "ending", "rank-failed", [KillRanks]),
     ],
 )
 def test_how_ranks_live_and_end(
-    state: State, event: Event, stage: str, reason: str, actions: Sequence[type[Action]]
+    state: PodState, event: Event, stage: str, reason: str, actions: Sequence[type[Action]]
 ) -> None:
     following = advance(state, event, 105.0)
     assert (following.state.stage, following.state.reason) == (stage, reason)
@@ -90,13 +90,13 @@ def test_ranks_that_do_not_save_in_time_are_killed_when_the_grace_is_over() -> N
 
 
 def test_a_rank_that_was_killed_is_to_blame_before_one_that_noticed_it() -> None:
-    state = advance(RUNNING, Ended((end(0, exit_code=1), end(1, signal=9))), 0.0).state
+    state = advance(RUNNING, RanksEnded((end(0, exit_code=1), end(1, signal=9))), 0.0).state
     assert state.first_failing == 1
     assert state.detail == "rank 1 was killed by signal 9"
 
 
 def test_ranks_that_end_after_they_were_asked_to_are_victims() -> None:
-    state = advance(ENDING, Ended((end(0, signal=9),)), 1.0).state
+    state = advance(ENDING, RanksEnded((end(0, signal=9),)), 1.0).state
     assert [(e.rank, e.requested) for e in state.ends] == [(1, False), (0, True)]
     assert state.first_failing == 1
 
@@ -105,10 +105,10 @@ events = st.one_of(
     st.just(Ready(frozenset({0, 1, 2}))),
     st.lists(st.integers(0, 2), min_size=1, unique=True).flatmap(
         lambda ranks: st.sampled_from([{"exit_code": 0}, {"exit_code": 1}, {"signal": 9}]).map(
-            lambda how: Ended(tuple(end(rank, **how) for rank in ranks))
+            lambda how: RanksEnded(tuple(end(rank, **how) for rank in ranks))
         )
     ),
-    st.builds(Told, st.just("why"), st.booleans()),
+    st.builds(StopOrdered, st.just("why"), st.booleans()),
     st.just(Signalled("SIGTERM")),
     st.just(Broken("why")),
     st.just(Tick()),
@@ -187,7 +187,7 @@ def test_the_gangs_last_step_comes_from_the_coordinator_or_from_the_storage(
 def test_the_exit_code_says_how_it_ended(
     reason: str, ends: list[RankEnd], first: int | None, early: str, expected: tuple[str, int]
 ) -> None:
-    state = State(1.0, "done", ends=tuple(ends), reason=reason, first_failing=first)
+    state = PodState(1.0, "done", ends=tuple(ends), reason=reason, first_failing=first)
     found = termination.conclude(state, early)
     assert (found[0], found[2]) == expected
 
@@ -225,5 +225,5 @@ def test_a_record_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_a_rank_ends_once() -> None:
-    ended = advance(RUNNING, Ended((end(0, exit_code=0),)), 0.0).state
-    assert advance(ended, Ended((end(0, exit_code=1),)), 1.0).state == ended
+    ended = advance(RUNNING, RanksEnded((end(0, exit_code=0),)), 0.0).state
+    assert advance(ended, RanksEnded((end(0, exit_code=1),)), 1.0).state == ended

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tests.launcher_harness import MAIN, GangOnLoopback, Program, alive, terminate, until
 from tests.scripted_coordinator import ScriptedCoordinator
-from workflows.programs.launcher_orders import Note, Numbered, Restart, Stacks, Stop, orders_of
-from workflows.programs.stack_wire import from_json
-from workflows.programs.stacks import LIMIT_SECONDS
+from workflows.programs.launcher.rendezvous import Note, Numbered, RestartOrder, Stacks, Stop, orders_of
+from workflows.programs.stacks.collect import LIMIT_SECONDS
+from workflows.programs.stacks.values import from_json
 
 NOTHING = "an order of the coordinator is not understood, and nothing is done about it"
 STOP = {"number": 9, "order": "stop", "why": "enough", "save": False}
@@ -31,8 +31,8 @@ def test_orders_are_read() -> None:
         {"number": 4, "order": "stop", "why": "enough", "save": True, "later": "fields are ignored"},
     ]
     assert orders_of({"orders": said}) == [
-        (1, Restart(2, "/c/5", 5, "w")),
-        (2, Restart(3, "", None, "w")),
+        (1, RestartOrder(2, "/c/5", 5, "w")),
+        (2, RestartOrder(3, "", None, "w")),
         (3, Stacks("s3", "no progress")),
         (4, Stop("enough", True)),
     ]

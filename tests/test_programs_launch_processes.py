@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.launcher_harness import GangOnLoopback, alive, terminate, until
-from workflows.programs.ranks import descendants
-from workflows.programs.termination import EXIT_ENDED_EARLY, EXIT_LAUNCHER_ERROR
-from workflows.reports import PhaseSeen, RankEnd, StepSeen
+from workflows.programs.launcher.termination import EXIT_ENDED_EARLY, EXIT_LAUNCHER_ERROR
+from workflows.programs.runtime.processes import descendants
+from workflows.wire import PhaseSeen, RankEnd, StepSeen
 
 
 @pytest.fixture

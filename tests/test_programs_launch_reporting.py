@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs import outbox
-from workflows.programs.outbox import BATCH, Outbox
-from workflows.programs.outbox_thinning import thinned
-from workflows.programs.reporting import StepFilter
-from workflows.reports import StepSeen
+from workflows.programs.launcher import outbox
+from workflows.programs.launcher.outbox import BATCH, Outbox, thinned
+from workflows.programs.launcher.reporting import StepFilter
+from workflows.wire import StepSeen
 
 
 def test_who_hears_of_which_step() -> None:

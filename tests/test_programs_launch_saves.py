@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher_harness import GangOnLoopback, Program, alive, terminate, until
-from workflows.reports import StepSeen
+from workflows.wire import StepSeen
 
 TRAINER = r"""
 import os, signal, sys, time

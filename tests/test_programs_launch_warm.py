@@ -26,10 +26,11 @@ from tests.test_programs_launch_in_place import (
     train,
     weights,
 )
-from workflows.programs import ranks, warm_ranks
-from workflows.programs.launch_options import Options, Rendezvous, place_of
-from workflows.programs.rank_environment import rank_environment
-from workflows.programs.warm import RANK_NAMES
+from workflows.programs.launcher import prefork
+from workflows.programs.launcher.options import Options, Rendezvous, place_of
+from workflows.programs.launcher.rank_environment import rank_environment
+from workflows.programs.prefork.parent import RANK_NAMES
+from workflows.programs.runtime import processes
 
 MARK = """
 import os
@@ -74,7 +75,7 @@ class Marked:
 
     def stop(self) -> None:
         """End it as the coordinator would; nothing stays."""
-        below = [pid for pod in self.pods for pid in ranks.descendants(pod.process.pid)]
+        below = [pid for pod in self.pods for pid in processes.descendants(pod.process.pid)]
         assert self.gang.tell("/v1/stop", {"why": "enough", "save": False}) == 200
         assert [pod.end() for pod in self.pods] == [143] * len(self.pods)
         assert not any(map(alive, below))
@@ -159,7 +160,7 @@ def test_a_parked_process_that_does_not_answer_starts_no_second_rank(gang: GangO
     last = again(gang, 2)
     assert marked.who() == ["0", "0", "1", "parked", "parked"]  # it serves again
     assert not alive(ranks_now[0])
-    running = [pid for pid in ranks.descendants(marked.pods[0].process.pid) if pid != parked]
+    running = [pid for pid in processes.descendants(marked.pods[0].process.pid) if pid != parked]
     assert running == [last[0]]
     marked.stop()
 
@@ -247,13 +248,13 @@ def test_sigterm_during_a_restart_ends_the_pod_and_all_below_it(gang: GangOnLoop
 def test_one_is_parked_once_where_it_is_wanted(tmp_path: Path) -> None:
     said: list[str] = []
     heard: list[int] = []
-    example = ranks.Start(0, 0, ("true",), {}, str(tmp_path))
-    unwanted = warm_ranks.WarmRanks(False, (), said.append, heard.append)
+    example = processes.Start(0, 0, ("true",), {}, str(tmp_path))
+    unwanted = prefork.WarmRanks(False, (), said.append, heard.append)
     unwanted.started(example, 0.0)
     assert unwanted.due is None
-    wanted = warm_ranks.WarmRanks(True, (), said.append, heard.append)
+    wanted = prefork.WarmRanks(True, (), said.append, heard.append)
     wanted.started(example, 10.0)
-    assert wanted.due == 10.0 + warm_ranks.PARK_AFTER_SECONDS
+    assert wanted.due == 10.0 + prefork.PARK_AFTER_SECONDS
     wanted.trains(10.2)
     wanted.trains(10.5)
     assert wanted.due == 10.2

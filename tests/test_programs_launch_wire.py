@@ -18,10 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.launcher_harness import GangOnLoopback, terminate
-from workflows.programs import copy, main
-from workflows.programs.flags import UsageError
-from workflows.programs.serve import Later, Request, Response, Server
-from workflows.programs.wire import AddressError, AwayError, Client, addresses, hosts_of, parse_head, split_url
+from workflows.programs import main
+from workflows.programs.runtime import copy
+from workflows.programs.runtime.flags import UsageError
+from workflows.programs.runtime.http_client import (
+    AddressError,
+    AwayError,
+    Client,
+    addresses,
+    hosts_of,
+    parse_head,
+    split_url,
+)
+from workflows.programs.runtime.http_server import Later, Request, Response, Server
 
 ROOT = Path(__file__).parent.parent
 
@@ -222,13 +231,13 @@ def test_the_entry_knows_its_programs(capsys: pytest.CaptureFixture[str]) -> Non
     assert main.main(["fly"]) == 2
     assert "fly: no such program; choose one of " in capsys.readouterr().err
     for module in main.PROGRAMS.values():
-        assert (ROOT / "workflows" / "programs" / f"{module}.py").is_file()
+        assert (ROOT / "workflows" / "programs" / f"{module.replace('.', '/')}.py").is_file()
 
 
 def make_archive(folder: Path) -> Path:
     archive = folder / "programs.pyz"
     with zipfile.ZipFile(archive, "w") as writer:
-        for path in [*(ROOT / "workflows" / "programs").rglob("*.py"), ROOT / "workflows" / "reports.py"]:
+        for path in [*(ROOT / "workflows" / "programs").rglob("*.py"), ROOT / "workflows" / "wire.py"]:
             writer.write(path, path.relative_to(ROOT))
         writer.writestr("workflows/__init__.py", "")
         writer.writestr(
@@ -266,7 +275,7 @@ def old_python() -> str:
 
 
 def test_all_programs_are_python_3_9() -> None:
-    for path in [*(ROOT / "workflows" / "programs").rglob("*.py"), ROOT / "workflows" / "reports.py"]:
+    for path in [*(ROOT / "workflows" / "programs").rglob("*.py"), ROOT / "workflows" / "wire.py"]:
         ast.parse(path.read_text(), filename=str(path), feature_version=(3, 9))
 
 

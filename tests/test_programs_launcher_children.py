@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workflows.programs.launcher_children import Patience, patience
+from workflows.programs.launcher.loop import Patience, patience
 
 
 @pytest.mark.parametrize(

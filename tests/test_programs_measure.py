@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs import measure, measure_collective
-from workflows.programs.measure import MEASUREMENTS, MIB, ArgumentError, best_rate, number
-from workflows.programs.measure_collective import pattern, process_all_reduce
-from workflows.programs.probe_one import PROBES, answer
-from workflows.programs.readings import Parsed
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes import measure
+from workflows.programs.probes.arguments import ArgumentError, number
+from workflows.programs.probes.measure import MIB, best_rate, pattern, process_all_reduce
+from workflows.programs.probes.one import PROBES, answer
 
 SMALL = {
     "memory-bandwidth": {"bytes": str(4 * MIB)},
@@ -37,7 +37,7 @@ def test_a_measurement_is_real_and_right(name: str, tmp_path: Path) -> None:
 
 
 def test_every_measurement_is_measured_here() -> None:
-    assert set(SMALL) == {*MEASUREMENTS, "process-all-reduce"} <= set(PROBES)
+    assert set(SMALL) == set(measure.PROBES) - {"volume"} <= set(PROBES)
 
 
 def test_a_processor_without_numpy_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,25 +64,25 @@ def test_a_disk_that_gives_back_something_else_is_told(tmp_path: Path, monkeypat
 
 
 def test_a_rank_that_adds_wrongly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    pass_on: Callable[..., int] = measure_collective._Ring._pass
+    pass_on: Callable[..., int] = measure._Ring._pass
 
-    def faulty(ring: measure_collective._Ring, value: int) -> int:
+    def faulty(ring: measure._Ring, value: int) -> int:
         got = pass_on(ring, value)
         return got ^ 1 if ring.rank == 1 else got
 
-    monkeypatch.setattr(measure_collective._Ring, "_pass", faulty)
+    monkeypatch.setattr(measure._Ring, "_pass", faulty)
     assert figures(process_all_reduce({"bytes": "3000", "processes": "3"}))["process_all_reduce_wrong_values"] > 0
 
 
 def test_a_rank_that_dies_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = measure_collective._Ring.run
+    run = measure._Ring.run
 
-    def dies(ring: measure_collective._Ring) -> float:
+    def dies(ring: measure._Ring) -> float:
         if ring.rank == 0:
             raise RuntimeError("no")
         return run(ring)
 
-    monkeypatch.setattr(measure_collective._Ring, "run", dies)
+    monkeypatch.setattr(measure._Ring, "run", dies)
     parsed = process_all_reduce({"bytes": "300", "processes": "3"})
     assert (parsed.readings, parsed.unknown) == ((), "only 0 of 3 processes came to the end")
 

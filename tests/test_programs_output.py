@@ -11,14 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.damaged import damaged, reaches
-from workflows.programs.appender import Appender
-from workflows.programs.fingerprint import fingerprint
-from workflows.programs.output import Allowance, Line, LineSplitter, Shown, Stamps, Tail, text_of
-from workflows.programs.progress import Counting, Reader, framework_of
-from workflows.programs.rank_log import RankLog
-from workflows.programs.rank_output import BAR_IDLE_SECONDS, RankOutput
-from workflows.programs.rank_set import READ_BYTES
-from workflows.reports import StepSeen
+from workflows.programs.launcher.output import (
+    BAR_IDLE_SECONDS,
+    Allowance,
+    LineSplitter,
+    OutputLine,
+    RankLog,
+    RankOutput,
+    Shown,
+    Stamps,
+    Tail,
+    text_of,
+)
+from workflows.programs.launcher.rank_set import READ_BYTES
+from workflows.programs.launcher.termination import fingerprint
+from workflows.programs.progress.reader import Counting, ProgressReader, framework_of
+from workflows.programs.runtime.files import Appender
+from workflows.wire import StepSeen
 
 
 def split(*chunks: bytes, limit: int = 100) -> list[tuple[bytes, bool]]:
@@ -60,7 +69,7 @@ def test_for_people_what_is_no_text_is_replaced() -> None:
 
 def test_a_line_of_ten_megabytes_comes_in_pieces_and_costs_little_memory() -> None:
     splitter = LineSplitter()
-    pieces: list[Line] = []
+    pieces: list[OutputLine] = []
     for _ in range(160):
         pieces += splitter.feed(b"x" * 65536)
         assert len(splitter._pending) <= 65537  # pyright: ignore[reportPrivateUsage] - the bound is the point
@@ -74,14 +83,14 @@ def test_a_line_of_ten_megabytes_comes_in_pieces_and_costs_little_memory() -> No
 def test_lines_in_one_are_the_same_lines(parts: list[bytes], size: int) -> None:
     data = b"".join(parts)
     splitter = LineSplitter(20)
-    found: list[Line] = []
+    found: list[OutputLine] = []
     for start in range(0, len(data), size):
         chunk = data[start : start + size]
         block = splitter.block(chunk)
         if block is None:
             found += splitter.feed(chunk)
         else:
-            found += [Line(raw) for raw in block.split(b"\n")[:-1]]
+            found += [OutputLine(raw) for raw in block.split(b"\n")[:-1]]
     expected = LineSplitter(20)
     assert found == expected.feed(data)
     assert splitter.close() == expected.close()
@@ -154,11 +163,11 @@ def test_the_newest_state_of_a_bar_is_known_before_its_end_comes() -> None:
 def test_the_tail_keeps_each_bar_once_and_no_colours() -> None:
     tail = Tail(lines=3, characters=10)
     for line in (
-        Line(b"first"),
-        Line(b" 10%", True),
-        Line(b" 20%", True),
-        Line(b"\x1b[31mred\x1b[0m"),
-        Line(b"y" * 99),
+        OutputLine(b"first"),
+        OutputLine(b" 10%", True),
+        OutputLine(b" 20%", True),
+        OutputLine(b"\x1b[31mred\x1b[0m"),
+        OutputLine(b"y" * 99),
     ):
         tail.add(line)
     assert tail.lines() == ["first", "red", "y" * 10]
@@ -167,18 +176,18 @@ def test_the_tail_keeps_each_bar_once_and_no_colours() -> None:
 def test_the_tail_keeps_the_last_lines() -> None:
     tail = Tail()
     for number in range(250):
-        tail.add(Line(b"%d" % number))
+        tail.add(OutputLine(b"%d" % number))
     assert tail.lines() == [str(number) for number in range(150, 250)]
 
 
 def test_a_bar_is_written_once_a_second_and_in_its_last_state() -> None:
     shown = Shown()
-    bars = [Line(b"%d%%" % percent, True) for percent in range(5)]
+    bars = [OutputLine(b"%d%%" % percent, True) for percent in range(5)]
     assert shown.pick([bars[0]], 0.0) == [bars[0]]
     assert shown.pick([bars[1], bars[2]], 0.5) == []
     assert shown.pick([bars[3]], 1.1) == [bars[3]]
     assert shown.pick([bars[4]], 1.2) == []
-    assert shown.pick([Line(b"done")], 1.3) == [bars[4], Line(b"done")]
+    assert shown.pick([OutputLine(b"done")], 1.3) == [bars[4], OutputLine(b"done")]
     assert shown.rest() == []
 
 
@@ -197,7 +206,7 @@ def test_a_flood_is_relayed_up_to_an_allowance_that_fills_again() -> None:
 
 
 def make_output(tmp_path: Path, appender: Appender, framework: str = "primus-demo") -> RankOutput:
-    reading = Reader(framework_of(framework), Counting(steps=300), 1)
+    reading = ProgressReader(framework_of(framework), Counting(steps=300), 1)
     log = RankLog(str(tmp_path / "a1" / "rank-1.log"), appender, Stamps())
     output = RankOutput(1, reading, log, Stamps())
     output.open(0)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from workflows.programs import paced_poll
-from workflows.programs.paced_poll import LONGEST_REST_SECONDS, SHORTEST_REST_SECONDS, WORK_SHARE, PacedPoll
+from workflows.programs.launcher import poll as launcher_poll
+from workflows.programs.launcher.poll import LONGEST_REST_SECONDS, SHORTEST_REST_SECONDS, WORK_SHARE, PacedPoll
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     one = Clock()
-    monkeypatch.setattr(paced_poll, "time", one)
+    monkeypatch.setattr(launcher_poll, "time", one)
     return one
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher_harness import GangOnLoopback, Unread, until
-from workflows.programs.printer import Printer
+from workflows.programs.runtime.files import Printer
 
 FLOOD = """
 import sys, time

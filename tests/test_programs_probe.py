@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.damaged import damaged, reaches
-from workflows.programs import probe
-from workflows.programs.probe import Node, Options, about, packed, together, turns, unpacked
-from workflows.programs.probe_call import Call, execute, from_json, not_started, parsed_from, parsed_to, to_json
-from workflows.programs.readings import Parsed, Reading
+from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.probes import run
+from workflows.programs.probes.call import Call, execute, from_json, not_started, parsed_from, parsed_to, to_json
+from workflows.programs.probes.run import Node, Options, about, packed, together, turns, unpacked
 
-MAIN = Path(probe.__file__).parent / "main.py"
+MAIN = Path(run.__file__).parents[1] / "main.py"
 
 
 def words(text: str) -> Parsed:
@@ -102,7 +102,7 @@ def stats() -> list[list[str]]:
 
 
 def test_more_output_than_anybody_needs_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.programs.probe_call.MOST_BYTES", 1000)
+    monkeypatch.setattr("workflows.programs.probes.call.MOST_BYTES", 1000)
     seen: list[int] = []
 
     def count(text: str) -> Parsed:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workflows.programs.gpu_children import Line, run_each
+from workflows.programs.probes.gpu.children import ChildLine, run_each
 
 LONG_SECONDS = 120.0
 
@@ -25,7 +25,7 @@ def soon() -> float:
     return time.monotonic() + LONG_SECONDS
 
 
-def fails(index: int, line: Line) -> dict[str, Any]:
+def fails(index: int, line: ChildLine) -> dict[str, Any]:
     line.stage("working")
     if index == 1:
         os.write(1, b"a library's own words\n")
@@ -54,7 +54,7 @@ def test_each_way_to_fail_is_told_with_how_far_it_came_and_hides_nobody() -> Non
 
 
 def test_whoever_hangs_is_killed_and_fetched(tmp_path: Path) -> None:
-    def work(index: int, line: Line) -> dict[str, Any]:
+    def work(index: int, line: ChildLine) -> dict[str, Any]:
         (tmp_path / str(index)).write_text(str(os.getpid()))
         if index:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -76,7 +76,7 @@ def test_one_after_the_other_begins(tmp_path: Path) -> None:
         with log.open("a") as file:
             file.write(f"{word}\n")
 
-    def work(index: int, line: Line) -> dict[str, Any]:
+    def work(index: int, line: ChildLine) -> dict[str, Any]:
         line.await_turn()
         note(f"begin {index}")
         note(f"end {index}")
@@ -90,7 +90,7 @@ def test_one_after_the_other_begins(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_takes_too_long_is_ended_and_one_that_never_comes_keeps_nobody() -> None:
-    def work(index: int, line: Line) -> dict[str, Any]:
+    def work(index: int, line: ChildLine) -> dict[str, Any]:
         if index == 0:
             raise RuntimeError("cannot be opened")
         line.await_turn()
@@ -115,7 +115,7 @@ def test_somebody_may_look_meanwhile(tmp_path: Path) -> None:
         if len(looks) == 3:
             (tmp_path / "enough").touch()
 
-    def work(index: int, line: Line) -> dict[str, Any]:
+    def work(index: int, line: ChildLine) -> dict[str, Any]:
         while not (tmp_path / "enough").exists():
             time.sleep(0.005)
         return {}
@@ -127,7 +127,7 @@ def test_somebody_may_look_meanwhile(tmp_path: Path) -> None:
 def test_a_large_answer_comes_whole_and_prints_stay_out_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
     text = "x" * (3 << 20)
 
-    def work(index: int, line: Line) -> dict[str, Any]:
+    def work(index: int, line: ChildLine) -> dict[str, Any]:
         os.write(1, b"not for the parent\n")
         return {"text": text}
 

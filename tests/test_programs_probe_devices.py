@@ -8,16 +8,18 @@ from collections.abc import Mapping
 
 import pytest
 
-from profiles.suite_words import PROBES as WORDS
+from profiles.checks.catalogue import PROBES as WORDS
 from tests.made_gpus import MEMORY_BYTES, MadePlatform
-from workflows.programs import gpu_memory, gpu_session, probe_devices, probe_one, probe_queues
-from workflows.programs.gpu_device import END_SECONDS
-from workflows.programs.gpu_sensors import Sensors
-from workflows.programs.probe_call import LIMIT_VARIABLE
-from workflows.programs.probe_devices import loaded
-from workflows.programs.readings import Parsed
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes import gpus as probes_gpus
+from workflows.programs.probes import one as probes_one
+from workflows.programs.probes.call import LIMIT_VARIABLE
+from workflows.programs.probes.gpu import children, kernels
+from workflows.programs.probes.gpu.device import END_SECONDS
+from workflows.programs.probes.gpu.sensors import Sensors
+from workflows.programs.probes.gpus import loaded
 
-OF_PLATFORM = {**probe_devices.OF_PLATFORM, **probe_queues.OF_PLATFORM}
+OF_PLATFORM = probes_gpus.OF_PLATFORM
 SMALL: dict[str, dict[str, str]] = {
     "gpu-smoke": {"seconds": "60"},
     "gpu-gemm": {"size": "32", "seconds": "0"},
@@ -32,13 +34,13 @@ SMALL: dict[str, dict[str, str]] = {
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_memory, "BLOCK_WORDS", 1 << 14)
-    monkeypatch.setattr(probe_devices, "SMOKE_SIZE", 32)
+    monkeypatch.setattr(kernels, "BLOCK_WORDS", 1 << 14)
+    monkeypatch.setattr(probes_gpus, "SMOKE_SIZE", 32)
 
 
 def granted(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Whoever started this process ends it then; a GPU that hangs is waited for until shortly before."""
-    monkeypatch.setattr(gpu_session, "_BEGAN", time.monotonic())
+    monkeypatch.setattr(children, "_BEGAN", time.monotonic())
     monkeypatch.setenv(LIMIT_VARIABLE, str(seconds + END_SECONDS))
 
 
@@ -144,7 +146,7 @@ def test_nobody_knows_how_many_can_be_opened_where_one_was_not_tried(monkeypatch
 
     platform = MadePlatform(2)
     monkeypatch.setattr(platform, "open", dies)
-    monkeypatch.setattr("workflows.programs.gpu_children.Line.stage", lambda self, name: None)
+    monkeypatch.setattr("workflows.programs.probes.gpu.children.ChildLine.stage", lambda self, name: None)
     found = OF_PLATFORM["gpu-smoke"](SMALL["gpu-smoke"], platform)
     assert (found.readings, bool(found.unknown)) == ((), True)
 
@@ -201,7 +203,7 @@ def test_bandwidth_of_memory_counts_bytes_read_and_bytes_written() -> None:
 def test_a_copy_that_hangs_loses_its_turn_and_nothing_known(
     fault: str, stage: str, known: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe_devices, "COPY_SECONDS", 1.0)
+    monkeypatch.setattr(probes_gpus, "COPY_SECONDS", 1.0)
     found = ask("gpu-copy", {0: fault})
     assert found.unknown == f"gpu 0: it did not end within 1 s of its turn, at stage {stage}"
     assert {one.subject for one in found.readings} == {"gpu 1", "gpu 1 -> gpu 0"} | known
@@ -228,7 +230,7 @@ def test_a_collective_of_one_gpu_is_none() -> None:
 
 @pytest.mark.parametrize(("fault", "hidden"), [("", 100.0), ("one after the other", 0.0)])
 def test_what_goes_on_side_by_side_is_told_in_per_cent_of_the_shorter_time(fault: str, hidden: float) -> None:
-    for transfer in probe_queues.TRANSFERS:
+    for transfer in probes_gpus.TRANSFERS:
         found = ask("gpu-overlap", {0: fault, 1: fault}, transfer=transfer)
         quantity = f"{transfer.replace('-', '_')}_overlap"
         assert figures(found, quantity) == {"gpu 0": hidden, "gpu 1": hidden}
@@ -264,8 +266,8 @@ def test_without_gpus_or_where_they_cannot_be_counted_all_is_unknown(
     platforms = (MadePlatform(0), MadePlatform(counting="driver is older than the library"))
     said: list[str] = []
     for platform in platforms:
-        monkeypatch.setattr(probe_devices, "torch_platform", lambda platform=platform: platform)
-        found = probe_one.answer(name, SMALL[name])
+        monkeypatch.setattr(probes_gpus, "torch_platform", lambda platform=platform: platform)
+        found = probes_one.answer(name, SMALL[name])
         assert found.readings == ()
         said.append(found.unknown)
     assert said[0] == "there is no GPU: give the pod some"
@@ -289,8 +291,8 @@ def test_without_gpus_or_where_they_cannot_be_counted_all_is_unknown(
 def test_arguments_that_are_wrong_are_named(
     name: str, argument: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe_devices, "torch_platform", MadePlatform)
-    assert said in probe_one.answer(name, {argument: value}).unknown
+    monkeypatch.setattr(probes_gpus, "torch_platform", MadePlatform)
+    assert said in probes_one.answer(name, {argument: value}).unknown
 
 
 def test_gpus_that_disagree_are_held_against_the_proven_run() -> None:
@@ -310,7 +312,7 @@ def test_the_load_tells_what_the_sensors_saw_and_nothing_of_gpus_that_stood_idle
         "index, power.draw [W], temperature.gpu, clocks.sm [MHz], clocks_throttle_reasons.hw_slowdown\n"
         "0, 690.00 W, 61, 1500 MHz, Not Active\n1, 90.00 W, 33, 300 MHz, Active\n"
     )
-    from workflows.programs.tool_nvidia_smi import parse
+    from workflows.programs.parsers.nvidia import parse
 
     sensors = Sensors(((("printf", table.replace("\n", "\\n")), parse),))
     found = loaded(1, MadePlatform(2, {1: "refuses"}), sensors, 32)
@@ -320,6 +322,5 @@ def test_the_load_tells_what_the_sensors_saw_and_nothing_of_gpus_that_stood_idle
 
 
 def test_every_probe_that_opens_gpus_is_known_by_its_name() -> None:
-    assert set(probe_one.OPENING_GPUS) == set(probe_devices.OF_PLATFORM) == set(probe_devices.PROBES)
-    assert set(probe_one.QUEUEING) == set(probe_queues.OF_PLATFORM) == set(probe_queues.PROBES)
-    assert set(WORDS) - set(probe_one.PROBES) <= {"kubernetes-node", "gang-sockets", "pair-sockets"}
+    assert set(probes_one.GPU_PROBES) == set(probes_gpus.OF_PLATFORM) == set(probes_gpus.PROBES)
+    assert set(WORDS) - set(probes_one.PROBES) <= {"kubernetes-node", "gang-sockets", "pair-sockets"}

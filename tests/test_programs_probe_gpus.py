@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs import probe_gpus, probe_node
-from workflows.programs.probe_gpus import gpu_devices
-from workflows.programs.readings import Parsed
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes import gpu_count, node
+from workflows.programs.probes.gpu_count import gpu_devices
 
 Write = Callable[[str, str], None]
 
@@ -17,7 +17,7 @@ Write = Callable[[str, str], None]
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Makes a file of a made-up node, on which no tool is installed."""
-    monkeypatch.setattr(probe_node, "ROOT", str(tmp_path))
+    monkeypatch.setattr(node, "ROOT", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
 
     def make(path: str, text: str) -> None:
@@ -116,7 +116,7 @@ def test_gpus_of_nvidia(write: Write) -> None:
 
 def test_a_tool_that_refuses_leaves_what_it_would_tell_unknown(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     assert figures(nvidia(write, code=9)) == {"gpu_count": 2.0}
-    monkeypatch.setattr(probe_gpus, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(gpu_count, "ANSWER_SECONDS", 0.1)
     write("bin/nvidia-smi", "#!/bin/sh\nexec sleep 60\n")
     assert figures(gpu_devices({})) == {"gpu_count": 2.0}
 

@@ -11,17 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.rulebook import amd, nodes, nvidia, xids
-from flows.decisions.rules import Rule
+from flows.decisions.diagnosis.clues import Rule
+from flows.decisions.diagnosis.rules import amd, host, nvidia
 from tests.damaged import damaged, reaches
 from tests.tool_samples import whole
-from workflows.programs import gate_kernel, probe_one
-from workflows.programs.gate_kernel import Said
-from workflows.programs.probe_kernel import FATAL, LOCKUPS, counted
-from workflows.programs.readings import Parsed
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes import kernel_log
+from workflows.programs.probes import one as probes_one
+from workflows.programs.probes.kernel_log import FATAL, LOCKUPS, KernelLine, counted
 
 BOOTED = 1_700_000_000.0
-RULES: dict[str, Rule] = {rule.name: rule for book in (amd, nodes, nvidia, xids) for rule in book.RULES}
+RULES: dict[str, Rule] = {
+    rule.name: rule for book in (amd.AMD_RULES, host.NODE_RULES, nvidia.NVIDIA_RULES, nvidia.XID_RULES) for rule in book
+}
 DEADLY = (
     *("xid-off-the-bus", "xid-double-bit", "xid-remap-failure", "xid-row-remap", "xid-uncontained", "sxid-fatal"),
     *("amdgpu-uncorrectable", "amdgpu-poison", "amdgpu-bad-pages", "amdgpu-boot-failed", "amdgpu-reset-failed"),
@@ -32,7 +34,7 @@ STUCK = ("kernel-panic", "soft-lockup")
 
 def counts(*texts: str) -> dict[str, float | None]:
     """Of these lines, one a second after boot: quantity and port -> count."""
-    said = [Said(float(second), text) for second, text in enumerate(texts)]
+    said = [KernelLine(float(second), text) for second, text in enumerate(texts)]
     return {f"{one.quantity} {one.subject}".strip(): one.value for one in counted(said, BOOTED, since=BOOTED - 1.0)}
 
 
@@ -88,7 +90,7 @@ def test_only_lines_that_are_young_enough_count(ages: list[float]) -> None:
     """A minute of drift between the kernel's clock and the day's is allowed for."""
     now = 20_000.0
     text = RULES["xid-off-the-bus"].example
-    said = [Said(now - age, text) for age in ages]
+    said = [KernelLine(now - age, text) for age in ages]
     [fatal, *_] = counted(said, BOOTED, since=BOOTED + now - 3000.0)
     assert fatal.value == sum(age <= 3060.0 for age in ages)
 
@@ -104,14 +106,14 @@ def test_damaged_lines_count_and_do_not() -> None:
 
 @given(st.lists(SPOKEN | st.text(max_size=300), max_size=6))
 def test_any_lines_are_counted_without_a_crash(texts: list[str]) -> None:
-    found = counted([Said(1.0, text) for text in texts], BOOTED, BOOTED)
+    found = counted([KernelLine(1.0, text) for text in texts], BOOTED, BOOTED)
     assert {one.quantity for one in found} == {"kernel_fatal_lines", "kernel_lockups", "kernel_link_losses"}
     assert all(one.value is not None and one.value <= len(texts) for one in found)
 
 
 def test_the_newest_lines_are_the_evidence() -> None:
     texts = [f"NVRM: Xid (PCI:0000:4f:00): 79, pid={number}, GPU has fallen off the bus." for number in range(9)]
-    [fatal, *_] = counted([Said(1.0, text) for text in texts], BOOTED, BOOTED)
+    [fatal, *_] = counted([KernelLine(1.0, text) for text in texts], BOOTED, BOOTED)
     assert fatal.value == 9
     assert fatal.line.startswith("NVRM: Xid (PCI:0000:4f:00): 79, pid=8")
 
@@ -137,13 +139,13 @@ Dmesg = Callable[[str], Parsed]
 @pytest.fixture
 def dmesg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dmesg:
     """Asks the probe on a machine whose `dmesg` is that script, and whose buffer may not be opened."""
-    monkeypatch.setattr(gate_kernel, "DEVICE", str(tmp_path / "kmsg"))
+    monkeypatch.setattr(kernel_log, "DEVICE", str(tmp_path / "kmsg"))
 
     def ask(script: str) -> Parsed:
         (tmp_path / "dmesg").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "dmesg").chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-        return probe_one.answer("kernel-log", {"hours": "2"})
+        return probes_one.answer("kernel-log", {"hours": "2"})
 
     return ask
 
@@ -175,7 +177,7 @@ def test_an_empty_log_is_unknown(dmesg: Dmesg) -> None:
 
 def test_a_buffer_that_lost_the_older_lines_is_not_called_quiet(dmesg: Dmesg, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its oldest line is ten minutes old, and the machine is long up."""
-    monkeypatch.setattr("workflows.programs.probe_kernel.time.clock_gettime", lambda _: 1_000_000.0)
+    monkeypatch.setattr("workflows.programs.probes.kernel_log.time.clock_gettime", lambda _: 1_000_000.0)
     found = dmesg("echo '<6>[999400.000000] eth0: promiscuous mode'")
     assert [one.value for one in found.readings] == [0.0, 0.0, 0.0]
     assert found.unknown.startswith("the kernel's buffer reaches back 0.17 h of 2 h")
@@ -184,4 +186,6 @@ def test_a_buffer_that_lost_the_older_lines_is_not_called_quiet(dmesg: Dmesg, mo
 
 @pytest.mark.parametrize("hours", ["0", "-1", "nan", "two", "inf"])
 def test_hours_that_are_none_are_named(hours: str) -> None:
-    assert f"hours: must be a number above 0, got '{hours}'" in probe_one.answer("kernel-log", {"hours": hours}).unknown
+    assert (
+        f"hours: must be a number above 0, got '{hours}'" in probes_one.answer("kernel-log", {"hours": hours}).unknown
+    )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs import probe_links, probe_node
-from workflows.programs.probe_links import nics, pcie_links
-from workflows.programs.readings import Parsed
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes import links, node
+from workflows.programs.probes.links import nics, pcie_links
 
 Write = Callable[[str, str], None]
 GLOBAL, LOCAL = "0000:0000:0000:0000:0000:ffff:0a00:0001", "fe80:0000:0000:0000:0000:0000:0000:0001"
@@ -19,7 +19,7 @@ GLOBAL, LOCAL = "0000:0000:0000:0000:0000:ffff:0a00:0001", "fe80:0000:0000:0000:
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Makes a file of a made-up node."""
-    monkeypatch.setattr(probe_node, "ROOT", str(tmp_path))
+    monkeypatch.setattr(node, "ROOT", str(tmp_path))
 
     def make(path: str, text: str) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def nic(write: Write, name: str, state: str = "4: ACTIVE", layer: str = "Etherne
     write(f"sys/class/infiniband/{name}/fw_ver", "28.39.1002\n")
     for path, text in (("state", state), ("rate", "400 Gb/sec (4X NDR)"), ("link_layer", layer), ("gids/0", gid)):
         write(f"{folder}/{path}", text + "\n")
-    for counter in (*probe_links.FATAL_COUNTERS[:3], "symbol_error"):
+    for counter in (*links.FATAL_COUNTERS[:3], "symbol_error"):
         write(f"{folder}/counters/{counter}", "5\n")
     return folder
 
@@ -70,7 +70,7 @@ def test_a_port_that_is_down_is_named(write: Write) -> None:
         ("Ethernet", LOCAL, 1.0),
         ("Ethernet", GLOBAL, 0.0),
         ("InfiniBand", LOCAL, 0.0),
-        ("InfiniBand", probe_links.NO_GID, 1.0),
+        ("InfiniBand", links.NO_GID, 1.0),
     ],
 )
 def test_an_address_must_reach_further_than_the_link_where_packets_are_routed(
@@ -83,7 +83,7 @@ def test_an_address_must_reach_further_than_the_link_where_packets_are_routed(
 def test_counters_count_by_what_they_grew(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = nic(write, "mlx5_0")
     clock = iter((1000.0, 1036.0))
-    monkeypatch.setattr(probe_links.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(links.time, "monotonic", lambda: next(clock))
 
     def meanwhile(_: float) -> None:
         write(f"{folder}/counters/link_downed", "7\n")
@@ -91,7 +91,7 @@ def test_counters_count_by_what_they_grew(write: Write, monkeypatch: pytest.Monk
         write(f"{folder}/counters/local_link_integrity_errors", "0\n")
         write(f"{folder}/hw_counters/rnr_nak_retry_err", "9\n")
 
-    monkeypatch.setattr(probe_links.time, "sleep", meanwhile)
+    monkeypatch.setattr(links.time, "sleep", meanwhile)
     found = nics({"seconds": "36"})
     assert (told(found, "nic_fatal_errors"), line(found, "nic_fatal_errors")) == ({"": 1.0}, "mlx5_0/1: link_downed +2")
     assert told(found, "nic_symbol_errors") == {"mlx5_0/1": pytest.approx(300.0)}

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs import probe_node, probe_reach
-from workflows.programs.probe_node import STORAGE_VARIABLE, disk_space, lasting, processes, settings, versions
-from workflows.programs.probe_one import PROBES, answer
-from workflows.programs.probe_reach import clock, names, ssh, tool_time
-from workflows.programs.readings import Parsed
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes import node, reach
+from workflows.programs.probes.node import STORAGE_VARIABLE, disk_space, lasting, processes, settings, versions
+from workflows.programs.probes.one import PROBES, answer
+from workflows.programs.probes.reach import clock, names, ssh, tool_time
 
 Write = Callable[[str, str], None]
 
@@ -23,7 +23,7 @@ Write = Callable[[str, str], None]
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Makes a file of a made-up node."""
-    monkeypatch.setattr(probe_node, "ROOT", str(tmp_path))
+    monkeypatch.setattr(node, "ROOT", str(tmp_path))
 
     def make(path: str, text: str) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def test_memory_settings_are_told_in_units(write: Write, monkeypatch: pytest.Mon
 
 
 def test_a_node_that_tells_nothing_is_unknown(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_node, "_iommu", lambda: ("", ""))
+    monkeypatch.setattr(node, "_iommu", lambda: ("", ""))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (0, resource.RLIM_INFINITY))
     assert settings({}) == Parsed(unknown="neither /proc nor /sys can be read")
     assert versions({}) == Parsed(unknown="no version can be read")
@@ -165,8 +165,8 @@ def test_a_clock_is_held_against_the_storage_s(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path))
     assert figures(clock({}))["clock_skew"] < 1.0
     assert list(tmp_path.iterdir()) == []
-    real = probe_reach.time.time
-    monkeypatch.setattr(probe_reach.time, "time", lambda: real() + 500.0)
+    real = reach.time.time
+    monkeypatch.setattr(reach.time, "time", lambda: real() + 500.0)
     assert figures(clock({}))["clock_skew"] == pytest.approx(500.0, abs=5.0)
 
 
@@ -218,7 +218,7 @@ def test_a_tool_is_timed_and_one_that_fails_or_is_not_there_is_unknown(
     assert tool_time({"tool": "rm"}).unknown.startswith("tool: must be one of")
 
 
-@pytest.mark.parametrize("name", [*probe_node.PROBES, "names", "ssh"])
+@pytest.mark.parametrize("name", [*node.PROBES, "names", "ssh"])
 def test_this_machine_answers(name: str) -> None:
     found = answer(name, {})
     assert found.readings or found.unknown

@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.made_gpus import MadeDevice
-from workflows.programs import gpu_memory
-from workflows.programs.gpu_arithmetic import KINDS, factors, wrong_values
-from workflows.programs.gpu_children import Ended
-from workflows.programs.gpu_device import END_SECONDS, Clock, median, own_limit
-from workflows.programs.gpu_memory import pattern, wrong_bytes
-from workflows.programs.gpu_torch import TorchPlatform
-from workflows.programs.gpu_training import MODELS, digest, train, unlike
-from workflows.programs.probe_call import LIMIT_VARIABLE
-from workflows.programs.probe_devices import trained
+from workflows.programs.probes.call import LIMIT_VARIABLE
+from workflows.programs.probes.gpu import kernels
+from workflows.programs.probes.gpu.children import ChildEnd
+from workflows.programs.probes.gpu.collective import MODELS, digest, train, unlike
+from workflows.programs.probes.gpu.device import END_SECONDS, MeasuringDeadline, median, own_limit
+from workflows.programs.probes.gpu.kernels import KINDS, factors, pattern, wrong_bytes, wrong_values
+from workflows.programs.probes.gpu.torch_device import TorchPlatform
+from workflows.programs.probes.gpus import trained
 
 DEVICE = MadeDevice(0)
 PLACES = st.integers(0, 10**6)
@@ -71,11 +70,11 @@ def test_wrong_bytes_are_counted_one_by_one(flips: dict[tuple[int, int], bool]) 
 
 def test_a_word_that_lands_at_another_address_is_wrong_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second half of the memory is the first one again: whatever is written last stands in both."""
-    monkeypatch.setattr(gpu_memory, "BLOCK_WORDS", 64)
+    monkeypatch.setattr(kernels, "BLOCK_WORDS", 64)
     shared = np.zeros(64, np.int64)
     device = MadeDevice(0)
     monkeypatch.setattr(device, "zeros", lambda count, kind: shared if count == 64 else np.zeros(count, np.int64))
-    assert gpu_memory.memory(device, 128 * 8 / device.free_bytes()[0], 0.0)["wrong"] >= 64
+    assert kernels.memory(device, 128 * 8 / device.free_bytes()[0], 0.0)["wrong"] >= 64
 
 
 def test_a_model_trains_to_a_smaller_loss_and_the_same_one_again() -> None:
@@ -96,16 +95,16 @@ def test_runs_that_end_with_other_weights_are_unlike_even_with_the_same_losses()
 
 def test_gradients_by_hand_are_those_of_small_changes() -> None:
     """A weight is moved a little: the loss changes by what its gradient says."""
-    from workflows.programs import gpu_training
+    from workflows.programs.probes.gpu import collective
 
-    model = gpu_training.Model(blocks=2, width=8, hidden=16, tokens=4, rate=4.0)
-    before = gpu_training._Net(DEVICE, model)  # pyright: ignore[reportPrivateUsage]
-    after = gpu_training._Net(DEVICE, model)  # pyright: ignore[reportPrivateUsage]
+    model = collective.Model(blocks=2, width=8, hidden=16, tokens=4, rate=4.0)
+    before = collective._Net(DEVICE, model)  # pyright: ignore[reportPrivateUsage]
+    after = collective._Net(DEVICE, model)  # pyright: ignore[reportPrivateUsage]
     after.step()
     for block, side, row, column in [(0, 0, 1, 2), (0, 1, 3, 4), (1, 0, 5, 6), (1, 1, 7, 0)]:
         moved: list[float] = []
         for change in (-0.01, 0.01):
-            net = gpu_training._Net(DEVICE, model)  # pyright: ignore[reportPrivateUsage]
+            net = collective._Net(DEVICE, model)  # pyright: ignore[reportPrivateUsage]
             net.weights[block][side][row, column] += change
             moved.append(float(net.step()))
         slope = (moved[1] - moved[0]) / 0.02
@@ -114,9 +113,9 @@ def test_gradients_by_hand_are_those_of_small_changes() -> None:
         assert taken / model.rate * 2.0 / model.width == pytest.approx(slope, rel=0.05, abs=1e-4)
 
 
-def runs(*losses: list[str], unlike_itself: int = 0) -> list[Ended]:
+def runs(*losses: list[str], unlike_itself: int = 0) -> list[ChildEnd]:
     return [
-        Ended(index, {"losses": own, "weights": 1, "unlike": unlike_itself, "not_finite": 0, "step_seconds": 1.0})
+        ChildEnd(index, {"losses": own, "weights": 1, "unlike": unlike_itself, "not_finite": 0, "step_seconds": 1.0})
         for index, own in enumerate(losses)
     ]
 
@@ -139,7 +138,7 @@ A, B, C = ["00", "01", "02"], ["00", "01", "ff"], ["00", "ee", "ff"]
     ],
 )
 def test_who_differs_from_most_or_from_the_proven_run_is_named(
-    found: list[Ended], proven: str, differ: list[int]
+    found: list[ChildEnd], proven: str, differ: list[int]
 ) -> None:
     told = [one.value for one in trained(found, MODELS["tiny"], proven) if one.quantity == "loss_differences"]
     assert told == differ
@@ -147,7 +146,7 @@ def test_who_differs_from_most_or_from_the_proven_run_is_named(
 
 def test_weights_that_end_otherwise_differ_even_with_the_same_losses() -> None:
     found = runs(A, A, A)
-    other = Ended(2, {**found[2].facts, "weights": 2})
+    other = ChildEnd(2, {**found[2].facts, "weights": 2})
     told = [one.value for one in trained([*found[:2], other], MODELS["tiny"], "") if one.quantity == "loss_differences"]
     assert told == [0, 0, 1]
 
@@ -177,10 +176,10 @@ def test_the_median_is_one_of_them_and_splits_them(figures: list[float]) -> None
     ("granted", "limit"), [("", 60.0), ("no number", 60.0), ("20", 20.0 - END_SECONDS), ("0.1", 0.5), ("900", 60.0)]
 )
 def test_a_probe_gives_up_before_it_is_ended(granted: str, limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.programs.gpu_device.time.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("workflows.programs.probes.gpu.device.time.monotonic", lambda: 1000.0)
     monkeypatch.setenv(LIMIT_VARIABLE, granted)
     assert own_limit(60.0, process_began=1000.0) == pytest.approx(1000.0 + limit)
-    assert Clock.of(0.0).is_up
+    assert MeasuringDeadline.of(0.0).is_up
 
 
 class FakeTorch:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs import tool_amd_smi, tool_nvidia_smi, tool_rocm_smi
-from workflows.programs.gpu_sensors import NVIDIA_FIELDS, TOOLS, Parse, Sensors
-from workflows.programs.readings import Parsed
+from workflows.programs.parsers import amd as parsers_amd
+from workflows.programs.parsers import nvidia as parsers_nvidia
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes.gpu.sensors import NVIDIA_FIELDS, TOOLS, Parse, Sensors
 
 NVIDIA_HEAD = ", ".join(
     {"power.draw": "power.draw [W]", "clocks.sm": "clocks.sm [MHz]"}.get(name, name) for name in NVIDIA_FIELDS
@@ -44,7 +45,7 @@ HOT = "0, 400.00 W, 88, 900 MHz, Active, Active, Not Active, Active"
 
 def test_power_and_clock_are_medians_and_heat_the_highest_once_the_load_has_settled(tmp_path: Path) -> None:
     looks = [nvidia(COOL.replace("34", "99")), nvidia(COOL), *[nvidia(BUSY)] * 5, nvidia(BUSY.replace("61", "64"))]
-    found = after(looks, tool_nvidia_smi.parse, tmp_path)
+    found = after(looks, parsers_nvidia.parse, tmp_path)
     assert found.unknown == ""
     assert figures(found) == {"power gpu 0": 690.0, "gpu_clock gpu 0": 1500.0, "gpu_temperature gpu 0": 64.0} | {
         "gpus_throttled": 0.0
@@ -53,7 +54,7 @@ def test_power_and_clock_are_medians_and_heat_the_highest_once_the_load_has_sett
 
 def test_a_gpu_that_was_throttled_once_is_counted_once_with_every_reason(tmp_path: Path) -> None:
     other = BUSY.replace("0, 690", "1, 690")
-    found = after([nvidia(BUSY, other)] * 4 + [nvidia(HOT, other)], tool_nvidia_smi.parse, tmp_path)
+    found = after([nvidia(BUSY, other)] * 4 + [nvidia(HOT, other)], parsers_nvidia.parse, tmp_path)
     [throttled] = [one for one in found.readings if one.quantity == "gpus_throttled"]
     assert throttled.value == 1.0
     assert throttled.line == "gpu 0: hw_slowdown; gpu 0: hw_thermal_slowdown; gpu 0: sw_thermal_slowdown"
@@ -76,7 +77,7 @@ def amd(violation: str, ppt: str = "NOT ACTIVE") -> str:
 def test_a_gpu_at_the_limit_of_its_power_is_not_throttled(
     violation: str, ppt: str, count: float, tmp_path: Path
 ) -> None:
-    found = after([amd(violation, ppt)] * 3, tool_amd_smi.parse, tmp_path)
+    found = after([amd(violation, ppt)] * 3, parsers_amd.parse_amd_smi, tmp_path)
     assert figures(found) == {
         "power gpu 0": 740.0,
         "gpu_clock gpu 0": 1900.0,
@@ -87,7 +88,7 @@ def test_a_gpu_at_the_limit_of_its_power_is_not_throttled(
 
 def test_what_a_tool_does_not_tell_is_missing_and_said(tmp_path: Path) -> None:
     text = json.dumps({"card0": {"Average Graphics Package Power (W)": "300.0"}})
-    found = after([text] * 3, tool_rocm_smi.parse, tmp_path)
+    found = after([text] * 3, parsers_amd.parse_rocm_smi, tmp_path)
     assert figures(found)["power gpu 0"] == 300.0
     assert found.unknown == "the tool does not tell gpu_temperature, gpu_clock, gpus_throttled"
 
@@ -101,13 +102,13 @@ def test_what_a_tool_does_not_tell_is_missing_and_said(tmp_path: Path) -> None:
     ],
 )
 def test_a_tool_that_tells_nothing_is_unknown(looks: list[str], said: str, tmp_path: Path) -> None:
-    found = after(looks, tool_nvidia_smi.parse, tmp_path)
+    found = after(looks, parsers_nvidia.parse, tmp_path)
     assert found.readings == ()
     assert said in found.unknown
 
 
 def test_one_look_that_failed_leaves_figures_and_says_so(tmp_path: Path) -> None:
-    found = after([nvidia(BUSY), nvidia(BUSY), "", nvidia(BUSY)], tool_nvidia_smi.parse, tmp_path)
+    found = after([nvidia(BUSY), nvidia(BUSY), "", nvidia(BUSY)], parsers_nvidia.parse, tmp_path)
     assert figures(found)["power gpu 0"] == 690.0
     assert "nothing was printed" in found.unknown
 
@@ -121,7 +122,7 @@ def test_without_any_tool_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_a_tool_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.programs.gpu_sensors.ANSWER_SECONDS", 0.2)
-    sensors = Sensors(((("sleep", "60"), tool_nvidia_smi.parse),))
+    monkeypatch.setattr("workflows.programs.probes.gpu.sensors.ANSWER_SECONDS", 0.2)
+    sensors = Sensors(((("sleep", "60"), parsers_nvidia.parse),))
     sensors.look()
     assert sensors.told().unknown == "sleep does not answer: TimeoutExpired"

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs import probe_node, probe_one, probe_services
-from workflows.programs.probe_services import fabric_environment, services
-from workflows.programs.readings import Parsed
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes import node, one
+from workflows.programs.probes import services as probes_services
+from workflows.programs.probes.services import fabric_environment, services
 
 Write = Callable[[str, str], None]
 NAMES = {"names": "nvidia-persistenced,nvidia-fabricmanager"}
@@ -21,7 +22,7 @@ NAMES = {"names": "nvidia-persistenced,nvidia-fabricmanager"}
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Makes a file of a made-up node, on which no tool is installed."""
-    monkeypatch.setattr(probe_node, "ROOT", str(tmp_path))
+    monkeypatch.setattr(node, "ROOT", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
 
     def make(path: str, text: str) -> None:
@@ -72,7 +73,7 @@ def test_systemd_tells_which_services_are_down(
 def test_a_systemd_that_does_not_answer_is_unknown(
     write: Write, script: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe_services, "ANSWER_SECONDS", 0.5 if "sleep" in script else 30.0)
+    monkeypatch.setattr(probes_services, "ANSWER_SECONDS", 0.5 if "sleep" in script else 30.0)
     found = systemctl(write, script)
     assert found.readings == ()
     assert said in found.unknown
@@ -105,7 +106,7 @@ def test_a_pod_that_sees_only_itself_cannot_call_a_service_down(write: Write) ->
 def test_names_that_are_no_services_are_refused(write: Write, names: str) -> None:
     write("run/systemd/system/running", "")
     write("bin/systemctl", "#!/bin/sh\nexit 9\n")
-    assert "names: must be names of services" in probe_one.answer("services", {"names": names}).unknown
+    assert "names: must be names of services" in one.answer("services", {"names": names}).unknown
 
 
 VARIABLES = ("NCCL_IB_HCA", "HSA_ENABLE_SDMA", "UCX_TLS", "NCCL_DEBUG")
@@ -141,5 +142,5 @@ def test_where_nobody_said_what_is_wanted_nothing_is_known() -> None:
 
 @pytest.mark.parametrize("wanted", ["", "[]", '{"A": 1}', "{", "null"])
 def test_a_wish_that_is_no_object_of_words_is_named(wanted: str) -> None:
-    found = probe_one.answer("fabric-environment", {"wanted": wanted})
+    found = one.answer("fabric-environment", {"wanted": wanted})
     assert "wanted: must be a JSON object of words" in found.unknown

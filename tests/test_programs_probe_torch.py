@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from workflows.programs import probe_one
-from workflows.programs.probe_call import Call, execute
+from workflows.programs.probes import one as probes_one
+from workflows.programs.probes.call import Call, execute
 
 pytestmark = pytest.mark.story
 ROOT = Path(__file__).parent.parent
@@ -25,14 +25,14 @@ needs_torch = pytest.mark.skipif(
 )
 SCRIPT = """
 import json, sys
-from workflows.programs import gpu_memory, probe_devices, probe_queues
-from workflows.programs.gpu_torch import torch_platform
-from workflows.programs.probe_call import parsed_to
-gpu_memory.BLOCK_WORDS = 1 << 14
+from workflows.programs.probes import gpus
+from workflows.programs.probes.gpu import kernels
+from workflows.programs.probes.gpu.torch_device import torch_platform
+from workflows.programs.probes.call import parsed_to
+kernels.BLOCK_WORDS = 1 << 14
 platform = torch_platform("cpu", 2)
 platform._torch.set_num_threads(1)
-probes = {**probe_devices.OF_PLATFORM, **probe_queues.OF_PLATFORM}
-print(parsed_to(probes[sys.argv[1]](json.loads(sys.argv[2]), platform)))
+print(parsed_to(gpus.OF_PLATFORM[sys.argv[1]](json.loads(sys.argv[2]), platform)))
 """
 
 
@@ -87,7 +87,7 @@ def test_small_floats_are_right_or_unknown() -> None:
 @pytest.mark.skipif(
     Path("/proc/driver/nvidia/gpus").exists() or Path("/dev/kfd").exists(), reason="there are GPUs here"
 )
-@pytest.mark.parametrize("name", [*probe_one.OPENING_GPUS, *probe_one.QUEUEING])
+@pytest.mark.parametrize("name", probes_one.GPU_PROBES)
 def test_without_gpus_or_torch_a_pod_says_what_to_do(name: str) -> None:
     found = execute(Call(0, probe=name), {}, 60.0, {})
     assert found.readings == ()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from profiles.suite_words import PROBES
-from workflows.programs import probe_volume
-from workflows.programs.probe_call import parsed_from
-from workflows.programs.probe_node import STORAGE_VARIABLE
-from workflows.programs.readings import Parsed
+from profiles.checks.catalogue import PROBES
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes import measure
+from workflows.programs.probes.call import parsed_from
+from workflows.programs.probes.node import STORAGE_VARIABLE
 
-MAIN = Path(probe_volume.__file__).parent / "main.py"
+MAIN = Path(measure.__file__).parents[1] / "main.py"
 WORDS = {"bytes": str(8 << 20)}
 MIB = 1 << 20
 
@@ -74,17 +74,17 @@ def test_bytes_that_come_back_wrong_are_a_fault(tmp_path: Path, monkeypatch: pyt
         changed.append(path)
 
     monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path))
-    assert fault(probe_volume.volume(WORDS))[0] == 0.0
+    assert fault(measure.volume(WORDS))[0] == 0.0
     monkeypatch.setattr(os, "posix_fadvise", lose_a_byte)
-    assert fault(probe_volume.volume(WORDS)) == (1.0, "1 bytes came back wrong")
+    assert fault(measure.volume(WORDS)) == (1.0, "1 bytes came back wrong")
     assert changed
     assert list(tmp_path.iterdir()) == [], "the file is gone"
 
 
 def test_what_is_no_fault_of_the_volume_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(STORAGE_VARIABLE, raising=False)
-    assert probe_volume.volume(WORDS).unknown == "nobody said where the volume is"
+    assert measure.volume(WORDS).unknown == "nobody said where the volume is"
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path / "file"))
     with pytest.raises(FileExistsError):
-        probe_volume.volume(WORDS)
+        measure.volume(WORDS)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.damaged import damaged, reaches
-from workflows.programs.progress import Counting, PatternError, Reader, framework_of
-from workflows.programs.progress_formats import FRAMEWORKS
-from workflows.reports import PhaseSeen, StepSeen
+from workflows.programs.progress.formats import FRAMEWORKS
+from workflows.programs.progress.reader import Counting, PatternError, ProgressReader, framework_of
+from workflows.wire import PhaseSeen, StepSeen
 
 MEGATRON = (
     " iteration      122/  250000 | consumed samples:       124928 | elapsed time per iteration (ms): 86545.2 |"
@@ -54,11 +54,11 @@ DEMO = "step 12/300 | loss 3.2112 | tokens/s 12345 | step time 0.1012 s"
 OTHER_RANK = "step 12/300 | compute 0.0512 s"
 
 
-def reader(framework: str, pattern: str = "", counting: Counting = FROM_SCRATCH) -> Reader:
-    return Reader(framework_of(framework, pattern), counting, rank=3)
+def reader(framework: str, pattern: str = "", counting: Counting = FROM_SCRATCH) -> ProgressReader:
+    return ProgressReader(framework_of(framework, pattern), counting, rank=3)
 
 
-def steps(reading: Reader, *lines: str) -> list[StepSeen]:
+def steps(reading: ProgressReader, *lines: str) -> list[StepSeen]:
     found = [report for at, line in enumerate(lines) for report in reading.feed(line, float(at))]
     return [report for report in found if isinstance(report, StepSeen)]
 

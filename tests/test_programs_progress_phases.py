@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs import progress_marks
-from workflows.programs.progress import Counting, Reader, framework_of
-from workflows.programs.progress_formats import FRAMEWORKS
-from workflows.programs.progress_phases import told_once
-from workflows.reports import PhaseSeen, StepSeen
+from workflows.programs.progress import formats
+from workflows.programs.progress.formats import FRAMEWORKS
+from workflows.programs.progress.reader import Counting, ProgressReader, framework_of, told_once
+from workflows.wire import PhaseSeen, StepSeen
 
 STARTED = 100.0
 STEPS = {
@@ -40,9 +39,9 @@ TITAN_STAGED = "Finished staging the checkpoint in 0.10 seconds."
 TITAN_OLD = "Finished saving the checkpoint (or staging if async is enabled)in 0.60 seconds."
 
 
-def reader(framework: str) -> Reader:
+def reader(framework: str) -> ProgressReader:
     pattern = r"^step (?P<step>\d+) loss (?P<loss>\S+)" if framework == "regex" else ""
-    return Reader(framework_of(framework, pattern), Counting(steps=2000), 0, STARTED)
+    return ProgressReader(framework_of(framework, pattern), Counting(steps=2000), 0, STARTED)
 
 
 def phases(framework: str, *lines: tuple[float, str]) -> list[tuple[str, float]]:
@@ -263,18 +262,18 @@ def test_a_rank_that_prints_no_steps_and_no_ends_says_each_save() -> None:
 
 
 def test_without_a_start_a_bare_end_of_a_restore_is_none() -> None:
-    reading = Reader(framework_of("lightning"), Counting(), 0)
+    reading = ProgressReader(framework_of("lightning"), Counting(), 0)
     assert reading.feed("Restored all states from the checkpoint at /x.ckpt", 5.0) == []
 
 
 TABLES = (
-    progress_marks.MEGATRON,
-    progress_marks.TITAN,
-    progress_marks.DEMO,
-    progress_marks.LIGHTNING,
-    progress_marks.NEMO,
-    progress_marks.HUGGING_FACE,
-    progress_marks.ANYBODY,
+    formats.MEGATRON,
+    formats.TITAN,
+    formats.DEMO,
+    formats.LIGHTNING,
+    formats.NEMO,
+    formats.HUGGING_FACE,
+    formats.ANYBODY,
 )
 OTHERS = [
     "Evaluating on 51200 samples",

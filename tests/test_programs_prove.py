@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.checkpoint_samples import dcp, numbered_file, one_file, primus, put
-from workflows.programs import checkpoint_keep, checkpoint_proofs, prove
-from workflows.programs.checkpoint_listing import FileFacts
-from workflows.reports import CheckpointSeen, Proof, from_json, from_line
+from workflows.programs.checkpoints import choice, proofs
+from workflows.programs.checkpoints import prover as checkpoints_prover
+from workflows.programs.checkpoints.formats import FileFacts
+from workflows.wire import CheckpointSeen, Proof, from_json, from_line
 
 ROOT = Path(__file__).parent.parent
 
@@ -28,8 +29,8 @@ def run(tmp_path: Path) -> Path:
     return path
 
 
-def options(run: Path, **changes: object) -> prove.Options:
-    return replace(prove.Options(str(run / "checkpoints"), str(run)), **changes)  # type: ignore[arg-type]
+def options(run: Path, **changes: object) -> checkpoints_prover.Options:
+    return replace(checkpoints_prover.Options(str(run / "checkpoints"), str(run)), **changes)  # type: ignore[arg-type]
 
 
 def proof_of(run: Path, step: int) -> Proof:
@@ -46,7 +47,7 @@ def write_over(run: Path, step: int, at: float) -> None:
 
 
 def test_one_with_a_manifest_is_proven_at_the_first_look(run: Path) -> None:
-    prover = prove.Prover(options(run))
+    prover = checkpoints_prover.Prover(options(run))
     assert prover.look() == []
     put(run / "checkpoints", primus(20))
     [seen] = prover.look()
@@ -60,17 +61,17 @@ def test_one_with_a_manifest_is_proven_at_the_first_look(run: Path) -> None:
 
 def test_what_is_whole_is_told_before_it_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[CheckpointSeen] = []
-    prover = prove.Prover(options(run), told.append)
+    prover = checkpoints_prover.Prover(options(run), told.append)
     prover.look()
     put(run / "checkpoints", primus(20) | primus(40))
     known_when_read: list[list[int]] = []
-    real = prove.checkpoint_proofs.write
+    real = checkpoints_prover.checkpoints_proofs.write
 
     def write(run_dir: str, proof: Proof) -> None:
         known_when_read.append([one.step for one in told])
         real(run_dir, proof)
 
-    monkeypatch.setattr(prove.checkpoint_proofs, "write", write)
+    monkeypatch.setattr(checkpoints_prover.checkpoints_proofs, "write", write)
     assert [(seen.step, seen.verdict) for seen in prover.look()] == [(40, "pass"), (20, "pass")]
     assert known_when_read == [[40, 20]] * 2
     assert {(one.verdict, one.resume_from, one.format) for one in told} == {("unknown", "", "primus")}
@@ -86,7 +87,7 @@ def test_what_is_not_whole_and_what_was_there_before_is_not_told(run: Path) -> N
     put(run / "checkpoints", primus(20))
     for path in (run / "checkpoints").rglob("*"):
         os.utime(path, (1000, 1000))
-    prover = prove.Prover(options(run), told.append)
+    prover = checkpoints_prover.Prover(options(run), told.append)
     files = dict(dcp(40))
     metadata = files.pop("step-40/.metadata")
     put(run / "checkpoints", files)
@@ -101,7 +102,7 @@ def test_what_is_not_whole_and_what_was_there_before_is_not_told(run: Path) -> N
 
 def test_one_saved_anew_is_told_anew_and_one_that_stays_broken_once(run: Path) -> None:
     told: list[CheckpointSeen] = []
-    prover = prove.Prover(options(run), told.append)
+    prover = checkpoints_prover.Prover(options(run), told.append)
     prover.look()
     files = dict(primus(20))
     files["step-20/shard-0.npz"] = files["step-20/shard-0.npz"].replace(b"20 0", b"20 9", 1)
@@ -114,7 +115,7 @@ def test_one_saved_anew_is_told_anew_and_one_that_stays_broken_once(run: Path) -
 
 
 def test_one_without_a_manifest_is_believed_when_two_looks_agree(run: Path) -> None:
-    prover = prove.Prover(options(run))
+    prover = checkpoints_prover.Prover(options(run))
     files = dict(numbered_file(20))
     put(run / "checkpoints", files)
     assert prover.look() == []
@@ -124,7 +125,7 @@ def test_one_without_a_manifest_is_believed_when_two_looks_agree(run: Path) -> N
 
 
 def test_a_save_that_never_finishes_is_never_proven(run: Path) -> None:
-    prover = prove.Prover(options(run))
+    prover = checkpoints_prover.Prover(options(run))
     files = dict(dcp(20))
     metadata = files.pop("step-20/.metadata")
     put(run / "checkpoints", files)
@@ -136,7 +137,7 @@ def test_a_save_that_never_finishes_is_never_proven(run: Path) -> None:
 
 
 def test_a_broken_one_that_stays_so_is_reported_once_as_failed(run: Path) -> None:
-    prover = prove.Prover(options(run))
+    prover = checkpoints_prover.Prover(options(run))
     files = dict(primus(20))
     files["step-20/shard-0.npz"] = files["step-20/shard-0.npz"].replace(b"20 0", b"20 9", 1)
     put(run / "checkpoints", files)
@@ -148,13 +149,13 @@ def test_a_broken_one_that_stays_so_is_reported_once_as_failed(run: Path) -> Non
 
 def test_what_is_proven_already_is_not_said_again_by_the_next_prover(run: Path) -> None:
     put(run / "checkpoints", primus(20))
-    assert len(prove.Prover(options(run)).look()) == 1
-    again = prove.Prover(options(run))
+    assert len(checkpoints_prover.Prover(options(run)).look()) == 1
+    again = checkpoints_prover.Prover(options(run))
     assert [again.look() for _ in range(3)] == [[]] * 3
 
 
 def test_a_checkpoint_saved_anew_is_proven_anew(run: Path) -> None:
-    prover = prove.Prover(options(run))
+    prover = checkpoints_prover.Prover(options(run))
     put(run / "checkpoints", primus(20))
     prover.look()
     first = proof_of(run, 20)
@@ -164,7 +165,7 @@ def test_a_checkpoint_saved_anew_is_proven_anew(run: Path) -> None:
 
 
 def test_nan_marks_later_ones_and_takes_back_what_was_proven_too_early(run: Path) -> None:
-    prover = prove.Prover(options(run))
+    prover = checkpoints_prover.Prover(options(run))
     put(run / "checkpoints", primus(40) | primus(60))
     assert {seen.verdict for seen in prover.look()} == {"pass"}
     assert prover.told("nonsense") == prover.told("nan x") == prover.told("nan") == []
@@ -180,7 +181,7 @@ def test_nan_marks_later_ones_and_takes_back_what_was_proven_too_early(run: Path
 
 def test_an_overwritten_file_is_kept_and_old_copies_go(run: Path) -> None:
     steps_seen(run, *((step, 1000.0 + step) for step in range(1, 101)))
-    prover = prove.Prover(options(run, keep=2))
+    prover = checkpoints_prover.Prover(options(run, keep=2))
     for step in (20, 40, 60, 80):
         write_over(run, step, 1000.5 + step)
         assert [(seen.step, seen.verdict) for _ in range(2) for seen in prover.look()] == [(step, "pass")]
@@ -194,7 +195,7 @@ def test_an_overwritten_file_is_kept_and_old_copies_go(run: Path) -> None:
 def test_a_copy_shares_no_fate_with_a_file_that_is_cut_to_nothing(run: Path) -> None:
     steps_seen(run, (20, 1000.0))
     write_over(run, 20, 1001.0)
-    prover = prove.Prover(options(run))
+    prover = checkpoints_prover.Prover(options(run))
     prover.look()
     prover.look()
     with (run / "checkpoints" / "ckpt.pt").open("wb"):
@@ -205,10 +206,10 @@ def test_a_copy_shares_no_fate_with_a_file_that_is_cut_to_nothing(run: Path) -> 
 def test_nothing_is_copied_when_the_profile_says_so_nor_for_numbered_files(run: Path) -> None:
     steps_seen(run, (20, 1000.0))
     write_over(run, 20, 1001.0)
-    prover = prove.Prover(options(run, keep_overwritten=False))
+    prover = checkpoints_prover.Prover(options(run, keep_overwritten=False))
     assert [seen.verdict for _ in range(2) for seen in prover.look()] == ["pass"]
     put(run / "checkpoints", numbered_file(30))
-    prover = prove.Prover(options(run, pattern=r"model_(?P<step>\d+)\.pt"))
+    prover = checkpoints_prover.Prover(options(run, pattern=r"model_(?P<step>\d+)\.pt"))
     assert [seen.step for _ in range(2) for seen in prover.look()] == [30]
     assert not (run / "kept").exists()
 
@@ -218,15 +219,15 @@ def test_a_file_overwritten_while_it_is_copied_is_not_kept(run: Path) -> None:
     write_over(run, 20, 1001.0)
     old = (run / "checkpoints" / "ckpt.pt").stat()
     facts = FileFacts("ckpt.pt", old.st_size, old.st_mtime_ns - 1, old.st_ino)  # as it was before somebody wrote
-    records = checkpoint_proofs.to_records([facts], {"ckpt.pt": "0" * 64})
+    records = proofs.to_records([facts], {"ckpt.pt": "0" * 64})
     proof = Proof(20, str(run / "checkpoints" / "ckpt.pt"), "pattern", "pass", "", records, 1.0)
-    assert checkpoint_keep.keep_copy(str(run / "checkpoints"), str(run), proof) == proof
+    assert choice.keep_copy(str(run / "checkpoints"), str(run), proof) == proof
     assert list((run / "kept").iterdir()) == []
 
 
 def test_a_folder_whose_files_did_not_change_is_not_listed_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(run / "checkpoints", primus(20) | primus(40))
-    prover = prove.Prover(options(run))
+    prover = checkpoints_prover.Prover(options(run))
     prover.look()
     prover.look()
     listed: list[str] = []
@@ -243,7 +244,7 @@ def test_a_folder_whose_files_did_not_change_is_not_listed_again(run: Path, monk
 
 def test_as_a_process_it_reports_lines_and_ends_with_its_input(run: Path) -> None:
     put(run / "checkpoints", primus(20))
-    code = "import sys; from workflows.programs.prove import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from workflows.programs.checkpoints.prover import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *options(run, poll_seconds=0.05).argv()]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}
@@ -253,7 +254,7 @@ def test_as_a_process_it_reports_lines_and_ends_with_its_input(run: Path) -> Non
         first = from_line(process.stdout.readline())
         assert isinstance(first, CheckpointSeen)
         assert (first.step, first.verdict) == (20, "pass")
-        assert os.getpriority(os.PRIO_PROCESS, process.pid) == prove.NICENESS
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == checkpoints_prover.NICENESS
         process.stdin.write("nan 31\n")
         process.stdin.flush()
         put(run / "checkpoints", primus(40) | numbered_file(50))
@@ -267,7 +268,7 @@ def test_a_storage_that_fails_is_told_once(run: Path, capsys: pytest.CaptureFixt
     def ask() -> list[CheckpointSeen]:
         raise OSError(5, "Input/output error", "/data")
 
-    voice = prove.Voice("/data")
+    voice = checkpoints_prover.Voice("/data")
     voice.say(ask)
     voice.say(ask)
     [said] = [from_line(text) for text in capsys.readouterr().out.splitlines()]
@@ -277,14 +278,14 @@ def test_a_storage_that_fails_is_told_once(run: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("argv", [["--directory=/x", "--run-dir=/y", "--pattern=(", "--format=pattern"], ["--keep=x"]])
 def test_wrong_flags_are_named(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert prove.main(argv) == 2
+    assert checkpoints_prover.main(argv) == 2
     assert "prove: " in capsys.readouterr().err
 
 
 @settings(deadline=None)
 @given(
     st.builds(
-        prove.Options,
+        checkpoints_prover.Options,
         directory=st.text(max_size=10),
         run_dir=st.text(max_size=10),
         format=st.sampled_from(["auto", "primus"]),
@@ -294,8 +295,8 @@ def test_wrong_flags_are_named(argv: list[str], capsys: pytest.CaptureFixture[st
         poll_seconds=st.floats(0.01, 60),
     )
 )
-def test_options_survive_the_command_line(wanted: prove.Options) -> None:
-    assert prove.parse(wanted.argv()) == wanted
+def test_options_survive_the_command_line(wanted: checkpoints_prover.Options) -> None:
+    assert checkpoints_prover.parse(wanted.argv()) == wanted
 
 
 FACTS = st.builds(FileFacts, st.just("x"), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
@@ -303,10 +304,10 @@ FACTS = st.builds(FileFacts, st.just("x"), st.integers(0, 2), st.integers(0, 2),
 
 @settings(deadline=None)
 @given(st.lists(FACTS.map(lambda one: (one,)), min_size=1))
-def test_looks_count_only_what_stayed_the_same(signatures: list[prove.Signature]) -> None:
+def test_looks_count_only_what_stayed_the_same(signatures: list[checkpoints_prover.Signature]) -> None:
     memory = None
     for signature in signatures:
-        memory = prove.watch(memory, signature)
+        memory = checkpoints_prover.watch(memory, signature)
     assert memory is not None
     same = 0
     for signature in reversed(signatures):
@@ -317,8 +318,8 @@ def test_looks_count_only_what_stayed_the_same(signatures: list[prove.Signature]
 
 
 def test_a_prover_that_is_behind_proves_the_newest_first(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prove, "GIVE_WAY_SECONDS", 0.0)
-    prover = prove.Prover(options(run))
+    monkeypatch.setattr(checkpoints_prover, "GIVE_WAY_SECONDS", 0.0)
+    prover = checkpoints_prover.Prover(options(run))
     put(run / "checkpoints", primus(20) | primus(40) | primus(60))
     assert [seen.step for seen in prover.look()] == [60]
     assert prover.behind

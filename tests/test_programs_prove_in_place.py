@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoint_samples import dcp, one_file, primus, put
-from workflows.programs import prove
+from workflows.programs.checkpoints import prover as checkpoints_prover
 
 
 @pytest.fixture
@@ -19,12 +19,12 @@ def run(tmp_path: Path) -> Path:
     return path
 
 
-def options(run: Path, **changes: object) -> prove.Options:
-    return replace(prove.Options(str(run / "checkpoints"), str(run)), **changes)  # type: ignore[arg-type]
+def options(run: Path, **changes: object) -> checkpoints_prover.Options:
+    return replace(checkpoints_prover.Options(str(run / "checkpoints"), str(run)), **changes)  # type: ignore[arg-type]
 
 
 def test_a_look_that_was_asked_for_proves_what_has_a_manifest_and_only_that(run: Path) -> None:
-    prover = prove.Prover(options(run))
+    prover = checkpoints_prover.Prover(options(run))
     put(run / "checkpoints", primus(20))
     assert [(seen.step, seen.verdict) for seen in prover.told("look")] == [(20, "pass")]
     assert prover.told("look") == []
@@ -40,14 +40,14 @@ def test_only_what_this_attempt_wrote_under_a_name_of_its_own_may_be_resumed_in_
     put(run / "checkpoints", primus(20))
     for path in (run / "checkpoints").rglob("*"):
         os.utime(path, (1000, 1000))
-    prover = prove.Prover(options(run))
+    prover = checkpoints_prover.Prover(options(run))
     assert [(seen.step, seen.resume_from) for seen in prover.look()] == [(20, "")]
     put(run / "checkpoints", primus(40))
     assert [(seen.step, seen.resume_from) for seen in prover.look()] == [(40, str(run / "checkpoints" / "step-40"))]
 
 
 def test_a_file_that_is_overwritten_may_not_be_resumed_in_place(run: Path) -> None:
-    prover = prove.Prover(options(run, format="pattern", pattern=r"^ckpt\.pt$"))
+    prover = checkpoints_prover.Prover(options(run, format="pattern", pattern=r"^ckpt\.pt$"))
     put(run / "checkpoints", one_file(20))
     seen = [seen for _ in range(3) for seen in prover.look()]
     assert [(one.verdict, one.resume_from) for one in seen] == [("pass", "")]

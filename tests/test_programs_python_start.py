@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from tasks.programs import programs_archive
+from tasks.programs_archive import programs_archive
 from tests.launcher_harness import until
-from workflows.programs import rank_environment, stack_kernel, stacks
-from workflows.programs.python_start.stack_signal import MEMORY_FILE, SIGNAL
-from workflows.programs.rank_environment import PYTHON_START, python_path
-from workflows.programs.warm import PARKED
+from workflows.programs.launcher import rank_environment
+from workflows.programs.launcher.rank_environment import PYTHON_START, python_path
+from workflows.programs.prefork.parent import PARKED
+from workflows.programs.stacks import collect
+from workflows.programs.stacks.python_start.stack_signal import MEMORY_FILE, SIGNAL
 
 TELL = """
 import json, os, signal, sys
@@ -36,7 +37,7 @@ def start_folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """`python_start`, as it lies in a checkout and as it lies in the archive that pods get."""
     if request.param == "folder":
         return PYTHON_START
-    return f"{programs_archive(tmp_path)}/workflows/programs/python_start"
+    return f"{programs_archive(tmp_path)}/workflows/programs/stacks/python_start"
 
 
 def environment(python_path: str | None, **more: str) -> dict[str, str]:
@@ -107,7 +108,7 @@ def test_programs_that_a_program_starts_answer_too_each_with_one_file() -> None:
 def test_who_asks_for_it_as_well_has_it_once() -> None:
     root = str(Path(PYTHON_START).parents[2])
     again = f"import sys; sys.path.insert(0, {root!r})\n"
-    again += "from workflows.programs.python_start import stack_signal; assert stack_signal.install()\n"
+    again += "from workflows.programs.stacks.python_start import stack_signal; assert stack_signal.install()\n"
     seen = told(PYTHON_START, code=again + TELL)
     assert (seen["answers"], seen["files"]) == (True, 1)
 
@@ -124,10 +125,10 @@ def script(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_stacks_of_a_program_that_nobody_prepared(script: subprocess.Popen[bytes]) -> None:
-    assert stack_kernel.catches(script.pid, SIGNAL)
-    assert stack_kernel.descriptor(script.pid, f"/memfd:{MEMORY_FILE}")
+    assert collect.catches(script.pid, SIGNAL)
+    assert collect.descriptor(script.pid, f"/memfd:{MEMORY_FILE}")
     for _ in range(2):
-        (process,) = stacks.gather({0: script.pid}, "n", stacks.Look(seconds=3.0)).processes
+        (process,) = collect.gather({0: script.pid}, "n", collect.Look(seconds=3.0)).processes
         assert process.how == "faulthandler"
         assert process.main is not None
         assert process.main.frames[0].function == "stand_still"

@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.diagnose import diagnose_logs
-from deployments.edge import GOOD
-from deployments.logs import lines_of
+from deployments.cli.diagnose import diagnose_logs
+from deployments.cli.logs import lines_of
+from deployments.exit_codes import GOOD
 from tests.launcher_harness import GangOnLoopback
-from workflows.programs.appender import Appender
-from workflows.programs.output import LINE_BYTES, Stamps
-from workflows.programs.progress import Counting, Reader, framework_of
-from workflows.programs.rank_log import GOES_ON, RankLog
-from workflows.programs.rank_output import RankOutput
+from workflows.programs.launcher.output import GOES_ON, LINE_BYTES, RankLog, RankOutput, Stamps
+from workflows.programs.progress.reader import Counting, ProgressReader, framework_of
+from workflows.programs.runtime.files import Appender
 
 STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ", re.ASCII)
 ALL_BYTES = bytes(number for number in range(256) if number not in b"\r\n")
@@ -44,7 +42,7 @@ def lines_in(log: bytes) -> list[bytes]:
 
 
 def output_into(log: Kept) -> RankOutput:
-    reader = Reader(framework_of("primus-demo"), Counting(), 0)
+    reader = ProgressReader(framework_of("primus-demo"), Counting(), 0)
     output = RankOutput(0, reader, RankLog("log", log, Stamps()), Stamps())
     output.open(1)
     output.open(2)
@@ -149,7 +147,7 @@ def dirty(tmp_path: Path) -> Path:
     """The log of a rank that prints bytes, and then fails."""
     appender = Appender()
     path = tmp_path / "rank-0.log"
-    output = RankOutput(0, Reader(None, Counting(), 0), RankLog(str(path), appender, Stamps()), Stamps())
+    output = RankOutput(0, ProgressReader(None, Counting(), 0), RankLog(str(path), appender, Stamps()), Stamps())
     output.open(1)
     for _ in range(50):
         output.feed(1, ALL_BYTES + b"\n\n", 1_700_000_000.0)

@@ -17,21 +17,19 @@ from tests.attempt_plans import a_plan
 from tests.launcher_harness import PORT, TOKEN, GangOnLoopback, terminate, until
 from tests.test_programs_coordination_fuzz import bodies, scalars
 from tests.test_programs_coordination_http import ask
-from workflows.manifests import manifests
-from workflows.programs import coordination_journal, coordinator
-from workflows.programs.coordination import advance
-from workflows.programs.coordination_events import Joined, Member, Reported
-from workflows.programs.coordination_model import State
-from workflows.programs.coordination_orders import REPLICA
-from workflows.programs.coordinator import Coordinator
-from workflows.programs.coordinator_mind import Gang
-from workflows.programs.growing_file import LOOK_SECONDS
-from workflows.programs.launch_options import Options, Rendezvous, place_of
-from workflows.programs.rank_environment import rank_environment
-from workflows.programs.rank_reports import Trust
-from workflows.programs.report_token import report_token
-from workflows.programs.serve import Request, Response
-from workflows.reports import FILE, PhaseSeen, StepSeen
+from workflows.attempt.training import manifests
+from workflows.programs.coordinator import journal, service
+from workflows.programs.coordinator.rank_reports import Trust
+from workflows.programs.coordinator.reducer import advance
+from workflows.programs.coordinator.service import Coordinator
+from workflows.programs.coordinator.state import REPLICA, Joined, Member, Reported, State
+from workflows.programs.coordinator.store import ExpectedGang
+from workflows.programs.launcher.options import Options, Rendezvous, place_of
+from workflows.programs.launcher.rank_environment import rank_environment
+from workflows.programs.launcher.reporting import LOOK_SECONDS
+from workflows.programs.runtime.http_server import Request, Response
+from workflows.programs.runtime.report_token import report_token
+from workflows.wire import FILE, PhaseSeen, StepSeen
 
 OWN = report_token(TOKEN, "trainer", 0)
 STEP = {"role": "trainer", "pod_index": 0, "rank": 1, "incarnation": 1, "report": "StepSeen", "step": 7}
@@ -39,7 +37,7 @@ STEP = {"role": "trainer", "pod_index": 0, "rank": 1, "incarnation": 1, "report"
 
 def gang() -> Coordinator:
     """Two pods of two ranks, both joined."""
-    one = Coordinator(Gang("trainer", 2, 2, 100, 3), {"PRIMUS_TOKEN": TOKEN})
+    one = Coordinator(ExpectedGang("trainer", 2, 2, 100, 3), {"PRIMUS_TOKEN": TOKEN})
     for index in range(2):
         joined = {"role": "trainer", "pod_index": index, "processes": 2, "pods": 2}
         assert ask(one, "POST", "/v1/join", joined, TOKEN).status == 200
@@ -125,14 +123,14 @@ def test_what_is_wrong_is_refused_and_changes_nothing(changes: dict[str, Any], s
 def test_with_a_ranks_token_there_is_nothing_else() -> None:
     one = gang()
     before = one.state
-    for method, path in [*coordinator._ROUTES, ("GET", "/v1/progress"), ("GET", "/x")]:  # pyright: ignore[reportPrivateUsage] - every one that there is
+    for method, path in [*service._ROUTES, ("GET", "/v1/progress"), ("GET", "/x")]:  # pyright: ignore[reportPrivateUsage] - every one that there is
         if (method, path) != ("POST", "/v1/progress"):
             assert ask(one, method, path, STEP, OWN).status == 401, path
     assert one.state is before
 
 
 def test_without_an_attempts_token_nobody_may_report() -> None:
-    one = Coordinator(Gang("trainer"), {})
+    one = Coordinator(ExpectedGang("trainer"), {})
     for token in ("", report_token("", "trainer", 0)):
         assert ask(one, "POST", "/v1/progress", STEP, token).status == 401
 
@@ -199,7 +197,7 @@ def test_in_the_next_incarnation_trust_is_earned_anew() -> None:
 
 
 def test_each_gang_has_an_incarnation_of_its_own() -> None:
-    one = Coordinator(Gang("trainer", 2, 2, 100, 3, scope=REPLICA, replica_groups=2), {"PRIMUS_TOKEN": TOKEN})
+    one = Coordinator(ExpectedGang("trainer", 2, 2, 100, 3, scope=REPLICA, replica_groups=2), {"PRIMUS_TOKEN": TOKEN})
     for index in range(2):
         joined = {"role": "trainer", "pod_index": index, "processes": 2, "pods": 2, "incarnation": 1 + index}
         assert ask(one, "POST", "/v1/join", joined, TOKEN).status == 200
@@ -241,7 +239,7 @@ def test_what_was_posted_is_known_to_a_coordinator_that_is_started_again(tmp_pat
         post(one, rank=0, step=step)
     one.close()
     assert OWN not in Path(path).read_text()
-    again = Coordinator(Gang("trainer", 2, 2, 100, 3), {"PRIMUS_TOKEN": TOKEN})
+    again = Coordinator(ExpectedGang("trainer", 2, 2, 100, 3), {"PRIMUS_TOKEN": TOKEN})
     again.remember(path)
     again.close()
     assert (again.state.progress.step, rows(again)) == (3, [1, 2, 3])
@@ -250,10 +248,10 @@ def test_what_was_posted_is_known_to_a_coordinator_that_is_started_again(tmp_pat
 
 def test_a_post_is_written_down_as_what_it_is() -> None:
     posted = Reported(5.0, ("trainer", 0), 4, (StepSeen(7, 5.0, 1, loss=2.0),), posted=True)
-    assert coordination_journal.from_line(coordination_journal.to_line(posted)) == posted
+    assert journal.from_line(journal.to_line(posted)) == posted
     plain = Reported(5.0, ("trainer", 0), 4, ())
-    assert "posted" not in coordination_journal.to_line(plain)
-    assert coordination_journal.from_line(coordination_journal.to_line(plain)) == plain
+    assert "posted" not in journal.to_line(plain)
+    assert journal.from_line(journal.to_line(plain)) == plain
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(1, 9)), max_size=20))

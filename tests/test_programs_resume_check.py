@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs import checkpoint_proofs
-from workflows.programs.launch_options import Options, Rendezvous, place_of
-from workflows.programs.resume_check import changed, unlike_the_proof
-from workflows.reports import FileRecord, Proof
+from workflows.programs.checkpoints import proofs
+from workflows.programs.launcher.options import Options, Rendezvous, place_of
+from workflows.programs.launcher.saves import changed, unlike_the_proof
+from workflows.wire import FileRecord, Proof
 
 
 def proven(run: Path) -> Path:
@@ -23,7 +23,7 @@ def proven(run: Path) -> Path:
         (folder / name).write_bytes(b"12345")
         now = (folder / name).stat()
         records.append(FileRecord(name, now.st_size, now.st_mtime_ns, now.st_ino, ""))
-    checkpoint_proofs.write(str(run), Proof(10, str(folder), "primus", "pass", "", records, 5.0))
+    proofs.write(str(run), Proof(10, str(folder), "primus", "pass", "", records, 5.0))
     return folder
 
 

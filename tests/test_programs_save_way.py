@@ -12,30 +12,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.launcher_harness import until
-from workflows.programs import save_way
-from workflows.programs.launch_options import Options
-from workflows.programs.launcher_orders import Note
-from workflows.programs.lifecycle import (
+from workflows.programs.launcher import lifecycle
+from workflows.programs.launcher.lifecycle import (
     Action,
     AskToSave,
-    Ended,
     EndRanks,
     KillRanks,
+    PodState,
+    RanksEnded,
     Ready,
     SaveSeen,
+    SaveWay,
     Signalled,
-    State,
+    StopOrdered,
     Tick,
-    Told,
     advance,
 )
-from workflows.programs.progress import Counting, Reader, framework_of
-from workflows.programs.save_asker import SaveAsker
-from workflows.programs.save_way import SaveWay
-from workflows.reports import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
+from workflows.programs.launcher.options import Options
+from workflows.programs.launcher.rendezvous import Note
+from workflows.programs.launcher.saves import SaveAsker
+from workflows.programs.progress.reader import Counting, ProgressReader, framework_of
+from workflows.wire import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 USR1 = SaveWay("USR1")
-RUNNING = advance(State(20.0, save_way=USR1), Ready(frozenset({0, 1})), 0.0).state
+RUNNING = advance(PodState(20.0, save_way=USR1), Ready(frozenset({0, 1})), 0.0).state
 SAVING = advance(RUNNING, Signalled("SIGTERM"), 100.0).state
 
 
@@ -76,14 +76,14 @@ def test_ranks_of_which_no_save_was_seen_are_told_to_end_before_they_are_killed(
 
 
 def test_a_stop_that_lets_save_goes_the_same_way_and_one_that_does_not_kills() -> None:
-    told = advance(RUNNING, Told("drain", True), 100.0)
+    told = advance(RUNNING, StopOrdered("drain", True), 100.0)
     assert told.actions == (AskToSave(),)
     assert told.state.end_at == 115.0
-    assert advance(told.state, Told("a member died", False), 101.0).actions == (KillRanks(),)
+    assert advance(told.state, StopOrdered("a member died", False), 101.0).actions == (KillRanks(),)
 
 
 def test_what_is_seen_of_saves_means_nothing_to_ranks_that_were_not_asked() -> None:
-    for state in (RUNNING, advance(State(20.0), Ready(frozenset({0})), 0.0).state):
+    for state in (RUNNING, advance(PodState(20.0), Ready(frozenset({0})), 0.0).state):
         assert advance(state, SaveSeen("an ordinary save"), 1.0) == (state, ())
     by_term = advance(replace(RUNNING, save_way=SaveWay()), Signalled("SIGTERM"), 100.0).state
     assert by_term.end_at is None
@@ -91,7 +91,13 @@ def test_what_is_seen_of_saves_means_nothing_to_ranks_that_were_not_asked() -> N
 
 
 events = st.sampled_from(
-    [Signalled("SIGTERM"), Told("drain", True), SaveSeen("x"), Tick(), Ended((RankEnd(0, 0, 1.0, exit_code=0),))]
+    [
+        Signalled("SIGTERM"),
+        StopOrdered("drain", True),
+        SaveSeen("x"),
+        Tick(),
+        RanksEnded((RankEnd(0, 0, 1.0, exit_code=0),)),
+    ]
 )
 
 
@@ -105,7 +111,7 @@ def test_ranks_are_told_to_end_once_at_most_and_only_after_they_were_asked(histo
     assert EndRanks not in done or AskToSave in done[: done.index(EndRanks)]
 
 
-ASKED = save_way.asked(100.0, 7)
+ASKED = lifecycle.asked(100.0, 7)
 
 
 def phase(name: str, at: float, detail: str = "", rank: int = 0) -> PhaseSeen:
@@ -166,14 +172,14 @@ def checkpoint(step: int, written_at: float | None = 100.5, verdict: str = "pass
 def test_what_says_that_a_save_is_complete(reports: list[Any], seen: str) -> None:
     known = ASKED
     for report in reports:
-        known = save_way.hear(known, report)
+        known = lifecycle.hear(known, report)
     assert known.seen == seen
 
 
 def test_without_steps_a_checkpoint_written_after_the_request_counts() -> None:
-    known = save_way.asked(100.0, None)
-    assert save_way.hear(known, checkpoint(3, 99.5)).seen == ""
-    assert save_way.hear(known, checkpoint(3, 100.5)).seen == "/c/3 is complete, step 3"
+    known = lifecycle.asked(100.0, None)
+    assert lifecycle.hear(known, checkpoint(3, 99.5)).seen == ""
+    assert lifecycle.hear(known, checkpoint(3, 100.5)).seen == "/c/3 is complete, step 3"
 
 
 MEGATRON = "saving checkpoint at iteration   7 to /c"
@@ -200,12 +206,12 @@ OWN = '@primus {"report": "PhaseSeen", "phase": "%s"}'
     ],
 )
 def test_what_programs_print_of_their_saves(framework: str, lines: list[str], complete: bool) -> None:
-    reader = Reader(framework_of(framework, r"step (?P<step>\d+)"), Counting(), rank=0)
+    reader = ProgressReader(framework_of(framework, r"step (?P<step>\d+)"), Counting(), rank=0)
     known, at = ASKED, 101.0
     for text in lines:
         at += 0.1
         for report in reader.feed(text, at):
-            known = save_way.hear(known, report)
+            known = lifecycle.hear(known, report)
     assert bool(known.seen) == complete
 
 
@@ -263,7 +269,7 @@ def test_a_storage_that_hangs_keeps_nobody_from_asking(tmp_path: Path, monkeypat
     def hang(_path: str, _text: str) -> None:
         gate.wait()
 
-    monkeypatch.setattr("workflows.programs.save_asker.make", hang)
+    monkeypatch.setattr("workflows.programs.launcher.saves.make", hang)
     asker = Heard().asker(tmp_path / "save")
     asker.ask(7, "why")  # returns although nothing was written
     asker.hear([checkpoint(8)])

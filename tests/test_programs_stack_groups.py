@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs.stack_groups import Stack, find, grouped, node_of, of_frames, stacks_of
-from workflows.programs.stack_values import Dump, Frame, Process, Thread
+from workflows.programs.stacks.groups import Stack, find, grouped, node_of, of_frames, stacks_of
+from workflows.programs.stacks.values import Dump, Frame, ProcessStacks, Thread
 
 Frames = list[tuple[str, str]]
 DIST = "/opt/conda/lib/python3.10/site-packages/torch/distributed/distributed_c10d.py"
@@ -29,7 +29,7 @@ SLEEPING: Frames = [("clock_nanosleep", "libc.so.6"), ("sleep", "/w/retry.py"), 
 BACKWARD: Frames = [("_engine_run_backward", "/opt/torch/autograd/graph.py"),
                     ("backward", "/opt/torch/autograd/__init__.py"), ("backward", "/opt/torch/_tensor.py"),
                     *TRAIN]  # fmt: skip
-OURS: Frames = [("_fill", "programs.pyz/workflows/programs/demo_collective.py"), *TRAIN]
+OURS: Frames = [("_fill", "programs.pyz/workflows/programs/demo/collective.py"), *TRAIN]
 
 
 def of(*frames: Frames) -> list[Stack]:
@@ -86,11 +86,11 @@ def test_what_differs_from_look_to_look_is_taken_off() -> None:
 
 def rank_at(
     rank: int, state: str = "sleeping", frames: Frames | None = None, top: bool = True, waits: str = ""
-) -> Process:
+) -> ProcessStacks:
     thread = Thread(
         1, "MainThread", state, [Frame(*frame) for frame in frames or []], waits, ["do_wait"] if waits else []
     )
-    return Process(rank, 100 + rank, "python", top, state, "py-spy" if frames else "kernel", "", [thread])
+    return ProcessStacks(rank, 100 + rank, "python", top, state, "py-spy" if frames else "kernel", "", [thread])
 
 
 NODES = {0: "a", 1: "a", 2: "b", 3: "b"}
@@ -133,7 +133,7 @@ def test_who_gave_no_stacks_is_named_when_all_others_wait() -> None:
     assert [(one.rank, one.node, one.frame) for one in finding.named] == [(2, "b", "no stacks"), (3, "b", "no stacks")]
     assert node_of(finding) == "b"
     assert find(stacks_of([], NODES)).named == (), "silence of all names nobody"
-    silent = Dump("a", 1.0, 3.0, [Process(0, 5, why="no answer within 3 s")])
+    silent = Dump("a", 1.0, 3.0, [ProcessStacks(0, 5, why="no answer within 3 s")])
     assert find(stacks_of([silent], NODES)).named == ()
 
 

@@ -7,11 +7,11 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.observers import dumps
+from flows.decisions.diagnosis.observers import stacks
 from tests.damaged import damaged, reaches
 from tests.told_logs import lines_of
-from workflows.programs.stack_readers import faulthandler, kernel_stack, py_spy
-from workflows.programs.stack_values import Dump, Frame, Process, Thread, fitted, from_dict, text, to_json
+from workflows.programs.stacks.collect import faulthandler, kernel_stack, py_spy
+from workflows.programs.stacks.values import Dump, Frame, ProcessStacks, Thread, fitted, from_dict, text, to_json
 
 SPY = [
     {"pid": 7, "thread_id": 140649571047104, "thread_name": "loader-0", "os_thread_id": 9, "active": True,
@@ -90,7 +90,7 @@ def test_garbage_is_no_stack_and_no_crash(said: str) -> None:
 def big(processes: int, threads: int, frames: int) -> Dump:
     stack = [Frame(f"function_{index}" * 30, "/site-packages/" * 40 + f"{index}.py", index) for index in range(frames)]
     found = [
-        Process(0, 100 + number, "python", number == processes - 1, "sleeping", "py-spy", "w" * 900,
+        ProcessStacks(0, 100 + number, "python", number == processes - 1, "sleeping", "py-spy", "w" * 900,
                 [Thread(9, "loader", "sleeping", stack), *[Thread(7, "MainThread", "sleeping", stack)] * (threads - 1)],
                 ["5 socket:[1]" * 99] * 50)
         for number in range(processes)
@@ -120,11 +120,11 @@ def test_a_dump_travels_as_json() -> None:
 def test_the_diagnosis_reads_our_text_as_any_dump() -> None:
     (main, _), *_ = [py_spy(json.dumps(SPY))[::-1]]
     waits = Thread(7, "MainThread", "sleeping", main.frames, "read(5 socket:[7])", ["unix_stream_read_generic"])
-    rank = Process(3, 7, "python", True, "sleeping", "py-spy", "", [waits], ["5 x"])
-    below = Process(3, 8, "pt_data_worker", False, "stopped", "kernel", "no py-spy")
+    rank = ProcessStacks(3, 7, "python", True, "sleeping", "py-spy", "", [waits], ["5 x"])
+    below = ProcessStacks(3, 8, "pt_data_worker", False, "stopped", "kernel", "no py-spy")
     dump = Dump("node-1", 1.0, 0.1, [rank, below])
     written = text(dump)
-    (stack,) = dumps.stacks(lines_of({"py-spy-rank-3.txt": written}))
+    (stack,) = stacks.stacks(lines_of({"py-spy-rank-3.txt": written}))
     assert stack.frames == [("<module>", "/w/t.py")]
     assert stack.rank == 3
     assert "Process 8: pt_data_worker (below rank 3 on node-1)\n# stopped; kernel; no py-spy\n" in written

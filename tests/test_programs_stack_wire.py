@@ -12,29 +12,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs.stack_values import Dump, Frame, Process, Thread
-from workflows.programs.stack_wire import DUMP_BYTES, LIMIT_BYTES, MOST, NAME_BYTES, Answer, from_json, to_json
+from workflows.programs.stacks.values import (
+    DUMP_BYTES,
+    LIMIT_BYTES,
+    MOST,
+    NAME_BYTES,
+    Dump,
+    Frame,
+    ProcessStacks,
+    StackAnswer,
+    Thread,
+    answer_to_json,
+    from_json,
+)
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 NUMBER = st.integers(0, 2**31)
 FRAMES = st.builds(Frame, TEXT, TEXT, NUMBER)
 THREADS = st.builds(Thread, NUMBER, TEXT, TEXT, st.lists(FRAMES, max_size=3), TEXT, st.lists(TEXT, max_size=3))
-PROCESSES = st.builds(Process, st.integers(0, 5), NUMBER, TEXT, st.booleans(), TEXT, TEXT, TEXT,
+PROCESSES = st.builds(ProcessStacks, st.integers(0, 5), NUMBER, TEXT, st.booleans(), TEXT, TEXT, TEXT,
                       st.lists(THREADS, max_size=3), st.lists(TEXT, max_size=3))  # fmt: skip
 SECONDS = st.floats(0, 1e12)
 BY_RANK = st.lists(PROCESSES, max_size=4).map(lambda found: sorted(found, key=lambda one: one.rank))
 DUMPS = st.builds(Dump, TEXT, SECONDS, SECONDS, BY_RANK, NUMBER)
-ANSWERS = st.builds(Answer, TEXT, TEXT, DUMPS)
-ONE = Answer("train-0", "s3", Dump("node-0", 10.0, 0.1, [Process(0, 41, threads=[Thread(41, frames=[Frame("f")])])], 2))
+ANSWERS = st.builds(StackAnswer, TEXT, TEXT, DUMPS)
+ONE = StackAnswer(
+    "train-0", "s3", Dump("node-0", 10.0, 0.1, [ProcessStacks(0, 41, threads=[Thread(41, frames=[Frame("f")])])], 2)
+)
 
 
-def sent(answer: Answer) -> dict[str, Any]:
+def sent(answer: StackAnswer) -> dict[str, Any]:
     """As the coordinator reads it."""
-    return json.loads(json.dumps(to_json(answer)))
+    return json.loads(json.dumps(answer_to_json(answer)))
 
 
 @given(ANSWERS)
-def test_what_is_sent_comes_back(answer: Answer) -> None:
+def test_what_is_sent_comes_back(answer: StackAnswer) -> None:
     assert from_json(sent(answer)) == answer
 
 
@@ -47,8 +60,10 @@ def test_it_has_the_agreed_shape() -> None:
 @pytest.mark.parametrize("letter", ["a", "ü", "\N{GRINNING FACE}", "\0", '"'])
 def test_whatever_is_in_it_the_body_stays_within_the_limit(letter: str) -> None:
     frames = [Frame(letter * 500, letter * 500, 1)] * 100
-    dump = Dump("n", 0.0, 0.0, [Process(rank, rank, threads=[Thread(1, frames=frames)] * 9) for rank in range(64)])
-    body = json.dumps(to_json(Answer("p", "s1", dump)))
+    dump = Dump(
+        "n", 0.0, 0.0, [ProcessStacks(rank, rank, threads=[Thread(1, frames=frames)] * 9) for rank in range(64)]
+    )
+    body = json.dumps(answer_to_json(StackAnswer("p", "s1", dump)))
     assert DUMP_BYTES / 8 < len(body) <= LIMIT_BYTES
     assert from_json(json.loads(body)).dump.processes
 
@@ -67,8 +82,12 @@ BAD: dict[str, tuple[tuple[str | int, ...], Any, str]] = {
     "no rank": (("stacks", 0, "rank"), ..., "stacks[0].rank: expected a number, got nothing"),
     "half a rank": (("stacks", 0, "rank"), 0.5, "stacks[0].rank: expected a number, got float"),
     "no processes": (("stacks", 0, "processes"), None, "stacks[0].processes: expected a list of objects"),
-    "no process number": (("stacks", 0, "processes", 0, "pid"), ..., "stacks[0].processes: Process: pid is missing"),
-    "threads are one": (("stacks", 0, "processes", 0, "threads"), {}, "Process.threads: expected a list"),
+    "no process number": (
+        ("stacks", 0, "processes", 0, "pid"),
+        ...,
+        "stacks[0].processes: ProcessStacks: pid is missing",
+    ),
+    "threads are one": (("stacks", 0, "processes", 0, "threads"), {}, "ProcessStacks.threads: expected a list"),
     "too long": (("stacks", 0, "processes", 0, "program"), "x" * LIMIT_BYTES, "more than 1048576"),
 }
 
@@ -96,11 +115,11 @@ def test_what_is_nested_without_end_is_refused() -> None:
 
 def test_names_that_are_too_long_are_not_sent() -> None:
     with pytest.raises(ValueError, match="longer than"):
-        to_json(Answer("p" * NAME_BYTES, "s1", ONE.dump))
+        answer_to_json(StackAnswer("p" * NAME_BYTES, "s1", ONE.dump))
 
 
 @given(ANSWERS, st.integers())
-def test_junk_is_refused_or_understood_but_never_breaks_it(answer: Answer, seed: int) -> None:
+def test_junk_is_refused_or_understood_but_never_breaks_it(answer: StackAnswer, seed: int) -> None:
     body, chance = sent(answer), random.Random(seed)
     junk: list[Any] = [None, -1, 1e400, "", [], {}, True, [{}], "\udfff", ...]
     path = chosen(body, chance)

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from tests.launcher_harness import until
-from workflows.programs import stack_kernel, stacks
-from workflows.programs.python_start import stack_signal
-from workflows.programs.stack_groups import find, stacks_of
-from workflows.programs.stack_values import Dump, Process, Thread, text, to_json
+from workflows.programs.stacks import collect
+from workflows.programs.stacks.groups import find, stacks_of
+from workflows.programs.stacks.python_start import stack_signal
+from workflows.programs.stacks.values import Dump, ProcessStacks, Thread, text, to_json
 
 ROOT = Path(__file__).parents[1]
-NO_SPY = stacks.Look(seconds=3.0)
+NO_SPY = collect.Look(seconds=3.0)
 RANK = """
 import os, sys, threading, time
 sys.path.insert(0, {root!r})
-from workflows.programs.python_start import stack_signal
+from workflows.programs.stacks.python_start import stack_signal
 {install}
 def in_the_loader(): time.sleep(600)
 def in_the_step():
@@ -57,12 +57,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         one.wait()
 
 
-def only(dump: Dump) -> Process:
+def only(dump: Dump) -> ProcessStacks:
     (process,) = dump.processes
     return process
 
 
-def functions(process: Process) -> list[str]:
+def functions(process: ProcessStacks) -> list[str]:
     assert process.main is not None
     return [frame.function for frame in process.main.frames]
 
@@ -70,7 +70,7 @@ def functions(process: Process) -> list[str]:
 def test_a_rank_with_a_handler_tells_its_stacks_and_goes_on(start: Callable[..., subprocess.Popen[bytes]]) -> None:
     rank = start()
     for _ in range(3):
-        process = only(stacks.gather({4: rank.pid}, "node-1", NO_SPY))
+        process = only(collect.gather({4: rank.pid}, "node-1", NO_SPY))
         assert (process.rank, process.how, process.state, process.top) == (4, "faulthandler", "sleeping", True)
         assert functions(process)[:1] == ["in_the_step"]
         assert [one.frames[0].function for one in process.threads[1:]] == ["in_the_loader"]
@@ -78,20 +78,20 @@ def test_a_rank_with_a_handler_tells_its_stacks_and_goes_on(start: Callable[...,
         assert process.main.waits.startswith(("clock_nanosleep", "select", "pselect6", "hrtimer"))
         assert any("memfd:primus-stacks" in file for file in process.files)
     assert rank.poll() is None
-    assert "in_the_step (<string>:" in text(stacks.gather({4: rank.pid}, "node-1", NO_SPY))
+    assert "in_the_step (<string>:" in text(collect.gather({4: rank.pid}, "node-1", NO_SPY))
 
 
 def test_a_rank_that_holds_the_interpreter_and_never_lets_go_tells_its_stacks_too(
     start: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
     rank = start(before="import ctypes; pause = ctypes.PyDLL(None).pause", body="pause()")
-    process = only(stacks.gather({0: rank.pid}, "n", NO_SPY))
+    process = only(collect.gather({0: rank.pid}, "n", NO_SPY))
     assert (process.how, functions(process)[0]) == ("faulthandler", "in_the_step")
 
 
 def test_forked_children_tell_their_own(start: Callable[..., subprocess.Popen[bytes]]) -> None:
     rank = start(before="os.fork(); os.fork()", processes=4)
-    dump = stacks.gather({0: rank.pid}, "n", NO_SPY)
+    dump = collect.gather({0: rank.pid}, "n", NO_SPY)
     assert [one.top for one in dump.processes] == [True, False, False, False]
     assert len({one.pid for one in dump.processes}) == 4
     assert [functions(one)[0] for one in dump.processes] == ["in_the_step"] * 4
@@ -101,31 +101,31 @@ def test_without_a_handler_nothing_is_sent_and_the_kernel_is_asked(
     start: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
     rank = start(install="")
-    assert not stack_kernel.catches(rank.pid, stack_signal.SIGNAL)
-    until(lambda: stack_kernel.state_of(rank.pid) == "sleeping", "it sleeps in its step")
-    process = only(stacks.gather({0: rank.pid}, "n", NO_SPY))
+    assert not collect.catches(rank.pid, stack_signal.SIGNAL)
+    until(lambda: collect.state_of(rank.pid) == "sleeping", "it sleeps in its step")
+    process = only(collect.gather({0: rank.pid}, "n", NO_SPY))
     assert (process.how, process.why) == ("kernel", "no py-spy here; no answer of a faulthandler")
     assert len(process.threads) == 2
     assert process.main is not None
     assert process.main.waits
-    assert stacks.ask(rank.pid, 1.0) == []
+    assert collect.ask(rank.pid, 1.0) == []
     assert rank.poll() is None
 
 
 def test_a_program_that_took_the_handler_away_is_not_killed(start: Callable[..., subprocess.Popen[bytes]]) -> None:
     rank = start(before=f"import signal; signal.signal({stack_signal.SIGNAL}, signal.SIG_DFL)")
-    assert only(stacks.gather({0: rank.pid}, "n", NO_SPY)).how == "kernel"
+    assert only(collect.gather({0: rank.pid}, "n", NO_SPY)).how == "kernel"
     assert rank.poll() is None
 
 
 def test_a_stopped_rank_costs_no_time_and_is_not_continued(start: Callable[..., subprocess.Popen[bytes]]) -> None:
     rank = start()
     os.kill(rank.pid, signal.SIGSTOP)
-    until(lambda: stack_kernel.state_of(rank.pid) == "stopped", "it is stopped")
-    process = only(stacks.gather({0: rank.pid}, "n", NO_SPY))
+    until(lambda: collect.state_of(rank.pid) == "stopped", "it is stopped")
+    process = only(collect.gather({0: rank.pid}, "n", NO_SPY))
     assert (process.state, process.how) == ("stopped", "kernel")
     assert "stopped answers no signal" in process.why
-    assert stack_kernel.state_of(rank.pid) == "stopped"
+    assert collect.state_of(rank.pid) == "stopped"
 
 
 SPAWN = """os.mkfifo({fifo!r}); os.posix_spawn(sys.executable, [sys.executable, "-c", "0"], dict(os.environ),
@@ -137,8 +137,8 @@ def test_a_rank_in_uninterruptible_sleep_is_seen_and_holds_nobody(
     start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     rank = start(body=SPAWN.format(fifo=str(tmp_path / "fifo")))
-    until(lambda: stack_kernel.state_of(rank.pid) == "uninterruptible", "it sleeps")
-    dump = stacks.gather({0: rank.pid}, "n", NO_SPY)
+    until(lambda: collect.state_of(rank.pid) == "uninterruptible", "it sleeps")
+    dump = collect.gather({0: rank.pid}, "n", NO_SPY)
     process = dump.processes[0]
     assert (process.state, process.how, process.top) == ("uninterruptible", "kernel", True)
     assert process.main is not None
@@ -150,16 +150,16 @@ def test_a_rank_that_is_gone_is_said_to_be(start: Callable[..., subprocess.Popen
     rank = start()
     gone = subprocess.Popen([sys.executable, "-c", "0"])
     gone.wait()
-    dump = stacks.gather({0: rank.pid, 1: gone.pid}, "n", NO_SPY)
+    dump = collect.gather({0: rank.pid, 1: gone.pid}, "n", NO_SPY)
     assert [(one.rank, one.how) for one in dump.processes] == [(0, "faulthandler"), (1, "")]
 
 
-def spy(folder: Path, script: str) -> stacks.Look:
+def spy(folder: Path, script: str) -> collect.Look:
     """A program in place of py-spy."""
     path = folder / "py-spy"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    return stacks.Look(3.0, str(path))
+    return collect.Look(3.0, str(path))
 
 
 def test_py_spy_is_asked_first_and_believed(start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_py_spy_is_asked_first_and_believed(start: Callable[..., subprocess.Pope
     row = {"thread_name": "MainThread", "os_thread_id": rank.pid, "active": False,
            "frames": [{"name": "seen_by_spy", "filename": "t.py", "line": 3}]}  # fmt: skip
     look = spy(tmp_path, f'[ "$*" = "dump --nonblocking --json --pid {rank.pid}" ] && echo \'{json.dumps([row])}\'')
-    process = only(stacks.gather({0: rank.pid}, "n", look))
+    process = only(collect.gather({0: rank.pid}, "n", look))
     assert (process.how, functions(process)) == ("py-spy", ["seen_by_spy"])
     assert process.main is not None
     assert process.main.waits, "with what the kernel says of the same thread"
@@ -181,10 +181,10 @@ def test_where_py_spy_may_not_look_the_handler_is_asked(
     start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, script: str
 ) -> None:
     rank = start()
-    process = only(stacks.gather({0: rank.pid}, "n", spy(tmp_path, script)))
+    process = only(collect.gather({0: rank.pid}, "n", spy(tmp_path, script)))
     assert (process.how, functions(process)[0]) == ("faulthandler", "in_the_step")
     silent = start(install="")
-    process = only(stacks.gather({0: silent.pid}, "n", spy(tmp_path, script)))
+    process = only(collect.gather({0: silent.pid}, "n", spy(tmp_path, script)))
     assert process.how == "kernel"
     assert process.why.startswith("py-spy: Error: Permission" if "Denied" in script else "py-spy saw no Python")
 
@@ -194,17 +194,17 @@ def test_py_spies_that_hang_take_a_third_of_the_time_together(
 ) -> None:
     rank = start(before="os.fork(); os.fork()", processes=4)
     asked: list[float] = []
-    ask = stacks.ask
+    ask = collect.ask
 
     def noted(pid: int, seconds: float) -> list[Thread]:
         asked.append(time.monotonic())
         return ask(pid, seconds)
 
-    monkeypatch.setattr(stacks, "ask", noted)
+    monkeypatch.setattr(collect, "ask", noted)
     limit = 6.0
-    look = stacks.Look(limit, spy(tmp_path, "exec sleep 600").py_spy)
+    look = collect.Look(limit, spy(tmp_path, "exec sleep 600").py_spy)
     began = time.monotonic()
-    dump = stacks.gather({0: rank.pid}, "n", look)
+    dump = collect.gather({0: rank.pid}, "n", look)
     assert [(one.how, functions(one)[0]) for one in dump.processes] == [("faulthandler", "in_the_step")] * 4
     assert asked[0] - began >= limit / 3, "it did hang"
     assert asked[-1] - began <= 2 * limit / 3, "and all handlers were asked well before the end"
@@ -215,7 +215,7 @@ def test_of_a_rank_that_only_a_hanging_py_spy_could_see_the_kernel_tells(
     start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     rank = start(install="")
-    dump = stacks.gather({0: rank.pid}, "n", stacks.Look(1.0, spy(tmp_path, "exec sleep 600").py_spy))
+    dump = collect.gather({0: rank.pid}, "n", collect.Look(1.0, spy(tmp_path, "exec sleep 600").py_spy))
     process = only(dump)
     assert (process.how, process.why) == ("kernel", "py-spy did not answer in time; no answer of a faulthandler")
     assert process.threads
@@ -227,15 +227,15 @@ def test_what_is_late_is_left_to_itself(
     rank = start()
     pipe = tmp_path / "blocks"
     os.mkfifo(pipe)
-    real = stack_kernel.process
+    real = collect.process
 
-    def blocked(number: int, pid: int, top: bool) -> Process | None:
+    def blocked(number: int, pid: int, top: bool) -> ProcessStacks | None:
         if number == 1:
             pipe.read_text(encoding="utf-8")  # as a file of /proc that blocks its reader
         return real(number, pid, top)
 
-    monkeypatch.setattr(stack_kernel, "process", blocked)
-    dump = stacks.gather({0: rank.pid, 1: rank.pid}, "n", stacks.Look(1.0))
+    monkeypatch.setattr(collect, "process", blocked)
+    dump = collect.gather({0: rank.pid, 1: rank.pid}, "n", collect.Look(1.0))
     assert [(one.rank, one.how, one.why) for one in dump.processes] == [
         (0, "faulthandler", ""), (1, "", "no answer within 1 s"),
     ]  # fmt: skip
@@ -249,7 +249,7 @@ def test_who_keeps_a_gang_waiting_is_named_within_half_a_second_of_looking(
 ) -> None:
     waits = start(before="def all_reduce(): os.read(os.pipe()[0], 1)", body="all_reduce()")
     loads = start()
-    dump = stacks.gather({0: waits.pid, 1: loads.pid}, "node-1", stacks.Look(0.5))
+    dump = collect.gather({0: waits.pid, 1: loads.pid}, "node-1", collect.Look(0.5))
     finding = find(stacks_of([dump], {0: "node-1", 1: "node-1"}))
     assert [(one.rank, one.frame) for one in finding.named] == [(1, "in_the_step (<string>)")]
     assert dump.seconds <= 0.6, "bounded, whatever the machine does"

@@ -11,8 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.recovery import StragglerLimits
-from workflows.programs.step_change import BASELINE, Change, Cusum, whose
-from workflows.programs.straggler import SAMPLE, STEPS_PER_WINDOW, Limits, Loss, Peers, Slow, Votes, middle_of, slow
+from workflows.programs.coordinator.step_change import BASELINE, Change, Cusum, whose
+from workflows.programs.coordinator.stragglers import (
+    SAMPLE,
+    STEPS_PER_WINDOW,
+    Loss,
+    Peers,
+    SlowRank,
+    Votes,
+    middle_of,
+    slow,
+)
+from workflows.programs.coordinator.stragglers import StragglerLimits as Limits
 
 LIMITS = Limits()
 INF = math.inf
@@ -62,7 +72,7 @@ def test_limits_are_the_profiles() -> None:
 
 
 def test_four_of_the_last_five_windows() -> None:
-    bad, good = (Slow(3, 2.0, 2.0, 9.0),), ()
+    bad, good = (SlowRank(3, 2.0, 2.0, 9.0),), ()
     votes = Votes()
     for window in (bad, bad, good, bad):
         votes = votes.and_(window)

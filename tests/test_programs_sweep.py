@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs import flags, gate_gpus, main, sweep
-from workflows.programs.sweep import Mount, Options, check_kernel, check_mounts, check_tools, judge_clock, mounts
+from workflows.programs import main
+from workflows.programs.probes import gpu_count, sweep
+from workflows.programs.probes.sweep import Mount, Options, check_kernel, check_mounts, check_tools, judge_clock, mounts
+from workflows.programs.runtime import flags
 
 INFO = """\
 29 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -26,7 +28,7 @@ def test_options_round_trip() -> None:
     assert sweep.parse(asked.argv()) == asked
     with pytest.raises(flags.UsageError, match="not one of amd, nvidia"):
         sweep.parse(["--gpu-vendor=acme"])
-    assert main.PROGRAMS["sweep"] == "sweep"
+    assert main.PROGRAMS["sweep"] == "probes.sweep"
 
 
 def test_mounts_are_read_as_the_kernel_tells_them() -> None:
@@ -95,7 +97,7 @@ def test_the_vendors_tool_must_answer(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_missing_tool_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    for vendor in gate_gpus.VENDORS:
+    for vendor in gpu_count.VENDORS:
         found = check_tools(Options(gpu_vendor=vendor))
         assert (found.verdict, found.evidence[:17]) == ("unknown", "this image has no")
     assert check_tools(Options()).verdict == "pass"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tool_samples import figures, printed, value, whole, words
-from workflows.programs.tools import PARSERS
+from workflows.programs.parsers.registry import PARSERS
 
 
 def test_the_largest_message_is_told_by_place_once_the_table_has_ended() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.tool_samples import value, whole, words
-from workflows.programs.readings import Reading
+from workflows.programs.parsers.text import Reading
 
 GPU = "gpu 00000000:00:06.0"
 FORMS = ("580-query-h100.txt", "580-xml-h100.txt")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tool_samples import figures, printed, value, whole, words
-from workflows.programs.tools import PARSERS
+from workflows.programs.parsers.registry import PARSERS
 
 A100 = "gpu 00000000:10:1c.0"
 H100 = "gpu 00000000:19:00.0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tool_samples import figures, printed, value, whole, words
-from workflows.programs.tools import PARSERS
+from workflows.programs.parsers.registry import PARSERS
 
 
 def test_iperf3_tells_both_sides_as_json_and_text() -> None:

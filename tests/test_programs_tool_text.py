@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs.tool_json import document, number
-from workflows.programs.tool_text import amount, figure, measure, refusal, whole_lines
+from workflows.programs.parsers.text import amount, document, figure, measure, number, refusal, whole_lines
 
 
 @pytest.mark.parametrize(

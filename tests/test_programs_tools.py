@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles import suite_words
+from profiles.checks import catalogue
 from tests.tool_samples import FOLDER, SAMPLES, counted, printed, whole
-from workflows.programs.readings import Parsed, Reading
-from workflows.programs.tools import PARSERS
+from workflows.programs.parsers.registry import PARSERS
+from workflows.programs.parsers.text import Parsed, Reading
 
 UNITS = ("", "count", "GB/s", "Gb/s", "TFLOP/s", "W", "degC", "MHz", "GiB", "GT/s", "%", "s", "ms", "us", "1/s")
 ENDLESS = {"nvidia-smi", "amd-smi", "rvs", "rocblas-bench", "rdma-link", "ethtool", "lspci", "kernel-log", "sysfs"}
@@ -54,7 +54,7 @@ def test_every_sample_is_read_soundly(tool: str, name: str) -> None:
 
 def test_every_parser_has_samples_and_suites_name_only_parsers_that_are_there() -> None:
     assert {tool for tool, _ in SAMPLES} == set(PARSERS)
-    assert set(get_args(suite_words.Parser)) <= set(PARSERS)
+    assert set(get_args(catalogue.Parser)) <= set(PARSERS)
 
 
 def test_every_sample_has_its_source() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from tests.launcher_harness import GangOnLoopback, until
 from tests.test_programs_probe_node import Write, write
-from workflows.programs import use, use_devices
-from workflows.programs.meter import Looks, Meter
-from workflows.programs.use_nvml import Library, opened
+from workflows.programs.launcher import usage
+from workflows.programs.launcher.meter import Looks, Meter
+from workflows.programs.launcher.usage import Library, opened
 
 __all__ = ["write"]  # the fixture
 MIB = 1 << 20
@@ -38,11 +38,11 @@ def test_a_rank_is_counted_with_what_it_started() -> None:
         assert rank.stdin is not None
         assert rank.stdout is not None
         assert {rank.stdout.readline(), rank.stdout.readline()} == {"ready\n", "\n"}
-        before = use.ranks({3: rank.pid})
+        before = usage.ranks({3: rank.pid})
         rank.stdin.write("work\n")
         rank.stdin.flush()
         assert rank.stdout.readline() == f"{sum(range(3_000_000))}\n"
-        after = use.ranks({3: rank.pid, 4: 2**22 + 1})
+        after = usage.ranks({3: rank.pid, 4: 2**22 + 1})
         rank.stdin.close()
     assert set(after) == {3}, "a rank that is gone uses nothing"
     assert after[3].processes == 2
@@ -50,10 +50,10 @@ def test_a_rank_is_counted_with_what_it_started() -> None:
     assert 40 < after[3].open_files < 80
     assert after[3].open_files_limit
     assert after[3].cpu_seconds > before[3].cpu_seconds
-    found = use.told({3: after[3]._replace(cpu_seconds=before[3].cpu_seconds + 5)}, before, 10.0)
+    found = usage.told({3: after[3]._replace(cpu_seconds=before[3].cpu_seconds + 5)}, before, 10.0)
     assert found["3"]["cpu_cores"] == 0.5
-    assert "cpu_cores" not in use.told(after, {}, 10.0)["3"], "not known before the second look"
-    assert use.ranks({3: rank.pid}) == {}
+    assert "cpu_cores" not in usage.told(after, {}, 10.0)["3"], "not known before the second look"
+    assert usage.ranks({3: rank.pid}) == {}
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_pods_memory_is_what_the_kernel_kills_by(
 ) -> None:
     for name, text in files.items():
         write(f"sys/fs/cgroup/{name}", text)
-    found = use.pod(shared="/nowhere")
+    found = usage.pod(shared="/nowhere")
     assert (found.get("memory_bytes"), found.get("memory_limit_bytes")) == memory
-    assert use.pod()["shared_memory_limit_bytes"] >= use.pod()["shared_memory_bytes"] >= 0
+    assert usage.pod()["shared_memory_limit_bytes"] >= usage.pod()["shared_memory_bytes"] >= 0
 
 
 def test_what_is_nearly_used_up_is_named() -> None:
@@ -89,11 +89,11 @@ def test_what_is_nearly_used_up_is_named() -> None:
         "shared_memory_limit_bytes": 8 << 30,
         "ranks": {"5": {"open_files": 1000, "open_files_limit": 1024}, "6": {"open_files": 10}},
     }
-    assert use.close_to_its_limit(figures) == {
+    assert usage.close_to_its_limit(figures) == {
         "memory": "the pod's memory is nearly used up: 95.00 of 100.00 GiB",
         "files of 5": "rank 5 has 1000 files open and may have 1024",
     }
-    assert use.close_to_its_limit({}) == {}
+    assert usage.close_to_its_limit({}) == {}
 
 
 def test_nics_tell_traffic_and_errors(write: Write) -> None:
@@ -107,7 +107,7 @@ def test_nics_tell_traffic_and_errors(write: Write) -> None:
         write(f"sys/class/net/eth0/statistics/{name}", f"{count}\n")
         write(f"sys/class/net/lo/statistics/{name}", f"{count}\n")
     write("sys/class/net/odd/statistics/rx_bytes", "")
-    assert use_devices.nics() == {
+    assert usage.nics() == {
         "mlx5_0": {"received_bytes": 4040, "sent_bytes": 8080, "errors": 6},
         "eth0": {"received_bytes": 7, "sent_bytes": 8, "errors": 3},
     }
@@ -126,7 +126,7 @@ def test_gpus_of_amd_tell_of_themselves(write: Write) -> None:
     write(f"{folder}/ras/umc_err_count", "ue: 2\nce: 17\n")
     write(f"{folder}/ras/gfx_err_count", "ue: 1\nce: 0\n")
     write(f"{folder}/ras/features", "ue: 9\n")
-    assert use_devices.gpus(None) == {
+    assert usage.gpus(None) == {
         "1": {
             "memory_bytes": 5,
             "memory_limit_bytes": 9,
@@ -163,7 +163,7 @@ class Nvml:
 
 
 def test_nvidias_library_is_asked_and_what_it_refuses_is_absent() -> None:
-    assert use_devices.gpus(Library(Nvml())) == {
+    assert usage.gpus(Library(Nvml())) == {
         "0": {"memory_bytes": 30, "memory_limit_bytes": 80, "temperature_celsius": 61, "power_watts": 700.0},
         "1": {"temperature_celsius": 62},
     }
@@ -206,7 +206,7 @@ def test_a_limit_is_said_once_for_the_same_ranks(monkeypatch: pytest.MonkeyPatch
     def full(_found: dict[str, Any]) -> dict[str, str]:
         return {"memory": "nearly full"}
 
-    monkeypatch.setattr(use, "close_to_its_limit", full)
+    monkeypatch.setattr(usage, "close_to_its_limit", full)
     for pids in ({0: 1}, {0: 1}, {0: 2}):
         found = looks.look(pids)
         assert {"at", "ranks", "nics", "gpus"} <= set(found)

@@ -25,8 +25,9 @@ from tests.checkpoint_samples import (
     put,
     torch_file,
 )
-from workflows.programs import checkpoint_proofs, folder_owner, prove, verify
-from workflows.reports import ResumeChoice, from_json
+from workflows.programs.checkpoints import proofs, verify
+from workflows.programs.checkpoints import prover as checkpoints_prover
+from workflows.wire import ResumeChoice, from_json
 
 
 @pytest.fixture
@@ -42,10 +43,12 @@ def options(run: Path, **changes: object) -> verify.Options:
 
 def prove_all(run: Path, told: str = "", **changes: object) -> list[tuple[int, str]]:
     """Let the prover look as often as it may need to; what it said."""
-    prover = prove.Prover(replace(prove.Options(str(run / "checkpoints"), str(run)), **changes))  # type: ignore[arg-type]
+    prover = checkpoints_prover.Prover(
+        replace(checkpoints_prover.Options(str(run / "checkpoints"), str(run)), **changes)
+    )  # type: ignore[arg-type]
     if told:
         prover.told(told)
-    return [(seen.step, seen.verdict) for _ in range(prove.CORRUPT_AFTER_LOOKS) for seen in prover.look()]
+    return [(seen.step, seen.verdict) for _ in range(checkpoints_prover.CORRUPT_AFTER_LOOKS) for seen in prover.look()]
 
 
 def steps_seen(run: Path, *seen: tuple[int, float]) -> None:
@@ -96,8 +99,8 @@ def test_of_two_ledgers_that_begin_at_once_one_has_the_folder(tmp_path: Path) ->
         run = tmp_path / "data" / "runs" / str(turn)
         (tmp_path / "data").mkdir(exist_ok=True)
         with ThreadPoolExecutor(len(ledgers)) as threads:
-            owners = list(threads.map(partial(folder_owner.claim, str(run)), ledgers))
-        winner = folder_owner.owner_of(str(run))
+            owners = list(threads.map(partial(proofs.claim, str(run)), ledgers))
+        winner = proofs.owner_of(str(run))
         assert winner in ledgers
         assert owners == ["" if ledger == winner else winner for ledger in ledgers]
         assert [path.name for path in run.iterdir()] == ["ledger"]
@@ -111,9 +114,9 @@ def test_a_storage_without_hard_links_keeps_the_owner_too(run: Path, monkeypatch
         raise PermissionError(1, "Operation not permitted", source)
 
     monkeypatch.setattr(os, "link", refuse)
-    assert folder_owner.claim(str(run), "1" * 32) == ""
+    assert proofs.claim(str(run), "1" * 32) == ""
     assert tried == [str(run / "ledger")], "it was tried"
-    assert folder_owner.claim(str(run), "2" * 32) == "1" * 32
+    assert proofs.claim(str(run), "2" * 32) == "1" * 32
     assert [path.name for path in run.iterdir()] == ["ledger"]
 
 
@@ -121,7 +124,7 @@ def test_a_storage_that_cannot_be_written_is_unknown(run: Path, monkeypatch: pyt
     def refuse(path: str, data: bytes) -> None:
         raise OSError(30, "Read-only file system", path)
 
-    monkeypatch.setattr(checkpoint_proofs, "write_atomically", refuse)
+    monkeypatch.setattr(proofs, "write_atomically", refuse)
     choice = verify.choose(options(run, ledger="1" * 32))
     assert (choice.verdict, choice.owner) == ("unknown", "")
     assert "Read-only file system" in choice.why
@@ -346,5 +349,5 @@ def test_options_survive_the_command_line(wanted: verify.Options) -> None:
 
 
 def test_step_names_of_proofs() -> None:
-    assert checkpoint_proofs.step_name(20) == "step-20"
-    assert checkpoint_proofs.step_name(-1) == "step-unknown"
+    assert proofs.step_name(20) == "step-20"
+    assert proofs.step_name(-1) == "step-unknown"

@@ -13,11 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs import warm_frames
-from workflows.programs.warm_frames import FrameError
-from workflows.programs.warm_order import Order, Target, mismatch, order_of
-from workflows.programs.warm_park import Options
-from workflows.programs.warm_program import Program, forkable
+from workflows.programs.prefork import protocol
+from workflows.programs.prefork.child import Options
+from workflows.programs.prefork.protocol import (
+    ForkOrder,
+    FrameError,
+    ParkedProgram,
+    Program,
+    forkable,
+    mismatch,
+    order_of,
+)
 
 FORKABLE = [
     ("python3 train.py", ((), "train.py", False, ())),
@@ -65,8 +71,8 @@ def test_the_park_reads_its_command_line() -> None:
 TEXT = st.text(st.characters(exclude_characters="\0", codec=None), max_size=20)
 NAMES = st.text(st.characters(exclude_characters="\0=", codec=None), min_size=1, max_size=9)
 ORDERS = st.builds(
-    Order,
-    target=st.builds(Target, TEXT, st.booleans(), TEXT),
+    ForkOrder,
+    target=st.builds(ParkedProgram, TEXT, st.booleans(), TEXT),
     argv=st.lists(TEXT, max_size=4).map(tuple),
     arguments=st.lists(TEXT, max_size=4).map(tuple),
     environment=st.dictionaries(NAMES, TEXT, max_size=4),
@@ -75,17 +81,17 @@ ORDERS = st.builds(
 
 
 @given(ORDERS)
-def test_an_order_travels_whole(order: Order) -> None:
+def test_an_order_travels_whole(order: ForkOrder) -> None:
     mine, theirs = socket.socketpair()
     with mine, theirs:
-        warm_frames.send(mine, order.message())
-        heard = warm_frames.receive(theirs)
+        protocol.send(mine, order.message())
+        heard = protocol.receive(theirs)
     assert heard is not None
     assert order_of(heard[0]) == order
 
 
 @given(ORDERS, st.data())
-def test_a_part_of_a_frame_is_never_an_order(order: Order, data: st.DataObject) -> None:
+def test_a_part_of_a_frame_is_never_an_order(order: ForkOrder, data: st.DataObject) -> None:
     body = json.dumps(order.message()).encode()
     whole = struct.pack("!I", len(body)) + body
     cut = data.draw(st.integers(1, len(whole) - 1))
@@ -94,7 +100,7 @@ def test_a_part_of_a_frame_is_never_an_order(order: Order, data: st.DataObject) 
         with mine:
             mine.sendall(whole[:cut])
         with pytest.raises(FrameError):
-            warm_frames.receive(theirs)
+            protocol.receive(theirs)
 
 
 @given(st.binary(max_size=64))
@@ -104,7 +110,7 @@ def test_garbage_is_never_an_order(garbage: bytes) -> None:
         with mine:
             mine.sendall(garbage)
         try:
-            heard = warm_frames.receive(theirs)
+            heard = protocol.receive(theirs)
         except FrameError:
             return
     if heard is not None:
@@ -118,7 +124,7 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size
 
 
 @given(ORDERS, st.data())
-def test_one_wrong_field_spoils_an_order(order: Order, data: st.DataObject) -> None:
+def test_one_wrong_field_spoils_an_order(order: ForkOrder, data: st.DataObject) -> None:
     message = order.message()
     field = data.draw(st.sampled_from(sorted(message)))
     wrong = data.draw(JSON.filter(lambda value: type(value) is not type(message[field])))
@@ -131,7 +137,7 @@ def test_one_wrong_field_spoils_an_order(order: Order, data: st.DataObject) -> N
 
 @pytest.mark.parametrize("name", ["", "a=b", "a\0b"])
 def test_no_process_can_have_such_a_variable(name: str) -> None:
-    message = Order(Target("t.py", False, "/w"), (), (), {}, False).message()
+    message = ForkOrder(ParkedProgram("t.py", False, "/w"), (), (), {}, False).message()
     with pytest.raises(FrameError, match="environment"):
         order_of({**message, "environment": {name: "x"}})
 
@@ -140,8 +146,8 @@ def test_descriptors_travel_and_more_than_asked_for_are_refused() -> None:
     mine, theirs = socket.socketpair()
     with mine, theirs:
         read, write = os.pipe()
-        warm_frames.send(mine, {"x": 1}, (read, write))
-        heard = warm_frames.receive(theirs, 2)
+        protocol.send(mine, {"x": 1}, (read, write))
+        heard = protocol.receive(theirs, 2)
         assert heard is not None
         message, descriptors = heard
         assert message == {"x": 1}
@@ -149,32 +155,32 @@ def test_descriptors_travel_and_more_than_asked_for_are_refused() -> None:
         os.write(descriptors[1], b"through")
         assert os.read(read, 9) == b"through"
         before = len(os.listdir("/proc/self/fd")) - len(descriptors)
-        warm_frames.close(descriptors)
-        warm_frames.send(mine, {}, [read] * 9)
+        protocol.close(descriptors)
+        protocol.send(mine, {}, [read] * 9)
         with pytest.raises(FrameError, match="too many"):
-            warm_frames.receive(theirs, 2)
+            protocol.receive(theirs, 2)
         assert len(os.listdir("/proc/self/fd")) == before
-        warm_frames.close((read, write))
+        protocol.close((read, write))
 
 
-PARKED = Target("t.py", False, "/w")
+PARKED = ParkedProgram("t.py", False, "/w")
 WITH = {"PATH": "/bin", "OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.parametrize(
     ("order", "why"),
     [
-        (Order(PARKED, (), ("--resume", "x"), {**WITH, "RANK": "3", "PRIMUS_INCARNATION": "2"}, False), ""),
-        (Order(PARKED, (), (), {**WITH, "MASTER_PORT": "1", "LOCAL_RANK": "1"}, True), ""),
-        (Order(PARKED, (), (), {**WITH, "OMP_NUM_THREADS": "8"}, False), "another OMP_NUM_THREADS"),
-        (Order(PARKED, (), (), {"PATH": "/bin"}, False), "another OMP_NUM_THREADS"),
-        (Order(PARKED, (), (), {**WITH, "LANG": "C"}, False), "another LANG"),
-        (Order(replace(PARKED, name="u.py"), (), (), WITH, False), "not for u.py"),
-        (Order(replace(PARKED, module=True), (), (), WITH, False), "parked for t.py"),
-        (Order(replace(PARKED, working_directory="/v"), (), (), WITH, False), "in /w"),
+        (ForkOrder(PARKED, (), ("--resume", "x"), {**WITH, "RANK": "3", "PRIMUS_INCARNATION": "2"}, False), ""),
+        (ForkOrder(PARKED, (), (), {**WITH, "MASTER_PORT": "1", "LOCAL_RANK": "1"}, True), ""),
+        (ForkOrder(PARKED, (), (), {**WITH, "OMP_NUM_THREADS": "8"}, False), "another OMP_NUM_THREADS"),
+        (ForkOrder(PARKED, (), (), {"PATH": "/bin"}, False), "another OMP_NUM_THREADS"),
+        (ForkOrder(PARKED, (), (), {**WITH, "LANG": "C"}, False), "another LANG"),
+        (ForkOrder(replace(PARKED, name="u.py"), (), (), WITH, False), "not for u.py"),
+        (ForkOrder(replace(PARKED, module=True), (), (), WITH, False), "parked for t.py"),
+        (ForkOrder(replace(PARKED, working_directory="/v"), (), (), WITH, False), "in /w"),
     ],
 )
-def test_a_parked_process_serves_what_it_was_parked_for(order: Order, why: str) -> None:
+def test_a_parked_process_serves_what_it_was_parked_for(order: ForkOrder, why: str) -> None:
     found = mismatch(PARKED, {**WITH, "PRIMUS_INCARNATION": "1"}, order)
     assert why in found
     assert bool(why) == bool(found)

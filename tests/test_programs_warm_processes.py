@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 
-from tasks.programs import programs_archive
+from tasks.programs_archive import programs_archive
 from tests.launcher_harness import alive, until
 from tests.old_pythons import old_python
 from tests.warm_harness import Ended, Yard, end_of, kill, python
-from workflows.programs import ranks, warm, warm_frames, warm_home
-from workflows.programs.python_start import stack_signal
-from workflows.programs.warm import NotWarmError
+from workflows.programs.prefork import parent, process_image, protocol
+from workflows.programs.prefork.parent import NotWarmError
+from workflows.programs.runtime import processes
+from workflows.programs.stacks.python_start import stack_signal
 
 SHOW = """
 import ctypes, json, os, resource, signal, sys
@@ -214,7 +215,7 @@ def test_no_two_ranks_or_incarnations_draw_the_same(tmp_path: Path) -> None:
         yard.listen()
         starts = [yard.start_of(rank, PRIMUS_INCARNATION=number) for rank in (0, 1) for number in ("1", "2")]
         found = [json.loads(end_of(yard.forked(start)).out) for start in starts]
-        plain = json.loads(end_of(ranks.start(starts[0])).out)
+        plain = json.loads(end_of(processes.start(starts[0])).out)
     for column in zip(*(drawn for drawn, _ in found), strict=True):
         assert len(set(column)) == len(starts)
     assert {json.dumps(seeded) for _, seeded in found} == {json.dumps(plain[1])}
@@ -236,7 +237,7 @@ def test_torch_draws_in_forks_as_in_plain_starts(tmp_path: Path, seeding: str) -
     (tmp_path / "preloaded.py").write_text(seeding)
     with Yard(tmp_path, python("draws.py"), ["torch", "preloaded"]) as yard:
         yard.listen()
-        plain = [json.loads(end_of(ranks.start(yard.start_of(rank))).out) for rank in (0, 1)]
+        plain = [json.loads(end_of(processes.start(yard.start_of(rank))).out) for rank in (0, 1)]
         forked = [json.loads(end_of(yard.forked(yard.start_of(rank))).out) for rank in (0, 1)]
     assert {json.dumps(one[1:]) for one in plain + forked} == {json.dumps(plain[0][1:])}
     seeds = [one[0] for one in (*plain, *forked)]
@@ -248,17 +249,17 @@ def test_torch_draws_in_forks_as_in_plain_starts(tmp_path: Path, seeding: str) -
 
 
 def test_a_device_that_is_open_stands_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = warm_home.remember(())
-    monkeypatch.setattr(warm_home, "DEVICES", (str(tmp_path / "nvidia"),))
+    home = process_image.remember(())
+    monkeypatch.setattr(process_image, "DEVICES", (str(tmp_path / "nvidia"),))
     (tmp_path / "nvidia0").write_text("")
     (tmp_path / "other").write_text("")
     words = "a GPU context is open, which no fork can share"
     with (tmp_path / "other").open():
-        assert warm_home.obstacle(home, ()) != words
+        assert process_image.obstacle(home, ()) != words
     with (tmp_path / "nvidia0").open() as device:
-        assert warm_home.obstacle(home, ()) == words
-        assert warm_home.obstacle(home, (device.fileno(),)) == words, "also where the descriptor is known"
-    assert warm_home.obstacle(home, ()) != words
+        assert process_image.obstacle(home, ()) == words
+        assert process_image.obstacle(home, (device.fileno(),)) == words, "also where the descriptor is known"
+    assert process_image.obstacle(home, ()) != words
 
 
 @pytest.mark.story
@@ -342,7 +343,7 @@ def test_orders_that_do_not_fit_are_refused_and_the_next_one_is_served(tmp_path:
         def refused(why: str, **changed: Any) -> None:
             values = {**fits.__dict__, **changed}
             with pytest.raises(NotWarmError, match=why):
-                yard.forked(ranks.Start(**values))
+                yard.forked(processes.Start(**values))
 
         refused("another OMP_NUM_THREADS", environment={**fits.environment, "OMP_NUM_THREADS": "3"})
         refused("not for u.py", argv=python("u.py"))
@@ -365,7 +366,7 @@ def test_a_late_answer_starts_nothing(tmp_path: Path) -> None:
         began = time.monotonic()
         with pytest.raises(NotWarmError, match="in time"):
             yard.parked.fork(yard.start_of(0, "late"))
-        assert time.monotonic() - began >= warm.ANSWER_SECONDS
+        assert time.monotonic() - began >= parent.ANSWER_SECONDS
         os.kill(yard.parked.pid, signal.SIGCONT)
         end_of(yard.forked(yard.start_of(0, "next")))
     assert marks.read_text() == "next"
@@ -385,7 +386,7 @@ def test_garbage_ends_the_park_and_forks_nothing(tmp_path: Path, garbage: bytes)
         assert yard.next_words() == ["ranks are started plainly: the parked process has ended"]
         assert os.waitpid(yard.parked.pid, 0)[1] == 0
         yard.parked.ended()
-        assert ranks.descendants(os.getpid()) == []
+        assert processes.descendants(os.getpid()) == []
         with pytest.raises(NotWarmError, match="has ended"):
             yard.forked(yard.start_of())
     assert not marks.exists()
@@ -397,9 +398,9 @@ def test_an_order_without_its_descriptors_ends_the_park(tmp_path: Path) -> None:
         yard.listen()
         connection = yard.parked._connection
         assert connection is not None
-        warm_frames.send(connection, yard.parked._order(yard.start_of()).message(), (0, 0))
+        protocol.send(connection, yard.parked._order(yard.start_of()).message(), (0, 0))
         assert yard.next_words() == ["ranks are started plainly: the parked process has ended"]
-        assert ranks.descendants(os.getpid(), frozenset({yard.parked.pid})) == []
+        assert processes.descendants(os.getpid(), frozenset({yard.parked.pid})) == []
 
 
 @pytest.mark.story
@@ -413,7 +414,7 @@ def test_a_killed_park_leaves_plain_starts(tmp_path: Path) -> None:
         with pytest.raises(NotWarmError, match=r"it takes no orders|died over it"):
             yard.forked(yard.start_of())
         assert len(os.listdir("/proc/self/fd")) <= len(before)
-        assert end_of(ranks.start(yard.start_of())).out == "ran\n"
+        assert end_of(processes.start(yard.start_of())).out == "ran\n"
 
 
 @pytest.mark.story
@@ -424,7 +425,7 @@ def test_imports_give_way_to_ranks_and_forks_do_not(tmp_path: Path) -> None:
     with Yard(tmp_path, python("t.py"), ["slow"]) as yard:
         plain, warm_one = yard.both()
     now = os.getpriority(os.PRIO_PROCESS, 0)
-    lowered = min(19, now + warm_home.NICE) if warm_home.can_be_raised() else now
+    lowered = min(19, now + process_image.NICE) if process_image.can_be_raised() else now
     assert (plain.out, warm_one.out) == (f"{now} {now}\n", f"{lowered} {now}\n")
 
 
@@ -433,7 +434,7 @@ def test_the_demo_trains_as_it_does_alone(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     words = ["demo-train", "--steps=3", "--corpus-bytes=65536"]
     command = python(str(programs_archive(tmp_path)), *words)
-    preload = ["numpy", "workflows.programs.demo_train"]
+    preload = ["numpy", "workflows.programs.demo.train"]
     with Yard(tmp_path, command, preload, {"OPENBLAS_NUM_THREADS": "1"}) as yard:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = str(free.getsockname()[1])
@@ -457,7 +458,7 @@ def test_two_hundred_forks_leave_nothing_behind(tmp_path: Path) -> None:
         assert [len(os.listdir(folder)) for folder in folders] == before
         children = Path(f"/proc/{yard.parked.pid}/task/{yard.parked.pid}/children")
         assert children.read_text() == ""
-        assert ranks.descendants(os.getpid(), frozenset({yard.parked.pid})) == []
+        assert processes.descendants(os.getpid(), frozenset({yard.parked.pid})) == []
 
 
 @pytest.mark.story
@@ -467,7 +468,7 @@ def test_sweeps_spare_the_parked_process_and_find_its_forks(tmp_path: Path) -> N
         yard.listen()
         assert b"\0RANK=" not in Path(f"/proc/{yard.parked.pid}/environ").read_bytes()
         process = yard.forked(yard.start_of())
-        assert ranks.descendants(os.getpid(), frozenset({yard.parked.pid})) == [process.pid]
+        assert processes.descendants(os.getpid(), frozenset({yard.parked.pid})) == [process.pid]
         kill(process)
         assert alive(yard.parked.pid)
 
@@ -478,11 +479,11 @@ def test_an_orphan_that_falls_to_another_is_no_rank(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(f"open({str(marks)!r}, 'a').write('ran')\n")
     with Yard(tmp_path, python("t.py")) as yard:
         yard.listen()
-        ctypes.CDLL(None).prctl(ranks.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        ctypes.CDLL(None).prctl(processes.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         with pytest.raises(NotWarmError, match="its parent would be process"):
             yard.forked(yard.start_of())
         assert not marks.exists()
-        assert ranks.become_subreaper()
+        assert processes.become_subreaper()
         assert end_of(yard.forked(yard.start_of())).status == "exit code 0"
     assert marks.read_text() == "ran"
 
@@ -490,7 +491,9 @@ def test_an_orphan_that_falls_to_another_is_no_rank(tmp_path: Path) -> None:
 LAUNCHER = """
 import os, select, sys
 sys.path.insert(0, {root!r})
-from workflows.programs import ranks, warm, warm_program
+from workflows.programs.runtime import processes as ranks
+from workflows.programs.prefork import parent as warm
+from workflows.programs.prefork import protocol as warm_program
 ranks.become_subreaper()
 command = (sys.executable, "t.py")
 parked = warm.Parked(warm_program.forkable(command), [], dict(os.environ), {folder!r})

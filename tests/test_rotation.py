@@ -19,10 +19,12 @@ from tests.rotation import AREAS, ROOT, TURNS, Area, Mode, Proof, areas_of, file
 
 FILES = st.sampled_from([f"tests/test_{name}.py" for name in ("calm", "links", "pairs", "ranks")])
 NODE_IDS = st.frozensets(st.builds("{}::test_{}".format, FILES, st.integers(0, 99)), max_size=40)
-PATHS = st.frozensets(st.sampled_from(["flows/links.py", "flows/train.py", "docs/links.md", "tests/pair_tools.py"]))
+PATHS = st.frozensets(
+    st.sampled_from(["flows/testing/links.py", "flows/train.py", "docs/links.md", "tests/pair_tools.py"])
+)
 AREA = st.builds(
     Area,
-    st.lists(st.sampled_from(["flows/*", "flows/links.py", "tests/pair_*"]), min_size=1, max_size=2).map(tuple),
+    st.lists(st.sampled_from(["flows/*", "flows/testing/links.py", "tests/pair_*"]), min_size=1, max_size=2).map(tuple),
     st.lists(FILES, min_size=1, max_size=2).map(tuple),
 )
 AREAS_OF_TESTS = st.lists(AREA, max_size=3)

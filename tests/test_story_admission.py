@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 from profiles.vocabulary import RunState, VerdictWord
-from tasks.node_holds import hold_of
+from tasks.nodes.holds import hold_of
 from tests.node_faults import quarantined
 from tests.pair_tools import tool as pair_tool
 from tests.runners import until
 from tests.stages import Stage, stage, succeeded
 from workflows import labels
-from workflows.records import RequestRecord
+from workflows.model.records import RequestRecord
 
 pytestmark = pytest.mark.story
 CLUSTER = Path(__file__).parent.parent / "profiles" / "clusters" / "local.yaml"
@@ -192,7 +192,7 @@ def test_only_what_is_stale_is_tested_before_the_next_run(grounds: Grounds) -> N
 def test_silent_nodes_are_tested_again_and_the_run_begins_when_they_answer(
     grounds: Grounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.admission.AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr("flows.testing.admission.AGAIN_SECONDS", 0.2)
     grounds.speed(GOOD, "node-5")
     made = grounds.stage.start(cluster=grounds.profile())
     waits(made, "waits for proven nodes")
@@ -213,7 +213,7 @@ def test_a_node_that_is_named_may_train_though_nothing_is_known_of_it(grounds: G
 
 
 def test_a_stop_is_heard_while_nodes_are_tested(grounds: Grounds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.admission.AGAIN_SECONDS", 3600.0)
+    monkeypatch.setattr("flows.testing.admission.AGAIN_SECONDS", 3600.0)
     made = grounds.stage.start(cluster=grounds.profile())
     waits(made, "waits for proven nodes")
     made.ledger.request(RequestRecord("stop-1", made.run, "stop", time.time(), "enough for today"))

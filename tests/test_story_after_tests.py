@@ -9,24 +9,23 @@ from typing import Any
 
 import pytest
 
-from flows.after_tests import outdated
-from flows.decisions.grading.proofs import hours_of, proofs_of
+from flows.decisions.node_tests.grading.standing import hours_of, proofs_of
+from flows.testing.due import outdated
+from profiles.checks.suite import Lifetimes
 from profiles.cluster import Brake
-from profiles.suite import Lifetimes
 from profiles.vocabulary import Mode, VerdictWord
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
-from tasks.ledger import Ledger
-from tasks.node_holds import hold_nodes, hold_of
-from tasks.nodes_by_hand import release
-from tasks.opening import localised
-from tasks.session import at_hand
-from tasks.settings import Settings
+from tasks.context import at_hand
+from tasks.ledger.ledger import Ledger
+from tasks.nodes.by_hand import release_by_hand
+from tasks.nodes.holds import hold_nodes, hold_of
+from tasks.settings import Settings, localised
 from tests.node_faults import local, loop, quarantined
 from tests.runners import until
 from workflows import labels
-from workflows.node_sight import NodeSeen
-from workflows.records import VerdictRecord
+from workflows.model.nodes import NodeSeen
+from workflows.model.records import VerdictRecord
 
 F, P, U = VerdictWord.FAIL, VerdictWord.PASS, VerdictWord.UNKNOWN
 NOW, HOUR = 1e9, 3600.0
@@ -88,7 +87,7 @@ def test_a_failure_that_nobody_acted_upon_takes_its_node_out_once(home: Path) ->
         assert held is not None
         assert "gemm: 12 of 16 TFLOP/s" in held.why
         with at_hand(scene.settings), using(scene.cluster):
-            release(scene.profile, "node-1", "I looked at it")
+            release_by_hand(scene.profile, "node-1", "I looked at it")
         scene.failed("node-2")
         until("the next is out", lambda: "node-2" in quarantined(scene.cluster), lambda: str(lines))
     assert quarantined(scene.cluster) == {"node-2": "gpu_hardware"}, "who gave it back has answered for it"

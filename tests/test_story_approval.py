@@ -14,7 +14,7 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from flows.approve import approve
 from profiles.vocabulary import RunState
 from tests.stages import DEADLINE_SECONDS, Stage, stage, succeeded
-from workflows.records import NodeRecord, Story
+from workflows.model.records import NodeRecord, Story
 
 pytestmark = pytest.mark.story
 

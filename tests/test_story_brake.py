@@ -10,7 +10,7 @@ import pytest
 from profiles.vocabulary import Action, NodeAction, RunState
 from tests.stages import Stage, incident, stage, succeeded
 from workflows import labels
-from workflows.records import NodeRecord, Story
+from workflows.model.records import NodeRecord, Story
 
 pytestmark = pytest.mark.story
 

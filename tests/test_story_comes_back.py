@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from deployments.report import report_document, report_text
+from deployments.cli.report import report_document, report_text
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, Tile, VerdictWord
 from tests.stages import Stage, incident, numbers_are_unique, outcomes, stage, succeeded
-from workflows.evidence import Signal
+from workflows.model.attempt import Signal
 
 pytestmark = pytest.mark.story
 
@@ -212,7 +212,7 @@ def test_a_corrupt_newest_checkpoint_is_passed_over(scene: Stage, unfailed: str)
 
 
 def test_stop_and_resume(scene: Stage, unfailed: str) -> None:
-    from workflows.records import RequestRecord
+    from workflows.model.records import RequestRecord
 
     scene.start().at_step(12)
     scene.ledger.request(RequestRecord("stop-1", "story", "stop", 0.0, "enough for today"))

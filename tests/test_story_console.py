@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from profiles.vocabulary import RunState
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.consoles import Console, console
 from tests.runners import until
 from tests.stages import PROFILE

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from profiles import load
+from profiles.loading import load
 from tests.stages import Stage, outcomes, stage, succeeded
 from workflows import labels
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
 from tasks.clusters import embedded_cluster
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 from tests.node_faults import quarantined
 
@@ -22,7 +22,7 @@ DEADLINE_SECONDS = 240.0
 
 def test_it_may_be_shown_again_at_once(prefect_server: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PRIMUS_HOME": str(tmp_path), "PREFECT_API_URL": prefect_server}
-    command = [sys.executable, "-m", "deployments.cli", "demo", "--json"]
+    command = [sys.executable, "-m", "deployments.cli.main", "demo", "--json"]
     broken: list[str] = []
     for _ in range(2):
         shown = subprocess.run(

@@ -13,8 +13,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from deployments.offers import LISTED, offers_of
-from profiles.load import load_cluster
+from deployments.processes.offers import LISTED, offers_of
+from profiles.loading.load import load_cluster
 from tests.runners import LIMIT_S, Asking
 from tests.stages import PROFILE, Stage, stage, succeeded
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deployments.drill import ASLEEP, RECOVERY_SECONDS, run_drill
+from deployments.cli.drill import ASLEEP, RECOVERY_SECONDS, run_drill
 from profiles.vocabulary import Action, FaultClass, VerdictWord
 from tests.stages import Stage, beyond_noise, incident, outcomes, stage, succeeded
 
@@ -89,7 +89,7 @@ def test_a_corrupt_checkpoint_is_told_to_be_asleep_and_a_resume_passes_it_over(
 def test_a_drill_whose_run_does_not_come_back_says_so(
     scene: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deployments.drill.RECOVERY_SECONDS", 0.2)
+    monkeypatch.setattr("deployments.cli.drill.RECOVERY_SECONDS", 0.2)
     scene.start(overrides=LONG).at_step(10)
     told = drilled(scene, capsys, "stop-rank:1,seconds=3", code=1)
     assert told["recovered"] is False

@@ -11,17 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.due_tests import prove_due
+from flows.testing.due import prove_due
 from profiles.admission import Admission, Occasions
 from profiles.vocabulary import RunState, VerdictWord
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
-from tasks.opening import localised
-from tasks.session import at_hand
-from tasks.settings import Settings
+from tasks.context import at_hand
+from tasks.settings import Settings, localised
 from tests.ledgers import an_attempt, an_incident, driven
 from tests.node_faults import local
-from workflows.records import NodeRecord, VerdictRecord
+from workflows.model.records import NodeRecord, VerdictRecord
 
 pytestmark = pytest.mark.story
 HOUR = 3600.0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.decisions.preflight import NodeAnswer, judge
-from flows.decisions.preflight_actions import actions_of
-from profiles.load import load_hardware, load_suite
+from flows.decisions.node_tests.actions import actions_of
+from flows.decisions.node_tests.judge import NodeAnswer, judge
+from profiles.loading.load import load_hardware, load_suite
 from profiles.vocabulary import NodeAction, VerdictWord
 from tests.fault_cases import Case, Seen, check_of, every_check, good_answer, run
 from tests.fault_changes import EVERY, offers, services, tells
@@ -18,11 +18,11 @@ from tests.fault_node import VirtualNode
 from tests.fault_silence import NODES, WAYS, checks_on, grades
 from tests.fault_trees import healthy, quiet_kernel
 from tests.turns import EVERYTHING
-from workflows.preflight_calls import node_checks
-from workflows.programs.probe_one import OPENING_GPUS, QUEUEING
-from workflows.programs.readings import Reading
+from workflows.node_tests.preflight import node_checks
+from workflows.programs.parsers.text import Reading
+from workflows.programs.probes.one import GPU_PROBES
 
-ON_GPUS = (*OPENING_GPUS, *QUEUEING)
+ON_GPUS = GPU_PROBES
 """Probes that compute on GPUs, of which there are none here."""
 
 

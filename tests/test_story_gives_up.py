@@ -10,9 +10,9 @@ import pytest
 
 from profiles.errors import Conflict
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState
-from tasks.facts import pool_selector
+from tasks.observe.objects import pool_selector
 from tests.stages import Stage, incident, outcomes, stage, succeeded
-from workflows.records import RequestRecord
+from workflows.model.records import RequestRecord
 
 pytestmark = pytest.mark.story
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.health_daemons import Toolbox, at_once, get
 from tests.health_fleet import asking, fleet
-from workflows.programs.health_peers import peers_from
-from workflows.programs.health_status import ALIVE_SECONDS
+from workflows.programs.health.fleet_status import ALIVE_SECONDS
+from workflows.programs.health.peers import peers_from
 
 pytestmark = pytest.mark.story
 LIVING, REFUSING, SILENT, STOPPED = 94, 2, 2, 1

@@ -17,11 +17,10 @@ from tests.prometheus_server import (
     missing_program,
     prometheus_and_alertmanager,
 )
-from workflows.health_alerts import JOB, rules, scrape_config
-from workflows.health_board import board
-from workflows.programs.health_iperf_words import Measured, metric_lines
-from workflows.programs.health_metrics import metrics_text
-from workflows.programs.health_words import FAIL, PASS, UNKNOWN, Device, Result
+from tests.support.generators.health_board import board
+from workflows.platform.health_alerts import JOB, rules, scrape_config
+from workflows.programs.health.iperf_results import Measured, metric_lines
+from workflows.programs.health.results import FAIL, PASS, UNKNOWN, DeviceResult, Result, metrics_text
 
 pytestmark = pytest.mark.story
 
@@ -44,9 +43,9 @@ class Node:
 
     def page(self) -> str:
         now = time.time()
-        zeros = tuple(Device(str(index), PASS) for index in range(8))
-        pcie = (Device("0", PASS, 54.0), Device("1", FAIL if self.pcie_gbs <= 4 else PASS, self.pcie_gbs))
-        ping = (Device("node-c", PASS if self.reached else FAIL),)
+        zeros = tuple(DeviceResult(str(index), PASS) for index in range(8))
+        pcie = (DeviceResult("0", PASS, 54.0), DeviceResult("1", FAIL if self.pcie_gbs <= 4 else PASS, self.pcie_gbs))
+        ping = (DeviceResult("node-c", PASS if self.reached else FAIL),)
         made = (
             Result("pciebw", pcie[1].verdict, devices=pcie, unit="GB/s"),
             Result("remapped", PASS, devices=zeros),

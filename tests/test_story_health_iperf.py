@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.prometheus_server import eventually
-from workflows.programs import probe
+from workflows.programs.probes import run
 
 pytestmark = [pytest.mark.story, pytest.mark.alone]  # it measures bandwidth
 
-MAIN = Path(probe.__file__).parent / "main.py"
+MAIN = Path(run.__file__).parents[1] / "main.py"
 TOKEN = "a-token-of-this-story"
 NODES = {"node-a": "10.77.0.1", "node-b": "10.77.0.2"}
 SLOW = "200mbit"

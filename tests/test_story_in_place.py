@@ -10,15 +10,15 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import TaskRunFilter, TaskRunFilterName
 
-from deployments.drill import run_drill
-from deployments.logs import incarnations
-from deployments.report import report_document
+from deployments.cli.drill import run_drill
+from deployments.cli.logs import incarnations
+from deployments.cli.report import report_document
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, Tile
-from tasks.tokens import attempt_token
+from tasks.runs.submit import attempt_token
 from tests.stages import Stage, incident, outcomes, stage, succeeded
-from workflows.evidence import Signal
 from workflows.labels import COORDINATOR_PORT
-from workflows.records import Story
+from workflows.model.attempt import Signal
+from workflows.model.records import Story
 
 pytestmark = pytest.mark.story
 STEPS = ("steps=160",)

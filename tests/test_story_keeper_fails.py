@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks.embedded import locks, processes
-from tasks.embedded.launch import keeper_lock
+from tasks.embedded.runtime import processes
+from tasks.embedded.start_keeper import keeper_lock
+from tasks.embedded.store import locks
 from tests.stages import Stage, incident, outcomes, stage, succeeded
-from workflows.records import Story
+from workflows.model.records import Story
 
 pytestmark = pytest.mark.story
 

@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 
-from deployments.links import text
-from flows.decisions.fabric.model import Kind
-from flows.links import LinksOutcome, try_links
-from profiles.load import load_suite
+from deployments.cli.preflight import links_text
+from flows.decisions.node_tests.fabric.model import FabricFault
+from flows.testing.links import LinksOutcome, try_links
+from profiles.loading.load import load_suite
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
-from tasks.opening import localised
-from tasks.session import at_hand
-from tasks.settings import Settings
+from tasks.context import at_hand
+from tasks.settings import Settings, localised
 from tests.embedded_stage import gone
 from tests.node_faults import local
 
@@ -102,7 +101,7 @@ def words(outcome: LinksOutcome) -> dict[str, str]:
     return {node: str(grade.verdict) for node, grade in outcome.grades.items()}
 
 
-def bad(outcome: LinksOutcome) -> set[tuple[Kind, tuple[str, ...]]]:
+def bad(outcome: LinksOutcome) -> set[tuple[FabricFault, tuple[str, ...]]]:
     return {(one.kind, one.members) for fabric in outcome.fabrics for one in fabric.tested.answer.findings}
 
 
@@ -117,7 +116,7 @@ def test_good_nodes_are_proven_with_each_other(scene: Scene) -> None:
     assert len(largest.measurement.group) == 6
     for workflow in scene.cluster.list("Workflow"):  # what was read is deleted
         gone(scene.cluster, "Workflow", workflow["metadata"]["name"])
-    assert "nothing bad was found" in text(outcome, 120)
+    assert "nothing bad was found" in links_text(outcome, 120)
 
 
 def test_a_node_whose_processes_are_killed_is_named_and_all_others_are_proven(scene: Scene) -> None:
@@ -133,7 +132,7 @@ def test_a_node_whose_processes_are_killed_is_named_and_all_others_are_proven(sc
     with meanwhile(kill):
         outcome = scene.test()
     assert len(killed) >= 3, "it was killed in every round"
-    assert bad(outcome) == {(Kind.NODE, ("node-4",))}
+    assert bad(outcome) == {(FabricFault.NODE, ("node-4",))}
     assert words(outcome) == {f"node-{n}": "fail" if n == 4 else "pass" for n in range(6)}
     assert "gave no answer" in outcome.grades["node-4"].reasons[0]["evidence"]
 
@@ -156,7 +155,7 @@ def test_a_node_that_is_stopped_again_and_again_is_slow_with_everybody(scene: Sc
     with meanwhile(slow_down):
         outcome = scene.test()
     assert len(stopped) >= 3, "it was slow in every round"
-    assert bad(outcome) == {(Kind.NODE, ("node-1",))}
+    assert bad(outcome) == {(FabricFault.NODE, ("node-1",))}
     assert words(outcome) == {f"node-{n}": "fail" if n == 1 else "pass" for n in range(6)}
     reason = outcome.grades["node-1"].reasons[0]
     assert reason["measured"] < reason["limit"]

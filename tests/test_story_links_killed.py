@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from flows.links import LinksOutcome, try_links
-from profiles.load import load_suite
+from flows.testing.links import LinksOutcome, try_links
+from profiles.loading.load import load_suite
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
-from tasks.opening import localised
-from tasks.session import at_hand
-from tasks.settings import Settings
-from tasks.world import standing_in
+from tasks.context import at_hand, standing_in
+from tasks.settings import Settings, localised
 from tests.embedded_stage import gone
 from tests.node_faults import local
 from tests.test_story_preflight_killed import LEDGER_WRITES, WRITES, DeathError, Life, Mortal

@@ -20,7 +20,7 @@ from profiles.vocabulary import Mode, RunState
 from tests.node_faults import local, loop
 from tests.runners import Asking, runner, until
 from tests.stages import Stage, incident, numbers_are_unique, stage, succeeded
-from workflows.node_sight import beat_of, watcher_of
+from workflows.model.nodes import beat_of, watcher_of
 
 pytestmark = pytest.mark.story
 LONG, LONGEST = ("steps=100",), ("steps=600",)
@@ -124,7 +124,7 @@ def test_nothing_is_done_about_a_run_that_is_well(scene: Stage, name: str) -> No
 
 def test_a_dead_loop_is_told_and_its_lease_taken_over(scene: Stage) -> None:
     environment = {**os.environ, "PRIMUS_HOME": str(scene.home), "PREFECT_API_URL": scene.api_url}
-    command = [sys.executable, "-m", "deployments.cli", "monitor"]
+    command = [sys.executable, "-m", "deployments.cli.main", "monitor"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until("it holds its lease", lambda: scene.ledger.lease(watcher_of("local")))
         until("its heart beats", lambda: scene.ledger.cursor(beat_of("local")))

@@ -25,7 +25,7 @@ from tests.test_story_unchanged_script import (
     weights,
     weights_of_a_calm_run,
 )
-from workflows.programs import use_nvml
+from workflows.programs.launcher import usage
 
 pytestmark = pytest.mark.story
 ON_GPU = ("--device", "cuda")
@@ -50,7 +50,7 @@ def scene(prefect_server: str) -> Iterator[Stage]:
 
 def holders() -> set[int]:
     """Processes that have a context on a GPU."""
-    if use_nvml.opened() is not None:
+    if usage.opened() is not None:
         asked = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
         return {int(pid) for pid in subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()}
     found = set[int]()
@@ -99,7 +99,7 @@ def test_a_rank_whose_kernel_does_not_end_is_found_and_begins_again(
 
 
 def test_the_library_says_what_the_tool_says() -> None:
-    library = use_nvml.opened()
+    library = usage.opened()
     if library is None:
         pytest.skip("NO NVIDIA DRIVER HERE: its library is not asked")
     fields = "memory.total,memory.used,temperature.gpu,power.draw,ecc.errors.uncorrected.aggregate.total"

@@ -15,7 +15,7 @@ from profiles.resolve import Resolved
 from profiles.vocabulary import FaultClass, RunState
 from tests.stages import Stage, incident, outcomes, stage, succeeded
 from workflows import labels
-from workflows.records import AttemptRecord, RequestRecord
+from workflows.model.records import AttemptRecord, RequestRecord
 
 pytestmark = pytest.mark.story
 TOKEN_MISSING = "CreateContainerConfigError"

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from deployments.report import report_document
+from deployments.cli.report import report_document
 from profiles.vocabulary import Action, FaultClass, NodeAction, Tile, VerdictWord
 from tests.own_trainer import PROFILE, RESTARTS, by_hand
 from tests.stages import Stage, incident, numbers_are_unique, outcomes, stage, succeeded
-from workflows.programs.checkpoint_proofs import read_all
-from workflows.records import AttemptRecord
+from workflows.model.records import AttemptRecord
+from workflows.programs.checkpoints.proofs import read_all
 
 pytestmark = pytest.mark.story
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from profiles.vocabulary import RunState
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.browser_checks import shoot
 from tests.consoles import Console, console
 from tests.many_runs import cause_kill

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from deployments.links import text
-from flows.links import LinksOutcome, try_links
-from profiles.load import load_suite
-from profiles.suite import SuiteProfile
-from profiles.suite_check import Attempts
+from deployments.cli.preflight import links_text
+from flows.testing.links import LinksOutcome, try_links
+from profiles.checks.check import Attempts
+from profiles.checks.suite import SuiteProfile
+from profiles.loading.load import load_suite
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
-from tasks.opening import localised
-from tasks.session import at_hand
-from tasks.settings import Settings
+from tasks.context import at_hand
+from tasks.settings import Settings, localised
 from tests.embedded_stage import gone
 from tests.node_faults import local
 from tests.pair_tools import tool
@@ -88,7 +87,7 @@ def test_good_nodes_of_any_machine_pass_with_figures_of_their_own(scene: Scene) 
         measured = {reason["check"]: reason["measured"] for reason in grade.reasons}
         assert 0 < measured["pair-round-trip"] < 20000
         assert measured["pair-lost-datagrams"] <= 1
-    assert "one machine stands for both nodes" in text(outcome, 120)
+    assert "one machine stands for both nodes" in links_text(outcome, 120)
     for workflow in scene.cluster.list("Workflow"):  # what was read is deleted
         gone(scene.cluster, "Workflow", workflow["metadata"]["name"])
 
@@ -106,7 +105,7 @@ def test_a_node_with_a_slow_rail_is_named_and_its_partners_are_proven(scene: Sce
     [pairs] = outcome.pairs
     partners = {node for one in pairs.met if "node-4" in one.meeting.pair for node in one.meeting.pair} - {"node-4"}
     assert len(partners) == 2, "the fault was injected and met twice"
-    assert "bad: node-4: rail-1" in text(outcome, 160)
+    assert "bad: node-4: rail-1" in links_text(outcome, 160)
 
 
 @pytest.mark.rotation

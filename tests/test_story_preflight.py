@@ -16,11 +16,10 @@ import yaml
 
 from flows.preflight import preflight
 from tasks.clusters import embedded_cluster
-from tasks.ledger import Ledger
-from tasks.opening import localised
-from tasks.settings import Settings
+from tasks.ledger.ledger import Ledger
+from tasks.settings import Settings, localised
 from tests.node_faults import local
-from workflows.preflight import PREFLIGHT
+from workflows.node_tests.preflight import PREFLIGHT
 
 pytestmark = pytest.mark.story
 
@@ -58,7 +57,7 @@ class Scene:
 
     def primus(self, *words: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PRIMUS_HOME": str(self.home)}
-        command = [sys.executable, "-c", "from deployments.cli import main; main()", *words]
+        command = [sys.executable, "-c", "from deployments.cli.main import main; main()", *words]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
     def tested(self, suite: str, *words: str) -> tuple[int, list[dict[str, Any]]]:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.ansible import run_over_ssh
-from tasks.preflighting import Told
+from tasks.ssh.probe import run_over_ssh
 from tests.launcher_matrix import (
     CHECKS,
     EXPECTED,
@@ -29,6 +28,7 @@ from tests.launcher_matrix import (
     verdicts,
 )
 from tests.ssh_hosts import SYSTEM_PATH, SshHosts, needed_server
+from workflows.model.node_results import NodeResult
 
 pytestmark = pytest.mark.story
 
@@ -53,7 +53,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from profiles.admission import BareMetal
-from tasks.ansible import run_over_ssh
+from tasks.ssh.probe import run_over_ssh
 from tests.launcher_matrix import NODES, cluster_of, plan, suite
 home = Path(sys.argv[1])
 settings = BareMetal.model_validate_json((home / "section").read_text())
@@ -153,14 +153,14 @@ def test_hosts_that_do_not_answer_are_unknown_and_hold_up_nobody(
 def test_hosts_that_die_or_freeze_in_the_middle_are_unknown(
     tmp_path: Path, hosts: SshHosts, faked: FakedNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.ansible_inventory.ALIVE_SECONDS", 1)
+    monkeypatch.setattr("tasks.ssh.inventory.ALIVE_SECONDS", 1)
     tool = faked.folder / "node-stream"
     tool.write_text(
         f'#!/bin/sh\n[ "$PRIMUS_NODE" = node-0 ] && exit 1\n: > {faked.folder}/$PRIMUS_NODE\nexec sleep 600\n'
     )
     for node in NODES[:3]:
         hosts.start(node, faked.path)
-    told: list[Told] = []
+    told: list[NodeResult] = []
     asked = plan(cluster_of(tmp_path), "ansible", NODES[:3])
     asked = replace(asked, suite=suite(stream_seconds=60))
     thread = threading.Thread(target=lambda: told.extend(run_over_ssh(asked, hosts.settings(), tmp_path, ignore)))
@@ -240,7 +240,7 @@ def test_whoever_stops_it_leaves_no_ansible_and_late_hosts_are_unknown(
     with pytest.raises(KeyboardInterrupt):
         run_over_ssh(asked, hosts.settings(), tmp_path, stops)
     hosts.wait(lambda: not playing(hosts), "Ansible has ended")
-    monkeypatch.setattr("tasks.ansible.whole_seconds", lambda *_: 0.1)
+    monkeypatch.setattr("tasks.ssh.probe.whole_seconds", lambda *_: 0.1)
     told = run_over_ssh(asked, hosts.settings(), tmp_path, ignore)
     assert {(item.at, item.why) for item in told} == {(0.0, "it was not reached: time was up after 0.1 s")}
     hosts.wait(lambda: not playing(hosts), "Ansible has ended")

@@ -11,20 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.after_tests import AfterTests
-from flows.proofs import suite_of
-from flows.proving import prove
+from flows.testing.due import AfterTests
+from flows.testing.proofs import suite_of
+from flows.testing.prove import prove
 from profiles.admission import Admission
 from profiles.cluster import ClusterProfile
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
-from tasks.node_actions import stream_nodes
-from tasks.node_holds import hold_of
-from tasks.opening import localised
-from tasks.session import at_hand
-from tasks.settings import Settings
-from tasks.world import World, standing_in
+from tasks.context import World, at_hand, standing_in
+from tasks.nodes.actions import stream_nodes
+from tasks.nodes.holds import hold_of
+from tasks.settings import Settings, localised
 from tests.node_faults import local, quarantined
 from tests.test_story_admission import FAKE, GOOD, SLOW
 from workflows import labels

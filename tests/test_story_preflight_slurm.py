@@ -12,12 +12,12 @@ import pytest
 
 from profiles.admission import Slurm
 from profiles.errors import NotFound, ProfileError, Unavailable
-from tasks.preflighting import Told
-from tasks.slurm import Pace, run_by_slurm
+from tasks.slurm.probe import Pace, run_by_slurm
 from tests.slurm_cluster import SlurmCluster, wait_for
 from tests.slurm_plans import SLOW, plan_on, tool
-from workflows.preflight import PreflightPlan
-from workflows.slurm_job import job_name, name_of
+from workflows.model.node_results import NodeResult
+from workflows.node_tests.preflight import PreflightPlan
+from workflows.node_tests.slurm_job import job_name, name_of
 
 pytest_plugins = ["tests.slurm_fixtures"]
 pytestmark = pytest.mark.story
@@ -33,7 +33,7 @@ class Ground:
         self.shared.mkdir(exist_ok=True)
         self.said: list[tuple[str, int]] = []
 
-    def run(self, plan: PreflightPlan, pace: Pace = QUICK, **settings: object) -> dict[str, Told]:
+    def run(self, plan: PreflightPlan, pace: Pace = QUICK, **settings: object) -> dict[str, NodeResult]:
         section = Slurm.model_validate(settings)
         told = run_by_slurm(plan, section, self.shared, self.home, lambda *said: self.said.append(said), pace=pace)
         assert [one.node for one in told] == list(plan.nodes)

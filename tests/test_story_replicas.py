@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deployments.report import report_document
+from deployments.cli.report import report_document
 from profiles.vocabulary import Action, FaultClass
 from tests.stages import Stage, beyond_noise, stage, succeeded
 

@@ -12,11 +12,11 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from deployments.offers import offers_of
-from profiles.load import load_cluster
+from deployments.processes.offers import offers_of
+from profiles.loading.load import load_cluster
 from profiles.vocabulary import FINISHED
-from tasks.flow_runs import flow_runs
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
+from tasks.prefect.flow_runs import flow_runs
 from tests.postgres_server import PostgresServer
 from tests.runners import LIMIT_S, Asking, posted, runner, train_offer, until, worker_pod
 from tests.stages import PROFILE, Stage, outcomes, stage, succeeded

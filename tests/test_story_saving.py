@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.stages import Stage, stage, succeeded
-from workflows.records import AttemptRecord
+from workflows.model.records import AttemptRecord
 
 pytestmark = pytest.mark.story
 SHORT = ("steps=120", "checkpoint.interval_steps=4", "recovery.in_place_restarts=0")

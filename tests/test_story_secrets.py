@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from profiles.vocabulary import RunState
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.consoles import console
 from tests.many_runs import cause_kill
 from tests.postgres_server import PostgresServer

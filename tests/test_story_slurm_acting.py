@@ -10,24 +10,24 @@ import pytest
 
 from profiles.admission import Slurm
 from profiles.vocabulary import VerdictWord
-from tasks.slurm_acting import act_by_slurm
-from tasks.verdict_marks import Told
+from tasks.nodes.marks import VerdictMark
+from tasks.slurm.nodes import act_by_slurm
 from tests.slurm_cluster import SlurmCluster, wait_for
 
 pytest_plugins = ["tests.slurm_fixtures"]
 pytestmark = pytest.mark.story
 
 
-def told(words: str) -> list[Told]:
+def told(words: str) -> list[VerdictMark]:
     """One verdict a node: `pfu` is pass of node-0, fail of node-1, unknown of node-2."""
     meant = {"p": VerdictWord.PASS, "f": VerdictWord.FAIL, "u": VerdictWord.UNKNOWN}
     return [
-        Told(f"node-{number}", meant[word], "smoke", "because", 5.0, "cpu-gemm" if word != "p" else "")
+        VerdictMark(f"node-{number}", meant[word], "smoke", "because", 5.0, "cpu-gemm" if word != "p" else "")
         for number, word in enumerate(words)
     ]
 
 
-def act(settings: Slurm, verdicts: Sequence[Told], most: int) -> list[str]:
+def act(settings: Slurm, verdicts: Sequence[VerdictMark], most: int) -> list[str]:
     lines: list[str] = []
     act_by_slurm(settings, verdicts, lines.append, most=most)
     return lines

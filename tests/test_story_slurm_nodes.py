@@ -15,8 +15,8 @@ import pytest
 from profiles.admission import Slurm
 from profiles.errors import NotFound, ProfileError
 from profiles.vocabulary import VerdictWord
-from tasks import slurm_nodes
-from tasks.slurm import Pace, node_names, run_by_slurm
+from tasks.slurm import nodes
+from tasks.slurm.probe import Pace, node_names, run_by_slurm
 from tests import launcher_matrix
 from tests.slurm_cluster import SlurmCluster, wait_for
 from tests.slurm_plans import plan_on
@@ -33,8 +33,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from profiles.admission import Slurm
 from profiles.errors import Refused
-from tasks import slurm_nodes
-from tasks.slurm import run_by_slurm
+from tasks.slurm.probe import nodes as slurm_nodes
+from tasks.slurm.probe import run_by_slurm
 from tests.slurm_plans import plan_on
 folder = Path(sys.argv[2])
 plan, settings = plan_on(["node-0", "node-1"]), Slurm(python="/usr/bin/python3")
@@ -82,7 +82,7 @@ def test_primus_tests_the_nodes_of_slurm_and_says_what_it_does_not_hand_out(
     (tmp_path / "machines.yaml").write_text(json.dumps(profile))
     slurm.drain("node-1", "vendor is coming")
     words = ["preflight", "--cluster", str(tmp_path / "machines.yaml"), "--launcher", "slurm", "--json"]
-    command = [sys.executable, "-c", "from deployments.cli import main; main()", *words, "--suite", "any-machine"]
+    command = [sys.executable, "-c", "from deployments.cli.main import main; main()", *words, "--suite", "any-machine"]
     environment = {**os.environ, "PRIMUS_HOME": str(tmp_path / "home")}
     done = subprocess.run([*command, "--depth", "smoke"], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stderr
@@ -96,19 +96,19 @@ def test_nodes_are_listed_drained_and_resumed_by_whom_they_were_drained(slurm: S
     assert list(node_names(Slurm())) == slurm.nodes
     with pytest.raises(ProfileError, match=r"slurm\.partition"):
         node_names(Slurm(partition="nosuch"))
-    assert "gets no new jobs" in slurm_nodes.drain_node("node-1", "cpu-gemm\nslow")
+    assert "gets no new jobs" in nodes.drain_node("node-1", "cpu-gemm\nslow")
     assert (slurm.state("node-1"), slurm.reason("node-1")) == ("drained", "primus: cpu-gemm slow")
-    assert "already, by us" in slurm_nodes.drain_node("node-1", "other")
+    assert "already, by us" in nodes.drain_node("node-1", "other")
     assert slurm.reason("node-1") == "primus: cpu-gemm slow"
     slurm.drain("node-2", "vendor is coming")
-    assert "by somebody else" in slurm_nodes.drain_node("node-2", "other")
-    assert "stays so: vendor is coming" in slurm_nodes.resume_node("node-2")
+    assert "by somebody else" in nodes.drain_node("node-2", "other")
+    assert "stays so: vendor is coming" in nodes.resume_node("node-2")
     assert slurm.state("node-2") == "drained"
-    slurm_nodes.resume_node("node-1")
+    nodes.resume_node("node-1")
     wait_for("it to be idle", lambda: slurm.state("node-1") == "idle")
-    assert "is not drained" in slurm_nodes.resume_node("node-1")
+    assert "is not drained" in nodes.resume_node("node-1")
     with pytest.raises(NotFound):
-        slurm_nodes.drain_node("node-77", "x")
+        nodes.drain_node("node-77", "x")
 
 
 def test_the_same_nodes_get_the_same_verdicts_through_slurm_and_in_pods(
@@ -138,8 +138,8 @@ def test_the_prolog_keeps_jobs_from_a_node_that_failed_and_lets_the_test_through
     words = ["sbatch", "--output=/dev/null", "--nodelist=node-0", str(script)]
     slurm.ask("sbatch", "--job-name=before", *words[1:])
     wait_for("a job where nothing is known", lambda: slurm.jobs("COMPLETED") == ["before"])
-    slurm_nodes.publish_verdict(verdicts, "node-0", VerdictWord.FAIL, "cpu-gemm; slow", 1.0)
-    slurm_nodes.publish_verdict(verdicts, "node-1", VerdictWord.PASS, "", 1.0)
+    nodes.publish_verdict(verdicts, "node-0", VerdictWord.FAIL, "cpu-gemm; slow", 1.0)
+    nodes.publish_verdict(verdicts, "node-1", VerdictWord.PASS, "", 1.0)
     slurm.ask("sbatch", "--job-name=after", *words[1:])
     wait_for("the drain", lambda: slurm.state("node-0").startswith("drain"))
     wait_for("it to settle", lambda: slurm.state("node-0") == "drained")
@@ -147,11 +147,11 @@ def test_the_prolog_keeps_jobs_from_a_node_that_failed_and_lets_the_test_through
     assert slurm.jobs("COMPLETED") == ["before"], "the job did not begin"
     held = slurm.ask("squeue", "--noheader", "--name=after", "--format=%T %r")
     assert held == "PENDING launch failed requeued held", "Slurm keeps it, and waits for a person"
-    slurm_nodes.resume_node("node-0")
+    nodes.resume_node("node-0")
     shared, home = tmp_path / "shared", tmp_path / "home"
     told = run_by_slurm(plan_on(["node-0", "node-1"]), Slurm(), shared, home, lambda *_: None, pace=QUICK)
     assert all(one.at for one in told), "the test itself runs on a node that failed"
     assert slurm.state("node-0") == "idle"
-    slurm_nodes.withdraw_verdict(verdicts, "node-0")
+    nodes.withdraw_verdict(verdicts, "node-0")
     slurm.ask("sbatch", "--job-name=again", *words[1:])
     wait_for("a job where the verdict was withdrawn", lambda: "again" in slurm.jobs("COMPLETED"))

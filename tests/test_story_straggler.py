@@ -7,12 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from profiles.vocabulary import Action, FaultClass, VerdictWord
-from tasks.facts import pod_facts
+from tasks.observe.objects import pod_facts
 from tests.stages import Stage, incident, outcomes, stage, succeeded
-from workflows.evidence import Signal
-from workflows.overview import IncidentQuery
-from workflows.records import IncidentRecord, Story
-from workflows.told import Told
+from workflows.model.attempt import Signal
+from workflows.model.records import IncidentRecord, Story, Told
+from workflows.model.runs import IncidentQuery
 
 pytestmark = pytest.mark.story
 SLOW = "slow-rank:1,factor=20"

@@ -11,21 +11,20 @@ from typing import Any
 import pytest
 
 from flows.monitor import monitor
-from flows.sweep import Sweeper
+from flows.watching.sweep import Sweeper
 from profiles.cluster import Brake, ClusterProfile, Monitor
 from profiles.vocabulary import Mode
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
-from tasks.ledger import Ledger
-from tasks.node_actions import stream_nodes
-from tasks.opening import localised
-from tasks.session import at_hand
-from tasks.settings import Settings
+from tasks.context import at_hand
+from tasks.ledger.ledger import Ledger
+from tasks.nodes.actions import stream_nodes
+from tasks.settings import Settings, localised
 from tests.node_faults import local, loop, quarantined
 from tests.runners import until
 from workflows import labels
-from workflows.monitoring import SWEEP
-from workflows.records import NodeRecord
+from workflows.model.records import NodeRecord
+from workflows.node_tests.sweep import SWEEP
 
 pytestmark = pytest.mark.story
 XID = "NVRM: Xid (PCI:0000:44:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."

@@ -17,25 +17,23 @@ import pytest
 import yaml
 
 from flows.preflight import pools_of
-from flows.proving import Manner, prove
-from flows.trials import try_run
-from profiles.load import load_run, load_suite, resolve
+from flows.testing.prove import Manner, prove
+from flows.testing.trials import try_run
+from profiles.loading.load import load_run, load_suite, resolve
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
+from tasks.context import at_hand, standing_in
 from tasks.lease import driving
-from tasks.ledger import Ledger
-from tasks.node_holds import hold_of
-from tasks.opening import localised
-from tasks.session import at_hand
-from tasks.settings import Settings
-from tasks.trialling import clear_others, make_trial, open_trial
-from tasks.world import standing_in
+from tasks.ledger.ledger import Ledger
+from tasks.nodes.holds import hold_of
+from tasks.runs.trial import clear_others, make_trial, open_trial
+from tasks.settings import Settings, localised
 from tests.node_faults import local, quarantined
 from tests.runners import until
 from tests.stages import PROFILE
 from workflows import labels
-from workflows.trial import tried
+from workflows.attempt.trial import tried
 
 pytestmark = pytest.mark.story
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
@@ -246,7 +244,7 @@ def test_whoever_is_killed_in_the_middle_is_followed_by_one_who_takes_the_trial_
 
 
 def test_the_cluster_itself_ends_what_nobody_comes_back_for(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.trial.MARGIN_SECONDS", 0)
+    monkeypatch.setattr("workflows.attempt.trial.MARGIN_SECONDS", 0)
     run = load_run(scene.run(program(pause=0.05), trial={"deadline_seconds": 5}))
     resolved = tried(resolve(run, scene.profile), "me")
     with at_hand(scene.settings), using(scene.cluster), driving("preflight/story"):

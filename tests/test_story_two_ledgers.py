@@ -14,13 +14,13 @@ import pytest
 import flows.train
 from profiles.vocabulary import Action, FaultClass, RunState
 from tasks.cluster import Kind
-from tasks.faults import step_seen
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
+from tasks.runs.faults import step_seen
 from tasks.settings import Settings
 from tests.stages import PROFILE, Stage, outcomes, stage, succeeded
 from workflows import labels
-from workflows.ownership import owner_of
-from workflows.records import AttemptRecord, RequestRecord
+from workflows.model.ownership import owner_of
+from workflows.model.records import AttemptRecord, RequestRecord
 
 pytestmark = pytest.mark.story
 COMMAND_SECONDS = 120.0
@@ -43,7 +43,7 @@ def train(first: Stage, second: Settings, name: str, *words: str) -> subprocess.
     """The second one's `primus train`, to its end."""
     told = {"PRIMUS_LEDGER_URL": second.ledger_url, "PREFECT_API_URL": first.api_url, "PRIMUS_HOME": str(first.home)}
     where = ("--cluster", first.ground.profile)
-    command = [sys.executable, "-m", "deployments.cli", "train", str(PROFILE), "--name", name, *where, *words]
+    command = [sys.executable, "-m", "deployments.cli.main", "train", str(PROFILE), "--name", name, *where, *words]
     return subprocess.run(
         command, env=os.environ | told, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )

@@ -18,7 +18,7 @@ import yaml
 
 from profiles.vocabulary import Action, FaultClass
 from tests.stages import Stage, stage, succeeded
-from workflows.records import IncidentRecord
+from workflows.model.records import IncidentRecord
 
 pytestmark = pytest.mark.story
 ROOT = Path(__file__).parent.parent

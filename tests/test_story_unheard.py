@@ -10,15 +10,14 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from deployments.why import see
-from flows.decisions.unheard import by_second_path
-from flows.decisions.waiting import explain
+from deployments.cli.why import see
+from flows.decisions.explain.why import explain
+from flows.decisions.recovery.liveness import by_second_path
 from profiles.vocabulary import Action, FaultClass, RunState
 from tests.stages import Stage, beyond_noise, incident, outcomes, stage, succeeded
 from workflows import labels
-from workflows.evidence import Signal
-from workflows.records import Story
-from workflows.second_sight import UNHEARD
+from workflows.model.attempt import UNHEARD, Signal
+from workflows.model.records import Story
 
 pytestmark = pytest.mark.story
 SOON = ("steps=300", "recovery.observer_silence_seconds=1")

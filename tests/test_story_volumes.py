@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from profiles.load import load_suite
+from profiles.loading.load import load_suite
 from tasks.clusters import embedded_cluster
-from tasks.opening import localised
+from tasks.settings import localised
 from tests.node_faults import local
 
 pytestmark = pytest.mark.story
@@ -42,7 +42,7 @@ class Scene:
         dumped = [json.loads(check.model_dump_json(exclude_defaults=True)) for check in (*checks, also)]
         suite.write_text(yaml.safe_dump({"name": "volumes", "checks": dumped}))
         words = ["preflight", "--cluster", str(profile), "--suite", str(suite), "--nodes", "node-0,node-1", "--json"]
-        command = [sys.executable, "-c", "from deployments.cli import main; main()", *words]
+        command = [sys.executable, "-c", "from deployments.cli.main import main; main()", *words]
         environment = {**os.environ, "PRIMUS_HOME": str(self.home)}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.stdout, done.stderr

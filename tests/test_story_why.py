@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from deployments.edge import GOOD
-from deployments.queue import document as queue_document
-from deployments.why import document, see, show_why
-from flows.decisions.queueing import entries
-from flows.decisions.waiting import explain
+from deployments.cli.why import queue_document, see, show_why, why_document
+from deployments.exit_codes import GOOD
+from flows.decisions.explain.queue import entries
+from flows.decisions.explain.why import explain
 from profiles.vocabulary import RunState
-from tasks.looking import look_at_line
+from tasks.observe.run import look_at_line
 from tests.stages import DEADLINE_SECONDS, Stage, stage, succeeded
 from tests.test_story_brake import use_up
 from workflows import labels
-from workflows.records import RequestRecord
+from workflows.model.records import RequestRecord
 
 pytestmark = pytest.mark.story
 GPU = "amd.com/gpu"
@@ -33,7 +32,7 @@ def scene(prefect_server: str) -> Iterator[Stage]:
 
 def why(scene: Stage) -> dict[str, Any]:
     sight = see(scene.run, scene.settings, scene.ledger)
-    return json.loads(json.dumps(document(sight, explain(sight))))
+    return json.loads(json.dumps(why_document(sight, explain(sight))))
 
 
 def until(scene: Stage, reason: str, words: str = "") -> dict[str, Any]:

@@ -12,15 +12,17 @@ import yaml
 
 from profiles.admission import BareMetal
 from profiles.errors import ProfileError
-from profiles.load import load_hardware
-from tasks import ansible, ansible_inventory
-from tasks.ansible_answers import Event, Reader
-from tasks.ansible_inventory import Archive, aim, inventory, ssh_arguments, storage_folders, whole_seconds
-from tasks.preflighting import Told
+from profiles.loading.load import load_hardware
+from tasks.ssh import inventory as ssh_inventory
+from tasks.ssh import probe as ssh_probe
+from tasks.ssh.inventory import Archive, aim, inventory, ssh_arguments, storage_folders, whole_seconds
+from tasks.ssh.probe import HostResults, TaskEnd
 from tests.launcher_matrix import CHECKS, NODES, cluster_of, plan, suite
-from workflows.preflight_calls import node_checks
-from workflows.programs import flags, probe, probe_host
-from workflows.programs.probe_call import from_json
+from workflows.model.node_results import NodeResult
+from workflows.node_tests.preflight import node_checks
+from workflows.programs.probes import over_ssh, run
+from workflows.programs.probes.call import from_json
+from workflows.programs.runtime import flags
 
 ARCHIVE = Archive(Path("/home/someone/programs.pyz"), "0" * 40)
 HOME = Path("/home/someone/.primus")
@@ -67,11 +69,11 @@ def test_the_inventory_names_every_host_once_and_what_is_run_on_it() -> None:
     }
     assert (pool["hosts"]["h2"]["ansible_host"], pool["hosts"]["h2"]["ansible_port"]) == ("gpu-2.example.org", 2222)
     asked = plan(cluster_of(HOME), "ansible")
-    options = flags.from_argv(probe.Options, pool["vars"]["primus_probe_flags"])
+    options = flags.from_argv(run.Options, pool["vars"]["primus_probe_flags"])
     assert from_json(options.calls) == asked.calls("cpu").calls
     assert (options.path, options.out_dir) == ("", ""), "the host finds its own folders"
     words = ["--folder=/tmp/x-1", *told["vars"]["primus_host_flags"], "--", *pool["vars"]["primus_probe_flags"]]
-    outer = flags.from_argv(probe_host.Options, words)
+    outer = flags.from_argv(over_ssh.Options, words)
     assert outer.storage == storage_folders(asked.cluster) == (f"{HOME}/shared",)
     assert outer.prefix == "primus-flows-"
     assert outer.deadline_seconds > options.deadline_seconds
@@ -133,7 +135,7 @@ def test_more_rounds_may_take_longer() -> None:
     asked, settings = plan(cluster_of(HOME), "ansible"), section(at_once=2)
     limits = [whole_seconds(asked, settings, hosts) for hosts in (1, 2, 3, 96)]
     assert limits[0] == limits[1] < limits[2] < limits[3]
-    assert limits[0] > ansible_inventory.host_seconds(asked)
+    assert limits[0] > ssh_inventory.host_seconds(asked)
 
 
 def test_checks_of_other_launchers_are_left_out() -> None:
@@ -152,34 +154,34 @@ def test_ansible_sees_no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("PRIMUS_TOKEN", "a-token")
     monkeypatch.setenv("PRIMUS_LEDGER_URL", "postgresql://u:password@h/d")
     monkeypatch.setenv("ANSIBLE_HOST_KEY_CHECKING", "False")
-    told = ansible.environment(tmp_path, section())
+    told = ssh_probe.environment(tmp_path, section())
     assert not {"a-token", "postgresql://u:password@h/d"} & set(told.values())
     assert (told["ANSIBLE_HOST_KEY_CHECKING"], told["ANSIBLE_FORKS"]) == ("True", "32")
 
 
 def test_where_ansible_is_missing_nodes_are_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tasks.ansible.missing_program", lambda: "ansible-core is not installed")
-    told = ansible.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
-    assert told == [Told(node, why="it was not reached: ansible-core is not installed") for node in NODES[:2]]
+    monkeypatch.setattr("tasks.ssh.probe.missing_program", lambda: "ansible-core is not installed")
+    told = ssh_probe.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
+    assert told == [NodeResult(node, why="it was not reached: ansible-core is not installed") for node in NODES[:2]]
 
 
 def test_only_hosts_whose_ssh_ended_unheard_are_asked_once_more(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[list[str]] = []
-    refused = [Event("folder", "h0", "unreachable", {"msg": "ssh: connect to host a port 22: Connection refused"})]
-    unheard = Event("folder", "h1", "unreachable", {"msg": "Data could not be sent: [Errno 32] Broken pipe"})
-    no_key = Event("folder", "h1", "unreachable", {"msg": "Host key verification failed."})
+    refused = [TaskEnd("folder", "h0", "unreachable", {"msg": "ssh: connect to host a port 22: Connection refused"})]
+    unheard = TaskEnd("folder", "h1", "unreachable", {"msg": "Data could not be sent: [Errno 32] Broken pipe"})
+    no_key = TaskEnd("folder", "h1", "unreachable", {"msg": "Host key verification failed."})
 
-    def follow(hosts: str, _settings: BareMetal, reader: Reader, *_: object) -> str:
+    def follow(hosts: str, _settings: BareMetal, reader: HostResults, *_: object) -> str:
         asked.append(sorted(set(re.findall(r"\bh\d\b", hosts))))
         for event in [*refused, unheard] if len(asked) == 1 else [no_key]:
             reader.take(event)
         return "Ansible ended with 4"
 
-    monkeypatch.setattr("tasks.ansible.missing_program", lambda: "")
-    monkeypatch.setattr("tasks.ansible._follow", follow)
-    told = ansible.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
+    monkeypatch.setattr("tasks.ssh.probe.missing_program", lambda: "")
+    monkeypatch.setattr("tasks.ssh.probe._follow", follow)
+    told = ssh_probe.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
     assert asked == [["h0", "h1"], ["h1"]]
     assert "refuses the connection" in told[0].why
     assert "compare it on the host, then add it" in told[1].why
@@ -190,15 +192,15 @@ def test_who_said_nothing_is_told_by_the_end_of_the_try_that_asked_it(
 ) -> None:
     ends = iter([("time was up after 9 s", True), ("Ansible ended with 4: broken", False)])
 
-    def follow(_hosts: str, _settings: BareMetal, reader: Reader, *_: object) -> str:
+    def follow(_hosts: str, _settings: BareMetal, reader: HostResults, *_: object) -> str:
         words, first = next(ends)
         if first:
-            reader.take(Event("folder", "h1", "unreachable", {"msg": "[Errno 32] Broken pipe"}))
+            reader.take(TaskEnd("folder", "h1", "unreachable", {"msg": "[Errno 32] Broken pipe"}))
         return words
 
-    monkeypatch.setattr("tasks.ansible.missing_program", lambda: "")
-    monkeypatch.setattr("tasks.ansible._follow", follow)
-    told = ansible.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
+    monkeypatch.setattr("tasks.ssh.probe.missing_program", lambda: "")
+    monkeypatch.setattr("tasks.ssh.probe._follow", follow)
+    told = ssh_probe.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
     assert [one.why for one in told] == [
         "it was not reached: time was up after 9 s",
         "it was not reached: Ansible ended with 4: broken",
@@ -206,7 +208,7 @@ def test_who_said_nothing_is_told_by_the_end_of_the_try_that_asked_it(
 
 
 def test_the_tasks_of_the_playbook_are_those_that_are_read() -> None:
-    [play] = yaml.safe_load(ansible.PLAYBOOK.read_text())
+    [play] = yaml.safe_load(ssh_probe.PLAYBOOK.read_text())
     first, test = play["tasks"]
     tasks = [first, *test["block"], *test["always"]]
     assert [task["name"] for task in tasks] == ["folder", "programs", "probe", "report", "removal"]

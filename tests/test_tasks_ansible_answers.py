@@ -14,23 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.admission import BareMetal
-from tasks.ansible_answers import SAID_CHARACTERS, Event, Reader, event_of, report_of, short
-from tasks.preflighting import Told
+from tasks.ssh.probe import SAID_CHARACTERS, HostResults, TaskEnd, event_of, report_of, short
 from tests.damaged import damaged, reaches
-from workflows.programs.probe import packed
-from workflows.programs.readings import Parsed, Reading
+from workflows.model.node_results import NodeResult
+from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.probes.run import packed
 
 ANSWERS = {0: [Parsed((Reading("hbm_bandwidth", 4200.5, "GB/s", "gpu 3"),))], 1: [Parsed(unknown="it hung")]}
 REPORT = {"node": "a", "at": 1795381299.7, "seconds": 0.117, "answers": packed(ANSWERS)}
 
 
-def reader(**more: object) -> Reader:
+def reader(**more: object) -> HostResults:
     hosts = {node: {"address": f"10.0.0.{index}"} for index, node in enumerate(("node-0", "node-1"))}
-    return Reader(BareMetal.model_validate({"hosts": hosts, **more}), {"h0": "node-0", "h1": "node-1"})
+    return HostResults(BareMetal.model_validate({"hosts": hosts, **more}), {"h0": "node-0", "h1": "node-1"})
 
 
-def event(task: str, ending: str, **result: object) -> Event:
-    return Event(task, "h0", ending, result)
+def event(task: str, ending: str, **result: object) -> TaskEnd:
+    return TaskEnd(task, "h0", ending, result)
 
 
 BEFORE = 'Task failed: Data could not be sent to remote host "10.0.0.0". Make sure this host can be reached over ssh: '
@@ -88,7 +88,7 @@ def test_a_host_that_is_lost_later_was_lost_while_it_was_tested() -> None:
     assert not found.take(event("folder", "ok", path="/tmp/primus-flows-x"))
     assert found.take(event("probe", "unreachable", msg=BEFORE))
     lost = f"the connection to {WHERE} was lost while it was tested: the host died or stopped answering"
-    assert found.told == {"node-0": Told("node-0", why=lost)}
+    assert found.told == {"node-0": NodeResult("node-0", why=lost)}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_step_that_fails_leaves_its_node_unknown_with_the_reason(
 ) -> None:
     found = reader()
     assert found.take(event(task, "failed", **result))
-    assert found.told == {"node-0": Told("node-0", why=why)}
+    assert found.told == {"node-0": NodeResult("node-0", why=why)}
 
 
 def test_the_first_word_about_a_node_counts_and_removal_says_nothing() -> None:
@@ -145,8 +145,8 @@ def test_the_first_word_about_a_node_counts_and_removal_says_nothing() -> None:
     assert found.take(event("report", "ok", content=content))
     assert not found.take(event("removal", "unreachable", msg="gone"))
     assert not found.take(event("report", "failed", msg="twice"))
-    assert not found.take(Event("report", "h9", "ok", {}))
-    assert found.told == {"node-0": Told("node-0", 1795381299.7, 0.117, ANSWERS)}
+    assert not found.take(TaskEnd("report", "h9", "ok", {}))
+    assert found.told == {"node-0": NodeResult("node-0", 1795381299.7, 0.117, ANSWERS)}
 
 
 @pytest.mark.parametrize(

@@ -11,20 +11,19 @@ from typing import Any
 
 import pytest
 
-from profiles import load
 from profiles.errors import Fenced, NotFound, Unavailable
+from profiles.loading import load
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState
-from tasks.ledger import Ledger
+from tasks.context import Right, World, patient, standing_in, tell_waiting
+from tasks.ledger.ledger import Ledger
+from tasks.runs.watch import AttemptWatch
 from tasks.settings import Settings
-from tasks.watching import AttemptWatch
-from tasks.world import Right, World, patient, standing_in, tell_waiting
 from tests.ledgers import THERE, driven, everyone_died
 from tests.runners import until
-from workflows import labels
-from workflows.evidence import AWAY_SECONDS
-from workflows.records import AttemptRecord
-from workflows.second_sight import UNHEARD
+from workflows import labels as workflows_labels
+from workflows.model.attempt import AWAY_SECONDS, UNHEARD
+from workflows.model.records import AttemptRecord
 
 DEADLINE_SECONDS = 30.0
 
@@ -217,7 +216,7 @@ def test_the_time_in_which_nobody_answers_says_nothing_about_room(watching: Begi
 
 def test_a_gate_that_no_node_takes_waits_for_room_as_the_gang_would(watching: Begin) -> None:
     unplaced = {"type": "PodScheduled", "status": "False", "message": "0/5 nodes are available: 5 were unschedulable"}
-    marks = {key: value for key, value in WAITING["metadata"]["labels"].items() if key != labels.ROLE}
+    marks = {key: value for key, value in WAITING["metadata"]["labels"].items() if key != workflows_labels.ROLE}
     meta = {**WAITING["metadata"], "name": "r-a1-verify-1", "labels": marks}
     gate = {**WAITING, "metadata": meta, "status": {"phase": "Pending", "conditions": [unplaced]}}
     watch, clock = watching(Halting(gate))

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from profiles.errors import Unavailable
-from profiles.load import load_cluster, load_run, resolve
-from tasks.candidates import ROOM_SECONDS, Room
+from profiles.loading.load import load_cluster, load_run, resolve
 from tasks.cluster import Manifest, using
-from tasks.ledger import Ledger
+from tasks.context import World, standing_in
+from tasks.ledger.ledger import Ledger
+from tasks.runs.actions import ROOM_SECONDS, PoolRoom
 from tasks.settings import Settings
-from tasks.world import World, standing_in
 from workflows import labels
-from workflows.evidence import AttemptView, NodeFacts
-from workflows.records import AttemptRecord
+from workflows.model.attempt import AttemptView, NodeFacts
+from workflows.model.records import AttemptRecord
 
 VIEW = AttemptView("r", 1, 0.0, nodes=(NodeFacts("node-0", True), NodeFacts("node-1", True)))
 CORDONED = replace(VIEW, nodes=(VIEW.nodes[0], replace(VIEW.nodes[1], unschedulable=True)))
@@ -88,8 +88,8 @@ def pool(tmp_path: Path, clock: Clock) -> Iterator[Pool]:
     ledger.close()
 
 
-def room() -> Room:
-    return Room(resolve(load_run("demo"), load_cluster("local")), AttemptRecord("r", 1, 0.0, "first"))
+def room() -> PoolRoom:
+    return PoolRoom(resolve(load_run("demo"), load_cluster("local")), AttemptRecord("r", 1, 0.0, "first"))
 
 
 def busy(view: AttemptView) -> dict[str, str] | None:

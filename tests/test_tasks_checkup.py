@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from deployments.doctor import show_doctor
-from deployments.edge import FAILED, GOOD
-from flows.decisions.checkup import checkup
+from deployments.cli.why import show_doctor
+from deployments.exit_codes import FAILED, GOOD
+from flows.decisions.explain.doctor import checkup
 from profiles.errors import Refused, Unavailable
 from profiles.vocabulary import VerdictWord
-from tasks.checkup import look_over, trial_jobset, try_jobset
-from tasks.kubernetes_checkup import skew_seconds
-from tasks.kubernetes_server import Reply, Request
+from tasks.kubernetes.api_server import Reply, Request
+from tasks.kubernetes.checkup import skew_seconds
+from tasks.observe.checkup import look_over, trial_jobset, try_jobset
 from tests.attempt_plans import AMD, a_cluster
 from tests.fake_api_server import FakeApiServer, Fault
 from tests.test_tasks_looking import made
-from workflows.workspace import NODE_RIGHTS, RUNNER_RIGHTS
+from workflows.platform.workspace import NODE_RIGHTS, RUNNER_RIGHTS
 
 GPU = "amd.com/gpu"
 ALWAYS = 10**6

@@ -13,16 +13,15 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.console import event_hook, outbox
-from flows.decisions.approval_page import approval_sheet
+from flows.decisions.views.approvals import approval_sheet
+from flows.publishing import event_hook, outbox
 from profiles.errors import Unavailable
 from profiles.vocabulary import Action, FaultClass, RunState
-from tasks.console_events import BEGIN_SECONDS, CURSOR, Outbox, event_id, place_before
-from tasks.console_server import ConsoleServer
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
+from tasks.prefect.events import BEGIN_SECONDS, CURSOR, ConsoleServer, Outbox, event_id, place_before
 from tests.ledgers import Clock, a_run, an_attempt, an_incident, driven
-from workflows.console import Fall
-from workflows.records import ApprovalRecord
+from workflows.model.events import Fall
+from workflows.model.records import ApprovalRecord
 
 pytest_plugins = ["tests.ledger_fixtures"]
 NOBODY = "http://127.0.0.1:9/api"
@@ -157,7 +156,7 @@ class Forgetful(ConsoleServer):
 
 def test_what_was_taken_and_lost_goes_out_again(own: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     server, clock = Forgetful(1), Clock(time.time())
-    monkeypatch.setattr("tasks.console_events.open_console", lambda: server)
+    monkeypatch.setattr("tasks.prefect.events.open_console", lambda: server)
     own.open_run(a_run())
     box = Outbox(own, outbox(own).tell, approval_sheet, now=clock)
     assert box.send() == 1
@@ -176,7 +175,7 @@ def test_what_was_taken_and_lost_goes_out_again(own: Ledger, monkeypatch: pytest
 def test_a_line_that_appears_at_a_lower_place_is_told_too(own: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on PostgreSQL, where a slow transaction's line becomes visible after a quicker one's higher place."""
     server, clock = Forgetful(0), Clock(time.time())
-    monkeypatch.setattr("tasks.console_events.open_console", lambda: server)
+    monkeypatch.setattr("tasks.prefect.events.open_console", lambda: server)
     own.open_run(a_run("slow"))
     own.open_run(a_run("quick"))
     box = Outbox(own, outbox(own).tell, approval_sheet, now=clock)
@@ -228,7 +227,7 @@ def test_a_fall_is_told_once(ledger: Ledger) -> None:
 
 
 def test_every_call_says_that_nobody_answers(prefect_server: str) -> None:
-    from tasks.console_server import console_server
+    from tasks.prefect.events import console_server
 
     with temporary_settings({PREFECT_API_URL: NOBODY}), console_server() as server, pytest.raises(Unavailable):
         server.has([str(uuid4())])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tasks.evidence import LOG_PODS, lines_of, suspended, telling
-from workflows.evidence import NodeFacts, PodFacts, Signal
-from workflows.programs.launch_options import Place, Rendezvous
-from workflows.programs.rank_starts import beginning
-from workflows.records import AttemptRecord
+from tasks.runs.evidence import LOG_PODS, lines_of, suspended, telling
+from workflows.model.attempt import NodeFacts, PodFacts, Signal
+from workflows.model.records import AttemptRecord
+from workflows.programs.launcher.options import Place, Rendezvous
+from workflows.programs.launcher.rank_set import beginning
 
 PLACE = Place("r", 1, 0, "node-0", "p", "127.0.0.1", "/r", "/r/c", "", 20, "", "", "", "")
 RAN = AttemptRecord("demo", 1, 1.0, "first", submitted_at=2.0, running_at=3.0)

@@ -10,15 +10,15 @@ import pytest
 
 from profiles.errors import Fenced, PrimusError, Refused, Unavailable
 from tasks.cluster import Cluster, Kind, Manifest, Seen, using
-from tasks.examination import SLACK_SECONDS, Look, examine, unexamined
-from tasks.ledger import Ledger
+from tasks.context import Right, World, standing_in
+from tasks.ledger.ledger import Ledger
+from tasks.runs.examine import SLACK_SECONDS, Look, examine, unexamined
 from tasks.settings import Settings
-from tasks.world import Right, World, standing_in
 from tests.attempt_plans import a_plan
 from tests.ledgers import Clock, an_attempt, driven
-from workflows.records import RequestRecord
-from workflows.reports import GateReport, to_json
-from workflows.templates import DEADLINE_MARGIN_SECONDS
+from workflows.attempt.templates import DEADLINE_MARGIN_SECONDS
+from workflows.model.records import RequestRecord
+from workflows.wire import GateReport, to_json
 
 RESOLVED = a_plan().resolved
 NAME = "demo-a1-x2"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.facts import coordinator_facts, moments, pod_facts
-from workflows.gang_news import PROGRAM_MARKS
-from workflows.programs.gang_progress import STALLS
-from workflows.records import MarkRecord
+from tasks.observe.objects import coordinator_facts, moments, pod_facts
+from workflows.model.gang_status import PROGRAM_MARKS
+from workflows.model.records import MarkRecord
+from workflows.programs.coordinator.progress import STALLS
 
 
 def test_moments_of_loading_and_saving_are_marks() -> None:

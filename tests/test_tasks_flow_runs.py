@@ -17,9 +17,9 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from profiles.errors import NotFound, Unavailable
 from profiles.vocabulary import RunState
-from tasks.flow_runs import BUSY_SECONDS, FlowRuns, flow_runs
-from tasks.offers import Offer, Timetable
-from workflows.driven import Phase
+from tasks.prefect.deployments import Offer, Timetable
+from tasks.prefect.flow_runs import BUSY_SECONDS, FlowRuns, flow_runs
+from workflows.model.runs import Phase
 
 SCHEMA = {"type": "object", "properties": {"request": {"type": "object"}}}
 
@@ -164,7 +164,7 @@ class Busy:
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waits: list[float] = []
-    monkeypatch.setattr("tasks.flow_runs.time.sleep", waits.append)
+    monkeypatch.setattr("tasks.prefect.flow_runs.time.sleep", waits.append)
     return waits
 
 

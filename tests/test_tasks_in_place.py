@@ -13,17 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.vocabulary import Action, FaultClass
-from tasks.gang_news import gang_news
-from tasks.hearing import failed_since
-from tasks.in_place import News, happened, incident_of, note_restart
-from tasks.ledger import Ledger
-from tasks.notes import AT_ONCE, MOST, write_note
-from tasks.runs import recent_incidents
+from tasks.context import Right, World, standing_in
+from tasks.ledger.ledger import Ledger
+from tasks.observe.gang_status import gang_news
+from tasks.runs.in_place import AT_ONCE, MOST, IncidentWriter, happened, incident_of, note_restart, write_note
+from tasks.runs.state import recent_incidents
+from tasks.runs.watch import failed_since
 from tasks.settings import Settings
-from tasks.world import Right, World, standing_in
 from tests.ledgers import an_attempt, driven
-from workflows.evidence import CoordinatorFacts
-from workflows.gang_news import (
+from workflows.model.attempt import CoordinatorFacts
+from workflows.model.gang_status import (
     JUMP_MARK,
     RESTART_MARK,
     STRAGGLERS_MARK,
@@ -34,8 +33,8 @@ from workflows.gang_news import (
     Slower,
     Straggler,
 )
-from workflows.overview import IncidentQuery
-from workflows.records import MarkRecord, Story
+from workflows.model.records import MarkRecord, Story
+from workflows.model.runs import IncidentQuery
 
 pytest_plugins = ["tests.ledger_fixtures"]
 
@@ -161,8 +160,8 @@ def test_a_fault_that_was_caused_belongs_to_the_restart_after_it() -> None:
 @pytest.fixture
 def here(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A driver at a ledger; what would be a task of a flow run is called directly."""
-    monkeypatch.setattr("tasks.in_place.note_restart", note_restart.fn)
-    monkeypatch.setattr("tasks.notes.write_note", write_note.fn)
+    monkeypatch.setattr("tasks.runs.in_place.note_restart", note_restart.fn)
+    monkeypatch.setattr("tasks.runs.in_place.write_note", write_note.fn)
     fencing = driven(ledger)
     ledger.plan_attempt(fencing, an_attempt())
     world = World(
@@ -178,7 +177,7 @@ def story(here: World) -> Story:
 
 def test_each_restart_is_written_once_whoever_looks(here: World) -> None:
     news = GangNews((restart(), restart(2)))
-    first = News(an_attempt())
+    first = IncidentWriter(an_attempt())
     first.keep(GangNews((restart(),)))
     assert first.is_new(news)
     first.keep(news)
@@ -186,7 +185,7 @@ def test_each_restart_is_written_once_whoever_looks(here: World) -> None:
     before = here.ledger.changes("demo")
     first.keep(news)
     assert here.ledger.changes("demo") == before, "nothing is written without news"
-    second = News(an_attempt())  # the flow was killed and driven again
+    second = IncidentWriter(an_attempt())  # the flow was killed and driven again
     second.keep(news)
     assert [item.id for item in story(here).incidents] == ["demo-a1-r1", "demo-a1-r2"]
     assert [mark.at for mark in story(here).marks if mark.kind == RESTART_MARK] == [1010.0, 1020.0]
@@ -194,24 +193,24 @@ def test_each_restart_is_written_once_whoever_looks(here: World) -> None:
 
 
 def test_when_it_trained_again_is_written_when_it_is_known(here: World) -> None:
-    keeper = News(an_attempt())
+    keeper = IncidentWriter(an_attempt())
     keeper.keep(GangNews((restart(),)))
     assert story(here).incidents[0].resumed_at is None
     keeper.keep(GangNews((restart(), restart(2))))
     keeper.keep(GangNews((restart(), restart(2, first_step=21, first_step_at=1020.5))))
     assert [item.resumed_at for item in story(here).incidents] == [1020.5, 1020.5], "the first one never trained"
     # One that the ledger says is over stays so.
-    News(an_attempt()).keep(GangNews((restart(first_step=21, first_step_at=1010.9), restart(2))))
+    IncidentWriter(an_attempt()).keep(GangNews((restart(first_step=21, first_step_at=1010.9), restart(2))))
     assert [item.resumed_at for item in story(here).incidents] == [1020.5, 1020.5]
 
 
 def test_ranks_that_lag_and_numbers_that_jump_are_moments(here: World) -> None:
-    keeper, slow = News(an_attempt()), Straggler(1, "node-1", 1.5, 10)
+    keeper, slow = IncidentWriter(an_attempt()), Straggler(1, "node-1", 1.5, 10)
     keeper.keep(GangNews(stragglers=()))
     assert story(here).marks == (), "nobody lags"
     keeper.keep(GangNews(stragglers=(slow,), jumps=(Jump(5, "loss", 9.0, 1.0), Jump(6, "loss", 8.0, 1.0))))
     keeper.keep(GangNews(stragglers=(replace(slow, ratio=1.7, cost_seconds=4.0),), jumps=(Jump(5, "loss", 9.0, 1.0),)))
-    News(an_attempt()).keep(GangNews(stragglers=(slow,)))
+    IncidentWriter(an_attempt()).keep(GangNews(stragglers=(slow,)))
     keeper.keep(GangNews(stragglers=()))
     kinds = [(mark.kind, json.loads(mark.detail)) for mark in story(here).marks]
     assert [kind for kind, _ in kinds].count(JUMP_MARK) == 2
@@ -231,7 +230,7 @@ def told(here: World) -> list[tuple[str, str]]:
 
 
 def test_what_is_only_told_becomes_an_incident_each_once_whoever_looks(here: World) -> None:
-    keeper = News(an_attempt())
+    keeper = IncidentWriter(an_attempt())
     assert keeper.is_new(ODD)
     keeper.keep(ODD)
     assert not keeper.is_new(ODD)
@@ -245,7 +244,7 @@ def test_what_is_only_told_becomes_an_incident_each_once_whoever_looks(here: Wor
     assert sorted(told(here)) == expected
     grown = tuple(replace(one, ratio=2.0, cost_seconds=8.0) for one in ODD.stragglers or ())
     keeper.keep(replace(ODD, stragglers=grown))
-    News(an_attempt()).keep(ODD)  # the flow was killed and driven again
+    IncidentWriter(an_attempt()).keep(ODD)  # the flow was killed and driven again
     assert sorted(told(here)) == expected
     whole = story(here)
     assert (whole.open_incident, whole.troubles, whole.actions) == (None, (), ())
@@ -260,7 +259,7 @@ def test_what_is_only_told_becomes_an_incident_each_once_whoever_looks(here: Wor
 
 
 def test_a_rank_that_is_well_again_closes_its_incident_and_the_same_spell_opens_it_again(here: World) -> None:
-    keeper = News(an_attempt())
+    keeper = IncidentWriter(an_attempt())
     keeper.keep(GangNews(stragglers=(SLOW,)))
     assert story(here).incidents[0].over_at is None
     assert not keeper.is_new(GangNews()), "nobody looks: nothing is known"
@@ -270,9 +269,9 @@ def test_a_rank_that_is_well_again_closes_its_incident_and_the_same_spell_opens_
     assert over.over_at is not None
     assert over.over_at > over.at
     assert not keeper.is_new(GangNews(stragglers=()))
-    News(an_attempt()).keep(GangNews(stragglers=(SLOW,)))
+    IncidentWriter(an_attempt()).keep(GangNews(stragglers=(SLOW,)))
     assert [item.over_at for item in story(here).incidents] == [None]
-    later = News(an_attempt())  # well again while nobody drove
+    later = IncidentWriter(an_attempt())  # well again while nobody drove
     later.keep(GangNews(stragglers=()))
     assert [item.over_at is None for item in story(here).incidents] == [False]
     assert [mark.detail for mark in story(here).marks if mark.kind == STRAGGLERS_MARK][-1] == "[]"
@@ -281,7 +280,7 @@ def test_a_rank_that_is_well_again_closes_its_incident_and_the_same_spell_opens_
 
 
 def test_what_lasted_is_over_when_its_attempt_ends(here: World) -> None:
-    News(an_attempt()).keep(ODD)
+    IncidentWriter(an_attempt()).keep(ODD)
     here.ledger.update_attempt(here.fencing, "demo", 1, ended_at=1200.0, outcome="succeeded")
     assert {(item.signal, item.over_at, item.resumed_at) for item in story(here).incidents} == {
         ("loss-jump", None, None),
@@ -295,7 +294,7 @@ def test_what_lasted_is_over_when_its_attempt_ends(here: World) -> None:
 
 
 def test_a_gang_whose_figures_jump_for_ever_fills_no_ledger(here: World) -> None:
-    keeper = News(an_attempt())
+    keeper = IncidentWriter(an_attempt())
     for begin in range(0, MOST + 20, 20):
         news = GangNews(jumps=tuple(Jump(begin + n, "loss", 9.0, 1.0) for n in range(20)))
         before = len(story(here).incidents)

@@ -12,13 +12,13 @@ from kubernetes.client.configuration import Configuration
 
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError, Refused, Unavailable
-from tasks.inventory import take_inventory
-from tasks.kubernetes import KubernetesCluster
-from tasks.kubernetes_configuration import context_of
-from tasks.kubernetes_resources import RESOURCES, resource_of
-from tasks.kubernetes_server import ApiServer
+from tasks.kubernetes.api_server import ApiServer
+from tasks.kubernetes.cluster import KubernetesCluster
+from tasks.kubernetes.configuration import context_of
+from tasks.kubernetes.resources import RESOURCES, resource_of
+from tasks.observe.inventory import take_inventory
 from tests.fake_api_server import FakeApiServer, Fault, status
-from workflows.inventory import FlavorStock, NodeStock, ServiceStock, VolumeStock
+from workflows.model.cluster import FlavorStock, NodeStock, ServiceStock, VolumeStock
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_cluster_without_kueue(api: FakeApiServer) -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_no_empty_one(api: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.kubernetes_server.REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr("tasks.kubernetes.api_server.REQUEST_SECONDS", 0.2)
     cluster = cluster_at(api)
     api.faults.append(Fault("/api", times=10**6))
     with pytest.raises(Unavailable):

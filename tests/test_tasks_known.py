@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.known import OURS, Known
+from tasks.runs.watch import OURS, Known
 from workflows import labels
 
 

@@ -12,12 +12,12 @@ from kubernetes.client.configuration import Configuration
 from profiles.cluster import ClusterProfile
 from profiles.errors import Conflict, Fenced, Foreign, NotFound, Permanent, PrimusError, Refused, Unavailable
 from tasks.cluster import Answered, Cluster
-from tasks.kubernetes import KubernetesCluster
-from tasks.kubernetes_configuration import configuration_of
-from tasks.kubernetes_server import ApiServer
+from tasks.kubernetes.api_server import ApiServer
+from tasks.kubernetes.cluster import KubernetesCluster
+from tasks.kubernetes.configuration import configuration_of
 from tests.fake_api_server import FakeApiServer, Fault, Seen, status
 from workflows import labels
-from workflows.ownership import marks
+from workflows.model.ownership import marks
 
 
 @pytest.fixture
@@ -383,7 +383,7 @@ def test_a_server_that_is_away_is_unavailable(sleeps: Sleeps) -> None:
 def test_an_answer_larger_than_any_page_is_refused_instead_of_filling_the_memory(
     cluster: KubernetesCluster, api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.kubernetes_server._BODY_BYTES", 1000)
+    monkeypatch.setattr("tasks.kubernetes.api_server._BODY_BYTES", 1000)
     api.put("pods", pod("p", note="x" * 2000))
     with pytest.raises(Permanent, match="larger than"):
         cluster.get("Pod", "p")

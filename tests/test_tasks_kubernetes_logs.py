@@ -7,8 +7,8 @@ import pytest
 from kubernetes.client.configuration import Configuration
 
 from profiles.errors import NotFound, Refused, Unavailable
-from tasks.kubernetes_logs import Container, follow_log, read_log
-from tasks.kubernetes_server import ApiServer
+from tasks.kubernetes.api_server import ApiServer
+from tasks.kubernetes.logs import LogSource, follow_log, read_log
 from tests.fake_api_server import FakeApiServer, Fault, status
 
 
@@ -35,9 +35,9 @@ def pauses() -> Pauses:
 
 
 @pytest.fixture
-def container(api: FakeApiServer, pauses: Pauses) -> Iterator[Container]:
+def container(api: FakeApiServer, pauses: Pauses) -> Iterator[LogSource]:
     server = ApiServer(lambda: Configuration(host=api.url), sleep=pauses)
-    yield Container(server, "train", "p", "main")
+    yield LogSource(server, "train", "p", "main")
     server.close()
 
 
@@ -52,7 +52,7 @@ def line(second: int, text: str, fraction: str = ".000000001") -> bytes:
     return f"2026-11-21T09:36:{second:02}{fraction}Z {text}\n".encode()
 
 
-def test_a_log_is_what_was_printed_and_its_tail(container: Container, api: FakeApiServer) -> None:
+def test_a_log_is_what_was_printed_and_its_tail(container: LogSource, api: FakeApiServer) -> None:
     api.logs["p"] = [line(1, "one"), line(2, "zwei \u00fc"), line(3, "three")]
     assert read_log(container, None) == "one\nzwei \u00fc\nthree\n"
     assert read_log(container, 1) == "three\n"
@@ -60,26 +60,26 @@ def test_a_log_is_what_was_printed_and_its_tail(container: Container, api: FakeA
 
 
 def test_of_a_log_that_does_not_fit_the_newest_part_is_kept(
-    container: Container, api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    container: LogSource, api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.kubernetes_logs.LOG_BYTES", 100)
+    monkeypatch.setattr("tasks.kubernetes.logs.LOG_BYTES", 100)
     api.logs["p"] = [line(1, f"line {number:04}") for number in range(1000)]
     assert read_log(container, None).splitlines() == [f"line {number:04}" for number in range(990, 1000)]
 
 
-def test_undecodable_output_is_shown_as_far_as_possible(container: Container, api: FakeApiServer) -> None:
+def test_undecodable_output_is_shown_as_far_as_possible(container: LogSource, api: FakeApiServer) -> None:
     api.logs["p"] = [b"2026-11-21T09:36:01Z caf\xe9\n"]
     assert read_log(container, None) == "caf\ufffd\n"
 
 
-def test_a_container_that_has_not_started_has_printed_nothing(container: Container, api: FakeApiServer) -> None:
+def test_a_container_that_has_not_started_has_printed_nothing(container: LogSource, api: FakeApiServer) -> None:
     message = 'container "main" in pod "p" is waiting to start: ContainerCreating'
     api.faults.append(Fault("/log", 400, status(400, "BadRequest", message)))
     assert read_log(container, None) == ""
 
 
 def test_a_pod_that_is_gone_is_not_found_and_a_container_it_has_not_is_refused(
-    container: Container, api: FakeApiServer
+    container: LogSource, api: FakeApiServer
 ) -> None:
     with pytest.raises(NotFound):
         read_log(container, None)
@@ -92,19 +92,19 @@ def test_a_pod_that_is_gone_is_not_found_and_a_container_it_has_not_is_refused(
     ("annotations", "chosen"), [({}, "main"), ({"kubectl.kubernetes.io/default-container": "side"}, "side")]
 )
 def test_without_a_name_the_pods_default_container_is_read(
-    container: Container, api: FakeApiServer, annotations: dict[str, str], chosen: str
+    container: LogSource, api: FakeApiServer, annotations: dict[str, str], chosen: str
 ) -> None:
     put_pod(api, annotations=annotations)
     api.logs["p"] = [line(1, "one")]
     message = "a container name must be specified for pod p, choose one of: [main side]"
     api.faults.append(Fault("/log", 400, status(400, "BadRequest", message)))
-    unnamed = Container(container.server, "train", "p", "")
+    unnamed = LogSource(container.server, "train", "p", "")
     assert read_log(unnamed, None) == "one\n"
     assert api.seen[-1].query["container"] == chosen
 
 
 def test_following_hands_on_each_line_once_until_the_container_ends(
-    container: Container, api: FakeApiServer, pauses: Pauses
+    container: LogSource, api: FakeApiServer, pauses: Pauses
 ) -> None:
     put_pod(api)
     api.logs["p"] = [line(1, "one"), line(2, "same"), line(2, "same")]
@@ -123,7 +123,7 @@ def test_following_hands_on_each_line_once_until_the_container_ends(
 
 
 def test_following_waits_for_a_container_that_has_not_started(
-    container: Container, api: FakeApiServer, pauses: Pauses
+    container: LogSource, api: FakeApiServer, pauses: Pauses
 ) -> None:
     put_pod(api, "waiting")
     api.logs["p"] = [line(1, "one")]
@@ -133,7 +133,7 @@ def test_following_waits_for_a_container_that_has_not_started(
 
 
 def test_following_goes_on_through_a_broken_connection_and_ends_with_the_pod(
-    container: Container, api: FakeApiServer, pauses: Pauses
+    container: LogSource, api: FakeApiServer, pauses: Pauses
 ) -> None:
     put_pod(api)
     api.logs["p"] = [line(1, "one")]
@@ -147,7 +147,7 @@ def test_following_goes_on_through_a_broken_connection_and_ends_with_the_pod(
 
 
 def test_time_stamps_of_another_time_zone_are_gone_on_from(
-    container: Container, api: FakeApiServer, pauses: Pauses
+    container: LogSource, api: FakeApiServer, pauses: Pauses
 ) -> None:
     put_pod(api)
     api.logs["p"] = [b"2026-11-21T11:36:01.25+02:00 one\n"]
@@ -157,7 +157,7 @@ def test_time_stamps_of_another_time_zone_are_gone_on_from(
 
 
 def test_following_ends_when_the_time_is_up_and_says_so_when_nobody_ever_answered(
-    container: Container, api: FakeApiServer
+    container: LogSource, api: FakeApiServer
 ) -> None:
     put_pod(api)
     api.logs["p"] = [line(1, "one")]

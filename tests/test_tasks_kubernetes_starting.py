@@ -8,8 +8,7 @@ import pytest
 from kubernetes.client.configuration import Configuration
 
 from profiles.errors import Refused, Unavailable
-from tasks.kubernetes_server import ApiServer, Request
-from tasks.kubernetes_starting import FORGET_SECONDS, SETTLE_SECONDS, Starting, refuses_rights
+from tasks.kubernetes.api_server import FORGET_SECONDS, SETTLE_SECONDS, ApiServer, Request, Starting, refuses_rights
 from tests.fake_api_server import FakeApiServer, Fault, status
 
 NO = status(403, "Forbidden", 'secrets "a" is forbidden: User "ada" cannot get resource "secrets" in API group ""')

@@ -10,9 +10,9 @@ from kubernetes.client.configuration import Configuration
 
 from profiles.errors import NotFound, Unavailable
 from tasks.cluster import Seen
-from tasks.kubernetes_resources import RESOURCES, selector
-from tasks.kubernetes_server import ApiServer
-from tasks.kubernetes_watch import Collection, list_all, watch
+from tasks.kubernetes.api_server import ApiServer
+from tasks.kubernetes.resources import RESOURCES, selector
+from tasks.kubernetes.watch import Collection, list_all, watch
 from tests.fake_api_server import FakeApiServer, Fault, status
 
 LONG = 20.0
@@ -176,7 +176,7 @@ def test_nonsense_on_the_line_is_a_broken_connection(
 def test_a_line_without_an_end_does_not_fill_the_memory(
     pods: Collection, api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.kubernetes_server._LINE_BYTES", 1000)
+    monkeypatch.setattr("tasks.kubernetes.api_server._LINE_BYTES", 1000)
     events = watch(pods, "100", LONG)
     api.put("pods", pod("a"))
     assert take(events, 1) == [("ADDED", "a")]
@@ -213,7 +213,7 @@ def test_a_server_that_is_not_heard_is_no_cluster_without_objects(
 
 
 def test_a_list_that_breaks_off_is_not_taken_for_the_whole(api: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.kubernetes_watch.PAGE", 2)
+    monkeypatch.setattr("tasks.kubernetes.watch.PAGE", 2)
     for name in ("a", "b", "c"):
         api.put("pods", pod(name))
     server = ApiServer(lambda: Configuration(host=api.url), clock=count().__next__, sleep=lambda _: None)
@@ -257,7 +257,7 @@ def test_only_objects_with_all_labels_are_asked_for(pods: Collection, api: FakeA
 def test_a_long_list_is_read_in_pages_and_is_whole(
     pods: Collection, api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.kubernetes_watch.PAGE", 2)
+    monkeypatch.setattr("tasks.kubernetes.watch.PAGE", 2)
     for number in range(5):
         api.put("pods", pod(f"p{number}"))
     found = list_all(pods)
@@ -271,7 +271,7 @@ def test_a_long_list_is_read_in_pages_and_is_whole(
 def test_a_list_whose_pages_expired_is_begun_anew(
     pods: Collection, api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.kubernetes_watch.PAGE", 2)
+    monkeypatch.setattr("tasks.kubernetes.watch.PAGE", 2)
     for number in range(3):
         api.put("pods", pod(f"p{number}"))
     expired = status(410, "Expired", "The provided continue parameter is too old")

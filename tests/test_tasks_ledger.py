@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from flows.decisions.odds import restart_seconds
+from flows.decisions.recovery.odds import restart_seconds
 from profiles.errors import Conflict, NotFound, Permanent
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.ledgers import HERE, Clock, a_run, an_attempt, an_incident, driven
-from workflows.checkpoint_record import CheckpointRecord
-from workflows.records import (
+from workflows.model.records import (
     ActionRecord,
     ApprovalRecord,
+    CheckpointRecord,
     IncidentRecord,
     MarkRecord,
     RequestRecord,
@@ -272,7 +272,7 @@ def test_a_watcher_sees_every_write_about_its_run_and_no_other(ledger: Ledger) -
 def test_history_is_every_write_in_order_and_can_begin_late(
     ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.ledger_story._HISTORY_PAGE", 10)
+    monkeypatch.setattr("tasks.ledger.story._HISTORY_PAGE", 10)
     fencing = driven(ledger)
     clock.now = 2000.0
     for number in range(1, 31):

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from profiles.cluster import Brake
-from tasks.ledger import Ledger
-from workflows.fleet import BrakeState
-from workflows.records import NodeRecord
+from tasks.ledger.ledger import Ledger
+from workflows.model.fleet import BrakeState
+from workflows.model.records import NodeRecord
 
 pytest_plugins = ["tests.ledger_fixtures"]
 

@@ -14,10 +14,10 @@ import pytest
 
 from profiles.errors import Permanent, Unavailable
 from profiles.vocabulary import RunState
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.ledgers import a_run, an_attempt, driven
 from tests.postgres_server import PostgresServer
-from workflows.records import StepRow
+from workflows.model.records import StepRow
 
 pytest_plugins = ["tests.ledger_fixtures"]
 
@@ -113,7 +113,7 @@ def test_a_copy_of_the_same_ledger_in_its_place_is_taken(file_ledger: Ledger, pa
 def test_a_file_that_another_process_keeps_locked_is_reported_and_works_afterwards(
     file_ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.ledger_database._BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("tasks.ledger.database._BUSY_SECONDS", 0.05)
     fencing = driven(file_ledger)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -143,7 +143,7 @@ FULL_DISK = """
 import os, sys
 from pathlib import Path
 from profiles.errors import Unavailable
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.ledgers import a_run, an_attempt, driven
 folder = Path(sys.argv[1])
 ledger = Ledger(f"sqlite:///{folder}/ledger.sqlite")

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.errors import Permanent, ProfileError, Unavailable
-from tasks.ledger_database import parse_url
-from tasks.ledger_errors import explain, place_of
+from tasks.ledger.database import parse_url
+from tasks.ledger.errors import explain, place_of
 
 SQLITE = parse_url("sqlite:////var/lib/primus/ledger.sqlite")
 POSTGRES = parse_url("postgresql://ada:hidden@db.example:5432/ledger?sslpassword=alsohidden")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.ledgers import a_run
-from workflows.monitored import FindingRecord
+from workflows.model.runs import FindingRecord
 
 pytest_plugins = ["tests.ledger_fixtures"]
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.ledgers import driven
-from workflows.records import NodeRecord
+from workflows.model.records import NodeRecord
 
 pytest_plugins = ["tests.ledger_fixtures"]
 

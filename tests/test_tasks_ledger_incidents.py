@@ -8,10 +8,10 @@ import pytest
 
 from profiles.errors import NotFound
 from profiles.vocabulary import Action, NodeAction
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.ledgers import an_attempt, an_incident, driven
-from workflows.fact import fact_of
-from workflows.records import ActionRecord, ApprovalRecord, IncidentRecord, MarkRecord
+from workflows.model.incidents import fact_of
+from workflows.model.records import ActionRecord, ApprovalRecord, IncidentRecord, MarkRecord
 
 pytest_plugins = ["tests.ledger_fixtures"]
 

@@ -14,13 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from profiles.errors import Conflict, Fenced
 from profiles.vocabulary import RunState, VerdictWord
-from tasks.ledger import Ledger
-from tasks.ledger_leases import LEASE_SECONDS
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.runs import LEASE_SECONDS
 from tests.ledgers import HERE, THERE, a_run, an_attempt, an_incident, driven, everyone_died, nobody_knows
-from workflows.checkpoint_record import CheckpointRecord
-from workflows.records import (
+from workflows.model.records import (
     ActionRecord,
     ApprovalRecord,
+    CheckpointRecord,
     Driver,
     Lease,
     MarkRecord,

@@ -10,16 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from flows.decisions.grading.history import DAY_SECONDS, laid, reach_days
-from profiles.suite_words import PAST_DAYS
+from flows.decisions.node_tests.grading.comparisons import laid, reach_days
+from flows.decisions.node_tests.grading.history_arrays import DAY_SECONDS
+from profiles.checks.catalogue import PAST_DAYS
 from profiles.vocabulary import VerdictWord
-from tasks.ledger import Ledger
-from tasks.ledger_looks import SHARDS, shard_of
-from tasks.ledger_tables import LOOKS
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.tables import LOOKS
+from tasks.ledger.verdicts import SHARDS, shard_of
 from tests.ledgers import Clock
 from tests.older_ledgers import back_to
 from tests.pasts import NOW, RECORDS, RULES, as_slow, slowly
-from workflows.records import VerdictRecord
+from workflows.model.records import VerdictRecord
 
 pytest_plugins = ["tests.ledger_fixtures"]
 

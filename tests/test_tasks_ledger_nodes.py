@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from flows.decisions.node_decisions import NodePolicy, settle
+from flows.decisions.monitoring.node_decisions import NodePolicy, settle
 from profiles.cluster import Brake
 from profiles.errors import Fenced
 from profiles.vocabulary import FaultClass, Mode, VerdictWord
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.ledgers import Clock
-from workflows.node_sight import LedgerGround, NodeFinding, Settlement
-from workflows.records import NodeRecord
+from workflows.model.nodes import LedgerGround, NodeFinding, Settlement
+from workflows.model.records import NodeRecord
 
 pytest_plugins = ["tests.ledger_fixtures"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from flows.decisions.status import incident_row
+from flows.decisions.views.status import incident_row
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.ledgers import HERE, Clock, a_run, an_attempt, an_incident, driven, nobody_knows
-from workflows.overview import IncidentQuery
-from workflows.records import ActionRecord, ApprovalRecord, NodeRecord, StepRow
+from workflows.model.records import ActionRecord, ApprovalRecord, NodeRecord, StepRow
+from workflows.model.runs import IncidentQuery
 
 pytest_plugins = ["tests.ledger_fixtures"]
 

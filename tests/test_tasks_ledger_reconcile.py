@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from profiles.vocabulary import Action, Mode, RunState, VerdictWord
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.ledgers import THERE, Clock, a_run, an_attempt, an_incident, driven, nobody_knows
-from workflows.monitored import FindingRecord
-from workflows.reconcile_sight import Fate
-from workflows.records import ApprovalRecord, RequestRecord, VerdictRecord
+from workflows.model.records import ApprovalRecord, RequestRecord, VerdictRecord
+from workflows.model.runs import Fate, FindingRecord
 
 pytest_plugins = ["tests.ledger_fixtures"]
 

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from profiles.errors import Permanent
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState
-from tasks.ledger_rows import from_row, storable, to_changes, to_row
-from tasks.ledger_steps import pack, unpack
-from tasks.ledger_tables import METADATA
-from workflows import records
-from workflows.checkpoint_record import CheckpointRecord
-from workflows.records import ActionRecord, IncidentRecord, RunRecord, StepRow
+from tasks.ledger.attempts import pack, unpack
+from tasks.ledger.rows import from_row, storable, to_changes, to_row
+from tasks.ledger.tables import METADATA
+from workflows.model import records
+from workflows.model.records import ActionRecord, CheckpointRecord, IncidentRecord, RunRecord, StepRow
 
 TABLES = {
     "runs": records.RunRecord,

@@ -11,10 +11,10 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-import tasks.ledger_schema
+import tasks.ledger.schema
 from profiles.errors import Permanent
-from tasks.ledger import Ledger
-from tasks.ledger_tables import METADATA, SCHEMA
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.tables import METADATA, SCHEMA
 from tests.ledgers import a_run, an_attempt, an_incident, driven
 from tests.older_ledgers import back_to
 from tests.postgres_server import PostgresServer
@@ -24,7 +24,7 @@ pytest_plugins = ["tests.ledger_fixtures"]
 
 def test_the_migrations_end_at_the_schema_that_the_program_expects() -> None:
     config = Config()
-    config.set_main_option("script_location", str(Path(tasks.ledger_schema.__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(Path(tasks.ledger.schema.__file__).parent / "migrations"))
     script = ScriptDirectory.from_config(config)
     assert script.get_heads() == [SCHEMA]
 
@@ -81,6 +81,8 @@ def test_a_second_opening_does_not_load_the_migrations(tmp_path: Path) -> None:
 
     url = f"sqlite:///{tmp_path}/ledger.sqlite"
     Ledger(url).runs()
-    code = f"import sys; from tasks.ledger import Ledger; Ledger({url!r}).runs(); print('alembic' in sys.modules)"
+    code = (
+        f"import sys; from tasks.ledger.ledger import Ledger; Ledger({url!r}).runs(); print('alembic' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

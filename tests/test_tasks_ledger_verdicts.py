@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from flows.decisions.grading.model import DEEPER, Depth
-from flows.decisions.grading.standing import DEPTHS, SKEW_SECONDS, standings
+from flows.decisions.node_tests.grading.model import DEEPER, Depth
+from flows.decisions.node_tests.grading.standing import DEPTHS, SKEW_SECONDS, standings
 from profiles.vocabulary import VerdictWord
-from tasks.ledger import Ledger
-from tasks.ledger_verdicts import CLEARED_BY, newest_query
-from tasks.ledger_verdicts import SKEW_SECONDS as LEDGERS_SKEW
-from workflows.records import VerdictRecord
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.verdicts import CLEARED_BY, newest_query
+from tasks.ledger.verdicts import SKEW_SECONDS as LEDGERS_SKEW
+from workflows.model.records import VerdictRecord
 
 pytest_plugins = ["tests.ledger_fixtures"]
 

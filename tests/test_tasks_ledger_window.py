@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from flows.accounts import account_of_all, capacity_of
-from flows.decisions.summary import clip, summarise
-from flows.summaries import summary_of
+from flows.decisions.accounting.report import clip, summarise
+from flows.report import account_of_all, capacity_of, summary_of
 from profiles.errors import NotFound, ProfileError
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
 from profiles.vocabulary import RunState
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.ledgers import HERE, a_run, an_attempt, driven, nobody_knows
 from tests.simulated_runs import NOON, Simulation, keep, resolved
-from workflows.summary import HeldGang, RunSummary, Stretch
+from workflows.model.runs import HeldGang, RunSummary, Stretch
 
 pytest_plugins = ["tests.ledger_fixtures"]
 DAY = 86400.0

@@ -13,16 +13,15 @@ from profiles.cluster import ClusterProfile
 from profiles.errors import Unavailable
 from profiles.resolve import Resolved
 from tasks.cluster import Seen
-from tasks.kubernetes import KubernetesCluster
-from tasks.kubernetes_server import ApiServer
-from tasks.looking import look, look_at_line
-from tasks.sights import event_sight, jobset_sight, pod_sight
-from tasks.sights_kueue import cluster_queue_sight, workload_sight
+from tasks.kubernetes.api_server import ApiServer
+from tasks.kubernetes.cluster import KubernetesCluster
+from tasks.observe.queueing import cluster_queue_sight, event_sight, jobset_sight, pod_sight, workload_sight
+from tasks.observe.run import look, look_at_line
 from tests.attempt_plans import AMD, a_cluster, a_gpu_plan
 from tests.fake_api_server import FakeApiServer, Fault, status
-from workflows.jobset import jobset
-from workflows.records import AttemptRecord
-from workflows.sight import QuotaSight
+from workflows.attempt.jobset import jobset
+from workflows.model.cluster import QuotaSight
+from workflows.model.records import AttemptRecord
 
 PLAN = a_gpu_plan()
 ATTEMPT = AttemptRecord("demo-1", 1, 1.0, "first", submitted_at=2.0)

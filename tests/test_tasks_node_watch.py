@@ -17,14 +17,14 @@ from profiles.errors import Refused, Unavailable
 from profiles.vocabulary import FaultClass, VerdictWord
 from tasks.cluster import Manifest, Seen
 from tasks.clusters import embedded_cluster
-from tasks.embedded import locks
 from tasks.embedded.api import EmbeddedCluster
-from tasks.node_marks import Mark, Marker, Order, mark_of, set_mark
-from tasks.node_sights import node_seen, pool_of, taint_manifest
-from tasks.node_watch import Bell, NodeWatch
+from tasks.embedded.store import locks
+from tasks.nodes.marks import Mark, Marker, Order, mark_of, set_mark
+from tasks.observe.nodes import node_seen, pool_of, taint_manifest
+from tasks.observe.reflector import Bell, NodeWatch
 from tests.node_faults import entry, inject, local, quarantined
-from workflows import labels
-from workflows.node_sight import MESSAGE_CHARACTERS, NodeFinding, NodeSeen
+from workflows import labels as workflows_labels
+from workflows.model.nodes import MESSAGE_CHARACTERS, NodeFinding, NodeSeen
 
 FINDING = NodeFinding("node-1", "cpu", "KernelDeadlock", VerdictWord.FAIL, FaultClass.NODE_LOST, "it hangs", 5.0)
 NOW = 1_795_324_560.0
@@ -33,7 +33,7 @@ DEADLINE_SECONDS = 30.0
 
 def node(name: str, version: str = "1", pool: str = "cpu", **conditions: str) -> Manifest:
     return {
-        "metadata": {"name": name, "resourceVersion": version, "labels": {labels.POOL: pool}},
+        "metadata": {"name": name, "resourceVersion": version, "labels": {workflows_labels.POOL: pool}},
         "status": {"conditions": [{"type": kind, "status": status} for kind, status in conditions.items()]},
     }
 
@@ -206,14 +206,14 @@ def test_a_mark_is_one_patch_and_is_taken_back_whole(cluster: EmbeddedCluster) -
     assert int(marked["metadata"]["resourceVersion"]) == before + 1
     assert marked["spec"]["taints"][0] == theirs
     assert quarantined(cluster) == {"node-1": "node_lost"}
-    assert marked["metadata"]["labels"][labels.VERDICT] == "fail"
-    evidence = json.loads(marked["metadata"]["annotations"][labels.VERDICT_EVIDENCE])
+    assert marked["metadata"]["labels"][workflows_labels.VERDICT] == "fail"
+    evidence = json.loads(marked["metadata"]["annotations"][workflows_labels.VERDICT_EVIDENCE])
     assert evidence == {"check": "KernelDeadlock", "verdict": "fail", "class": "node_lost", "evidence": "it hangs"}
-    assert marked["metadata"]["annotations"][labels.VERDICT_AT] == "2026-11-22T05:16:00Z"
+    assert marked["metadata"]["annotations"][workflows_labels.VERDICT_AT] == "2026-11-22T05:16:00Z"
     assert set_mark(cluster, "node-1", Mark())
     clean = cluster.get("Node", "node-1") or {}
     assert clean["spec"]["taints"] == [theirs]
-    ours = (labels.VERDICT, labels.VERDICT_EVIDENCE, labels.VERDICT_AT)
+    ours = (workflows_labels.VERDICT, workflows_labels.VERDICT_EVIDENCE, workflows_labels.VERDICT_AT)
     assert not {*clean["metadata"]["labels"], *clean["metadata"].get("annotations", {})} & {*ours}
 
 

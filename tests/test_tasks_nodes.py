@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from profiles.errors import Unavailable
-from profiles.load import load_cluster, load_run, resolve
+from profiles.loading.load import load_cluster, load_run, resolve
 from profiles.resolve import Resolved
 from tasks.cluster import Manifest, using
 from tasks.clusters import embedded_cluster
-from tasks.ledger import Ledger
-from tasks.node_marks import TAINT_TRIES
-from tasks.nodes import quarantine, release
+from tasks.context import Right, World, standing_in
+from tasks.ledger.ledger import Ledger
+from tasks.nodes.by_hand import quarantine, release
+from tasks.nodes.marks import TAINT_TRIES
 from tasks.settings import Settings
-from tasks.world import Right, World, standing_in
 from workflows import labels
-from workflows.records import NodeRecord
+from workflows.model.records import NodeRecord
 
 LOST: Manifest = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
 TAINT = {"key": labels.QUARANTINE_TAINT, "value": "r-a1-i1", "effect": "NoSchedule"}

@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 
 from profiles.errors import NotFound, Unavailable
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
 from tasks.cluster import Cluster, using
 from tasks.clusters import embedded_cluster
+from tasks.context import World, at_hand
 from tasks.embedded.api import EmbeddedCluster
-from tasks.fleet import cluster_node, cluster_nodes
-from tasks.nodes_by_hand import cordon, release
-from tasks.opening import localised
-from tasks.session import at_hand
-from tasks.settings import Settings
-from tasks.world import World
+from tasks.nodes.by_hand import cordon, release_by_hand
+from tasks.observe.nodes import cluster_node, cluster_nodes
+from tasks.settings import Settings, localised
 
 PROFILE = load_cluster("local")
 
@@ -50,7 +48,7 @@ def test_a_node_is_taken_out_and_given_back(here: World, cluster: EmbeddedCluste
     assert held is not None
     assert (held.state, held.why, held.pool) == ("quarantined", "loud (me@here)", "cpu")
     assert here.ledger.brake_counts("local", "cpu", 0.0).out == ("node-1",), "the brake knows of it"
-    assert release(PROFILE, "node-1", "mended (me@here)") == "node-1 is released"
+    assert release_by_hand(PROFILE, "node-1", "mended (me@here)") == "node-1 is released"
     assert not spec(cluster).get("unschedulable")
     back = here.ledger.node("local", "node-1")
     assert back is not None
@@ -61,19 +59,22 @@ def test_a_node_is_taken_out_and_given_back(here: World, cluster: EmbeddedCluste
 def test_twice_is_once(here: World, cluster: EmbeddedCluster) -> None:
     cordon(PROFILE, "node-1", "loud")
     assert cordon(PROFILE, "node-1", "very loud") == "node-1 is out of service: loud"
-    release(PROFILE, "node-1", "mended")
-    assert release(PROFILE, "node-1", "mended") == "nothing of ours stands on node-1"
+    release_by_hand(PROFILE, "node-1", "mended")
+    assert release_by_hand(PROFILE, "node-1", "mended") == "nothing of ours stands on node-1"
     assert len(here.ledger.node_history("local", "node-1")) == 2
     cordon(PROFILE, "node-1", "loud again")
-    release(PROFILE, "node-1", "mended again")
+    release_by_hand(PROFILE, "node-1", "mended again")
     assert not spec(cluster).get("unschedulable")
 
 
 def test_what_somebody_else_cordoned_stays_cordoned(here: World, cluster: EmbeddedCluster) -> None:
     cluster.patch("Node", "node-1", {"spec": {"unschedulable": True}})
-    assert release(PROFILE, "node-1", "x") == "nothing of ours stands on node-1; it stays cordoned: that was not us"
+    assert (
+        release_by_hand(PROFILE, "node-1", "x")
+        == "nothing of ours stands on node-1; it stays cordoned: that was not us"
+    )
     cordon(PROFILE, "node-1", "loud")
-    assert release(PROFILE, "node-1", "x") == "node-1 is released; it stays cordoned: that was not us"
+    assert release_by_hand(PROFILE, "node-1", "x") == "node-1 is released; it stays cordoned: that was not us"
     assert spec(cluster)["unschedulable"] is True
 
 
@@ -93,12 +94,12 @@ def test_what_was_written_is_carried_out_by_the_next_try(here: World, cluster: E
     cordon(PROFILE, "node-1", "loud")
     assert spec(cluster)["unschedulable"] is True
     assert [item.state for item in here.ledger.actions("people/local")] == ["done"]
-    release(PROFILE, "node-1", "mended")
+    release_by_hand(PROFILE, "node-1", "mended")
     assert not spec(cluster).get("unschedulable")
 
 
 def test_a_node_that_nobody_knows(here: World, cluster: EmbeddedCluster) -> None:
-    for act in (cordon, release):
+    for act in (cordon, release_by_hand):
         with pytest.raises(NotFound, match="local has no node node-99"):
             act(PROFILE, "node-99", "x")
     assert here.ledger.nodes("local") == []

@@ -11,32 +11,33 @@ from typing import cast
 import pytest
 
 from profiles.errors import Foreign, NotFound, Refused
-from profiles.load import load_suite
-from tasks.attempts import is_made, let_start, submit_attempt
-from tasks.clearing import begin_to_clear, clear_attempt
+from profiles.loading.load import load_suite
 from tasks.cluster import Cluster, Kind, Manifest, using
+from tasks.context import Right, World, standing_in
 from tasks.embedded import admission
-from tasks.ledger import Ledger
-from tasks.ownership import taken_by_another
-from tasks.post_flight import leave_nothing, post_flight
-from tasks.preflighting import Wanted, open_preflight
-from tasks.reconcile_actions import remove
+from tasks.lease import taken_by_another
+from tasks.ledger.ledger import Ledger
+from tasks.node_tests.preflight import Wanted, open_preflight
+from tasks.nodes.reconcile import remove
+from tasks.nodes.sweep import begin_sweep, sweeps
+from tasks.runs.clear import begin_to_clear, clear_attempt
+from tasks.runs.examine import leave_nothing, post_flight
+from tasks.runs.submit import is_made, let_start, submit_attempt
 from tasks.settings import Settings
-from tasks.sweeping import begin_sweep, sweeps
 from tasks.workflow_runs import submit_workflow
-from tasks.world import Right, World, standing_in
 from tests import embedded_stage
 from tests.attempt_plans import a_cluster, a_plan
 from tests.ledgers import Clock, a_run, an_attempt, driven
-from workflows import labels, ownership
-from workflows.node_sight import NodeSeen
-from workflows.ownership import is_foreign, owner_of, signed
-from workflows.reconcile_sight import ObjectSeen
+from workflows import labels as workflows_labels
+from workflows.model import ownership
+from workflows.model.nodes import NodeSeen
+from workflows.model.ownership import is_foreign, owner_of, signed
+from workflows.model.runs import ObjectSeen
 
 RESOLVED = a_plan().resolved
 ATTEMPT = an_attempt(nodes=("node-0", "node-1"))
 THEIRS = "0" * 32
-MARKS = labels.labels("demo", 1, "train")
+MARKS = workflows_labels.labels("demo", 1, "train")
 
 
 class Shelf:
@@ -95,12 +96,12 @@ def test_what_says_another_ledger_is_foreign_and_what_says_none_is_ours() -> Non
     assert is_foreign(signed(bare, "b"), "a")
     assert not is_foreign(signed(bare, "b"), ""), "whoever has no ledger owns nothing, and refuses nothing"
     noted = {"kind": "JobSet", "metadata": {"name": "x", "annotations": {"mine": "1"}}}
-    assert signed(noted, "a")["metadata"]["annotations"] == {"mine": "1", labels.LEDGER: "a"}
+    assert signed(noted, "a")["metadata"]["annotations"] == {"mine": "1", workflows_labels.LEDGER: "a"}
     assert owner_of(noted) == "", "the manifest itself is as it was"
 
 
 def test_the_embedded_cluster_knows_the_same_annotation() -> None:
-    assert admission.OWNER == labels.LEDGER
+    assert admission.OWNER == workflows_labels.LEDGER
 
 
 def test_a_run_s_objects_carry_the_ledger_that_made_them(shelf: Shelf, ledger: Ledger) -> None:
@@ -131,7 +132,7 @@ def test_clearing_away_leaves_the_other_one_s_objects(shelf: Shelf) -> None:
     shelf.put("Workflow", "demo-a1", THEIRS)
     shelf.put("JobSet", "demo-a1", THEIRS)
     shelf.put("Secret", "demo-a1-token", THEIRS)
-    shelf.put("Pod", "demo-a1-trainer-0", marks={**MARKS, labels.ROLE: "trainer"})
+    shelf.put("Pod", "demo-a1-trainer-0", marks={**MARKS, workflows_labels.ROLE: "trainer"})
     before = copy.deepcopy(shelf.objects)
     assert "another ledger" in clear_attempt.fn(RESOLVED, ATTEMPT, 0.0, ("node-0",))
     assert "another ledger" in begin_to_clear.fn(ATTEMPT, ("node-0",))
@@ -141,7 +142,7 @@ def test_clearing_away_leaves_the_other_one_s_objects(shelf: Shelf) -> None:
 
 def test_of_two_examinations_only_ours_is_cleared_away(shelf: Shelf, ledger: Ledger) -> None:
     for name, owner in (("demo-a1-x1", ledger.identity()), ("demo-a1-x2", THEIRS)):
-        shelf.put("Workflow", name, owner, {**MARKS, labels.PIPELINE: "examination"})
+        shelf.put("Workflow", name, owner, {**MARKS, workflows_labels.PIPELINE: "examination"})
     clear_attempt.fn(RESOLVED, ATTEMPT, 0.0, ())
     assert list(shelf.objects) == [("Workflow", "demo-a1-x2")]
 
@@ -157,7 +158,7 @@ def test_a_name_that_another_ledger_s_run_has_is_told_before_anything_is_made(sh
     assert taken_by_another("demo") == ""
     shelf.put("JobSet", "demo-a7", ledger.identity())
     shelf.put("Workflow", "demo-a6")
-    shelf.put("JobSet", "demo-2-a1", THEIRS, labels.labels("demo-2", 1, "train"))
+    shelf.put("JobSet", "demo-2-a1", THEIRS, workflows_labels.labels("demo-2", 1, "train"))
     assert taken_by_another("demo") == "", "its own, one of an older version, and another run's"
     shelf.put("Workflow", "demo-a2", THEIRS)
     said = taken_by_another("demo")
@@ -176,8 +177,8 @@ def test_workflows_about_nodes_are_told_apart_too(shelf: Shelf, ledger: Ledger) 
     name = begin_sweep(profile, nodes, 1, 0.0)
     assert owner_of(shelf.objects["Workflow", name]) == ledger.identity()
     assert begin_sweep(profile, nodes, 1, 0.0) == name, "adopted"
-    taken = labels.sweep_name(profile.name, 2)
-    shelf.put("Workflow", taken, THEIRS, {labels.PIPELINE: "sweep"})
+    taken = workflows_labels.sweep_name(profile.name, 2)
+    shelf.put("Workflow", taken, THEIRS, {workflows_labels.PIPELINE: "sweep"})
     with pytest.raises(Foreign, match=taken):
         begin_sweep(profile, nodes, 2, 0.0)
     assert [item.name for item in sweeps()] == [name], "the other one is neither read nor deleted"
@@ -189,7 +190,7 @@ def test_a_test_of_nodes_takes_the_next_number_that_is_free(shelf: Shelf, ledger
     profile = a_cluster()
     wanted = Wanted(profile, load_suite("smoke"), "smoke", {"node-0": profile.pools[0].name})
     for number in (1, 2):
-        shelf.put("Workflow", labels.preflight_name(profile.name, number), THEIRS, {})
+        shelf.put("Workflow", workflows_labels.preflight_name(profile.name, number), THEIRS, {})
     opened = open_preflight(wanted)
     assert opened.number == 3
     assert open_preflight(wanted).number == 3, "it goes on with the same"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.post_flight import lacking
-from workflows.records import StepRow
+from tasks.runs.examine import lacking
+from workflows.model.records import StepRow
 
 
 def rows(*told: tuple[int, float]) -> list[StepRow]:

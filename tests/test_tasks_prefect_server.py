@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tasks import prefect_server
-from tasks.prefect_server import PORTS
+from tasks.prefect import server
+from tasks.prefect.server import PORTS
 
 
 def port(home: Path) -> int:
-    return prefect_server._port(home)  # pyright: ignore[reportPrivateUsage] - nothing is started here
+    return server._port(home)  # pyright: ignore[reportPrivateUsage] - nothing is started here
 
 
 def test_a_new_port_is_none_that_connections_get(tmp_path: Path) -> None:
@@ -41,5 +41,5 @@ def test_where_all_of_them_are_taken_the_system_gives_one(tmp_path: Path, monkey
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         number = taken.getsockname()[1]
-        monkeypatch.setattr(prefect_server, "PORTS", range(number, number + 1))
+        monkeypatch.setattr(server, "PORTS", range(number, number + 1))
         assert port(tmp_path) not in (0, number)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from profiles.errors import Unavailable
-from tasks import programs
-from tasks.programs import programs_archive
+from tasks import programs_archive as tasks_programs_archive
+from tasks.programs_archive import programs_archive
 from tests.old_pythons import old_python
 
 
@@ -26,9 +26,7 @@ def test_the_same_content_is_one_file_with_the_same_bytes(tmp_path: Path) -> Non
 
 
 def test_bytes_do_not_depend_on_what_else_the_process_did(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from tasks.programs import programs_archive as p; p(Path(sys.argv[1]))"
-    )
+    code = "import sys, pathlib; from tasks.programs_archive import programs_archive as p; p(pathlib.Path(sys.argv[1]))"
     for number, before in enumerate(("", "import json, ast, profiles.run; ")):
         command = [sys.executable, "-c", before + code, str(tmp_path / str(number))]
         subprocess.run(command, check=True, env={"PYTHONHASHSEED": str(number), "PYTHONPATH": "."})
@@ -38,11 +36,11 @@ def test_bytes_do_not_depend_on_what_else_the_process_did(tmp_path: Path) -> Non
 
 def test_other_content_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "workflows"
-    (package / "programs" / "python_start").mkdir(parents=True)
-    changing = ("programs/main.py", "programs/python_start/sitecustomize.py")
-    for name in ("__init__.py", "reports.py", "programs/__init__.py", *changing):
+    (package / "programs" / "stacks" / "python_start").mkdir(parents=True)
+    changing = ("programs/main.py", "programs/stacks/python_start/sitecustomize.py")
+    for name in ("__init__.py", "wire.py", "programs/__init__.py", *changing):
         (package / name).write_text("A = 1\n")
-    monkeypatch.setattr(programs, "_PACKAGE", package)
+    monkeypatch.setattr(tasks_programs_archive, "_PACKAGE", package)
     before = programs_archive(tmp_path)
     for number, name in enumerate(changing):
         (package / name).write_text(f"A = 22{number}\n")
@@ -56,16 +54,16 @@ def test_every_module_is_there_as_source_and_compiled(tmp_path: Path) -> None:
     with zipfile.ZipFile(programs_archive(tmp_path)) as archive:
         names = set(archive.namelist())
         sources = {name for name in names if name.endswith(".py")}
-        assert {"__main__.py", "workflows/__init__.py", "workflows/reports.py"} <= sources
-        assert {"workflows/programs/main.py", "workflows/programs/python_start/sitecustomize.py"} <= sources
+        assert {"__main__.py", "workflows/__init__.py", "workflows/wire.py"} <= sources
+        assert {"workflows/programs/main.py", "workflows/programs/stacks/python_start/sitecustomize.py"} <= sources
         assert {f"{name}c" for name in sources} == names - sources
-        assert archive.read("workflows/reports.pyc")[:4] == importlib.util.MAGIC_NUMBER
+        assert archive.read("workflows/wire.pyc")[:4] == importlib.util.MAGIC_NUMBER
 
 
 def test_nothing_but_the_programs_and_the_reports_is_inside(tmp_path: Path) -> None:
     with zipfile.ZipFile(programs_archive(tmp_path)) as archive:
         for name in archive.namelist():
-            allowed = ("__main__.", "workflows/__init__.", "workflows/reports.", "workflows/programs/")
+            allowed = ("__main__.", "workflows/__init__.", "workflows/wire.", "workflows/programs/")
             assert name.startswith(allowed), name
 
 

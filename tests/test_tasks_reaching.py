@@ -9,8 +9,8 @@ import pytest
 
 from profiles.errors import Unavailable
 from tasks.cluster import Cluster
-from tasks.reaching import MOST, out_of_reach, unready
-from workflows.evidence import NodeFacts, PodFacts
+from tasks.runs.liveness import MOST, out_of_reach, unready
+from workflows.model.attempt import NodeFacts, PodFacts
 
 
 @dataclass

@@ -13,7 +13,7 @@ import pytest
 
 from profiles.errors import Unavailable
 from tasks.cluster import Seen
-from tasks.reconcile_watch import JobSetWatch
+from tasks.observe.reflector import JobSetWatch
 from tests.embedded_stage import cluster, jobset, role
 from tests.runners import until
 from workflows import labels
@@ -122,7 +122,7 @@ def test_while_the_cluster_is_away_nothing_is_known() -> None:
 
 
 def test_a_mistake_of_ours_is_told_and_everything_listed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.reconcile_watch.EMPTY_SECONDS", 0.01)
+    monkeypatch.setattr("tasks.observe.reflector.EMPTY_SECONDS", 0.01)
     told: Any = Told([seen("a")], KeyError("metadata"), [seen("c")])
     with JobSetWatch(told, time.time) as watch:
         until("it is listed anew", lambda: names(watch) == {"c-a1"})

@@ -18,20 +18,19 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.console import shown
-from flows.decisions.falls import StepTimes
-from flows.decisions.run_log import moments
-from flows.decisions.run_page import page_of
-from profiles.load import load_cluster, load_run, resolve
+from flows.decisions.diagnosis.step_times import StepTimes
+from flows.decisions.views.run_page import moments, page_of
+from flows.publishing import shown
+from profiles.loading.load import load_cluster, load_run, resolve
 from profiles.vocabulary import RunState
-from tasks.ledger import Ledger
-from tasks.run_page import RunPages, Steps, Writer
-from tasks.session import session
+from tasks.context import session
+from tasks.ledger.ledger import Ledger
+from tasks.prefect.run_page import RunPages, Steps, Writer
 from tasks.settings import Settings
 from tests.ledgers import an_attempt, an_incident, driven
 from tests.stages import Stage, stage, succeeded
-from workflows.console import PageGround, RunPage, Sheet
-from workflows.records import StepRow
+from workflows.model.events import PageGround, RunPage, Sheet
+from workflows.model.records import StepRow
 
 RESOLVED = resolve(load_run("demo"), load_cluster("local"))
 
@@ -126,7 +125,7 @@ def test_a_page_that_fails_fails_alone(prefect_server: str, settings: Settings, 
     def broken(resolved: Any, ground: PageGround) -> RunPage:
         raise ValueError("no page today")
 
-    monkeypatch.setattr("flows.console.page_of", broken)
+    monkeypatch.setattr("flows.publishing.page_of", broken)
 
     @flow
     async def goes_on() -> str:
@@ -172,7 +171,7 @@ def test_steps_are_read_once_whatever_their_times(own: Ledger) -> None:
 
 
 def test_very_many_steps_are_thinned_out(own: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.run_page.MOST_STEPS", 100)
+    monkeypatch.setattr("tasks.prefect.run_page.MOST_STEPS", 100)
     driven(own)
     steps = Steps()
     own.add_steps("demo", 1, [StepRow(step, 1000.0 + step) for step in range(1, 1001)])
@@ -194,7 +193,7 @@ def test_only_what_differs_is_written(own: Ledger, monkeypatch: pytest.MonkeyPat
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr("tasks.run_page.open_console", Counting)
+    monkeypatch.setattr("tasks.prefect.run_page.open_console", Counting)
     pages = RunPages(own, "demo", "", Writer(lambda ground: page_of(RESOLVED, ground), moments, StepTimes))
     pages.update(lambda text: None)
     assert len(put) == 5

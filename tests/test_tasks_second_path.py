@@ -10,17 +10,16 @@ from typing import cast
 
 import pytest
 
-from profiles import load
 from profiles.errors import Unavailable
+from profiles.loading import load
 from profiles.resolve import Resolved
 from tasks.cluster import Cluster
-from tasks.second_path import SecondPath, further
-from workflows.evidence import AttemptView, CoordinatorFacts, PodFacts
-from workflows.gang_news import GangNews, Hang
-from workflows.records import AttemptRecord
-from workflows.reports import StepSeen, line
-from workflows.second_path import CALM, LOG_LINES, LOOK_SECONDS
-from workflows.second_sight import LogSign, SecondSight
+from tasks.runs.liveness import SecondPath, further
+from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, PodFacts, SecondSight
+from workflows.model.gang_status import GangNews, Hang
+from workflows.model.liveness import CALM, LOG_LINES, LOOK_SECONDS
+from workflows.model.records import AttemptRecord
+from workflows.wire import StepSeen, line
 
 DEADLINE_SECONDS = 30.0
 PODS = tuple(PodFacts(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(2))

@@ -9,9 +9,8 @@ from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.context import SyncClientContext
 
-from tasks.session import session
+from tasks.context import session, touch
 from tasks.settings import Settings
-from tasks.world import touch
 
 
 def test_all_tasks_of_a_session_share_one_client(prefect_server: str, tmp_path: Path) -> None:

@@ -8,17 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from flows.decisions.diagnose import diagnose
-from flows.decisions.lost import lost_nodes
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.witnesses import lost_nodes
 from profiles.errors import Unavailable
 from profiles.vocabulary import FaultClass
 from tasks.cluster import Answered, Cluster
-from tasks.silence import SILENT_SECONDS, Asker, Silence, silence
+from tasks.runs.liveness import SILENT_SECONDS, Asker, Silence, silence
 from tests.fake_api_server import FakeApiServer, Fault, status
 from tests.test_tasks_kubernetes import api, cluster, pod, sleeps  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from workflows import labels
-from workflows.evidence import Evidence, LogLine, NodeFacts, PodFacts, Signal
-from workflows.reports import RankEnd, Termination
+from workflows.model.attempt import Evidence, LogLine, NodeFacts, PodFacts, Signal
+from workflows.wire import RankEnd, Termination
 
 
 def rank(index: int, phase: str = "Running", **more: Any) -> PodFacts:

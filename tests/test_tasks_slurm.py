@@ -10,10 +10,10 @@ import pytest
 
 from profiles.admission import Slurm
 from profiles.errors import NotFound, ProfileError, Unavailable
-from tasks import slurm_commands, slurm_folder
-from tasks.slurm import run_by_slurm
+from tasks.slurm import commands, probe
+from tasks.slurm.probe import run_by_slurm
 from tests.slurm_fakes import HASTE, PLAN, Stage
-from workflows import slurm_job
+from workflows.node_tests import slurm_job
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_where_slurm_is_away_the_test_stays_and_is_taken_up_again(stage: Stage) 
     stage.slurm.away()
     with pytest.raises(Unavailable) as caught:
         stage.run()
-    assert caught.value.retry_after_seconds == slurm_commands.RETRY_SECONDS
+    assert caught.value.retry_after_seconds == commands.RETRY_SECONDS
     assert len(stage.folders) == 1, "nothing is lost"
     stage.slurm.away(gone=False)
     stage.slurm.runs_jobs()
@@ -120,7 +120,7 @@ def test_a_test_that_somebody_else_removed_says_so(stage: Stage) -> None:
     def remove(phase: str, count: int) -> None:
         told.append(phase)
         [folder] = stage.shared.glob(".primus-*")
-        slurm_folder.forget(folder)
+        probe.forget(folder)
 
     with pytest.raises(NotFound, match="somebody else has read this test"):
         run_by_slurm(PLAN, Slurm(), stage.shared, stage.home, remove, pace=HASTE)
@@ -154,6 +154,6 @@ def test_a_refusal_that_concerns_one_node_is_its_reason(stage: Stage) -> None:
 
 def test_commands_that_are_missing_or_hang_are_errors_of_ours(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="run this where Slurm's commands are"):
-        slurm_commands.ask(["no-such-command-of-slurm"])
+        commands.ask(["no-such-command-of-slurm"])
     with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s"):
-        slurm_commands.ask(["sleep", "60"], limit_seconds=0.2)
+        commands.ask(["sleep", "60"], limit_seconds=0.2)

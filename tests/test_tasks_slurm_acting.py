@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from profiles.admission import Slurm
 from profiles.errors import ProfileError
-from profiles.load import load_text
+from profiles.loading.load import load_text
 from profiles.vocabulary import VerdictWord
-from tasks import slurm_commands
-from tasks.slurm_acting import act_by_slurm
-from tasks.verdict_marks import Told
+from tasks.nodes.marks import VerdictMark
+from tasks.slurm import commands
+from tasks.slurm.nodes import act_by_slurm
 from tests.slurm_fakes import FakeSlurm
 
 WORDS = {"p": VerdictWord.PASS, "f": VerdictWord.FAIL, "u": VerdictWord.UNKNOWN}
@@ -31,8 +31,8 @@ STATES = {
 }
 
 
-def told(node: str, letter: str, check: str = "cpu-gemm") -> Told:
-    return Told(node, WORDS[letter], "device", "because", 1732300000.4, check if letter != "p" else "")
+def told(node: str, letter: str, check: str = "cpu-gemm") -> VerdictMark:
+    return VerdictMark(node, WORDS[letter], "device", "because", 1732300000.4, check if letter != "p" else "")
 
 
 def sinfo_of(states: Mapping[str, str]) -> str:
@@ -48,7 +48,7 @@ def updates(slurm: FakeSlurm) -> list[str]:
     return [line.partition("NodeName=")[2] for line in slurm.asked("scontrol")]
 
 
-def act(settings: Slurm, most: int, *verdicts: Told) -> list[str]:
+def act(settings: Slurm, most: int, *verdicts: VerdictMark) -> list[str]:
     lines: list[str] = []
     act_by_slurm(settings, verdicts, lines.append, most=most)
     return lines
@@ -193,7 +193,7 @@ def test_the_brake_and_other_peoples_drains_hold_for_any_fleet(nodes: list[tuple
     before = {node: state for node, state in states.items() if state == "theirs"}
     ours = sum(state in ("ours", "draining") for state in states.values())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slurm_commands, "ask", ask)
+        patch.setattr(commands, "ask", ask)
         act_by_slurm(DRAINS, verdicts, lambda _: None, most=most)
         once = list(asked)
         act_by_slurm(DRAINS, verdicts, lambda _: None, most=most)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.errors import Refused
-from tasks import slurm_folder
-from workflows.programs.probe import packed
-from workflows.programs.readings import Parsed, Reading
+from tasks.slurm import probe
+from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.probes.run import packed
 
 GOOD = {"at": 12.5, "seconds": 1.0, "answers": packed({0: [Parsed((Reading("memory_bandwidth", 5.0, "GB/s"),))]})}
 
@@ -40,7 +40,7 @@ GOOD = {"at": 12.5, "seconds": 1.0, "answers": packed({0: [Parsed((Reading("memo
 )
 def test_a_report_that_cannot_be_read_is_unknown(tmp_path: Path, text: str) -> None:
     (tmp_path / "report").write_text(text)
-    told = slurm_folder.report(tmp_path, "node-0")
+    told = probe.report(tmp_path, "node-0")
     assert told is not None
     assert (told.at, dict(told.answers), told.why.startswith("its report cannot be read: ")) == (0.0, {}, True)
 
@@ -49,15 +49,15 @@ def test_a_report_that_cannot_be_read_is_unknown(tmp_path: Path, text: str) -> N
 def test_no_bytes_of_a_report_crash_or_pass(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "report").write_bytes(content)
-        told = slurm_folder.report(Path(folder), "node-0")
+        told = probe.report(Path(folder), "node-0")
     assert told is not None
     assert (told.at, bool(told.why)) == (0.0, True)
 
 
 def test_a_report_is_read_and_one_that_is_not_there_is_awaited(tmp_path: Path) -> None:
-    assert slurm_folder.report(tmp_path, "node-0") is None
+    assert probe.report(tmp_path, "node-0") is None
     (tmp_path / "report").write_text(json.dumps(GOOD))
-    told = slurm_folder.report(tmp_path, "node-0")
+    told = probe.report(tmp_path, "node-0")
     assert told is not None
     assert (told.at, told.seconds, told.answers[0][0].readings[0].value) == (12.5, 1.0, 5.0)
 
@@ -65,16 +65,16 @@ def test_a_report_is_read_and_one_that_is_not_there_is_awaited(tmp_path: Path) -
 def test_a_pipe_in_place_of_a_report_holds_up_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "report")
     os.mkfifo(tmp_path / "output")
-    told = slurm_folder.report(tmp_path, "node-0")
+    told = probe.report(tmp_path, "node-0")
     assert told is not None
     assert told.why
-    assert slurm_folder.last_output(tmp_path) == ""
+    assert probe.last_output(tmp_path) == ""
 
 
 def test_what_a_job_printed_becomes_one_plain_line(tmp_path: Path) -> None:
     (tmp_path / "output").write_bytes(b"x" * 500 + b"\n\x1b[31mpython3:\tnot\x00 found \xff\n")
-    said = slurm_folder.last_output(tmp_path)
-    assert (len(said), said.endswith("[31mpython3: not found \ufffd")) == (slurm_folder.LAST_CHARACTERS, True)
+    said = probe.last_output(tmp_path)
+    assert (len(said), said.endswith("[31mpython3: not found \ufffd")) == (probe.LAST_CHARACTERS, True)
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "open to others"])
@@ -89,7 +89,7 @@ def test_a_folder_that_is_not_ours_alone_is_refused(tmp_path: Path, kind: str) -
             folder.mkdir()
             folder.chmod(0o777)
     with pytest.raises(Refused, match="not ours alone"):
-        slurm_folder.made(tmp_path, "primus-preflight-x", tmp_path / "home")
+        probe.made(tmp_path, "primus-preflight-x", tmp_path / "home")
 
 
 def test_only_old_folders_of_ours_are_swept_away(tmp_path: Path) -> None:
@@ -99,6 +99,6 @@ def test_only_old_folders_of_ours_are_swept_away(tmp_path: Path) -> None:
             (tmp_path / name / "programs.pyz").touch()
     for name in (".primus-preflight-old", ".primus-preflight-other", "old"):
         os.utime(tmp_path / name, (1, 1))
-    slurm_folder.made(tmp_path, "primus-preflight-x", tmp_path / "home")
+    probe.made(tmp_path, "primus-preflight-x", tmp_path / "home")
     left = {path.name for path in tmp_path.iterdir()} - {"home", ".primus-preflight-x"}
     assert left == {".primus-preflight-new", ".primus-preflight-other", "old"}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from profiles.errors import ProfileError, Refused
 from profiles.vocabulary import VerdictWord
-from tasks import slurm_nodes
-from tasks.slurm_answers import NodeLine
+from tasks.slurm import nodes
+from tasks.slurm.commands import NodeLine
 from tests.slurm_fakes import Stage
 
 PROLOG = Path(__file__).parents[1] / "deployments" / "slurm" / "prolog.sh"
@@ -29,10 +29,10 @@ NODE_TEXTS = st.text(min_size=1, max_size=80)
 
 @given(check=NODE_TEXTS)
 def test_a_reason_is_one_line_that_says_it_is_ours(check: str) -> None:
-    reason = slurm_nodes.reason_of(check)
+    reason = nodes.reason_of(check)
     assert reason.startswith("primus: ")
-    assert (reason.isprintable(), len(reason) <= slurm_nodes.MOST_CHARACTERS) == (True, True)
-    assert slurm_nodes.is_ours(NodeLine("n", "drained", False, reason))
+    assert (reason.isprintable(), len(reason) <= nodes.MOST_CHARACTERS) == (True, True)
+    assert nodes.is_ours(NodeLine("n", "drained", False, reason))
 
 
 @pytest.mark.parametrize("said", ["Access/permission denied", "Invalid user id"])
@@ -40,9 +40,9 @@ def test_people_without_rights_are_told_whom_to_ask(stage: Stage, said: str) -> 
     stage.slurm.says("sinfo", "node-0|idle|none\n")
     stage.slurm.refuses("scontrol", f"slurm_update error: {said}\n")
     with pytest.raises(Refused, match=f"{said}; ask as SlurmUser, root or an operator"):
-        slurm_nodes.drain_node("node-0", "gpu-count")
+        nodes.drain_node("node-0", "gpu-count")
     with pytest.raises(ProfileError, match="no node's name"):
-        slurm_nodes.drain_node("node-0 State=DOWN", "gpu-count")
+        nodes.drain_node("node-0 State=DOWN", "gpu-count")
 
 
 def prolog(stage: Stage, settings: str, **environment: str) -> tuple[int, list[str]]:
@@ -112,7 +112,7 @@ def test_the_prolog_does_nothing_where_nobody_told_it_anything(stage: Stage) -> 
 
 def test_the_prolog_lets_the_test_run_and_leaves_other_peoples_reasons(stage: Stage) -> None:
     folder = stage.slurm.folder / "verdicts"
-    slurm_nodes.publish_verdict(folder, "node-0", VerdictWord.FAIL, "gpu-count", 5.0)
+    nodes.publish_verdict(folder, "node-0", VerdictWord.FAIL, "gpu-count", 5.0)
     assert (folder / "node-0").read_text() == "fail gpu-count 5\n"
     settings = f"VERDICTS={folder}\n"
     assert prolog(stage, settings, SLURM_JOB_NAME="primus-preflight-machines-1-0a.node-0") == (0, [])
@@ -120,6 +120,6 @@ def test_the_prolog_lets_the_test_run_and_leaves_other_peoples_reasons(stage: St
     assert prolog(stage, settings) == (1, [])
     stage.slurm.says("sinfo", "none\n")
     assert prolog(stage, settings) == (1, [DRAIN.format("gpu-count")])
-    slurm_nodes.withdraw_verdict(folder, "node-0")
-    slurm_nodes.withdraw_verdict(folder, "node-0")
+    nodes.withdraw_verdict(folder, "node-0")
+    nodes.withdraw_verdict(folder, "node-0")
     assert prolog(stage, settings)[0] == 0

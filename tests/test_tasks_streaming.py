@@ -10,11 +10,11 @@ import pytest
 from kubernetes.client.configuration import Configuration
 
 from profiles.errors import Unavailable
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
+from tasks.cluster import each
 from tasks.clusters import embedded_cluster
-from tasks.kubernetes import KubernetesCluster
-from tasks.kubernetes_server import ApiServer
-from tasks.streaming import each
+from tasks.kubernetes.api_server import ApiServer
+from tasks.kubernetes.cluster import KubernetesCluster
 from tests.fake_api_server import FakeApiServer, Fault
 from tests.node_faults import local
 from workflows import labels
@@ -40,7 +40,7 @@ def test_on_the_embedded_cluster(tmp_path: Path) -> None:
 
 
 def test_on_kubernetes_in_pages(api: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.kubernetes_watch.PAGE", 2)
+    monkeypatch.setattr("tasks.kubernetes.watch.PAGE", 2)
     for name in ("a", "b", "c"):
         api.put("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
     server = ApiServer(lambda: Configuration(host=api.url))

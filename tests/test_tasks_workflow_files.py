@@ -10,10 +10,9 @@ import re
 import pytest
 
 from profiles.errors import ProfileError
-from tasks.facts import workflow_facts
-from tasks.sights import workflow_sight
-from tasks.workflow_files import read_workflow, with_name, with_parameters
-from tasks.workflow_nodes import nodes_of, unpacked
+from tasks.observe.objects import nodes_of, unpacked, workflow_facts
+from tasks.observe.queueing import workflow_sight
+from tasks.workflow_runs import read_workflow, with_name, with_parameters
 
 FORM = {"kind": "Workflow", "metadata": {"generateName": "x-"}, "spec": {}}
 

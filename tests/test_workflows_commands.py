@@ -14,19 +14,24 @@ from profiles.recovery import HangLimits, RecoveryProfile, StragglerLimits
 from profiles.resolve import Resolved
 from profiles.run import CheckpointPolicy, ProgressSource
 from tests.attempt_plans import TRAINER, a_gpu_plan, a_plan, a_run
-from workflows import commands
-from workflows.failover import examination_workflow, post_flight_workflow
-from workflows.manifests import manifests
-from workflows.plan import AttemptPlan
-from workflows.programs import collect, coordinate, copy, flags, gate, launch_options, verify
+from workflows.attempt import commands
+from workflows.attempt.examination import examination_workflow, post_flight_workflow
+from workflows.attempt.plan import AttemptPlan
+from workflows.attempt.training import manifests
+from workflows.programs import collect
+from workflows.programs.checkpoints import verify
+from workflows.programs.coordinator import main
+from workflows.programs.launcher import options as launcher_options
 from workflows.programs.main import PROGRAMS
+from workflows.programs.probes import gate
+from workflows.programs.runtime import copy, flags
 
 PARSERS: dict[str, Callable[[list[str]], Any]] = {
     "collect": collect.parse,
-    "coordinate": coordinate.parse,
+    "coordinate": main.parse,
     "copy": copy.parse,
     "gate": gate.parse,
-    "launch": launch_options.parse,
+    "launch": launcher_options.parse,
     "verify": verify.parse,
 }
 
@@ -59,7 +64,7 @@ def test_the_launcher_is_told_the_profile() -> None:
         save_grace_seconds=12.5,
     )
     plan = a_plan(run)
-    options = launch_options.parse(commands.launch(plan, plan.role)[5:])
+    options = launcher_options.parse(commands.launch(plan, plan.role)[5:])
     assert (options.role, options.pods, options.processes_per_node, options.world_size) == ("trainer", 2, 4, 8)
     assert (options.framework, options.pattern, options.first_counter) == ("regex", r"step (?P<step>\d+)", 0)
     assert (options.checkpoint_format, options.checkpoint_pattern, options.keep) == (
@@ -76,7 +81,7 @@ def test_the_launcher_is_told_the_profile() -> None:
 def test_the_launcher_is_told_how_its_program_is_asked_to_save() -> None:
     policy = CheckpointPolicy(save_signal="USR1", save_file="{run_dir}/save/{run}")
     plan = a_plan(a_run(checkpoint=policy))
-    options = launch_options.parse(
+    options = launcher_options.parse(
         [word.replace("$(PRIMUS_FOLDER_STORAGE_0)", "/shared") for word in commands.launch(plan, plan.role)[5:]]
     )
     assert options.save_signal == "USR1"
@@ -95,7 +100,7 @@ def test_a_file_that_the_engine_would_rewrite_is_refused() -> None:
 def test_a_helping_role_does_not_decide() -> None:
     plan = a_gpu_plan()
     feeder = plan.resolved.run.roles[1]
-    assert not launch_options.parse(commands.launch(plan, feeder)[5:]).decides
+    assert not launcher_options.parse(commands.launch(plan, feeder)[5:]).decides
 
 
 def test_the_check_is_told_the_roll_back() -> None:
@@ -150,13 +155,13 @@ def test_a_gate_that_passes_ends_well(tmp_path: Path) -> None:
 def test_the_right_to_restart_in_place_reaches_those_who_use_it() -> None:
     for plan, forkable in ((RIGHT, True), (replace(RIGHT, resolved=_unforkable(RIGHT)), False)):
         role = plan.role
-        told = launch_options.parse(commands.launch(plan, role)[5:])
+        told = launcher_options.parse(commands.launch(plan, role)[5:])
         assert (told.in_place, told.forkable) == (True, forkable)
         assert told.preload == (role.preload if forkable else ())
-        assert coordinate.parse(commands.coordinate(plan)[2:]).restarts == 2
-    told = launch_options.parse(commands.launch(a_plan(), a_plan().role)[5:])
+        assert main.parse(commands.coordinate(plan)[2:]).restarts == 2
+    told = launcher_options.parse(commands.launch(a_plan(), a_plan().role)[5:])
     assert (told.in_place, told.preload) == (False, ())
-    assert coordinate.parse(commands.coordinate(a_plan())[2:]).restarts == 0
+    assert main.parse(commands.coordinate(a_plan())[2:]).restarts == 0
 
 
 def _unforkable(plan: AttemptPlan) -> Resolved:
@@ -171,9 +176,9 @@ def test_the_coordinator_is_told_the_limits_of_the_profile() -> None:
         straggler=StragglerLimits(ratio=1.5, robust_z=4.0, windows=3),
     )
     steps = ProgressSource(framework="primus-demo")
-    told = coordinate.parse(commands.coordinate(a_plan(a_run(recovery=limits, progress=steps)))[2:])
+    told = main.parse(commands.coordinate(a_plan(a_run(recovery=limits, progress=steps)))[2:])
     assert (told.hang_init_seconds, told.hang_step_floor_seconds, told.hang_step_factor) == (7.0, 8.0, 9.0)
     assert told.hang_checkpoint_seconds == 10.0
     assert (told.straggler_ratio, told.straggler_robust_z, told.straggler_windows) == (1.5, 4.0, 3)
     silent = a_run(recovery=limits, progress=ProgressSource(framework="none"))
-    assert coordinate.parse(commands.coordinate(a_plan(silent))[2:]).hang_init_seconds == 0.0, "it tells no steps"
+    assert main.parse(commands.coordinate(a_plan(silent))[2:]).hang_init_seconds == 0.0, "it tells no steps"

@@ -15,29 +15,28 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.decisions.fabric.reading import gang_checks
-from flows.gangs import demand_of
+from flows.decisions.node_tests.fabric.groups import gang_checks
+from flows.testing.links import demand_of
 from profiles.admission import Admission
+from profiles.checks.catalogue import Depth
 from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
-from profiles.load import list_profiles, load_cluster, load_hardware, load_run, load_suite, resolve
+from profiles.loading.load import list_profiles, load_cluster, load_hardware, load_run, load_suite, resolve
 from profiles.resolve import Resolved
 from profiles.run import RunProfile
-from profiles.suite_words import Depth
-from tasks.linking import Asked
-from tasks.linking import plans_of as links_plans_of
-from tasks.preflighting import Wanted, plan_of
+from tasks.node_tests.links import Asked
+from tasks.node_tests.links import plans_of as links_plans_of
+from tasks.node_tests.preflight import Wanted, plan_of
 from tests.yaml_files import DUMPER, read_all_yaml, read_yaml
-from workflows.failover import examination_workflow, post_flight_workflow
-from workflows.gang_news import lent_restarts
-from workflows.links import links_workflow
-from workflows.lint import applied, lint
-from workflows.manifests import FORMS, gang, manifests
-from workflows.monitoring import SweepPlan, sweep_workflow
-from workflows.node_pods import racks_of
-from workflows.pair_calls import pair_calls_of
-from workflows.plan import AttemptPlan
-from workflows.preflight import preflight_workflow
+from workflows.attempt.examination import examination_workflow, post_flight_workflow
+from workflows.attempt.plan import AttemptPlan
+from workflows.attempt.training import FORMS, gang, manifests
+from workflows.lint.lint import applied, lint
+from workflows.model.gang_status import lent_restarts
+from workflows.node_tests.links import links_workflow, pair_calls_of
+from workflows.node_tests.pods import racks_of
+from workflows.node_tests.preflight import preflight_workflow
+from workflows.node_tests.sweep import SweepPlan, sweep_workflow
 
 FOLDER = Path(__file__).parent / "golden"
 KUBEFLOW = tuple(form for form in FORMS if form != "jobset")

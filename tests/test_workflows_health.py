@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from profiles.errors import ProfileError
 from profiles.health import HealthValues
-from profiles.load import dump, load_text
-from workflows.health import ALIAS, check_pod, daemon_set, health, options
-from workflows.health_alerts import rules
-from workflows.health_rights import MARKS, READS, SERVICE
-from workflows.installation_pods import NAME
-from workflows.lint_pods import SECRET_NAME, SECRET_VALUE
-from workflows.programs.health_options import parse
+from profiles.loading.load import dump, load_text
+from workflows.lint.pods import SECRET_NAME, SECRET_VALUE
+from workflows.platform.health import ALIAS, MARKS, READS, SERVICE, check_pod, daemon_set, health, options
+from workflows.platform.health_alerts import rules
+from workflows.platform.pod_shapes import NAME
+from workflows.programs.health.options import parse
 from workflows.programs.main import PROGRAMS
 
 Manifest = dict[str, Any]

@@ -15,15 +15,15 @@ import pytest
 import yaml
 
 from profiles.health import HealthValues
-from workflows.health_alerts import Alert, groups, operator_objects, rules, scrape_config
-from workflows.health_board import WIDE, board
-from workflows.programs.health_iperf_words import METRIC
+from tests.support.generators.health_board import WIDE, board
+from workflows.platform.health_alerts import Alert, groups, operator_objects, rules, scrape_config
+from workflows.programs.health.iperf_results import METRIC
 
 FOLDER = Path(__file__).parent.parent / "deployments"
 REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
 VALUES = HealthValues()
 ALERTS = {alert.name: alert for group in groups(VALUES) for alert in group.alerts}
-TOLD = "# Written by `make golden` from workflows/health_alerts.py"
+TOLD = "# Written by `make golden` from workflows/platform/health_alerts.py"
 SHIPPED: dict[str, tuple[str, Any]] = {
     "alerts/health.yaml": (f"{TOLD}: a rules file for Prometheus.\n", rules(VALUES)),
     "alerts/scrape.yaml": (

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
+from tests.support.generators import installation
+from tests.support.generators.installation import scrape_configs, work_pool
 from tests.yaml_files import read_all_yaml
-from workflows import installation
-from workflows.installation_pods import NAME
-from workflows.installation_pool import work_pool
-from workflows.installation_scrape import scrape_configs
+from workflows.platform.pod_shapes import NAME
 
 SHIPPED = Path(__file__).parent.parent / "deployments" / "kubernetes"
 REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
@@ -49,7 +48,7 @@ Readable.add_representer(str, block)
 def test_what_is_shipped_is_what_is_built(name: str) -> None:
     made, file = BUILT[name](), SHIPPED / name
     if REWRITE:
-        told = "# Written by `make golden` from workflows/installation.py.\n"
+        told = "# Written by `make golden` from tests/support/generators/installation.py.\n"
         file.write_text(told + yaml.dump_all(made, Dumper=Readable, sort_keys=False, width=110))
     assert list(read_all_yaml(file.read_text())) == made, "run: make golden, and look at the difference"
 
@@ -65,9 +64,9 @@ def test_the_scrape_configuration_that_is_shipped_is_what_is_built() -> None:
     file = SHIPPED / "scrape.yaml"
     if REWRITE:
         told = (
-            "# Written by `make golden` from workflows/installation_scrape.py: entries for a Prometheus that reads a\n"
-            "# file. Its namespace must be `monitoring`, or patch the network policies; it needs the right to list\n"
-            "# pods of primus-flows, and the server's password as the file that is named below.\n"
+            "# Written by `make golden` from tests/support/generators/installation.py: entries for a Prometheus\n"
+            "# that reads a file. Its namespace must be `monitoring`, or patch the network policies; it needs the\n"
+            "# right to list pods of primus-flows, and the server's password as the file that is named below.\n"
         )
         file.write_text(told + yaml.safe_dump({"scrape_configs": scrape_configs()}, sort_keys=False, width=110))
     assert yaml.safe_load(file.read_text()) == {"scrape_configs": scrape_configs()}, "run: make golden"

@@ -9,11 +9,11 @@ import pytest
 
 from profiles.cluster import Pool
 from profiles.errors import ProfileError
-from profiles.run import Resources, Role, SecretVariable, Topology
+from profiles.run import Placement, Resources, Role, SecretVariable
 from tests.attempt_plans import AMD, TRAINER, a_cluster, a_gpu_plan, a_plan, a_run
 from workflows import labels
-from workflows.jobset import coordinator_host, jobset
-from workflows.pods import NODE_LIST_LIMIT
+from workflows.attempt.jobset import coordinator_host, jobset
+from workflows.attempt.pods import NODE_LIST_LIMIT
 
 
 def job(manifest: dict[str, Any], role: str) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def test_an_attempt_that_answers_a_failure_waits_above_its_equals(named: str, re
 
 
 def test_a_wish_for_a_block_is_preferred_only() -> None:
-    plan = a_plan(a_run(topology=Topology(level="block")))
+    plan = a_plan(a_run(topology=Placement(level="block")))
     wish = job(jobset(plan), "trainer")["template"]["metadata"]["annotations"]
     assert wish == {"kueue.x-k8s.io/podset-preferred-topology": labels.BLOCK}
 

@@ -9,28 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.load import load_cluster, load_hardware, load_suite
-from tasks.linking import Asked, plans_of, pods_of, told_by
+from profiles.loading.load import load_cluster, load_hardware, load_suite
+from tasks.node_tests.links import Asked, plans_of, pods_of, told_by
 from tests.linked_nodes import seats_of
-from workflows.links import (
+from workflows.attempt.pods import PING_GROUPS
+from workflows.lint.lint import lint
+from workflows.node_tests.links import (
     MEET_SHARE,
     MOST,
     Demand,
     LinksPlan,
+    PairDemand,
     links_workflow,
+    pair_calls_of,
     parted,
     pod_seconds,
     round_name,
     seated,
     waves,
 )
-from workflows.lint import lint
-from workflows.pair_calls import PairDemand, pair_calls_of
-from workflows.pods import PING_GROUPS
-from workflows.programs import flags, gang_options, gang_pair
-from workflows.programs.gang_report import GangReport, PairReport, report_from
-from workflows.programs.probe import packed
-from workflows.programs.readings import Parsed, Reading
+from workflows.programs.fabric import meeting, pair_member
+from workflows.programs.fabric.report import GangReport, PairReport, report_from
+from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.probes.run import packed
+from workflows.programs.runtime import flags
 
 WORST_STATUS_BYTES = 4096
 """Of one node: its entry in the status, with the report of eight rails."""
@@ -82,7 +84,7 @@ def test_the_program_reads_what_the_workflow_writes() -> None:
     [template] = [item for item in links_workflow(wanted).to_dict()["spec"]["templates"] if "container" in item]
     words = [word.replace("{{inputs.parameters.", "").replace("}}", "") for word in template["container"]["command"]]
     numbers = {"--group=group": "--group=3", "--rank=rank": "--rank=1", "--ranks=ranks": "--ranks=4"}
-    options = flags.from_argv(gang_options.Options, [numbers.get(word, word) for word in words[2:]])
+    options = flags.from_argv(meeting.Options, [numbers.get(word, word) for word in words[2:]])
     assert (options.group, options.rank, options.ranks, options.iterations) == (3, 1, 4, 5)
     assert (options.all_reduce_bytes, options.all_to_all_bytes) == (1 << 20, 1 << 19)
     assert (options.deadline_seconds, options.meet_seconds) == (44.0, 44.0 * MEET_SHARE)
@@ -117,7 +119,7 @@ def test_pairs_pass_every_rule_and_have_the_nics_that_they_ask_for(cluster: str)
     assert words[1] == "probe-pair"
     places = {"--group={{inputs.parameters.group}}": "--group=0", "--rank={{inputs.parameters.rank}}": "--rank=1"}
     options = flags.from_argv(
-        gang_pair.Options, [places.get(word, word) for word in words[2:] if not word.startswith("--ranks=")]
+        pair_member.Options, [places.get(word, word) for word in words[2:] if not word.startswith("--ranks=")]
     )
     assert options.calls == PAIRS.demand.calls
     assert (options.deadline_seconds, options.meet_seconds) == (PAIRS.demand.deadline_seconds, 60.0)

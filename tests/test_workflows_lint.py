@@ -11,10 +11,10 @@ import yaml
 
 from tests.attempt_plans import a_gpu_plan
 from workflows import labels
-from workflows.jobset import jobset
-from workflows.lint import RULES, lint
-from workflows.lint_pods import SECRET_NAME, SECRET_VALUE
-from workflows.manifests import manifests
+from workflows.attempt.jobset import jobset
+from workflows.attempt.training import manifests
+from workflows.lint.lint import RULES, lint
+from workflows.lint.pods import SECRET_NAME, SECRET_VALUE
 
 Change = Callable[[dict[str, Any]], None]
 PLAN = a_gpu_plan()

@@ -10,8 +10,8 @@ import pytest
 
 from tests.attempt_plans import AMD, a_cluster, a_gpu_plan, a_plan, a_run
 from workflows import labels
-from workflows.lint import RULES, lint
-from workflows.manifests import gang
+from workflows.attempt.training import gang
+from workflows.lint.lint import RULES, lint
 
 Manifest = dict[str, Any]
 Change = Callable[[Manifest], Any]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from profiles.vocabulary import VerdictWord
 from tests.pasts import RECORDS
-from workflows.looks import end_of, looks_of, pack, unpack
-from workflows.records import VerdictRecord
+from workflows.model.records import VerdictRecord
+from workflows.model.verdict_history import end_of, looks_of, pack, unpack
 
 
 def record(node: str, at: float, *checks: str, unit: str = "GB/s") -> VerdictRecord:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.cluster import Pool, Topology
-from profiles.load import load_cluster, load_hardware
-from workflows.lint import lint
-from workflows.monitoring import MOST, SweepPlan, deadline_seconds, sweep_workflow
-from workflows.node_pods import AT_ONCE, racks_of
+from profiles.cluster import Pool, PoolTopology
+from profiles.loading.load import load_cluster, load_hardware
+from workflows.lint.lint import lint
+from workflows.node_tests.pods import AT_ONCE, racks_of
+from workflows.node_tests.sweep import MOST, SweepPlan, deadline_seconds, sweep_workflow
 
 WORST_STATUS_BYTES = 6144
 """Of one node: its entry in the status with a report of all checks and 12 lines of the kernel, as JSON in JSON."""
@@ -43,7 +43,7 @@ def test_the_largest_one_fits_with_its_status() -> None:
 
 @given(st.integers(1, 100), st.integers(1, 300))
 def test_every_node_stands_in_one_rack_and_racks_are_never_torn(size: int, count: int) -> None:
-    pool = Pool(name="p", hardware="cpu", nodes=300, topology=Topology(nodes_per_rack=size))
+    pool = Pool(name="p", hardware="cpu", nodes=300, topology=PoolTopology(nodes_per_rack=size))
     names = [f"n{index}" for index in range(count)]
     racks = racks_of(pool, names)
     assert [name for rack in racks for name in rack.nodes] == names

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.suite_words import PROBES
-from workflows.node_object import told_by_node_object
-from workflows.programs.readings import Parsed
+from profiles.checks.catalogue import PROBES
+from workflows.model.nodes import told_by_node_object
+from workflows.programs.parsers.text import Parsed
 
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
 

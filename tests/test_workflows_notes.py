@@ -8,12 +8,10 @@ import pytest
 
 from profiles.vocabulary import Action, FaultClass
 from tests.ledgers import an_attempt
-from workflows.evidence import Signal
-from workflows.fact import fact_of
-from workflows.gang_news import GangNews, Jump, Slower, Straggler
-from workflows.notes import notes_of, well_again
-from workflows.records import IncidentRecord
-from workflows.told import TOLD
+from workflows.model.attempt import Signal
+from workflows.model.gang_status import GangNews, Jump, Slower, Straggler
+from workflows.model.incidents import fact_of, notes_of, well_again
+from workflows.model.records import TOLD, IncidentRecord
 
 ATTEMPT = an_attempt(2)
 SLOW = Straggler(1, "node-1", 1.83, 40, 2.5)

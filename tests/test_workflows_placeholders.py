@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profiles.errors import ProfileError
 from profiles.run import CheckpointPolicy, DataPolicy
 from tests.attempt_plans import a_cluster, a_plan, a_run
-from workflows import placeholders
+from workflows.attempt import placeholders
 
 
 @pytest.mark.parametrize(

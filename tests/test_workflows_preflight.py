@@ -8,15 +8,21 @@ import random
 
 import pytest
 
-from profiles.load import load_cluster, load_hardware, load_suite
-from profiles.suite_words import Depth
-from tasks.preflighting import Wanted, plan_of, told_by
-from workflows.lint import lint
-from workflows.preflight import MOST, PreflightPlan, deadline_seconds, pod_seconds, preflight_workflow
-from workflows.preflight_calls import calls_of
-from workflows.programs.probe import packed
-from workflows.programs.probe_call import from_json
-from workflows.programs.readings import Parsed, Reading
+from profiles.checks.catalogue import Depth
+from profiles.loading.load import load_cluster, load_hardware, load_suite
+from tasks.node_tests.preflight import Wanted, plan_of, told_by
+from workflows.lint.lint import lint
+from workflows.node_tests.preflight import (
+    MOST,
+    PreflightPlan,
+    calls_of,
+    deadline_seconds,
+    pod_seconds,
+    preflight_workflow,
+)
+from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.probes.call import from_json
+from workflows.programs.probes.run import packed
 
 WORST_STATUS_BYTES = 8192
 """Of one node: its entry in the status with the packed answers of a smoke test of eight GPUs."""

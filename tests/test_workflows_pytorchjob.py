@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from profiles.errors import ProfileError
-from profiles.run import Resources, Role, RunBudget, RunProfile, Topology
+from profiles.run import Placement, Resources, Role, RunBudget, RunProfile
 from tests.attempt_plans import AMD, TRAINER, a_cluster, a_gpu_plan, a_plan, a_run
 from workflows import labels
-from workflows.jobset import jobset
-from workflows.lint import lint
-from workflows.plan import AttemptPlan
-from workflows.pytorchjob import CONTAINER, coordinator_name, pytorchjob
+from workflows.attempt.jobset import jobset
+from workflows.attempt.kubeflow import PYTORCHJOB_CONTAINER, coordinator_name, pytorchjob
+from workflows.attempt.plan import AttemptPlan
+from workflows.lint.lint import lint
 
 
 def whole_nodes(replicas: int = 2, **changes: Any) -> AttemptPlan:
     """Whole nodes of AMD GPUs under Kueue, one role."""
     role = a_gpu_plan(replicas).role
-    run = a_run(roles=(role,), priority="high", topology=Topology(level="rack", required=True), **changes)
+    run = a_run(roles=(role,), priority="high", topology=Placement(level="rack", required=True), **changes)
     return a_plan(run, a_cluster(AMD, engine="kubernetes", queue="team", namespace="training"), AMD)
 
 
@@ -116,7 +116,7 @@ def test_there_is_no_master() -> None:
 
 def test_the_launcher_is_the_command_of_the_container_that_the_operator_looks_for() -> None:
     inner = pod(whole_nodes())["containers"][0]
-    assert inner["name"] == CONTAINER
+    assert inner["name"] == PYTORCHJOB_CONTAINER
     assert inner["command"][:3] == ["python3", "-I", "-S"]
     assert inner["resources"]["limits"] == {"memory": "1Ti", "amd.com/gpu": "8", "rdma/hca": "8"}
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.attempt_plans import a_gpu_plan, a_plan
-from workflows.manifests import gang, manifests
-from workflows.schema import SCHEMAS, schema_errors
+from workflows.attempt.training import gang, manifests
+from workflows.lint.subject import SCHEMAS, schema_errors
 
 POD = ("spec", "replicatedJobs", 1, "template", "spec", "template", "spec")
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.damaged import damaged, reaches
-from workflows.evidence import AttemptView, CoordinatorFacts, PodFacts
-from workflows.gang_news import GangNews, Hang
-from workflows.reports import PhaseSeen, RankEnd, StepSeen, line
-from workflows.second_path import (
+from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, PodFacts, SecondSight
+from workflows.model.gang_status import GangNews, Hang
+from workflows.model.liveness import (
     CALM,
     LOOK_SECONDS,
     MOST_PODS,
@@ -26,7 +25,7 @@ from workflows.second_path import (
     sign_of,
     unheard_since,
 )
-from workflows.second_sight import LogSign, SecondSight
+from workflows.wire import PhaseSeen, RankEnd, StepSeen, line
 
 PODS = tuple(PodFacts(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(9))
 CO = PodFacts("c-0", "coordinator", 0, "node-9", "Running")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from profiles.admission import Slurm
 from profiles.errors import ProfileError
 from tests.slurm_plans import check, plan_on
-from workflows import slurm_job
+from workflows.node_tests import slurm_job
 
 PLAN = plan_on(["node-0"])
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from workflows.evidence import AttemptView, NodeFacts, PodFacts
-from workflows.stranded import stranded_coordinator
+from workflows.model.attempt import AttemptView, NodeFacts, PodFacts
+from workflows.model.liveness import stranded_coordinator
 
 RANK = PodFacts("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,))
 COORDINATOR = PodFacts("r-a1-coordinator-0-0-x", "coordinator", 0, "control-0", "Running")

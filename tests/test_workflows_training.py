@@ -11,17 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.errors import ProfileError
-from tasks.embedded.engine.validation import validate_workflow
+from tasks.embedded.engine.argo.validate import validate_workflow
 from tests.attempt_plans import a_cluster, a_gpu_plan, a_plan
 from workflows import labels
-from workflows.failover import examination_workflow, post_flight_workflow
-from workflows.jobset import jobset
-from workflows.lint import lint
-from workflows.manifests import gang, manifests
-from workflows.plan import AttemptPlan
-from workflows.programs import gate
-from workflows.reports import GateReport, ResumeChoice, from_json
-from workflows.training import GATE_WORKFLOW_NODES, training_workflow
+from workflows.attempt.examination import examination_workflow, post_flight_workflow
+from workflows.attempt.jobset import jobset
+from workflows.attempt.plan import AttemptPlan
+from workflows.attempt.training import GATE_WORKFLOW_NODES, gang, manifests, training_workflow
+from workflows.lint.lint import lint
+from workflows.programs.probes import gate
+from workflows.wire import GateReport, ResumeChoice, from_json
 
 ONE_MIB = 1024 * 1024
 

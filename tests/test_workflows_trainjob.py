@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from profiles.errors import ProfileError
-from profiles.run import Resources, Role, RunBudget, SecretVariable, Topology
+from profiles.run import Placement, Resources, Role, RunBudget, SecretVariable
 from tests.attempt_plans import TRAINER, a_cluster, a_gpu_plan, a_plan, a_run
 from workflows import labels
-from workflows.jobset import jobset
-from workflows.lint import lint
-from workflows.plan import AttemptPlan
-from workflows.trainjob import ANCESTOR, CONTAINER, MOST_ITEMS, trainjob
+from workflows.attempt.jobset import jobset
+from workflows.attempt.kubeflow import ANCESTOR, MOST_ITEMS, TRAINJOB_CONTAINER, trainjob
+from workflows.attempt.plan import AttemptPlan
+from workflows.lint.lint import lint
 
 PLANS = {"cpu": a_plan(), "gpu": a_gpu_plan(), "large": a_gpu_plan(600), "any-node": a_plan(nodes=())}
 
@@ -144,7 +144,7 @@ def test_variables_of_the_profile_stand_in_the_trainjob_and_ours_in_the_runtime(
 def test_devices_and_nearness_stand_in_the_runtime() -> None:
     job = ranks(trainjob(a_gpu_plan())[0])
     inner = container(job)
-    assert inner["name"] == CONTAINER
+    assert inner["name"] == TRAINJOB_CONTAINER
     assert inner["resources"]["limits"] == {"memory": "1Ti", "amd.com/gpu": "8", "rdma/hca": "8"}
     wish = job["template"]["spec"]["template"]["metadata"]["annotations"]
     assert wish == {"kueue.x-k8s.io/podset-required-topology": labels.RACK}
@@ -203,5 +203,5 @@ def test_what_a_trainjob_cannot_hold_is_refused_by_its_field(field: str, advice:
 
 def test_as_much_as_the_definition_takes_is_not_refused() -> None:
     role = _role(command=("a",) * MOST_ITEMS, environment={}, secret_environment=_secrets(MOST_ITEMS - 2))
-    plan = a_plan(a_run(roles=(role,), topology=Topology(level="block")), a_cluster(queue="team"))
+    plan = a_plan(a_run(roles=(role,), topology=Placement(level="block")), a_cluster(queue="team"))
     assert [finding for one in trainjob(plan) for finding in lint(one, plan)] == []

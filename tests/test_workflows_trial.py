@@ -7,18 +7,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from profiles.compare import digest
 from profiles.errors import ProfileError
-from profiles.resolve import Resolved
-from profiles.run import CheckpointPolicy, ProgressSource
-from profiles.trial import TrialPolicy
+from profiles.resolve import Resolved, digest
+from profiles.run import CheckpointPolicy, ProgressSource, TrialPolicy
 from tests.attempt_plans import TRAINER, a_plan, a_run
 from workflows import labels
-from workflows.jobset import KEEP_SECONDS, jobset
-from workflows.placeholders import checkpoint_dir
-from workflows.plan import AttemptPlan
-from workflows.pods import tolerations
-from workflows.trial import gang_key, lasts_seconds, steps_of, trial_key, tried
+from workflows.attempt.jobset import KEEP_SECONDS, jobset
+from workflows.attempt.placeholders import checkpoint_dir
+from workflows.attempt.plan import AttemptPlan
+from workflows.attempt.pods import tolerations
+from workflows.attempt.trial import gang_key, lasts_seconds, steps_of, trial_key, tried
 
 TELLS = ProgressSource(framework="primus-demo")
 

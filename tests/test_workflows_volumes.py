@@ -8,20 +8,18 @@ from typing import Any
 
 import pytest
 
+from profiles.checks.catalogue import PROBES
 from profiles.errors import Refused
-from profiles.load import load_cluster, load_hardware, load_suite
-from profiles.suite_words import PROBES
+from profiles.loading.load import load_cluster, load_hardware, load_suite
 from tasks.cluster import using
-from tasks.preflighting import Wanted, plan_of, told_by, with_volumes
-from tasks.volumes import GONE_SECONDS, Claims
+from tasks.node_tests.preflight import Wanted, plan_of, told_by, with_volumes
+from tasks.node_tests.volumes import GONE_SECONDS, Claims
 from workflows import labels
-from workflows.lint import lint
-from workflows.preflight import PreflightPlan, deadline_seconds, preflight_workflow
-from workflows.preflight_calls import left_out, node_checks
-from workflows.programs.probe import packed
-from workflows.programs.readings import Parsed, Reading
-from workflows.volume_claims import ClaimSight, told_of_claim
-from workflows.volume_pods import VOLUME
+from workflows.lint.lint import lint
+from workflows.node_tests.preflight import PreflightPlan, deadline_seconds, left_out, node_checks, preflight_workflow
+from workflows.node_tests.volumes import VOLUME, NodeClaim, told_of_claim
+from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.probes.run import packed
 
 GOOD = Parsed((Reading("volume_faults", 0.0, "count", line="64 MiB written"),))
 BAD = Parsed((Reading("volume_faults", 1.0, "count", line="it is full"),))
@@ -71,20 +69,20 @@ def test_it_is_left_out_without_a_storage_class_and_not_made_without_kubernetes(
 @pytest.mark.parametrize(
     ("sight", "figures", "unknown"),
     [
-        (ClaimSight(GOOD, True, True, 2.0, 0.5, 0.25), (0.0, 0.0, 2.75), ""),
-        (ClaimSight(BAD, True, True, 2.0, 0.5, 0.25), (1.0, 0.0, 2.75), ""),
-        (ClaimSight(GOOD, True, True, 2.0, 0.5, None), (0.0, 1.0, None), ""),
+        (NodeClaim(GOOD, True, True, 2.0, 0.5, 0.25), (0.0, 0.0, 2.75), ""),
+        (NodeClaim(BAD, True, True, 2.0, 0.5, 0.25), (1.0, 0.0, 2.75), ""),
+        (NodeClaim(GOOD, True, True, 2.0, 0.5, None), (0.0, 1.0, None), ""),
         (
-            ClaimSight(said="no provisioner"),
+            NodeClaim(said="no provisioner"),
             (None, 1.0, None),
             "bound within 120 s: no provisioner; this is the storage",
         ),
-        (ClaimSight(bound=True, said="it hangs"), (None, None, None), "its pod did not start within 120 s: it hangs"),
-        (ClaimSight(bound=True, ran=True, said="OOMKilled"), (None, None, None), "ended without a report: OOMKilled"),
-        (ClaimSight(Parsed(unknown="no answer"), True, True, 1.0, 9.0, 0.0), (None, 0.0, 10.0), "no answer"),
+        (NodeClaim(bound=True, said="it hangs"), (None, None, None), "its pod did not start within 120 s: it hangs"),
+        (NodeClaim(bound=True, ran=True, said="OOMKilled"), (None, None, None), "ended without a report: OOMKilled"),
+        (NodeClaim(Parsed(unknown="no answer"), True, True, 1.0, 9.0, 0.0), (None, 0.0, 10.0), "no answer"),
     ],
 )
-def test_what_was_seen_says_who_failed(sight: ClaimSight, figures: tuple[float | None, ...], unknown: str) -> None:
+def test_what_was_seen_says_who_failed(sight: NodeClaim, figures: tuple[float | None, ...], unknown: str) -> None:
     found = told_of_claim(sight, "fast-ssd", 120)
     told = {one.quantity: one.value for one in found.readings}
     assert tuple(told.get(name) for name in TOLD) == figures
@@ -126,7 +124,7 @@ def workflow(phase: str, message: str = "", parsed: Parsed | None = None) -> dic
     return {"status": {"nodes": {"a": node, "b": probe}}}
 
 
-def seen(storage: Storage, *looks: dict[str, Any]) -> ClaimSight:
+def seen(storage: Storage, *looks: dict[str, Any]) -> NodeClaim:
     claims = Claims("test-7", lambda: storage.at, storage.wait)
     with using(storage):  # type: ignore[arg-type]
         for manifest in looks:
@@ -139,7 +137,7 @@ def test_a_claim_is_seen_from_its_creation_until_it_is_gone() -> None:
     storage = Storage(["Pending"], ["Bound"], ["Bound"], ["Bound"], [])
     pending = workflow("Pending", "unbound immediate PersistentVolumeClaims")
     found = seen(storage, pending, workflow("Running"), workflow("Succeeded", "", GOOD))
-    assert found == ClaimSight(GOOD, True, True, 2.0, 1.0, 0.25, "unbound immediate PersistentVolumeClaims")
+    assert found == NodeClaim(GOOD, True, True, 2.0, 1.0, 0.25, "unbound immediate PersistentVolumeClaims")
 
 
 def test_a_claim_that_does_not_go_is_not_waited_for_for_ever() -> None:
@@ -152,7 +150,7 @@ def test_a_claim_that_does_not_go_is_not_waited_for_for_ever() -> None:
 def test_a_claim_that_was_never_bound_is_not_waited_for_and_the_last_word_is_kept() -> None:
     storage = Storage(["Pending"])
     found = seen(storage, workflow("Pending", "no provisioner"), workflow("Failed", "timeout"))
-    assert found == ClaimSight(said="no provisioner")
+    assert found == NodeClaim(said="no provisioner")
     assert storage.at == 100.0
 
 

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from profiles.errors import ProfileError
-from profiles.load import load_text, load_workspace
+from profiles.loading.load import load_text, load_workspace
 from profiles.workspace import WorkspaceProfile
 from tests.yaml_files import read_all_yaml
 from workflows import labels
-from workflows.gang_pods import TOPOLOGY_LABELS
-from workflows.workspace import (
+from workflows.attempt.gang_pods import TOPOLOGY_LABELS
+from workflows.platform.workspace import (
     NODE_READER_RIGHTS,
     NODE_RIGHTS,
     PIPELINE_RIGHTS,
@@ -51,7 +51,7 @@ def test_what_is_shipped_is_what_is_built(name: str) -> None:
     made, file = built()[name], SHIPPED / name
     if REWRITE:
         file.write_text(
-            "# Written by `make golden` from workflows/workspace.py.\n"
+            "# Written by `make golden` from workflows/platform/workspace.py.\n"
             + yaml.safe_dump_all(made, sort_keys=False, width=110)
         )
     assert list(read_all_yaml(file.read_text())) == made, "run: make golden, and look at the difference"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flows.decisions.clues import Clue
-from flows.decisions.diagnose import Diagnosis, diagnose
-from flows.decisions.foreign import evidence_of
-from flows.decisions.lines import gather
-from flows.decisions.observe import Observer
-from workflows.evidence import LogLine
+from flows.decisions.diagnosis.clues import Clue
+from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
+from flows.decisions.diagnosis.lines import gather
+from flows.decisions.diagnosis.observers.registry import Observer
+from flows.decisions.diagnosis.selection import evidence_of
+from workflows.model.attempt import LogLine
 
 STEPS = "\n".join(f"step {number}00 loss 2.3{number} lr 1e-4 3.2 it/s" for number in range(1, 5))
 """A training that goes on."""

@@ -6,8 +6,8 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from workflows.programs.readings import Parsed, Reading
-from workflows.programs.tools import PARSERS
+from workflows.programs.parsers.registry import PARSERS
+from workflows.programs.parsers.text import Parsed, Reading
 
 FOLDER = Path(__file__).parent / "samples" / "tools"
 SAMPLES: tuple[tuple[str, str], ...] = tuple(

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from workflows.programs import ranks, warm
-from workflows.programs.warm_program import forkable
+from workflows.programs.prefork import parent
+from workflows.programs.prefork.protocol import forkable
+from workflows.programs.runtime import processes
 
 DEADLINE_SECONDS = 60.0
 """Generous: only a test that fails waits so long."""
@@ -53,11 +54,11 @@ class Yard:
         self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         program = forkable(self.command)
         assert program is not None
-        self.parked = warm.Parked(program, preload, self.environment, str(folder), terminal)
+        self.parked = parent.Parked(program, preload, self.environment, str(folder), terminal)
         self.said: list[str] = []
 
     def __enter__(self) -> Yard:
-        assert ranks.become_subreaper()
+        assert processes.become_subreaper()
         self.parked.start()
         return self
 
@@ -65,7 +66,7 @@ class Yard:
         self.parked.close()
         if self.parked.pid:
             os.waitpid(self.parked.pid, 0)
-        ctypes.CDLL(None).prctl(ranks.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        ctypes.CDLL(None).prctl(processes.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
     def listen(self) -> list[str]:
         """Wait until it is ready or never will be; what it said."""
@@ -78,13 +79,13 @@ class Yard:
         assert select.select([self.parked], [], [], DEADLINE_SECONDS)[0], "it says nothing"
         return self.parked.read()
 
-    def start_of(self, rank: int = 0, *arguments: str, **environment: str) -> ranks.Start:
+    def start_of(self, rank: int = 0, *arguments: str, **environment: str) -> processes.Start:
         """A rank's start."""
         named = {"RANK": str(rank), "LOCAL_RANK": str(rank), **environment}
         argv = (*self.command, *arguments)
-        return ranks.Start(rank, rank, argv, {**self.environment, **named}, str(self.folder), self.terminal)
+        return processes.Start(rank, rank, argv, {**self.environment, **named}, str(self.folder), self.terminal)
 
-    def forked(self, start: ranks.Start) -> ranks.Process:
+    def forked(self, start: processes.Start) -> processes.RankProcess:
         """A warm start: as long as a busy machine needs."""
         return self.parked.fork(start, DEADLINE_SECONDS)
 
@@ -92,10 +93,10 @@ class Yard:
         """The same start plainly and warm, one after the other."""
         start = self.start_of(rank, *arguments, **environment)
         self.listen()
-        return end_of(ranks.start(start)), end_of(self.forked(start))
+        return end_of(processes.start(start)), end_of(self.forked(start))
 
 
-def end_of(process: ranks.Process) -> Ended:
+def end_of(process: processes.RankProcess) -> Ended:
     """Read it to its end and reap it."""
     texts = {process.stdout: b"", process.stderr: b""}
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -112,10 +113,10 @@ def end_of(process: ranks.Process) -> Ended:
                 os.close(fd)
     status = os.waitpid(process.pid, 0)[1]
     out, err = (texts[fd].decode() for fd in (process.stdout, process.stderr))
-    return Ended(out, err, ranks.describe_status(status))
+    return Ended(out, err, processes.describe_status(status))
 
 
-def kill(process: ranks.Process) -> None:
+def kill(process: processes.RankProcess) -> None:
     """End it and drop its streams."""
     os.kill(process.pid, signal.SIGKILL)
     end_of(process)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from flows.decisions.hold import Hold
+from flows.decisions.explain.reasons import Hold
 from profiles.vocabulary import Action, FaultClass, Mode, RunState
 from tests.why_sights import (
     ADMITTED,
@@ -27,10 +27,9 @@ from tests.why_sights import (
     waiting,
     workload,
 )
-from workflows.evidence import NodeFacts
-from workflows.records import WAITS, ActionRecord, ApprovalRecord, IncidentRecord, Story
-from workflows.second_sight import UNHEARD
-from workflows.sight import ClaimSight, ClusterSight, DriverSight, RunSight, StepSight, WorkflowSight
+from workflows.model.attempt import UNHEARD, NodeFacts
+from workflows.model.cluster import ClaimSight, ClusterSight, DriverSight, RunSight, StepSight, WorkflowSight
+from workflows.model.records import WAITS, ActionRecord, ApprovalRecord, IncidentRecord, Story
 
 DEAD = DriverSight(alive=False, log="/home/me/.primus/runs/demo-1/driver.log")
 SEEN = IncidentRecord("demo-1-a1-i1", "demo-1", 1, 900.0, 900.1, "node-not-ready", evidence=("node-1 is gone",))

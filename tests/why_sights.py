@@ -8,10 +8,8 @@ from typing import Any
 from profiles.resolve import Resolved
 from profiles.vocabulary import Mode, RunState
 from tests.attempt_plans import AMD, a_cluster, a_run
-from workflows.evidence import NodeFacts
-from workflows.fleet import NodeCandidate
-from workflows.records import AttemptRecord, Driver, Lease, RunRecord, Story
-from workflows.sight import (
+from workflows.model.attempt import NodeFacts
+from workflows.model.cluster import (
     ClusterQueueSight,
     ClusterSight,
     ConditionFacts,
@@ -25,6 +23,8 @@ from workflows.sight import (
     RunSight,
     WorkloadSight,
 )
+from workflows.model.fleet import NodeCandidate
+from workflows.model.records import AttemptRecord, Driver, Lease, RunRecord, Story
 
 NOW = 1000.0
 GPU = "nvidia.com/gpu"

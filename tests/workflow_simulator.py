@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.embedded.engine.workflow import PodFacts, ResourceFacts, Step, advance, validate_workflow
+from tasks.embedded.engine.argo.state import PodFacts, ResourceFacts, Step
+from tasks.embedded.engine.argo.validate import validate_workflow
+from tasks.embedded.engine.argo.workflow import advance
 
 Outcome = PodFacts | int
 """How a pod ends: its exit code, or the whole facts."""

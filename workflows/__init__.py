@@ -1,0 +1,1 @@
+"""From values to manifests, by pure functions, and the values that tasks and flows share."""

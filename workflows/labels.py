@@ -28,7 +28,7 @@ VERDICT_CONDITION = "PrimusVerdict"
 FENCING = f"{PREFIX}/fencing"
 """Annotation: fencing number of the driver that applied the object."""
 LEDGER = f"{PREFIX}/ledger"
-"""Annotation: identity of the ledger that owns the object; see `workflows.ownership`."""
+"""Annotation: identity of the ledger that owns the object; see `workflows.model.ownership`."""
 FIELD_MANAGER = "primus-flows"
 HOSTNAME = "kubernetes.io/hostname"
 

@@ -1,0 +1,1 @@
+"""Container images, written without a Docker daemon."""

@@ -12,7 +12,7 @@ COPY flows flows
 COPY deployments deployments
 # The variable also pins what pip builds with.
 RUN PIP_CONSTRAINT=/src/constraints.txt python -m pip install --no-cache-dir --disable-pip-version-check -c constraints.txt .
-RUN python -c "from pathlib import Path; from tasks.programs import programs_archive; programs_archive(Path('/built')).rename('/programs.pyz')" \
+RUN python -c "from pathlib import Path; from tasks.programs_archive import programs_archive; programs_archive(Path('/built')).rename('/programs.pyz')" \
  && printf '#!/bin/sh\nexec python3 -I -S /opt/primus/programs.pyz "$@"\n' >/primus-programs \
  && chmod 755 /primus-programs
 

@@ -8,12 +8,11 @@ from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
 
-from deployments.images import distributions, interpreter
-from deployments.images.components import Component, of_distribution
-from deployments.images.interpreter import PROGRAM
-from deployments.images.layers import Layer
-from tasks.programs import programs_archive
-from workflows.commands import PROGRAMS
+from deployments.images import contents
+from deployments.images.contents import PROGRAM, Component, of_distribution
+from deployments.images.oci import Layer
+from tasks.programs_archive import programs_archive
+from workflows.attempt.commands import PROGRAMS
 
 USER = 65532
 """Nobody's number on hosts; the one that distroless images use."""
@@ -69,12 +68,12 @@ def control(scratch: Path) -> Recipe:
         Refused: this environment is not the pinned one.
     """
     del scratch
-    found = distributions.chosen()
+    found = contents.chosen()
     needs, own = Layer(), Layer()
-    theirs = [one for one in found if one.metadata["Name"] != distributions.OWN]
-    ours = [one for one in found if one.metadata["Name"] == distributions.OWN]
-    components = [*distributions.add(needs, theirs), *distributions.add(own, ours)]
-    lines = ["import sys", "from deployments.cli import main", "sys.argv[0] = 'primus'", "sys.exit(main())"]
+    theirs = [one for one in found if one.metadata["Name"] != contents.OWN]
+    ours = [one for one in found if one.metadata["Name"] == contents.OWN]
+    components = [*contents.add_distributions(needs, theirs), *contents.add_distributions(own, ours)]
+    lines = ["import sys", "from deployments.cli.main import main", "sys.argv[0] = 'primus'", "sys.exit(main())"]
     own.data("/usr/bin/primus", _program("-I", lines), 0o755, of_distribution(ours[0]).reference)
     own.folder(HOME, owner=USER)
     python, base = _python()
@@ -94,7 +93,7 @@ def _python() -> tuple[Layer, list[Component]]:
     layer.data("/etc/passwd", USERS)
     layer.data("/etc/group", GROUPS)
     layer.data("/etc/nsswitch.conf", b"hosts: files dns\n")
-    return layer, interpreter.add(layer)
+    return layer, contents.add_interpreter(layer)
 
 
 def _program(flags: str, lines: list[str]) -> bytes:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from deployments.images.components import Component
+from deployments.images.contents import Component
 
 OWN = "image"
 """Reference of the image itself: owner of what belongs to no component, such as the list of users."""

@@ -1,0 +1,1 @@
+"""Pure decisions over frozen values; no clock, no network, no Prefect."""

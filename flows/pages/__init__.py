@@ -1,0 +1,1 @@
+"""Pages for people: a run, a fleet, their plots."""

@@ -12,8 +12,7 @@ from datetime import datetime
 from html import escape
 from typing import Any, NamedTuple
 
-from flows.pages.colours import patterns
-from flows.pages.style import STYLE
+from flows.pages.style import STYLE, patterns
 
 Json = dict[str, Any]
 PLOT_WIDTH, PLOT_HEIGHT = 1000.0, 160.0
@@ -23,7 +22,7 @@ UNKNOWN = "-"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """One column of a table."""
 
     key: str
@@ -60,7 +59,7 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
     return f"<dl class=facts>{cards}</dl>"
 
 
-def table(caption: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
+def table(caption: str, columns: Sequence[TableColumn], rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows under headings, in a box that scrolls by itself where the page is too narrow; cells may be `Html`."""
     if not rows:
         return ""
@@ -80,7 +79,7 @@ class Html(str):
     __slots__ = ()
 
 
-def _cell(value: object, column: Column) -> str:
+def _cell(value: object, column: TableColumn) -> str:
     shown = value if isinstance(value, Html) else escape(_shown(value))
     kind = " class=n" if column.number else " class=long" if column.long else ""
     return f"<td{kind}>{shown}</td>"

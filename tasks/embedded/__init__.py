@@ -1,0 +1,1 @@
+"""The embedded cluster: Argo Workflows and JobSets as local processes, all state on disk."""

@@ -9,8 +9,8 @@ from typing import Any
 from profiles.errors import Conflict, Foreign, NotFound, Refused
 from tasks.embedded.engine.json_values import is_list, is_map
 from tasks.embedded.objects import Object, mark_deleted, merge, new_uid, section, timestamp
-from tasks.embedded.store import Store, Transaction
-from tasks.embedded.validate import validate
+from tasks.embedded.schema.validate import validate
+from tasks.embedded.store.store import Store, Transaction
 
 IMMUTABLE = {"JobSet": {"suspend"}, "Workflow": {"suspend", "shutdown"}, "Pod": {"activeDeadlineSeconds"}}
 """Kinds whose spec may not change once created, and the fields of it that may."""

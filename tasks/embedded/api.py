@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Literal
 
 from profiles.errors import Conflict, NotFound, Unavailable
-from tasks.embedded import admission, faults, processes
-from tasks.embedded.follow import follow
-from tasks.embedded.image_rules import refuse_unknown_images
-from tasks.embedded.images import write_programs
-from tasks.embedded.launch import (
+from tasks.embedded import admission
+from tasks.embedded.control import faults
+from tasks.embedded.control.nodes import reconcile_nodes
+from tasks.embedded.layout import PodFolder
+from tasks.embedded.objects import Object, entries, matches
+from tasks.embedded.runtime import processes as runtime_processes
+from tasks.embedded.schema.validate import refuse_unknown_images, refuse_unreachable_mounts
+from tasks.embedded.spec import Spec, write_programs, written_spec
+from tasks.embedded.start_keeper import (
     ask_for_keeper,
     ask_to_look,
     demand_keeper,
@@ -26,14 +30,9 @@ from tasks.embedded.launch import (
     revive_keeper,
     start_keeper,
 )
-from tasks.embedded.layout import PodFolder
-from tasks.embedded.mount_rules import refuse_unreachable_mounts
-from tasks.embedded.nodes import reconcile_nodes
-from tasks.embedded.objects import Object, entries, matches
-from tasks.embedded.spec import Spec, written_spec
-from tasks.embedded.store import Store, write_file
-from tasks.embedded.watch import newest_version
-from tasks.embedded.watching import watch
+from tasks.embedded.store.changes import newest_version
+from tasks.embedded.store.store import Store, write_file
+from tasks.embedded.watch import follow, watch
 
 TOKEN_HEADER = "X-Primus-Token"  # noqa: S105 - a header's name
 LOCK_TIMEOUT_SECONDS = 10.0
@@ -43,7 +42,7 @@ _WORKING_KINDS = ("Pod", "JobSet", "Workflow")
 
 
 @dataclass(frozen=True)
-class Event:
+class WatchEvent:
     """One line of a watch, as `tasks.cluster.Event`."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "SYNC"]
@@ -52,7 +51,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PodAnswer:
     """What a pod answered, as `tasks.cluster.Answer`."""
 
     status: int
@@ -118,10 +117,10 @@ class EmbeddedCluster:
 
     def watch(
         self, kind: str, labels: Mapping[str, str] | None = None, *, since: str | None = None, timeout_seconds: float
-    ) -> Iterator[Event]:
+    ) -> Iterator[WatchEvent]:
         """Changes after `since` (None: first one ADDED for each object that exists) until the time is up."""
         ask_for_keeper(str(self.root))
-        yield from (Event(*line) for line in watch(self._store, kind, labels, since, timeout_seconds))
+        yield from (WatchEvent(*line) for line in watch(self._store, kind, labels, since, timeout_seconds))
 
     def patch(self, kind: str, name: str, patch: Object) -> Object:
         """JSON merge patch; with `metadata.resourceVersion` only if that is still the newest.
@@ -176,7 +175,7 @@ class EmbeddedCluster:
         token: str = "",
         body: bytes = b"",
         timeout_seconds: float = 2.0,
-    ) -> Answer:
+    ) -> PodAnswer:
         """One HTTP request to a pod's own address.
 
         Raises:
@@ -190,7 +189,7 @@ class EmbeddedCluster:
         try:
             connection.request(method, path, body=body or None, headers={TOKEN_HEADER: token} if token else {})
             response = connection.getresponse()
-            return Answer(response.status, response.read())
+            return PodAnswer(response.status, response.read())
         except (OSError, http.client.HTTPException) as error:
             raise Unavailable(f"pod {pod} at {address}:{port}: {error}") from error
         finally:
@@ -230,12 +229,12 @@ class EmbeddedCluster:
     def pod_processes(self, pod: str) -> list[int]:
         """Pids of the pod's containers, oldest first."""
         uid = self._pod(pod)["metadata"]["uid"]
-        found = [process for process in processes.find(str(self.root)) if process.pod_uid == uid]
+        found = [process for process in runtime_processes.find(str(self.root)) if process.pod_uid == uid]
         return [process.pid for process in sorted(found, key=lambda process: (process.start, process.pid))]
 
     def processes(self) -> list[int]:
         """Pids of everything alive of this cluster: keeper, supervisors, containers."""
-        return sorted(process.pid for process in processes.find(str(self.root)))
+        return sorted(process.pid for process in runtime_processes.find(str(self.root)))
 
     def stop(self) -> None:
         """End everything, the keeper too; objects stay as they are."""

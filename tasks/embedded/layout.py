@@ -1,21 +1,25 @@
-"""Where the files of a pod lie, and what of them a container sees. Used by supervisors, the API and fault injection."""
+"""Where the files of a pod lie, and what of them a container sees. Used by supervisors, the API and fault injection.
+
+Removing folders; `shutil` is too large for a keeper that must stay small.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 
-from tasks.embedded.environment import MissingReferenceError, content_of
-from tasks.embedded.mounts import Mount
 from tasks.embedded.objects import entries, section
-from tasks.embedded.store import write_file
+from tasks.embedded.runtime.environment import MissingReferenceError, content_of
+from tasks.embedded.runtime.mounts import Mount
+from tasks.embedded.store.store import write_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.embedded.environment import Pod
     from tasks.embedded.objects import Object
+    from tasks.embedded.runtime.environment import Pod
+
 
 SCRIPT_PATH = "/argo/staging/script"
 SCRIPT_ANNOTATION = "primus-flows.io/script-source"
@@ -204,3 +208,28 @@ def _write(path: str, content: bytes, mode: int) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     write_file(path, content)
     os.chmod(path, mode)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder and everything in it; links are removed, never followed. What cannot be removed stays."""
+    try:
+        entries = list(os.scandir(path))
+    except FileNotFoundError:
+        return
+    except OSError:
+        _quietly(os.unlink, path)
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(entry.path)
+        else:
+            _quietly(os.unlink, entry.path)
+    _quietly(os.rmdir, path)
+
+
+def _quietly(action: object, path: str) -> None:
+    if callable(action):
+        try:
+            action(path)
+        except OSError:
+            return

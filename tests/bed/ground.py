@@ -11,9 +11,9 @@ from typing import Any
 from profiles.cluster import ClusterProfile
 from profiles.errors import NotFound
 from profiles.resolve import Resolved
-from tasks.kubernetes import KubernetesCluster
-from tasks.kubernetes_configuration import configuration_of
-from tasks.kubernetes_server import ApiServer
+from tasks.kubernetes.api_server import ApiServer
+from tasks.kubernetes.cluster import KubernetesCluster
+from tasks.kubernetes.configuration import configuration_of
 from tests.bed import faults, groups, samples
 from tests.bed.api import Api, RefusedError
 from tests.bed.layout import Folder, folder

@@ -14,11 +14,10 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from deployments.images import interpreter, recipes
-from deployments.images.components import of_python
-from deployments.images.interpreter import INTERPRETER, PACKAGES
-from deployments.images.layers import Layer
-from tasks.programs import programs_archive
+from deployments.images import contents, recipes
+from deployments.images.contents import INTERPRETER, PACKAGES, of_python
+from deployments.images.oci import Layer
+from tasks.programs_archive import programs_archive
 from tests.bed.layout import Cache
 
 REGISTRY = "bed.local"
@@ -73,7 +72,7 @@ def python(cache: Cache) -> Layer:
     """The interpreter that runs this, as in the product's own images."""
     del cache
     layer = Layer()
-    interpreter.add(layer)
+    contents.add_interpreter(layer)
     return layer
 
 
@@ -81,13 +80,13 @@ def numpy(cache: Cache) -> Layer:
     """What the shipped demo trainer needs beside Python."""
     del cache
     layer = Layer()
-    found = [one for name in ("numpy", "numpy.libs") for one in interpreter.files(PACKAGES / name, NOT_NEEDED)]
+    found = [one for name in ("numpy", "numpy.libs") for one in contents.files(PACKAGES / name, NOT_NEEDED)]
     for path in found:
-        inside = f"{interpreter.packages_inside()}/{path.relative_to(PACKAGES)}"
+        inside = f"{contents.packages_inside()}/{path.relative_to(PACKAGES)}"
         layer.file(inside, path)
         # As in anybody's image: without it each rank compiles numpy anew, which takes a second.
-        interpreter.add_compiled(layer, inside, path.read_bytes(), of_python())
-    interpreter.add_libraries(layer, [path for path in found if ".so" in path.suffixes])
+        contents.add_compiled(layer, inside, path.read_bytes(), of_python())
+    contents.add_libraries(layer, [path for path in found if ".so" in path.suffixes])
     return layer
 
 
@@ -132,7 +131,7 @@ def _key(cache: Cache, name: str) -> str:
         "programs": [programs_archive(cache.root)],
     }
     looks = [f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}".encode() for path in made_from[name]]
-    theirs = sorted(Path(str(interpreter.__file__)).parent.glob("*.py"))
+    theirs = sorted(Path(str(contents.__file__)).parent.glob("*.py"))
     own = [path.read_bytes() for path in (Path(__file__), *theirs)]
     return hashlib.sha256(b"\0".join([*looks, *own])).hexdigest()
 

@@ -21,9 +21,9 @@ from typing import Any
 import yaml
 
 from deployments.images.__main__ import Built, build
-from profiles.load import load_cluster
-from tasks.ledger import Ledger
-from tasks.services import code_stamp
+from profiles.loading.load import load_cluster
+from tasks.ledger.ledger import Ledger
+from tasks.prefect.services import code_stamp
 from tests.bed import groups, nodes, postgres_image, tenancy
 from tests.bed.api import Manifest
 from tests.bed.commands import run, until
@@ -31,7 +31,7 @@ from tests.bed.ground import pod_groups
 from tests.bed.layout import ROOT, Cache
 from tests.bed.up import Bed
 from tests.runners import Asking
-from workflows.installation import (
+from tests.support.generators.installation import (
     DATABASE,
     DATABASE_SECRET,
     MONITORS,
@@ -41,7 +41,7 @@ from workflows.installation import (
     SERVER_PORT,
     SERVER_SECRET,
 )
-from workflows.installation_pods import NAME, NAMESPACE
+from workflows.platform.pod_shapes import NAME, NAMESPACE
 
 SHIPPED = ROOT / "deployments" / "kubernetes"
 CONTROL, POSTGRES = "bed.local/control:1", "bed.local/postgres:15"
@@ -133,7 +133,7 @@ def restarts(pod: Manifest) -> int:
 
 def _is_runner(pid: int) -> bool:
     try:
-        return b"deployments.runner" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"deployments.processes.runner" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from deployments.images import interpreter, oci
-from deployments.images.layers import Layer
+from deployments.images import contents, oci
+from deployments.images.oci import Layer
 from tests.bed.commands import BedError
 from tests.bed.images import BUSYBOX
-from workflows.installation import POSTGRES_USER
+from tests.support.generators.installation import POSTGRES_USER
 
 USERS = (
     b"root:x:0:0:root:/root:/bin/sh\n"
@@ -58,11 +58,11 @@ def build(archive: Path, name: str) -> None:
         layer.link(f"/bin/{tool}", "busybox")
     found = [package / "bin" / tool for tool in ("postgres", "initdb", "pg_isready")]
     found += [path for path in sorted((package / "lib").glob("*.so*")) if not path.name.startswith("llvmjit")]
-    for path in (*found, *interpreter.files(share, frozenset({"man"}))):
+    for path in (*found, *contents.files(share, frozenset({"man"}))):
         layer.file(str(path), path)
-    for path in interpreter.files(Path("/usr/share/zoneinfo"), frozenset({"posix", "right"})):
+    for path in contents.files(Path("/usr/share/zoneinfo"), frozenset({"posix", "right"})):
         layer.file(str(path), path)
-    interpreter.add_libraries(layer, found)
+    contents.add_libraries(layer, found)
     # As the official image: on SIGTERM it would wait for the last client to go.
     settings = {"User": "postgres", "StopSignal": "SIGINT", "WorkingDir": "/"}
     settings["Env"] = [f"PATH={package}/bin:/bin", "LANG=C.UTF-8"]

@@ -14,7 +14,7 @@ from tests.bed.kwok import ANNOTATION
 from tests.bed.manifests import SECONDS_ANNOTATION
 from tests.bed.options import REAL_LABEL
 from tests.bed.up import Bed
-from workflows.workspace import PIPELINES, workspace
+from workflows.platform.workspace import PIPELINES, workspace
 
 QUEUE = "tests"
 BUSYBOX, PYTHON = "bed.local/busybox:1", "bed.local/python:1"

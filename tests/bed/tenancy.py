@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 
-from profiles.load import load_workspace
-from profiles.quantities import amount
+from profiles.loading.load import load_workspace
+from profiles.values import amount
 from profiles.workspace import Flavor, Quota, WorkspaceProfile
 from tests.bed import artifacts, certificates
 from tests.bed.api import Api, Manifest
 from tests.bed.layout import HERE, Folder
 from tests.bed.options import Options
-from workflows import workspace
+from workflows.platform import workspace
 
 PROFILE = HERE / "workspace.yaml"
 GPU = "nvidia.com/gpu"

@@ -17,7 +17,7 @@ from tests.bed.short_tokens import token
 from tests.bed.tenancy import request_token
 from tests.bed.untouched import BACK_S, Healthy, Runs, trained
 from tests.bed.up import Bed
-from workflows.workspace import RUNNER
+from workflows.platform.workspace import RUNNER
 
 pytestmark = pytest.mark.story
 HOME = "primus-flows"

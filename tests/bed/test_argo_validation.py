@@ -20,15 +20,15 @@ import pytest
 import yaml
 
 from profiles.errors import Refused
-from tasks.embedded.engine.workflow import validate_workflow
+from tasks.embedded.engine.argo.validate import validate_workflow
 from tests.bed import building, layout, starting
 from tests.conformance_cases import load_cases
 from tests.test_embedded_workflow_refused import REFUSED, change
 from tests.test_workflows_golden import FOLDER as GOLDEN
 from tests.test_workflows_lint import PLAN, WORKFLOW
 from tests.workflow_simulator import a_workflow
-from workflows.lint import lint
-from workflows.manifests import manifests
+from workflows.attempt.training import manifests
+from workflows.lint.lint import lint
 
 pytestmark = pytest.mark.bedless
 Manifest = dict[str, Any]

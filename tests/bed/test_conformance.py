@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
 from profiles.workspace import WorkspaceProfile
 from tasks.clusters import embedded_spec
-from tasks.kubernetes import KubernetesCluster
-from tasks.kubernetes_configuration import configuration_of
-from tasks.kubernetes_server import ApiServer
+from tasks.kubernetes.api_server import ApiServer
+from tasks.kubernetes.cluster import KubernetesCluster
+from tasks.kubernetes.configuration import configuration_of
 from tests import conformance_recorded, embedded_stage, turns
 from tests.bed import samples, up
 from tests.conformance_cases import Case, check, load_cases, run_all
 from tests.conformance_recorded import A_RACE
 from tests.conformance_trees import differences, tree_of
-from workflows.workspace import PIPELINES
+from workflows.platform.workspace import PIPELINES
 
 SPACE = "bed-conformance"
 AT_ONCE = 16

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from deployments.images.__main__ import build
-from deployments.images.distributions import chosen
+from deployments.images.contents import chosen
 from tests.bed.installed import control, images_of
 from tests.bed.layout import cache
 from tests.image_files import Image, read

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from deployments.images import interpreter, oci
+from deployments.images import contents, oci
 from deployments.images.__main__ import build
-from deployments.images.layers import Layer
+from deployments.images.oci import Layer
 from deployments.images.recipes import USER
 from profiles.vocabulary import Action, FaultClass, RunState
 from tests.bed import nodes, up
@@ -109,10 +109,10 @@ def old_layer(python: Path, version: str) -> Layer:
     layer.folder("/tmp", 0o1777)
     layer.file(f"/opt/python/bin/python{version}", python)
     layer.link("/usr/bin/python3", f"/opt/python/bin/python{version}")
-    library = list(interpreter.files(top / "lib" / f"python{version}", interpreter.NOT_NEEDED))
+    library = list(contents.files(top / "lib" / f"python{version}", contents.NOT_NEEDED_OF_INTERPRETER))
     for path in library:
         layer.file(f"/opt/python/{path.relative_to(top)}", path)
-    interpreter.add_libraries(layer, [python])
+    contents.add_libraries(layer, [python])
     return layer
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from deployments.clusters_view import ImportOptions, import_cluster
-from deployments.edge import GOOD
-from deployments.profiles_view import render_resolved
-from profiles.load import load_cluster
+from deployments.cli.clusters import ImportOptions, import_cluster
+from deployments.cli.profiles import render_resolved
+from deployments.exit_codes import GOOD
+from profiles.loading.load import load_cluster
 from profiles.request import TrainRequest
-from tasks.opening import resolve_request
+from tasks.runs.open import resolve_request
 from tasks.settings import Settings
 from tests.bed import kwok
 from tests.bed.options import REAL_LABEL

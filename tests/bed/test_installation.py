@@ -23,9 +23,9 @@ from tests.bed.ground import BedGround
 from tests.bed.installed import NODE, Installed
 from tests.bed.untouched import gang, steps_of
 from tests.stages import Stage, incident, outcomes, succeeded
+from tests.support.generators.installation import DATABASE, MONITORS, RUNNERS, SERVER
 from workflows import labels
-from workflows.installation import DATABASE, MONITORS, RUNNERS, SERVER
-from workflows.installation_pods import NAMESPACE
+from workflows.platform.pod_shapes import NAMESPACE
 
 pytestmark = pytest.mark.story
 PROFILE = "/etc/primus/story.yaml"

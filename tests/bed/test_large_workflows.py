@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from profiles.workspace import WorkspaceProfile
-from tasks.facts import outputs
-from tasks.sights import workflow_sight
-from tasks.workflow_nodes import nodes_of
+from tasks.observe.objects import nodes_of, outputs
+from tasks.observe.queueing import workflow_sight
 from tests.bed import samples, up
 from tests.bed.api import Manifest, path_of
 from tests.bed.commands import until
 from tests.bed.up import Bed
-from workflows.workspace import PIPELINES
+from workflows.platform.workspace import PIPELINES
 
 SPACE = "bed-large"
 SKIPPED = 1500

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from profiles.cluster import ClusterProfile
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
 from tasks.cluster import using
-from tasks.home_storage import localised, make_own_storage
-from tasks.kubernetes import KubernetesCluster
-from tasks.kubernetes_configuration import configuration_of
-from tasks.kubernetes_server import ApiServer
-from tasks.preflighting import Told, run_preflight
-from tasks.session import at_hand
+from tasks.context import at_hand
+from tasks.kubernetes.api_server import ApiServer
+from tasks.kubernetes.cluster import KubernetesCluster
+from tasks.kubernetes.configuration import configuration_of
+from tasks.node_tests.preflight import run_preflight
+from tasks.settings import localised, make_own_storage
 from tests.bed import samples
 from tests.bed.commands import until
 from tests.bed.up import Bed
@@ -35,7 +35,8 @@ from tests.launcher_matrix import (
     told_by_pods,
     verdicts,
 )
-from workflows.preflight import PreflightPlan
+from workflows.model.node_results import NodeResult
+from workflows.node_tests.preflight import PreflightPlan
 
 pytestmark = pytest.mark.story
 
@@ -48,7 +49,9 @@ def profile_with(faked: FakedNodes, home: Path) -> ClusterProfile:
     return known.model_copy(update={"pools": (tools,)})
 
 
-def told_by_real_pods(bed: Bed, home: Path, made_up: Sequence[str], number: int) -> tuple[PreflightPlan, list[Told]]:
+def told_by_real_pods(
+    bed: Bed, home: Path, made_up: Sequence[str], number: int
+) -> tuple[PreflightPlan, list[NodeResult]]:
     """What so many made-up nodes tell that each real node plays one of them."""
     real = [node.name for node in bed.options.real_nodes()]
     players = dict(zip(made_up, real, strict=True))

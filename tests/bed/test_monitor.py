@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 
 from flows.monitor import look
-from flows.node_sentinel import Line
+from flows.watching.nodes import NodeNotice
 from profiles.cluster import Brake, ClusterProfile, Monitor, Pool
-from profiles.load import load_cluster
+from profiles.loading.load import load_cluster
 from profiles.vocabulary import Mode
 from tasks.cluster import using
-from tasks.kubernetes import KubernetesCluster
-from tasks.kubernetes_configuration import configuration_of
-from tasks.kubernetes_server import ApiServer
-from tasks.ledger import Ledger
-from tasks.session import at_hand
+from tasks.context import at_hand
+from tasks.kubernetes.api_server import ApiServer
+from tasks.kubernetes.cluster import KubernetesCluster
+from tasks.kubernetes.configuration import configuration_of
+from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 from tests.bed import samples
 from tests.bed.api import Manifest
@@ -34,7 +34,8 @@ from tests.bed.commands import BedError, until
 from tests.bed.options import REAL_LABEL
 from tests.bed.up import Bed
 from tests.node_faults import entry, loop
-from workflows import labels, workspace
+from workflows import labels
+from workflows.platform import workspace
 
 STRATEGIC = "application/strategic-merge-patch+json"
 DEADLOCK = "KernelDeadlock"
@@ -109,7 +110,7 @@ def scene(bed: Bed, tmp_path: Path) -> Iterator[Scene]:
     made.ledger.close()
 
 
-def watching(scene: Scene, account: str = "runner", brake: Brake = WIDE) -> AbstractContextManager[list[Line]]:
+def watching(scene: Scene, account: str = "runner", brake: Brake = WIDE) -> AbstractContextManager[list[NodeNotice]]:
     """The loop over the bed, with the rights of an account."""
     return loop(scene.settings, scene.cluster(account), both_pools(brake))
 

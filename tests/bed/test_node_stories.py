@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from deployments.why import see
-from flows.decisions.hold import Hold
-from flows.decisions.waiting import explain
+from deployments.cli.why import see
+from flows.decisions.explain.reasons import Hold
+from flows.decisions.explain.why import explain
 from profiles.vocabulary import FaultClass
-from tasks.faults import step_seen
+from tasks.runs.faults import step_seen
 from tests.bed import faults, samples
 from tests.bed.api import Manifest
 from tests.bed.commands import until

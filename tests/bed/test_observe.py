@@ -15,8 +15,8 @@ from tests.bed.audit import Write, Writes
 from tests.bed.ground import BedGround
 from tests.bed.up import Bed
 from tests.stages import Stage, incident, outcomes, stage, succeeded
-from workflows.installation_pods import NAMESPACE
-from workflows.records import RequestRecord, Story
+from workflows.model.records import RequestRecord, Story
+from workflows.platform.pod_shapes import NAMESPACE
 
 pytestmark = pytest.mark.story
 WORKSPACE = "training"

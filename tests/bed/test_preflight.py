@@ -8,22 +8,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.proofs import suite_of
-from flows.proving import prove
+from flows.testing.proofs import suite_of
+from flows.testing.prove import prove
 from profiles.admission import Admission
 from profiles.cluster import Brake, ClusterProfile, Monitor
-from profiles.load import load_cluster, load_suite
+from profiles.loading.load import load_cluster, load_suite
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import Manifest, using
-from tasks.home_storage import localised, make_own_storage
-from tasks.kubernetes import KubernetesCluster
-from tasks.kubernetes_configuration import configuration_of
-from tasks.kubernetes_server import ApiServer
-from tasks.ledger import Ledger
-from tasks.node_holds import hold_of
-from tasks.nodes import give_back
-from tasks.session import at_hand
-from tasks.settings import Settings
+from tasks.context import at_hand
+from tasks.kubernetes.api_server import ApiServer
+from tasks.kubernetes.cluster import KubernetesCluster
+from tasks.kubernetes.configuration import configuration_of
+from tasks.ledger.ledger import Ledger
+from tasks.nodes.by_hand import give_back
+from tasks.nodes.holds import hold_of
+from tasks.settings import Settings, localised, make_own_storage
 from tests.bed.commands import until
 from tests.bed.samples import LIMIT_S
 from tests.bed.up import Bed

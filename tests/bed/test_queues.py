@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from flows.decisions.queueing import Entry, entries
-from profiles.load import load_cluster
+from flows.decisions.explain.queue import Entry, entries
+from profiles.loading.load import load_cluster
 from profiles.workspace import WorkspaceProfile
-from tasks.looking import look_at_line
+from tasks.observe.run import look_at_line
 from tests.bed import samples, up
 from tests.bed.api import Manifest
 from tests.bed.commands import until
 from tests.bed.ground import BedCluster
 from tests.bed.up import Bed
-from workflows.workspace import KUEUE
+from workflows.platform.workspace import KUEUE
 
 A, B, ALONE = "bed-team-a", "bed-team-b", "bed-team-alone"
 CPUS = 4

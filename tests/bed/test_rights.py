@@ -17,7 +17,7 @@ from tests.bed import samples, tenancy, up
 from tests.bed.api import Manifest, RefusedError, path_of
 from tests.bed.commands import until
 from tests.bed.up import Bed
-from workflows import workspace
+from workflows.platform import workspace
 
 OWN, OTHER, HOME, OTHER_HOME = "training", "other-team", "primus-flows", "other-flows"
 """The workspace of the bed and another team's, each with a runner's namespace."""

@@ -23,7 +23,7 @@ from tests.bed.ground import BedGround
 from tests.bed.up import Bed
 from tests.stages import PROFILE, Stage, outcomes, stage, succeeded
 from workflows import labels
-from workflows.workspace import PIPELINES
+from workflows.platform.workspace import PIPELINES
 
 pytestmark = pytest.mark.story
 SPACE, OTHER = "training", "bed-team-secrets"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.decisions.hold import Hold
-from flows.decisions.queueing import Entry, entries
-from profiles.load import load_cluster
+from flows.decisions.explain.queue import Entry, entries
+from flows.decisions.explain.reasons import Hold
+from profiles.loading.load import load_cluster
 from profiles.workspace import Flavor, Quota, WorkspaceProfile
-from tasks.looking import look_at_line
+from tasks.observe.run import look_at_line
 from tests.bed import samples, up
 from tests.bed.api import Manifest
 from tests.bed.commands import until
@@ -23,7 +23,7 @@ from tests.bed.options import REAL_LABEL
 from tests.bed.up import Bed
 from tests.stages import Stage, outcomes, stage, succeeded
 from workflows import labels
-from workflows.workspace import KUEUE
+from workflows.platform.workspace import KUEUE
 
 pytestmark = pytest.mark.story
 SPACE, TOPOLOGY = "bed-racked", "bed-racks"

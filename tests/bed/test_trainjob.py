@@ -28,7 +28,7 @@ def printed(bed: Bed, home: Path) -> list[Manifest]:
         "PRIMUS_HOME": str(home),
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
     }
-    command = [sys.executable, "-m", "deployments.cli", *words]
+    command = [sys.executable, "-m", "deployments.cli.main", *words]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [one for one in yaml.safe_load_all(done.stdout) if one]

@@ -11,7 +11,7 @@ from prefect.utilities.templating import apply_values
 from tests.bed.api import Manifest, RefusedError
 from tests.bed.layout import ROOT
 from tests.bed.up import Bed
-from workflows.installation_pods import NAMESPACE
+from workflows.platform.pod_shapes import NAMESPACE
 
 POOL = ROOT / "deployments" / "kubernetes" / "work-pool.json"
 

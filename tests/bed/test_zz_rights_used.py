@@ -17,15 +17,16 @@ import pytest
 import yaml
 
 from profiles.vocabulary import RunState
-from tasks.facts import pool_selector
+from tasks.observe.objects import pool_selector
 from tests.bed import up
 from tests.bed.audit import Use, used
 from tests.bed.commands import until
 from tests.bed.ground import BedGround
 from tests.bed.up import Bed
 from tests.stages import Stage, stage
-from workflows import labels, workspace
-from workflows.installation_pods import NAMESPACE
+from workflows import labels
+from workflows.platform import workspace
+from workflows.platform.pod_shapes import NAMESPACE
 
 pytestmark = pytest.mark.story
 GRANTED = {
@@ -51,7 +52,7 @@ class Person:
 
     def primus(self, *words: str) -> str:
         """What it printed; whether the answer is good or bad is not the question."""
-        return self._run(sys.executable, "-m", "deployments.cli", *words)
+        return self._run(sys.executable, "-m", "deployments.cli.main", *words)
 
     def kubectl(self, *words: str) -> str:
         """What it printed."""
@@ -137,7 +138,7 @@ def test_every_right_was_used(looked_at: Bed, account: str) -> None:
         for verb in verbs
     }
     unused = granted - seen
-    assert not unused, "take them out of workflows/workspace.py, or add the test that needs them"
+    assert not unused, "take them out of workflows/platform/workspace.py, or add the test that needs them"
     strange = {one for one in seen if one.account == account and one.group not in GIVEN_TO_ALL} - granted
     assert not strange, "the log shows uses that nobody granted: it is read wrongly"
 

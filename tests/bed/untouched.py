@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from deployments.driver import driver_pid
+from deployments.processes.driver import driver_pid
 from profiles.vocabulary import RunState
 from tests.bed.commands import until
 from tests.bed.ground import BedGround

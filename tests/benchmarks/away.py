@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from profiles.vocabulary import RunState
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.consoles import Console, console
 from tests.many_runs import STEP_SECONDS, calm_profile, cause_kill
 from tests.runners import until

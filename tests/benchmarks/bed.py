@@ -17,18 +17,19 @@ from pathlib import Path
 
 import yaml
 
-from deployments.console import ensure_console, stop_console
-from tasks.attempts import plan_of
+from deployments.processes.console import ensure_console, stop_console
 from tasks.cluster import Cluster, Manifest
-from tasks.programs import programs_archive
+from tasks.programs_archive import programs_archive
+from tasks.runs.submit import plan_of
 from tests.bed.ground import BedGround
 from tests.benchmarks.by_hand import first_step_seconds
 from tests.benchmarks.scenes import command, shown, wait_for_first_step
 from tests.stages import Stage, stage
-from workflows import labels, pods
-from workflows.manifests import manifests
-from workflows.plan import AttemptPlan
-from workflows.records import AttemptRecord, RequestRecord
+from workflows import labels
+from workflows.attempt import pods
+from workflows.attempt.plan import AttemptPlan
+from workflows.attempt.training import manifests
+from workflows.model.records import AttemptRecord, RequestRecord
 
 REPEATS = 3
 STEP_SECONDS = 0.1

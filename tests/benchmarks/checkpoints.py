@@ -17,7 +17,8 @@ from pathlib import Path
 
 from tests import checkpoint_samples
 from tests.checkpoint_samples import put
-from workflows.programs import manifest, prove, verify
+from workflows.programs.checkpoints import manifest, verify
+from workflows.programs.checkpoints import prover as checkpoints_prover
 
 MIB = 2048
 RATIO_GOAL = 0.5
@@ -50,7 +51,7 @@ def compare(name: str, run: Path, mib: int) -> bool:
     for _ in range(TURNS):
         cat = min(cat, timed(files, lambda: subprocess.check_call([*command, *map(str, files)])))
         verified = min(verified, timed(files, lambda: passed(options, reads=True)))
-    prover = prove.Prover(prove.Options(str(run / "checkpoints"), str(run)))
+    prover = checkpoints_prover.Prover(checkpoints_prover.Options(str(run / "checkpoints"), str(run)))
     began = time.perf_counter()
     seen = [*prover.look(), *prover.look()]
     proven = time.perf_counter() - began

@@ -16,12 +16,12 @@ from prefect.tasks import Task
 
 from flows.train import train
 from profiles.request import TrainRequest
-from tasks.ledger import Ledger
+from tasks.ledger.ledger import Ledger
 from tests.benchmarks.scenes import shown
 from tests.consoles import Console, console
 from tests.runners import until
 from tests.stages import PROFILE, stage
-from workflows.monitored import FindingRecord
+from workflows.model.runs import FindingRecord
 
 REPEATS = 5
 UP_FIRST_GOAL_SECONDS, UP_GOAL_SECONDS, SEEN_GOAL_SECONDS = 20.0, 8.0, 1.0

@@ -19,11 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from workflows.programs.coordinator import Coordinator
-from workflows.programs.coordinator_mind import Gang
-from workflows.programs.gang_numbers import WARM_ROWS
-from workflows.programs.serve import Request
-from workflows.programs.straggler import STEPS_PER_WINDOW
+from workflows.programs.coordinator.service import Coordinator
+from workflows.programs.coordinator.store import ExpectedGang
+from workflows.programs.coordinator.stragglers import STEPS_PER_WINDOW, WARM_ROWS
+from workflows.programs.runtime.http_server import Request
 
 LAUNCHERS, RANKS = 12_500, 8
 SECONDS = 10
@@ -143,7 +142,7 @@ def over_sockets(folder: Path) -> tuple[int, int, float, float, float]:
 
 def coordinator() -> Coordinator:
     """One that nobody has joined yet."""
-    return Coordinator(Gang("trainer", LAUNCHERS, RANKS, 0, 3), {"PRIMUS_TOKEN": TOKEN})
+    return Coordinator(ExpectedGang("trainer", LAUNCHERS, RANKS, 0, 3), {"PRIMUS_TOKEN": TOKEN})
 
 
 def post(one: Coordinator, path: str, index: int, **body: object) -> None:

@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flows.decisions.diagnose import diagnose
+from flows.decisions.diagnosis.diagnose import diagnose
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import cases
-from workflows.evidence import Evidence, LogLine, Signal
+from workflows.model.attempt import Evidence, LogLine, Signal
 
 MB = 100
 SECONDS_GOAL, MEGABYTES_GOAL, FIRST_GOAL_SECONDS = 5.0, 150, 1.5
@@ -128,7 +128,7 @@ def gang_of(rng: random.Random, pods: int) -> Evidence:
 def diagnosed(path: Path, line: int) -> tuple[float, float, float]:
     """Seconds, processor seconds and megabytes of the whole command; what it found must be right."""
     began = time.perf_counter()
-    command = [sys.executable, "-m", "deployments.cli", "diagnose", str(path), "--json"]
+    command = [sys.executable, "-m", "deployments.cli.main", "diagnose", str(path), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as child:
         assert child.stdout is not None
         answer = json.loads(child.stdout.read())
@@ -144,7 +144,7 @@ def first_answer(path: Path) -> float:
     """Seconds until the first line on standard error where that is a terminal."""
     ours, theirs = pty.openpty()
     began = time.perf_counter()
-    command = [sys.executable, "-m", "deployments.cli", "diagnose", str(path)]
+    command = [sys.executable, "-m", "deployments.cli.main", "diagnose", str(path)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=ENVIRONMENT) as child:
         os.close(theirs)
         assert os.read(ours, 1000).startswith(b"from the ends of the logs")

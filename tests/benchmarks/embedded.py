@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tasks.embedded import locks
 from tasks.embedded.api import EmbeddedCluster
 from tasks.embedded.layout import PodFolder
 from tasks.embedded.spec import ImageSpec, NodeSpec, Spec
+from tasks.embedded.store import locks
 
 ROUNDS = 30
 WORKFLOW_NODES = 1000

@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from random import Random
 
-from flows.gangs import PROOFS
+from flows.testing.links import PROOFS
 from tests.fabrics import (
     ORDINARY,
     QUIET,

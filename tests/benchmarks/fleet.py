@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from profiles.vocabulary import Action, Mode, RunState, Tile
-from tasks.ledger import Ledger
-from tasks.ledger_rows import to_row
-from tasks.ledger_steps import pack
-from tasks.ledger_tables import ATTEMPTS, INCIDENTS, RUNS, STEP_BATCHES, SUMMARIES
+from tasks.ledger.attempts import pack
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.rows import to_row
+from tasks.ledger.tables import ATTEMPTS, INCIDENTS, RUNS, STEP_BATCHES, SUMMARIES
 from tests.simulated_runs import FAULTS, PRICE, resolved
-from workflows.records import AttemptRecord, IncidentRecord, RunRecord, StepRow
+from workflows.model.records import AttemptRecord, IncidentRecord, RunRecord, StepRow
 
 RUNS_MADE, ATTEMPTS_EACH, INCIDENTS_EACH, LIVING = 10_000, 11, 10, 20
 LIVING_STEPS = 2000
@@ -167,7 +167,7 @@ def _summary(run: str, begin: float, end: float, nodes: int, classes: dict[str, 
 def reported(home: Path, count: int) -> tuple[float, float, float]:
     """Seconds, processor seconds and megabytes of the whole command; what it says must be right."""
     began = time.perf_counter()
-    command = [sys.executable, "-m", "deployments.cli", "report", "--since", "366d", "--json"]
+    command = [sys.executable, "-m", "deployments.cli.main", "report", "--since", "366d", "--json"]
     environment = {**os.environ, "PRIMUS_HOME": str(home)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:
         assert child.stdout is not None

@@ -20,15 +20,26 @@ from typing import TypeVar
 import numpy as np
 from sqlalchemy import select
 
-from flows.decisions.grading.grade import grade, records_of
-from flows.decisions.grading.history import DAY_SECONDS, DAYS, History, laid
-from flows.decisions.grading.model import AtLeast, CheckRule, Depth, Drift, Fall, Limit, NodeGrade, NodeReadings, Peers
+from flows.decisions.node_tests.grading.comparisons import DAYS, History, laid
+from flows.decisions.node_tests.grading.grade import grade, records_of
+from flows.decisions.node_tests.grading.history_arrays import DAY_SECONDS
+from flows.decisions.node_tests.grading.model import (
+    AtLeast,
+    CheckRule,
+    Depth,
+    Drift,
+    Fall,
+    Limit,
+    NodeGrade,
+    NodeReadings,
+    Peers,
+)
 from profiles.vocabulary import VerdictWord
-from tasks.ledger import Ledger
-from tasks.ledger_looks import shard_of
-from tasks.ledger_tables import LOOKS
-from workflows.looks import Looks, pack
-from workflows.programs.readings import Parsed, Reading
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.tables import LOOKS
+from tasks.ledger.verdicts import shard_of
+from workflows.model.verdict_history import Looks, pack
+from workflows.programs.parsers.text import Parsed, Reading
 
 NODES, CHECKS = 12_500, 60
 SECONDS_GOAL = 5.0

@@ -25,9 +25,9 @@ from pathlib import Path
 
 from tests.health_daemons import Toolbox, at_once, get, ping_text
 from tests.health_fleet import asking, fleet
-from workflows.programs.health_peers import Peer, fetch
-from workflows.programs.health_runs import side_by_side
-from workflows.programs.health_status import ALIVE_SECONDS, MOST_AT_ONCE
+from workflows.programs.health.fleet_status import ALIVE_SECONDS, MOST_AT_ONCE
+from workflows.programs.health.limits import side_by_side
+from workflows.programs.health.peers import Peer, fetch
 
 ROUNDS = 5
 ALL = "--checks=pciebw,remapped,dcgm,ping,gpupower"

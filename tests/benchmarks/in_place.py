@@ -23,18 +23,18 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from tasks.programs import programs_archive
+from tasks.programs_archive import programs_archive
 from tests import launcher_harness
 from tests.benchmarks.by_hand import STEP, first_step_seconds
 from tests.launcher_harness import GangOnLoopback, Program, until
 from tests.warm_harness import Yard, kill, python
-from workflows.programs.gang_entry import free_port
+from workflows.programs.launcher.rendezvous import free_port
 
 Found = TypeVar("Found")
 TRIALS, LARGE_TRIALS, FLOORS, PODS = 20, 3, 5, 2
 LARGE_DEADLINE_SECONDS = 600.0
 MEDIAN_GOAL_SECONDS, WORST_GOAL_SECONDS = 0.25, 0.5
-PRELOAD = ("numpy.random", "zipfile", "workflows.programs.demo_train")
+PRELOAD = ("numpy.random", "zipfile", "workflows.programs.demo.train")
 """With what numpy itself imports only when it is used."""
 THREADS = {"OPENBLAS_NUM_THREADS": "1"}
 """As the demo sets it for itself: in the parked process numpy is imported before the demo can."""
@@ -61,7 +61,7 @@ class Case:
     @property
     def preload(self) -> tuple[str, ...]:
         """Modules of the parked process."""
-        return (*PRELOAD, "workflows.programs.demo_heavy") if self.import_seconds else PRELOAD
+        return (*PRELOAD, "workflows.programs.demo.heavy_imports") if self.import_seconds else PRELOAD
 
     @property
     def environment(self) -> dict[str, str]:

@@ -13,15 +13,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from deployments.drill import break_at
-from profiles.fault import parse_fault
-from tasks.ledger import Ledger
+from deployments.cli.drill import break_at
+from profiles.drill import parse_fault
+from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 from tests.consoles import Console, console
 from tests.runners import until
 from tests.stages import PROFILE
-from workflows.gang_news import RESTART_MARK
-from workflows.records import IncidentRecord
+from workflows.model.gang_status import RESTART_MARK
+from workflows.model.records import IncidentRecord
 
 RUNS, GOAL_SECONDS = 6, 1.0
 STEPS = 200

@@ -17,11 +17,11 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from profiles.load import load_cluster, load_run, resolve
+from profiles.loading.load import load_cluster, load_run, resolve
 from profiles.vocabulary import Action, FaultClass
-from tasks.ledger import Ledger
-from tasks.ledger_steps import BATCH, pack
-from tasks.ledger_tables import (
+from tasks.ledger.attempts import BATCH, pack
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.tables import (
     ACTIONS,
     APPROVALS,
     ATTEMPTS,
@@ -34,7 +34,7 @@ from tasks.ledger_tables import (
     STEP_BATCHES,
     VERDICTS,
 )
-from workflows.records import StepRow
+from workflows.model.records import StepRow
 
 Row = dict[str, Any]
 CHUNK = 500

@@ -12,8 +12,8 @@ import sys
 import time
 
 from tests.attempt_plans import a_gpu_plan
-from workflows.lint import lint
-from workflows.manifests import manifests
+from workflows.attempt.training import manifests
+from workflows.lint.lint import lint
 
 NODES = 12_500
 SECONDS_GOAL = 2.0

@@ -72,7 +72,7 @@ def main() -> int:
         megabytes = (home / "ledger.sqlite").stat().st_size / 1e6
         print(f"ledger: {size.runs} runs, {size.incidents} incidents, {size.nodes} nodes, {megabytes:.0f} MB, ", end="")
         print(f"made in {time.perf_counter() - began:.0f} s")
-        python, primus = [sys.executable, "-c"], [sys.executable, "-m", "deployments.cli"]
+        python, primus = [sys.executable, "-c"], [sys.executable, "-m", "deployments.cli.main"]
         # A round of everything at a time: what else the machine does meanwhile hits all alike.
         taken: dict[tuple[str, ...], list[tuple[float, float]]] = {words: [] for words in COMMANDS}
         bare: list[tuple[float, float]] = []

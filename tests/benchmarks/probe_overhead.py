@@ -15,10 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from workflows.programs import probe
-from workflows.programs.probe_call import Call, to_json
+from workflows.programs.probes import run
+from workflows.programs.probes.call import Call, to_json
 
-MAIN = str(Path(probe.__file__).parent / "main.py")
+MAIN = str(Path(run.__file__).parents[1] / "main.py")
 TOOLS, ROUNDS = 40, 7
 TOOL = ("/bin/echo", "64 bytes from 127.0.0.1: icmp_seq=1 ttl=64 time=0.03 ms")
 MOST_TOOL_SECONDS = 0.012

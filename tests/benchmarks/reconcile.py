@@ -16,24 +16,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deployments.monitor import SWITCH_SECONDS
-from flows.reconcile import Reconciler
-from profiles.load import load_cluster
+from deployments.cli.monitor import SWITCH_SECONDS
+from flows.watching.reconcile import Reconciler
+from profiles.loading.load import load_cluster
 from profiles.vocabulary import Mode, RunState
 from tasks.cluster import Seen, using
-from tasks.ledger import Ledger
-from tasks.ledger_rows import to_row
-from tasks.ledger_tables import ATTEMPTS, LEASES, RUNS
-from tasks.reconcile_sights import Scope
-from tasks.reconcile_watch import JobSetWatch
+from tasks.context import World, standing_in
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.rows import to_row
+from tasks.ledger.tables import ATTEMPTS, LEASES, RUNS
+from tasks.observe.reconcile import Scope
+from tasks.observe.reflector import JobSetWatch
 from tasks.settings import Settings
-from tasks.world import World, standing_in
 from tests.attempt_plans import a_gpu_plan
 from tests.ledgers import a_run
 from workflows import labels
-from workflows.manifests import gang
-from workflows.node_sight import ConditionSeen, NodeSeen
-from workflows.records import AttemptRecord
+from workflows.attempt.training import gang
+from workflows.model.nodes import ConditionSeen, NodeSeen
+from workflows.model.records import AttemptRecord
 
 RUNS_COUNT, NODES, PAGE, ROUNDS = 1000, 12_500, 500, 10
 SECONDS_GOAL = 0.5

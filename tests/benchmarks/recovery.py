@@ -6,7 +6,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from tasks.programs import programs_archive
+from tasks.programs_archive import programs_archive
 from tests.benchmarks.by_hand import first_step_seconds
 from tests.benchmarks.scenes import command, shown, stage_of_a_user, wait_for_first_step, wide_cluster
 from tests.stages import Stage
@@ -48,7 +48,7 @@ def measure(stage: Stage, kind: str, repeats: int) -> list[float]:
 
 def stop(stage: Stage) -> None:
     """End the run and its driver."""
-    from workflows.records import RequestRecord
+    from workflows.model.records import RequestRecord
 
     stage.ledger.request(RequestRecord(f"{stage.run}-stop", stage.run, "stop", 0.0, "measured"))
     stage.end()

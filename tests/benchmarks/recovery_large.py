@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 
-from tasks.programs import programs_archive
+from tasks.programs_archive import programs_archive
 from tests.benchmarks.by_hand import first_step_seconds
 from tests.benchmarks.recovery import stop
 from tests.benchmarks.scenes import command, shown, stage_of_a_user, wait_for_first_step, wide_cluster

@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from profiles.load import load_workspace
+from profiles.loading.load import load_workspace
 from tests.bed import certificates, kwok, manifests, plane, tenancy
 from tests.bed.api import Api, Manifest
 from tests.bed.commands import until
 from tests.bed.layout import Cache, Folder, cache
 from tests.bed.options import Options
 from tests.bed.processes import Program
-from workflows import workspace
+from workflows.platform import workspace
 
 INSIDE = "PRIMUS_BENCH_NETWORK"
 LANES = 8

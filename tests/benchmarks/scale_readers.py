@@ -11,20 +11,20 @@ import sys
 import time
 from collections.abc import Callable
 
-from flows.decisions.queueing import entries
+from flows.decisions.explain.queue import entries
 from profiles.cluster import ClusterProfile
-from profiles.load import load_cluster, load_hardware
+from profiles.loading.load import load_cluster, load_hardware
 from profiles.resolve import Resolved
-from tasks.candidates import node_candidates
 from tasks.cluster import using
-from tasks.kubernetes import KubernetesCluster
-from tasks.looking import look_at_line
-from tasks.session import at_hand
+from tasks.context import at_hand
+from tasks.kubernetes.cluster import KubernetesCluster
+from tasks.observe.run import look_at_line
+from tasks.runs.actions import node_candidates
+from tasks.runs.watch import AttemptWatch
 from tasks.settings import Settings
-from tasks.watching import AttemptWatch
 from tests.attempt_plans import TRAINER, a_run
 from tests.benchmarks.scale_monitor import largest_kib
-from workflows.records import AttemptRecord
+from workflows.model.records import AttemptRecord
 
 LIMIT_SECONDS = 120.0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from deployments.console import ensure_console, stop_console
+from deployments.processes.console import ensure_console, stop_console
 from tests.grounds import EmbeddedGround
 from tests.stages import Stage
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.launcher_harness import MAIN, GangOnLoopback
 from tests.scripted_coordinator import ScriptedCoordinator
-from workflows.programs.stack_wire import from_json
-from workflows.programs.stacks import ANSWER_SECONDS, LIMIT_SECONDS, ask
+from workflows.programs.stacks.collect import ANSWER_SECONDS, LIMIT_SECONDS, ask
+from workflows.programs.stacks.values import from_json
 
 TRIALS = 20
 RANKS = 2

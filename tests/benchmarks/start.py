@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from tasks.programs import programs_archive
+from tasks.programs_archive import programs_archive
 from tests.benchmarks.by_hand import first_step_seconds
 from tests.benchmarks.recovery import stop
 from tests.benchmarks.scenes import command, shown, stage_of_a_user
@@ -24,7 +24,7 @@ def timed(*words: str, home: Path) -> float:
     """Seconds of a whole command."""
     began = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-m", "deployments.cli", *words],
+        [sys.executable, "-m", "deployments.cli.main", *words],
         env={**os.environ, "PRIMUS_HOME": str(home)},
         check=True,
         capture_output=True,

@@ -10,7 +10,7 @@ import random
 import statistics
 import time
 
-from workflows.programs.straggler import STEPS_PER_WINDOW, Limits, Peers, Votes
+from workflows.programs.coordinator.stragglers import STEPS_PER_WINDOW, Peers, StragglerLimits, Votes
 
 RANKS = 100_000
 GOAL_MS = 50.0
@@ -20,7 +20,7 @@ def decision_ms(ranks: int = RANKS, windows: int = 5, slow_rank: int | None = 7)
     """Median ms of the step that closes a window with its votes, ms of one pass, and whether the slow one was named."""
     dice = random.Random(1)
     times = [dice.lognormvariate(0, 0.02) for _ in range(ranks)]
-    peers, votes, took = Peers(ranks, Limits()), Votes(), list[float]()
+    peers, votes, took = Peers(ranks, StragglerLimits()), Votes(), list[float]()
     for step in range(windows * STEPS_PER_WINDOW):
         for rank, seconds in enumerate(times):
             peers.add(rank, seconds * (2.0 if rank == slow_rank else 1.0))
@@ -28,7 +28,7 @@ def decision_ms(ranks: int = RANKS, windows: int = 5, slow_rank: int | None = 7)
         window = peers.stepped()
         if window is not None:
             votes = votes.and_(window)
-            named = votes.named(Limits())
+            named = votes.named(StragglerLimits())
             took.append(1000 * (time.process_time() - began))
             if step + 1 == windows * STEPS_PER_WINDOW:
                 return statistics.median(took), one_pass_ms(times), named == (() if slow_rank is None else (slow_rank,))

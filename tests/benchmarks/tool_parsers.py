@@ -12,7 +12,7 @@ import sys
 import time
 
 from tests.tool_samples import SAMPLES, printed
-from workflows.programs.tools import PARSERS, Parse
+from workflows.programs.parsers.registry import PARSERS, Parse
 
 BYTES = 400_000
 SLOWEST_MB_PER_SECOND = 2.0

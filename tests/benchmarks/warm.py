@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.warm_harness import Yard, end_of, python
-from workflows.programs import ranks
+from workflows.programs.runtime import processes
 
 TRIALS = 20
 GOAL_RATIO = 4.0
 
 
-def first_line_seconds(start: Callable[[ranks.Start], ranks.Process], plan: ranks.Start) -> float:
+def first_line_seconds(start: Callable[[processes.Start], processes.RankProcess], plan: processes.Start) -> float:
     """Seconds until the rank's first line is there to be read."""
     began = time.perf_counter()
     process = start(plan)
@@ -42,7 +42,7 @@ def measured(trials: int, module: str = "numpy") -> tuple[list[float], list[floa
             plain: list[float] = []
             warm: list[float] = []
             for rank in range(trials):
-                plain.append(first_line_seconds(ranks.start, yard.start_of(rank)))
+                plain.append(first_line_seconds(processes.start, yard.start_of(rank)))
                 warm.append(first_line_seconds(yard.forked, yard.start_of(rank)))
     return plain, warm
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from profiles.vocabulary import Action, FaultClass
 from tests.campaign.cards import Fault
 from tests.campaign.plan import Strike
-from workflows.records import IncidentRecord
-from workflows.told import Told
+from workflows.model.records import IncidentRecord, Told
 
 F = FaultClass
 

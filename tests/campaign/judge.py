@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from flows.decisions.account import totals
-from flows.decisions.report import curve_of, tiles_of
+from flows.decisions.accounting.report import curve_of, tiles_of
+from flows.decisions.accounting.tiles import totals
 from profiles.vocabulary import Action, NodeAction, RunState, VerdictWord
 from tests.campaign.expected import classes_of, is_noise, may_evict, must_be_noticed
 from tests.campaign.plan import STEPS
 from tests.campaign.seen import Seen
-from workflows.records import IncidentRecord
+from workflows.model.records import IncidentRecord
 
 EXACT_SECONDS = 1e-4
 """Sums of a few hundred tiles, each rounded to a microsecond in the ledger's summary."""

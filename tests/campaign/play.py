@@ -10,14 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from deployments.driver import StartingDriver
+from deployments.processes.driver import StartingDriver
+from profiles.drill import KINDS, FaultSpec
 from profiles.errors import NotFound, Unavailable
-from profiles.fault import KINDS, FaultSpec
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED, RunState
-from tasks.faults import FAULT_FILE, cause, rank_process, step_seen
-from tasks.identity import process_start
-from tasks.scene import Scene
+from tasks.processes import process_start
+from tasks.runs.faults import FAULT_FILE, Scene, cause, rank_process, step_seen
 from tests.benchmarks.scenes import command, wide_cluster
 from tests.campaign.cards import Fault
 from tests.campaign.expected import must_be_noticed
@@ -25,7 +24,7 @@ from tests.campaign.plan import AMOUNTS, BETWEEN_SAVES, NODE_FAULTS, NODES, SAVE
 from tests.campaign.seen import Hit, Seen
 from tests.stages import Stage, stage
 from workflows import labels
-from workflows.records import Story
+from workflows.model.records import Story
 
 DEADLINE_SECONDS = 120.0
 """Of each wait. Generous: a loaded machine is slow, a broken run hangs for ever."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.campaign.cards import Fault
 from tests.campaign.plan import RunPlan
-from workflows.records import IncidentRecord, StepRow, Story
+from workflows.model.records import IncidentRecord, StepRow, Story
 
 
 @dataclass(frozen=True)

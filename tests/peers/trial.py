@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.peers.environment import Installed, last_line
 from tests.peers.peers import SAVE_EVERY, Command, Ground, Peer, by_hand
 from tests.peers.readings import Event, Trial, events, read
-from workflows.programs.gang_entry import free_port
+from workflows.programs.launcher.rendezvous import free_port
 
 START_SECONDS = 180.0
 """Until the step of the fault, and for a training without one."""

@@ -1,0 +1,1 @@
+"""Programs that run inside pods and steps: standard library only, Python 3.9."""

@@ -15,13 +15,14 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Optional, Tuple
 
-from workflows.programs import checkpoint_proofs, flags, folder_owner
-from workflows.programs import coordination_journal as journal
-from workflows.programs.coordination_events import Reported
-from workflows.programs.gang_progress import Moment, Progress, learn
-from workflows.programs.output import text_of
-from workflows.programs.rank_ends import failed
-from workflows.reports import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
+from workflows.programs.checkpoints import proofs
+from workflows.programs.coordinator import journal
+from workflows.programs.coordinator.progress import Moment, Progress, learn
+from workflows.programs.coordinator.state import Reported
+from workflows.programs.launcher.lifecycle import failed
+from workflows.programs.launcher.output import text_of
+from workflows.programs.runtime import flags
+from workflows.wire import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 
 LAST_LINES = 100
 LINE_CHARACTERS = 2000
@@ -134,7 +135,7 @@ def gather(options: Options) -> Collected:
     Raises:
         OSError: the storage cannot be read.
     """
-    if folder_owner.other_owner(options.run_dir, options.ledger):
+    if proofs.other_owner(options.run_dir, options.ledger):
         return Collected(options.attempt, [])
     pods: List[Termination] = []
     lost: List[str] = []
@@ -197,7 +198,7 @@ def _moments(options: Options) -> List[List[Any]]:
     """What the coordinator made of its last reports, thought through once more from its memory."""
     path = os.path.join(options.run_dir, f"a{options.attempt}", "coordinator", "journal.jsonl")
     lines = _last_lines(path) if os.path.exists(path) else []
-    events = [event for event in journal.read(lines) if isinstance(event, Reported)]
+    events = [event for event in journal.read_events(lines) if isinstance(event, Reported)]
     role = next((event.key[0] for event in events if any(isinstance(one, StepSeen) for one in event.reports)), "")
     found: List[Moment] = []
     progress = Progress()
@@ -240,7 +241,7 @@ def main(argv: List[str]) -> int:
     """Collect and answer; the exit code."""
     try:
         options = parse(argv)
-        options = replace(options, ledger=options.ledger or os.environ.get(folder_owner.VARIABLE, ""))
+        options = replace(options, ledger=options.ledger or os.environ.get(proofs.VARIABLE, ""))
     except flags.UsageError as error:
         print(f"collect: {error}", file=sys.stderr)
         return 2
@@ -252,7 +253,7 @@ def main(argv: List[str]) -> int:
     try:
         if options.out_dir:
             os.makedirs(options.out_dir, exist_ok=True)
-            checkpoint_proofs.write_atomically(os.path.join(options.out_dir, "collected"), text.encode())
+            proofs.write_atomically(os.path.join(options.out_dir, "collected"), text.encode())
     except OSError as error:
         print(f"collect: cannot write {options.out_dir}: {error}", file=sys.stderr)
         return 3

@@ -8,23 +8,23 @@ from typing import Dict, List
 
 PROGRAMS: Dict[str, str] = {
     "collect": "collect",
-    "coordinate": "coordinate",
-    "copy": "copy",
-    "demo-train": "demo_train",
-    "gang-gpu": "gang_torch",
-    "gate": "gate",
-    "health": "health",
-    "health-ask": "health_ask",
-    "launch": "launch",
-    "park": "warm_park",
-    "probe": "probe",
-    "probe-gang": "gang_probe",
-    "probe-host": "probe_host",
-    "probe-one": "probe_one",
-    "probe-pair": "gang_pair",
-    "prove": "prove",
-    "sweep": "sweep",
-    "verify": "verify",
+    "coordinate": "coordinator.main",
+    "copy": "runtime.copy",
+    "demo-train": "demo.train",
+    "gang-gpu": "fabric.torch_group",
+    "gate": "probes.gate",
+    "health": "health.main",
+    "health-ask": "health.client",
+    "launch": "launcher.main",
+    "park": "prefork.child",
+    "probe": "probes.run",
+    "probe-gang": "fabric.group_member",
+    "probe-host": "probes.over_ssh",
+    "probe-one": "probes.one",
+    "probe-pair": "fabric.pair_member",
+    "prove": "checkpoints.prover",
+    "sweep": "probes.sweep",
+    "verify": "checkpoints.verify",
 }
 """Module of each program; only the chosen one is imported."""
 
@@ -43,8 +43,8 @@ def main(argv: List[str]) -> int:
 
 
 if __name__ == "__main__":
-    # Started by its path: the folder of `workflows` must be on the path, and this one must not, or our `copy` would
-    # stand in for the standard library's.
+    # Started by its path: the folder of `workflows` must be on the path, and this one must not, or a module of ours
+    # could stand in for one of the standard library.
     _here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [os.path.dirname(os.path.dirname(_here)), *(one for one in sys.path if os.path.abspath(one) != _here)]
     sys.exit(main(sys.argv[1:]))

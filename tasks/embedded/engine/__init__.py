@@ -1,0 +1,1 @@
+"""Next state from state and facts, without side effects."""

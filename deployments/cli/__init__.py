@@ -1,0 +1,1 @@
+"""The commands of `primus`, a module for each group."""

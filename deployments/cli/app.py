@@ -1,0 +1,98 @@
+"""The application object of the command line, and the options that several commands share.
+
+A command's module is imported when that command is asked for, so that `primus --help` stays fast; which module has
+which command stands in `deployments.cli.commands`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info, get_command_name, get_group
+
+from deployments.cli.commands import GROUPS
+
+
+class CommandGroup(TyperGroup):
+    """A group that knows its commands by name and summary, and imports one when it is asked for."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._sections = GROUPS[self.name or ""]
+        self._unknown = {name: command for section in self._sections.values() for name, command in section.items()}
+        self.commands = {
+            name: TyperCommand(name, short_help=command.summary) for name, command in self._unknown.items()
+        }
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command itself; its module is imported."""
+        command = self._unknown.pop(cmd_name, None)
+        if command is not None:
+            if command.module:
+                import_module(command.module)
+            self.commands[cmd_name] = _registered(self.name or "", cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Name and summary of each, section by section."""
+        del ctx
+        width = max(len(name) for section in self._sections.values() for name in section)
+        for title, section in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), command.summary) for name, command in section.items()])
+
+
+def _registered(group: str, name: str) -> Any:
+    """What the module of a command registered, or the group of that name."""
+    if group == NAME and name in TYPERS:
+        return get_group(TYPERS[name])
+    for info in TYPERS[group].registered_commands:
+        if info.callback is not None and name == (info.name or get_command_name(info.callback.__name__)):
+            return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
+    raise LookupError(f"the module of `{group} {name}` registers no command of that name")
+
+
+def _typer(name: str, text: str) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        cls=CommandGroup,
+        help=text,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+NAME = "primus"
+app = _typer(NAME, "Keeps a very large training run alive: healthy nodes in, bad nodes out, proven checkpoints only.")
+profiles_app = _typer("profiles", "Shipped profiles, and whether yours is right.")
+clusters_app = _typer("clusters", "Cluster profiles, and making one from a living cluster.")
+render_app = _typer("render", "Print the manifests that would be sent; touches nothing.")
+workflow_app = _typer("workflow", "Any Argo Workflow, on the embedded cluster or a real one.")
+health_app = _typer("health", "The health service: a daemon on each node, as IBM Autopilot's.")
+TYPERS = {
+    NAME: app,
+    "profiles": profiles_app,
+    "clusters": clusters_app,
+    "render": render_app,
+    "workflow": workflow_app,
+    "health": health_app,
+}
+Run = Annotated[str, typer.Argument(help="Name of the run.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+ClusterName = Annotated[
+    str, typer.Option("--cluster", help="Cluster profile by name or path (PRIMUS_CLUSTER, else local).")
+]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Change of the profile as a.b=c; may be repeated.")]
+Why = Annotated[str, typer.Option("--why", help="Why, in words; it stands beside the action for ever.")]
+Profile = Annotated[str, typer.Argument(help="Shipped profile by name, or a path.")]
+Since = Annotated[str, typer.Option("--since", help="Only later: 2026-01-31T12:00, or 30m, 6h, 7d ago.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", help="state=, verdict=, pool=, rack= or node=VALUE[,VALUE], * for any text; repeatable."),
+]

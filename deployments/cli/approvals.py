@@ -1,0 +1,187 @@
+"""`primus approvals`, `approve`, `deny`, `pause`, `unpause` and `ledger`.
+
+What people say to runs: answers, pauses; and the raw history.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from deployments.cli.app import AsJson, Since, Why, app
+from deployments.exit_codes import GOOD, out, out_json, say
+from flows.decisions.text import since_seconds, timestamp
+from flows.decisions.views.approvals import approval_document, lines
+from profiles.errors import ProfileError
+from tasks.ledger.ledger import Ledger
+from tasks.settings import Settings
+
+
+@app.command()
+def approvals(as_json: AsJson = False) -> int:
+    """Questions that wait for a person.
+
+    Example: primus approvals
+    """
+    return list_approvals(as_json=as_json)
+
+
+@app.command()
+def approve(approval: Annotated[str, typer.Argument(help="Id of the question.")], why: Why = "") -> int:
+    """Say yes: the decision is carried out.
+
+    Example: primus approve demo-1-a1-i1-approval --why "the rack is back"
+    """
+    return answer(approval, why, approved=True)
+
+
+@app.command()
+def deny(approval: Annotated[str, typer.Argument(help="Id of the question.")], why: Why = "") -> int:
+    """Say no: nothing is done and the run stays stopped.
+
+    Example: primus deny demo-1-a1-i1-approval --why "wait for Monday"
+    """
+    return answer(approval, why, approved=False)
+
+
+@app.command()
+def pause(
+    run: Annotated[str, typer.Argument(help="Name of the run; empty with --all.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Every run of this ledger.")] = False,
+    why: Why = "",
+) -> int:
+    """Halt every automatic action at once; training itself goes on.
+
+    Example: primus pause --all --why "maintenance of the fabric"
+    """
+    return set_pause(run, why, everything=everything, paused=True)
+
+
+@app.command()
+def unpause(
+    run: Annotated[str, typer.Argument(help="Name of the run; empty with --all.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Every run of this ledger.")] = False,
+    why: Why = "",
+) -> int:
+    """Allow automatic actions again.
+
+    Example: primus unpause --all
+    """
+    return set_pause(run, why, everything=everything, paused=False)
+
+
+@app.command()
+def ledger(
+    run: Annotated[str, typer.Option("--run", help="Only this run.")] = "",
+    since: Since = "",
+    limit: Annotated[int, typer.Option("--limit", help="At most so many lines, the newest; 0: all.")] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """The raw history, oldest first.
+
+    Example: primus ledger --run demo-1 --since 1h
+    """
+    return show_ledger(run, since, limit, as_json=as_json)
+
+
+def open_ledger() -> Ledger:
+    """The ledger that the environment names."""
+    return Ledger(Settings.from_environment(os.environ).ledger_url)
+
+
+def who() -> str:
+    """The person at the keyboard, as it stands beside what was said: `user@host`."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as containers have
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def list_approvals(*, as_json: bool) -> int:
+    """Open questions."""
+    ledger, now = open_ledger(), time.time()
+    waiting = ledger.waiting_approvals()
+    if as_json:
+        out_json([approval_document(item, now) for item in waiting])
+    elif not waiting:
+        out("nothing waits for a person")
+    else:
+        out("\n\n".join("\n".join(lines(item, now)) for item in waiting))
+        tell_pause(ledger)
+    return GOOD
+
+
+def tell_pause(ledger: Ledger) -> None:
+    """Say that everything is paused, where it is: nothing is carried out meanwhile."""
+    why = ledger.everything_paused()
+    if why is not None:
+        out(f"\neverything is paused: {why}; go on: primus unpause --all")
+
+
+def answer(approval: str, why: str, *, approved: bool) -> int:
+    """Answer a question, once."""
+    if not why:
+        raise ProfileError("--why", "say why in a few words; it stands beside the decision for ever")
+    ledger, now = open_ledger(), time.time()
+    given = ledger.answer(approval, approved, who(), why, now)
+    at = timestamp(given.answered_at)
+    say(f"{given.id}: {given.state} by {given.answered_by} at {at}: {given.why}")
+    if given.state == "approved" and not _is_driven(ledger, given.run, now):
+        say(f"nobody drives {given.run} now: the answer stands, and is carried out by whoever continues it")
+    return GOOD
+
+
+def _is_driven(ledger: Ledger, run: str, now: float) -> bool:
+    lease = ledger.lease(run)
+    return lease is not None and lease.expires_at > now
+
+
+def set_pause(run: str, why: str, *, everything: bool, paused: bool) -> int:
+    """Stop or allow automatic actions of a run, or of all."""
+    if everything == bool(run):
+        raise ProfileError("RUN", "name one run, or say --all")
+    ledger, target = open_ledger(), None if everything else run
+    said = f"{why or ('paused by hand' if paused else 'allowed again')} ({who()})"
+    if paused:
+        ledger.pause(target, said)
+    else:
+        ledger.unpause(target, said)
+    subject = run or "every run"
+    say(f"{subject}: automatic actions are {'halted; training goes on' if paused else 'allowed again'}")
+    if target is not None and not paused and ledger.paused(target):
+        say(f"everything is paused as well, {run} too: primus unpause --all")
+    return GOOD
+
+
+def show_ledger(run: str, since: str, limit: int, *, as_json: bool) -> int:
+    """The history, oldest first; printed as it is read, since it may be long."""
+    ledger = open_ledger()
+    if run and not ledger.changes(run):
+        ledger.story(run)  # says that there is none
+    told = ledger.history(run or None, since_seconds(since, time.time()), limit)
+    rows = ({**asdict(line), "at": timestamp(line.at)} for line in told)
+    if as_json:
+        _stream_json(rows)
+    else:
+        for row in rows:
+            out("  ".join(str(row[key]) for key in ("at", "run", "kind", "subject", "why") if row.get(key)))
+    return GOOD
+
+
+def _stream_json(rows: Iterable[dict[str, Any]]) -> None:
+    """One JSON array, a row a line, written while it is read."""
+    mark = "["
+    for row in rows:
+        sys.stdout.write(mark + json.dumps(row, default=str))
+        mark = ",\n"
+    sys.stdout.write("]\n" if mark != "[" else "[]\n")

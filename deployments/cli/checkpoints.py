@@ -1,0 +1,67 @@
+"""`primus checkpoints`.
+
+`primus checkpoints`: what lies there, what is good, and what a resume would take.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deployments.cli.app import AsJson, app
+from deployments.exit_codes import FAILED, GOOD, out, out_json
+from deployments.screen.tables import table
+from profiles.errors import NotFound
+from profiles.resolve import Resolved
+from tasks.ledger.ledger import Ledger
+from tasks.runs.open import checkpoint_folder, run_folder
+from tasks.settings import Settings
+from workflows.programs.checkpoints.inventory import look
+
+
+@app.command()
+def checkpoints(
+    run_or_path: Annotated[str, typer.Argument(help="Name of a run, or a folder of anybody's checkpoints.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Read everything again instead of trusting proofs.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Every checkpoint: complete or not, digest, and which one a resume would take and why.
+
+    Example: primus checkpoints demo-1 --verify
+    """
+    return show_checkpoints(run_or_path, verify=verify, as_json=as_json)
+
+
+def show_checkpoints(run_or_path: str, *, verify: bool, as_json: bool) -> int:
+    """Every checkpoint of a run or folder; 1 where none is usable though some exist."""
+    directory, run_directory, form, pattern = _where(run_or_path)
+    states = look(str(directory), str(run_directory), form, pattern, deep=verify)
+    rows = [asdict(state) for state in states]
+    if as_json:
+        out_json(rows)
+    elif rows:
+        out(table(rows, ("step", "tier", "format", "bytes", "complete", "digest", "usable", "would_resume", "why")))
+    else:
+        out(f"no checkpoint in {directory}")
+    return FAILED if rows and not any(row["usable"] for row in rows) else GOOD
+
+
+def _where(run_or_path: str) -> tuple[Path, Path, str, str]:
+    path = Path(run_or_path)
+    if "/" in run_or_path or path.is_dir():
+        if not path.is_dir():
+            raise NotFound(f"{run_or_path} is no folder")
+        return path, path.parent, "auto", ""
+    settings = Settings.from_environment(os.environ)
+    resolved = Resolved.model_validate(Ledger(settings.ledger_url).story(run_or_path).run.resolved)
+    policy = resolved.run.checkpoint
+    return (
+        checkpoint_folder(resolved, run_or_path),
+        run_folder(resolved, run_or_path),
+        policy.format,
+        policy.pattern,
+    )

@@ -1,0 +1,108 @@
+"""Every command of `primus`: in which section of the help it stands, its summary there, and the module that has it.
+
+A new command is a function in its module, registered with `@app.command()`, and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line of the help."""
+
+    module: str
+    summary: str
+    """At most 60 characters: the help of a narrow terminal shows it whole."""
+
+
+def _of(module: str, summary: str) -> Command:
+    return Command(f"deployments.cli.{module}", summary)
+
+
+Section = Mapping[str, Command]
+GROUPS: Mapping[str, Mapping[str, Section]] = {
+    "primus": {
+        "Train": {
+            "train": _of("train", "Submit a run and watch it; the same --name continues it."),
+            "status": _of("train", "Where a run stands, and what happened to it."),
+            "runs": _of("train", "Every run, the newest last."),
+            "logs": _of("logs", "What the processes of a run printed, also of dead nodes."),
+            "stop": _of("train", "Save and end a run."),
+            "resume": _of("train", "Continue a stopped or failed run after your fix."),
+            "checkpoints": _of("checkpoints", "Checkpoints, their proofs, and which one a resume takes."),
+            "report": _of("report", "Where every GPU-second of a run or a fleet went."),
+            "demo": _of("demo", "Train here, lose a node, resume, compare the weights."),
+            "drill": _of("drill", "Cause one fault in a living run and measure the recovery."),
+        },
+        "Nodes": {
+            "preflight": _of("preflight", "Test nodes against limits, peers and their history."),
+            "nodes": _of("nodes", "Nodes and verdicts; cordon one, or release it."),
+            "verdict": _of("nodes", "What is known of one node, with the evidence."),
+            "fleet": _of("fleet", "Every node on one screen."),
+            "health": Command("", "The health daemon of a node, as IBM Autopilot's."),
+        },
+        "Observe": {
+            "why": _of("why", "Why a run waits, and what blocks it."),
+            "queue": _of("why", "What waits and what runs on a cluster, and its quotas."),
+            "incidents": _of("incidents", "What happened, who is to blame, what was done about it."),
+            "diagnose": _of("diagnose", "What any log files say: class, culprit, evidence, advice."),
+            "monitor": _of("monitor", "Watch a cluster in the foreground, or once."),
+            "ledger": _of("approvals", "The raw history, oldest first."),
+        },
+        "Decide": {
+            "approvals": _of("approvals", "Questions that wait for a person."),
+            "approve": _of("approvals", "Answer yes: the decision is carried out."),
+            "deny": _of("approvals", "Answer no: nothing is done, the run stays stopped."),
+            "pause": _of("approvals", "Halt every automatic action; training goes on."),
+            "unpause": _of("approvals", "Allow automatic actions again."),
+            "failover": _of("incidents", "Diagnose and decide a run that no driver looks after."),
+        },
+        "Set up": {
+            "up": _of("up", "Start server, flow runner and monitor in the background."),
+            "down": _of("up", "Stop what `primus up` started; training goes on."),
+            "doctor": _of("why", "Whether a cluster is fit for runs, and what to mend."),
+            "clusters": Command("", "Cluster profiles; make one from a living cluster."),
+            "profiles": Command("", "Shipped profiles, and whether yours is right."),
+            "render": Command("", "Print the manifests that would be sent."),
+            "workflow": Command("", "Run any Argo Workflow, here or on a cluster."),
+            "automations": _of("automations", "Who is told of what by the Prefect server."),
+        },
+    },
+    "profiles": {
+        "Commands": {
+            "list": _of("profiles", "The shipped profiles, and which were run for real."),
+            "show": _of("profiles", "The whole value of a profile."),
+            "validate": _of("profiles", "Whether a run profile is right and fits the cluster."),
+        }
+    },
+    "clusters": {
+        "Commands": {
+            "list": _of("clusters", "Shipped cluster profiles and those of a folder."),
+            "show": _of("clusters", "The whole value of a cluster profile."),
+            "import": _of("clusters", "Make a profile from a living cluster."),
+        }
+    },
+    "render": {
+        "Commands": {
+            "train": _of("profiles", "The manifests of a run's first attempt."),
+            "preflight": _of("preflight", "The workflows of a test of nodes."),
+            "monitor": _of("monitor", "The workflow of one sweep over nodes."),
+            "health": _of("health", "The health service: daemons, rights, alerts."),
+            "workspace": _of("profiles", "Namespace, rights, queue and quotas of a workspace."),
+        }
+    },
+    "workflow": {
+        "Commands": {
+            "run": _of("workflow", "Submit a workflow, watch it, show its tree."),
+        }
+    },
+    "health": {
+        "Commands": {
+            "serve": _of("health", "Serve this node's health in the foreground."),
+        }
+    },
+}
+"""By group, then by section, the most used first. A command without a module is a group of its own."""

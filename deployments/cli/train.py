@@ -1,0 +1,322 @@
+"""`primus train`, `stop`, `resume`, `status` and `runs`.
+
+`primus train, runs, status, stop, resume`: thin over the ledger; the driver does the work.
+
+`primus runs`: every run a line, read in one query.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import time
+from dataclasses import dataclass
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+
+from deployments.cli.app import AsJson, ClusterName, Run, Set, Why, app
+from deployments.cli.approvals import open_ledger, tell_pause
+from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE, out, out_json, say
+from deployments.processes.console import ensure_console, warm_up
+from deployments.processes.driver import Driver, driver_of, prepare_driver
+from deployments.screen.live import follow
+from deployments.screen.tables import fitted, terminal_columns, terminal_lines
+from deployments.screen.views import status_document, status_text
+from flows.decisions.text import since_seconds
+from flows.decisions.views.status import document, headline, row
+from profiles.errors import Permanent, ProfileError
+from profiles.request import TrainRequest
+from profiles.vocabulary import FINISHED, Mode, RunState
+from tasks.ledger.ledger import Ledger
+from tasks.prefect.server import server_url
+from tasks.runs.open import open_run, resolve_request
+from tasks.settings import Settings
+from workflows.model.records import RequestRecord, RunRecord
+
+
+@app.command()
+def train(  # noqa: PLR0913, PLR0917 - each is a flag that was promised
+    profile: Annotated[str, typer.Argument(help="Shipped run profile by name, or a path.")],
+    name: Annotated[str, typer.Option("--name", help="Name of the run; the same name continues it.")] = "",
+    cluster: ClusterName = "",
+    overrides: Set = None,
+    mode: Annotated[str, typer.Option("--mode", help="observe, ask or act; outranks the recovery profile.")] = "",
+    detach: Annotated[bool, typer.Option("--detach", help="Return as soon as a driver has it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and print what would be sent.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Submit a run and watch it; the same --name again continues or adopts it.
+
+    Example: primus train demo --name demo-1 --set steps=100
+    """
+    options = TrainOptions(profile, name, cluster, tuple(overrides or ()), mode, detach, dry_run, as_json)
+    return train_run(options)
+
+
+@app.command()
+def stop(run: Run, why: Why = "", as_json: AsJson = False) -> int:
+    """End the training: every rank may save, then the run is stopped. `primus resume` continues it.
+
+    Example: primus stop demo-1 --why "new data tomorrow"
+    """
+    return stop_run(run, why, as_json=as_json)
+
+
+@app.command()
+def resume(
+    run: Run,
+    why: Why = "",
+    detach: Annotated[bool, typer.Option("--detach", help="Return as soon as a driver has it.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Continue a stopped or failed run with the same history, after your fix.
+
+    Example: primus resume demo-1 --why "fixed the data loader"
+    """
+    return resume_run(run, why, detach=detach, as_json=as_json)
+
+
+@app.command()
+def status(
+    run: Run,
+    watch: Annotated[bool, typer.Option("--follow", "-f", help="Watch it until it ends; Ctrl-C stops that.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Where a run stands, what happened to it, and what we did about it.
+
+    Example: primus status demo-1 --follow
+    """
+    return show_status(run, watch=watch, as_json=as_json)
+
+
+@app.command()
+def runs(
+    state: Annotated[str, typer.Option("--state", help="Only in these states, e.g. running,recovering.")] = "",
+    since: Annotated[str, typer.Option("--since", help="That lived later: 2026-01-31T12:00, or 6h, 7d ago.")] = "",
+    limit: Annotated[int | None, typer.Option("--limit", help="The newest so many; 0: all. Else a screenful.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Every run of this ledger, the newest last; at a terminal as many as it holds.
+
+    Example: primus runs --state running,waiting-for-approval
+    """
+    return list_runs(state, since, limit, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What `primus train` was given."""
+
+    profile: str
+    name: str
+    cluster: str
+    overrides: tuple[str, ...]
+    mode: str
+    detach: bool
+    dry_run: bool
+    as_json: bool
+
+
+def _request(options: TrainOptions) -> TrainRequest:
+    if options.mode and options.mode not in tuple(Mode):
+        raise ProfileError("--mode", f"{options.mode!r} is unknown; choose observe, ask or act")
+    return TrainRequest(
+        profile=options.profile,
+        name=options.name,
+        cluster=options.cluster,
+        mode=Mode(options.mode) if options.mode else None,
+        overrides=options.overrides,
+    )
+
+
+def train_run(options: TrainOptions) -> int:
+    """Check, write the run down, give it to a driver, watch."""
+    settings = Settings.from_environment(os.environ)
+    request = _request(options)
+    if options.dry_run:
+        from deployments.cli.profiles import render_resolved
+
+        return render_resolved(resolve_request(request, settings), "dry-run", as_json=options.as_json)
+    known = server_url(settings.home)
+    driver = prepare_driver(settings.home, known) if known else None
+    ledger = Ledger(settings.ledger_url)
+    try:
+        run = open_run(request, settings, ledger, _now())
+    except BaseException:
+        if driver:
+            driver.dismiss()
+        raise
+    again = same_again(options, run.name)
+    return _carry_on(run, settings, ledger, driver, again, detach=options.detach, as_json=options.as_json)
+
+
+def same_again(options: TrainOptions, run: str) -> str:
+    """The command that continues this run: a profile with other changes would be refused."""
+    cluster = ("--cluster", options.cluster) if options.cluster else ()
+    changes = [word for change in options.overrides for word in ("--set", change)]
+    return shlex.join(["primus", "train", options.profile, "--name", run, *cluster, *changes])
+
+
+def _now() -> float:
+    import time
+
+    return time.time()
+
+
+def _carry_on(
+    run: RunRecord,
+    settings: Settings,
+    ledger: Ledger,
+    driver: Driver | None,
+    again: str,
+    *,
+    detach: bool,
+    as_json: bool,
+) -> int:
+    """Give the run to a driver unless it has one or has ended; then watch."""
+    present = driver_of(run.name, ledger.lease(run.name), settings.home, _now())
+    living, where = present.pid, present.host
+    if run.state in FINISHED or present.alive:
+        if driver:
+            driver.dismiss()
+        if run.state in (RunState.FAILED, RunState.STOPPED):
+            say(f"{run.name} has {run.state}: {run.why}\ncontinue it: primus resume {run.name}")
+            return FAILED
+    else:
+        if driver is None:
+            say("starting the Prefect server in the background (once; `primus down` stops it)")
+            driver = prepare_driver(settings.home, ensure_console(settings.home))
+        living, where = driver.drive(run.name), socket.gethostname()
+        warm_up(settings.home)
+    if run.state not in FINISHED:
+        say(f"{run.name} is driven by process {living}{_at(where)}; watch or continue it: {again}")
+    if detach:
+        if as_json:
+            out_json({"run": run.name, "driver": living})
+        return GOOD
+    return _watch(run.name, settings, ledger, as_json=as_json)
+
+
+def _watch(run: str, settings: Settings, ledger: Ledger, *, as_json: bool) -> int:
+    from deployments.screen.live import teller
+
+    try:
+        with teller(settings, ledger) as shown:
+            state = follow(run, settings, ledger, shown)
+    except KeyboardInterrupt:
+        say(f"\nstopped watching; the training goes on. Stop it: primus stop {run}. See it: primus status {run}")
+        return INTERRUPTED
+    if as_json:
+        out_json(status_document(run, settings, ledger))
+    return {RunState.SUCCEEDED: GOOD, RunState.FAILED: FAILED, RunState.STOPPED: FAILED}.get(state, UNKNOWN)
+
+
+def show_status(run: str, *, watch: bool, as_json: bool) -> int:
+    """One run, as it stands; or watched until it ends.
+
+    Returns:
+        Watched: as `primus train`, 0 where it succeeded, 1 where it did not, 3 where nobody drives it any more.
+
+    Raises:
+        NotFound: no such run.
+    """
+    settings = Settings.from_environment(os.environ)
+    ledger = Ledger(settings.ledger_url)
+    if watch:
+        ledger.story(run)  # says that there is none, before anything is drawn
+        return _watch(run, settings, ledger, as_json=as_json)
+    document = status_document(run, settings, ledger)
+    if as_json:
+        out_json(document)
+    else:
+        out(status_text(document))
+    return GOOD
+
+
+def stop_run(run: str, why: str, *, as_json: bool) -> int:
+    """Ask the run's driver to end it; a run without a driver gets one for that."""
+    settings = Settings.from_environment(os.environ)
+    ledger = Ledger(settings.ledger_url)
+    record = ledger.story(run).run
+    if record.state in FINISHED:
+        say(f"{run} has {record.state} already")
+        return GOOD
+    asked = RequestRecord(
+        id=f"{run}-stop-{uuid4().hex[:8]}", run=run, kind="stop", at=_now(), why=why or "a person asked for it"
+    )
+    ledger.request(asked)
+    _ensure_driver(run, settings, ledger)
+    state = follow(run, settings, ledger)
+    if as_json:
+        out_json(status_document(run, settings, ledger))
+    return GOOD if state is RunState.STOPPED else FAILED
+
+
+def _at(host: str) -> str:
+    return "" if host == socket.gethostname() else f" on {host}"
+
+
+def _ensure_driver(run: str, settings: Settings, ledger: Ledger) -> None:
+    if not driver_of(run, ledger.lease(run), settings.home, _now()).alive:
+        prepare_driver(settings.home, ensure_console(settings.home)).drive(run)
+
+
+def resume_run(run: str, why: str, *, detach: bool, as_json: bool) -> int:
+    """Continue a run that ended without success."""
+    settings = Settings.from_environment(os.environ)
+    ledger = Ledger(settings.ledger_url)
+    record = ledger.story(run).run
+    if record.state is RunState.SUCCEEDED:
+        say(f"{run} has succeeded; there is nothing to resume")
+        return WRONG_USAGE
+    if record.state in FINISHED:
+        record = ledger.resume_run(run, why or "a person resumed it", _now())
+    elif record.state is RunState.UNKNOWN:
+        raise Permanent(f"{run} is in an unknown state: {record.why}; stop it first: primus stop {run}")
+    again = f"primus resume {run}"
+    return _carry_on(record, settings, ledger, None, again, detach=detach, as_json=as_json)
+
+
+COLUMNS = ("run", "state", "profile", "cluster", "age", "step", "attempts", "why")
+LEFT_OUT = ("cluster", "profile", "age", "attempts")
+FURNITURE_LINES = 4
+"""Of a screen: headings, a blank line, the number of runs, the prompt."""
+
+
+def list_runs(states: str, since: str, limit: int | None, *, as_json: bool) -> int:
+    """Runs, the newest last; at a terminal as many as it holds, else all.
+
+    Raises:
+        ProfileError: no such state, or a time that is none.
+        Unavailable: the ledger does not answer.
+    """
+    wanted = _states(states)
+    if limit is not None and limit < 0:
+        raise ProfileError("--limit", "is the number of runs to show; 0 shows all")
+    now, screen = time.time(), 0 if as_json else max(0, terminal_lines() - FURNITURE_LINES)
+    most = screen if limit is None else limit
+    ledger = open_ledger()
+    lines = ledger.run_lines(wanted, since_seconds(since, now), most + 1 if most else 0)
+    older = max(0, len(lines) - most) if most else 0
+    lines = lines[older:]
+    if as_json:
+        out_json([document(line) for line in lines])
+    elif not lines:
+        out("no runs yet" if not (states or since) else "no such run")
+    else:
+        rows = [row(line, now) for line in lines]
+        out(fitted(rows, COLUMNS, terminal_columns(), giving="why", dropped=LEFT_OUT))
+        out("\n" + headline(lines, more=bool(older)))
+        tell_pause(ledger)
+    return GOOD
+
+
+def _states(text: str) -> tuple[RunState, ...]:
+    words = [word for word in text.split(",") if word]
+    for word in words:
+        if word not in tuple(RunState):
+            raise ProfileError("--state", f"{word!r} is unknown; choose one of {', '.join(RunState)}")
+    return tuple(RunState(word) for word in words)

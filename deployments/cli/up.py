@@ -1,0 +1,85 @@
+"""`primus up` and `down`.
+
+`primus up` and `primus down`: server, flow runner and monitor of this home, in the background.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from deployments.cli.app import AsJson, ClusterName, app
+from deployments.exit_codes import GOOD, out, out_json, say
+from deployments.processes.console import stop_console
+from deployments.processes.prefork import stop_nursery
+from profiles.loading.load import load_cluster
+from tasks.prefect.server import make_password, own_url, password_of, stop_server
+from tasks.prefect.services import Service, alive
+from tasks.prefect.services import up as services_up
+from tasks.settings import Settings
+
+
+@app.command()
+def up(
+    cluster: ClusterName = "",
+    password: Annotated[bool, typer.Option("--password", help="Ask for one, also on this machine.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Start server, flow runner and monitor in the background and say where the pages are. Safe to repeat.
+
+    Whatever of it dies is started again until `primus down`. On a machine that others use too, say --password.
+
+    Example: primus up
+    """
+    return start(cluster, password=password, as_json=as_json)
+
+
+@app.command()
+def down(as_json: AsJson = False) -> int:
+    """Stop what `primus up` started. Training goes on. Safe to repeat.
+
+    Example: primus down
+    """
+    return halt(as_json=as_json)
+
+
+def start(cluster: str, *, password: bool, as_json: bool) -> int:
+    """Start what does not run yet, wait until it serves, and say where it is.
+
+    Raises:
+        ProfileError: no such cluster profile; nothing was started.
+        Unavailable: something does not start; its log is named.
+    """
+    settings = Settings.from_environment(os.environ)
+    chosen = cluster or settings.cluster
+    name = load_cluster(chosen).name
+    settings.make_home()
+    if password and not password_of(settings.home):
+        make_password(settings.home)
+        if own_url(settings.home):
+            stop_server(settings.home)  # it asks for none; the next one does
+    url = services_up(settings.home, chosen, say)
+    stop_nursery(settings.home)  # the runner forks drivers now
+    page = url.removesuffix("/api")
+    living = {str(service): found.pid for service in Service if (found := alive(settings.home, service))}
+    if as_json:
+        out_json({"ui": page, "api": url, "cluster": name, "processes": living})
+        return GOOD
+    out(f"Prefect: {page}")
+    if password_of(settings.home):
+        out(f"sign in with the line in {settings.home / 'prefect-auth'}")
+    say(f"serves and watches {name}; logs in {settings.home / 'logs'}; `primus down` ends it, not the training")
+    return GOOD
+
+
+def halt(*, as_json: bool) -> int:
+    """Stop what `start` started."""
+    home = Settings.from_environment(os.environ).home
+    stopped = stop_console(home)
+    if as_json:
+        out_json({"stopped": stopped})
+    else:
+        say(f"stopped: {', '.join(stopped)}" if stopped else "nothing of this home was running")
+    return GOOD

@@ -1,0 +1,337 @@
+"""`primus why`, `queue` and `doctor`.
+
+`primus why RUN`: why it waits, where it stands, what blocks it: a line, then who says so, then what to do.
+
+`primus queue`: what waits and what runs, in which order, what blocks each, and how much of the quota is used.
+
+`primus doctor`: whether a cluster is fit for runs; each check with a verdict and what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from deployments.cli.app import AsJson, ClusterName, Run, app
+from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json
+from deployments.processes.driver import driver_of
+from deployments.screen.tables import table
+from deployments.screen.views import reason_document, reason_lines
+from flows.decisions.explain.doctor import Check, checkup, overall
+from flows.decisions.explain.queue import Entry, entries
+from flows.decisions.explain.reasons import Explanation
+from flows.decisions.explain.why import explain
+from flows.decisions.text import age, timestamp
+from flows.decisions.views.status import steps_per_second
+from profiles.errors import PrimusError
+from profiles.loading.load import load_cluster
+from profiles.resolve import Resolved
+from profiles.vocabulary import FINISHED, VerdictWord
+from tasks.clusters import open_cluster
+from tasks.ledger.ledger import Ledger
+from tasks.observe.checkup import look_over
+from tasks.observe.run import look, look_at_line
+from tasks.settings import Settings, localised
+from workflows.model.cluster import ClusterQueueSight, ClusterSight, ConditionFacts, QueueSight, RunSight
+from workflows.model.records import Story
+
+
+@app.command()
+def why(run: Run, as_json: AsJson = False) -> int:
+    """Why a run waits, where it stands, what blocks it: from the ledger and the cluster's own objects.
+
+    Exit code 0: the answer is known; 3: it is not, since the cluster or the ledger does not answer.
+
+    Example: primus why demo-1
+    """
+    return show_why(run, as_json=as_json)
+
+
+@app.command()
+def queue(cluster: ClusterName = "", as_json: AsJson = False) -> int:
+    """What waits and what runs on a cluster: place, priority, age, GPUs, what blocks each, and the quotas.
+
+    Example: primus queue --cluster local
+    """
+    return show_queue(cluster, as_json=as_json)
+
+
+@app.command()
+def doctor(cluster: ClusterName = "", as_json: AsJson = False) -> int:
+    """Whether a cluster is fit for runs: versions, kinds, rights, GPUs, storage, clock, controllers; what to do.
+
+    Exit code 0: everything passed; 1: something failed; 3: something could not be found out.
+
+    Example: primus doctor --cluster local
+    """
+    return show_doctor(cluster, as_json=as_json)
+
+
+Json = dict[str, Any]
+
+
+def show_why(run: str, *, as_json: bool) -> int:
+    """Why a run stands where it stands.
+
+    Raises:
+        NotFound: no such run.
+        Unavailable: the ledger does not answer.
+    """
+    settings = Settings.from_environment(os.environ)
+    ledger = Ledger(settings.ledger_url)
+    try:
+        sight = see(run, settings, ledger)
+    finally:
+        ledger.close()
+    explanation = explain(sight)
+    if as_json:
+        out_json(why_document(sight, explanation))
+    else:
+        out(why_text(sight, explanation))
+    return UNKNOWN if explanation.state == "unknown" else GOOD
+
+
+def see(run: str, settings: Settings, ledger: Ledger) -> RunSight:
+    """Everything that says why the run stands where it stands; a cluster that does not answer is part of that."""
+    story, now = ledger.story(run), time.time()
+    resolved = Resolved.model_validate(story.run.resolved)
+    attempt = story.attempt
+    steps = [] if attempt is None else ledger.steps(run, attempt.number)
+    cluster, away = (None, "") if story.run.state in FINISHED else _cluster(story, resolved, settings, ledger)
+    return RunSight(
+        now=now,
+        story=story,
+        resolved=resolved,
+        driver=driver_of(run, story.lease, settings.home, now),
+        cluster=cluster,
+        away=away,
+        step=steps[-1].step if steps else (attempt.last_step if attempt else None),
+        last_step_at=steps[-1].at if steps else (attempt.last_step_at if attempt else None),
+        steps_per_second=steps_per_second(steps, now),
+    )
+
+
+def _cluster(story: Story, resolved: Resolved, settings: Settings, ledger: Ledger) -> tuple[ClusterSight | None, str]:
+    """What the cluster has of the newest attempt, or why it does not say."""
+    if story.attempt is None:
+        return None, ""
+    out_of_service = {
+        item.node: item.why for item in ledger.nodes(resolved.cluster.name) if item.state == "quarantined"
+    }
+    try:
+        cluster = open_cluster(resolved.cluster, settings.home)
+        return look(cluster, resolved, story.attempt, out_of_service), ""
+    except PrimusError as error:
+        return None, str(error)
+
+
+def why_document(sight: RunSight, explanation: Explanation) -> Json:
+    """The document of `primus why RUN --json`."""
+    story, first = sight.story, explanation.reasons[0]
+    workload = sight.cluster.workload if sight.cluster else None
+    return {
+        "run": story.run.name,
+        "state": explanation.state,
+        "reason": str(first.hold),
+        "why": first.sentence,
+        "advice": first.advice,
+        "since": timestamp(explanation.since),
+        "since_seconds": None if explanation.since is None else round(max(0.0, sight.now - explanation.since), 3),
+        "reasons": [reason_document(reason) for reason in explanation.reasons],
+        "notes": list(explanation.notes),
+        "attempt": story.attempt.number if story.attempt else None,
+        "step": sight.step,
+        "steps": sight.resolved.run.steps or None,
+        "steps_per_second": sight.steps_per_second,
+        "run_state": str(story.run.state),
+        "automation": "paused" if story.paused else "on",
+        "mode": str(story.run.mode),
+        "cluster": sight.resolved.cluster.name,
+        "queue": workload.queue if workload else None,
+        "driver": {"host": sight.driver.host, "pid": sight.driver.pid, "alive": sight.driver.alive},
+    }
+
+
+def why_text(sight: RunSight, explanation: Explanation) -> str:
+    """The same for people: one line, the evidence, what to do, what else holds it."""
+    first, *others = explanation.reasons
+    since = "" if explanation.since is None else f" (for {age(sight.now - explanation.since)})"
+    lines = [f"{sight.story.run.name}: {explanation.state}: {first.sentence}{since}", *reason_lines(first, sight.now)]
+    for reason in others:
+        lines += ["", f"also: {reason.sentence}", *reason_lines(reason, sight.now)]
+    if explanation.notes:
+        lines += ["", *(f"note: {note}" for note in explanation.notes)]
+    return "\n".join(lines)
+
+
+def show_queue(cluster: str, *, as_json: bool) -> int:
+    """What waits and what runs on a cluster.
+
+    Raises:
+        ProfileError: no such cluster profile.
+        Unavailable: the cluster does not answer.
+    """
+    settings = Settings.from_environment(os.environ)
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    sight, now = look_at_line(open_cluster(profile, settings.home), profile), time.time()
+    rows = entries(sight, now)
+    if as_json:
+        out_json(queue_document(profile.name, sight, rows, now))
+    else:
+        out(queue_text(sight, rows, now))
+    return GOOD
+
+
+def queue_document(cluster: str, sight: QueueSight, rows: Sequence[Entry], now: float) -> Json:
+    """The document of `primus queue --json`."""
+    return {
+        "cluster": cluster,
+        "source": "Workload" if sight.workloads or sight.local_queues else "JobSet",
+        "waiting": sum(row.state == "waiting" for row in rows),
+        "running": sum(row.state == "running" for row in rows),
+        "items": [_row(row, now) for row in rows],
+        "queues": [
+            {
+                "queue": item.name,
+                "cluster_queue": item.cluster_queue,
+                "pending": item.pending,
+                "admitted": item.admitted,
+                "active": _active(item.conditions, item.stopped),
+            }
+            for item in sight.local_queues
+        ],
+        "cluster_queues": [_queue(item) for item in sight.cluster_queues],
+        "unread": [{"kind": kind, "why": why} for kind, why in sight.unread],
+    }
+
+
+def _row(row: Entry, now: float) -> Json:
+    return {
+        "name": row.name,
+        "run": row.run or None,
+        "attempt": row.attempt or None,
+        "state": row.state,
+        "queue": row.queue or None,
+        "cluster_queue": row.cluster_queue or None,
+        "position": row.position or None,
+        "priority": row.priority,
+        "priority_class": row.priority_class or None,
+        "created_at": timestamp(row.created_at),
+        "age_seconds": None if row.created_at is None else round(max(0.0, now - row.created_at), 3),
+        "gpus": row.gpus,
+        "pods": row.pods,
+        "reason": str(row.reasons[0].hold) if row.reasons else None,
+        "why": row.reasons[0].sentence if row.reasons else "",
+        "reasons": [reason_document(reason) for reason in row.reasons],
+    }
+
+
+def _active(conditions: Sequence[ConditionFacts], stopped: str) -> bool | None:
+    """None: the queue does not say."""
+    if stopped:
+        return False
+    return next((item.status == "True" for item in conditions if item.type == "Active"), None)
+
+
+def _queue(queue: ClusterQueueSight) -> Json:
+    return {
+        "cluster_queue": queue.name,
+        "cohort": queue.cohort or None,
+        "strategy": queue.strategy,
+        "pending": queue.pending,
+        "admitted": queue.admitted,
+        "active": _active(queue.conditions, queue.stopped),
+        "quotas": [
+            {
+                "flavor": item.flavor,
+                "resource": item.resource,
+                "nominal": item.nominal,
+                "used": item.used,
+                "reserved": item.reserved,
+                "borrowed": item.borrowed,
+                "borrowing_limit": item.borrowing_limit or None,
+            }
+            for item in queue.quotas
+        ],
+    }
+
+
+def queue_text(sight: QueueSight, rows: Sequence[Entry], now: float) -> str:
+    """The same for people."""
+    lines = [_headline(rows)]
+    if rows:
+        cells = [
+            {
+                "queue": row.queue or "-",
+                "place": row.position or None,
+                "name": row.name,
+                "state": row.state,
+                "priority": row.priority,
+                "age": "" if row.created_at is None else age(now - row.created_at),
+                "gpus": row.gpus,
+                "pods": row.pods,
+            }
+            for row in rows
+        ]
+        lines += ["", table(cells, ("queue", "place", "name", "state", "priority", "age", "gpus", "pods"))]
+    for row in rows:
+        for reason in row.reasons:
+            lines += (
+                ["", f"{row.name}: {reason.sentence}", f"  do: {reason.advice}"]
+                if reason.advice
+                else [
+                    "",
+                    f"{row.name}: {reason.sentence}",
+                ]
+            )
+    quotas = [{"cluster queue": queue.name, **vars(item)} for queue in sight.cluster_queues for item in queue.quotas]
+    if quotas:
+        columns = ("cluster queue", "flavor", "resource", "used", "nominal", "borrowed", "borrowing_limit")
+        lines += ["", table(quotas, columns)]
+    lines += [f"note: {kind} could not be read: {why}" for kind, why in sight.unread]
+    return "\n".join(lines)
+
+
+def _headline(rows: Sequence[Entry]) -> str:
+    waiting = [row for row in rows if row.state in ("waiting", "suspended")]
+    running = [row for row in rows if row not in waiting]
+    if not rows:
+        return "nothing waits and nothing runs"
+    return (
+        f"{len(waiting)} wait for {sum(row.gpus for row in waiting)} GPUs, "
+        f"{len(running)} hold {sum(row.gpus for row in running)}"
+    )
+
+
+def show_doctor(cluster: str, *, as_json: bool) -> int:
+    """Look a cluster over.
+
+    Returns:
+        0 where everything passed, 1 where something failed, 3 where something could not be found out.
+
+    Raises:
+        ProfileError: no such cluster profile.
+    """
+    settings = Settings.from_environment(os.environ)
+    settings.make_home()
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    checks = checkup(look_over(profile, settings.home))
+    verdict = overall(checks)
+    if as_json:
+        rows = [{**vars(item), "verdict": str(item.verdict)} for item in checks]
+        out_json({"cluster": profile.name, "engine": profile.engine, "verdict": str(verdict), "checks": rows})
+    else:
+        out(doctor_text(profile.name, checks))
+    return {VerdictWord.PASS: GOOD, VerdictWord.FAIL: FAILED}.get(verdict, UNKNOWN)
+
+
+def doctor_text(cluster: str, checks: tuple[Check, ...]) -> str:
+    """The same for people: one line, every check, then what to do."""
+    bad = [item for item in checks if item.verdict is not VerdictWord.PASS]
+    lines = [f"{cluster}: {overall(checks)}: {len(checks) - len(bad)} of {len(checks)} checks passed", ""]
+    lines.append(table([vars(item) for item in checks], ("verdict", "check", "measured")))
+    for item in bad:
+        lines += ["", f"{item.check}: {item.measured}", f"  do: {item.advice}"]
+    return "\n".join(lines)

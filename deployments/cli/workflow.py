@@ -1,0 +1,334 @@
+"""`primus workflow`.
+
+`primus workflow run`: any Argo Workflow, submitted, watched and shown.
+
+A workflow's nodes as a tree of lines: phases, times, messages, outputs. Pure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+from deployments.cli.app import AsJson, ClusterName, workflow_app
+from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, out, out_json, say
+from profiles.errors import NotFound, ProfileError
+from profiles.loading.load import load_cluster
+from tasks.cluster import Cluster, Manifest
+from tasks.clusters import open_cluster
+from tasks.observe.objects import unpacked
+from tasks.settings import Settings, localised
+from tasks.workflow_runs import (
+    check_workflow,
+    follow_workflow,
+    phase_of,
+    read_workflow,
+    submit_workflow,
+    with_name,
+    with_parameters,
+)
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+@workflow_app.command("run")
+def workflow_run(
+    file: Annotated[str, typer.Argument(help="Manifest of an Argo Workflow, YAML or JSON; - for standard input.")],
+    cluster: ClusterName = "",
+    parameters: Annotated[
+        list[str] | None, typer.Option("-p", "--parameter", help="Workflow parameter as NAME=VALUE; may be repeated.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="Name of the workflow instead of the file's.")] = "",
+    as_json: AsJson = False,
+) -> int:
+    """Run any Argo Workflow manifest: checked first, submitted, watched to its end, shown as a tree.
+
+    What the embedded cluster does not run is refused by its path before anything starts (exit code 2). Ctrl-C stops
+    watching, never the workflow. Exit code 0: Succeeded; 1: Failed or Error; 3: its end could not be found out.
+
+    Example: primus workflow run hello.yaml -p message=hi
+    """
+    return run_workflow(RunOptions(file, cluster, tuple(parameters or ()), name, as_json))
+
+
+Json = dict[str, Any]
+MARKS = {
+    "Succeeded": "✔",
+    "Failed": "✖",
+    "Error": "⚠",
+    "Running": "●",
+    "Pending": "◷",
+    "Skipped": "○",
+    "Omitted": "○",
+}
+"""What stands before a node, as Argo's own command line shows it."""
+VALUE_LIMIT = 100
+"""Characters of an output that a line shows; `--json` has all of it."""
+
+
+@dataclass
+class Branch:
+    """A node and what hangs below it."""
+
+    node: Json
+    children: list[Branch] = field(default_factory=list["Branch"])
+
+
+def tree_lines(status: Mapping[str, Any], name: str, now: float) -> list[str]:
+    """The workflow and its nodes, a line each.
+
+    Args:
+        status: of the workflow, its nodes unpacked.
+        name: of the workflow.
+        now: seconds since 1970; how long running nodes take is counted up to it.
+    """
+    phase = str(status.get("phase") or "Pending")
+    head = f"{MARKS.get(phase, '?')} {name}  {phase}{_seconds(status, now)}{_told(status)}"
+    root = branches(status.get("nodes") or {}, name)
+    lines = [head]
+    if root is not None:
+        lines += [f"  {text}" for text in output_lines(root.node)]
+        lines += _below(root, now, "")
+    return [*lines, *(f"  {text}" for text in output_lines({"outputs": status.get("outputs")}, "workflow output "))]
+
+
+def _below(branch: Branch, now: float, indent: str) -> list[str]:
+    lines: list[str] = []
+    for index, child in enumerate(branch.children):
+        last = index == len(branch.children) - 1
+        deeper = indent + ("  " if last else "│ ")
+        lines.append(indent + ("└─" if last else "├─") + _line(child.node, now))
+        lines += [f"{deeper}{'│ ' if child.children else '  '}{text}" for text in output_lines(child.node)]
+        lines += _below(child, now, deeper)
+    return lines
+
+
+def _line(node: Json, now: float) -> str:
+    phase = str(node.get("phase") or "Pending")
+    name, template = node.get("displayName") or node.get("name"), node.get("templateName")
+    called = f" ({template})" if template and template != name else ""
+    waits = "  waits to be resumed" if node.get("type") == "Suspend" and phase == "Running" else ""
+    return f"{MARKS.get(phase, '?')} {name}{called}{_seconds(node, now)}{waits}{_told(node)}"
+
+
+def _told(node: Mapping[str, Any]) -> str:
+    message = " ".join(str(node.get("message") or "").split())
+    return f"  {message}" if message else ""
+
+
+def output_lines(node: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """A node's result, parameters and artifacts."""
+    outputs: Json = node.get("outputs") or {}
+    lines: list[str] = []
+    if outputs.get("result"):
+        lines.append(f"{prefix}result: {_short(outputs['result'])}")
+    for item in outputs.get("parameters") or ():
+        if "value" in item:
+            lines.append(f"{prefix}{item['name']}: {_short(item['value'])}")
+    lines += [f"{prefix}{item['name']}: artifact {item.get('path') or ''}".rstrip() for item in _artifacts(outputs)]
+    return lines
+
+
+def _artifacts(outputs: Json) -> list[Json]:
+    return [item for item in outputs.get("artifacts") or () if not str(item["name"]).endswith("-logs")]
+
+
+def _short(value: object) -> str:
+    text = str(value).strip()
+    first = text.splitlines()[0] if text else ""
+    cut = first[:VALUE_LIMIT]
+    return cut if cut == text else f"{cut} …"
+
+
+def _seconds(node: Mapping[str, Any], now: float) -> str:
+    if not node.get("startedAt") or node.get("phase") in ("Skipped", "Omitted"):
+        return ""
+    end = datetime.fromisoformat(node["finishedAt"]).timestamp() if node.get("finishedAt") else now
+    return f"  {max(0.0, end - datetime.fromisoformat(node['startedAt']).timestamp()):.1f} s"
+
+
+def branches(nodes: Mapping[str, Json], name: str) -> Branch | None:
+    """The nodes as a tree: what a template called lies below it, attempts and items below their step.
+
+    Groups of steps are not shown: their steps stand one after the other.
+    """
+    made = {key: Branch(node) for key, node in nodes.items() if node.get("type") != "StepGroup"}
+    parents = {key: parent for key, parent in _parents(nodes) if parent in made}
+    for key, branch in sorted(made.items(), key=lambda pair: _order(pair[1].node)):
+        if key in parents and parents[key] != key:
+            made[parents[key]].children.append(branch)
+    root = next((branch for branch in made.values() if branch.node.get("name") == name), None)
+    if root is not None:
+        loose = [b for k, b in made.items() if k not in parents and b is not root]
+        root.children += sorted(loose, key=lambda branch: _order(branch.node))
+        if root.node.get("type") == "Retry":
+            _fold(root)
+    for branch in made.values():
+        _fold(branch)
+    return root
+
+
+def _fold(branch: Branch) -> None:
+    """A step that needed one attempt only is shown without it."""
+    if branch.node.get("type") == "Retry" and len(branch.children) == 1:
+        only = branch.children[0]
+        branch.node = {**branch.node, "message": only.node.get("message") or branch.node.get("message")}
+        branch.children = only.children
+
+
+def _order(node: Json) -> tuple[str, str]:
+    return str(node.get("startedAt") or "9"), str(node.get("name"))
+
+
+def _parents(nodes: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """Node id and the id of the node it is shown below."""
+    fans = [(str(node["name"]), key) for key, node in nodes.items() if node.get("type") in ("Retry", "TaskGroup")]
+    for key, node in nodes.items():
+        name = str(node["name"])
+        above = [(len(fan), id_) for fan, id_ in fans if id_ != key and _is_item(name, fan)]
+        if above:
+            yield key, max(above)[1]
+        elif node.get("boundaryID"):
+            yield key, str(node["boundaryID"])
+
+
+def _is_item(name: str, fan: str) -> bool:
+    """Whether a name is the fan's and `(index…)`."""
+    return name.startswith(f"{fan}(") and name.endswith(")")
+
+
+REDRAWS_PER_SECOND = 4
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The flags of `primus workflow run`."""
+
+    file: str
+    """Path of the manifest; `-`: standard input."""
+    cluster: str
+    parameters: tuple[str, ...]
+    name: str
+    as_json: bool
+
+
+class View(Protocol):
+    """Who shows the workflow while it runs."""
+
+    def show(self, found: Manifest) -> None:
+        """The workflow as it is now."""
+        ...
+
+
+def run_workflow(options: RunOptions) -> int:
+    """Submit, wait, show: 0 Succeeded, 1 Failed or Error, 3 where its end cannot be found out.
+
+    Raises:
+        ProfileError: the file, a parameter or the cluster's name is wrong; nothing was started.
+        Refused: the cluster does not accept the workflow; nothing was started.
+        Conflict: another workflow has its name.
+        Unavailable: the cluster does not answer.
+    """
+    source = "standard input" if options.file == "-" else options.file
+    manifest = with_parameters(read_workflow(_text_of(options.file), source), options.parameters)
+    manifest = with_name(manifest, options.name)
+    name = str(manifest["metadata"]["name"])
+    settings = Settings.from_environment(os.environ)
+    profile = localised(load_cluster(options.cluster or settings.cluster), settings.home)
+    cluster = open_cluster(profile, settings.home)
+    check_workflow(cluster, manifest, profile.namespace)
+    try:
+        submit_workflow(cluster, manifest)
+        say(f"workflow {name} on {profile.name}")
+        found = _watched(cluster, name)
+    except KeyboardInterrupt:
+        say(f"\nstopped watching; the workflow {name} goes on. Watch it again: {_again(options, name)}")
+        return INTERRUPTED
+    except NotFound as error:
+        say(f"primus: {error}: how it would have ended is not known")
+        return UNKNOWN
+    if options.as_json:
+        out_json(found)
+    else:
+        out("\n".join(tree_lines(found["status"], name, time.time())))
+    return GOOD if phase_of(found) == "Succeeded" else FAILED
+
+
+def _again(options: RunOptions, name: str) -> str:
+    words = ["primus workflow run", options.file, f"--name {name}"]
+    words += [f"--cluster {options.cluster}"] if options.cluster else []
+    return " ".join([*words, *(f"-p '{word}'" for word in options.parameters)])
+
+
+def _text_of(file: str) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return raw.decode("utf-8-sig")
+    except OSError as error:
+        raise ProfileError("FILE", f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ProfileError("FILE", f"{file} is not UTF-8 text") from error
+
+
+def _watched(cluster: Cluster, name: str) -> Manifest:
+    """The workflow once it has ended."""
+    found: Manifest = {}
+    with _view(name) as view:
+        for one in follow_workflow(cluster, name):
+            found = unpacked(one)
+            view.show(found)
+    return found
+
+
+@contextmanager
+def _view(name: str) -> Generator[View]:
+    if not sys.stderr.isatty():
+        yield _Quiet()
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    shown = _Shown(name)
+    console = Console(stderr=True)
+    with Live(console=console, refresh_per_second=REDRAWS_PER_SECOND, transient=True, get_renderable=shown.text):
+        yield shown
+
+
+class _Quiet:
+    """Nobody looks."""
+
+    def show(self, found: Manifest) -> None:
+        """Nothing."""
+
+
+class _Shown:
+    """The tree on a terminal, drawn anew a few times a second, so that the times of what runs move."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._status: dict[str, Any] = {}
+
+    def show(self, found: Manifest) -> None:
+        """Remember it for the next drawing."""
+        self._status = found.get("status") or {}
+
+    def text(self) -> Text:
+        """What fits on the screen: the first line and the newest ones."""
+        from rich.text import Text
+
+        lines = tree_lines(self._status, self._name, time.time())
+        size = shutil.get_terminal_size()
+        room = max(3, size.lines - 2)
+        shown = lines if len(lines) <= room else [lines[0], f"… {len(lines) - room + 1} lines", *lines[2 - room :]]
+        return Text("\n".join(line[: size.columns] for line in shown))

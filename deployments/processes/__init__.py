@@ -1,0 +1,1 @@
+"""Processes that outlive a command: drivers, the runner, the monitor's loop."""

@@ -1,0 +1,215 @@
+"""Warm drivers: a process per home that has imported everything once and forks a driver for each run.
+
+Importing Prefect, Hera and SQLAlchemy costs two to three seconds of a core for every driver; a fork costs milliseconds
+and shares the memory. The nursery is a convenience: where none answers, or its code or server is not the present one,
+a driver is started plainly (`deployments.processes.driver`). It decides nothing, and its death disturbs no driver.
+
+What a driver does that was forked from a warm process: be as a freshly started one, drive, and end.
+
+What every driver does once it has a run, however its process came to be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tasks.prefect.server import quiet_environment
+from tasks.prefect.services import code_stamp
+from tasks.processes import record, recorded, spawn, stop
+
+HAND_OVER_SECONDS = 3.0
+"""For each of the two; a server that answers takes a few milliseconds."""
+
+
+def end_with(drive: Callable[[], int]) -> NoReturn:
+    """Drive in a session of its own and end this process with what comes of it, without unwinding into who forked it.
+
+    Args:
+        drive: the work; its result is the exit code, 1 where it raises.
+    """
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        code = drive()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _hand_over()
+        # Not sys.exit: that would unwind into the loop that forked it.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _hand_over() -> None:
+    """Wait until Prefect's own threads have sent what they hold: the end of the flow's log, and its last events."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        with suppress(Exception):  # a server that is away gets neither, and the run has ended either way
+            worker.drain_all(timeout=HAND_OVER_SECONDS)
+
+
+SOCKET, PID_FILE = "nursery.sock", "nursery.json"
+MAX_REQUEST_BYTES = 1 << 20
+"""An environment is at most a few hundred kilobytes."""
+ANSWER_SECONDS = 5.0
+"""A fork takes milliseconds; a nursery that is stopped or starved is done without."""
+LOOK_SECONDS = 5.0
+"""How often an idle nursery looks whether its home still names it."""
+
+
+def ensure_nursery(home: Path, api_url: str) -> None:
+    """Start a nursery for this server and this code where none lives; returns at once, it warms up by itself."""
+    wanted = f"{api_url} {code_stamp()}"
+    found = recorded(home / PID_FILE)
+    if found is not None and found.detail == wanted:
+        return
+    stop(home / PID_FILE)
+    environment = {**quiet_environment(home), "PREFECT_API_URL": api_url, "PRIMUS_HOME": str(home)}
+    pid = spawn([sys.executable, "-m", "deployments.processes.prefork"], home / "logs" / "nursery.log", environment)
+    record(home / PID_FILE, pid, wanted)
+
+
+def stop_nursery(home: Path) -> bool:
+    """End the nursery of this home, not the drivers it forked; True where one lived."""
+    stopped = stop(home / PID_FILE)
+    (home / SOCKET).unlink(missing_ok=True)
+    return stopped
+
+
+def forked_driver(home: Path, api_url: str, run: str, log: Path, environment: Mapping[str, str]) -> int | None:
+    """Pid of a driver of `run` forked by the nursery; None where no nursery that fits answers.
+
+    Args:
+        home: PRIMUS_HOME.
+        api_url: address of the Prefect server the driver must use.
+        run: name of the run.
+        log: file that takes the driver's output.
+        environment: the driver's whole environment.
+    """
+    found = recorded(home / PID_FILE)
+    if found is None or found.detail != f"{api_url} {code_stamp()}":
+        return None
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(ANSWER_SECONDS)
+            folder = os.open(home, os.O_PATH)
+            try:
+                # Paths of sockets are limited to 108 characters, homes are not.
+                link.connect(f"/proc/self/fd/{folder}/{SOCKET}")
+            finally:
+                os.close(folder)
+            link.sendall(json.dumps({"run": run, "log": str(log), "environment": dict(environment)}).encode())
+            link.shutdown(socket.SHUT_WR)
+            answer = json.loads(_received(link))
+    except (OSError, ValueError):
+        return None
+    return int(answer["pid"]) if "pid" in answer else None
+
+
+def _received(link: socket.socket) -> bytes:
+    parts: list[bytes] = []
+    while block := link.recv(65536):
+        parts.append(block)
+        if sum(map(len, parts)) > MAX_REQUEST_BYTES:
+            raise ValueError("the request is too long")
+    return b"".join(parts)
+
+
+def _serve(home: Path) -> None:
+    """Answer until the home names another nursery or none."""
+    os.chdir(home)
+    Path(SOCKET).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        before = os.umask(0o177)
+        door.bind(SOCKET)
+        os.umask(before)
+        door.listen(64)
+        door.settimeout(LOOK_SECONDS)
+        while True:
+            try:
+                link, _ = door.accept()
+            except TimeoutError:
+                found = recorded(home / PID_FILE)
+                if found is None or found.pid != os.getpid():
+                    return
+                continue
+            with link:
+                _answer(link, door)
+
+
+def _answer(link: socket.socket, door: socket.socket) -> None:
+    """Fork one driver and tell its pid."""
+    link.settimeout(ANSWER_SECONDS)
+    try:
+        _, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        if uid != os.getuid():
+            return
+        asked: dict[str, Any] = json.loads(_received(link))
+        pid = os.fork()
+        if pid == 0:
+            door.close()
+            link.close()
+            _become_driver(asked)
+        link.sendall(json.dumps({"pid": pid}).encode())
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"a request was not answered: {error}\n")
+        sys.stderr.flush()
+
+
+def _become_driver(asked: Mapping[str, Any]) -> NoReturn:
+    """What the forked child does."""
+
+    def drive() -> int:
+        os.chdir("/")
+        log = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        os.environ.clear()
+        os.environ.update(asked["environment"])
+
+        return drive_here(str(asked["run"]))
+
+    end_with(drive)
+
+
+def main() -> int:
+    """Import what drivers need, then fork them on request."""
+    importlib.import_module("flows.train")  # warms the process
+
+    # Children are reaped by the kernel: a zombie would look like a driver that does not end.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()  # keeps the shared pages shared
+    _serve(Path(os.environ["PRIMUS_HOME"]))
+    return 0
+
+
+def drive_here(run: str) -> int:
+    """Drive the run in this process until its flow ends; the exit code."""
+    from flows.train import train
+    from profiles.request import TrainRequest
+
+    asyncio.run(train(TrainRequest(name=run, profile="")))  # pyright: ignore[reportArgumentType]
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

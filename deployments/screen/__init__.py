@@ -1,0 +1,1 @@
+"""What commands print: tables, lines that move, lines that follow a run."""

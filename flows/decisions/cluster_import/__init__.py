@@ -1,0 +1,1 @@
+"""From a living cluster to a cluster profile."""

@@ -1,0 +1,1 @@
+"""From logs and records to a fault class, a culprit and evidence."""

@@ -1,0 +1,311 @@
+"""What launchers say of the ends of their ranks: torchrun, srun, mpirun, DeepSpeed, Python's own spawn.
+
+Read only where no termination record of our own launcher exists.
+
+Numbers of signals by the names that launchers print.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from flows.decisions.diagnosis.prefilter import Cue
+from workflows.model.attempt import LogLine
+from workflows.wire import RankEnd, Termination
+
+NUMBERS = {
+    "SIGHUP": 1, "SIGINT": 2, "SIGILL": 4, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9, "SIGSEGV": 11,
+    "SIGPIPE": 13, "SIGTERM": 15,
+}  # fmt: skip
+SRUN = {
+    "Killed": 9, "Terminated": 15, "Segmentation fault": 11, "Bus error": 7, "Aborted": 6, "Illegal instruction": 4,
+    "Out Of Memory": 9,
+}  # fmt: skip
+"""What srun prints of a task, and the signal that it means."""
+
+
+_FIELD = re.compile(r"^\s*(?P<name>time|host|rank|exitcode|traceback)\s{0,10}: (?P<value>.{0,400})$")
+_ROOT = "Root Cause (first observed failure)"
+_FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d{1,4})\)(?: .{0,80}?)? local_rank: (?P<rank>\d{1,6})")
+_SRUN = re.compile(
+    r"srun: error: (?P<node>[\w.\[\],-]{1,200}): tasks? (?P<tasks>[\d,-]{1,400}): (?P<what>Exited with exit code "
+    r"(?P<code>\d{1,3})|Killed|Terminated|Segmentation fault|Bus error|Aborted|Out Of Memory|Illegal instruction)"
+)
+_MPIRUN = re.compile(
+    r"process rank (?P<rank>\d{1,6}) with PID \d{1,9} on node (?P<node>[\w.-]{1,100}) "
+    r"exited on signal (?P<signal>\d{1,3})"
+)
+_RANK_ENDED = re.compile(
+    r"\b[Rr]ank (?P<rank>\d{1,6})(?: \(PID \d{1,9}\))? (?:has )?(?:crashed|exited|failed|died|ended|terminated) with "
+    r"(?:an? )?(?:non-?zero )?(?:exit |return |status )?(?:code|status)[:=]? ?(?P<code>-?\d{1,4})\b|"
+    r"\bContainer rank (?P<container>\d{1,6}) status failed cmd .{1,6000}\] code (?P<ended>-?\d{1,4}) log "
+)
+"""Composer and others; Paddle."""
+_RANKS_ABORTED = re.compile(r"\btrainer process with rank=\[(?P<tasks>\d[\d, ]{0,400})\] was aborted")
+_MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d{1,6}) in communicator")
+_SPAWN = re.compile(
+    r"[Pp]rocess (?P<rank>\d{1,5}) terminated with "
+    r"(?:signal (?P<signal>SIG[A-Z]{2,6})|exit code (?P<code>\d+)|the following error:)"
+)
+_CHILD = re.compile(r"Child process with PID \d{1,9} terminated with code (?P<code>-?\d{1,4})")
+_SUBPROCESS = re.compile(r"--local[_-]rank[= ](?P<rank>\d{1,4})\b.{0,4000}exits with return code = (?P<code>-?\d{1,4})")
+_HOROVOD_NAME = re.compile(r"^Process name: (?P<rank>\d{1,6})\s*$")
+_HOROVOD_CODE = re.compile(r"^Exit code: (?P<code>-?\d{1,4})\s*$")
+_PER_NODE = re.compile(r"nproc[_-]per[_-]node['\"]?\s{0,8}[:= ]\s{0,8}(?P<count>\d{1,3})\b")
+_EVENT = re.compile(r'"torchelastic\.worker\.status\.FAILED".{0,300}"global_rank": (?P<rank>\d{1,6})')
+_SWEEP = re.compile(
+    r"\bsrun: (?:launch/slurm: _step_signal: )?(?:Terminating (?:job step|StepId)|Job step aborted)|"
+    r"\bslurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,60} ON \S{1,120} CANCELLED"
+)
+"""What Slurm prints when it ends what is left of a step: whoever is killed afterwards did not begin it."""
+_ORDERED = re.compile(r"CANCELLED AT \S{1,32} (?i:due to signal) ")  # Sent to the whole step: no task began it.
+_RETURNED = re.compile(
+    r"exits with return code = (?P<code>-?\d{1,4})|returned non-zero exit status (?P<status>-?\d{1,3})|"
+    r"died with <Signals\.(?P<signal>SIG[A-Z]{2,6})"
+)
+_SAYS_FIELD = Cue("time:", "host:", "rank:", "exitcode:", "traceback:", _ROOT, "]:", "process name:",
+                  of=(_FIELD, _HOROVOD_NAME, _HOROVOD_CODE))  # fmt: skip
+_SAYS_EXIT = Cue(
+    "crashed with", "exited with", "failed with", "died with", "ended with", "status failed cmd",
+    "trainer process with rank", "failed (exitcode:", "srun: error:", "exited on signal", "mpi_abort was invoked",
+    "terminated with", "exits with return code", "torchelastic.worker.status", "returned non-zero exit",
+    "died with <signals",
+    of=(_FAILED, _SRUN, _MPIRUN, _MPI_ABORT, _SPAWN, _CHILD, _SUBPROCESS, _EVENT, _RETURNED, _RANK_ENDED,
+        _RANKS_ABORTED),
+)  # fmt: skip
+_SAYS_SWEEP = Cue("srun:", "cancelled", of=(_SWEEP,))
+
+
+@dataclass(frozen=True)
+class Exit:
+    """One end that a launcher reported."""
+
+    rank: int | None
+    node: str
+    code: int | None
+    """None: ended by a signal, or not said."""
+    signal: int | None
+    at: float | None
+    root: bool
+    """The launcher names it as the first one."""
+    local: bool
+    """`rank` is local to its node."""
+    line: LogLine
+    swept: bool = False
+    """Killed with what was left of a step, after another task had failed."""
+
+
+def exits(lines: Sequence[LogLine]) -> tuple[Exit, ...]:
+    """Every end that a launcher reports in the lines, in order; a rank that is told of twice comes once."""
+    found: list[Exit] = []
+    report = _Report()
+    for line in lines:
+        if _SAYS_FIELD.holds(line.text):
+            found += report.read(line)
+        if _SAYS_EXIT.holds(line.text):
+            found += _said(line.text, line)
+    return _once(_globally(_sweeping(found, lines), lines))
+
+
+@dataclass
+class _Report:
+    """A report over several lines: what its fields said so far."""
+
+    block: dict[str, str] = field(default_factory=dict[str, str])
+    root: bool = False
+    """The launcher's report of who failed first was reached."""
+
+    def read(self, line: LogLine) -> list[Exit]:
+        """The end that the line completes."""
+        text, block = line.text, self.block
+        self.root = self.root or _ROOT in text
+        if (said := _FIELD.match(text)) is not None:
+            block[said["name"]] = said["value"]
+            if said["name"] == "exitcode" and "rank" in block:
+                return _torchrun(block, self.root, line)
+        elif "[" in text and text.strip().endswith("]:"):
+            self.block = {}
+        elif hit := _HOROVOD_NAME.match(text):
+            self.block = {"horovod": hit["rank"]}
+        elif (hit := _HOROVOD_CODE.match(text)) and "horovod" in block:
+            return [_ended(int(block["horovod"]), line.node, int(hit["code"]), line, root=True)]
+        return []
+
+
+def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[Termination, ...]:
+    """The ends with a rank as termination records, one a node; those whom the launcher told to end are marked so.
+
+    Args:
+        found: the ends.
+        failing: ranks that had failed of their own before they were told to end.
+    """
+    ends = list(found)
+    caused = any(item.signal != 15 for item in ends)
+    swept = _swept(ends, failing)
+    nodes: dict[str, list[RankEnd]] = {}
+    first = min((item.at for item in ends if item.at is not None), default=0.0)
+    for item in ends:
+        if item.rank is None:
+            continue
+        at = (item.at if item.at is not None else first) - (0.001 if item.root else 0.0)
+        told = caused and item.signal == 15 and item.rank not in failing
+        asked = told or item.swept or item.rank in swept
+        end = RankEnd(item.rank, item.rank, at, item.code, item.signal, requested=asked)
+        nodes.setdefault(item.node, []).append(end)
+    return tuple(
+        Termination("", 0, "", node, "", "rank-failed", ranks, detail="") for node, ranks in sorted(nodes.items())
+    )
+
+
+def _swept(ends: Sequence[Exit], failing: Collection[int]) -> frozenset[int]:
+    """Ranks that a launcher killed after another one had failed with an exit code and a cause of its own.
+
+    One killed rank alone may be what broke the others: nothing is said of it.
+    """
+    killed = frozenset(item.rank for item in ends if item.signal == 9 and item.rank is not None)
+    fallen = any(item.code and item.rank in failing for item in ends)
+    return killed if fallen and len(killed) > 1 and not killed & set(failing) else frozenset()
+
+
+def _sweeping(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
+    """The ends, those marked that came when Slurm ended a step in which a task had failed by itself."""
+    told = _SAYS_SWEEP.among(lines)
+    ordered = {line.file for line in told if _ORDERED.search(line.text)}
+    began = {line.file: line.line for line in reversed(told) if _SWEEP.search(line.text)}
+    late = [_late(item, began.get(item.line.file)) for item in found]
+    fallen = {
+        item.line.file for item, after in zip(found, late, strict=True) if not after and item.signal != 15
+    } | ordered
+    return [replace(item, swept=after and item.line.file in fallen) for item, after in zip(found, late, strict=True)]
+
+
+def _late(item: Exit, began: int | None) -> bool:
+    killed = item.signal in (9, 15) and "Out Of Memory" not in item.line.text
+    return killed and began is not None and item.line.line > began
+
+
+def _torchrun(block: dict[str, str], root: bool, line: LogLine) -> list[Exit]:
+    rank, code = re.match(r"\d{1,6}", block["rank"]), re.match(r"-?\d{1,4}", block["exitcode"])
+    if rank is None or code is None:
+        return []
+    return [_ended(int(rank[0]), block.get("host", ""), int(code[0]), line, root=root)]
+
+
+def _said(text: str, line: LogLine) -> list[Exit]:
+    return next((read(hit, line) for pattern, read in _REPORTS if (hit := pattern.search(text))), list[Exit]())
+
+
+def _failed(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(int(hit["rank"]), line.node, int(hit["code"]), line, local=True)] if int(hit["code"]) else []
+
+
+def _srun(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    code = int(hit["code"]) if hit["code"] else -SRUN[hit["what"]]
+    return [_ended(rank, hit["node"], code, line) for rank in _tasks(hit["tasks"])]
+
+
+def _mpirun(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(int(hit["rank"]), hit["node"], -int(hit["signal"]), line, root=True)]
+
+
+def _aborted(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(int(hit["rank"]), line.node, 1, line, root=True)]
+
+
+def _spawned(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    code = -NUMBERS.get(hit["signal"], 9) if hit["signal"] else int(hit["code"] or 1)
+    return [_ended(int(hit["rank"]), line.node, code, line, local=True)]
+
+
+def _rank_ended(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    code = int(hit["code"] or hit["ended"])
+    return [_ended(int(hit["rank"] or hit["container"]), line.node, code, line)] if code else []
+
+
+def _ranks_aborted(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(rank, line.node, 1, line) for rank in _tasks(hit["tasks"].replace(" ", ""))]
+
+
+def _child(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(line.rank, line.node, int(hit["code"]), line)]
+
+
+def _event(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    return [_ended(int(hit["rank"]), line.node, 1, line)]
+
+
+def _returned(hit: re.Match[str], line: LogLine) -> list[Exit]:
+    code = -NUMBERS.get(hit["signal"], 9) if hit["signal"] else int(hit["code"] or hit["status"])
+    return [_ended(None, line.node, code, line)] if code else []
+
+
+_REPORTS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], LogLine], list[Exit]]], ...] = (
+    (_FAILED, _failed),
+    (_SRUN, _srun),
+    (_MPIRUN, _mpirun),
+    (_MPI_ABORT, _aborted),
+    (_SPAWN, _spawned),
+    (_RANK_ENDED, _rank_ended),
+    (_RANKS_ABORTED, _ranks_aborted),
+    (_CHILD, _child),
+    (_SUBPROCESS, _failed),
+    (_EVENT, _event),
+    (_RETURNED, _returned),
+)
+"""Reports on one line, and how each is read."""
+
+
+def _globally(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
+    """Ranks local to their node as global ones, where lines of the same file tell which ranks are at home there."""
+    if not any(item.local for item in found):
+        return found
+    counts = [int(hit["count"]) for line in lines if (hit := _PER_NODE.search(line.text[:1000]))]
+    count = max(counts, default=8)
+    named: dict[str, set[int]] = {}
+    for line in lines:
+        if line.rank is not None:
+            named.setdefault(line.file, set()).add(line.rank)
+    return [_at_home(item, named.get(item.line.file, {0}), max(1, count)) for item in found]
+
+
+def _at_home(item: Exit, ranks: set[int], per_node: int) -> Exit:
+    """The end of a local rank, with its global one: that of a file's only rank, else counted from its lowest."""
+    if item.local and item.rank == 0 and len(ranks) == 1 and min(ranks) % per_node:
+        return replace(item, rank=min(ranks), local=False)
+    return _moved(item, min(ranks) // per_node * per_node)
+
+
+def _moved(item: Exit, first: int) -> Exit:
+    if not item.local or item.rank is None or not first:
+        return item
+    return replace(item, rank=item.rank + first, local=False)
+
+
+def _ended(rank: int | None, node: str, code: int, line: LogLine, *, root: bool = False, local: bool = False) -> Exit:
+    signal = -code if code < 0 else (code - 128 if 128 < code < 160 else None)
+    return Exit(rank, node, None if signal is not None else code, signal, line.at, root, local, line)
+
+
+def _tasks(text: str) -> list[int]:
+    """`0-3,7` as numbers; at most 4,096 of them."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last.isdigit() or not last):
+            found += range(int(first), min(int(last or first), int(first) + 4096) + 1)
+    return found[:4096]
+
+
+def _once(found: list[Exit]) -> tuple[Exit, ...]:
+    globally = [item for item in found if not item.local]
+    named = any(item.rank is not None for item in globally)
+    kept: dict[int | None, Exit] = {}
+    for item in globally if named else found:
+        known = kept.get(item.rank)
+        if known is None:
+            kept[item.rank] = item
+        elif item.root and not known.root:
+            kept[item.rank] = replace(item, at=known.at if item.at is None else item.at)
+    return tuple(item for rank, item in kept.items() if rank is not None or len(kept) == 1)

@@ -1,0 +1,117 @@
+"""Who failed first in a gang, and who only suffered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flows.decisions.diagnosis.clues import KNOWN_ORIGINAL, Clue
+from flows.decisions.diagnosis.exceptions import tracebacks
+from flows.decisions.diagnosis.exits import Exit
+from flows.decisions.diagnosis.lines import clean
+from flows.decisions.diagnosis.matching import match_line
+from profiles.vocabulary import FaultClass
+from workflows.model.attempt import LogLine
+from workflows.programs.launcher.termination import fingerprint
+from workflows.wire import RankEnd, Termination
+
+
+@dataclass(frozen=True)
+class Gang:
+    """The ends of a gang's ranks."""
+
+    first: RankEnd | None
+    """The rank that failed first of its own; None where none is known."""
+    node: str
+    """Its node."""
+    victims: frozenset[int]
+    """Ranks that were asked to end, or ended because others did."""
+
+    alone: int | None = None
+    """The one rank that failed of its own while others only suffered; None where there is no such one."""
+    others: bool = False
+    """True where others than `alone` are known to have suffered; a rank above 0 may stand alone in an excerpt."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the first failing rank, of its exception where it was killed while dying; "" where there is none."""
+        if self.first is None:
+            return ""
+        return fingerprint(self.first.last_lines, 1, None) if dying(self.first) else self.first.fingerprint
+
+    @property
+    def failed_at(self) -> float | None:
+        """When the first rank failed, Unix seconds."""
+        return self.first.at if self.first else None
+
+
+def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gang:
+    """Who failed first, and who is a victim.
+
+    A rank with a cause of its own comes before one that shows echoes only, whatever the clocks of their nodes say.
+    """
+    ends = [(record.node, end) for record in terminations for end in record.ranks]
+    asked = {end.rank for _, end in ends if end.requested and not dying(end)}
+    failed = [(node, end) for node, end in ends if end.rank not in asked and (end.exit_code or end.signal is not None)]
+    own = {clue.rank for clue in clues if clue.original and clue.rank is not None} - asked
+    causes = [item for item in failed if item[1].rank in own]
+    node, first = min(causes or failed, key=lambda item: (item[1].at, item[1].rank), default=("", None))
+    suffered = {end.rank for _, end in failed if end.rank not in own} if causes else set[int]()
+    suffered |= {clue.rank for clue in clues if clue.echo and clue.rank is not None and own} - own
+    culprits = own or {end.rank for _, end in failed}
+    victims = frozenset(asked | suffered)
+    others = bool(victims - culprits) or _told(culprits, clues)
+    ended = {end.rank for _, end in failed if end.signal == 15}
+    shared = culprits <= ended and any(end.exit_code for _, end in failed if end.rank not in own)
+    if shared:
+        return Gang(first, node, victims - suffered, None, others)
+    return Gang(first, node, victims, _alone(culprits, others), others)
+
+
+def _alone(culprits: set[int], others: bool) -> int | None:
+    """The one culprit, where others are known to have suffered: by their ends, their words, or the launcher's."""
+    rank = next(iter(culprits)) if len(culprits) == 1 else None
+    return rank if rank is not None and (rank > 0 or others) else None
+
+
+_ENDING = ("elastic-sigterm", "launcher-told-to-end")
+"""What launchers print that end the other ranks."""
+
+
+def _told(culprits: set[int], clues: Sequence[Clue]) -> bool:
+    """Do lines tell of others that suffered: ranks that print echoes, a launcher that ends the rest?"""
+    return any(clue.echo and (clue.rank not in (None, *culprits) or clue.rule in _ENDING) for clue in clues)
+
+
+def failing(clues: Sequence[Clue], ends: Sequence[Exit]) -> frozenset[int]:
+    """Ranks that failed with the very cause of one that nobody had told to end: they would have ended as well."""
+    causes: dict[str, set[int]] = {}
+    for clue in clues:
+        if clue.original and clue.rank is not None and not clue.rule.startswith("signal-"):
+            causes.setdefault(clue.rule, set()).add(clue.rank)
+    own = {end.rank for end in ends if end.signal != 15 and end.rank is not None}
+    if not any(ranks & own for ranks in causes.values()):
+        # Whoever ended first said nothing that is left: what the others raised in their own code is what is known.
+        raised = {clue.rank for clue in clues if clue.original and clue.rank is not None and clue.blames == "code"}
+        return frozenset(raised)
+    return frozenset(rank for ranks in causes.values() if ranks & own for rank in ranks)
+
+
+def dying(end: RankEnd) -> bool:
+    """True where a rank was asked to end while it was already going down with a cause of its own.
+
+    The last thing it said is an exception, or a line that names a cause. Between that line and the end of a process
+    there are tens of milliseconds. Its peers lose the connection in between, and the gang is told to end: the rank
+    that started it all then looks like a victim.
+    """
+    if not end.requested or (end.signal != 9 and end.exit_code != 1):
+        return False
+    lines = [clean(LogLine(text, "rank", end.rank)) for text in end.last_lines if text.strip()]
+    if not lines:
+        return False
+    raised = tracebacks(lines)
+    named = [match.rule for match in match_line(lines[-1].text, "rank")]
+    if any(rule.echo or rule.fault_class is FaultClass.NONE for rule in named):
+        return False
+    cause = any(rule.weight >= KNOWN_ORIGINAL for rule in named)
+    return cause or bool(raised and raised[-1].line is lines[-1])

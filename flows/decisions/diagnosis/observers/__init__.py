@@ -1,0 +1,1 @@
+"""Clues that need more than one line: comparisons of ranks, times, stacks."""

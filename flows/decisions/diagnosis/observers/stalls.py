@@ -1,0 +1,265 @@
+"""Logs that stop: a bar that never moved, a silence far longer than any step that somebody had to end.
+
+Interrupted by hand: a program that was stopped where it waited before its first step stood still.
+
+Nobody presses Ctrl-C so early without a reason; where training had made steps, anybody may have stopped it.
+
+Where a training stands: the epoch, the step and the place within the epoch that a line of any trainer shows.
+
+Broader than `flows.decisions.diagnosis.steps`: a header of an epoch, a progress bar and a row of a table count, without
+a loss. Only for the question where a training began; the lines of steps are the better evidence of how it went on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from flows.decisions.diagnosis.clues import Clue
+from flows.decisions.diagnosis.lines import by_stream
+from flows.decisions.diagnosis.prefilter import Cue
+from flows.decisions.diagnosis.steps import done, steps
+from profiles.vocabulary import FaultClass
+from workflows.model.attempt import LogLine
+
+BAR_WEIGHT = 0.45
+"""A progress bar at its beginning after so long: it hangs, or its first step is very slow."""
+SILENCE_WEIGHT = 0.5
+"""Nothing was printed for so long, and then it was ended from outside."""
+BAR_SECONDS = 600.0
+"""Time without a first step from which a bar counts: a first step may compile, load, and warm up for minutes."""
+SILENCE_SECONDS = 1800.0
+"""The usual limit of a collective: whoever is silent for longer does not wait for one that anybody watches."""
+SILENCE_STEPS = 30
+"""And so many times the usual distance of two steps."""
+FEWEST_STEPS = 3
+"""Steps that must be known before their distance means anything."""
+_BAR = re.compile(r"\b0%\|[^|]{0,200}\| 0/\d{1,9} \[(?:(?P<hours>\d{1,3}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<\?")
+_ENDED = re.compile(
+    r"CANCELLED AT|\bSIGTERM\b|\bSIGINT\b|KeyboardInterrupt|[Tt]erminated\b|signal (?:15|2)\b|[Kk]illed by user|"
+    r"scancel"
+)
+_CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)")
+ENDLESS_WEIGHT = 0.5
+"""A log that ends with nothing but the same line of waiting, for so long or so often."""
+ENDLESS_SECONDS, ENDLESS_LINES, OFTEN = 600.0, 4, 8
+_WAITS = re.compile(
+    r"(?i)\b(?:(?:still )?waiting (?:for|on|at|in)\b(?!.{0,40}\b(?:pods?|schedul\w*|resources?|quota|capacity|"
+    r"gpus?|nodes?|"
+    r"slots?|approval|allocation)\b)|heart-?beat\b|still (?:alive|running|in progress)\b|no (?:output|update|"
+    r"change)\b|"
+    r"stall(?:ed|ing)?\b|watchdog\b.{0,40}\bstep\b|unchanged\b|polling\b)"
+)
+_DIED = re.compile(r"(?i)refused|fail|error|unreachable|timed out|lost|missed|expired")
+_STAMP = re.compile(
+    r"\d{1,4}[-/]\d\d[-/]\d\d|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|"
+    r"\b\d{1,9}(?:\.\d{1,6})? ?(?:s|sec\w{0,4}|ms|m|min\w{0,4}|h)\b"
+)
+_SAYS_WAITS = Cue("waiting", "heartbeat", "heart-beat", "still", "no output", "no update", "no change", "stall",
+                  "watchdog", "unchanged", "polling", of=(_WAITS,))  # fmt: skip
+_SAYS_BAR = Cue("0%|", of=(_BAR,))
+_SAYS_ENDED = Cue("cancelled at", "sigterm", "sigint", "keyboardinterrupt", "terminated", "signal", "killed by user",
+                  "scancel", of=(_ENDED,))  # fmt: skip
+
+
+def bars(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Progress bars that stand at zero where their log ends."""
+    for stream in by_stream(lines) if _SAYS_BAR.anywhere(lines) else ():
+        told = [line for line in stream[-3:] if line.text.strip()]
+        hit = _BAR.search(told[-1].text) if told else None
+        if hit is None:
+            continue
+        seconds = int(hit["hours"] or 0) * 3600 + int(hit["minutes"]) * 60 + int(hit["seconds"])
+        if seconds >= BAR_SECONDS:
+            yield _clue(told[-1], BAR_WEIGHT, f"no step in {seconds} s: {told[-1].text.strip()[-120:]}", "bar-at-zero")
+
+
+def silences(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Steps, then a long silence, then an end from outside."""
+    for stream in by_stream(lines) if _SAYS_ENDED.anywhere(lines) else ():
+        if not _SAYS_ENDED.anywhere(stream):
+            continue
+        timed = [found.line for found in steps(stream) if found.line.at is not None]
+        if len(timed) < FEWEST_STEPS or any(done(line) for line in stream):
+            continue
+        moments = [line.at or 0.0 for line in timed]
+        usual = statistics.median(later - earlier for earlier, later in itertools.pairwise(moments))
+        after = [line for line in stream if line.line > timed[-1].line and line.at is not None]
+        limit = max(SILENCE_SECONDS, SILENCE_STEPS * usual)
+        before = moments[-1]
+        for line in after:
+            silence = (line.at or 0.0) - before
+            if silence > limit and _ENDED.search(line.text):
+                text = f"no line for {silence:.0f} s after the last step, then: {line.text.strip()[:200]}"
+                yield _clue(line, SILENCE_WEIGHT, text, "silence-ended")
+                break
+            before = line.at or before
+
+
+def endless(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Logs whose end is nothing but one line of waiting, again and again, that differs in its times alone."""
+    for stream in by_stream(lines) if _SAYS_WAITS.anywhere(lines) else ():
+        told = [line for line in stream if line.text.strip()]
+        tail: list[LogLine] = []
+        for line in reversed(told):
+            words = _STAMP.sub("", line.text[:300])
+            if not _SAYS_WAITS.holds(line.text) or (tail and words != _STAMP.sub("", tail[0].text[:300])):
+                break
+            tail.append(line)
+        if len(tail) < ENDLESS_LINES or not _WAITS.search(tail[0].text) or _DIED.search(tail[0].text):
+            continue
+        begun, ended = _moment(tail[-1]), _moment(tail[0])
+        if len(tail) >= OFTEN or (begun is not None and ended is not None and ended - begun >= ENDLESS_SECONDS):
+            yield _clue(
+                tail[0], ENDLESS_WEIGHT, f"{len(tail)} times, and nothing else: {tail[0].text.strip()}", "waits-on"
+            )
+
+
+def _moment(line: LogLine) -> float | None:
+    """When a line was printed: what is known of it, or the clock that stands in it."""
+    if line.at is not None:
+        return line.at
+    hit = _CLOCK.search(line.text[:80])
+    return int(hit[1]) * 3600.0 + int(hit[2]) * 60.0 + int(hit[3]) if hit else None
+
+
+def _clue(line: LogLine, weight: float, text: str, rule: str) -> Clue:
+    """A hang has a cause: this counts little once one is known."""
+    return Clue(FaultClass.HANG, weight, text[:400], rule, node=line.node, echo=True, file=line.file, line=line.line)
+
+
+WAITING_WEIGHT = 0.8
+"""The stack of an interrupted program ends where it waits for others."""
+DEEP = 8
+"""Innermost lines of the stack that are looked at."""
+_STOPPED = re.compile(r"^(?:\S{1,20} )?KeyboardInterrupt\b|Received 2 death signal|closing signal SIGINT\b")
+_SAYS = Cue("keyboardinterrupt", "death signal", "closing signal sigint", of=(_STOPPED,))
+_FRAME = re.compile(r'^\s*File "[^"]{1,400}", line \d+, in (?P<function>[\w<>.]{1,100})')
+_INTERRUPTED_WAITS = re.compile(
+    r"(?i)^(?:_try_get_data|_get_data|get|_get|poll|_poll|wait\w{0,20}|_wait\w{0,20}|acquire|recv\w{0,20}|_recv\w{0,20}|"
+    r"select|read_bytes|all_?reduce\w{0,20}|all_?gather\w{0,20}|broadcast\w{0,20}|barrier|_create_c10d_store|"
+    r"init_process_group|synchronize|join)$"
+)
+
+
+def interrupted(lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Streams that were stopped by hand in a wait, before any step."""
+    for stream in by_stream(lines) if _SAYS.anywhere(lines) else ():
+        stops = [line for line in stream if _SAYS.holds(line.text) and _STOPPED.search(line.text)]
+        if not stops or steps(stream):
+            continue
+        functions = [hit["function"] for line in stream if (hit := _FRAME.match(line.text)) is not None]
+        if any(_INTERRUPTED_WAITS.match(name) for name in functions[-DEEP:]):
+            line = stops[0]
+            text = f"stopped by hand while it waited in {functions[-1]}: {line.text.strip()[:160]}"
+            yield Clue(FaultClass.HANG, WAITING_WEIGHT, text, "stopped-in-a-wait", "nobody", line.node, at=line.at,
+                       supersedes=("hang-up", "user-interrupt", "elastic-sigterm"), file=line.file,
+                       line=line.line)  # fmt: skip
+            return
+
+
+MAX_CHARACTERS = 400
+"""Headers are short."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """What one line says of the place of the training; None for what it does not say."""
+
+    line: LogLine
+    epoch: int | None
+    step: int | None
+    within: int | None = None
+    """Batches made of the epoch."""
+    total: int | None = None
+    """Steps of the whole training, as a bar counts them."""
+    header: bool = False
+    """The line names an epoch and perhaps the place within it, and no step of the whole training."""
+    told: bool = False
+    """The trainer announces it: `Continuing training from …`, and not a line of a step."""
+
+
+_NOT_TRAINING = re.compile(
+    r"(?i)\b(?:val(?:id\w*)?|eval\w*|test\w*|infer\w*|sanity|skip\w*|shards|download\w*|map|tokeniz\w*|generat\w*|"
+    r"filter|load\w*(?! train data)|cach\w*|scan\w*|compil\w*|resum\w*|restor\w*|sav(?:ed|ing)|check ?point\w*|"
+    r"warm-?up)\b(?!_?loss)"
+)
+_EPOCH = r"(?P<epoch>\d{1,6})"
+_ANNOUNCED = re.compile(
+    r"(?i)(?:continuing training from (?:global )?|training starts at |start(?:ing|ed)? (?:training )?(?:from|at) |"
+    r"begin(?:ning)? (?:training )?(?:from|at) )"
+    r"(?:epoch\s{0,2}[:=#]?\s{0,2}(?P<epoch>\d{1,6})\b(?:.{1,12}\b(?:step|iter\w*)\s{0,2}[:=#]?\s{0,2}(?P<both>\d{1,9}))?|"
+    r"(?:step|iteration|iter)\s{0,2}[:=#]?\s{0,2}(?P<step>\d{1,9})\b)"
+)
+_EPOCHS = (
+    re.compile(
+        rf"(?i)(?:^|[\s|(])(?:train\w{{0,3}}|epoch(?: ?\(train\))?)\s{{0,3}}:?\s{{0,3}}\[{_EPOCH}(?:/\d{{1,6}})?\]"
+        r"\s{0,3}\[\s{0,9}(?P<within>\d{1,9})/\d{1,9}\]"
+    ),
+    re.compile(rf"(?i)(?:^|[\s|(])train: {_EPOCH} \[\s{{0,9}}(?P<within>\d{{1,9}})/\d{{1,9}}"),
+    re.compile(
+        rf"(?i)(?:^|[\s|(])epoch[ :#=]{{1,3}}{_EPOCH}(?:/\d{{1,6}})?[:,]?\s{{1,3}}\|?\s{{0,3}}\d{{1,3}}%\|"
+        r"[^|]{0,200}\|\s{0,3}(?P<within>\d{1,9})/\d{1,9}"
+    ),
+    re.compile(rf"^\s{{0,12}}{_EPOCH}/\d{{1,6}}\s{{1,9}}[\d.]{{1,9}}[GM]\s"),
+    re.compile(
+        r"(?i)(?:^|[\s|\[(])(?:train data for |begin(?:ning)? |start(?:ing)? |train(?:ing)? )?epoch[ :=#\[]{1,3}"
+        rf"{_EPOCH}\b"
+    ),
+)
+"""torchvision, Swin, mmcv, mmengine; timm; bars of Lightning; rows of YOLO; headers of keras, fairseq and others."""
+_STEPS = (
+    re.compile(
+        r"(?i)^(?!.{0,60}(?:batch|epoch|fold))\D{0,60}(?<![\d/.])"
+        r"(?P<step>\d{1,9})/(?P<total>\d{2,9})(?::|,| \|)?\s{1,3}(?:\w{2,20}_)?loss\b"
+    ),
+    re.compile(r"\] \[(?P<step>\d{1,9})\] \w{2,40}="),
+    re.compile(r"^\s{0,12}(?P<step>\d{1,9}) \(\d{1,3}\.\d{1,3}%\)\s"),
+    re.compile(r"^\|\s{1,6}total_timesteps\s{1,40}\|\s{0,6}(?P<step>\d{1,12})"),
+    re.compile(
+        r"(?i)^(?:steps?|train(?:ing)?(?: (?:progress|steps?|iterations?))?|iterations?|progress)?:?\s{0,3}\d{1,3}%\|"
+        r"[^|]{0,200}\|\s{0,3}(?P<step>[1-9]\d{0,8})/(?P<total>\d{2,9}) \["
+    ),
+    re.compile(
+        r"(?i)(?:^|[\s\]|])(?:train(?:ing)? )?(?:iter(?:ation)?|step|global_step)s?\s{0,2}[:=#\[]?\s{0,3}"
+        r"(?P<step>\d{1,9})(?!,\d{3})(?:\]|\s{0,2}/\s{0,2}\d{1,9})?\s{0,2}(?:$|[:|,.;]|\.{3})"
+    ),
+)
+"""multinerf; clu; nerfstudio; stable-baselines; bars of whole trainings; headers of steps."""
+
+
+def position(line: LogLine) -> Position | None:
+    """Where the line shows the training; None where it shows no place in it."""
+    text = line.text[:MAX_CHARACTERS]
+    if not any(letter.isdigit() for letter in text):
+        return None
+    hit = _ANNOUNCED.search(text)
+    if hit is not None:
+        step = hit["step"] or hit["both"]
+        return Position(line, _number(hit["epoch"]), _number(step), told=True)
+    if (words := _NOT_TRAINING.search(text)) is not None and words.start() < 120:
+        return None
+    found = steps((line,))
+    step = found[0].step if found else None
+    epoch = int(found[0].epoch) if found and found[0].epoch is not None else None
+    by_epoch = next((hit for pattern in _EPOCHS if (hit := pattern.search(text))), None)
+    if by_epoch is not None:
+        within = _number(by_epoch.groupdict().get("within"))
+        return Position(
+            line,
+            int(by_epoch["epoch"]),
+            step if within is None else None,
+            within,
+            header=within is not None or step is None,
+        )
+    by_step = next((hit for pattern in _STEPS if (hit := pattern.search(text))), None) if step is None else None
+    if by_step is not None:
+        return Position(line, epoch, int(by_step["step"]), None, _number(by_step.groupdict().get("total")))
+    return Position(line, epoch, step) if found else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text else None

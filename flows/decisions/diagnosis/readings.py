@@ -1,0 +1,183 @@
+"""Clues from lines: which rules hold, and what a line is worth where it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from flows.decisions.diagnosis.clues import Clue
+from flows.decisions.diagnosis.exceptions import Raised, Told, second_tier, tracebacks
+from flows.decisions.diagnosis.gang import dying
+from flows.decisions.diagnosis.healthy import speaks_of_trouble
+from flows.decisions.diagnosis.lines import Level, by_stream, level_of
+from flows.decisions.diagnosis.matching import ALL, MAX_CHARACTERS, RuleMatch, match_line
+from flows.decisions.diagnosis.outlived import SURVIVED_LINES, lessened, lived_with, standing, survived
+from flows.decisions.diagnosis.places import agent_node, rank_of
+from flows.decisions.diagnosis.prefilter import Cue
+from flows.decisions.diagnosis.steps import step_of
+from profiles.vocabulary import FaultClass
+from workflows.model.attempt import Evidence, LogLine, Signal
+from workflows.wire import RankEnd
+
+WINDOW_SECONDS = (900.0, 300.0)
+"""Kernel lines and events count from so long before the detection until so long after it (attribution window of the
+reliability study: 10 minutes before the end of the job to 5 after, and the time it takes to notice)."""
+CONSEQUENCE_FACTOR = 0.3
+"""What an exception is worth that was raised while another one was handled, or that a telling one was raised after."""
+KILLED_FACTOR = 0.3
+"""What an exception is worth that a rank printed before it was killed: it had survived it."""
+OUTLIVED_FACTOR = 0.15
+"""What a line is worth after which the same program went on training."""
+TAKEN_BACK_FACTOR = 0.15
+"""What a line is worth that says itself that the program goes on without it."""
+ONLY_WARNED_FACTOR = 0.15
+"""What a line is worth that its program calls a warning, of a part that it can do without."""
+_LOUDEST = re.compile(r"\b[A-Z]{1,2}CCL WARN\b|\bWarning {2,40}\w|WARN\w{0,3}\b.{0,60}\b(?:ERROR|FATAL|CRITICAL)\b")
+_TAKEN_BACK = re.compile(
+    r"(?i)\b(?:ignor(?:ing|ed)|skip(?:ping|ped)|fall(?:ing|s)? ?back|us(?:ing|e) (?:the )?(?:defaults?|next|previous)|"
+    r"(?:us(?:ing|e)|replaced) .{1,40} instead|replaced by|will be (?:ignored|skipped|disabled|used instead)|"
+    r"continu(?:ing|e) without|proceeding without|not fatal|non-fatal|harmless|safely ignore)\b|"
+    r"(?:;| -) using (?!\d)\w{2,30} "
+)
+_SAYS_TAKEN_BACK = Cue(
+    "ignor", "skip", "fall", "using", "use ", "replaced", "disabled", "without", "fatal", "harmless",
+    of=(_TAKEN_BACK,),
+)  # fmt: skip
+OPTIONAL = frozenset(
+    {
+        FaultClass.CONFIG,
+        FaultClass.DATA,
+        FaultClass.USER_CODE,
+        FaultClass.CHECKPOINT_MISMATCH,
+        FaultClass.STORAGE,
+        FaultClass.GPU_DRIVER,
+    }
+)
+"""Classes that a program may say of a part that it can do without."""
+LASTING = frozenset(
+    {
+        FaultClass.STRAGGLER,
+        FaultClass.STARTED_OVER,
+        FaultClass.THERMAL_POWER,
+        FaultClass.GPU_HARDWARE,
+        FaultClass.HANG,
+        FaultClass.PREEMPTED,
+        FaultClass.NODE_LOST,
+    }
+)
+"""Classes that going on does not disprove: training goes on with them, or another attempt's lines follow."""
+
+
+def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """Clues from lines. Of chained exceptions the first is the cause, unless only a later one says what it was."""
+    ends = {end.rank: (record.node, end) for record in evidence.terminations for end in record.ranks}
+    streams = by_stream(line for line in lines if _in_window(line, evidence))
+    for stream in streams:
+        told = _told(stream)
+        lived = max(lived_with(stream, streams, told[0][0].line), _quiet(stream, told)) if told else 0
+        where = standing(stream if told else ())
+        for line, matches, factor, ends_traceback in told:
+            node, end = ends.get(line.rank, ("", None)) if line.rank is not None else ("", None)
+            for match in matches:
+                if match.rule.fault_class is not FaultClass.NONE:
+                    clue = _reading(line, match, node, end, factor)
+                    if not ends_traceback and _taken_back(clue, line):
+                        clue = replace(clue, weight=clue.weight * TAKEN_BACK_FACTOR)
+                    elif not ends_traceback and _only_warned(clue, line):
+                        clue = replace(clue, weight=clue.weight * ONLY_WARNED_FACTOR)
+                    yield lessened(_outlived(clue, line, lived), where)
+
+
+def _quiet(stream: Sequence[LogLine], told: Sequence[tuple[LogLine, tuple[RuleMatch, ...], float, bool]]) -> int:
+    """Number of the line up to which so many calm lines follow what was told that it ended nothing; 0: too few do."""
+    loud = [line for line, matches, _, _ in told if any(x.rule.fault_class is not FaultClass.NONE for x in matches)]
+    last = loud[-1] if loud else told[-1][0]
+    if last.line == 0 or stream[-1].line - last.line < SURVIVED_LINES or last.source == "kernel":
+        return 0
+    complaints = (line.line for line in stream if line.line > last.line and speaks_of_trouble(line))
+    return survived(stream, {last.line, *complaints})
+
+
+def _told(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[RuleMatch, ...], float, bool]]:
+    """Lines that say something: rules, what chained exceptions leave of their weight, does a traceback end there?"""
+    raised = {id(item.line): item for item in tracebacks(stream)}
+    index = ALL.within(line.text[:MAX_CHARACTERS] for line in stream)
+    if not index.rules and not raised:
+        return []
+    begun = _begun(stream)
+    told: dict[int, tuple[LogLine, Told]] = {}
+    for line in stream:
+        item = raised.get(id(line))
+        matches = match_line(line.text, line.source, index, noise=item is not None)
+        if matches or item is not None:
+            told[id(line)] = (line, second_tier(matches, line.text, item, 0 < begun < line.line))
+    factors = _chained([item for item in raised.values() if item.consequence], told)
+    return [(line, found.matches, factors.get(key, 1.0), key in raised) for key, (line, found) in told.items()]
+
+
+def _begun(stream: Sequence[LogLine]) -> int:
+    """Number of the line with the first step, 0 where none was made."""
+    return next((line.line for line in stream if step_of(line) is not None), 0)
+
+
+def _chained(consequences: Sequence[Raised], told: dict[int, tuple[LogLine, Told]]) -> dict[int, float]:
+    """Factors of the lines of chained exceptions: the consequence is discounted, or the cause where it says nothing."""
+    factors: dict[int, float] = {}
+    for item in consequences:
+        line, cause = id(item.line), id(item.cause.line) if item.cause is not None else 0
+        said = told[cause][1].sure if cause in told else False
+        if cause and not said and line in told and told[line][1].sure:
+            factors[cause] = CONSEQUENCE_FACTOR
+        else:
+            factors[line] = CONSEQUENCE_FACTOR
+    return factors
+
+
+def _reading(line: LogLine, match: RuleMatch, node: str, end: RankEnd | None, factor: float) -> Clue:
+    rule = match.rule
+    weight = rule.weight * factor
+    if end is not None and end.signal in (9, 15) and rule.blames == "code" and not dying(end):
+        weight *= KILLED_FACTOR
+    return Clue(
+        fault_class=rule.fault_class,
+        weight=weight,
+        text=line.text[:400],
+        rule=rule.name,
+        blames=rule.blames,
+        node=line.node or node or agent_node(line.text),
+        rank=rank_of(line) if rule.blames == "rank" else line.rank,
+        at=line.at if line.at is not None else (end.at if end is not None else None),
+        echo=rule.echo or factor < 1.0,
+        supersedes=rule.supersedes,
+        advice=rule.advice,
+        peer=match.peer,
+        file=line.file,
+        line=line.line,
+    )
+
+
+def _taken_back(clue: Clue, line: LogLine) -> bool:
+    """True where the line itself says that the program does without what failed."""
+    said = clue.fault_class in OPTIONAL and _SAYS_TAKEN_BACK.holds(line.text)
+    return said and _TAKEN_BACK.search(line.text[:2000]) is not None
+
+
+def _only_warned(clue: Clue, line: LogLine) -> bool:
+    """True where the program itself calls it a mere warning. NCCL and Kubernetes know no louder word."""
+    if clue.fault_class not in OPTIONAL or level_of(line.text) is not Level.WARNING:
+        return False
+    return line.source != "kernel" and _LOUDEST.search(line.text[:200]) is None
+
+
+def _outlived(clue: Clue, line: LogLine, lived_until_line: int) -> Clue:
+    if line.line == 0 or line.line >= lived_until_line or clue.fault_class in LASTING or line.source == "kernel":
+        return clue
+    return replace(clue, weight=clue.weight * OUTLIVED_FACTOR)
+
+
+def _in_window(line: LogLine, evidence: Evidence) -> bool:
+    if line.at is None or line.source not in ("kernel", "event") or evidence.signal is Signal.LOGS:
+        return True
+    before, after = WINDOW_SECONDS
+    return evidence.detected_at - before <= line.at <= evidence.detected_at + after

@@ -1,0 +1,1 @@
+"""Clues in single lines, by the program that prints them."""

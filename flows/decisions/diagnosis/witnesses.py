@@ -1,0 +1,390 @@
+"""Witnesses other than lines: signals, nodes, pods, exit codes, the gate, the checkpoint step, numbers.
+
+Each is a pure function from the evidence to clues; the outcomes stand in tables.
+
+Which nodes are lost, and by what proof: conditions, and silences of which two must agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from flows.decisions.diagnosis.clues import Clue
+from flows.decisions.diagnosis.exits import Exit
+from profiles.vocabulary import FaultClass
+from workflows.model.attempt import Evidence, NodeFacts, PodFacts, Signal
+from workflows.wire import RankEnd, Termination
+
+NODE_LOST = "node-lost"
+"""The witness of nodes: conditions and two silent paths prove the loss, not a text."""
+
+ONE_PATH = 0.75
+"""Its kubelet is not reached and its ranks are silent: lost, or cut off from the API server alone."""
+
+
+def lost_nodes(evidence: Evidence) -> dict[str, str]:
+    """Nodes that are lost, with the proof in words. Two paths must agree where no condition says so."""
+    lost: dict[str, str] = {}
+    for node in evidence.nodes:
+        proof = _proof_of_loss(evidence, node)
+        if proof:
+            lost[node.name] = proof
+    if observer_suspect(evidence):
+        return lost
+    known = {node.name for node in evidence.nodes}
+    for name in evidence.silent_nodes:
+        if name not in lost and name not in known and _left_nothing(evidence, name):
+            lost[name] = "its launchers are silent and its pods are gone without an exit code"
+    return lost
+
+
+def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
+    named = f" ({node.reason})" if node.reason else ""
+    if not node.exists:
+        return "the node object is gone"
+    if any(pod.node == node.name and pod.reason == "NodeLost" for pod in evidence.pods):
+        return "the cluster says its pods were lost with it"
+    silent = node.name in evidence.silent_nodes
+    unreached = node.name in evidence.unreached_nodes
+    # A kubelet that calls itself not ready lives, and so may what it started: its container runtime is down, say.
+    if node.ready is False and (silent or unreached or _left_nothing(evidence, node.name)):
+        return f"condition Ready is False{named} and nothing on it answers"
+    # Nodes that lived through an absence of the API server are Unknown for seconds as well: one whose kubelet answers,
+    # or whose ranks told how they ended, is none on which nothing answers.
+    untold = evidence.signal is Signal.NODE_NOT_READY and not _told_its_end(evidence, node.name)
+    answers = node.name in evidence.answering_nodes
+    if node.ready is None and not answers and (silent or unreached or _left_nothing(evidence, node.name) or untold):
+        return f"condition Ready is Unknown{named} and nothing on it answers"
+    if silent and not observer_suspect(evidence):
+        if unreached:
+            return "neither its launchers nor its kubelet are heard"
+        if _left_nothing(evidence, node.name):
+            return "its launchers are silent and its pods are gone without an exit code"
+    return ""
+
+
+def unreached(evidence: Evidence) -> Iterator[Clue]:
+    """One path only: the gang failed, and of what stood on the node nothing is heard, not even that it ended."""
+    lost = lost_nodes(evidence)
+    gang = {pod.node for pod in evidence.pods if pod.node}
+    away = [name for name in evidence.unreached_nodes if name not in lost and name in gang]
+    if len(away) * 2 > len(gang) > 1:
+        return
+    for name in away:
+        yield Clue(F.NODE_LOST, ONE_PATH, f"{name}: its kubelet is not reached and its ranks told nothing of an end",
+                   "node-unreached", "node", node=name,
+                   supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown", "fabric"))  # fmt: skip
+
+
+def not_ready(evidence: Evidence) -> Iterator[Clue]:
+    """A node of a failed gang that calls itself not ready and answers: it is in trouble, and what it runs may live."""
+    lost = lost_nodes(evidence)
+    gang = {pod.node for pod in evidence.pods if pod.node}
+    for node in evidence.nodes:
+        if node.ready is False and node.name in gang and node.name not in lost:
+            named = f" ({node.reason})" if node.reason else ""
+            told = f"{node.name}: condition Ready is False{named}, though its kubelet answers"
+            yield Clue(F.NODE_LOST, ONE_PATH, told, "node-not-ready", "node", node=node.name,
+                       supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown"))  # fmt: skip
+
+
+def observer_suspect(evidence: Evidence) -> bool:
+    """More than half of the gang silent at once: whoever looks is the more likely cause."""
+    gang = {pod.node for pod in evidence.pods if pod.node}
+    return len(gang & set(evidence.silent_nodes)) * 2 > len(gang) > 1
+
+
+def _told_its_end(evidence: Evidence, node: str) -> bool:
+    return any(item.node == node and item.ranks for item in evidence.terminations)
+
+
+def _left_nothing(evidence: Evidence, node: str) -> bool:
+    mine = [pod for pod in evidence.pods if pod.node == node]
+    told = _told_its_end(evidence, node)
+    return bool(mine) and not told and all(p.phase in ("Gone", "Failed") and p.exit_code is None for p in mine)
+
+
+def lost(evidence: Evidence) -> Iterator[Clue]:
+    """Nodes that are lost, as clues; many silent ones at once speak against whoever looks."""
+    for name, proof in lost_nodes(evidence).items():
+        yield Clue(F.NODE_LOST, 0.97, f"{name}: {proof}", NODE_LOST, "node", node=name,
+                   supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown", "fabric",
+                               "launcher-signalled"))  # fmt: skip
+    if observer_suspect(evidence) and not lost_nodes(evidence):
+        text = f"{len(evidence.silent_nodes)} nodes silent at once: the observer is the likelier cause"
+        yield Clue(F.CONTROL_PLANE, 0.8, text, "observer-suspect", supersedes=("node_lost",))
+
+
+F = FaultClass
+
+SIGNALS: dict[Signal, tuple[FaultClass, float]] = {
+    Signal.PREEMPTION_NOTICE: (F.PREEMPTED, 0.9),
+    Signal.NODE_CORDONED: (F.PREEMPTED, 0.9),
+    Signal.UNSCHEDULABLE: (F.SCHEDULING, 0.9),
+    Signal.IMAGE: (F.CONFIG, 0.92),
+    Signal.SUBMIT_REFUSED: (F.CONFIG, 0.75),
+    Signal.STARTED_OVER: (F.STARTED_OVER, 0.97),
+    Signal.NUMERIC: (F.NUMERIC, 0.93),
+    Signal.HANG: (F.HANG, 0.85),
+    Signal.STRAGGLER: (F.STRAGGLER, 0.9),
+    Signal.OBSERVER_AWAY: (F.CONTROL_PLANE, 0.9),
+}
+"""What a signal says by itself."""
+
+POD_REASONS: dict[str, tuple[FaultClass, float]] = {
+    "OOMKilled": (F.HOST_OOM, 0.95),
+    "NodeLost": (F.NODE_LOST, 0.95),
+    "NodeShutdown": (F.PREEMPTED, 0.85),
+    "Terminated": (F.PREEMPTED, 0.6),
+    "Shutdown": (F.PREEMPTED, 0.8),
+    "NodeAffinity": (F.SCHEDULING, 0.7),
+    "UnexpectedAdmissionError": (F.GPU_DRIVER, 0.75),
+    "SupervisorLost": (F.PROCESS_KILLED, 0.75),
+    "ErrImagePull": (F.CONFIG, 0.92),
+    "ImagePullBackOff": (F.CONFIG, 0.92),
+    "ErrImageNeverPull": (F.CONFIG, 0.92),
+    "InvalidImageName": (F.CONFIG, 0.95),
+    "CreateContainerConfigError": (F.CONFIG, 0.9),
+    "CreateContainerError": (F.CONFIG, 0.8),
+    "RunContainerError": (F.CONFIG, 0.8),
+    "StartError": (F.CONFIG, 0.88),
+    "ContainerCannotRun": (F.CONFIG, 0.88),
+}
+"""Reasons of pods and containers. `Evicted` depends on its message (the rules of kubelet's words)."""
+
+EXITS: dict[int, tuple[FaultClass, float]] = {
+    2: (F.CONFIG, 0.35),
+    126: (F.CONFIG, 0.85),
+    127: (F.CONFIG, 0.88),
+}
+"""Exit codes that say something. 1 says nothing; 128 + n is signal n."""
+
+SIGNAL_NUMBERS: dict[int, tuple[FaultClass, float, str]] = {
+    4: (F.CONFIG, 0.4, "illegal instruction: an image built for another processor"),
+    6: (F.UNKNOWN, 0.3, "aborted"),
+    7: (F.HOST_OOM, 0.5, "bus error: shared memory is full, or storage vanished under a mapped file"),
+    8: (F.USER_CODE, 0.5, "arithmetic error"),
+    9: (F.PROCESS_KILLED, 0.75, "killed from outside; nothing says that memory was the reason"),
+    11: (F.USER_CODE, 0.4, "segmentation fault"),
+    15: (F.PROCESS_KILLED, 0.55, "terminated from outside without a notice"),
+    24: (F.CONFIG, 0.6, "CPU time limit"),
+    25: (F.STORAGE, 0.6, "file size limit"),
+}
+"""Signals that ended a process that had not been asked to end."""
+
+UNTOLD_CRASH = 0.5
+"""A launcher of somebody else's reports a crash: where it happened would stand in lines beside it."""
+
+LAUNCHER_REASONS: dict[str, tuple[FaultClass, float]] = {
+    "signalled": (F.PREEMPTED, 0.6),
+    "coordinator-lost": (F.RENDEZVOUS, 0.6),
+    "launcher-error": (F.UNKNOWN, 0.3),
+}
+"""Why a launcher ended whose ranks had nothing wrong with them. `signalled`: SIGTERM came from outside, not from us."""
+
+GATE_CHECKS: dict[str, tuple[FaultClass, float]] = {
+    "gpu": (F.GPU_HARDWARE, 0.85),
+    "storage": (F.STORAGE, 0.85),
+    "disk": (F.STORAGE, 0.85),
+    "memory": (F.HOST_OOM, 0.6),
+    "clock": (F.CONTROL_PLANE, 0.4),
+    "network": (F.FABRIC, 0.7),
+    "fabric": (F.FABRIC, 0.8),
+    "nic": (F.FABRIC, 0.8),
+}
+"""What a failed check of the gate or of an examination means, by a word in its name."""
+
+_LAGS = re.compile(r"(?:outside of it|elsewhere): rank (?P<rank>\d{1,7}) on (?P<node>\S{1,253}) in (?!.* and \d+ more)")
+_AGAIN = re.compile(r"it is the second time on (?P<node>\S{1,253})$")
+"""How a coordinator says whom a hang is owed to."""
+_SLOW = re.compile(r"rank \d{1,7} on (?P<node>\S{1,253}) takes ")
+"""How `straggling.Leaving` says who is slow."""
+
+Witness = Callable[[Evidence], Iterator[Clue]]
+
+
+def testimony(evidence: Evidence) -> tuple[Clue, ...]:
+    """Everything that is known beside lines, as clues."""
+    return tuple(clue for witness in WITNESSES for clue in witness(evidence))
+
+
+def _signals(evidence: Evidence) -> Iterator[Clue]:
+    said = SIGNALS.get(evidence.signal)
+    if said is not None:
+        clue = Clue(said[0], said[1], evidence.detail or f"signal {evidence.signal}", f"signal-{evidence.signal}")
+        yield _with_whom(clue) if evidence.signal is Signal.HANG else _with_node(clue)
+
+
+def _with_whom(hang: Clue) -> Clue:
+    """The clue with the one rank for whom the others wait, as stacks told it; with its node, where it hung before."""
+    lags, again = _LAGS.search(hang.text), _AGAIN.search(hang.text)
+    if again is not None:
+        return replace(hang, blames="node", node=again["node"])
+    return hang if lags is None else replace(hang, blames="rank", node=lags["node"], rank=int(lags["rank"]))
+
+
+def _with_node(clue: Clue) -> Clue:
+    """The clue with the node that a slow rank is on."""
+    slow = _SLOW.match(clue.text) if clue.fault_class is F.STRAGGLER else None
+    return clue if slow is None else replace(clue, blames="node", node=slow["node"])
+
+
+def _pods(evidence: Evidence) -> Iterator[Clue]:
+    gone = lost_nodes(evidence)
+    for pod in evidence.pods:
+        if pod.unschedulable:
+            yield Clue(F.SCHEDULING, 0.9, f"{pod.name}: {pod.unschedulable}", "pod-unschedulable")
+        if pod.node in gone:
+            continue
+        yield from _pod(pod)
+
+
+def _suspended(evidence: Evidence) -> Iterator[Clue]:
+    """Whoever takes a gang's place ends its pods, and their ends say nothing more."""
+    if evidence.suspended:
+        yield Clue(F.PREEMPTED, 0.93, evidence.suspended, "gang-suspended",
+                   supersedes=("process_killed", "collective_timeout", "unknown"))  # fmt: skip
+
+
+def _pod(pod: PodFacts) -> Iterator[Clue]:
+    ended_wrongly = pod.phase in ("Failed", "Gone") or pod.exit_code not in (None, 0)
+    if pod.disrupted:
+        text = f"{pod.name}: told to leave {pod.node} ({pod.reason or 'DisruptionTarget'})"
+        yield Clue(F.PREEMPTED, 0.93, text, "pod-disrupted", node=pod.node,
+                   supersedes=("process_killed", "collective_timeout", "unknown"))  # fmt: skip
+    elif pod.deleted and ended_wrongly:
+        yield Clue(F.PREEMPTED, 0.6, f"{pod.name}: deleted by somebody", "pod-deleted", node=pod.node)
+    elif pod.phase == "Gone":
+        yield Clue(F.PREEMPTED, 0.5, f"{pod.name}: its object is gone", "pod-gone", node=pod.node)
+    said = POD_REASONS.get(pod.reason)
+    if said is not None:
+        kind, weight = said
+        beats = ("process_killed", "signal-9") if kind is F.HOST_OOM else ()
+        yield Clue(kind, weight, f"{pod.name}: {pod.reason} {pod.message}".strip(), f"pod-{pod.reason}", node=pod.node,
+                   at=pod.finished_at, supersedes=beats)  # fmt: skip
+
+
+def _exits(evidence: Evidence) -> Iterator[Clue]:
+    gone = lost_nodes(evidence)
+    recorded = {item.pod for item in evidence.terminations if item.ranks}
+    for record in evidence.terminations:
+        if record.node not in gone:
+            yield from (clue for end in record.ranks for clue in _rank_end(record, end))
+    for pod in evidence.pods:
+        leaving = pod.deleted or pod.disrupted
+        if pod.name in recorded or pod.node in gone or leaving or pod.reason in ("OOMKilled", "NodeLost"):
+            continue
+        yield from _exit(
+            pod.exit_code, pod.signal, Clue(F.UNKNOWN, 0.0, pod.name, "", node=pod.node, at=pod.finished_at)
+        )
+
+
+def _rank_end(record: Termination, end: RankEnd) -> Iterator[Clue]:
+    if end.requested:
+        return
+    who = f"rank {end.rank}" + (f" on {record.node}" if record.node else "")
+    about = Clue(F.UNKNOWN, 0.0, who, "", "rank", record.node, end.rank, end.at)
+    if end.oom_killed:
+        yield Clue(F.HOST_OOM, 0.95, f"{about.text}: killed because memory ran out", "exit-oom", "rank", record.node,
+                   end.rank, end.at, supersedes=("process_killed", "signal-9"))  # fmt: skip
+        return
+    yield from _exit(end.exit_code, end.signal, about)
+
+
+def exit_clue(end: Exit) -> Clue:
+    """What an end means that a launcher reported in a log; SIGTERM is how everybody ends whom somebody told to."""
+    who = "a process" if end.rank is None else f"{'local rank' if end.local else 'rank'} {end.rank}"
+    who += f" on {end.node}" if end.node else ""
+    about = Clue(F.UNKNOWN, 0.2, f"{who} ended with code {end.code}", "exit-code", "rank", end.node, end.rank, end.at,
+                 echo=True, file=end.line.file, line=end.line.line)  # fmt: skip
+    if end.signal == 11:
+        about = replace(about, text=f"{who} ended by signal 11, without a word of where", rule="signal-11")
+        return replace(about, fault_class=F.PROCESS_KILLED, weight=UNTOLD_CRASH, echo=False)
+    if 15 in (end.signal, (end.code or 0) - 128):
+        return replace(about, text=f"{who} ended by signal 15: it was told to", rule="signal-15")
+    return next(_exit(end.code, end.signal, replace(about, text=who, echo=False)), about)
+
+
+def _exit(code: int | None, signal: int | None, about: Clue) -> Iterator[Clue]:
+    if signal is None and code is not None and code > 128:
+        signal = code - 128
+    if signal is not None and signal in SIGNAL_NUMBERS:
+        kind, weight, meaning = SIGNAL_NUMBERS[signal]
+        text, rule = f"{about.text}: ended by signal {signal} ({meaning})", f"signal-{signal}"
+    elif code in EXITS:
+        kind, weight = EXITS[code]
+        text, rule = f"{about.text}: exit code {code}", f"exit-{code}"
+    else:
+        return
+    blames = "code" if kind in (F.CONFIG, F.USER_CODE) else about.blames
+    yield replace(about, fault_class=kind, weight=weight, text=text, rule=rule, blames=blames)
+
+
+def _asked(evidence: Evidence) -> Iterator[Clue]:
+    """Nobody failed, and yet the gang ended: somebody told it to, which a drained node explains."""
+    ends = [end for record in evidence.terminations for end in record.ranks]
+    if any(not end.requested and (end.exit_code or end.signal is not None) for end in ends):
+        return
+    asked = any(end.requested for end in ends) or any(pod.exit_code == 143 for pod in evidence.pods)
+    for record in evidence.terminations:
+        said = LAUNCHER_REASONS.get(record.reason)
+        if said is not None:
+            yield Clue(said[0], said[1], f"{record.pod}: {record.reason} {record.detail}".strip(),
+                       f"launcher-{record.reason}", node=record.node)  # fmt: skip
+    for node in evidence.nodes:
+        if node.unschedulable and asked:
+            text = f"{node.name} is cordoned, and every rank ended because it was asked to"
+            yield Clue(F.PREEMPTED, 0.85, text, "node-cordoned", node=node.name)
+
+
+def _gate(evidence: Evidence) -> Iterator[Clue]:
+    reports = (*(("gate", item) for item in evidence.gate), *(("examination", item) for item in evidence.examined))
+    for looked, report in reports:
+        for check in report.checks:
+            if check.get("verdict") != "fail":
+                continue
+            name = str(check.get("check", ""))
+            kind, weight = next((value for word, value in GATE_CHECKS.items() if word in name), (F.UNKNOWN, 0.4))
+            said = check.get("evidence") or f"measured {check.get('measured')}, limit {check.get('limit')}"
+            text = f"{looked} on {report.node}: {name} failed: {said}"
+            yield Clue(kind, weight, text, f"{looked}-{name}", "node", report.node)
+
+
+_ELSEWHERE = (
+    "begin a run of another name; with `checkpoint.directory` set to the checkpoints there it goes on from them"
+)
+
+
+def _checkpoint(evidence: Evidence) -> Iterator[Clue]:
+    choice = evidence.choice
+    if choice is not None and choice.owner:
+        yield Clue(F.CONFIG, 0.98, choice.why, "folder-of-another-ledger", advice=_ELSEWHERE)
+    elif choice is not None and choice.verdict == "fail":
+        yield Clue(F.CHECKPOINT_CORRUPT, 0.95, choice.why, "checkpoint-choice", supersedes=("config", "unknown"))
+    elif choice is not None and choice.verdict == "unknown":
+        yield Clue(F.STORAGE, 0.8, choice.why, "checkpoint-unreadable", supersedes=("config", "unknown"))
+    elif evidence.signal is Signal.CHECKPOINT_UNUSABLE:
+        yield Clue(F.CHECKPOINT_CORRUPT, 0.8, evidence.detail or "no usable checkpoint", "checkpoint-unusable")
+
+
+def _numbers(evidence: Evidence) -> Iterator[Clue]:
+    if evidence.first_nan_step is not None:
+        text = f"the loss is not a number since step {evidence.first_nan_step}"
+        yield Clue(F.NUMERIC, 0.9, text, "first-nan-step", supersedes=("user_code", "unknown"))
+
+
+WITNESSES: tuple[Witness, ...] = (
+    _signals,
+    lost,
+    unreached,
+    not_ready,
+    _suspended,
+    _pods,
+    _exits,
+    _asked,
+    _gate,
+    _checkpoint,
+    _numbers,
+)

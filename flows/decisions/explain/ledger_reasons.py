@@ -1,0 +1,178 @@
+"""What holds a run before the cluster is asked: its end, people, modes, its driver, a decision to wait. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import assert_never
+
+from flows.decisions.explain.reasons import Hold, Reason, Witness
+from flows.decisions.recovery.liveness import last_end
+from flows.decisions.recovery.moves import AwaitAnswer, CarryOut, Done, Finish, Move, Plan, Recover, Rest, Submit, Watch
+from profiles.vocabulary import Mode, RunState
+from workflows.model.cluster import RunSight
+from workflows.model.records import WAITS, IncidentRecord, Story
+
+_EVIDENCE_LINES = 5
+
+
+def ledger_reasons(sight: RunSight, move: Move) -> tuple[Reason, ...]:
+    """Why nothing goes on, as far as the ledger tells it; empty where the attempt itself is watched."""
+    story = sight.story
+    match move:
+        case Done():
+            return (ended(story),)
+        case AwaitAnswer():
+            return (*_approval(sight, move), *_undriven(sight, "nobody would carry the answer out"))
+        case Rest():
+            return (_resting(sight, move), *_undriven(sight, "nobody would go on once it is allowed"))
+        case Watch():
+            return _away(sight)
+        case Plan() | Submit() | Recover() | CarryOut() | Finish():
+            return _undriven(sight, f"nobody {_doing(move)}") or (*_away(sight), _working(sight, move))
+        case _:
+            assert_never(move)
+
+
+def ended(story: Story) -> Reason:
+    """How it ended, with the incident that ended it."""
+    run, last = story.run, last_end(story)
+    witnesses: tuple[Witness, ...] = (Witness("Run", run.name, f"state={run.state}", at=run.ended_at),)
+    if run.state is not RunState.SUCCEEDED and last is not None:
+        witnesses += incident_witnesses(last, run.why)
+    advice = {
+        RunState.SUCCEEDED: f"nothing: see primus report {run.name}",
+        RunState.FAILED: f"read the incident, correct the cause, then: primus resume {run.name} --why …",
+        RunState.STOPPED: f"go on with: primus resume {run.name}",
+    }.get(run.state, "")
+    return Reason(Hold.ENDED, f"{run.state}: {run.why}", advice, witnesses)
+
+
+def incident_witnesses(incident: IncidentRecord, told_already: str = "") -> tuple[Witness, ...]:
+    """What an incident says of itself; its decision is left out where `told_already` holds it."""
+    blamed = ", ".join(node or f"rank {rank}" for node, rank in incident.culprits) or "nobody"
+    told = f"{incident.fault_class or 'not diagnosed yet'} ({incident.confidence:.2f}), blamed: {blamed}"
+    lines = tuple(
+        Witness("Incident", incident.id, "evidence", "", text) for text in incident.evidence[:_EVIDENCE_LINES]
+    )
+    why = "" if incident.why in told_already else incident.why
+    return (Witness("Incident", incident.id, incident.signal, told, why, incident.detected_at), *lines)
+
+
+def _approval(sight: RunSight, move: AwaitAnswer) -> tuple[Reason, ...]:
+    item = move.approval
+    left = item.expires_at - sight.now
+    ends = f"; without an answer nothing is done from {left:.0f} s on" if left > 0 else "; the time to answer is over"
+    incident = next((found for found in sight.story.incidents if found.id == item.incident), None)
+    return (
+        Reason(
+            Hold.APPROVAL,
+            f"waits for a person: {item.question}{ends}",
+            f"primus approve {item.id} --why …, or primus deny {item.id} --why …",
+            (
+                Witness("Approval", item.id, f"state={item.state}", "", item.question, item.asked_at),
+                *(incident_witnesses(incident) if incident else ()),
+            ),
+        ),
+    )
+
+
+def _resting(sight: RunSight, move: Rest) -> Reason:
+    story, run = sight.story, sight.story.run
+    incident = last_end(story)
+    told = incident is not None and incident.action is not None
+    decided = incident_witnesses(incident, incident.why) if incident is not None and told else ()
+    held = f"; decided and not done: {incident.action}: {incident.why}" if incident and incident.action else ""
+    if story.paused:
+        since = next((mark.at for mark in reversed(story.marks) if mark.kind == "paused"), None)
+        command = f"primus unpause {run.name}" if run.paused else "primus unpause --all"
+        witness = Witness("Run", run.name, "automation=paused", "", run.why, since)
+        return Reason(Hold.PAUSED, f"automation is paused{held}", command, (witness, *decided))
+    witness = Witness("Run", run.name, f"mode={run.mode}", "", move.why)
+    advice = f"do it yourself, or let it act: primus train {run.profile} --name {run.name} --mode {Mode.ACT}"
+    return Reason(Hold.OBSERVE, f"mode observe: nothing is done{held}", advice, (witness, *decided))
+
+
+def _undriven(sight: RunSight, lacking: str) -> tuple[Reason, ...]:
+    if sight.driver.alive:
+        return ()
+    return (
+        Reason(
+            Hold.NO_DRIVER,
+            f"no driver is alive: {lacking}",
+            f"primus resume {sight.story.run.name} starts one; it goes on where the last one was",
+            (driver_witness(sight),),
+        ),
+    )
+
+
+def driver_witness(sight: RunSight) -> Witness:
+    """What is known of the run's driver."""
+    lease, driver = sight.story.lease, sight.driver
+    log = f"its log: {driver.log}" if driver.log and not driver.alive else ""
+    if lease is None and driver.pid is None:
+        told = "; ".join(part for part in ("no process holds the right to drive it", log) if part)
+        return Witness("Lease", sight.story.run.name, "holder=nobody", "", told)
+    held = "" if lease is None else f"its lease {'ran out' if lease.expires_at <= sight.now else 'runs'}"
+    alive = "alive" if driver.alive else "gone"
+    told = "; ".join(part for part in (held, log) if part)
+    return Witness("Lease", sight.story.run.name, f"holder={driver.host}/{driver.pid}", alive, told)
+
+
+def _away(sight: RunSight) -> tuple[Reason, ...]:
+    """The cluster is silent, to us or to the driver. Training is left alone meanwhile."""
+    told = sight.away
+    if not told and WAITS in sight.story.run.why:
+        told = sight.story.run.why.partition(WAITS)[2].rstrip("]")
+    if not told:
+        return ()
+    name = sight.resolved.cluster.name
+    return (
+        Reason(
+            Hold.CONTROL_PLANE,
+            f"a neighbour does not answer, so what the run does is not known: {told}",
+            f"wait, training is left alone; primus doctor --cluster {name} looks at the cluster",
+            (Witness("Cluster", name, "answers=False", "", told),),
+        ),
+    )
+
+
+def _working(sight: RunSight, move: Plan | Submit | Recover | CarryOut | Finish) -> Reason:
+    until = _wait_until(move)
+    if isinstance(move, CarryOut) and until is not None and until > sight.now:
+        return Reason(
+            Hold.BACK_OFF,
+            f"waits {until - sight.now:.0f} s more before the next attempt, as was decided: {move.incident.why}",
+            "wait; the pause grows with each failure of the same kind",
+            incident_witnesses(move.incident, move.incident.why),
+        )
+    incident = move.incident if isinstance(move, Recover | CarryOut) else None
+    return Reason(
+        Hold.DRIVER_WORKS,
+        f"its driver {_doing(move)}",
+        "wait: this takes seconds; primus status shows what changes",
+        (driver_witness(sight), *(incident_witnesses(incident) if incident else ())),
+    )
+
+
+def _wait_until(move: Plan | Submit | Recover | CarryOut | Finish) -> float | None:
+    if not isinstance(move, CarryOut):
+        return None
+    details = [json.loads(item.detail) for item in move.actions if item.detail and not item.target]
+    return next((float(item["wait_until"]) for item in details if item.get("wait_until")), None)
+
+
+def _doing(move: Plan | Submit | Recover | CarryOut | Finish) -> str:
+    """What is to be done next."""
+    match move:
+        case Plan(number):
+            return f"plans attempt {number}"
+        case Submit(attempt):
+            return f"submits attempt {attempt.number}"
+        case Recover(incident):
+            return f"finds out what {incident.signal} of attempt {incident.attempt} was"
+        case CarryOut(incident):
+            return f"carries out {incident.action}: {incident.why}"
+        case Finish(state):
+            return f"writes down the end ({state})"
+        case _:
+            assert_never(move)

@@ -1,0 +1,304 @@
+"""Why a run stands where it stands: `primus why`. Pure; from the objects, never from a workflow's phase alone.
+
+The ledger is asked first (its end, people, modes, the driver), then what the cluster has of the living attempt: Kueue,
+the scheduler, the pods. Every reason found is told; `Hold` says which blocks first.
+"""
+
+from __future__ import annotations
+
+from flows.decisions.explain.ledger_reasons import driver_witness, incident_witnesses, ledger_reasons
+from flows.decisions.explain.pod_reasons import cordoned_notes, node_reasons, pod_reasons
+from flows.decisions.explain.queue_reasons import NamespaceQueues, queue_reasons
+from flows.decisions.explain.reasons import (
+    BLOCKS_FIRST,
+    Explanation,
+    Hold,
+    Reason,
+    Standing,
+    Witness,
+    of_condition,
+    of_event,
+)
+from flows.decisions.recovery.liveness import by_second_path
+from flows.decisions.recovery.moves import CarryOut, Plan, Submit, Watch, next_move
+from workflows.model.cluster import ClusterSight, JobSetSight, PodSight, RunSight, WorkflowSight
+from workflows.model.records import AttemptRecord
+
+REFUSED = frozenset({"FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed"})
+UNDRIVEN = frozenset({Hold.NO_DRIVER, Hold.UNWATCHED})
+RUNNING = frozenset({Hold.RUNNING, Hold.UNWATCHED, Hold.INITIALISING, Hold.NO_PROGRESS})
+
+
+def explain(sight: RunSight) -> Explanation:
+    """Why the run stands where it stands."""
+    move = next_move(sight.story)
+    reasons = [*ledger_reasons(sight, move)]
+    attempt, cluster = sight.story.attempt, sight.cluster
+    if cluster is not None and isinstance(move, CarryOut | Plan | Submit):
+        reasons += _leftovers(sight, cluster)
+    watched = isinstance(move, Watch)
+    living = attempt is not None and attempt.submitted_at is not None and attempt.ended_at is None
+    notes = _notes(sight)
+    if cluster is not None and attempt is not None and living:
+        found = _attempt_reasons(sight, cluster, attempt)
+        if watched and (good := _trains(sight, cluster, attempt)):
+            notes += tuple(reason.sentence for reason in found if reason.hold not in RUNNING)
+            found = [good]
+        reasons += found if watched else [reason for reason in found if reason.hold not in RUNNING]
+    if watched and not sight.driver.alive and not {reason.hold for reason in reasons} & UNDRIVEN:
+        reasons.append(_unwatched(sight, "nobody watches the attempt"))
+    reasons = reasons or [Reason(Hold.UNKNOWN, "nothing that was read says why", f"see {_status(sight)}")]
+    ordered = tuple(sorted(reasons, key=lambda reason: BLOCKS_FIRST[reason.hold]))
+    since = next((item.at for item in ordered[0].witnesses if item.at is not None), None)
+    return Explanation(_standing(ordered[0].hold), ordered, since, notes)
+
+
+def _standing(hold: Hold) -> Standing:
+    if hold is Hold.ENDED:
+        return "finished"
+    if hold in RUNNING:
+        return "running"
+    return "unknown" if hold in (Hold.UNKNOWN, Hold.CONTROL_PLANE) else "waiting"
+
+
+def _status(sight: RunSight) -> str:
+    return f"primus status {sight.story.run.name}"
+
+
+def _notes(sight: RunSight) -> tuple[str, ...]:
+    """What does not hold it and is worth knowing."""
+    unread = sight.cluster.unread if sight.cluster else ()
+    notes = [f"{kind} could not be read: {why}" for kind, why in unread]
+    notes += cordoned_notes(sight.cluster) if sight.cluster else ()
+    if sight.story.paused and isinstance(next_move(sight.story), Watch):
+        notes.append("automation is paused: training goes on, but nothing would be recovered")
+    return tuple(notes)
+
+
+def _leftovers(sight: RunSight, cluster: ClusterSight) -> list[Reason]:
+    if not cluster.leftovers:
+        return []
+    names = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in cluster.leftovers[:4])
+    silent = {node.name for node in cluster.nodes if node.ready is not True}
+    dead = sorted({pod.node for pod in cluster.leftovers} & silent)
+    advice = (
+        f"nobody can confirm their end: {', '.join(dead)} is not ready; prove the node dead (taint "
+        "node.kubernetes.io/out-of-service) or bring it back"
+        if dead
+        else "wait for their grace period; old and new ranks must not overlap"
+    )
+    witnesses = tuple(
+        Witness(
+            "Pod", pod.name, f"phase {pod.phase}", "Terminating" if pod.deleted_at else "", pod.node, pod.deleted_at
+        )
+        for pod in cluster.leftovers[:8]
+    )
+    return [Reason(Hold.LEFTOVERS, f"pods of an earlier attempt do not end: {names}", advice, witnesses)]
+
+
+def _attempt_reasons(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> list[Reason]:
+    """What the cluster has of the attempt, from its workflow to its pods."""
+    if cluster.jobset is not None and cluster.jobset.state != "Running":
+        return [_over(sight, cluster.jobset)]
+    pods = [pod for pod in cluster.pods if pod.deleted_at is None]
+    held: list[Reason] = []
+    if cluster.jobset is None:
+        held += _workflow_reasons(cluster, attempt)
+    else:
+        held += _jobset_reasons(sight, cluster, cluster.jobset)
+    unplaced = [pod for pod in pods if pod.phase == "Pending" and not pod.node]
+    placed = [pod for pod in pods if pod.phase in ("Pending", "Running") and pod.node]
+    held += node_reasons(cluster, unplaced, attempt.avoid_nodes)
+    held += pod_reasons(cluster, placed)
+    return held or _started(sight, cluster, attempt)
+
+
+def _over(sight: RunSight, jobset: JobSetSight) -> Reason:
+    told = tuple(of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.status == "True")
+    told = told or (Witness("JobSet", jobset.name, f"state {jobset.state}"),)
+    sentence = f"JobSet {jobset.name} has {jobset.state.lower()}"
+    if not sight.driver.alive:
+        return Reason(Hold.NO_DRIVER, f"{sentence}, and no driver is alive to go on", _resume(sight), told)
+    return Reason(Hold.DRIVER_WORKS, f"{sentence}; its driver is about to judge it", "wait: this takes seconds", told)
+
+
+def _resume(sight: RunSight) -> str:
+    return f"primus resume {sight.story.run.name} starts a driver; what runs is adopted as it is"
+
+
+def _workflow_reasons(cluster: ClusterSight, attempt: AttemptRecord) -> list[Reason]:
+    workflow = cluster.workflow
+    if workflow is None:
+        unread = any(kind in ("Workflow", "JobSet") for kind, _ in cluster.unread)
+        said = "could not be read" if unread else "are gone: neither exists"
+        sentence = f"workflow and JobSet of attempt {attempt.number} {said}"
+        return [Reason(Hold.UNKNOWN, sentence, "its driver notices that and starts anew")]
+    held = _held_workflow(workflow)
+    if held is not None:
+        return [held]
+    steps = [step for step in workflow.steps if step.kind == "Pod" and step.phase in ("Pending", "Running")]
+    names = ", ".join(f"{step.name} ({step.phase})" for step in steps[:6])
+    witnesses = tuple(Witness("Workflow", workflow.name, f"step {s.name}", s.phase, s.message) for s in steps[:8])
+    own = Witness("Workflow", workflow.name, f"phase {workflow.phase}", "", workflow.message, workflow.created_at)
+    return [
+        Reason(
+            Hold.WORKFLOW_WORKS,
+            f"the gate and the check of the checkpoint come before the JobSet: {names or workflow.phase}",
+            "wait; a step that stays Pending is told with its pod",
+            (own, *witnesses),
+        )
+    ]
+
+
+def _held_workflow(workflow: WorkflowSight) -> Reason | None:
+    own = Witness("Workflow", workflow.name, f"phase {workflow.phase or '(none)'}", "", workflow.message)
+    stopped = next((step for step in workflow.steps if step.kind == "Suspend" and step.phase == "Running"), None)
+    if workflow.suspended or stopped is not None:
+        what = f"step {stopped.name}" if stopped else "spec.suspend"
+        return Reason(
+            Hold.WORKFLOW_SUSPENDED,
+            f"workflow {workflow.name} is suspended ({what})",
+            f"go on with: argo resume {workflow.name}",
+            (own,),
+        )
+    if not workflow.phase:
+        return Reason(
+            Hold.WORKFLOW_UNSEEN,
+            f"Argo has not looked at workflow {workflow.name} yet",
+            "wait a moment; if it stays so, the workflow-controller is away or does not watch this namespace",
+            (Witness("Workflow", workflow.name, "phase (none)", at=workflow.created_at),),
+        )
+    if workflow.phase in ("Failed", "Error"):
+        failed = [step for step in workflow.steps if step.phase in ("Failed", "Error") and step.kind == "Pod"]
+        said = "; ".join(f"{step.name}: {step.message}" for step in failed[:4]) or workflow.message
+        witnesses = tuple(Witness("Workflow", workflow.name, f"step {s.name}", s.phase, s.message) for s in failed[:8])
+        return Reason(
+            Hold.WORKFLOW_FAILED,
+            f"the attempt's workflow ended as {workflow.phase} before the JobSet: {said}",
+            "its driver makes an incident of it; correct what the step says",
+            (own, *witnesses),
+        )
+    return None
+
+
+def _jobset_reasons(sight: RunSight, cluster: ClusterSight, jobset: JobSetSight) -> list[Reason]:
+    workload = cluster.workload
+    line = NamespaceQueues(
+        now=sight.now,
+        workloads=cluster.others,
+        local_queues=cluster.local_queues,
+        cluster_queues=cluster.cluster_queues,
+        unread=frozenset(kind for kind, _ in cluster.unread),
+    )
+    if workload is not None and (held := queue_reasons(workload, line)):
+        return list(held)
+    if jobset.suspended:
+        return [_suspended(cluster, jobset)]
+    training = [pod for pod in cluster.pods if pod.role]
+    refused = [event for event in cluster.events if event.reason in REFUSED and event.warning]
+    if len(training) < jobset.pods and refused:
+        newest = refused[-1]
+        return [
+            Reason(
+                Hold.PODS_REFUSED,
+                f"{jobset.pods - len(training)} of {jobset.pods} pods are refused: {newest.message}",
+                "free or raise the namespace's quota, or correct what the policy or webhook says",
+                tuple(of_event(event) for event in refused[-3:]),
+            )
+        ]
+    if not training and jobset.state == "Running":
+        witness = Witness("JobSet", jobset.name, f"state {jobset.state}", at=jobset.created_at)
+        return [
+            Reason(
+                Hold.NO_PODS,
+                f"JobSet {jobset.name} is to run and has no pods yet",
+                "wait a moment; if it stays so, the JobSet or the Job controller is away",
+                (witness, *(of_event(event) for event in cluster.events[-3:])),
+            )
+        ]
+    return []
+
+
+def _suspended(cluster: ClusterSight, jobset: JobSetSight) -> Reason:
+    told = tuple(of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.type == "Suspended")
+    witness = told or (Witness("JobSet", jobset.name, "spec.suspend=true", at=jobset.created_at),)
+    if jobset.queue and cluster.workload is None:
+        why = next((why for kind, why in cluster.unread if kind == "Workload"), "")
+        return Reason(
+            Hold.UNQUEUED,
+            f"it waits for queue {jobset.queue}, but Kueue has made no Workload of JobSet {jobset.name}"
+            + (f" that we may read ({why})" if why else ""),
+            "look whether Kueue runs, handles JobSets and this namespace, and whether the LocalQueue exists",
+            witness,
+        )
+    return Reason(
+        Hold.SUSPENDED,
+        f"JobSet {jobset.name} is suspended" + (", though Kueue admits it" if jobset.queue else " by hand"),
+        "wait a moment: its controller resumes it" if jobset.queue else f"set spec.suspend of {jobset.name} to false",
+        witness,
+    )
+
+
+def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> Reason | None:
+    """It makes steps, and somebody watches: whatever else is pending does not hold it."""
+    if sight.driver.alive and (told := by_second_path(sight.story.run.why)):
+        return Reason(Hold.RUNNING, f"it runs: {told}", "look at the coordinator's pod", _gang(cluster, attempt))
+    if sight.steps_per_second is None or attempt.first_step is None or not sight.driver.alive:
+        return None
+    total = sight.resolved.run.steps
+    left = (total - (sight.step or 0)) / sight.steps_per_second if total else 0.0
+    eta = f", {max(0.0, left):.0f} s to go" if total else ""
+    of = f" of {total}" if total else ""
+    return Reason(
+        Hold.RUNNING,
+        f"it runs: step {sight.step}{of}, {sight.steps_per_second:g} steps/s{eta}",
+        "",
+        _gang(cluster, attempt),
+    )
+
+
+def _gang(cluster: ClusterSight, attempt: AttemptRecord) -> tuple[Witness, ...]:
+    pods = [pod for pod in cluster.pods if pod.role]
+    running = [pod for pod in pods if pod.phase == "Running"]
+    own = (Witness("JobSet", cluster.jobset.name, f"state {cluster.jobset.state}"),) if cluster.jobset else ()
+    nodes = ", ".join(attempt.nodes) or ", ".join(sorted({pod.node for pod in pods if pod.node}))
+    told = f"{len(running)} of {len(pods)} running on {nodes or 'no node'}"
+    return (*own, Witness("Pods", attempt_words(attempt), "phase", "", told, attempt.running_at))
+
+
+def attempt_words(attempt: AttemptRecord) -> str:
+    """The attempt by its number."""
+    return f"attempt {attempt.number}"
+
+
+def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> list[Reason]:
+    """Nothing holds the pods: they start, or they run and the steps tell."""
+    training: list[PodSight] = [pod for pod in cluster.pods if pod.role]
+    if not training:
+        return []
+    gang = _gang(cluster, attempt)
+    if not sight.driver.alive:
+        step = "" if sight.step is None else f"; the last step that the ledger knows is {sight.step}"
+        return [_unwatched(sight, f"its pods run and nobody watches{step}")]
+    if told := by_second_path(sight.story.run.why):
+        return [
+            Reason(Hold.RUNNING, f"it runs: {told}", "look at the coordinator's pod; nothing else is touched", gang)
+        ]
+    limits = sight.resolved.run.recovery.hang
+    if attempt.first_step is None or sight.last_step_at is None:
+        since = sight.now - (attempt.running_at or attempt.applied_at or sight.now)
+        sentence = f"all {len(training)} pods run; no step is done yet after {since:.0f} s"
+        advice = f"wait: the ranks find each other and load; more than {limits.init_seconds:g} s counts as a hang"
+        return [Reason(Hold.INITIALISING, sentence, advice, gang)]
+    quiet = sight.now - sight.last_step_at
+    if quiet <= limits.step_floor_seconds:
+        return [Reason(Hold.RUNNING, f"it runs: step {sight.step}, done {quiet:.0f} s ago", "", gang)]
+    incident = sight.story.troubles[-1] if sight.story.troubles else None
+    told = incident_witnesses(incident) if incident and incident.attempt == attempt.number else ()
+    sentence = f"its pods run, but no step was done for {quiet:.0f} s (the last was {sight.step})"
+    advice = f"look at the ranks: primus logs {sight.story.run.name} --follow; a save or an evaluation may last so long"
+    return [Reason(Hold.NO_PROGRESS, sentence, advice, (*gang, *told))]
+
+
+def _unwatched(sight: RunSight, said: str) -> Reason:
+    return Reason(Hold.UNWATCHED, f"no driver is alive: {said}", _resume(sight), (driver_witness(sight),))

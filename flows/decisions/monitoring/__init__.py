@@ -1,0 +1,1 @@
+"""What the monitor finds: lost runs, faulty nodes, objects that nobody wants."""

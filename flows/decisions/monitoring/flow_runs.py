@@ -1,0 +1,266 @@
+"""Which runs have lost their driver, and what is to be done for them. Pure.
+
+A run is driven again only where that is sure: its driver let go, is proven dead, or did not renew its lease. A driver
+that is late but lives keeps its run. A ledger or a server that is away is nobody's death: then nothing is looked at.
+
+Which of the flow runs whose time has come are started, and what becomes of those whose process died. Pure.
+
+What people ask for is always started. Of what a timetable made only the newest counts: a night that was missed is
+caught up once, however many were missed; one that would overlap with the one before is skipped, not queued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from profiles.vocabulary import RunState
+from workflows.model.runs import Due, FlowRunSeen, OpenRun, Phase, Plain
+
+GRACE_SECONDS = 15.0
+"""Whoever opened, continued or claimed something a moment ago is about to drive it: as long as a lease lasts."""
+LONGEST_PAUSE_SECONDS = 60.0
+"""Between two starts of a driver that dies again and again."""
+
+
+@dataclass(frozen=True)
+class Drive:
+    """Give the run a driver: schedule its flow run again, or make one where it has none."""
+
+    run: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Reopen:
+    """Schedule a flow run again that was claimed by somebody who died before the run was opened."""
+
+    flow_run: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Conclude:
+    """Tell the server how the run ended: its driver could not any more."""
+
+    flow_run: str
+    run: str
+
+
+@dataclass(frozen=True)
+class AskToStop:
+    """Somebody cancelled the flow run: the run may save and is stopped, by whoever drives it."""
+
+    flow_run: str
+    run: str
+
+
+@dataclass(frozen=True)
+class Drop:
+    """End a flow run that was cancelled before anything was opened for it."""
+
+    flow_run: str
+
+
+Move = Drive | Reopen | Conclude | AskToStop | Drop
+
+
+@dataclass(frozen=True)
+class Tries:
+    """How often this runner gave a run a driver lately."""
+
+    number: int
+    last_at: float
+    """Unix seconds."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a runner sees at one moment."""
+
+    now: float
+    cluster: str
+    """Name of the cluster that this runner serves; runs of others are not its business."""
+    runs: tuple[OpenRun, ...]
+    """Every run of the ledger that has not ended."""
+    flow_runs: tuple[FlowRunSeen, ...]
+    """Flow runs of this runner's deployment that have not ended."""
+    working: frozenset[str] = frozenset()
+    """Ids of flow runs whose drivers are living children of this runner."""
+    asked: frozenset[str] = frozenset()
+    """Ids of cancelled flow runs whose runs were asked to stop already."""
+
+
+def look_after(sight: Sight, tries: Mapping[str, Tries]) -> tuple[Move, ...]:
+    """What is to be done now, flow runs first. Doing any of it twice is harmless."""
+    opened = {run.name: run for run in sight.runs}
+    found = [_about_flow_run(flow_run, opened, sight) for flow_run in sight.flow_runs]
+    taken = {flow_run.run for flow_run in sight.flow_runs if _has_its_turn(flow_run, sight)}
+    drives = [
+        Drive(run.name, why)
+        for run in sight.runs
+        if run.cluster == sight.cluster
+        and run.name not in taken
+        and (why := undriven(run, sight.now))
+        and not _too_soon(tries.get(run.name), sight.now)
+    ]
+    return (*(move for move in found if move is not None), *drives)
+
+
+def undriven(run: OpenRun, now: float) -> str:
+    """Why the run has no driver; "" where it has one, or may be about to get one."""
+    if run.state is RunState.UNKNOWN:
+        return ""  # a person must say what became of it
+    if now - run.since < GRACE_SECONDS and not _driven_since(run):
+        return ""
+    if run.lease is None:
+        return "nobody drives it: its driver let go"
+    holder = f"process {run.lease.driver.pid} on {run.lease.driver.host}"
+    if run.alive is False:
+        return f"its driver is dead: {holder}"
+    if run.alive is None and now >= run.lease.expires_at:
+        return f"its driver did not renew its lease: {holder}"
+    return ""
+
+
+def _driven_since(run: OpenRun) -> bool:
+    """Whether the lease is of the run's present life: then whoever opened or continued it gave it a driver."""
+    return run.lease is not None and run.lease.expires_at - GRACE_SECONDS >= run.since
+
+
+def pause_before(number: int) -> float:
+    """Seconds between the start number `number` of a run's driver and the next one: 1, 2, 4 … 60."""
+    return min(LONGEST_PAUSE_SECONDS, 2.0 ** min(number - 1, 10))
+
+
+def _too_soon(tries: Tries | None, now: float) -> bool:
+    return tries is not None and now - tries.last_at < pause_before(tries.number)
+
+
+def _about_flow_run(flow_run: FlowRunSeen, opened: Mapping[str, OpenRun], sight: Sight) -> Move | None:
+    if not flow_run.run:
+        return None if flow_run.id in sight.working else _about_unopened(flow_run, sight.now)
+    if flow_run.run not in opened:
+        return None if flow_run.id in sight.working else Conclude(flow_run.id, flow_run.run)
+    if flow_run.phase is Phase.CANCELLING and flow_run.id not in sight.asked:
+        return AskToStop(flow_run.id, flow_run.run)
+    return None
+
+
+def _about_unopened(flow_run: FlowRunSeen, now: float) -> Move | None:
+    if flow_run.phase is Phase.CANCELLING:
+        return Drop(flow_run.id)
+    if flow_run.phase in (Phase.CLAIMED, Phase.RUNNING) and now - flow_run.since >= GRACE_SECONDS:
+        return Reopen(flow_run.id, "whoever claimed it did not open its run")
+    return None
+
+
+def _has_its_turn(flow_run: FlowRunSeen, sight: Sight) -> bool:
+    """Whether a driver works for it, or is about to."""
+    if flow_run.id in sight.working or flow_run.phase is Phase.WAITING:
+        return True
+    return flow_run.phase is Phase.CLAIMED and sight.now - flow_run.since < GRACE_SECONDS
+
+
+MOST_STARTS = 3
+"""A flow run whose process died so often is given up: it is what kills it."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Claim it and run it."""
+
+    flow_run: str
+
+
+@dataclass(frozen=True)
+class Skip:
+    """End it without running it."""
+
+    flow_run: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Again:
+    """Schedule it anew: whoever claimed or ran it is gone."""
+
+    flow_run: str
+    why: str
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Call it crashed."""
+
+    flow_run: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """End its process, if it has one: a person cancelled it."""
+
+    flow_run: str
+
+
+Choice = Start | Skip
+Fate = Again | GiveUp | Cancel
+
+
+def choose(due: Sequence[Due], alone: frozenset[str], busy: frozenset[str]) -> tuple[Choice, ...]:
+    """What becomes of each flow run that is due, in the order in which they are.
+
+    Args:
+        due: nobody claimed them yet.
+        alone: deployments of which one flow run runs at a time.
+        busy: deployments of which one runs now.
+    """
+    newest = {item.deployment: item.id for item in sorted(due, key=_order) if item.scheduled}
+    chosen: list[Choice] = []
+    taken = set(busy)
+    for item in sorted(due, key=_order):
+        if item.scheduled and newest[item.deployment] != item.id:
+            chosen.append(Skip(item.id, "missed: a later one is due already"))
+        elif item.deployment not in alone:
+            chosen.append(Start(item.id))
+        elif item.deployment not in taken:
+            taken.add(item.deployment)
+            chosen.append(Start(item.id))
+        elif item.scheduled:
+            chosen.append(Skip(item.id, "overlap: the one before has not ended"))
+        # What a person asked for waits for its turn.
+    return tuple(chosen)
+
+
+def look_after_plain(
+    seen: Iterable[Plain], working: frozenset[str], fleeting: frozenset[str], now: float
+) -> tuple[Fate, ...]:
+    """What becomes of flow runs that were claimed: all our flows go on where they were, so they are begun again.
+
+    Args:
+        seen: claimed, running or being cancelled.
+        working: ids of those whose process lives.
+        fleeting: deployments with a timetable, whose next flow run does what this one left undone.
+        now: Unix seconds.
+    """
+    fates = (_fate(one, one.id in working, one.deployment in fleeting, now) for one in seen)
+    return tuple(fate for fate in fates if fate is not None)
+
+
+def _fate(one: Plain, works: bool, fleeting: bool, now: float) -> Fate | None:
+    if one.phase is Phase.CANCELLING:
+        return Cancel(one.id)
+    if works or now - one.since < GRACE_SECONDS or one.phase not in (Phase.CLAIMED, Phase.RUNNING):
+        return None
+    if one.phase is Phase.CLAIMED:
+        return Again(one.id, "whoever claimed it did not run it")
+    if fleeting:
+        return GiveUp(one.id, "its process died; the next one does its work")
+    if one.begun >= MOST_STARTS:
+        return GiveUp(one.id, f"its process died {one.begun} times")
+    return Again(one.id, "its process died")
+
+
+def _order(item: Due) -> tuple[float, str]:
+    return (item.at, item.id)

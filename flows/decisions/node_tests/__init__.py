@@ -1,0 +1,1 @@
+"""From measurements of nodes to verdicts and actions."""

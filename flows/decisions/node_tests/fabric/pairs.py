@@ -1,0 +1,378 @@
+"""Which pairs of nodes meet next, and what their meetings say about each node. Pure.
+
+In the first round everybody meets one other by chance. Whoever was good with somebody is proven. Who was not meets
+proven ones, a new one each round: a node that misses with two of them is to blame, and they are not. A pair that missed
+although both are good with others has a bad way between them, or had a bad moment: it blames nobody.
+
+A gang's rounds (`plan`) look for the node, link or switch behind the misses of groups of any size; here a meeting
+tells several checks of which each may be answered or not, and two nodes are all that a tool can take.
+
+From what the two of a pair told to meetings, and from meetings to a verdict about each node. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from flows.decisions.node_tests.fabric.model import circle, shuffled
+from flows.decisions.node_tests.grading.comparisons import History
+from flows.decisions.node_tests.grading.grade import grade, worst
+from flows.decisions.node_tests.grading.model import CheckRule, NodeGrade, NodeReadings
+from flows.decisions.node_tests.judge import rule_of
+from profiles.checks.check import Check
+from profiles.hardware import HardwareProfile
+from profiles.vocabulary import VerdictWord
+from workflows.programs.fabric.report import PairReport
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes.run import unpacked
+
+Pair = tuple[str, str]
+PARTNERS = 2
+"""With so many proven ones a node must miss before it is blamed; one alone may be on a bad link to it."""
+ROUNDS = 6
+"""At most: the first, and five in which whoever is not proven meets another one. What is open then is unknown."""
+STRANGERS = 3
+"""So many rounds may pass without anybody proven: three nodes need them all to have met each other."""
+MANY = 3
+"""Where so many pairs have told nothing at all of a check, e.g. since no image has the tool, nobody asks again."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Two nodes that were measured with each other."""
+
+    pair: Pair
+    said: Mapping[str, VerdictWord]
+    """By check, the worse of both directions; a check that is missing was not made."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What all meetings say of one check."""
+
+    proven: frozenset[str]
+    """Good with somebody."""
+    missed: Mapping[str, tuple[str, ...]]
+    """Node -> with whom it missed."""
+    untold: Mapping[str, tuple[str, ...]]
+    """Node -> with whom nothing was known."""
+
+    def blamed(self, node: str) -> tuple[str, ...]:
+        """Proven ones with whom it missed."""
+        return tuple(one for one in self.missed.get(node, ()) if one in self.proven)
+
+    def word(self, node: str) -> VerdictWord:
+        """Of a node: proven, to blame, or neither."""
+        if node in self.proven:
+            return VerdictWord.PASS
+        return VerdictWord.FAIL if len(self.blamed(node)) >= PARTNERS else VerdictWord.UNKNOWN
+
+    def is_settled(self, node: str) -> bool:
+        """Whether another meeting would say nothing new."""
+        silent = sum(one in self.proven for one in self.untold.get(node, ()))
+        return self.word(node) is not VerdictWord.UNKNOWN or silent >= PARTNERS
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """All meetings, round by round. Nothing else is remembered."""
+
+    nodes: tuple[str, ...]
+    checks: tuple[str, ...]
+    """Those that count: what misses in others is told, and never asked again."""
+    seed: int = 0
+    """Which partners meet: with the same seed and the same meetings the same ones."""
+    rounds: tuple[tuple[Meeting, ...], ...] = field(default=())
+
+    def after(self, meetings: Sequence[Meeting]) -> Pairs:
+        """The state one round later."""
+        return Pairs(self.nodes, self.checks, self.seed, (*self.rounds, tuple(meetings)))
+
+    @cached_property
+    def views(self) -> dict[str, View]:
+        """Of each check that counts."""
+        return {check: view_of(check, self.rounds) for check in self.checks}
+
+    @cached_property
+    def met(self) -> dict[str, frozenset[str]]:
+        """Whom each node has met."""
+        found: dict[str, set[str]] = {node: set() for node in self.nodes}
+        for meeting in (one for meetings in self.rounds for one in meetings):
+            left, right = meeting.pair
+            found[left].add(right)
+            found[right].add(left)
+        return {node: frozenset(others) for node, others in found.items()}
+
+
+def view_of(check: str, rounds: Sequence[Sequence[Meeting]]) -> View:
+    """What the meetings say of a check."""
+    proven: set[str] = set()
+    missed: dict[str, tuple[str, ...]] = {}
+    untold: dict[str, tuple[str, ...]] = {}
+    for meeting in (one for meetings in rounds for one in meetings if check in one.said):
+        word = meeting.said[check]
+        if word is VerdictWord.PASS:
+            proven.update(meeting.pair)
+            continue
+        kept = missed if word is VerdictWord.FAIL else untold
+        for node, other in (meeting.pair, meeting.pair[::-1]):
+            kept[node] = (*kept.get(node, ()), other)
+    return View(frozenset(proven), missed, untold)
+
+
+def next_pairs(state: Pairs) -> tuple[Pair, ...]:
+    """Disjoint pairs that have not met yet, to be measured side by side; empty: everything is said that can be."""
+    if not state.rounds:
+        order = shuffled(range(len(state.nodes)), state.seed)
+        return tuple((state.nodes[left], state.nodes[right]) for left, right in circle(order, 0))
+    if len(state.rounds) >= ROUNDS:
+        return ()
+    open_of = _open(state)
+    waiting = _shuffled(state, [node for node in state.nodes if node in open_of])
+    waiting.sort(key=lambda node: len(state.met[node]))
+    free = _shuffled(state, [node for node in state.nodes if node not in open_of])
+    pairs: list[Pair] = []
+    left_over: list[str] = []
+    for node in waiting:
+        wanted = [state.views[check].proven for check in open_of[node] if state.views[check].proven]
+        partner = next((o for o in free if o not in state.met[node] and all(o in proven for proven in wanted)), None)
+        if partner is None:
+            left_over.append(node)
+        else:
+            free.remove(partner)
+            pairs.append((node, partner))
+    return (*pairs, *_strangers(state, left_over))
+
+
+def checks_for(state: Pairs) -> tuple[str, ...]:
+    """Checks that count and that the next round is about."""
+    if not state.rounds:
+        return state.checks
+    asked = {check for checks in _open(state).values() for check in checks}
+    return tuple(check for check in state.checks if check in asked)
+
+
+def _open(state: Pairs) -> dict[str, tuple[str, ...]]:
+    """Node -> checks of which another meeting may say something; whoever met nobody yet, too."""
+    live = [check for check in state.checks if not _is_over(state, state.views[check])]
+    found: dict[str, tuple[str, ...]] = {}
+    for node in state.nodes:
+        own = tuple(check for check in live if not state.views[check].is_settled(node))
+        if own or not state.met[node]:
+            found[node] = own
+    return found
+
+
+def _is_over(state: Pairs, view: View) -> bool:
+    """Nobody was good, and nobody will be."""
+    if view.proven:
+        return False
+    return len(state.rounds) >= STRANGERS or (not view.missed and len(state.rounds[0]) >= MANY)
+
+
+def _strangers(state: Pairs, nodes: Sequence[str]) -> list[Pair]:
+    """Nodes for which nobody proven is left, with each other."""
+    pairs: list[Pair] = []
+    taken: set[str] = set()
+    for index, node in enumerate(nodes):
+        if node not in taken:
+            others = (one for one in nodes[index + 1 :] if one not in taken and one not in state.met[node])
+            if (other := next(others, None)) is not None:
+                taken |= {node, other}
+                pairs.append((node, other))
+    return pairs
+
+
+def _shuffled(state: Pairs, nodes: Sequence[str]) -> list[str]:
+    return [nodes[index] for index in shuffled(range(len(nodes)), state.seed, len(state.rounds))]
+
+
+Json = dict[str, Any]
+Told = Mapping[str, tuple[Parsed, ...]]
+"""By check, what each attempt of a node told as the one that asked."""
+NAMED = 4
+"""Partners that are named."""
+OF_A_FAILURE = ("class", "what_to_do")
+
+
+@dataclass(frozen=True)
+class Met:
+    """A meeting with what it was judged by."""
+
+    meeting: Meeting
+    reasons: Mapping[str, Mapping[str, Json]]
+    """Check -> node -> what was said when that one asked the other."""
+
+
+def pair_checks(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """Those of two nodes."""
+    return tuple(check for check in checks if check.spans == "pair")
+
+
+def pair_rules(checks: Sequence[Check], hardware: HardwareProfile) -> tuple[CheckRule, ...]:
+    """How they are judged. A miss is not repeated with the same partner: others tell whose it is."""
+    return tuple(replace(rule_of(check, hardware), noisy=False) for check in checks)
+
+
+def halves(
+    pair: Pair, reports: Mapping[str, PairReport], silent: Mapping[str, str], number_of: Mapping[str, int]
+) -> dict[str, Told]:
+    """What each of the two told, by check; what one did not tell is unknown with its reason.
+
+    Args:
+        pair: both nodes.
+        reports: of those that told something, by node.
+        silent: nodes that told nothing, and why.
+        number_of: check -> number of the call that answers it.
+    """
+    found: dict[str, Told] = {}
+    for node in pair:
+        report = reports.get(node)
+        answers, why = _answers(report) if report is not None else ({}, silent.get(node, "it told nothing"))
+        late = (Parsed(unknown=why or "the call was not made"),)
+        found[node] = {check: tuple(answers.get(number) or late) for check, number in number_of.items()}
+    return found
+
+
+def judged(
+    rules: Sequence[CheckRule], hardware: str, told: Mapping[str, Told], history: History | None = None
+) -> dict[str, dict[str, Json]]:
+    """Node -> check -> the reason that says how it did when it asked its partner.
+
+    Args:
+        rules: of the checks.
+        hardware: name of the profile of all these nodes: they are each other's peers.
+        told: by node; a node that did not make a check now may bring what it told of it before.
+        history: the nodes' past.
+    """
+    grades = grade(rules, [NodeReadings(node, hardware, own) for node, own in told.items()], history)
+    return {node: {str(one["check"]): one for one in found.reasons} for node, found in grades.items()}
+
+
+def met_of(pair: Pair, checks: Sequence[str], reasons: Mapping[str, Mapping[str, Json]]) -> Met:
+    """The meeting of a pair: in each check the worse of both directions counts."""
+    own = {check: {node: reasons[node][check] for node in pair} for check in checks}
+    said = {check: worst([VerdictWord(one["verdict"]) for one in both.values()]) for check, both in own.items()}
+    return Met(Meeting(pair, said), own)
+
+
+def pair_verdicts(state: Pairs, met: Sequence[Met], checks: Sequence[Check]) -> dict[str, NodeGrade]:
+    """A verdict about each node, with a reason for each check; warnings change none.
+
+    Args:
+        state: after the last round.
+        met: all meetings, oldest first.
+        checks: all of the pairs' checks, in their order.
+    """
+    views = {check.name: view_of(check.name, state.rounds) for check in checks}
+    common = {check.name: _everywhere(check.name, views[check.name], met) for check in checks}
+    by_node: dict[str, list[Met]] = {node: [] for node in state.nodes}
+    for one in met:
+        for node in one.meeting.pair:
+            by_node[node].append(one)
+    found: dict[str, NodeGrade] = {}
+    for node in state.nodes:
+        reasons = [_reason(node, check, views[check.name], by_node[node], common[check.name]) for check in checks]
+        beside = [one for check in checks for one in _links(node, check, views[check.name], by_node[node])]
+        fatal = [VerdictWord(one["verdict"]) for one in reasons if one.get("severity") != "warning"]
+        # Without a check that counts nothing is said against what others found.
+        found[node] = NodeGrade(node, worst(fatal) if fatal else VerdictWord.PASS, (*reasons, *beside))
+    return found
+
+
+def _answers(report: PairReport) -> tuple[dict[int, list[Parsed]], str]:
+    try:
+        return (unpacked(report.answers) if report.answers else {}), report.why
+    except ValueError as error:
+        return {}, str(error)
+
+
+def _everywhere(check: str, view: View, met: Sequence[Met]) -> str:
+    """What to say where pairs missed and nobody was good: on which rail they all did; "" where somebody was good."""
+    own = [one for one in met if check in one.meeting.said]
+    missed = [one for one in own if one.meeting.said[check] is VerdictWord.FAIL]
+    if view.proven or len(missed) < MANY:
+        return ""
+    subjects = [{_subject(reason) for reason in one.reasons[check].values()} for one in missed]
+    same = sorted(subjects[0].intersection(*subjects[1:]) - {""})
+    where = f" on {', '.join(same)}, the same rail everywhere," if same else ""
+    return f"no pair of {len(own)} reached the limit{where} so that nobody is there to compare with"
+
+
+def _subject(reason: Json) -> str:
+    """The rail of which a failure tells: before the first colon, where it is one word."""
+    before, colon, _ = str(reason["evidence"]).partition(": ")
+    return before if colon and reason["verdict"] == "fail" and " " not in before else ""
+
+
+def _reason(node: str, check: Check, view: View, met: Sequence[Met], everywhere: str) -> Json:
+    """The reason of one check: of a good meeting where there is one, of the last one with a proven partner else."""
+    own = [one for one in met if check.name in one.meeting.said]
+    if not own:
+        return _nothing(check)
+    word = own[-1].meeting.said[check.name] if check.severity == "warning" else view.word(node)
+    blamed = view.blamed(node)
+    fitting = [one for one in own if one.meeting.said[check.name] is word]
+    if word is VerdictWord.FAIL and blamed:
+        fitting = [one for one in fitting if _other(one, node) in blamed] or fitting
+    reason = _worse(node, (fitting or own)[-1], check.name)
+    if word is VerdictWord.FAIL and check.severity == "fatal":
+        reason["evidence"] = f"missed with {_named(blamed)}, each of which is good with others; {reason['evidence']}"
+    elif word is VerdictWord.UNKNOWN and reason["verdict"] == "fail":
+        reason = {key: value for key, value in reason.items() if key not in OF_A_FAILURE}
+        partners = _named(view.missed.get(node, ()))
+        why = everywhere or f"missed with {partners}, which does not tell whose fault it is"
+        reason["evidence"] = f"{why}; {reason['evidence']}"
+    return {**reason, "verdict": str(word)}
+
+
+def _links(node: str, check: Check, view: View, met: Sequence[Met]) -> list[Json]:
+    """Warnings of a good node about misses with others that are good, too."""
+    found: list[Json] = []
+    for one in met:
+        other = _other(one, node)
+        if (
+            check.severity == "fatal"
+            and one.meeting.said.get(check.name) is VerdictWord.FAIL
+            and {node, other} <= view.proven
+        ):
+            reason = _worse(node, one, check.name)
+            kept = {key: value for key, value in reason.items() if key not in OF_A_FAILURE}
+            said = f"missed its limit once with {other}, and both are good with others; {reason['evidence']}"
+            found.append({**kept, "check": f"{check.name}-link", "severity": "warning", "evidence": said})
+    return found
+
+
+def _worse(node: str, met: Met, check: str) -> Json:
+    """Of both directions the worse one, of equals the one in which the node asked."""
+    left, right = met.meeting.pair
+    asked = (node, _other(met, node))
+    order = (VerdictWord.FAIL, VerdictWord.UNKNOWN, VerdictWord.PASS)
+    asking = min(asked, key=lambda one: order.index(VerdictWord(met.reasons[check][one]["verdict"])))
+    reason = met.reasons[check][asking]
+    return {**reason, "evidence": f"{asking} -> {right if asking == left else left}: {reason['evidence']}"}
+
+
+def _other(met: Met, node: str) -> str:
+    left, right = met.meeting.pair
+    return right if node == left else left
+
+
+def _named(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
+    return ", ".join(nodes[:NAMED]) + more
+
+
+def _nothing(check: Check) -> Json:
+    return {
+        "check": check.name,
+        "verdict": "unknown",
+        "measured": None,
+        "limit": None,
+        "unit": check.unit,
+        "evidence": "it met nobody",
+        **({"severity": "warning"} if check.severity == "warning" else {}),
+    }

@@ -1,0 +1,1 @@
+"""Grades a node by limits, peers and its own history."""

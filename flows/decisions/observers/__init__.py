@@ -1,1 +1,0 @@
-"""Each module looks at many lines together; the list of all is in `flows.decisions.observe`."""

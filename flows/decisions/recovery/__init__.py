@@ -1,0 +1,1 @@
+"""From a diagnosis to an action: policy, limits, nodes, checkpoints."""

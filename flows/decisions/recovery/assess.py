@@ -1,0 +1,267 @@
+"""Is what we see of an attempt worth acting on? A pure table over the view of a living attempt.
+
+Called by the train flow for every change. Nothing here concludes anything from the observer's own silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flows.decisions.recovery.checkpoints import prove_resume
+from flows.decisions.recovery.liveness import Hung, broken, hung, judge, started_over
+from flows.decisions.recovery.nodes import choose_nodes, need_of
+from flows.decisions.recovery.straggler import leaving
+from profiles.resolve import Resolved
+from profiles.vocabulary import VerdictWord
+from workflows.labels import COORDINATOR_ROLE
+from workflows.model.attempt import AttemptView, PodFacts, Signal
+from workflows.model.records import AttemptRecord
+
+HEARD_SECONDS = 5.0
+"""A launcher heard within this time lives, whatever the node's condition says (heartbeats come every second)."""
+IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "StartError"})
+GONE = frozenset({"Failed", "Gone"})
+
+
+@dataclass(frozen=True)
+class WatchFinding:
+    """Something that ends the watching."""
+
+    signal: Signal | None
+    """None: nothing is wrong, the attempt came to its end or a person asked for it."""
+    why: str
+    nodes: tuple[str, ...] = ()
+    """Nodes it was seen on."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What an assessment needs to know beside the view."""
+
+    resolved: Resolved
+    attempt: AttemptRecord
+
+
+Rule = Callable[[AttemptView, Case], WatchFinding | None]
+
+
+def assess(view: AttemptView, case: Case) -> WatchFinding | None:
+    """The first rule that fires, or None: go on watching."""
+    if view.jobset == "Completed" and (view.away or view.partial):
+        return None  # how it ended is told by pods of which we may not have heard yet
+    for rule in RULES:
+        finding = rule(view, case)
+        if finding is not None:
+            return finding
+    return None
+
+
+def _deciding(view: AttemptView, case: Case) -> list[PodFacts]:
+    return [pod for pod in view.pods if pod.role == case.resolved.run.deciding_role.name]
+
+
+def _asked_to_stop(view: AttemptView, _: Case) -> WatchFinding | None:
+    return WatchFinding(None, view.stop_requested) if view.stop_requested else None
+
+
+def _completed(view: AttemptView, _: Case) -> WatchFinding | None:
+    return WatchFinding(None, "the deciding role completed") if view.jobset == "Completed" else None
+
+
+def _silent(view: AttemptView, node: str) -> bool:
+    """Nothing of the node was heard for `HEARD_SECONDS`, by somebody who listened.
+
+    The coordinator listens to launchers, and we to it. While the cluster does not answer us, we are the ones who are
+    deaf: what was heard last is then old, and says nothing.
+    """
+    coordinator = view.coordinator
+    if coordinator is not None and view.now - coordinator.at <= HEARD_SECONDS:
+        return not any(at > view.now - HEARD_SECONDS for _, on, at in coordinator.heard if on == node)
+    if not any(pod.role == COORDINATOR_ROLE and pod.phase == "Running" for pod in view.pods):
+        return True  # there is no coordinator that could speak for the node
+    return view.unheard_since is not None and view.now - view.unheard_since >= HEARD_SECONDS
+
+
+def _broken(view: AttemptView) -> bool:
+    """A rank has failed and is not started again: there is nothing left that haste could spoil."""
+    return view.coordinator is not None and broken(view.coordinator, view.now)
+
+
+def _mute(view: AttemptView, node: str) -> bool:
+    """The coordinator lives on that node and does not answer us either, while the cluster does.
+
+    Three ways to the node are then closed: what it says of itself, its kubelet, and the network of its pods.
+    """
+    there = any(pod.role == COORDINATOR_ROLE and pod.node == node for pod in view.pods)
+    return there and view.unheard_since is not None
+
+
+def _spared(view: AttemptView) -> frozenset[str]:
+    """Nodes that carry the coordinator and no rank: it begins again elsewhere with its memory, and training goes on."""
+    ranks = {pod.node for pod in view.pods if pod.role != COORDINATOR_ROLE}
+    return frozenset({pod.node for pod in view.pods if pod.role == COORDINATOR_ROLE} - ranks)
+
+
+def _node_lost(view: AttemptView, _: Case) -> WatchFinding | None:
+    spared = _spared(view)
+    lost = [
+        node.name
+        for node in view.nodes
+        if node.ready is not True
+        and node.name not in spared
+        and (
+            any(pod.node == node.name and (pod.phase in GONE or _silent(view, node.name)) for pod in view.pods)
+            or (node.name in view.unreached and (_broken(view) or _mute(view, node.name)))
+        )
+    ]
+    if not lost:
+        return None
+    return WatchFinding(Signal.NODE_NOT_READY, f"not ready and silent: {', '.join(lost)}", tuple(lost))
+
+
+def _hung(view: AttemptView, _: Case) -> WatchFinding | None:
+    why = "" if view.coordinator is None else hung(view.coordinator)
+    return WatchFinding(Signal.HANG, why) if why else None
+
+
+def _still(view: AttemptView, case: Case) -> WatchFinding | None:
+    """By two paths: the coordinator is not heard, or does not hear, and the launchers' own logs tell of nothing."""
+    judged = judge(view, case.resolved.run)
+    return WatchFinding(Signal.HANG, judged.why) if isinstance(judged, Hung) else None
+
+
+def _pod_failed(view: AttemptView, case: Case) -> WatchFinding | None:
+    fatal = {role.name for role in case.resolved.run.roles if role.on_failure == "fail_attempt"}
+    failed = [pod for pod in view.pods if pod.role in fatal and pod.phase == "Failed"]
+    if not failed:
+        return None
+    disrupted = [pod for pod in failed if pod.disrupted]
+    signal = Signal.PREEMPTION_NOTICE if disrupted and len(disrupted) == len(failed) else Signal.POD_FAILED
+    said = ", ".join(f"{pod.name} ({pod.reason or pod.exit_code})" for pod in failed[:4])
+    return WatchFinding(signal, f"failed: {said}", tuple(sorted({pod.node for pod in failed if pod.node})))
+
+
+def _pods_gone(view: AttemptView, case: Case) -> WatchFinding | None:
+    gone = [pod for pod in _deciding(view, case) if pod.phase == "Gone"]
+    if not gone:
+        return None
+    said = ", ".join(f"{pod.name}{' (' + pod.message + ')' if pod.message else ''}" for pod in gone[:4])
+    return WatchFinding(Signal.PODS_GONE, f"deleted by somebody: {said}")
+
+
+def _vanished(view: AttemptView, _: Case) -> WatchFinding | None:
+    if not view.vanished or view.submitted_at is None:
+        return None
+    return WatchFinding(Signal.PODS_GONE, f"its workflow and its JobSet are gone: {view.vanished}")
+
+
+def _attempt_failed(view: AttemptView, _: Case) -> WatchFinding | None:
+    return WatchFinding(Signal.ATTEMPT_FAILED, "the JobSet failed") if view.jobset == "Failed" else None
+
+
+def _never_started(view: AttemptView, _: Case) -> WatchFinding | None:
+    workflow = view.workflow
+    if view.partial or view.jobset is not None or workflow.phase not in ("Succeeded", "Failed", "Error"):
+        return None
+    bad = [report for report in workflow.gate if report.verdict != "pass"]
+    if bad:
+        said = ", ".join(f"{report.node}: {report.verdict}" for report in bad[:4])
+        return WatchFinding(Signal.GATE_FAILED, f"the gate did not pass ({said})", tuple(report.node for report in bad))
+    if workflow.choice is not None and workflow.choice.verdict != "pass":
+        return WatchFinding(Signal.CHECKPOINT_UNUSABLE, workflow.choice.why)
+    if workflow.phase == "Succeeded":
+        return None  # the JobSet was applied; its event is on its way
+    return WatchFinding(Signal.SUBMIT_REFUSED, workflow.message or "the attempt's workflow failed before the JobSet")
+
+
+def _bad_image(view: AttemptView, _: Case) -> WatchFinding | None:
+    bad = [pod for pod in view.pods if pod.phase == "Pending" and pod.reason in IMAGE_REASONS]
+    if not bad:
+        return None
+    return WatchFinding(Signal.IMAGE, f"{bad[0].name}: {bad[0].reason} {bad[0].message}".strip())
+
+
+def _unschedulable(view: AttemptView, case: Case) -> WatchFinding | None:
+    limit = case.resolved.run.recovery.pending_timeout_seconds
+    if view.pending_since is None or view.now - view.pending_since < limit:
+        return None
+    return WatchFinding(Signal.UNSCHEDULABLE, f"no room for {limit:g} s: {view.unplaced or 'no room was found'}")
+
+
+def _started_over(view: AttemptView, case: Case) -> WatchFinding | None:
+    first = None if view.coordinator is None else view.coordinator.first_step
+    run = case.resolved.run
+    proof, why = prove_resume(case.attempt.resumed_from_step, first, run.checkpoint, run.progress.every_steps)
+    if proof is VerdictWord.FAIL:
+        return WatchFinding(Signal.STARTED_OVER, why)
+    again = "" if view.coordinator is None else started_over(view.coordinator, run)
+    return WatchFinding(Signal.STARTED_OVER, again) if again else None
+
+
+def _numeric(view: AttemptView, _: Case) -> WatchFinding | None:
+    step = None if view.coordinator is None else view.coordinator.first_nan_step
+    return None if step is None else WatchFinding(Signal.NUMERIC, f"the loss is not a number since step {step}")
+
+
+def _notice(view: AttemptView, _: Case) -> WatchFinding | None:
+    told = [pod for pod in view.pods if pod.disrupted and pod.phase in ("Running", "Pending")]
+    leaving = [pod for pod in told if pod.role != COORDINATOR_ROLE]
+    if not leaving:
+        return None
+    return WatchFinding(
+        Signal.PREEMPTION_NOTICE,
+        f"told to leave: {', '.join(pod.name for pod in leaving[:4])}",
+        tuple(sorted({pod.node for pod in leaving if pod.node})),
+    )
+
+
+def _cordoned(view: AttemptView, case: Case) -> WatchFinding | None:
+    """Somebody wants a node empty, and the gang has room elsewhere.
+
+    Whoever drains a node cordons it first, and while our disruption budget holds the pods that is all one sees: an
+    eviction that was refused leaves no object. Pods that leave already are another matter.
+    """
+    wanted = {node.name for node in view.nodes if node.unschedulable}
+    living = [pod for pod in view.pods if pod.phase in ("Running", "Pending")]
+    nodes = tuple(sorted((wanted & {pod.node for pod in living}) - _spared(view)))
+    leaving = any(pod.deleted or pod.disrupted for pod in view.pods)
+    if not nodes or leaving or not case.resolved.run.recovery.leave_cordoned_nodes:
+        return None
+    if view.pool is None or choose_nodes(view.pool, need_of(case.resolved, case.attempt.nodes)).missing:
+        return None
+    return WatchFinding(Signal.NODE_CORDONED, f"somebody wants the node empty: {', '.join(nodes)} is cordoned", nodes)
+
+
+def _straggler(view: AttemptView, case: Case) -> WatchFinding | None:
+    """Waiting for a slow node has cost as much as leaving it does, and the gang has room elsewhere."""
+    run = case.resolved.run
+    found = leaving(view.coordinator, case.attempt, run.steps or None) if run.recovery.straggler.leave else None
+    if found is None or found.waits_for or view.pool is None:
+        return None
+    node = found.straggler.node
+    if choose_nodes(view.pool, need_of(case.resolved, case.attempt.nodes, (node,))).missing:
+        return None
+    return WatchFinding(Signal.STRAGGLER, found.words, (node,))
+
+
+RULES: tuple[Rule, ...] = (
+    _completed,
+    _asked_to_stop,
+    _node_lost,
+    _started_over,
+    _numeric,
+    _hung,
+    _pod_failed,
+    _attempt_failed,
+    _pods_gone,
+    _vanished,
+    _never_started,
+    _still,
+    _notice,
+    _cordoned,
+    _straggler,
+    _bad_image,
+    _unschedulable,
+)
+"""In this order: what explains the others comes first."""

@@ -1,0 +1,250 @@
+"""What becomes of a gang whose coordinator is not heard, by what its launchers' own logs say. A pure table.
+
+Nothing is recovered because the observer failed: silence alone ends nothing. Only a gang that the second path shows
+standing still, for longer than any phase may, and that the coordinator says nothing of either, counts as hung.
+
+Restarts in place as the flow sees them: whether a gang whose rank failed is at its end, what was resumed. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flows.decisions.recovery.checkpoints import prove_resume
+from profiles.run import RunProfile
+from profiles.vocabulary import VerdictWord
+from workflows.model.attempt import UNHEARD, AttemptView, CoordinatorFacts, SecondSight
+from workflows.model.gang_status import RestartInPlace
+from workflows.model.liveness import CALM, LOOK_SECONDS
+from workflows.model.records import IncidentRecord, Story
+from workflows.programs.coordinator.hang_watch import SECOND_WINDOW, HangLimits
+from workflows.programs.launcher.options import STEPLESS
+
+LOOKS = 2
+"""One look says where a gang is, two say whether it goes on."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Nothing is to be said: the coordinator is heard, or the logs were not looked at often enough yet."""
+
+
+@dataclass(frozen=True)
+class GoesOn:
+    """Steps are made: the training is left alone."""
+
+    why: str
+    about: str
+    """What makes it the same thing to be said, though its numbers grow."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Not known: nothing is touched."""
+
+    why: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Hung:
+    """It stands still by two paths."""
+
+    why: str
+
+
+Judged = Heard | GoesOn | Held | Hung
+Rule = Callable[[AttemptView, SecondSight, RunProfile], Judged | None]
+
+
+def judge(view: AttemptView, run: RunProfile) -> Judged:
+    """What is to be thought of a gang now; the first rule that says something.
+
+    Args:
+        view: of the attempt, with what the second path has shown.
+        run: its profile.
+    """
+    sight = view.second
+    if sight is None or sight.looks < LOOKS:
+        return Heard()
+    found = (rule(view, sight, run) for rule in RULES)
+    return next(judged for judged in found if judged is not None)
+
+
+def limit_seconds(sight: SecondSight, run: RunProfile) -> float:
+    """How long a gang must be seen standing still: longer than its coordinator would give any phase.
+
+    Which phase it is in is not known for sure, so the longest counts; one that its log names (an evaluation) too.
+    """
+    hang, furthest = run.recovery.hang, sight.furthest
+    known = HangLimits(hang.init_seconds, hang.step_floor_seconds, hang.step_factor, hang.checkpoint_seconds)
+    phases = {"init", "step", "checkpoint", furthest.phase if furthest is not None else "init"}
+    first = max(hang.step_factor * sight.longest_seconds, *map(known.of, phases))
+    return first * (1 + SECOND_WINDOW) + run.recovery.observer_silence_seconds
+
+
+def by_second_path(why: str) -> str:
+    """What the `why` of a run tells of a training that goes on unheard; "" where it does not."""
+    return why.partition(UNHEARD)[2].removesuffix("]")
+
+
+def _goes_on(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
+    if not sight.ever_moved or not _fresh(view, sight, run):
+        return None
+    why = f"{_silence(view, sight)}; {_where(sight)}: training goes on"
+    return GoesOn(why, f"goes on {sight.unheard_since:.3f}")
+
+
+def _node_in_doubt(view: AttemptView, sight: SecondSight, _: RunProfile) -> Judged | None:
+    """What becomes of a lost node is decided elsewhere, and of a log behind it nothing is known."""
+    mine = {pod.node for pod in view.pods if pod.ranks}
+    doubted = {node.name for node in view.nodes if node.name in mine and node.ready is not True} | {*sight.unreached}
+    if not doubted:
+        return None
+    names = ", ".join(sorted(doubted)[:4])
+    return _held(view, sight, f"{names} is not ready or not reached: whether it is lost is asked first", names)
+
+
+def _unread(view: AttemptView, sight: SecondSight, _: RunProfile) -> Judged | None:
+    if not sight.unread:
+        return None
+    pod, why = sight.unread[0]
+    return _held(view, sight, f"the log of {pod} does not say how far it is: {why}", f"{pod} {why}")
+
+
+def _says_nothing(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
+    """Logs that never told a step prove nothing: another rank may tell them, or post them to the coordinator alone."""
+    if run.progress.framework in STEPLESS:
+        return _held(view, sight, "its program tells no steps, so nothing is concluded from their absence", "stepless")
+    told = sight.step is not None
+    return None if told else _held(view, sight, "no log that was read so far tells of a step", "no steps")
+
+
+def _hung(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
+    limit, still = limit_seconds(sight, run), _still(view, sight)
+    if still < limit:
+        return None
+    return Hung(
+        f"no progress by two paths: {_silence(view, sight)}, and {_where(sight)}, for {still:.0f} s; "
+        f"limit {limit:.0f} s (the longest phase and its second window)"
+    )
+
+
+def _stands_still(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
+    if _fresh(view, sight, run):
+        return Heard()  # a step may be about to be told
+    limit = limit_seconds(sight, run)
+    why = f"{_where(sight)}, for {_still(view, sight):.0f} s; more than {limit:.0f} s count as a hang"
+    return _held(view, sight, why, f"stands still {sight.still_since}")
+
+
+def _held(view: AttemptView, sight: SecondSight, why: str, about: str) -> Held:
+    return Held(f"{_silence(view, sight)}, and {why}", f"held {sight.unheard_since:.3f} {about}")
+
+
+def _still(view: AttemptView, sight: SecondSight) -> float:
+    """For how long nothing was seen to be done, seconds."""
+    return 0.0 if sight.still_since is None else max(0.0, view.now - sight.still_since)
+
+
+def _fresh(view: AttemptView, sight: SecondSight, run: RunProfile) -> bool:
+    """Whether the next step may just not have been seen yet: it is as long as they are, or was looked for rarely."""
+    hang = run.recovery.hang
+    longest = max(hang.step_floor_seconds, hang.step_factor * sight.longest_seconds)
+    return _still(view, sight) < longest + LOOK_SECONDS * CALM
+
+
+def _silence(view: AttemptView, sight: SecondSight) -> str:
+    seconds = max(0.0, view.now - sight.unheard_since)
+    said = "does not hear its launchers" if sight.deaf else "is not heard"
+    return f"the coordinator {said} for {seconds:.0f} s"
+
+
+def _where(sight: SecondSight) -> str:
+    return "nothing is known of its ranks" if sight.furthest is None else sight.furthest.words
+
+
+RULES: tuple[Rule, ...] = (_goes_on, _node_in_doubt, _unread, _says_nothing, _hung, _stands_still)
+"""In this order: that steps are made settles it; what could not be read settles nothing."""
+
+
+RESTART_SECONDS = 10.0
+"""A gang that may be restarted in place, or is being, is left alone for so long. Launchers hold five seconds for the
+coordinator's word, which takes one at most; then processes start, by fork or as any program does."""
+
+SILENT_SECONDS = 1.5
+"""Launchers are heard every second: one that is later than the others by more is silent."""
+NODE_SECONDS = 90.0
+"""Kubernetes calls a silent node not ready after 40 s."""
+NO_PROGRESS = "no progress for"
+"""How a coordinator begins to say why a gang hangs."""
+
+
+def last_end(story: Story) -> IncidentRecord | None:
+    """The newest incident but for those that its attempt lived on after; None: there was none."""
+    ends = (item for item in reversed(story.incidents) if not item.went_on)
+    return next(ends, None)
+
+
+def broken(facts: CoordinatorFacts, now: float) -> bool:
+    """Whether a rank has failed and nothing is left that haste could spoil.
+
+    While the coordinator may still restart the ranks in place the gang is not at its end: it decides, in a second, and
+    says so by a restart or by an order to stop. But a restart that brings nobody up is no life either.
+
+    Args:
+        facts: what the coordinator said last.
+        now: Unix seconds, of the same clock as its `at`.
+    """
+    restarting = bool(facts.news.restarts) and facts.launched_at is None
+    if not (facts.failed_ranks or restarting):
+        return False
+    if facts.failed_ranks and (facts.news.stopping or facts.news.left <= 0):
+        return True
+    since = facts.at if facts.failed_since is None else facts.failed_since
+    return now - since >= RESTART_SECONDS
+
+
+def hung(facts: CoordinatorFacts) -> str:
+    """Why the gang counts as hung where its coordinator does nothing more about it; "": it does not.
+
+    Either no right was lent, and a hang is only told; or the right is used up or in doubt, and the gang was told to
+    stop because of it. While a launcher is silent as well, it may be its node that is lost: the cluster says so in
+    less than a minute, and knows more.
+    """
+    news = facts.news
+    if news.stopping:
+        return news.stop_why if news.stop_why.startswith(NO_PROGRESS) else ""
+    hang = news.hang
+    if hang is None or not hang.confirmed or news.left > 0:
+        return ""
+    times = [at for _, _, at in facts.heard]
+    silent = bool(times) and max(times) - min(times) > SILENT_SECONDS
+    return "" if silent and hang.waited_seconds < NODE_SECONDS else hang.why
+
+
+def started_over(facts: CoordinatorFacts, run: RunProfile) -> str:
+    """Which restart in place did not go on from its checkpoint, and how that is known; "": all did, as far as known."""
+    for restart in facts.news.restarts:
+        proof, why = prove_resume(restart.resume_step, restart.first_step, run.checkpoint, run.progress.every_steps)
+        if proof is VerdictWord.FAIL and not _further(restart, run.progress.every_steps) and not _joined(restart):
+            return f"restart in place {restart.number}: {why}"
+    return ""
+
+
+def _joined(restart: RestartInPlace) -> bool:
+    """A replica group that begins again may take its state from one that trained on: then it goes on further on."""
+    first, resumed = restart.first_step, restart.resume_step or 0
+    return restart.alone and first is not None and first > resumed
+
+
+def _further(restart: RestartInPlace, every_steps: int) -> bool:
+    """Nothing was lost: it went on from a newer checkpoint than was proven, as programs do that look for it themselves.
+
+    What it cannot have is a step that the gang had not reached.
+    """
+    resumed, first, reached = restart.resume_step, restart.first_step, restart.step
+    if resumed is None or first is None or reached is None:
+        return False
+    return resumed + every_steps < first <= reached + every_steps

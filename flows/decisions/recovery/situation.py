@@ -1,0 +1,241 @@
+"""What a decision depends on beside the diagnosis, read from the ledger's story.
+
+Which nodes to examine after a first diagnosis, and what their examination adds to the evidence.
+
+An examination costs seconds, so it is made only where looking decides something: the class may be the hardware's fault,
+and the evidence alone does not say surely whose.
+
+Whether the next attempt is made ready while pods of the last one still end. Pure.
+
+Kubelets take seconds to end a pod and to tell of it, and the gate of the next attempt takes longer still: side by side
+they cost only the longer of the two. Ranks of two attempts never run at once all the same, since the token that the new
+ones need is handed out only when the old ones are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from flows.decisions.diagnosis.diagnose import Diagnosis
+from flows.decisions.diagnosis.witnesses import lost_nodes
+from flows.decisions.recovery.checkpoints import CheckpointRule, lineage
+from flows.decisions.recovery.decision import Situation
+from flows.decisions.recovery.odds import restart_seconds, tallies
+from profiles.resolve import Resolved
+from profiles.vocabulary import Action, FaultClass, Mode, VerdictWord
+from workflows.model.attempt import LIVING, Evidence, LogLine, Signal
+from workflows.model.fleet import BrakeState
+from workflows.model.records import ActionRecord, AttemptRecord, IncidentRecord, Story
+from workflows.wire import GateReport
+
+
+def situation(
+    resolved: Resolved,
+    story: Story,
+    evidence: Evidence,
+    now: float,
+    brake: BrakeState,
+    spent_gpu_seconds: float,
+    spare_nodes: int | None = None,
+) -> Situation:
+    """The situation of a run at the time `now` (Unix seconds), for the incident that `evidence` is of.
+
+    `resolved` is the profile as it was when the run was submitted, `brake` the state of its pool's brake,
+    `spent_gpu_seconds` counts all attempts; `spare_nodes`: usable nodes beside the gang's, None: not known.
+    """
+    begin, looked_at = story.run.resumed_at, _looked_at(story, evidence)
+    counted = tuple(item for item in story.attempts if begin is None or item.planned_at >= begin)
+    kept = lineage(story.attempts, looked_at)
+    return Situation(
+        now=now,
+        recovery=resolved.run.recovery,
+        mode=story.run.mode,
+        paused=story.paused,
+        past=evidence.past,
+        resumed_at=begin,
+        attempts=len(counted),
+        highest_steps=_highest(counted, evidence),
+        brake=brake,
+        budget=resolved.run.budget,
+        gpu_hours=spent_gpu_seconds / 3600.0,
+        wall_seconds=now - story.run.created_at,
+        choice=evidence.choice,
+        checkpoints=tuple(item for item in looked_at if _allowed(item, kept)),
+        lineage=kept,
+        roll_back_limits=_roll_back_limits(story),
+        first_nan_step=evidence.first_nan_step,
+        spare_nodes=spare_nodes,
+        gpus=resolved.gpus,
+        redo_seconds=_redo_seconds(story.attempts, looked_at),
+        ended=evidence.signal not in LIVING,
+    )
+
+
+def with_experience(known: Situation, fleet: Sequence[IncidentRecord]) -> Situation:
+    """The situation with what the incidents of all runs say of retries: how often they succeed, how long they take."""
+    return replace(known, tallies=tallies(fleet), restart_seconds=restart_seconds(fleet))
+
+
+def _redo_seconds(attempts: tuple[AttemptRecord, ...], looked_at: tuple[tuple[int, str], ...]) -> float:
+    """Training time between the newest usable checkpoint and the last step of the newest attempt."""
+    last = attempts[-1] if attempts else None
+    if last is None or last.first_step is None or last.last_step is None:
+        return 0.0
+    if last.first_step_at is None or last.last_step_at is None or last.last_step <= last.first_step:
+        return 0.0
+    each = (last.last_step_at - last.first_step_at) / (last.last_step - last.first_step)
+    begin = max((step for step, _ in looked_at if step <= last.last_step), default=0)
+    return max(0.0, each) * (last.last_step - begin)
+
+
+def _highest(attempts: tuple[AttemptRecord, ...], evidence: Evidence) -> tuple[int | None, ...]:
+    steps = [item.last_step for item in attempts]
+    if attempts and attempts[-1].number == evidence.attempt and evidence.last_step is not None:
+        steps[-1] = max(evidence.last_step, steps[-1] or 0)
+    return tuple(steps)
+
+
+def _looked_at(story: Story, evidence: Evidence) -> tuple[tuple[int, str], ...]:
+    """Checkpoints that no look called bad: those of the ledger and those that the checkpoint step saw."""
+    known: dict[str, tuple[int, bool]] = {}
+    for state in evidence.choice.looked_at if evidence.choice else ():
+        known[state.path] = (state.step, state.usable)
+    for record in sorted(story.checkpoints, key=lambda item: item.at):
+        known[record.path] = (record.step, record.verdict is not VerdictWord.FAIL)
+    return tuple(sorted((step, path) for path, (step, usable) in known.items() if usable))
+
+
+def _allowed(item: tuple[int, str], kept: CheckpointRule) -> bool:
+    step, path = item
+    return path not in kept.exclude and (kept.max_step is None or step <= kept.max_step)
+
+
+def _roll_back_limits(story: Story) -> tuple[tuple[int, int], ...]:
+    """(first NaN step, limit) of every attempt that a roll-back after NaN asked for."""
+    by_number = {item.number: item for item in story.attempts}
+    found: list[tuple[int, int]] = []
+    for incident in story.incidents:
+        after = by_number.get(incident.attempt + 1)
+        rolled = incident.fault_class is FaultClass.NUMERIC and incident.action is Action.ROLL_BACK
+        if rolled and incident.step is not None and after is not None and after.max_resume_step is not None:
+            found.append((incident.step, after.max_resume_step))
+    return tuple(found)
+
+
+F = FaultClass
+
+MAY_BE_HARDWARE = frozenset(
+    {F.GPU_HARDWARE, F.GPU_DRIVER, F.FABRIC, F.COLLECTIVE_TIMEOUT, F.STORAGE, F.THERMAL_POWER, F.UNKNOWN}
+)
+"""Classes of which a look at the node can confirm or change the diagnosis. In all others it decides nothing."""
+SURE = 0.9
+"""From this confidence on, with somebody to blame, the evidence has decided already."""
+MOST = 8
+"""Nodes examined at most: more suspects are no suspects but a gang."""
+KERNEL = "kernel"
+"""Name of the check that carries lines."""
+TOLD_CHARACTERS = 300
+
+
+def suspects(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
+    """Nodes worth a look, most suspicious first, at most `MOST`; empty where looking decides nothing.
+
+    Only living nodes of the attempt whose own gate has not spoken against them: a lost node cannot be examined, and the
+    gate looks at the same things.
+    """
+    if diagnosis.fault_class not in MAY_BE_HARDWARE or (diagnosis.confidence >= SURE and diagnosis.culprits):
+        return ()
+    refused = {report.node for report in evidence.gate if report.verdict != VerdictWord.PASS}
+    living = {node.name for node in evidence.nodes if node.exists and node.ready is True}
+    worth = living - refused - set(lost_nodes(evidence)) - set(evidence.unreached_nodes)
+    return tuple(node for node in _named(diagnosis, evidence) if node in worth)[:MOST]
+
+
+def _named(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
+    """The nodes of the culprits, else where it happened, else that of the rank that failed first."""
+    rank = diagnosis.first_failing_rank
+    first = next((pod.node for pod in evidence.pods if pod.node and rank in pod.ranks), "")
+    known = {node.name for node in evidence.nodes}
+    blamed = tuple(dict.fromkeys(node for node, _ in diagnosis.culprits if node in known))
+    scene = tuple(sorted((node for node in diagnosis.nodes if node in known), key=lambda node: node != first))
+    return blamed or scene or tuple(node for node in (first,) if node in known)
+
+
+def held(story: Story) -> str:
+    """Why nothing may be touched now, in words; "" where it may."""
+    if story.paused:
+        return "paused: nothing is touched"
+    return "mode observe: nothing is touched" if story.run.mode is Mode.OBSERVE else ""
+
+
+def ordinal(incident: IncidentRecord, story: Story) -> int:
+    """Number of the incident within its attempt, from 1: it names the examination."""
+    return 1 + [item.id for item in story.troubles if item.attempt == incident.attempt].index(incident.id)
+
+
+def with_examination(evidence: Evidence, reports: tuple[GateReport, ...]) -> Evidence:
+    """The evidence with what the examination found: its reports, and the lines of the nodes' kernels."""
+    lines = tuple(line for report in reports for line in _kernel_lines(report))
+    return replace(evidence, examined=reports, lines=(*evidence.lines, *lines))
+
+
+def told(report: GateReport) -> str:
+    """One examined node in words: `examined node-1: pass; …`."""
+    why = "; ".join(
+        f"{check.get('check')}: {check.get('evidence')}"
+        for check in report.checks
+        if check.get("verdict") == report.verdict != VerdictWord.PASS and check.get("check") != KERNEL
+    )
+    parts = (f"examined {report.node}: {report.verdict}", why, *(_kernel(check) for check in _kernel_checks(report)))
+    return "; ".join(part for part in parts if part)[:TOLD_CHARACTERS]
+
+
+def _kernel(check: dict[str, Any]) -> str:
+    if check.get("verdict") == VerdictWord.PASS:
+        return "its kernel said nothing telling"
+    lines = check.get("lines")
+    said = f"its kernel said {len(lines)} telling {'line' if len(lines) == 1 else 'lines'}" if lines else ""
+    return said or f"its kernel's log was not read ({check.get('evidence')})"
+
+
+def _kernel_checks(report: GateReport) -> Iterator[dict[str, Any]]:
+    return (check for check in report.checks if check.get("check") == KERNEL)
+
+
+def _kernel_lines(report: GateReport) -> Iterator[LogLine]:
+    """Lines as the gate program reports them: [Unix seconds, text]; what has another form is left out."""
+    for check in _kernel_checks(report):
+        found = check.get("lines")
+        for item in cast("list[object]", found) if isinstance(found, list) else ():
+            match item:
+                case [float() | int() as at, str() as text]:
+                    yield LogLine(text, KERNEL, node=report.node, at=float(at))
+                case _:
+                    pass
+
+
+BROKEN = frozenset({Signal.NODE_NOT_READY, Signal.POD_FAILED, Signal.ATTEMPT_FAILED})
+"""A gang that has lost a pod makes no further step, and so no checkpoint worth waiting for."""
+
+
+def overlaps(incident: IncidentRecord, action: ActionRecord, wait_until: float, *, tests_first: bool) -> bool:
+    """Whether the attempt of this incident may still be ending while the next one is tested and placed.
+
+    Not where its pods are given time to save or train on, where the next attempt waits or goes back to an older
+    checkpoint anyway, nor where nodes are tested for it first: they would find the old ranks there. Nor where a node is
+    only supposed to be lost: until that is known its pods may take most of a minute, and nodes are better chosen then.
+
+    Args:
+        incident: what ended the attempt.
+        action: on the run, as it was decided.
+        wait_until: Unix seconds; the next attempt begins no sooner.
+        tests_first: nodes are tested before each attempt.
+    """
+    if Action(action.kind) is not Action.NEW_ATTEMPT or incident.signal not in BROKEN:
+        return False
+    saves = incident.fault_class is FaultClass.PREEMPTED
+    supposed = incident.fault_class is FaultClass.NODE_LOST and not incident.lost_nodes
+    waits = wait_until > action.planned_at
+    return not (saves or supposed or waits or tests_first)

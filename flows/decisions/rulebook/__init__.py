@@ -1,1 +1,0 @@
-"""The rules, one table per origin of the lines."""

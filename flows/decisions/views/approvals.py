@@ -1,0 +1,211 @@
+"""Questions that wait for a person: how old, how long still, and what each answer does. Pure.
+
+A question to people as a page: what is asked and why, what each answer does, and how to give one. Pure.
+
+Incidents of all runs, a line each: what a person reads first at night. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from flows.decisions import text as decisions_text
+from flows.decisions.text import age, timestamp
+from flows.decisions.views.events import blame
+from flows.decisions.views.status import incident_row
+from workflows.model.events import Sheet
+from workflows.model.records import ApprovalRecord, IncidentRecord, Story
+from workflows.model.runs import ApprovalLine, IncidentLine
+
+Json = dict[str, Any]
+NAMED = 6
+"""Nodes that a sentence names."""
+
+
+def approval_document(line: ApprovalLine, now: float) -> Json:
+    """One entry of `primus approvals --json`."""
+    asked, state = line.approval, line.run_state
+    return {
+        "id": asked.id,
+        "run": asked.run,
+        "incident": asked.incident,
+        "question": asked.question,
+        "asked_at": timestamp(asked.asked_at),
+        "age_seconds": round(max(0.0, now - asked.asked_at), 3),
+        "expires_at": timestamp(asked.expires_at),
+        "seconds_left": round(max(0.0, asked.expires_at - now), 3),
+        "run_state": None if state is None else str(state),
+        "if_yes": if_yes(line),
+        "if_no": if_no(line),
+        "approve": f'primus approve {asked.id} --why "..."',
+        "deny": f'primus deny {asked.id} --why "..."',
+    }
+
+
+def lines(line: ApprovalLine, now: float) -> list[str]:
+    """The same for people."""
+    asked = line.approval
+    left = asked.expires_at - now
+    until = f"{age(left)} left, then it counts as no" if left > 0 else "its time is up: it counts as no"
+    state = f" ({line.run_state})" if line.run_state else ""
+    return [
+        f"{asked.run}{state}: {asked.question}",
+        f"  asked {age(now - asked.asked_at)} ago; {until}",
+        f'  yes: {if_yes(line)}\n       primus approve {asked.id} --why "..."',
+        f'  no:  {if_no(line)}\n       primus deny {asked.id} --why "..."',
+    ]
+
+
+def if_yes(line: ApprovalLine) -> str:
+    """What an approval lets happen."""
+    by_kind: dict[str, list[str]] = {}
+    for action in line.actions:
+        if action.target:
+            by_kind.setdefault(str(action.kind), []).append(action.target)
+    parts = [f"{kind} {_named(nodes)}" for kind, nodes in by_kind.items()]
+    parts += [str(action.kind) for action in line.actions if not action.target]
+    return ", then ".join(parts) or "what was decided is carried out"
+
+
+def if_no(line: ApprovalLine) -> str:
+    """What a denial, and no answer in time, leaves."""
+    run = line.approval.run
+    if line.run_state is None:
+        return "the nodes stay as they are"
+    return f"nothing is done and {run} ends as stopped; `primus resume {run}` goes on later"
+
+
+def _named(nodes: list[str]) -> str:
+    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
+    return ", ".join(nodes[:NAMED]) + more
+
+
+LINES = 30
+"""Of evidence."""
+
+
+def approval_sheet(approval: ApprovalRecord, story: Story | None = None) -> Sheet:
+    """The page of a question, answered or not; its key holds the question's id.
+
+    Args:
+        approval: the question.
+        story: of the run that it is about; None: it is about nodes.
+    """
+    incident = next((item for item in story.incidents if item.id == approval.incident), None) if story else None
+    actions = tuple(item for item in story.actions if item.incident == approval.incident) if story else ()
+    line = ApprovalLine(approval, story.run.state if story else None, actions)
+    about, _, rest = _plain(approval.question).partition("? ")
+    parts = [f"# {about}? ({_plain(approval.run) or 'nodes'})" if rest else f"# {about}", _standing(approval), rest]
+    if incident is not None:
+        parts += _reasons(incident)
+    parts += _answers(line)
+    parts = [part for part in parts if part]
+    says = f"{approval.state}: {_plain(approval.question)}"
+    return Sheet(approval_key(approval.id), "markdown", "\n\n".join(parts) + "\n", says[:400])
+
+
+def approval_key(identity: str) -> str:
+    """Key of the artifact: `approval-<id>`, with a dash for whatever a key may not hold."""
+    return "approval-" + re.sub("[^a-z0-9]+", "-", identity.lower()).strip("-")
+
+
+def _standing(approval: ApprovalRecord) -> str:
+    asked, until = timestamp(approval.asked_at), timestamp(approval.expires_at)
+    if approval.state == "waiting":
+        return f"**Waits for an answer** since {asked}, until {until}."
+    who = f" by {_plain(approval.answered_by)}" if approval.answered_by else ""
+    return f"**{approval.state.capitalize()}**{who} at {timestamp(approval.answered_at)}: {_plain(approval.why)}"
+
+
+def _reasons(incident: IncidentRecord) -> list[str]:
+    blamed = ", ".join(blame({"node": node, "rank": rank}) for node, rank in incident.culprits) or "nobody"
+    parts = [
+        "## Why",
+        _plain(incident.why or incident.seen),
+        f"Incident `{incident.id}`: {incident.fault_class or 'not diagnosed'} ({incident.confidence:.2f}), "
+        f"blamed: {_plain(blamed)}.",
+    ]
+    if incident.would_change:
+        parts.append(f"Otherwise: {_plain(incident.would_change)}")
+    if incident.evidence:
+        lines = "\n".join(line.replace("```", "'''") for line in incident.evidence[:LINES])
+        parts.append(f"## Evidence\n\n```\n{lines}\n```")
+    return parts
+
+
+def _answers(line: ApprovalLine) -> list[str]:
+    approval = line.approval
+    if approval.state != "waiting":
+        return []
+    rows = (
+        ("yes", if_yes(line)),
+        ("no", if_no(line)),
+        (f"no answer until {timestamp(approval.expires_at)}", "the same as no: the safe default"),
+    )
+    return [
+        "## What an answer does",
+        "\n".join(f"* **{answer}**: {_plain(then)}" for answer, then in rows),
+        "## How to answer",
+        f'```\nprimus approve {approval.id} --why "..."\nprimus deny {approval.id} --why "..."\n```',
+        f"Or here: Deployments, `approve`, Quick run, with approval `{approval.id}`, your answer and why.",
+    ]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|")
+
+
+def incident_document(line: IncidentLine) -> Json:
+    """The incident as `primus status` shows it, with its run and whether it is over."""
+    state = line.run_state
+    return {
+        "run": line.incident.run,
+        **incident_row(line.incident),
+        "run_state": None if state is None else str(state),
+        "open": line.is_open,
+    }
+
+
+def row(line: IncidentLine, now: float) -> Json:
+    """The incident in one line."""
+    incident = line.incident
+    known = f"{incident.fault_class} ({incident.confidence:.2f})" if incident.fault_class else "not diagnosed yet"
+    return {
+        "run": f"{incident.run}/{incident.attempt}",
+        "class": known,
+        "culprit": culprits(incident),
+        "action": "not decided yet" if incident.action is None else str(incident.action),
+        "took": took(line, now),
+        "why": incident.why or incident.seen or incident.signal,
+    }
+
+
+def culprits(incident: IncidentRecord) -> str:
+    """Who is to blame, in a word: the first one, and how many more."""
+    named = [node or f"rank {rank}" for node, rank in incident.culprits]
+    distinct = list(dict.fromkeys(named))
+    if not distinct:
+        return "-"
+    return distinct[0] if len(distinct) == 1 else f"{distinct[0]} +{len(distinct) - 1}"
+
+
+def took(line: IncidentLine, now: float) -> str:
+    """From the fault to the first step after it: `2.4 s`; `5.0 min so far` while it is open; `-`: no step came.
+
+    Of what was only told: how long it was so; `-`: it was a moment, or is so still.
+    """
+    if line.incident.over_at is not None:
+        return decisions_text.took(line.incident.over_at - line.incident.at)
+    if line.incident.resumed_at is not None:
+        return decisions_text.took(line.incident.resumed_at - line.incident.at)
+    return f"{decisions_text.age(now - line.incident.at)} so far" if line.is_open else "-"
+
+
+def headline(lines: Sequence[IncidentLine], total: int) -> str:
+    """How many there are, and how many of them are not over."""
+    count = sum(line.is_open for line in lines)
+    shown = f"{total} incident{'s' if total != 1 else ''}"
+    more = f", the newest {len(lines)} are shown" if total > len(lines) else ""
+    return f"{shown}{more}; {count} not over" if count else f"{shown}{more}; none is open"

@@ -1,0 +1,339 @@
+"""What the Prefect server shows of a run: progress, a page, tables. Pure: values in, text out.
+
+The page is Markdown as the server's UI renders it: tables and images by data address, no HTML of its own.
+
+The moments of a run that its log tells, one line each. Pure.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flows.decisions.accounting.report import goodput_of
+from flows.decisions.recovery.straggler import sentences
+from flows.decisions.text import PlotLine, bar, picture, took
+from flows.decisions.views.approvals import approval_sheet
+from flows.decisions.views.events import blame
+from flows.decisions.views.status import Json, Surroundings, node_rows, status_of
+from profiles.resolve import Resolved
+from profiles.vocabulary import FINISHED
+from workflows.model.events import PageGround, RunPage, Sheet
+from workflows.model.records import TOLD, AttemptRecord, CheckpointRecord, IncidentRecord, StepRow, Story
+
+NEWEST = 20
+"""Attempts and incidents on the page; the tables hold `ROWS`, `primus status` all."""
+ROWS = 200
+BAR = 24
+"""Characters of a whole bar."""
+NO_STEPS = "no step was completed yet"
+
+
+def page_of(resolved: Resolved, ground: PageGround) -> RunPage:
+    """Every artifact of a run as it stands now."""
+    story, run = ground.story, ground.story.run.name
+    steps = [row for number in sorted(ground.steps) for row in ground.steps[number]]
+    goodput = goodput_of(story, ground.steps, resolved.gpus, ground.now) if ground.all_steps else {}
+    around = Surroundings(ground.now, driver_alive=True, steps=steps, by_attempt=ground.steps, goodput=goodput)
+    status = status_of(story, resolved, around)
+    attempts = [_attempt_row(item) for item in status["attempts"]]
+    incidents = [_incident_row(item) for item in status["incidents"]]
+    first = _progress(f"run-{run}-progress", status)
+    return RunPage(
+        (
+            first,
+            Sheet(f"run-{run}", "markdown", _markdown(ground, status), f"Where **{run}** stands: {status['state']}"),
+            Sheet(f"run-{run}-attempts", "table", attempts[-ROWS:], f"Attempts of {run}"),
+            Sheet(f"run-{run}-incidents", "table", incidents[-ROWS:], f"Incidents of {run}, and what was done"),
+            Sheet(f"run-{run}-nodes", "table", node_rows(story)[:ROWS], f"Nodes of {run}, those with trouble first"),
+            *(approval_sheet(item, story) for item in story.approvals),
+        )
+    )
+
+
+def _progress(key: str, status: Json) -> Sheet:
+    step, total, eta = status["step"], status["steps"], status["eta_seconds"]
+    if step is None:
+        return Sheet(key, "progress", 0.0, f"{status['state']}: {NO_STEPS}")
+    of = f" of {total}" if total else ""
+    left = f", {took(eta)} to go" if eta is not None and status["state"] == "running" else ""
+    share = min(100.0, 100.0 * step / total) if total else 0.0
+    return Sheet(key, "progress", round(share, 1), f"{status['state']}: step {step}{of}{left}")
+
+
+def _markdown(ground: PageGround, status: Json) -> str:
+    sections: list[tuple[str, Callable[[], str]]] = [
+        ("", lambda: _head(status)),
+        ("Waits for you", lambda: _waits(status)),
+        ("Slow or odd", lambda: "\n".join(f"* {_cell(line)}" for line in sentences(status))),
+        ("Loss", lambda: _loss(ground)),
+        ("Throughput", lambda: _throughput(ground)),
+        ("Incidents", lambda: "\n".join(map(_incident_line, status["incidents"][-NEWEST:]))),
+        ("Attempts", lambda: "\n".join(map(_attempt_line, status["attempts"][-NEWEST:]))),
+        ("Checkpoints", lambda: table(_checkpoint_rows(ground.story.checkpoints))),
+        ("Where the time went", lambda: _goodput(status)),
+        ("Commands", lambda: _commands(status["run"])),
+        ("Links", lambda: "\n".join(f"* [{title}]({address})" for title, address in ground.links)),
+    ]
+    written = [(title, text) for title, make in sections if (text := make())]
+    return "\n\n".join(f"## {title}\n\n{text}" if title else text for title, text in written) + "\n"
+
+
+def _head(status: Json) -> str:
+    total = f" of {status['steps']}" if status["steps"] else ""
+    loss = "not known" if status["loss"] is None else f"{status['loss']:.4g}"
+    speed = "not known" if status["steps_per_second"] is None else f"{status['steps_per_second']:.4g} steps/s"
+    driver = status["driver"]
+    rows = [
+        ("step", f"{status['step']}{total}" if status["step"] is not None else NO_STEPS),
+        ("loss", loss),
+        ("speed", speed if status["state"] not in FINISHED else "ended"),
+        ("durable checkpoint", "none yet" if status["last_durable_step"] is None else status["last_durable_step"]),
+        ("profile", f"{status['profile']} on {status['cluster']}"),
+        ("automation", f"{status['automation']}, mode {status['mode']}"),
+        ("driver", f"process {driver['pid']} on {driver['host']}" if driver else "none"),
+    ]
+    facts = table([{"what": name, "now": value} for name, value in rows])
+    return f"# {status['run']}: {status['state']}\n\n{_cell(status['why'])}\n\n{facts}"
+
+
+def _waits(status: Json) -> str:
+    open_ones = [item for item in status["approvals"] if item["state"] == "waiting"]
+    return "\n\n".join(
+        f'{_cell(item["question"])}\n\n```\nprimus approve {item["id"]} --why "..."\n'
+        f'primus deny {item["id"]} --why "..."\n```'
+        for item in open_ones
+    )
+
+
+def _loss(ground: PageGround) -> str:
+    lines = _by_attempt(ground, lambda rows: [(row.step, row.loss) for row in rows if row.loss is not None])
+    return picture("loss over steps", lines, f"loss of {ground.story.run.name} over steps") if lines else ""
+
+
+def _throughput(ground: PageGround) -> str:
+    return picture(
+        "steps per second over steps",
+        _by_attempt(ground, _speeds),
+        f"steps per second of {ground.story.run.name} over steps",
+    )
+
+
+def _speeds(rows: Sequence[StepRow]) -> list[tuple[float, float]]:
+    size = max(1, len(rows) // 60)
+    marks = list(rows[::size])
+    pairs = itertools.pairwise(marks)
+    return [(b.step, (b.step - a.step) / (b.at - a.at)) for a, b in pairs if b.at > a.at and b.step > a.step]
+
+
+def _by_attempt(
+    ground: PageGround, points: Callable[[Sequence[StepRow]], Sequence[tuple[float, float]]]
+) -> list[PlotLine]:
+    """A line for each attempt; steps that were thrown away and done again by a later one are dashed."""
+    lines: list[PlotLine] = []
+    numbers = [number for number in sorted(ground.steps) if ground.steps[number]][-6:]
+    for place, number in enumerate(numbers):
+        rows = ground.steps[number]
+        redone = min((ground.steps[later][0].step for later in numbers[place + 1 :]), default=None)
+        kept = [row for row in rows if redone is None or row.step < redone]
+        lost = [row for row in rows if redone is not None and row.step >= redone]
+        if kept:
+            lines.append(PlotLine(f"attempt {number}", tuple(points(kept))))
+        if lost:
+            lines.append(PlotLine(f"{number}, rolled back", tuple(points(lost)), dashed=True))
+    return [line for line in lines if line.points]
+
+
+def _attempt_row(item: Json) -> Json:
+    nodes = item["nodes"]
+    return {
+        "attempt": item["number"],
+        "began": _moment(item["started_at"]),
+        "ended": _moment(item["ended_at"]),
+        "outcome": item["outcome"] or "lives",
+        "steps": _span(item["first_step"], item["last_step"]),
+        "resumed from": "the beginning" if item["resumed_from_step"] is None else f"step {item['resumed_from_step']}",
+        "proof": item["resume_proof"] or "",
+        "restarts in place": item["restarts_in_place"],
+        "nodes": ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""),
+        "why": item["why"],
+    }
+
+
+def _incident_row(item: Json) -> Json:
+    back = item["resumed_after_seconds"]
+    return {
+        "when": _moment(item["at"]),
+        "attempt": item["attempt"],
+        "class": f"{item['class']} ({item['confidence']:.2f})" if item["class"] else "being diagnosed",
+        "blamed": ", ".join(blame(culprit) for culprit in item["culprits"][:8]) or "nobody",
+        "action": item["action"] or "being decided",
+        "noticed after": took(item["detected_after_seconds"]),
+        "trains again after": "" if back is None else took(back),
+        "over": _moment(item["over_at"]),
+        "why": item["why"] or (item["evidence"][0] if item["evidence"] else item["signal"]),
+    }
+
+
+def _attempt_line(item: Json) -> str:
+    """An attempt as a line of a list: a page is too narrow for a table with reasons."""
+    row = {name: _cell(value) for name, value in _attempt_row(item).items()}
+    until = f" to {row['ended'][11:]}" if row["ended"] else ""
+    proof = f" (proof: {row['proof']})" if row["proof"] else ""
+    times = item["restarts_in_place"]
+    again = f", {times} restart{'s' if times > 1 else ''} in place" if times else ""
+    return (
+        f"* **attempt {row['attempt']}: {row['outcome']}**, {row['began']}{until}, steps {row['steps']}, from "
+        f"{row['resumed from']}{proof}{again}, on {row['nodes'] or 'no nodes yet'}. {row['why']}"
+    )
+
+
+def _incident_line(item: Json) -> str:
+    row = {name: _cell(value) for name, value in _incident_row(item).items()}
+    back = f", trains again after {row['trains again after']}" if row["trains again after"] else ""
+    back += f", over at {row['over'][11:]}" if row["over"] else ""
+    return (
+        f"* **{row['when']}, attempt {row['attempt']}: {row['class']}**, blamed: {row['blamed']}, noticed after "
+        f"{row['noticed after']}{back}. **{row['action']}**: {row['why']}"
+    )
+
+
+def _checkpoint_rows(checkpoints: Sequence[CheckpointRecord]) -> list[Json]:
+    """The newest of each tier, and the newest that is proven."""
+    newest: dict[tuple[str, str], CheckpointRecord] = {}
+    for item in checkpoints:
+        key = (item.tier, str(item.verdict))
+        if key not in newest or item.step >= newest[key].step:
+            newest[key] = item
+    return [
+        {"tier": tier, "step": item.step, "proof": verdict, "why": item.why, "path": item.path}
+        for (tier, verdict), item in sorted(newest.items())
+    ]
+
+
+def _goodput(status: Json) -> str:
+    goodput = status["goodput"]
+    whole = goodput.get("wall_seconds", 0.0) * goodput.get("gpus", 0)
+    if not whole:
+        return f"`primus report {status['run']}` says where every second went."
+    parts = [("productive", goodput["productive_gpu_seconds"]), *sorted(goodput["lost"].items(), key=_largest)]
+    rows = [
+        {"state": name, "GPU time": took(seconds), "share": f"{seconds / whole:.1%}", "": bar(seconds / whole, BAR)}
+        for name, seconds in parts
+    ]
+    return table(rows)
+
+
+def _largest(item: tuple[str, float]) -> float:
+    return -item[1]
+
+
+def _commands(run: str) -> str:
+    lines = (
+        f"primus status {run}    # where it stands, and why",
+        f"primus logs {run} --first-failing",
+        f"primus report {run} --html {run}.html",
+        f'primus pause {run} --why "..."    # no automatic action; training goes on',
+        f'primus stop {run} --why "..."',
+    )
+    return "```\n" + "\n".join(lines) + "\n```"
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a Markdown table; "" where there are none."""
+    if not rows:
+        return ""
+    names = list(rows[0])
+    lines = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    """Text that stays where it is put: one line, no column of its own, no tag."""
+    text = "" if value is None else " ".join(str(value).split())
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "'")[:400]
+
+
+def _moment(text: str | None) -> str:
+    """An RFC 3339 time, to the second."""
+    return "" if text is None else text[:19].replace("T", " ")
+
+
+def _span(first: int | None, last: int | None) -> str:
+    return "none" if first is None else f"{first} to {last}"
+
+
+Moment = tuple[str, str]
+"""What it is, the same whenever it is looked at; and what is said."""
+
+
+def moments(story: Story) -> tuple[Moment, ...]:
+    """Everything worth a line so far: attempts, incidents, decisions, questions, the end."""
+    told: list[Moment] = []
+    for attempt in story.attempts:
+        mine = [incident for incident in story.incidents if incident.attempt == attempt.number]
+        told += _begun(attempt)
+        told += [moment for incident in mine if incident.went_on for moment in _of_living(incident)]
+        told += _ended(attempt)
+        told += [moment for incident in mine if not incident.went_on for moment in _of_incident(incident)]
+    for asked in story.approvals:
+        told.append(
+            (f"{asked.id} asked", f'waits for an answer: {asked.question} (primus approve {asked.id} --why "...")')
+        )
+        if asked.state != "waiting":
+            told.append((f"{asked.id} {asked.state}", f"{asked.state} by {asked.answered_by or 'nobody'}: {asked.why}"))
+    if story.run.state in FINISHED:
+        told.append((f"end {story.run.resumes}", f"{story.run.name} {story.run.state}: {story.run.why}"))
+    return tuple(told)
+
+
+def _begun(attempt: AttemptRecord) -> list[Moment]:
+    name = f"attempt {attempt.number}"
+    told = [(f"{name} planned", f"{name} begins on {attempt.where}: {attempt.why}")]
+    if attempt.first_step is not None:
+        begins = "from the beginning" if attempt.resumed_from_step is None else f"from step {attempt.resumed_from_step}"
+        told.append((f"{name} trains", f"{name} trains {begins}, first step {attempt.first_step}"))
+    return told
+
+
+def _ended(attempt: AttemptRecord) -> list[Moment]:
+    if attempt.ended_at is None:
+        return []
+    name = f"attempt {attempt.number}"
+    return [(f"{name} ended", f"{name} ended: {attempt.outcome}, last step {attempt.last_step}")]
+
+
+def _of_incident(incident: IncidentRecord) -> list[Moment]:
+    told = [(f"{incident.id} opened", f"incident {incident.id}: {incident.signal}: {incident.seen}")]
+    if incident.fault_class is not None:
+        blamed = ", ".join(blame({"node": node, "rank": rank}) for node, rank in incident.culprits[:8]) or "nobody"
+        said = f"{incident.id} is {incident.fault_class} ({incident.confidence:.2f}), blamed: {blamed}"
+        told.append((f"{incident.id} {incident.fault_class}", said))
+    if incident.action is not None:
+        told.append((f"{incident.id} {incident.action}", f"{incident.id}: {incident.action}, because {incident.why}"))
+    back = incident.resumed_at
+    if back is not None:
+        told.append(
+            (f"{incident.id} resumed", f"{incident.id} is over: it trains again {back - incident.at:.1f} s after it")
+        )
+    return told
+
+
+def _of_living(incident: IncidentRecord) -> list[Moment]:
+    """What an attempt lives on after was decided when it was written down: one line, and one when it is over."""
+    if incident.signal in TOLD:
+        return _of_note(incident)
+    told = [(f"{incident.id} opened", f"{incident.why}: {incident.seen} ({incident.fault_class})")]
+    if incident.resumed_at is not None:
+        took = incident.resumed_at - incident.at
+        told.append((f"{incident.id} resumed", f"attempt {incident.attempt} trains again {took:.2f} s after it"))
+    return told
+
+
+def _of_note(incident: IncidentRecord) -> list[Moment]:
+    told = [(f"{incident.id} opened", f"{incident.why} ({incident.fault_class})")]
+    if incident.over_at is not None:
+        took = incident.over_at - incident.at
+        told.append((f"{incident.id} over", f"{incident.signal} is over after {took:.1f} s: {incident.seen}"))
+    return told

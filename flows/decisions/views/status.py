@@ -1,0 +1,260 @@
+"""The shapes people and programs read: `primus status` and `primus runs`, from the story of a run. Pure.
+
+Runs, a line each. Pure.
+
+The nodes of a run as a table: who trains, who was to blame, who was taken out. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from flows.decisions.recovery.incarnations import incarnations
+from flows.decisions.recovery.straggler import lagging
+from flows.decisions.text import age, timestamp
+from profiles.vocabulary import FINISHED, NodeAction
+from workflows.labels import attempt_name
+from workflows.model.records import ApprovalRecord, AttemptRecord, IncidentRecord, StepRow, Story
+from workflows.model.runs import RunLine
+
+if TYPE_CHECKING:
+    from profiles.cluster import ClusterProfile
+    from profiles.resolve import Resolved
+    from workflows.model.attempt import PodFacts
+
+
+Json = dict[str, Any]
+RATE_STEPS = 20
+"""Steps over which the present speed is taken."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the ledger does not know."""
+
+    now: float
+    driver_alive: bool = False
+    pods: tuple[PodFacts, ...] = ()
+    steps: Sequence[StepRow] = ()
+    """All steps of the run, in the order they were completed."""
+    by_attempt: Mapping[int, Sequence[StepRow]] = field(default_factory=lambda: {})
+    """The same by attempt, where they were read."""
+    goodput: Mapping[str, Any] = field(default_factory=lambda: {})
+
+
+def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
+    """The document of `primus status RUN --json`."""
+    attempt, run = story.attempt, story.run
+    step = around.steps[-1].step if around.steps else (attempt.last_step if attempt else None)
+    rate = None if run.state in FINISHED else steps_per_second(around.steps, around.now)
+    total = resolved.run.steps or None
+    usable = [item.step for item in story.checkpoints if str(item.verdict) == "pass"]
+    rows = attempt_rows(story, around.by_attempt)
+    left = None if not (rate and total and step is not None) else round(max(0, total - step) / rate, 1)
+    return {
+        "run": run.name,
+        "state": str(run.state),
+        "why": run.why,
+        "automation": "paused" if story.paused else "on",
+        "paused_why": paused_why(story),
+        "mode": str(run.mode),
+        "profile": run.profile,
+        "cluster": run.cluster,
+        "driver": _driver(story, alive=around.driver_alive),
+        "step": step,
+        "steps": total,
+        "loss": next((row.loss for row in reversed(around.steps) if row.loss is not None), None),
+        "steps_per_second": rate,
+        "eta_seconds": left,
+        "last_checkpoint_step": max((item.step for item in story.checkpoints), default=None),
+        "last_durable_step": max(usable, default=None),
+        **lagging(story),
+        "roles": _roles(around.pods),
+        "attempts": [row | _link(item, resolved.cluster) for item, row in zip(story.attempts, rows, strict=True)],
+        "incidents": [incident_row(item) for item in story.incidents],
+        "approvals": [approval_row(item) for item in story.approvals],
+        "goodput": dict(around.goodput),
+    }
+
+
+def attempt_rows(story: Story, steps: Mapping[int, Sequence[StepRow]]) -> list[Json]:
+    """All attempts as people see them, with their incarnations; `steps` by attempt, where they were read."""
+    return [
+        attempt_row(item) | {"incarnations": incarnations(item, story.incidents, steps.get(item.number, ()))}
+        for item in story.attempts
+    ]
+
+
+def paused_why(story: Story) -> str | None:
+    """Why automatic actions are halted, with who said so; None where they are not."""
+    if not story.paused:
+        return None
+    everything = story.extra.get("everything_paused")
+    if everything is not None:
+        return f"every run: {everything}"
+    return next((mark.detail for mark in reversed(story.marks) if mark.kind == "paused"), "")
+
+
+def _driver(story: Story, *, alive: bool) -> Json | None:
+    if story.lease is None:
+        return None
+    driver = story.lease.driver
+    return {"host": driver.host, "pid": driver.pid, "alive": alive}
+
+
+def steps_per_second(steps: Sequence[StepRow], now: float) -> float | None:
+    """Speed over the newest steps; None where there are too few or they are old."""
+    recent = list(steps[-RATE_STEPS:])
+    gaps = [after.at - before.at for before, after in pairwise(recent) if after.at > before.at]
+    if len(gaps) < 2 or now - recent[-1].at > max(10.0, 20 * median(gaps)):
+        return None
+    return round(1.0 / median(gaps), 3)
+
+
+def _roles(pods: tuple[PodFacts, ...]) -> list[Json]:
+    roles: dict[str, list[Json]] = {}
+    for pod in pods:
+        roles.setdefault(pod.role, []).append(
+            {
+                "name": pod.name,
+                "node": pod.node,
+                "ranks": list(pod.ranks),
+                "state": pod.phase.lower(),
+                "exit_code": pod.exit_code,
+                "released_at": timestamp(pod.finished_at),
+                "diagnosis": pod.reason or None,
+            }
+        )
+    return [{"role": role, "pods": members} for role, members in sorted(roles.items())]
+
+
+def _link(attempt: AttemptRecord, cluster: ClusterProfile) -> Json:
+    """Where people may look at the attempt's workflow, until Argo has pruned it."""
+    base = cluster.endpoints.argo_url.rstrip("/")
+    if not base or attempt.submitted_at is None:
+        return {}
+    return {"link": f"{base}/workflows/{cluster.namespace}/{attempt_name(attempt.run, attempt.number)}"}
+
+
+def attempt_row(attempt: AttemptRecord) -> Json:
+    """One attempt as people see it."""
+    return {
+        "number": attempt.number,
+        "why": attempt.why,
+        "nodes": list(attempt.nodes),
+        "started_at": timestamp(attempt.submitted_at or attempt.planned_at),
+        "ended_at": timestamp(attempt.ended_at),
+        "outcome": attempt.outcome,
+        "resumed_from_step": attempt.resumed_from_step,
+        "resume_proof": None if attempt.resume_proof is None else str(attempt.resume_proof),
+        "first_step": attempt.first_step,
+        "last_step": attempt.last_step,
+        "restarts_in_place": attempt.restarts_in_place,
+        "interval_steps": attempt.interval_steps,
+        "advised_interval_steps": attempt.advised_steps,
+    }
+
+
+def approval_row(approval: ApprovalRecord) -> Json:
+    """One question as people see it."""
+    return {
+        "id": approval.id,
+        "question": approval.question,
+        "state": approval.state,
+        "asked_at": timestamp(approval.asked_at),
+        "expires_at": timestamp(approval.expires_at),
+        "answered_at": timestamp(approval.answered_at),
+        "answered_by": approval.answered_by or None,
+        "why": approval.why,
+    }
+
+
+def incident_row(incident: IncidentRecord) -> Json:
+    """One incident as people see it."""
+    back = incident.resumed_at
+    return {
+        "id": incident.id,
+        "attempt": incident.attempt,
+        "at": timestamp(incident.at),
+        "detected_at": timestamp(incident.detected_at),
+        "signal": incident.signal,
+        "class": None if incident.fault_class is None else str(incident.fault_class),
+        "confidence": round(incident.confidence, 3),
+        "culprits": [{"node": node, "rank": rank} for node, rank in incident.culprits],
+        "action": None if incident.action is None else str(incident.action),
+        "why": incident.why,
+        "would_change": incident.would_change,
+        "step": incident.step,
+        "fingerprint": incident.fingerprint,
+        "evidence": list(incident.evidence),
+        "charged": incident.charged,
+        "detected_after_seconds": round(max(0.0, incident.detected_at - incident.at), 3),
+        "resumed_after_seconds": None if back is None else round(back - incident.at, 3),
+        "over_at": timestamp(incident.over_at),
+    }
+
+
+def document(line: RunLine) -> Json:
+    """One entry of `primus runs --json`."""
+    return {
+        "run": line.name,
+        "state": str(line.state),
+        "profile": line.profile,
+        "cluster": line.cluster,
+        "step": line.step,
+        "loss": line.loss,
+        "attempts": line.attempts,
+        "why": line.why,
+        "paused": line.paused,
+        "created_at": timestamp(line.created_at),
+        "ended_at": timestamp(line.ended_at),
+        "last_step_at": timestamp(line.last_step_at),
+    }
+
+
+def row(line: RunLine, now: float) -> Json:
+    """The run in one line."""
+    return {
+        "run": line.name,
+        "state": f"{line.state} (paused)" if line.paused and line.state not in FINISHED else str(line.state),
+        "profile": line.profile,
+        "cluster": line.cluster,
+        "age": age(now - line.created_at),
+        "step": line.step,
+        "attempts": line.attempts,
+        "why": line.why,
+    }
+
+
+def headline(lines: Sequence[RunLine], *, more: bool) -> str:
+    """How many are shown, how many of them have not ended, and how to see older ones."""
+    living = sum(line.state not in FINISHED for line in lines)
+    shown = f"{len(lines)} run{'' if len(lines) == 1 else 's'}, {living} not ended"
+    return f"{shown}; older ones are left out: primus runs --limit 0" if more else shown
+
+
+def node_rows(story: Story) -> list[Json]:
+    """One row a node that any attempt had, those with trouble first, then by name."""
+    held: dict[str, list[int]] = {}
+    for attempt in story.attempts:
+        for node in attempt.nodes:
+            held.setdefault(node, []).append(attempt.number)
+    blamed = Counter(node for item in story.troubles for node, _ in item.culprits if node)
+    done = {(item.target, item.kind): item for item in story.actions if item.target}
+    now = set(story.attempt.nodes) if story.attempt is not None and story.attempt.ended_at is None else set[str]()
+    names = sorted({*held, *blamed, *(node for node, _ in done)}, key=lambda node: (-blamed[node], node))
+    return [
+        {
+            "node": node,
+            "trains now": "yes" if node in now else "no",
+            "attempts": ", ".join(map(str, held.get(node, [])[-8:])),
+            "blamed": blamed[node],
+            "actions": "; ".join(f"{kind} {done[node, kind].state}" for kind in NodeAction if (node, kind) in done),
+        }
+        for node in names
+    ]

@@ -1,0 +1,219 @@
+"""Tests of nodes at one depth: measured by whoever starts programs there, judged together, kept in the ledger.
+
+What failed once by a figure that varies is measured again before the node is blamed; a node that told nothing is
+unknown, and unknown is not healthy. Verdicts stand in the ledger when this returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from flows.decisions.node_tests.actions import with_action
+from flows.decisions.node_tests.grading.comparisons import laid, reach_days
+from flows.decisions.node_tests.grading.grade import records_of, worst
+from flows.decisions.node_tests.grading.history_arrays import DAY_SECONDS
+from flows.decisions.node_tests.grading.model import NodeGrade
+from flows.decisions.node_tests.judge import NodeAnswer, again, judge, rule_of
+from flows.testing.links import LinksOutcome
+from profiles.checks.catalogue import Depth, Launcher
+from profiles.checks.check import Check
+from profiles.checks.suite import SuiteProfile
+from profiles.cluster import ClusterProfile
+from profiles.hardware import HardwareProfile
+from profiles.loading.load import load_hardware
+from profiles.vocabulary import VerdictWord
+from tasks.context import world
+from tasks.lease import driving
+from tasks.node_tests.launchers import runner_of
+from tasks.node_tests.preflight import Opened, Wanted, close_preflight, keep_verdicts, open_preflight, with_node_objects
+from workflows.model.node_results import NodeResult
+from workflows.node_tests.preflight import MOST, calls_of, left_out, node_checks
+
+Tell = Callable[[str], None]
+LONGEST_SECONDS = 6 * 3600.0
+"""No test takes longer."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a test found."""
+
+    suite: str
+    depth: Depth
+    grades: Mapping[str, NodeGrade]
+    """By node."""
+    seconds: float
+    """Wall time of all of it."""
+    checks: int
+    """Checks of the kind of node that makes most."""
+    why: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Nodes that told nothing, and why."""
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Checks that nobody makes, and why."""
+    busy: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Nodes that were not tested because somebody uses them, and who."""
+    links: LinksOutcome | None = None
+    """What was found between them."""
+
+    @property
+    def words(self) -> dict[str, VerdictWord]:
+        """What is said of each node: the worse of its own checks and of those between nodes."""
+        found: dict[str, list[VerdictWord]] = {}
+        between: Mapping[str, NodeGrade] = self.links.grades if self.links is not None else {}
+        for node, grade in (*self.grades.items(), *between.items()):
+            found.setdefault(node, []).append(grade.verdict)
+        return {node: worst(words) for node, words in found.items()}
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What is tested."""
+
+    profile: ClusterProfile
+    suite: SuiteProfile
+    depth: Depth
+    pools: Mapping[str, str]
+    """Node -> its pool."""
+    launcher: Launcher
+
+    @cached_property
+    def hardware_of(self) -> dict[str, HardwareProfile]:
+        """By pool."""
+        return {pool.name: load_hardware(pool.hardware) for pool in self.profile.pools}
+
+    @property
+    def kinds(self) -> dict[str, HardwareProfile]:
+        """By name."""
+        return {hardware.name: hardware for hardware in self.hardware_of.values()}
+
+    @property
+    def checks(self) -> dict[str, tuple[Check, ...]]:
+        """By name of the hardware; checks of one node only: links between nodes are another test."""
+        return {name: node_checks(self.suite, self.depth, kind, self.launcher) for name, kind in self.kinds.items()}
+
+    def parts(self, nodes: Sequence[str], turn: int) -> list[Wanted]:
+        """The tests of these nodes, of at most `MOST` each."""
+        groups = [nodes[begin : begin + MOST] for begin in range(0, len(nodes), MOST)]
+        return [
+            Wanted(
+                self.profile, self.suite, self.depth, {node: self.pools[node] for node in group}, self.launcher, turn
+            )
+            for group in groups
+        ]
+
+
+def try_nodes(
+    profile: ClusterProfile,
+    suite: SuiteProfile,
+    depth: Depth,
+    pools: Mapping[str, str],
+    tell: Tell,
+    launcher: Launcher = "kubernetes",
+) -> Outcome:
+    """Test nodes, judge them, and keep the verdicts. Whoever was killed in between goes on where he was.
+
+    Args:
+        profile: of the cluster.
+        suite: what is looked at.
+        depth: which of its depths.
+        pools: nodes in the order in which they are tested, with their pool.
+        tell: gets a line whenever something changes.
+        launcher: who starts the programs.
+
+    Raises:
+        Conflict: somebody else makes the same test now.
+        Unavailable: cluster or ledger do not answer; what was kept stands.
+        Refused: the cluster does not take the workflow.
+    """
+    ground, began = _Ground(profile, suite, depth, pools, launcher), world().now()
+    with _sole(ground):
+        told, opened = _tell_all(ground, list(pools), 1, tell)
+        grades = _judged(ground, told, frozenset(told))
+        if repeat := again(grades):
+            tell(f"{len(repeat)} of {len(pools)} nodes are measured again: {', '.join(repeat[:8])}")
+            retold, reopened = _tell_all(ground, repeat, 2, tell)
+            told, opened = told | retold, [*opened, *reopened]
+            # Beside all others again: peers of a few would be too few to say anything.
+            grades |= _judged(ground, told, frozenset(repeat))
+        for one in opened:
+            close_preflight(one)
+    why = {node: item.why for node, item in told.items() if not item.at}
+    return _outcome(ground, {node: grades[node] for node in pools}, why, world().now() - began)
+
+
+def _outcome(ground: _Ground, grades: Mapping[str, NodeGrade], why: Mapping[str, str], seconds: float) -> Outcome:
+    missing = [left_out(ground.suite, ground.depth, kind).items() for kind in ground.kinds.values()]
+    most = max((len(own) for own in ground.checks.values()), default=0)
+    unmade = {check: said for one in missing for check, said in one}
+    return Outcome(ground.suite.name, ground.depth, grades, seconds, most, why, unmade)
+
+
+def _sole(ground: _Ground) -> AbstractContextManager[object]:
+    """The right to make this very test: two who read and close one workflow would take it from each other."""
+    whole = Wanted(ground.profile, ground.suite, ground.depth, ground.pools, ground.launcher)
+    return driving(f"preflight/{ground.profile.name}/{whole.key}")
+
+
+def _tell_all(
+    ground: _Ground, nodes: Sequence[str], turn: int, tell: Tell
+) -> tuple[dict[str, NodeResult], list[Opened]]:
+    """What every node told, in tests of at most `MOST` nodes; they stay open until their verdicts stand."""
+    found: dict[str, NodeResult] = {}
+    opened: list[Opened] = []
+    run = runner_of(ground.profile, ground.launcher)
+    for wanted in ground.parts(nodes, turn):
+        one = open_preflight(wanted)
+        before, seen = len(found), -1
+
+        def progress(phase: str, told: int, before: int = before) -> None:
+            nonlocal seen
+            if told != seen:
+                seen = told
+                tell(f"{before + told} of {len(nodes)} nodes have told ({phase.lower() or 'not started yet'})")
+
+        found |= {item.node: item for item in with_node_objects(one.plan, run(one.plan, progress))}
+        opened.append(one)
+    return found, opened
+
+
+def _judged(ground: _Ground, told: Mapping[str, NodeResult], about: frozenset[str]) -> dict[str, NodeGrade]:
+    """Judge what was told beside the nodes' past; keep and return what it says about the nodes of `about`."""
+    cluster, now = ground.profile.name, world().now()
+    rules = {name: [rule_of(check, ground.kinds[name]) for check in own] for name, own in ground.checks.items()}
+    every = list({rule.name: rule for own in rules.values() for rule in own}.values())
+    since = now - reach_days(every) * DAY_SECONDS
+    history = laid(world().ledger.looks(cluster, sorted(told), since), every, sorted(told), _before(told, about, now))
+    found = judge(ground.checks, ground.kinds, [_answer(ground, item) for item in told.values()], history)
+    kind_of = {node: ground.hardware_of[ground.pools[node]].name for node in about}
+    grades = {node: with_action(grade, ground.checks[kind_of[node]]) for node, grade in found.items() if node in about}
+    source = f"preflight {ground.suite.name}"
+    records = [
+        record
+        for node, grade in grades.items()
+        for record in records_of(grade, rules[kind_of[node]], cluster, min(told[node].at or now, now), source)
+    ]
+    keep_verdicts(records)
+    return grades
+
+
+def _before(told: Mapping[str, NodeResult], about: frozenset[str], now: float) -> float:
+    """The past ends here: whoever goes on with a test must not take its own verdicts, kept before, for an earlier test.
+
+    A node whose clock is far behind shortens the past of the others by `LONGEST_SECONDS` at most.
+    """
+    first = min((told[node].at for node in about if told[node].at), default=now)
+    return max(min(first, now) - 0.001, now - LONGEST_SECONDS)
+
+
+def _answer(ground: _Ground, told: NodeResult) -> NodeAnswer:
+    """A node's answers by check."""
+    hardware = ground.hardware_of[ground.pools[told.node]]
+    number_of = calls_of(ground.checks[hardware.name]).number_of
+    return NodeAnswer(
+        told.node,
+        hardware.name,
+        {check: tuple(told.answers[number]) for check, number in number_of.items() if number in told.answers},
+    )

@@ -1,0 +1,1 @@
+"""The monitor's rounds: nodes, reconciliation, sweeps."""

@@ -1,0 +1,1 @@
+"""What a node must show: checks, limits and suites."""

@@ -1,0 +1,1 @@
+"""From YAML to values: reading, merging, overriding and checking profiles."""

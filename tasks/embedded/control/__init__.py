@@ -1,0 +1,1 @@
+"""Its controllers: placement, JobSets, workflows, nodes, the keeper."""

@@ -1,0 +1,1 @@
+"""Argo's semantics: steps, DAGs, retries, outputs, hooks, validation."""

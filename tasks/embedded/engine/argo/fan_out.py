@@ -1,0 +1,88 @@
+"""What steps and tasks share: the instances of a call, and whether an instance's `when` lets it run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Protocol
+
+from tasks.embedded.engine.argo.calls import Instance, ItemsError, TemplateCall, instances
+from tasks.embedded.engine.argo.names import NodeFailure, node_id
+from tasks.embedded.engine.argo.scope import Boundary, lookup_of, resolved
+from tasks.embedded.engine.argo.state import Computation
+from tasks.embedded.engine.argo.substitution import substitute_all
+from tasks.embedded.engine.expr.evaluate import evaluate_when
+from tasks.embedded.engine.expr.tree import ExpressionError
+from tasks.embedded.engine.json_values import Json
+
+
+class Calls(Protocol):
+    """What DAGs and steps need of the walker."""
+
+    def call(self, boundary: Boundary, call: TemplateCall, node_name: str, item: Mapping[str, str]) -> Json | None:
+        """Run one instance of a call, or go on with it; None where it may not start yet."""
+        ...
+
+    def hook_done(self, boundary: Boundary | None, node: Json, call: TemplateCall) -> bool:
+        """Run the exit hook of a node that is done; whether nothing of it is left to wait for."""
+        ...
+
+    def hooks_done(self, boundary: Boundary, node: Json, call: TemplateCall) -> bool:
+        """Start the hooks of a node whose expression is true; whether all that started are done."""
+        ...
+
+
+def instances_of(run: Computation, boundary: Boundary, call: TemplateCall, node_name: str) -> tuple[Instance, ...]:
+    """The instances of a step or task: one for each item, or just itself.
+
+    Raises:
+        NodeFailure: the list of items cannot be made.
+    """
+    if call.items is None:
+        return (Instance(node_name, node_id(run.plan.name, node_name), {}),)
+    source = call.items.source
+    if "{{" in source:
+        lookup = lookup_of(run, boundary)
+        if call.items.kind == "parameter":
+            source = resolved(source, lookup)
+        else:
+            source = json.dumps(substitute_all(json.loads(source), lookup))
+    try:
+        return instances(run.plan.name, node_name, call.items.kind, source)
+    except ItemsError as error:
+        raise NodeFailure(str(error)) from error
+
+
+def skip_reason(run: Computation, boundary: Boundary, call: TemplateCall, item: Mapping[str, str]) -> str:
+    """Why an instance is skipped; "" where its `when` is true or absent.
+
+    Raises:
+        NodeFailure: the `when` cannot be computed.
+    """
+    if not call.when:
+        return ""
+    text = resolved(call.when, lookup_of(run, boundary, item))
+    try:
+        return "" if evaluate_when(text) else f"when '{text}' evaluated false"
+    except ExpressionError as error:
+        raise NodeFailure(str(error)) from error
+
+
+def outbound(run: Computation, key: str) -> list[str]:
+    """The nodes that whatever follows this node hangs under in the tree: its last ones."""
+    node = run.nodes[key]
+    match node["type"]:
+        case "TaskGroup":
+            return [last for child in _own(run, node) for last in outbound(run, child)] or [key]
+        case "Retry":
+            return _own(run, node)[-1:] or [key]
+        case "Steps" | "DAG":
+            return [last for end in node.get("outboundNodes", ()) for last in outbound(run, end)] or [key]
+        case _:
+            return [key]
+
+
+def _own(run: Computation, node: Json) -> list[str]:
+    """The items or attempts of a node: hooks and whatever follows it hang under it too."""
+    prefix = node["name"] + "("
+    return [child for child in node.get("children", ()) if run.nodes[child]["name"].startswith(prefix)]

@@ -1,0 +1,229 @@
+"""Everything that can be wrong with a Workflow, found before anything starts and named by its path."""
+
+from __future__ import annotations
+
+import re
+
+from profiles.errors import Refused
+from tasks.embedded.engine.argo.names import seconds_of
+from tasks.embedded.engine.argo.plan import KINDS, kind_of, templates_of
+from tasks.embedded.engine.argo.resources import check_resource
+from tasks.embedded.engine.argo.validate_calls import check_calls, check_tags
+from tasks.embedded.engine.argo.validate_names import (
+    Sight,
+    check_argument_names,
+    check_expression,
+    check_name,
+    check_template_artifacts,
+)
+from tasks.embedded.engine.json_values import Json, as_list, as_map, is_list, is_map, maps, text_of, without_nulls
+from tasks.embedded.engine.schema.argo import WORKFLOW
+from tasks.embedded.engine.schema.shapes import check
+
+FIELD_NAME = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
+OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+NAME_LIMIT = 63
+"""A workflow's name is the value of a label of its pods."""
+_OUTPUT_SOURCES = {
+    "container": ("path",),
+    "script": ("path",),
+    "resource": ("jsonPath",),
+    "suspend": ("supplied",),
+    "dag": ("parameter", "expression"),
+    "steps": ("parameter", "expression"),
+}
+"""Where the outputs of a template's type may come from."""
+
+
+def validate_workflow(manifest: Json) -> None:
+    """Check a whole Workflow manifest.
+
+    Raises:
+        Refused: a field is unknown, not supported here, of the wrong type or without meaning; with its path.
+    """
+    check(_merged(manifest), WORKFLOW, "")
+    manifest = without_nulls(manifest)
+    spec = as_map(manifest["spec"])
+    _check_name(as_map(manifest["metadata"]))
+    templates = templates_of(spec)
+    _check_names(templates)
+    for index, template in enumerate(templates):
+        _check_template(template, spec, f"spec.templates[{index}]")
+    _check_arguments(spec, "spec")
+    _check_limit(spec, "spec")
+    known = {template["name"]: template for template in templates}
+    if spec["entrypoint"] not in known:
+        raise Refused("spec.entrypoint", f"there is no template '{spec['entrypoint']}'; known: {', '.join(known)}")
+    if spec.get("retryStrategy") is not None:
+        _check_retry(as_map(spec["retryStrategy"]), "spec.retryStrategy")
+    check_calls(spec, known)
+    check_tags(manifest, known)
+
+
+def _merged(manifest: Json) -> Json:
+    """The manifest with `templateDefaults` in its templates, so that what they give counts as given."""
+    spec = manifest.get("spec")
+    if not is_map(spec) or not is_list(spec.get("templates")) or not is_map(spec.get("templateDefaults")):
+        return manifest
+    if not all(is_map(template) for template in as_list(spec["templates"])):
+        return manifest
+    return {**manifest, "spec": {**spec, "templates": templates_of(spec)}}
+
+
+def _check_name(metadata: Json) -> None:
+    name = metadata.get("name") or (str(metadata.get("generateName") or "") and f"{metadata['generateName']}x")
+    if not isinstance(name, str) or not name:
+        raise Refused("metadata.name", "is required")
+    if len(name) > NAME_LIMIT or not OBJECT_NAME.fullmatch(name):
+        raise Refused(
+            "metadata.name", f"'{name}' must be lower-case letters, digits, - and ., at most {NAME_LIMIT} characters"
+        )
+
+
+def _check_names(templates: list[Json]) -> None:
+    seen: set[str] = set()
+    for index, template in enumerate(templates):
+        path = f"spec.templates[{index}].name"
+        name = template.get("name")
+        if not name:
+            raise Refused(path, "is required")
+        if not FIELD_NAME.fullmatch(name):
+            raise Refused(path, f"'{name}' may hold only letters, digits and -, and no - at its ends")
+        if name in seen:
+            raise Refused(path, f"there are two templates '{name}'")
+        seen.add(name)
+
+
+def _check_template(template: Json, spec: Json, path: str) -> None:
+    kind = kind_of(template)
+    if kind is None:
+        given = [name for name in KINDS if name in template]
+        raise Refused(path, f"needs exactly one of {', '.join(KINDS)}; it has {', '.join(given) or 'none'}")
+    _check_parameters(template, path)
+    _check_limit(template, path)
+    if template.get("parallelism") is not None and kind not in ("dag", "steps"):
+        raise Refused(f"{path}.parallelism", "only steps and dag templates have one")
+    for index, parameter in enumerate(maps(as_map(template.get("outputs")).get("parameters"))):
+        _check_output(parameter, kind, f"{path}.outputs.parameters[{index}]")
+    check_template_artifacts(template, kind, path)
+    if kind in ("container", "script"):
+        _check_pod(template, spec, kind, path)
+    elif kind == "resource":
+        check_resource(as_map(template["resource"]), f"{path}.resource")
+    elif kind == "suspend":
+        _check_duration(as_map(template["suspend"]).get("duration"), f"{path}.suspend.duration")
+    _check_times(template, kind, path)
+    if template.get("retryStrategy") is not None:
+        _check_retry(as_map(template["retryStrategy"]), f"{path}.retryStrategy")
+
+
+def _check_times(template: Json, kind: str, path: str) -> None:
+    if template.get("activeDeadlineSeconds") is not None:
+        _check_deadline(template, kind, f"{path}.activeDeadlineSeconds")
+    timeout = template.get("timeout")
+    if timeout is None:
+        return
+    if kind not in ("container", "script"):
+        raise Refused(f"{path}.timeout", "only templates with a pod have one; use spec.activeDeadlineSeconds")
+    if timeout.isdigit():
+        raise Refused(f"{path}.timeout", f"needs a unit, like {timeout}s")
+    _check_duration(timeout, f"{path}.timeout")
+
+
+def _check_parameters(template: Json, path: str) -> None:
+    for part in ("inputs", "outputs"):
+        seen: set[str] = set()
+        for index, parameter in enumerate(maps(as_map(template.get(part)).get("parameters"))):
+            check_name(parameter["name"], seen, part, f"{path}.{part}.parameters[{index}]")
+
+
+def _check_output(parameter: Json, kind: str, path: str) -> None:
+    source = as_map(parameter["valueFrom"])
+    allowed = _OUTPUT_SOURCES[kind]
+    for given in ("path", "jsonPath", "parameter", "supplied", "expression"):
+        if given in source and given not in allowed:
+            raise Refused(f"{path}.valueFrom.{given}", f"a {kind} template's outputs come from {' or '.join(allowed)}")
+    if not any(name in source for name in allowed):
+        raise Refused(f"{path}.valueFrom", f"needs {' or '.join(allowed)}")
+
+
+def _check_pod(template: Json, spec: Json, kind: str, path: str) -> None:
+    known = {volume["name"] for volume in [*maps(spec.get("volumes")), *maps(template.get("volumes"))]}
+    containers = [(f"{path}.{kind}", as_map(template[kind]))]
+    containers += [(f"{path}.initContainers[{i}]", item) for i, item in enumerate(maps(template.get("initContainers")))]
+    for where, item in containers:
+        if not as_list(item.get("command")):
+            raise Refused(f"{where}.command", "must be set: there is no image registry to ask for an entry point")
+        if not item["image"]:
+            raise Refused(f"{where}.image", "must be set")
+        for index, mount in enumerate(maps(item.get("volumeMounts"))):
+            if mount["name"] not in known and "{{" not in mount["name"]:
+                raise Refused(f"{where}.volumeMounts[{index}].name", f"there is no volume '{mount['name']}'")
+    if kind == "container":
+        _check_places(template, path)
+
+
+def _check_places(template: Json, path: str) -> None:
+    """No two of a container's mounts and input artifacts lie at one path."""
+    mounts, artifacts = maps(as_map(template["container"]).get("volumeMounts")), as_map(template.get("inputs"))
+    places = [
+        (f"{path}.container.volumeMounts[{index}].mountPath", one["mountPath"]) for index, one in enumerate(mounts)
+    ]
+    places += [
+        (f"{path}.inputs.artifacts[{index}].path", one["path"])
+        for index, one in enumerate(maps(artifacts.get("artifacts")))
+    ]
+    seen: dict[str, str] = {}
+    for where, place in places:
+        if place in seen:
+            raise Refused(where, f"'{place}' is taken by {seen[place]}")
+        seen[place] = where
+
+
+def _check_deadline(template: Json, kind: str, path: str) -> None:
+    if kind in ("dag", "steps", "suspend"):
+        raise Refused(path, "only templates with a pod have one; use spec.activeDeadlineSeconds for the whole workflow")
+    text = text_of(template["activeDeadlineSeconds"])
+    if "{{" not in text and not text.isdigit():
+        raise Refused(path, f"must be a whole number of seconds, not '{text}'")
+
+
+def _check_arguments(spec: Json, path: str) -> None:
+    check_argument_names(spec, path)
+    for index, parameter in enumerate(maps(as_map(spec.get("arguments")).get("parameters"))):
+        where = f"{path}.arguments.parameters[{index}]"
+        if parameter.get("value") is None:
+            raise Refused(f"{where}.value", f"parameter '{parameter['name']}' has no value")
+
+
+def _check_limit(holder: Json, path: str) -> None:
+    for field in ("parallelism", "activeDeadlineSeconds"):
+        value = holder.get(field)
+        if isinstance(value, int) and value < 1:
+            raise Refused(f"{path}.{field}", f"must be at least 1, not {value}: nothing would ever run")
+
+
+def _check_duration(value: object, path: str) -> None:
+    if value is None or "{{" in text_of(value):
+        return
+    try:
+        seconds_of(text_of(value))
+    except ValueError as error:
+        raise Refused(path, str(error)) from error
+
+
+def _check_retry(retry: Json, path: str) -> None:
+    backoff = as_map(retry.get("backoff"))
+    for name, value in (("limit", retry.get("limit")), ("backoff.factor", backoff.get("factor"))):
+        if value is not None and "{{" not in text_of(value) and not text_of(value).isdigit():
+            raise Refused(f"{path}.{name}", f"must be a whole number, not '{value}'")
+    for name in ("duration", "maxDuration", "cap"):
+        _check_duration(backoff.get(name), f"{path}.backoff.{name}")
+    if "backoff" in retry and backoff.get("duration") is None:
+        raise Refused(f"{path}.backoff.duration", "is required")
+    expression = retry.get("expression")
+    if expression and "{{" not in expression:
+        check_expression(expression, f"{path}.expression", _LAST_RETRY)
+
+
+_LAST_RETRY = Sight(frozenset(f"lastRetry.{name}" for name in ("exitCode", "status", "duration", "message")))

@@ -1,0 +1,1 @@
+"""Argo's expressions and templates."""

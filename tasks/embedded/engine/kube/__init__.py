@@ -1,0 +1,1 @@
+"""Pods, JobSets, placement and quantities."""

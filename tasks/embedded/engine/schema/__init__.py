@@ -1,0 +1,1 @@
+"""Field tables of Argo and pods."""

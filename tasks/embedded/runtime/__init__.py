@@ -1,0 +1,1 @@
+"""Its pods as processes: supervisor, containers, mounts, artifacts."""

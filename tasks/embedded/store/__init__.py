@@ -1,0 +1,1 @@
+"""Objects of the embedded cluster on disk: locks, changes, watches."""

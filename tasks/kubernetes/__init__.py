@@ -1,0 +1,1 @@
+"""The seam on a real cluster: the API server, watches, logs."""

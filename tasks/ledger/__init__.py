@@ -1,0 +1,1 @@
+"""The durable history in SQL: runs, attempts, incidents, nodes, verdicts."""

@@ -1,0 +1,1 @@
+"""How older ledgers become the present one."""

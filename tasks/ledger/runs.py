@@ -1,0 +1,337 @@
+"""Runs: their state, mode and pause, and what people ask of them.
+
+Who may drive a run: one lease a run, and a fencing number that grows with every holder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import func, select
+
+from profiles.errors import Conflict, Fenced
+from profiles.vocabulary import FINISHED, Mode, RunState
+from tasks.ledger.database import NAMES_AT_ONCE, LedgerPart, LedgerTransaction, change, create_or_get, get
+from tasks.ledger.rows import from_row
+from tasks.ledger.tables import ATTEMPTS, LEASES, MARKS, REQUESTS, RUNS, SWITCHES
+from workflows.model.records import Driver, Lease, RequestRecord, RunRecord
+from workflows.model.runs import OpenRun
+
+_PAUSE = "pause"
+
+
+class RunLedger(LedgerPart):
+    """What the ledger knows of runs as a whole."""
+
+    def open_run(self, record: RunRecord) -> RunRecord:
+        """Create the run, or return the one of that name as it stands (compare `digest`: it may be another profile)."""
+        with self.database.writing(record.name, synced=True) as transaction:
+            return create_or_get(transaction, RUNS, record, {"name": record.name}, "run", record.why)[0]
+
+    def run(self, name: str) -> RunRecord | None:
+        """The run, or None."""
+        with self.database.reading() as transaction:
+            row = transaction.one(select(RUNS).where(RUNS.c.name == name))
+        return None if row is None else from_row(RunRecord, row)
+
+    def runs(self) -> list[RunRecord]:
+        """All runs, oldest first."""
+        with self.database.reading() as transaction:
+            rows = transaction.all(select(RUNS).order_by(RUNS.c.created_at, RUNS.c.name))
+        return [from_row(RunRecord, row) for row in rows]
+
+    def set_run_state(
+        self, run: str, fencing: int | None, state: RunState, why: str, ended_at: float | None = None
+    ) -> RunRecord:
+        """Say where the run stands and why.
+
+        Args:
+            run: its name.
+            fencing: the driver's number; None only where no driver can live any more.
+            state: the new state.
+            why: one sentence.
+            ended_at: when it ended; None keeps what stands there.
+
+        Raises:
+            Fenced, NotFound.
+        """
+        changes: dict[str, object] = {"state": state, "why": why}
+        if ended_at is not None:
+            changes["ended_at"] = ended_at
+        with self.database.writing(run, fencing, synced=state in FINISHED) as transaction:
+            return _change(transaction, run, changes)
+
+    def set_mode(self, run: str, mode: Mode, why: str = "") -> RunRecord:
+        """How far automation may go from now on: `--mode` outranks the recovery profile.
+
+        Raises:
+            NotFound.
+        """
+        with self.database.writing(run) as transaction:
+            record = change(transaction, RUNS, RunRecord, {"name": run}, "run", {"mode": mode}, noted=False)
+            transaction.note("mode", run, why or f"mode {mode.value}", f'{{"mode":"{mode.value}"}}')
+            return record
+
+    def resume_run(self, run: str, why: str, now: float) -> RunRecord:
+        """Let an ended run go on with the same history; open requests to stop it are done with.
+
+        Raises:
+            Conflict: it succeeded, or has not ended.
+            NotFound.
+        """
+        with self.database.writing(run, synced=True) as transaction:
+            record = get(transaction, RUNS, RunRecord, {"name": run}, "run")
+            if record.state not in (RunState.FAILED, RunState.STOPPED):
+                raise Conflict(f"run {run} is {record.state.value}: only a failed or stopped run can be resumed")
+            _finish_requests(transaction, run, now)
+            changes: dict[str, object] = {"state": RunState.PENDING, "why": why, "ended_at": None, "resumed_at": now}
+            return _change(transaction, run, changes | {"resumes": record.resumes + 1})
+
+    def pause(self, run: str | None, why: str) -> None:
+        """Halt automatic actions of one run, or (None) of everything; training itself goes on. Safe to repeat.
+
+        Raises:
+            NotFound.
+        """
+        self._set_paused(run, True, why)
+
+    def unpause(self, run: str | None, why: str = "") -> None:
+        """Allow automatic actions again. A run that was paused by itself stays so when everything is unpaused.
+
+        Raises:
+            NotFound.
+        """
+        self._set_paused(run, False, why)
+
+    def paused(self, run: str) -> bool:
+        """True where the run or everything is paused."""
+        with self.database.reading() as transaction:
+            one = transaction.one(select(RUNS.c.paused).where(RUNS.c.name == run))
+            return bool(one and one["paused"]) or pause_of_everything(transaction) is not None
+
+    def automation(self, run: str) -> tuple[Mode, bool]:
+        """How far automation of the run goes now, and whether it or everything is paused.
+
+        Raises:
+            NotFound: no such run.
+        """
+        with self.database.reading() as transaction:
+            record = get(transaction, RUNS, RunRecord, {"name": run}, "run")
+            return record.mode, record.paused or pause_of_everything(transaction) is not None
+
+    def request(self, record: RequestRecord) -> RequestRecord:
+        """Leave a request for the driver; the same id again returns what stands there.
+
+        Raises:
+            NotFound: no such run.
+        """
+        with self.database.writing(record.run, synced=True) as transaction:
+            get(transaction, RUNS, RunRecord, {"name": record.run}, "run")
+            return create_or_get(transaction, REQUESTS, record, {"id": record.id}, "request", record.why)[0]
+
+    def requests(self, run: str, open_only: bool = True) -> list[RequestRecord]:
+        """Requests to the run's driver, oldest first."""
+        query = select(REQUESTS).where(REQUESTS.c.run == run).order_by(REQUESTS.c.at, REQUESTS.c.id)
+        if open_only:
+            query = query.where(REQUESTS.c.done_at.is_(None))
+        with self.database.reading() as transaction:
+            return [from_row(RequestRecord, row) for row in transaction.all(query)]
+
+    def finish_request(self, fencing: int | None, run: str, request_id: str, done_at: float) -> RequestRecord:
+        """The driver did what was asked.
+
+        Raises:
+            Fenced, NotFound.
+        """
+        with self.database.writing(run, fencing) as transaction:
+            changes = {"done_at": done_at}
+            return change(transaction, REQUESTS, RequestRecord, {"id": request_id}, "request", changes)
+
+    def _set_paused(self, run: str | None, paused: bool, why: str) -> None:
+        with self.database.writing(run or "", synced=True) as transaction:
+            if run is None:
+                names = _switch_everything(transaction, paused, why)
+            else:
+                names = [run] if get(transaction, RUNS, RunRecord, {"name": run}, "run").paused != paused else []
+                transaction.update(RUNS, {"name": run}, {"paused": paused})
+            word = "paused" if paused else "unpaused"
+            _mark_all(transaction, names, word, why)
+            transaction.note_all(word, [(name, why, "{}") for name in names], runs=names)
+            if run is None:
+                transaction.touch_all(names)
+
+
+def pause_of_everything(transaction: LedgerTransaction) -> str | None:
+    """Why everything is paused, or None."""
+    row = transaction.one(select(SWITCHES).where(SWITCHES.c.name == _PAUSE, SWITCHES.c.on))
+    return None if row is None else str(row["why"])
+
+
+def _switch_everything(transaction: LedgerTransaction, on: bool, why: str) -> list[str]:
+    """Names of the runs that this concerns, in the order in which all writers lock them."""
+    if (pause_of_everything(transaction) is not None) == on:
+        return []
+    row: dict[str, Any] = {"on": on, "why": why, "at": transaction.at}
+    if not transaction.update(SWITCHES, {"name": _PAUSE}, row):
+        transaction.insert_once(SWITCHES, row | {"name": _PAUSE})
+    transaction.note("paused" if on else "unpaused", "everything", why, run="")
+    living = select(RUNS.c.name).where(RUNS.c.state.not_in([state.value for state in FINISHED]))
+    return [row["name"] for row in transaction.all(living.order_by(RUNS.c.name))]
+
+
+def _mark_all(transaction: LedgerTransaction, runs: Sequence[str], kind: str, why: str) -> None:
+    """The moment in the newest attempt of each run; a few statements for thousands of them."""
+    newest = select(ATTEMPTS.c.run, func.max(ATTEMPTS.c.number).label("number")).group_by(ATTEMPTS.c.run)
+    numbers: dict[str, int] = {}
+    for start in range(0, len(runs), NAMES_AT_ONCE):
+        rows = transaction.all(newest.where(ATTEMPTS.c.run.in_(runs[start : start + NAMES_AT_ONCE])))
+        numbers |= {row["run"]: int(row["number"]) for row in rows}
+    moment = {"kind": kind, "at": transaction.at, "detail": why}
+    transaction.insert_all(MARKS, [moment | {"run": run, "attempt": numbers.get(run, 0)} for run in runs])
+
+
+def _change(transaction: LedgerTransaction, run: str, changes: dict[str, object]) -> RunRecord:
+    return change(transaction, RUNS, RunRecord, {"name": run}, "run", changes)
+
+
+def _finish_requests(transaction: LedgerTransaction, run: str, now: float) -> None:
+    still_open = REQUESTS.update().where(REQUESTS.c.run == run, REQUESTS.c.done_at.is_(None))
+    transaction.connection.execute(still_open.values(done_at=now))
+
+
+LEASE_SECONDS = 15.0
+"""A holder that did not renew for so long is taken over; holders renew every third of it."""
+
+
+class LeaseLedger(LedgerPart):
+    """The right to drive."""
+
+    def acquire(self, run: str, driver: Driver, now: float, alive: Callable[[Driver], bool | None]) -> Lease:
+        """Become the run's driver.
+
+        A free, released or expired lease is taken, one's own too, and at once one whose holder is proven dead.
+
+        Args:
+            run: the run's name.
+            driver: who asks.
+            now: seconds since the epoch.
+            alive: whether a driver lives: False is proof of death on this host, None means that nobody can tell.
+
+        Raises:
+            Conflict: somebody else drives it; the message names the holder.
+            Unavailable: see `Database.writing`.
+        """
+        with self.database.reading() as transaction:
+            seen = _lease_row(transaction, run)
+        # Asked outside the transaction: looking at processes must not hold up other writers.
+        dead = seen is not None and bool(seen["held"]) and alive(_driver(seen)) is False
+        with self.database.writing(run, synced=True) as transaction:
+            present = _lease_row(transaction, run, lock=True)
+            if present is not None and _holds(present, driver, now):
+                same_holder = seen is not None and seen["fencing"] == present["fencing"]
+                if not (dead and same_holder):
+                    raise Conflict(_taken(run, present, now))
+            fencing = 1 if present is None else int(present["fencing"]) + 1
+            row = _row(driver, now + LEASE_SECONDS) | {"fencing": fencing, "held": True}
+            if present is not None:
+                transaction.update(LEASES, {"run": run}, row)
+            elif not transaction.insert_once(LEASES, row | {"run": run}):
+                raise Conflict(f"run {run}: another process took it a moment ago; try again")
+            transaction.note("lease", run, _why_granted(present, driver, now), f'{{"fencing":{fencing}}}')
+        return Lease(run, fencing, driver, now + LEASE_SECONDS)
+
+    def renew(self, lease: Lease, now: float) -> Lease:
+        """Stay the driver for another `LEASE_SECONDS`. A late renewal is fine as long as nobody took over.
+
+        Raises:
+            Fenced: somebody took over, or it was released: stop and touch nothing.
+        """
+        with self.database.writing() as transaction:
+            key = {"run": lease.run, "fencing": lease.fencing, "held": True}
+            if not transaction.update(LEASES, key, {"expires_at": now + LEASE_SECONDS}):
+                raise Fenced(_fenced(lease, _lease_row(transaction, lease.run)))
+        return Lease(lease.run, lease.fencing, lease.driver, now + LEASE_SECONDS)
+
+    def release(self, lease: Lease) -> None:
+        """Let others drive at once. Somebody who took over meanwhile is left alone; safe to repeat."""
+        with self.database.writing(lease.run) as transaction:
+            key = {"run": lease.run, "fencing": lease.fencing, "held": True}
+            if transaction.update(LEASES, key, {"held": False}):
+                transaction.note("lease", lease.run, "released", f'{{"fencing":{lease.fencing}}}')
+
+    def lease(self, run: str) -> Lease | None:
+        """The present lease (it may have expired), or None where nobody holds one."""
+        with self.database.reading() as transaction:
+            return lease_of(transaction, run)
+
+    def open_runs(self, alive: Callable[[Driver], bool | None]) -> list[OpenRun]:
+        """Every run that has not ended, oldest first, with who drives it; see `acquire` for `alive`."""
+        about = (RUNS.c.name, RUNS.c.state, RUNS.c.cluster, RUNS.c.created_at, RUNS.c.resumed_at)
+        held = (LEASES.c.held, LEASES.c.fencing, LEASES.c.host, LEASES.c.pid, LEASES.c.started_at, LEASES.c.expires_at)
+        query = (
+            select(*about, *held)
+            .join(LEASES, LEASES.c.run == RUNS.c.name, isouter=True)
+            .where(RUNS.c.state.not_in([state.value for state in FINISHED]))
+            .order_by(RUNS.c.created_at, RUNS.c.name)
+        )
+        with self.database.reading() as transaction:
+            rows = transaction.all(query)
+        return [_open_run(row, alive) for row in rows]
+
+
+def lease_of(transaction: LedgerTransaction, run: str) -> Lease | None:
+    """See `LeaseLedger.lease`."""
+    row = _lease_row(transaction, run)
+    return None if row is None else _held_lease(run, row)
+
+
+def _held_lease(run: str, row: Mapping[Any, Any]) -> Lease | None:
+    return Lease(run, int(row["fencing"]), _driver(row), float(row["expires_at"])) if row["held"] else None
+
+
+def _open_run(row: Mapping[Any, Any], alive: Callable[[Driver], bool | None]) -> OpenRun:
+    lease = _held_lease(row["name"], row)
+    since = max(float(row["created_at"]), float(row["resumed_at"] or 0.0))
+    lives = None if lease is None else alive(lease.driver)
+    return OpenRun(row["name"], RunState(row["state"]), row["cluster"], since, lease, lives)
+
+
+def _lease_row(transaction: LedgerTransaction, run: str, *, lock: bool = False) -> Mapping[Any, Any] | None:
+    query = select(LEASES).where(LEASES.c.run == run)
+    return transaction.one(query.with_for_update() if lock else query)
+
+
+def _row(driver: Driver, expires_at: float) -> dict[str, Any]:
+    return {"host": driver.host, "pid": driver.pid, "started_at": driver.started_at, "expires_at": expires_at}
+
+
+def _driver(row: Mapping[Any, Any]) -> Driver:
+    return Driver(str(row["host"]), int(row["pid"]), float(row["started_at"]))
+
+
+def _holds(row: Mapping[Any, Any], asking: Driver, now: float) -> bool:
+    """Whether somebody else than `asking` holds the lease at `now`."""
+    return bool(row["held"]) and float(row["expires_at"]) > now and _driver(row) != asking
+
+
+def _taken(run: str, row: Mapping[Any, Any], now: float) -> str:
+    left = float(row["expires_at"]) - now
+    return f"run {run} is driven by process {row['pid']} on {row['host']} (its lease runs another {left:.0f} s)"
+
+
+def _why_granted(before: Mapping[Any, Any] | None, driver: Driver, now: float) -> str:
+    who = f"process {driver.pid} on {driver.host}"
+    if before is None:
+        return f"{who} is the first driver"
+    if not before["held"]:
+        return f"{who} drives: the last driver had released it"
+    if _driver(before) == driver:
+        return f"{who} starts over"
+    reason = "its lease expired" if float(before["expires_at"]) <= now else "it is dead"
+    return f"{who} takes over from process {before['pid']} on {before['host']}: {reason}"
+
+
+def _fenced(lease: Lease, row: Mapping[Any, Any] | None) -> str:
+    holder = "nobody" if row is None or not row["held"] else f"process {row['pid']} on {row['host']}"
+    return f"run {lease.run}: number {lease.fencing} is over, {holder} drives now: this driver must stop"

@@ -1,0 +1,1 @@
+"""Starts tests of nodes, volumes and links, and collects their results."""

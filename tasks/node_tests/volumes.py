@@ -1,0 +1,116 @@
+"""What becomes of the claims of a test of volumes: looked at while its workflow runs, and until they are gone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from profiles.errors import PrimusError
+from tasks.cluster import Manifest, current
+from tasks.embedded.engine.json_values import as_map
+from tasks.observe.objects import nodes_of, parameter_of, seconds
+from workflows import labels
+from workflows.node_tests.volumes import VOLUME, NodeClaim
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes.run import unpacked
+
+GONE_SECONDS = 30.0
+"""Kubernetes removes a claim within seconds of its pod; a provider of storage that has not done so by then is stuck."""
+LOOK_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class _Pod:
+    """A pod with a volume, as the workflow's status tells of it."""
+
+    node: str
+    phase: str
+    message: str
+    seconds: float
+    """From its creation to its end; 0 before."""
+    answers: Mapping[int, Sequence[Parsed]]
+    worked_seconds: float
+
+
+class Claims:
+    """The claims of one test.
+
+    Args:
+        test: name of its workflow.
+        now: Unix seconds.
+        wait: for so many seconds.
+    """
+
+    def __init__(self, test: str, now: Callable[[], float], wait: Callable[[float], object] = time.sleep) -> None:
+        self._test, self._now, self._wait = test, now, wait
+        self._sights: dict[str, NodeClaim] = {}
+        self._answers: dict[str, Mapping[int, Sequence[Parsed]]] = {}
+        self._ended_at = 0.0
+
+    def look(self, manifest: Manifest) -> None:
+        """See what the workflow and the claims tell now; a claim that cannot be looked at stays as it was."""
+        for pod in _pods(manifest):
+            seen = self._sights.get(pod.node, NodeClaim())
+            ran = seen.ran or pod.phase == "Running" or bool(pod.answers)
+            seen = replace(seen, ran=ran, said=pod.message if pod.message not in ("", "timeout") else seen.said)
+            if pod.answers:
+                self._answers[pod.node] = pod.answers
+                ready = max(0.0, pod.seconds - pod.worked_seconds)
+                seen = replace(seen, ready_seconds=ready, worked_seconds=pod.worked_seconds)
+            self._sights[pod.node] = seen
+        with suppress(PrimusError):
+            for node, phase in self._phases():
+                if phase == "Bound":
+                    self._sights[node] = replace(self._sights.get(node, NodeClaim()), bound=True)
+        self._ended_at = self._now()
+
+    def await_gone(self) -> None:
+        """Look until the claims of the pods that told are gone, at most `GONE_SECONDS`."""
+        waiting = set(self._answers)
+        while waiting and self._now() - self._ended_at < GONE_SECONDS:
+            with suppress(PrimusError):
+                left = {node for node, _ in self._phases()}
+                for node in waiting - left:
+                    took = max(0.0, self._now() - self._ended_at)
+                    self._sights[node] = replace(self._sights[node], gone_seconds=took)
+                waiting &= left
+            if waiting:
+                self._wait(LOOK_SECONDS)
+
+    def sight(self, node: str, number: int) -> NodeClaim:
+        """What was seen of a node's claim, with what its pod told of that call."""
+        attempts = self._answers.get(node, {}).get(number, ())
+        return replace(self._sights.get(node, NodeClaim()), report=attempts[-1] if attempts else None)
+
+    def _phases(self) -> list[tuple[str, str]]:
+        """(node, phase) of each claim that there is."""
+        found = current().list("PersistentVolumeClaim", {labels.TEST: self._test})
+        marks = [as_map(one["metadata"].get("annotations")) for one in found]
+        phases = [str(as_map(one.get("status")).get("phase") or "") for one in found]
+        return [(str(mark.get(labels.NODE, "")), phase) for mark, phase in zip(marks, phases, strict=True)]
+
+
+def _pods(manifest: Manifest) -> list[_Pod]:
+    listed = [node for node in nodes_of(manifest) if node.get("type") == "Pod"]
+    return [_pod(node) for node in listed if str(node.get("templateName", "")).startswith(VOLUME)]
+
+
+def _pod(node: Mapping[str, Any]) -> _Pod:
+    answers: Mapping[int, Sequence[Parsed]] = {}
+    worked = 0.0
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        report: dict[str, Any] = json.loads(parameter_of(node.get("outputs"), "report"))
+        answers, worked = unpacked(str(report["answers"])), float(report["seconds"])
+    began, ended = seconds(node.get("startedAt")), seconds(node.get("finishedAt"))
+    return _Pod(
+        node=parameter_of(node.get("inputs"), "node"),
+        phase=str(node.get("phase", "")),
+        message=str(node.get("message") or ""),
+        seconds=ended - began if began and ended else 0.0,
+        answers=answers,
+        worked_seconds=worked,
+    )

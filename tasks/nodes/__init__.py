@@ -1,0 +1,1 @@
+"""Acts on nodes: marks, holds, cordons, sweeps."""

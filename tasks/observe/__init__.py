@@ -1,0 +1,1 @@
+"""Reads clusters: nodes, objects, queues, gangs, and what changes."""

@@ -1,0 +1,192 @@
+"""Looking at what a run or a queue waits for, through the seam. Touches nothing, concludes nothing; no Prefect here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from profiles.cluster import ClusterProfile
+from profiles.errors import Permanent
+from profiles.resolve import Resolved
+from tasks.cluster import Cluster, Kind, Manifest, each
+from tasks.observe.objects import LIVE, node_candidate, node_facts, pool_selector, users_of
+from tasks.observe.queueing import (
+    claim_sight,
+    cluster_queue_sight,
+    event_sight,
+    jobset_sight,
+    local_queue_sight,
+    pod_sight,
+    workflow_sight,
+    workload_sight,
+)
+from workflows import labels
+from workflows.model.cluster import (
+    ClusterQueueSight,
+    ClusterSight,
+    EventSight,
+    LocalQueueSight,
+    PodSight,
+    QueueSight,
+    WorkloadSight,
+)
+from workflows.model.records import AttemptRecord
+
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+
+
+@dataclass
+class ObjectReader:
+    """Reads kinds, and remembers which ones the cluster would not tell: silence about them is no absence."""
+
+    cluster: Cluster
+    unread: dict[str, str] = field(default_factory=dict[str, str])
+
+    def list(self, kind: Kind, selector: Mapping[str, str] | None = None) -> Sequence[Manifest]:
+        """Objects of a kind; empty where we may not read it or the cluster does not serve it.
+
+        Raises:
+            Unavailable: the cluster does not answer.
+        """
+        try:
+            return self.cluster.list(kind, selector)
+        except Permanent as error:
+            self.unread[kind] = str(error)
+            return []
+
+    def each(self, kind: Kind) -> Iterator[Manifest]:
+        """The same one by one, so that ten thousand are never held at once; some may come twice.
+
+        Raises:
+            Unavailable: the cluster does not answer, or no longer.
+        """
+        try:
+            yield from each(self.cluster, kind)
+        except Permanent as error:
+            self.unread[kind] = str(error)
+
+    def get(self, kind: Kind, name: str) -> Manifest | None:
+        """One object; None where there is none, or it may not be read.
+
+        Raises:
+            Unavailable: the cluster does not answer.
+        """
+        try:
+            return self.cluster.get(kind, name)
+        except Permanent as error:
+            self.unread[kind] = str(error)
+            return None
+
+
+@dataclass(frozen=True)
+class Queues:
+    """What a namespace has of Kueue; empty where Kueue is not there."""
+
+    workloads: tuple[WorkloadSight, ...] = ()
+    local: tuple[LocalQueueSight, ...] = ()
+    cluster: tuple[ClusterQueueSight, ...] = ()
+
+
+def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantined: Mapping[str, str]) -> ClusterSight:
+    """What the cluster has of an attempt. More is read only where something does not run yet.
+
+    Args:
+        cluster: where the run trains.
+        resolved: the run's profile.
+        attempt: its newest attempt.
+        quarantined: nodes that we took out of service, each with the reason.
+
+    Raises:
+        Unavailable: the cluster does not answer.
+    """
+    reader, name = ObjectReader(cluster), labels.attempt_name(attempt.run, attempt.number)
+    found = reader.get("JobSet", name)
+    jobset = None if found is None else jobset_sight(found, resolved.cluster.priority_classes)
+    workflow = reader.get("Workflow", name) if jobset is None else None
+    pods = [pod_sight(pod) for pod in reader.list("Pod", {labels.RUN: attempt.run})]
+    own = tuple(pod for pod in pods if pod.attempt == attempt.number)
+    nodes = reader.list("Node", pool_selector(resolved))
+    queued = jobset is not None and bool(jobset.queue or jobset.suspended)
+    queues = look_at_queues(reader, jobset.queue if jobset else "") if queued else Queues()
+    starts = jobset is None or len(own) < jobset.pods or any(pod.phase == "Pending" for pod in own)
+    unplaced = any(pod.phase == "Pending" and not pod.node for pod in own)
+    busy = users_of(reader.each("Pod"), attempt.run, attempt.number) if unplaced else {}
+    return ClusterSight(
+        workflow=None if workflow is None else workflow_sight(workflow),
+        jobset=jobset,
+        workload=next((item for item in queues.workloads if jobset and item.owner == jobset.name), None),
+        pods=own,
+        leftovers=_leftovers(pods, attempt),
+        events=tuple(_events(reader, name)) if starts else (),
+        nodes=tuple(node_facts(node) for node in nodes),
+        candidates=tuple(node_candidate(node, resolved, busy, quarantined) for node in nodes) if unplaced else (),
+        claims=tuple(claim_sight(item) for item in reader.list("PersistentVolumeClaim")) if unplaced else (),
+        others=queues.workloads,
+        local_queues=queues.local,
+        cluster_queues=queues.cluster,
+        unread=tuple(sorted(reader.unread.items())),
+    )
+
+
+def _leftovers(pods: Sequence[PodSight], attempt: AttemptRecord) -> tuple[PodSight, ...]:
+    """Pods that old ranks may still live in: of earlier attempts, and of this one once it has ended."""
+    ended = attempt.ended_at is not None
+    return tuple(pod for pod in pods if pod.role and pod.phase in LIVE and (pod.attempt < attempt.number or ended))
+
+
+def _events(reader: ObjectReader, name: str) -> list[EventSight]:
+    """Events about the attempt's objects, whose names all begin with its own; the oldest first."""
+    found: dict[str, EventSight] = {}
+    for event in reader.each("Event"):
+        sight = event_sight(event)
+        if f"{sight.name}-".startswith(f"{name}-"):
+            found[event["metadata"]["name"]] = sight
+    return sorted(found.values(), key=lambda item: item.at or 0.0)
+
+
+def look_at_queues(reader: ObjectReader, queue: str = "") -> Queues:
+    """Kueue's objects as far as they may be read.
+
+    Args:
+        reader: of the cluster.
+        queue: a LocalQueue whose ClusterQueue is wanted; "" for those of all LocalQueues.
+
+    Raises:
+        Unavailable: the cluster does not answer.
+    """
+    workloads = tuple(workload_sight(item) for item in reader.list("Workload"))
+    local = tuple(local_queue_sight(item) for item in reader.list("LocalQueue"))
+    wanted = sorted({item.cluster_queue for item in local if item.cluster_queue and queue in ("", item.name)})
+    # One by one: whoever may use a queue may often get it, and not list them all.
+    found = [reader.get("ClusterQueue", name) for name in wanted]
+    return Queues(workloads, local, tuple(cluster_queue_sight(item) for item in found if item is not None))
+
+
+def look_at_line(cluster: Cluster, profile: ClusterProfile) -> QueueSight:
+    """Everything that waits or runs there.
+
+    Raises:
+        Unavailable: the cluster does not answer.
+    """
+    reader = ObjectReader(cluster)
+    jobsets = tuple(jobset_sight(item, profile.priority_classes) for item in reader.list("JobSet"))
+    queues = look_at_queues(reader)
+    if not any(item.queue for item in jobsets):
+        for kind in ("Workload", "LocalQueue"):
+            reader.unread.pop(kind, None)  # nobody asks for a queue: that Kueue is not there is no gap
+    pods: dict[str, PodSight] = {}
+    owners: dict[str, str] = {}
+    for pod in reader.each("Pod"):
+        marks: dict[str, str] = pod["metadata"].get("labels") or {}
+        if owner := marks.get(JOBSET_LABEL):
+            sight = pod_sight(pod)
+            pods[sight.name], owners[sight.name] = sight, owner
+    return QueueSight(
+        workloads=queues.workloads,
+        local_queues=queues.local,
+        cluster_queues=queues.cluster,
+        jobsets=jobsets,
+        pods=tuple(pods[name] for name in sorted(pods)),
+        owners=owners,
+        unread=tuple(sorted(reader.unread.items())),
+    )

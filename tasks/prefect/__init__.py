@@ -1,0 +1,1 @@
+"""Prefect's server: deployments, flow runs, events, automations, background services."""

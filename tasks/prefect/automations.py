@@ -1,0 +1,134 @@
+"""Automations of the Prefect server: what stands there, and making it what is wanted. Decides nothing.
+
+Answers that people give on the Prefect server's pages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.context import FlowRunContext
+from prefect.events.schemas.automations import Automation, AutomationCore
+from prefect.exceptions import ObjectNotFound
+
+from profiles.errors import Conflict, NotFound, ProfileError
+from tasks.context import touch, world
+from tasks.prefect.flow_runs import patiently, reached
+from workflows.model.records import ApprovalRecord
+
+OWN = ("id", "enabled", "owner_resource", "created", "updated")
+"""Fields that the server sets, or people: an automation that somebody switched off stays off."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One automation on the server beside the one that is wanted."""
+
+    wanted: AutomationCore
+    state: Literal["missing", "differs", "same"]
+    known: Automation | None = None
+
+
+@patiently
+def standing(client: SyncPrefectClient, wanted: AutomationCore) -> Standing:
+    """How the automation of this name stands.
+
+    Raises:
+        Unavailable: the server does not answer.
+    """
+    with reached():
+        found = client.read_automations_by_name(wanted.name)
+    if not found:
+        return Standing(wanted, "missing")
+    same = _shape(found[0].model_dump(mode="json")) == _shape(wanted.model_dump(mode="json"))
+    return Standing(wanted, "same" if same else "differs", found[0])
+
+
+@patiently
+def make_so(client: SyncPrefectClient, one: Standing) -> None:
+    """Create or change the automation; one that is as wanted is left alone. Safe to repeat.
+
+    Raises:
+        Unavailable: the server does not answer.
+    """
+    with reached():
+        if one.known is None:
+            client.create_automation(one.wanted)
+        elif one.state == "differs":
+            kept = one.wanted.model_copy(update={"enabled": one.known.enabled})
+            client.update_automation(one.known.id, kept)
+
+
+@patiently
+def block_of(client: SyncPrefectClient, slug: str) -> tuple[UUID, str]:
+    """Id and kind of a block by its slug, `<type>/<name>` such as `slack-webhook/ops`; its secrets are not read.
+
+    Raises:
+        ProfileError: the slug has no slash.
+        NotFound: the server has no such block.
+        Unavailable: it does not answer.
+    """
+    kind, _, name = slug.partition("/")
+    if not name:
+        raise ProfileError("--block", f"must be TYPE/NAME such as slack-webhook/ops, got {slug!r}")
+    try:
+        with reached():
+            found = client.read_block_document_by_name(name, kind, include_secrets=False)
+    except (NotFound, ObjectNotFound) as error:
+        raise NotFound(f"--block: the server has no block {slug}; make it on the page Blocks") from error
+    return found.id, kind
+
+
+@patiently
+def deployment_of(client: SyncPrefectClient, name: str) -> UUID | None:
+    """Id of a deployment by `<flow>/<name>`; None where nobody serves it.
+
+    Raises:
+        Unavailable: the server does not answer.
+    """
+    try:
+        with reached():
+            return client.read_deployment_by_name(name).id
+    except NotFound:
+        return None
+
+
+def _shape(value: Any) -> Any:
+    """What two automations are compared by: without what only one side knows, sets in order."""
+    if isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return {key: _shape(item) for key, item in items if key not in OWN and item not in (None, {}, [])}
+    if isinstance(value, list):
+        parts = [_shape(item) for item in cast(list[Any], value)]
+        return sorted(parts) if all(isinstance(item, str) for item in parts) else parts
+    return value
+
+
+UNKNOWN_PERSON = "prefect"
+"""Who answers where the server knows nobody: it asks nobody for a name by default."""
+
+
+def person() -> str:
+    """Who asked for this flow run, as far as the server knows."""
+    context = FlowRunContext.get()
+    made_by = context.flow_run.created_by if context is not None and context.flow_run is not None else None
+    return (made_by.display_value if made_by is not None else None) or UNKNOWN_PERSON
+
+
+@touch("answers {approval}")
+def answer(approval: str, *, approved: bool, why: str, by: str) -> ApprovalRecord:
+    """Write an answer into the ledger; the very same one again changes nothing.
+
+    Raises:
+        NotFound: no such question.
+        Conflict: it was answered before, or its time was up.
+    """
+    here = world()
+    before = here.ledger.approval(approval)
+    given = here.ledger.answer(approval, approved, by, why, here.now())
+    if before is not None and before.state != "waiting" and (given.answered_by, given.why) != (by, why):
+        raise Conflict(f"approval {approval} is {given.state} by {given.answered_by} already: {given.why}")
+    return given

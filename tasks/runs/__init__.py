@@ -1,0 +1,1 @@
+"""Acts on one run: opens, submits, watches, examines, clears attempts."""

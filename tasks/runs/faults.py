@@ -1,0 +1,302 @@
+"""Causing faults, for drills and tests: from outside, on real processes, files and locks of this machine.
+
+Never a branch in the trainer: signals, power cuts, flipped bytes, full file systems and held locks. Only exception, NaN
+and lack of memory are asked of a trainer, through the fault file it polls.
+
+Where a fault is caused: a run, and the cluster whose processes can be broken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from profiles.drill import KINDS, FaultSpec
+from profiles.errors import NotFound, ProfileError
+from profiles.resolve import Resolved
+from tasks.cluster import Cluster
+from tasks.ledger.ledger import Ledger
+from tasks.processes import process_start
+from tasks.runs.open import run_folder
+from tasks.settings import Settings
+from workflows import labels
+from workflows.model.records import AttemptRecord, MarkRecord
+
+
+class Breakable(Cluster, Protocol):
+    """A cluster whose processes run on this machine, so that they can be broken: the embedded one, or a test's."""
+
+    def pod_processes(self, pod: str) -> list[int]:
+        """Pids of the pod's containers, oldest first."""
+        ...
+
+    def lose_node(self, name: str, *, silent: bool = False) -> None:
+        """A power cut; unless `silent` the node's condition says so at once."""
+        ...
+
+    def hold(self, seconds: float) -> None:
+        """Nobody can change anything for so long, as with an API server that hangs."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where a fault is caused."""
+
+    settings: Settings
+    ledger: Ledger
+    cluster: Breakable
+    resolved: Resolved
+    attempt: AttemptRecord
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return run_folder(self.resolved, self.attempt.run)
+
+    def pods(self, role: str = "") -> list[str]:
+        """Names of the attempt's pods, of one role or all."""
+        marks = {labels.RUN: self.attempt.run, labels.ATTEMPT: str(self.attempt.number)}
+        if role:
+            marks[labels.ROLE] = role
+        return [pod["metadata"]["name"] for pod in self.cluster.list("Pod", marks)]
+
+
+FAULT_FILE = "fault.json"
+"""Name of the fault file in the run's folder; the demo profile tells its trainer."""
+
+
+def cause(spec: FaultSpec, scene: Scene) -> float:
+    """Cause the fault now and write it into the ledger.
+
+    Returns:
+        When it happened, Unix seconds.
+
+    Raises:
+        NotFound: what should be broken is not there.
+        ProfileError: this trainer cannot be asked for it.
+    """
+    if KINDS[spec.kind].trainer and not _polls_fault_file(scene.resolved):
+        raise ProfileError("--fault", f"{spec.kind} is asked through a fault file, which this trainer does not poll")
+    at = time.time()
+    _CAUSES[spec.kind](spec, scene)
+    where = f"{spec.kind}:{spec.node or spec.rank or ''}".rstrip(":")
+    scene.ledger.add_marks(None, [MarkRecord(scene.attempt.run, scene.attempt.number, "fault", at, where)])
+    return at
+
+
+def _polls_fault_file(resolved: Resolved) -> bool:
+    return any(word.endswith(FAULT_FILE) for word in resolved.run.deciding_role.command)
+
+
+def step_seen(scene: Scene) -> int:
+    """Highest step that the attempt's launchers saw so far, read from the run's folder; -1: none."""
+    highest = -1
+    for path in scene.folder.glob(f"a{scene.attempt.number}/*/steps.jsonl"):
+        lines = path.read_bytes().rstrip(b"\n").splitlines()[-2:]
+        for line in lines:
+            try:
+                highest = max(highest, int(json.loads(line)["step"]))
+            except (ValueError, KeyError, TypeError):
+                continue  # the line is being written
+    return highest
+
+
+def rank_process(scene: Scene, rank: int) -> int:
+    """Pid of a rank: the oldest process of its pod that carries the rank's number in its environment.
+
+    Raises:
+        NotFound: no such process lives.
+    """
+    found: list[tuple[float, int]] = []
+    for pod in scene.pods(scene.resolved.run.deciding_role.name):
+        for pid in scene.cluster.pod_processes(pod):
+            if (_variable(pid, b"PRIMUS_RANK") or _variable(pid, b"RANK")) == str(rank):
+                found.append((_age_key(pid), pid))
+    if not found:
+        raise NotFound(f"rank {rank} of {scene.attempt.run} is not running")
+    return min(found)[1]
+
+
+def _variable(pid: int, name: bytes) -> str:
+    try:
+        pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return next((pair[len(name) + 1 :].decode() for pair in pairs if pair.startswith(name + b"=")), "")
+
+
+def _age_key(pid: int) -> float:
+    started = process_start(pid)
+    return float("inf") if started is None else started
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def _program(scene: Scene, pods: list[str], subcommand: str) -> int:
+    for pod in pods:
+        found = [pid for pid in scene.cluster.pod_processes(pod) if subcommand in _words(pid)[:6]]
+        if found:
+            return min(found, key=_age_key)
+    raise NotFound(f"no living `{subcommand}` in {', '.join(pods) or 'any pod'}")
+
+
+def _signal_rank(number: signal.Signals) -> Callable[[FaultSpec, Scene], None]:
+    def send(spec: FaultSpec, scene: Scene) -> None:
+        os.kill(rank_process(scene, spec.rank or 0), number)
+
+    return send
+
+
+def _stop_rank(spec: FaultSpec, scene: Scene) -> None:
+    _detached(f"sleep {spec.seconds}; kill -CONT {_stopped(spec, scene)}")
+
+
+def _stopped(spec: FaultSpec, scene: Scene) -> int:
+    pid = rank_process(scene, spec.rank or 0)
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def _slow_rank(spec: FaultSpec, scene: Scene) -> None:
+    # Of every 50 ms the process may run one factor-th: from outside, whatever it computes.
+    pid, run = rank_process(scene, spec.rank or 0), 0.05 / max(1.0, spec.factor)
+    rest = 0.05 - run
+    _detached(f"while kill -STOP {pid} 2>/dev/null; do sleep {rest:.4f}; kill -CONT {pid}; sleep {run:.4f}; done")
+
+
+def _detached(script: str) -> None:
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    process.returncode = 0  # it ends by itself
+
+
+def _ask_trainer(spec: FaultSpec, scene: Scene) -> None:
+    fault = {"rank": spec.rank, "fault": spec.kind.removesuffix("-rank")}
+    path = scene.folder / FAULT_FILE
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(fault))
+    temporary.replace(path)
+
+
+def _lose_node(spec: FaultSpec, scene: Scene) -> None:
+    scene.cluster.lose_node(spec.node, silent=spec.silent)
+
+
+def _preempt_node(spec: FaultSpec, scene: Scene) -> None:
+    scene.cluster.patch("Node", spec.node, {"spec": {"unschedulable": True}})
+    for name in scene.pods():
+        pod = scene.cluster.get("Pod", name)
+        if pod is not None and pod.get("spec", {}).get("nodeName") == spec.node:
+            scene.cluster.delete("Pod", name, grace_seconds=max(1, round(spec.notice_seconds)))
+
+
+def _corrupt_checkpoint(_: FaultSpec, scene: Scene) -> None:
+    folders = [path for path in (scene.folder / "checkpoints").glob("step-*") if path.is_dir()]
+    files = [path for path in max(folders, key=_step_of).iterdir() if path.suffix != ".json"] if folders else []
+    if not files:
+        raise NotFound(f"no checkpoint to corrupt in {scene.folder / 'checkpoints'}")
+    largest = max(files, key=lambda path: path.stat().st_size)
+    with largest.open("r+b") as handle:
+        handle.seek(largest.stat().st_size // 2)
+        byte = handle.read(1)
+        handle.seek(-1, os.SEEK_CUR)
+        handle.write(bytes([byte[0] ^ 0xFF]))
+
+
+def _step_of(path: Path) -> int:
+    digits = path.name.removeprefix("step-")
+    return int(digits) if digits.isdigit() else -1
+
+
+def _kill_coordinator(_: FaultSpec, scene: Scene) -> None:
+    os.kill(_program(scene, scene.pods(labels.COORDINATOR_ROLE), "coordinate"), signal.SIGKILL)
+
+
+def _kill_launcher(spec: FaultSpec, scene: Scene) -> None:
+    there = [
+        name
+        for name in scene.pods(scene.resolved.run.deciding_role.name)
+        if (scene.cluster.get("Pod", name) or {}).get("spec", {}).get("nodeName") == spec.node
+    ]
+    os.kill(_program(scene, there, "launch"), signal.SIGKILL)
+
+
+def _kill_flow(_: FaultSpec, scene: Scene) -> None:
+    lease = scene.ledger.story(scene.attempt.run).lease
+    if lease is None or process_start(lease.driver.pid) != lease.driver.started_at:
+        raise NotFound(f"no driver of {scene.attempt.run} lives on this machine")
+    os.kill(lease.driver.pid, signal.SIGKILL)
+
+
+def _disk_full(_: FaultSpec, scene: Scene) -> None:
+    # A file system of one page over the checkpoints, inside the pods' own mount namespaces: real ENOSPC, only there.
+    target = str(scene.folder / "checkpoints")
+    for rank in range(scene.resolved.world_size):
+        pid = str(rank_process(scene, rank))
+        enter = ["nsenter", "--target", pid, "--mount"]
+        if os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user"):
+            enter += ["--user", "--preserve-credentials"]
+        done = subprocess.run(
+            [*enter, "mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", target],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise NotFound(f"disk-full needs pods with a mount namespace of their own here: {done.stderr.strip()}")
+
+
+def _api_away(spec: FaultSpec, scene: Scene) -> None:
+    scene.cluster.hold(spec.seconds)
+
+
+def _ledger_away(spec: FaultSpec, scene: Scene) -> None:
+    path = scene.settings.ledger_url.removeprefix("sqlite:///")
+    if path == scene.settings.ledger_url:
+        raise NotFound("ledger-away holds the lock of an SQLite file; this ledger is a server")
+    connection = sqlite3.connect(path, timeout=10.0, isolation_level=None)
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+        time.sleep(spec.seconds)
+        connection.execute("ROLLBACK")
+    finally:
+        connection.close()
+
+
+_CAUSES: dict[str, Callable[[FaultSpec, Scene], None]] = {
+    "kill-rank": _signal_rank(signal.SIGKILL),
+    "hang-rank": _signal_rank(signal.SIGSTOP),
+    "slow-rank": _slow_rank,
+    "stop-rank": _stop_rank,
+    "exception-rank": _ask_trainer,
+    "nan-rank": _ask_trainer,
+    "oom-rank": _ask_trainer,
+    "lose-node": _lose_node,
+    "preempt-node": _preempt_node,
+    "corrupt-checkpoint": _corrupt_checkpoint,
+    "kill-coordinator": _kill_coordinator,
+    "kill-launcher": _kill_launcher,
+    "kill-flow": _kill_flow,
+    "disk-full": _disk_full,
+    "api-away": _api_away,
+    "ledger-away": _ledger_away,
+}

@@ -1,0 +1,97 @@
+"""From a request to a run in the ledger, without Prefect: the command line calls this directly."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from profiles.admission import own_suite
+from profiles.errors import Conflict
+from profiles.loading import load
+from profiles.loading.load import check_admission
+from profiles.request import TrainRequest
+from profiles.resolve import Resolved, differences, digest
+from profiles.run import RunProfile
+from profiles.vocabulary import RunState
+from tasks.ledger.ledger import Ledger
+from tasks.settings import Settings, localised, make_own_storage
+from workflows.labels import run_directory
+from workflows.model.records import RunRecord
+
+
+def resolve_request(request: TrainRequest, settings: Settings) -> Resolved:
+    """The frozen value a request stands for.
+
+    Raises:
+        ProfileError: the field is named.
+    """
+    overrides = request.overrides
+    if request.inline is not None:
+        run = load.run_from_mapping(request.inline, overrides=overrides)
+    else:
+        run = load.load_run(request.profile, overrides=overrides)
+    cluster = localised(load.load_cluster(request.cluster or settings.cluster), settings.home)
+    if cluster.admission.depths.before_run:
+        suite = load.load_suite(cluster.admission.suite or own_suite(cluster.engine), cluster=cluster)
+        check_admission(cluster, suite)
+    return load.resolve(run, cluster)
+
+
+def free_name(ledger: Ledger, profile: RunProfile) -> str:
+    """The profile's name and the next free number."""
+    stem = profile.name[:24].rstrip("-")
+    taken = [re.fullmatch(rf"{re.escape(stem)}-(\d+)", name) for name in ledger.run_names()]
+    numbers = [int(match.group(1)) for match in taken if match]
+    return f"{stem}-{max(numbers, default=0) + 1}"
+
+
+def open_run(request: TrainRequest, settings: Settings, ledger: Ledger, now: float) -> RunRecord:
+    """The run a request names: created, or found with the same resolved profile.
+
+    Raises:
+        Conflict: a run of this name exists with another profile; the differences are named.
+        ProfileError: the request is wrong; nothing was written.
+        Unavailable: the run's storage in PRIMUS_HOME cannot be made.
+    """
+    resolved = resolve_request(request, settings)
+    make_own_storage(resolved.cluster, settings.home)
+    record = RunRecord(
+        name=request.name or free_name(ledger, resolved.run),
+        state=RunState.PENDING,
+        why="waits for its driver",
+        profile=resolved.run.name,
+        resolved=resolved.model_dump(mode="json"),
+        digest=digest(resolved),
+        cluster=resolved.cluster.name,
+        mode=request.mode or resolved.run.recovery.mode,
+        created_at=now,
+    )
+    stored = ledger.open_run(record)
+    if stored.digest != record.digest:
+        changed = differences(Resolved.model_validate(stored.resolved), resolved)
+        raise Conflict(
+            f"a run called {record.name} exists with another profile; choose another name, or undo: "
+            + "; ".join(changed[:20])
+        )
+    if request.mode is not None and request.mode is not stored.mode:
+        ledger.set_mode(record.name, request.mode)
+    return ledger.run(record.name) or stored
+
+
+def resolved_of(record: RunRecord) -> Resolved:
+    """The resolved profile stored with the run."""
+    return Resolved.model_validate(record.resolved)
+
+
+def run_folder(resolved: Resolved, run: str) -> Path:
+    """The run's folder as this machine sees it (embedded: the same path as the pods')."""
+    storage = resolved.cluster.storage[0]
+    root = storage.source if storage.kind == "host_path" else storage.mount_path
+    return Path(run_directory(root, run))
+
+
+def checkpoint_folder(resolved: Resolved, run: str) -> Path:
+    """The folder of the run's checkpoints as this machine sees it."""
+    folder = run_folder(resolved, run)
+    text = resolved.run.checkpoint.directory.replace("{run_dir}", str(folder)).replace("{run}", run)
+    return Path(text)

@@ -1,0 +1,454 @@
+"""Watching one attempt: the cluster's objects, the coordinator and people's requests become one view.
+
+Readers run in threads of their own and only fill a table; whoever asks gets a view of what is known at that moment.
+A reader that gets no answer waits and asks again: nothing is concluded from silence here.
+
+What the readers of an attempt's watch have seen so far.
+
+What a coordinator tells, and what its silence may mean: nothing, as long as nobody could have heard it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from profiles.errors import PrimusError, Transient
+from profiles.resolve import Resolved
+from tasks.cluster import Cluster, Kind, Manifest, cluster_answers
+from tasks.observe.objects import (
+    coordinator_facts,
+    is_ours,
+    jobset_state,
+    moments,
+    node_facts,
+    pod_facts,
+    termination,
+    workflow_facts,
+)
+from tasks.runs.liveness import MOST, out_of_reach, unready
+from workflows import labels
+from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
+from workflows.model.records import AttemptRecord, MarkRecord, StepRow
+from workflows.programs.coordinator.service import LENT
+from workflows.wire import Termination
+
+OURS: tuple[Kind, ...] = ("Pod", "JobSet", "Workflow")
+"""Kinds of objects of an attempt that are watched."""
+
+
+@dataclass
+class Known:
+    """What the readers have seen so far. Guarded by `lock`."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    changed: threading.Event = field(default_factory=threading.Event)
+    objects: dict[str, dict[str, Manifest]] = field(default_factory=lambda: {})
+    """Of the attempt, by kind and name."""
+    nodes: dict[str, NodeFacts] = field(default_factory=dict[str, NodeFacts])
+    """All of the cluster: of many thousand no more is kept than is asked for."""
+    gone: dict[str, Manifest] = field(default_factory=lambda: {})
+    """Pods that were deleted while we watched."""
+    coordinator: CoordinatorFacts | None = None
+    unheard_since: float | None = None
+    """Since when the coordinator has not answered although the cluster did."""
+    checkpoints: tuple[dict[str, Any], ...] = ()
+    steps: list[StepRow] = field(default_factory=lambda: [])
+    moments: list[MarkRecord] = field(default_factory=lambda: [])
+    pending_since: float | None = None
+    away: dict[str, tuple[float, str]] = field(default_factory=lambda: {})
+    """Since when a reader has got no answer, and why, by kind."""
+    why_gone: str = "deleted by somebody"
+    """What became of the attempt's own objects, where they are gone."""
+    listed: set[str] = field(default_factory=set[str])
+    """Kinds of which everything that exists was told."""
+    end_untold: bool = False
+    """The JobSet has ended, and its pods, which tell how, were not listed since."""
+    unreached: tuple[str, ...] = ()
+    """Nodes that are not ready and whose kubelets the cluster does not reach."""
+
+    def nodes_of(self, names: Iterable[str]) -> tuple[NodeFacts, ...]:
+        """Those of them that are known, by name; the caller holds the lock."""
+        return tuple(self.nodes[name] for name in sorted(names) if name in self.nodes)
+
+    def note_node(self, change: str, manifest: Manifest) -> None:
+        """Take one line of a watch of nodes in.
+
+        A node tells every few minutes that it lives, and there are thousands: only what is news wakes anybody.
+        """
+        with self.lock:
+            if change == "SYNC":
+                self.nodes.clear()
+                self.listed.discard("Node")
+            elif change == "DELETED":
+                self.nodes.pop(manifest["metadata"]["name"], None)
+            else:
+                facts = node_facts(manifest)
+                if self.nodes.get(facts.name) == facts:
+                    return
+                self.nodes[facts.name] = facts
+        self.changed.set()
+
+    def note(self, kind: Kind, change: str, manifest: Manifest, run: str) -> bool:
+        """Take one line of a watch of the run's objects in; whether the pods must be listed, since the JobSet ended."""
+        ends = False
+        with self.lock:
+            table = self.objects.setdefault(kind, {})
+            if change == "SYNC":
+                table.clear()
+                self.listed.discard(kind)
+            elif is_ours(manifest, run) or _loses(table, change, manifest):
+                name = manifest["metadata"]["name"]
+                if change != "DELETED":
+                    ends = kind == "JobSet" and _has_ended(manifest) and not _has_ended(table.get(name, {}))
+                    self.end_untold = self.end_untold or ends
+                    table[name] = manifest
+                else:
+                    self._note_end(kind, table.pop(name, manifest), manifest, run)
+        self.changed.set()
+        return ends
+
+    def told_the_end(self) -> None:
+        """All pods were noted as they were after the JobSet had ended."""
+        with self.lock:
+            self.end_untold = False
+        self.changed.set()
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether something may exist that was not told. The caller holds the lock."""
+        return self.end_untold or not self.listed.issuperset(OURS)
+
+    def _note_end(self, kind: Kind, last: Manifest, manifest: Manifest, run: str) -> None:
+        if kind == "Pod":
+            ours = is_ours(manifest, run)
+            name = manifest["metadata"]["name"]
+            self.gone[name] = manifest if ours else last | {"status": manifest.get("status", {})}
+        elif manifest.get("status", {}).get("reason") == "BrokenObject":
+            self.why_gone = str(manifest["status"].get("message", ""))
+
+    def vanished(self) -> str:
+        """Why nothing of the attempt exists; "" where something does, or may. The caller holds the lock."""
+        gone = not self.is_partial and not any(self.objects.get(kind) for kind in OURS)
+        return self.why_gone if gone else ""
+
+
+def _loses(table: dict[str, Manifest], change: str, manifest: Manifest) -> bool:
+    """Whether it is the end of an object of ours that left nothing but its name: its file was broken."""
+    return change == "DELETED" and manifest["metadata"]["name"] in table
+
+
+def _has_ended(jobset: Manifest) -> bool:
+    return jobset_state(jobset) in ("Completed", "Failed")
+
+
+@dataclass(frozen=True)
+class GangUpdate:
+    """What is new since the last question."""
+
+    steps: list[StepRow]
+    next_step: int
+    next_moment: int
+    moments: object
+    """As programs tell them; see `tasks.observe.objects.moments`."""
+    checkpoints: tuple[dict[str, Any], ...]
+
+
+def news_of(status: bytes, steps: bytes) -> GangUpdate | None:
+    """The two answers of a coordinator; None where they are unreadable."""
+    try:
+        news: dict[str, Any] = json.loads(steps)
+        rows = [StepRow(int(row[0]), float(row[1]), _float(row[2]), _float(row[3])) for row in news["steps"]]
+        told: dict[str, Any] = json.loads(status)
+        checkpoints = tuple(told.get("checkpoints") or ())
+        return GangUpdate(rows, int(news["next"]), int(news.get("next_moment", 0)), news.get("moments"), checkpoints)
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def _float(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def failed_since(said: CoordinatorFacts, before: CoordinatorFacts | None) -> float | None:
+    """Since when a rank has failed, or ranks that were restarted in place are not all up; by the clock of who listens.
+
+    Args:
+        said: what the coordinator says now.
+        before: what it said before; None: nothing.
+    """
+    restarting = bool(said.news.restarts) and said.launched_at is None
+    if not (said.failed_ranks or restarting):
+        return None
+    known = before is not None and before.incarnation == said.incarnation
+    return (before.failed_since if before is not None and known else None) or said.at
+
+
+WATCH_SECONDS = 2.0
+"""One watch lasts at most so long, so that a reader notices within this time that nobody listens any more."""
+COORDINATOR_SECONDS = 0.2
+"""Between two questions to the coordinator: about the time a person notices."""
+
+
+class AttemptWatch:
+    """Readers over one attempt. Use as a context manager.
+
+    Args:
+        cluster: where it runs.
+        resolved: the run's resolved profile.
+        attempt: its record.
+        now: the clock, Unix seconds.
+        token: gives the attempt's coordinator token ("" while it is unknown).
+        withheld: why the right to restart in place that was lent may not be used now ("": it may); told to the
+            coordinator with every look. None: it is not known, and nothing is said about it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        resolved: Resolved,
+        attempt: AttemptRecord,
+        now: Callable[[], float],
+        token: Callable[[], str],
+        withheld: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._cluster, self._resolved, self._attempt, self._now, self._token = cluster, resolved, attempt, now, token
+        self._withheld = withheld
+        self._known = Known()
+        self._ended = threading.Event()
+        self._next_step = 0
+        self._next_moment = 0
+        self._ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
+
+    def __enter__(self) -> AttemptWatch:
+        for kind in (*OURS, "Node"):
+            selector = None if kind == "Node" else self._ours
+            threading.Thread(target=self._read, args=(kind, selector), daemon=True).start()
+        for ask in (self._ask_coordinator, self._ask_kubelets):
+            threading.Thread(target=ask, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def wait(self, timeout_seconds: float) -> AttemptView:
+        """The view after the next change, or after `timeout_seconds`."""
+        self._known.changed.wait(timeout_seconds)
+        self._known.changed.clear()
+        return self.view()
+
+    def view(self) -> AttemptView:
+        """What is known now."""
+        with self._known.lock:
+            every = self._every_pod()
+            pods = tuple(pod for pod in every if pod.role)
+            # The gate's pods count as well: where nobody takes them the gang is never made. While nobody answers nobody
+            # places pods either: that time says nothing about room.
+            unplaced = [pod for pod in every if pod.phase == "Pending" and not pod.node]
+            since = (self._known.pending_since or self._now()) if unplaced and not self._known.away else None
+            self._known.pending_since = since
+            return AttemptView(
+                run=self._attempt.run,
+                attempt=self._attempt.number,
+                now=self._now(),
+                workflow=self._workflow(),
+                jobset=self._jobset(),
+                pods=pods,
+                nodes=self._known.nodes_of({pod.node for pod in pods}),
+                coordinator=self._known.coordinator,
+                unheard_since=self._known.unheard_since,
+                submitted_at=self._attempt.submitted_at,
+                pending_since=since,
+                unplaced=next((pod.unschedulable for pod in unplaced if pod.unschedulable), ""),
+                away=next((why for _, why in self._known.away.values()), ""),
+                away_since=min((since for since, _ in self._known.away.values()), default=None),
+                vanished=self._known.vanished(),
+                partial=self._known.is_partial,
+                unreached=self._known.unreached,
+            )
+
+    def take_steps(self) -> list[StepRow]:
+        """Steps seen since the last call."""
+        with self._known.lock:
+            steps, self._known.steps = self._known.steps, []
+        return steps
+
+    def take_moments(self) -> list[MarkRecord]:
+        """Beginnings and ends of loading and saving checkpoints, heard of since the last call."""
+        with self._known.lock:
+            found, self._known.moments = self._known.moments, []
+        return found
+
+    def checkpoints(self) -> tuple[dict[str, Any], ...]:
+        """What the coordinator last said about proven checkpoints."""
+        return self._known.checkpoints
+
+    def terminations(self) -> tuple[Termination, ...]:
+        """Summaries that the attempt's launchers left, by pod name; deleted pods included."""
+        with self._known.lock:
+            pods = {**self._known.gone, **self._known.objects.get("Pod", {})}
+        found = [termination(pods[name]) for name in sorted(pods)]
+        return tuple(item for item in found if item is not None)
+
+    def all_nodes(self) -> tuple[NodeFacts, ...]:
+        """Every node of the cluster."""
+        with self._known.lock:
+            return self._known.nodes_of(self._known.nodes)
+
+    def _pods(self) -> tuple[PodFacts, ...]:
+        return tuple(pod for pod in self._every_pod() if pod.role)
+
+    def _every_pod(self) -> tuple[PodFacts, ...]:
+        role = self._resolved.run.deciding_role
+        present = self._known.objects.get("Pod", {})
+        gone = {name: pod for name, pod in self._known.gone.items() if name not in present}
+        facts = [pod_facts(pod, role.processes_per_node, role.name) for _, pod in sorted(present.items())]
+        lost = [pod_facts(pod, role.processes_per_node, role.name) for _, pod in sorted(gone.items())]
+        ended = ("Succeeded", "Failed")
+        lost = [item if item.phase in ended else replace(item, phase="Gone") for item in lost]
+        return (*facts, *lost)
+
+    def _workflow(self) -> WorkflowFacts:
+        name = labels.attempt_name(self._attempt.run, self._attempt.number)
+        workflow = self._known.objects.get("Workflow", {}).get(name)
+        return workflow_facts(workflow) if workflow else WorkflowFacts(phase="")
+
+    def _jobset(self) -> str | None:
+        name = labels.attempt_name(self._attempt.run, self._attempt.number)
+        jobset = self._known.objects.get("JobSet", {}).get(name)
+        return jobset_state(jobset) if jobset else None
+
+    def _list_pods(self) -> None:
+        while not self._ended.is_set():
+            try:
+                for manifest in self._cluster.list("Pod", self._ours):
+                    self._known.note("Pod", "ADDED", manifest, self._attempt.run)
+                return self._known.told_the_end()
+            except Transient as error:
+                self._silent("Pod", str(error))
+                self._ended.wait(error.retry_after_seconds)
+            except PrimusError:
+                self._ended.wait(1.0)
+
+    def _read(self, kind: Kind, selector: dict[str, str] | None) -> None:
+        since: str | None = None
+        seconds = 0.0  # at first only what exists: a watch does not say when it has told it all
+        while not self._ended.is_set():
+            try:
+                for event in self._cluster.watch(kind, selector, since=since, timeout_seconds=seconds):
+                    since = event.resource_version
+                    self._note(kind, event.type, event.object)
+                    if self._ended.is_set():
+                        return
+                self._answered(kind)
+                seconds = WATCH_SECONDS
+            except Transient as error:
+                self._silent(kind, str(error))
+                self._ended.wait(error.retry_after_seconds)
+            except PrimusError:
+                since = None
+                self._ended.wait(1.0)
+            except Exception as error:  # a mistake of ours: who is deaf says so, and reads everything anew
+                since, seconds = None, 0.0
+                self._note(kind, "SYNC", {})
+                self._silent(kind, f"{type(error).__name__}: {error}")
+                self._ended.wait(1.0)
+
+    def _answered(self, kind: Kind) -> None:
+        with self._known.lock:
+            self._known.away.pop(kind, None)
+            if kind in self._known.listed:
+                return
+            self._known.listed.add(kind)
+        self._known.changed.set()
+
+    def _silent(self, kind: Kind, why: str) -> None:
+        with self._known.lock:
+            since, _ = self._known.away.get(kind, (self._now(), ""))
+            self._known.away[kind] = since, why
+
+    def _note(self, kind: Kind, change: str, manifest: Manifest) -> None:
+        if kind == "Node":
+            self._known.note_node(change, manifest)
+            return
+        if self._known.note(kind, change, manifest, self._attempt.run):
+            self._list_pods()
+
+    def _ask_coordinator(self) -> None:
+        while not self._ended.wait(COORDINATOR_SECONDS):
+            self.ask_once()
+
+    def _ask_kubelets(self) -> None:
+        while not self._ended.wait(COORDINATOR_SECONDS):
+            with self._known.lock:
+                doubted = unready(self._known.nodes.values())
+                pods = self._pods() if doubted else ()
+            away = out_of_reach(self._cluster, pods, doubted, MOST)
+            if away != self._known.unreached:
+                self._known.unreached = away
+                self._known.changed.set()
+
+    def ask_once(self) -> None:
+        """Ask the coordinator for its status and new steps; silence changes nothing."""
+        pod = self._coordinator_pod()
+        token = self._token() if pod else ""
+        if not pod or not token:
+            return
+        try:
+            limit = self._resolved.cluster.proxy_seconds
+            status = self._cluster.call(
+                pod, labels.COORDINATOR_PORT, "GET", self._status_path(), token=token, timeout_seconds=limit
+            )
+            steps = self._cluster.call(
+                pod,
+                labels.COORDINATOR_PORT,
+                "GET",
+                f"/v1/steps?since={self._next_step}&moments_since={self._next_moment}",
+                token=token,
+                timeout_seconds=limit,
+            )
+        except PrimusError:
+            self._unheard(pod)
+            return
+        if status.status == 200 and steps.status == 200:
+            self._learn(status.body, steps.body)
+
+    def _status_path(self) -> str:
+        """The question to the coordinator. It carries our word on the right: RBAC lets us read only by the proxy."""
+        why_not = self._withheld()
+        return "/status" if why_not is None else "/status?" + urlencode({"right": why_not or LENT})
+
+    def _learn(self, status: bytes, steps: bytes) -> None:
+        news = news_of(status, steps)
+        if news is None:
+            return
+        with self._known.lock:
+            before = self._known.coordinator
+            said = coordinator_facts(status, self._now())
+            self._known.coordinator = before if said is None else replace(said, failed_since=failed_since(said, before))
+            self._known.unheard_since = None
+            self._known.checkpoints = news.checkpoints
+            self._known.steps.extend(news.steps)
+            self._known.moments += moments(self._attempt.run, self._attempt.number, news.moments)
+            self._next_step, self._next_moment = news.next_step, news.next_moment
+        if news.steps or before is None or (said is not None and said.news != before.news):
+            self._known.changed.set()
+
+    def _unheard(self, pod: str) -> None:
+        """The coordinator did not answer. That is its own silence only where the cluster answers."""
+        answers = cluster_answers(self._cluster, pod)
+        with self._known.lock:
+            self._known.unheard_since = (self._known.unheard_since or self._now()) if answers else None
+
+    def _coordinator_pod(self) -> str:
+        with self._known.lock:
+            pods = self._known.objects.get("Pod", {}).values()
+            for pod in pods:
+                ours = pod.get("metadata", {}).get("labels", {}).get(labels.ROLE) == labels.COORDINATOR_ROLE
+                if ours and pod.get("status", {}).get("phase") == "Running":
+                    return str(pod["metadata"]["name"])
+        return ""

@@ -1,0 +1,1 @@
+"""Tests and draining of nodes through Slurm."""

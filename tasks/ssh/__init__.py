@@ -1,0 +1,1 @@
+"""Tests of hosts without Kubernetes, by Ansible."""

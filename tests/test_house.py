@@ -1,0 +1,143 @@
+"""The shape of the house: sizes of files, functions and folders, names of classes, a line for each package, the tree.
+
+What import-linter cannot say of who may import whom is said here too.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = ("profiles", "workflows", "tasks", "flows", "deployments")
+LONGEST_FILE = 500
+"""Lines."""
+LONGEST_FUNCTION = 40
+FULLEST_FOLDER = 25
+"""Modules."""
+SHARED_NAMES = {"Options"}
+"""Each program inside pods has its own, and is known from outside by it alone."""
+ONLY_IN = {
+    "prefect.client": ("tasks/prefect/",),
+    "ansible_runner": ("tasks/ssh/",),
+    "ansible": ("tasks/ssh/",),
+}
+"""Parts of third parties, and the packages that may import them. The rest stands in .importlinter."""
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module of the product by its path below the root, parsed."""
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for layer in LAYERS
+        for path in sorted((ROOT / layer).rglob("*.py"))
+    }
+
+
+def packages() -> list[str]:
+    """Folders with modules."""
+    return sorted({path.rpartition("/")[0] for path in modules()})
+
+
+def layer_of(path: str) -> str:
+    """Programs inside pods are a layer of their own."""
+    return "programs" if path.startswith("workflows/programs/") else path.partition("/")[0]
+
+
+def imports() -> Iterator[tuple[str, str, str]]:
+    """(path, module, name) of every import; the name is empty where a module is imported whole."""
+    for path, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                yield from ((path, alias.name, "") for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield from ((path, node.module, alias.name) for alias in node.names)
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in modules()}
+    assert {path: lines for path, lines in lengths.items() if lines > LONGEST_FILE} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    long = {
+        f"{path}:{node.lineno} {node.name}": lines
+        for path, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > LONGEST_FUNCTION
+    }
+    assert long == {}
+
+
+def test_no_folder_is_too_full() -> None:
+    found: defaultdict[str, int] = defaultdict(int)
+    for path in modules():
+        folder, _, name = path.rpartition("/")
+        found[folder] += name != "__init__.py"
+    assert {folder: count for folder, count in found.items() if count > FULLEST_FOLDER} == {}
+
+
+def test_no_public_class_has_the_name_of_another_one_of_its_layer() -> None:
+    where: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for path, tree in modules().items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in SHARED_NAMES:
+                where[layer_of(path), node.name].append(path)
+    assert {f"{layer} {name}": paths for (layer, name), paths in where.items() if len(paths) > 1} == {}
+
+
+def test_every_package_says_in_one_line_what_it_is() -> None:
+    wrong: list[str] = []
+    for folder in packages():
+        tree = modules().get(f"{folder}/__init__.py")
+        text = ast.get_docstring(tree, clean=False) if tree else None
+        if not text or "\n" in text or not text.endswith("."):
+            wrong.append(folder)
+    assert wrong == []
+
+
+def test_nothing_in_a_package_runs_when_it_is_imported() -> None:
+    assert [path for path, tree in modules().items() if path.endswith("/__init__.py") and len(tree.body) != 1] == []
+
+
+@pytest.mark.parametrize("module", ONLY_IN)
+def test_parts_of_third_parties_are_imported_where_they_belong(module: str) -> None:
+    users = {path for path, name, _ in imports() if name == module or name.startswith(f"{module}.")}
+    assert {path for path in users if not path.startswith(ONLY_IN[module])} == set()
+
+
+def test_what_is_imported_from_ourselves_is_there() -> None:
+    missing = {
+        (path, module)
+        for path, module, _ in imports()
+        if module.partition(".")[0] in LAYERS
+        and not (ROOT / f"{module.replace('.', '/')}.py").is_file()
+        and not (ROOT / module.replace(".", "/") / "__init__.py").is_file()
+    }
+    assert missing == set()
+
+
+def test_the_tree_in_the_readme_says_of_a_package_what_the_package_says() -> None:
+    drawn: dict[str, str] = {}
+    path: list[str] = []
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").split("## The tree")[1].split("```")[1].splitlines():
+        if line.strip():
+            name, _, text = line.strip().partition(" ")
+            path = [*path[: (len(line) - len(line.lstrip())) // 2], name.rstrip("/")]
+            drawn["/".join(path)] = text.strip()
+    said = {folder: ast.get_docstring(modules()[f"{folder}/__init__.py"]) for folder in packages()}
+    assert {folder: text for folder, text in drawn.items() if folder in said} == said
+
+
+def test_the_checkout_holds_no_other_folders() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    top = {path.partition("/")[0] for path in listed if "/" in path}
+    assert top == {*LAYERS, "tests", "docs", ".ci"}

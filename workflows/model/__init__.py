@@ -1,0 +1,1 @@
+"""Frozen views of the world: records, cluster objects, nodes, runs, incidents."""

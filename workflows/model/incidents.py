@@ -1,0 +1,160 @@
+"""What makes two incidents one: a fingerprint of the fact, the same for whoever sees it. Pure.
+
+What a coordinator finds beside hangs as incidents: diagnosed by what it says itself, decided as `none`. Pure.
+
+Nothing is done about any of them, so nothing else is asked: jumps and slow ranks are told with their evidence. What the
+same signs lead to later (a loss that is no number, waiting that has cost as much as leaving) is another incident.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from profiles.vocabulary import Action, FaultClass
+from workflows.model.attempt import LIVING, Signal
+from workflows.model.gang_status import GangNews, Jump, Slower, Straggler
+from workflows.model.records import LASTING, AttemptRecord, IncidentRecord, Story, Told
+
+END = "end"
+"""An attempt ends once: whoever sees a pod fail, its JobSet fail or its pods gone sees the same."""
+
+
+def fact_of(
+    run: str,
+    attempt: int,
+    signal: str,
+    *,
+    incarnation: int | None = None,
+    number: int | None = None,
+    who: tuple[str, int | None] | None = None,
+    step: int | None = None,
+) -> str:
+    """The name of a fact: SHA-256 over what belongs to it, and nothing that depends on who looks or when.
+
+    Args:
+        run: its name.
+        attempt: of the run.
+        signal: what was seen; every signal that ends an attempt counts as its end.
+        incarnation: of the ranks, where the same may happen once in each.
+        number: of a restart in place within the attempt: replica groups have incarnations of their own.
+        who: node and rank that it is about; None: nobody belongs to it.
+        step: where the same at another step is another fact.
+    """
+    ends = signal in tuple(Signal) and signal not in (*LIVING, Signal.RANK_FAILED)
+    parts = [run, attempt, END if ends else str(signal), incarnation, number, who, step]
+    return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
+
+
+def ended_by(story: Story, attempt: int) -> list[IncidentRecord]:
+    """Incidents of an attempt but for those that it lived on after."""
+    return [item for item in story.incidents if item.attempt == attempt and not item.went_on]
+
+
+LEFT_ALONE = "told only, the training goes on"
+WORDS = {"loss": "the loss", "gradient_norm": "the norm of gradients"}
+_CLASSES: dict[Told, tuple[FaultClass, float, str]] = {
+    Told.LOSS_JUMP: (FaultClass.NUMERIC, 0.7, "a loss that is no number"),
+    Told.GRADIENT_NORM_JUMP: (FaultClass.NUMERIC, 0.7, "a loss that is no number"),
+    Told.GRADIENT_NORM_NOT_FINITE: (FaultClass.NUMERIC, 0.7, "a loss that is no number"),
+    Told.SLOW_RANK: (
+        FaultClass.STRAGGLER,
+        0.9,
+        "waiting for it that has cost as much as a new attempt, where the profile lets a gang leave",
+    ),
+    Told.SLOW_GANG: (FaultClass.STRAGGLER, 0.6, "one rank that is slower than the others"),
+}
+"""Class, how surely, and what would have changed the decision."""
+
+
+def notes_of(attempt: AttemptRecord, news: GangNews, now: float) -> tuple[IncidentRecord, ...]:
+    """An incident for each thing that the news tells of, in the order of their steps where those are known.
+
+    Args:
+        attempt: whose gang.
+        news: what its coordinator says.
+        now: Unix seconds.
+    """
+    found = [_of_jump(attempt, jump, now) for jump in news.jumps if _is_told(jump)]
+    found += [_of_straggler(attempt, one, now) for one in news.stragglers or ()]
+    found += [] if news.slower is None else [_of_slower(attempt, news.slower, now)]
+    return tuple(found)
+
+
+def well_again(known: Sequence[IncidentRecord], news: GangNews, told: Sequence[IncidentRecord]) -> list[IncidentRecord]:
+    """Of what was known to last: what is not told any more, while somebody looks.
+
+    Args:
+        known: notes of the attempt.
+        news: what its coordinator says now.
+        told: the notes of that.
+    """
+    if news.stragglers is None:
+        return []
+    still = {item.fact for item in told}
+    return [item for item in known if item.signal in LASTING and item.over_at is None and item.fact not in still]
+
+
+def _is_told(jump: Jump) -> bool:
+    """A loss that is no number ends the attempt: that is an incident of its own."""
+    return jump.what in WORDS and not (jump.what == "loss" and isinstance(jump.value, str))
+
+
+def _of_jump(attempt: AttemptRecord, jump: Jump, now: float) -> IncidentRecord:
+    name = WORDS[jump.what]
+    if isinstance(jump.value, str):
+        signal, seen = Told.GRADIENT_NORM_NOT_FINITE, f"{name} is {jump.value} at step {jump.step}"
+        seen += "" if jump.before is None else f"; it was {jump.before:.4g}"
+    else:
+        signal = Told.LOSS_JUMP if jump.what == "loss" else Told.GRADIENT_NORM_JUMP
+        seen = f"{name} is {jump.value:.4g} at step {jump.step}"
+        seen += (
+            "" if not jump.before else f", {jump.value / jump.before:.3g} times its recent median of {jump.before:.4g}"
+        )
+    return _note(attempt, signal, seen, now, _About(jump.step, incarnation=jump.incarnation))
+
+
+def _of_straggler(attempt: AttemptRecord, one: Straggler, now: float) -> IncidentRecord:
+    since = "" if one.since_step is None else f" since step {one.since_step}"
+    where = f" on {one.node}" if one.node else ""
+    seen = f"rank {one.rank}{where} takes {one.ratio:.2f} times its peers' time{since}"
+    found = _note(attempt, Told.SLOW_RANK, seen, now, _About(one.since_step, who=(one.node, one.rank)))
+    return replace(found, culprits=((one.node, one.rank),))
+
+
+def _of_slower(attempt: AttemptRecord, slower: Slower, now: float) -> IncidentRecord:
+    since = "" if slower.since_step is None else f" since step {slower.since_step}"
+    seen = f"the whole gang takes {slower.ratio:.2f} times a step before{since}; no rank explains it"
+    return _note(attempt, Told.SLOW_GANG, seen, now, _About(slower.since_step))
+
+
+class _About(NamedTuple):
+    """What belongs to the fact, beside the attempt and the signal."""
+
+    step: int | None
+    incarnation: int | None = None
+    who: tuple[str, int | None] | None = None
+
+
+def _note(attempt: AttemptRecord, signal: Told, seen: str, now: float, about: _About) -> IncidentRecord:
+    fault_class, confidence, would_change = _CLASSES[signal]
+    run, number = attempt.run, attempt.number
+    return IncidentRecord(
+        id=f"{run}-a{number}-n1",
+        run=run,
+        attempt=number,
+        at=now,
+        detected_at=now,
+        signal=signal,
+        fault_class=fault_class,
+        confidence=confidence,
+        step=about.step,
+        evidence=(seen,),
+        action=Action.NONE,
+        why=f"{LEFT_ALONE}: {seen}",
+        would_change=would_change,
+        fact=fact_of(run, number, signal, **about._asdict()),
+    )

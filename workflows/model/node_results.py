@@ -1,0 +1,22 @@
+"""What a test of one node told, whoever started it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from workflows.programs.parsers.text import Parsed
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """What one node's pod told."""
+
+    node: str
+    at: float = 0.0
+    """Unix seconds by the node's clock; 0: it told nothing."""
+    seconds: float = 0.0
+    answers: Mapping[int, Sequence[Parsed]] = field(default_factory=dict[int, Sequence[Parsed]])
+    """Number of a call -> what each attempt told."""
+    why: str = ""
+    """Why there is no answer."""

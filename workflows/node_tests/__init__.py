@@ -1,0 +1,1 @@
+"""Workflows and jobs that test nodes, volumes and the links between nodes."""

@@ -1,0 +1,1 @@
+"""Objects that serve a whole cluster: the health service, its alerts, workspaces."""

@@ -1,0 +1,1 @@
+"""Which checkpoints there are, which are whole, and proofs of them."""

@@ -1,0 +1,210 @@
+"""One candidate: judged by its proof where nothing moved, else by its structure, else by reading it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Dict, Mapping, Optional, Sequence, Tuple
+
+from workflows.programs.checkpoints import formats, integrity, proofs
+from workflows.programs.checkpoints.digest import Digest, Part, digest_files
+from workflows.programs.checkpoints.formats import METADATA, Candidate
+from workflows.programs.checkpoints.integrity import storage_pieces
+from workflows.programs.checkpoints.judge import (
+    ABSENT,
+    BAD,
+    COMPLETE,
+    CORRUPT,
+    OK,
+    PARTIAL,
+    STALE,
+    Evidence,
+    Judgement,
+    judge,
+    texts_wanted,
+)
+from workflows.wire import FileRecord, Proof
+
+TEXT_LIMIT_BYTES = 64 << 20
+NEVER, NEEDED, ALL = "never", "needed", "all"
+"""How much is read: names and headers only; what is not proven, until a usable one is found; everything."""
+
+
+@dataclass(frozen=True)
+class CheckpointFinding:
+    """One candidate and what came out."""
+
+    candidate: Candidate
+    root: str
+    """Folder that `candidate.path` is relative to."""
+    step: int
+    judgement: Judgement
+    usable: bool
+    bytes_read: int = 0
+    digests: Tuple[Tuple[str, str], ...] = ()
+    """Path and SHA-256 of its files, as far as they were read now."""
+
+    @property
+    def path(self) -> str:
+        """Where it lies."""
+        return os.path.join(self.root, self.candidate.path)
+
+
+def examine(
+    root: str,
+    candidate: Candidate,
+    proof: Optional[Proof],
+    clues: Evidence,
+    reading: str,
+    kept: bool = False,
+    from_storage: bool = False,
+) -> CheckpointFinding:
+    """What one candidate is.
+
+    Args:
+        root: folder that the candidate's path is relative to.
+        candidate: as the listing showed it.
+        proof: what was recorded about it, if anything.
+        clues: tracker and usual names; texts, headers and digests are added here.
+        reading: `never`, `needed` or `all`.
+        kept: our own copy.
+        from_storage: forget what the kernel has cached of the files first.
+    """
+    records = proofs.records_of(proof, kept) if proof is not None else ()
+    check = proofs.recheck(candidate.files, records)
+    if proof is not None and records and not check.moved and reading != ALL:
+        return _finding(root, candidate, _as_proven(proof))
+    evidence = _evidence(root, candidate, clues)
+    judgement = judge(candidate, evidence)
+    if judgement.word != COMPLETE or reading == NEVER:
+        return (_finding if judgement.word != COMPLETE else _unread)(root, candidate, judgement)
+    wanted = [one.path for one in candidate.files if reading == ALL or one.path not in check.proven]
+    read = read_files(root, candidate, wanted, pieces_of(evidence), from_storage)
+    digests = {**check.proven, **{path: found.sha256 for path, found in read.items()}}
+    wrong = {path: found.why for path, found in read.items() if found.why}
+    judgement = judge(candidate, replace(evidence, digests=digests, broken=wrong))
+    if changed(root, candidate):
+        judgement = Judgement(PARTIAL, "it changed while it was read: somebody is still writing it")
+    elif judgement.word == COMPLETE and proof is not None and records:
+        judgement = against_proof(candidate, judgement, digests, proof, records)
+    total = sum(one.bytes for one in read.values())
+    return replace(_finding(root, candidate, judgement), bytes_read=total, digests=tuple(sorted(digests.items())))
+
+
+def against_proof(
+    candidate: Candidate, judgement: Judgement, digests: Mapping[str, str], proof: Proof, records: Sequence[FileRecord]
+) -> Judgement:
+    """A whole candidate whose files moved since they were proven: the same content, a later save, or damage?"""
+    now = {one.path: one for one in candidate.files}
+    gone = [record.path for record in records if record.path not in now]
+    if gone and candidate.format != "primus":
+        return Judgement(PARTIAL, f"{gone[0]} was proven and is gone")
+    known = [record for record in records if record.path in now and record.sha256]
+    differing = [record for record in known if digests.get(record.path) != record.sha256]
+    if not differing:
+        return _as_proven(proof)
+    if candidate.format == "primus" or proof.verdict != "pass":
+        return judgement
+    for record in differing:
+        if now[record.path].mtime_ns == record.mtime_ns:
+            return Judgement(CORRUPT, f"the content of {record.path} changed without being written", BAD)
+    untouched = proofs.recheck(candidate.files, records).proven
+    if untouched:
+        # A later save writes every file; a few changed ones among untouched ones are damage.
+        return Judgement(CORRUPT, f"{differing[0].path} changed after it was proven, {min(untouched)} did not", BAD)
+    return judgement
+
+
+def pieces_of(evidence: Evidence) -> Mapping[str, Sequence[Tuple[int, int]]]:
+    """Where each tensor of a Distributed Checkpoint lies in its shards; empty for other formats."""
+    metadata = evidence.texts.get(METADATA)
+    return storage_pieces(metadata) if metadata is not None else {}
+
+
+def read_files(
+    root: str,
+    candidate: Candidate,
+    paths: Sequence[str],
+    pieces: Mapping[str, Sequence[Tuple[int, int]]],
+    from_storage: bool = False,
+) -> Dict[str, Digest]:
+    """Digest by path of some of the candidate's files, compared with the checksums inside them."""
+    places = {path: os.path.join(folder_of(root, candidate), path) for path in paths}
+    parts: Dict[str, Tuple[Part, ...]] = {}
+    broken: Dict[str, Digest] = {}
+    for path, place in places.items():
+        try:
+            own = candidate.format == "primus"
+            parts[place] = () if own else integrity.checksummed_parts(place, pieces.get(path, ()))
+        except integrity.Unsound as error:
+            broken[path] = Digest("", 0, str(error))
+        except OSError as error:
+            broken[path] = Digest("", 0, f"cannot be read: {error.strerror}")
+    found = digest_files(list(parts), from_storage=from_storage, parts=parts)
+    return {**{path: found[place] for path, place in places.items() if place in found}, **broken}
+
+
+def changed(root: str, candidate: Candidate) -> bool:
+    """True where a second look finds other files than the first did.
+
+    Raises:
+        OSError: the storage cannot be read.
+    """
+    folder = folder_of(root, candidate)
+    return any(formats.file_facts(folder, one.path) != one for one in candidate.files)
+
+
+def folder_of(root: str, candidate: Candidate) -> str:
+    """The folder that the candidate's files are relative to."""
+    path = os.path.join(root, candidate.path)
+    return os.path.dirname(path) if candidate.single else path
+
+
+def read_small(path: str) -> Optional[bytes]:
+    """Content of a small file; None where it is missing, too large or unreadable."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(TEXT_LIMIT_BYTES + 1)
+    except OSError:
+        return None
+    return data if len(data) <= TEXT_LIMIT_BYTES else None
+
+
+def _evidence(root: str, candidate: Candidate, clues: Evidence) -> Evidence:
+    folder = folder_of(root, candidate)
+    texts: Dict[str, bytes] = {}
+    for path in texts_wanted(candidate):
+        text = read_small(os.path.join(folder, path))
+        if text is not None:
+            texts[path] = text
+    headers: Dict[str, str] = {}
+    if candidate.format != "primus":
+        headers = {one.path: _probe(os.path.join(folder, one.path)) for one in candidate.files}
+    return replace(clues, texts=texts, headers=headers)
+
+
+def _probe(path: str) -> str:
+    try:
+        return integrity.probe(path)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def _as_proven(proof: Proof) -> Judgement:
+    if proof.first_nan_step is not None and proof.step >= proof.first_nan_step:
+        return Judgement(STALE, f"at or after the first NaN (step {proof.first_nan_step})", OK)
+    if proof.verdict == "pass":
+        return Judgement(COMPLETE, "proven when it was written, unchanged since", OK)
+    return Judgement(CORRUPT if proof.verdict == "fail" else PARTIAL, proof.why, ABSENT)
+
+
+def _unread(root: str, candidate: Candidate, judgement: Judgement) -> CheckpointFinding:
+    """Whole by its structure; where digests exist, that is not enough to be usable."""
+    if candidate.format == "primus":
+        why = f"{judgement.why}; its digests were not compared, a newer one is usable"
+        return replace(_finding(root, candidate, Judgement(COMPLETE, why, ABSENT)), usable=False)
+    return _finding(root, candidate, judgement)
+
+
+def _finding(root: str, candidate: Candidate, judgement: Judgement) -> CheckpointFinding:
+    return CheckpointFinding(candidate, root, candidate.step, judgement, judgement.word == COMPLETE)

@@ -1,0 +1,205 @@
+"""Proofs: what was found when a checkpoint was read once, and whether the files are still those.
+
+A restart compares path, size, mtime and inode with the record and reads again only what moved, so resuming terabytes
+costs no digest.
+
+Whose a run's folder is: the ledger of the run is written there once, and no run of another one goes on there.
+
+Names of runs are told apart by the ledger alone, and runs of many ledgers may share one storage.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from workflows.programs.checkpoints.formats import UNKNOWN_STEP, Candidate, FileFacts
+from workflows.wire import FileRecord, Proof, from_json, to_json
+
+FOLDER = "proofs"
+KEPT = "kept"
+KEPT_RECORD = "kept/"
+"""Start of a record's path that describes our own copy, not the trainer's file."""
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """A candidate held against its record."""
+
+    moved: Tuple[str, ...]
+    """Files that are new, gone, or differ in size, mtime or inode; empty: all is as it was proven."""
+    proven: Mapping[str, str]
+    """Digest by path of the files that did not move."""
+
+
+def recheck(files: Sequence[FileFacts], records: Sequence[FileRecord]) -> Recheck:
+    """Which files are not those of the record.
+
+    Args:
+        files: as they are now.
+        records: as they were when they were read.
+    """
+    known = {record.path: record for record in records}
+    same: Dict[str, str] = {}
+    moved: List[str] = [path for path in known if path not in {one.path for one in files}]
+    for one in files:
+        record = known.get(one.path)
+        if record is not None and (record.bytes, record.mtime_ns, record.inode) == (one.bytes, one.mtime_ns, one.inode):
+            same[one.path] = record.sha256
+        else:
+            moved.append(one.path)
+    return Recheck(tuple(sorted(moved)), same)
+
+
+def records_of(proof: Proof, kept: bool) -> Tuple[FileRecord, ...]:
+    """The records of our own copy, or those of the trainer's files."""
+    if not proof.kept_path:
+        return () if kept else tuple(proof.files)
+    found: List[FileRecord] = []
+    for record in proof.files:
+        if record.path.startswith(KEPT_RECORD) == kept:
+            path = record.path[len(KEPT_RECORD) :] if kept else record.path
+            found.append(FileRecord(path, record.bytes, record.mtime_ns, record.inode, record.sha256))
+    return tuple(found)
+
+
+def to_records(files: Iterable[FileFacts], digests: Mapping[str, str], prefix: str = "") -> List[FileRecord]:
+    """Records of files and what reading them gave."""
+    return [
+        FileRecord(prefix + one.path, one.bytes, one.mtime_ns, one.inode, digests.get(one.path, "")) for one in files
+    ]
+
+
+def proof_of(candidate: Candidate, proofs: Sequence[Proof], kept: bool) -> Optional[Proof]:
+    """The latest proof about the candidate.
+
+    Paths are compared by their end: the same storage may be mounted elsewhere here than where it was proven.
+    """
+    end = "/" + (f"{KEPT}/{candidate.path}" if kept else candidate.path)
+    about = [proof for proof in proofs if (proof.kept_path if kept else proof.path).endswith(end)]
+    return max(about, key=lambda proof: proof.at, default=None)
+
+
+def read_all(run_dir: str) -> Tuple[Proof, ...]:
+    """Every proof of a run; broken ones are left out (their checkpoints are then read again).
+
+    Raises:
+        OSError: the storage cannot be read.
+    """
+    folder = os.path.join(run_dir, FOLDER)
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+    except FileNotFoundError:
+        return ()
+    found: List[Proof] = []
+    for name in names:
+        try:
+            with open(os.path.join(folder, name), "rb") as file:
+                found.append(from_json(Proof, file.read()))
+        except (ValueError, FileNotFoundError, RecursionError):
+            continue
+    return tuple(found)
+
+
+def step_name(step: int) -> str:
+    """Name of a step's proof and folder; one name for all whose step nobody knows."""
+    return "step-unknown" if step == UNKNOWN_STEP else f"step-{step}"
+
+
+def write(run_dir: str, proof: Proof) -> None:
+    """Keep a proof as `proofs/step-<n>.json`: whole or not at all.
+
+    Raises:
+        OSError: the storage refused.
+    """
+    folder = os.path.join(run_dir, FOLDER)
+    os.makedirs(folder, exist_ok=True)
+    write_atomically(os.path.join(folder, f"{step_name(proof.step)}.json"), to_json(proof).encode() + b"\n")
+
+
+def write_atomically(path: str, data: bytes) -> None:
+    """Write `path` so that a reader sees the old or the new content, also after a power cut.
+
+    Raises:
+        OSError: the storage refused.
+    """
+    unfinished = f"{path}.{os.getpid()}.unfinished"
+    try:
+        with open(unfinished, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except OSError:
+        if os.path.exists(unfinished):
+            os.unlink(unfinished)
+        raise
+
+
+NAME = "ledger"
+VARIABLE = "PRIMUS_LEDGER"
+"""Environment variable with the identity of the ledger that the run stands in."""
+
+
+def claim(run_dir: str, ledger: str) -> str:
+    """Identity of the other ledger that owns the folder; "" where it is ours.
+
+    A folder without an owner becomes ours: nobody was there yet, or an older version that wrote none.
+
+    Args:
+        run_dir: the run's folder; made where it is missing.
+        ledger: our identity; "": nobody asks whose it is.
+
+    Raises:
+        OSError: the storage cannot be read or written.
+    """
+    if ledger and not owner_of(run_dir):
+        os.makedirs(run_dir, exist_ok=True)
+        _write_once(os.path.join(run_dir, NAME), ledger)
+    return other_owner(run_dir, ledger)
+
+
+def other_owner(run_dir: str, ledger: str) -> str:
+    """The same, and nothing is written.
+
+    Raises:
+        OSError: the storage cannot be read.
+    """
+    owner = owner_of(run_dir) if ledger else ""
+    return "" if owner == ledger else owner
+
+
+def owner_of(run_dir: str) -> str:
+    """Identity of the ledger that the folder belongs to; "" where none is written there.
+
+    Raises:
+        OSError: the storage cannot be read.
+    """
+    try:
+        with open(os.path.join(run_dir, NAME), "rb") as file:
+            return file.read(256).decode("utf-8", "replace").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def refusal(run_dir: str, owner: str) -> str:
+    """What is said of a folder that another ledger owns; short, since whoever diagnoses it cuts long lines."""
+    return (
+        f"{run_dir} belongs to another ledger ({owner[:8]}): choose another --name; "
+        f"where that ledger is lost, delete the file `{NAME}` there"
+    )
+
+
+def _write_once(path: str, ledger: str) -> None:
+    # Not by a process's number: many containers call theirs 1.
+    unfinished = f"{path}.{ledger}.unfinished"
+    write_atomically(unfinished, f"{ledger}\n".encode())
+    try:
+        os.link(unfinished, path)  # of two who come at once one is first, and stays
+    except FileExistsError:
+        os.unlink(unfinished)
+    except OSError:
+        os.replace(unfinished, path)  # a storage without hard links
+    else:
+        os.unlink(unfinished)

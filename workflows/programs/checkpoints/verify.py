@@ -1,0 +1,178 @@
+"""Before an attempt: which checkpoint to resume from, proven from where the storage is mounted.
+
+Records made when checkpoints were written are held against the files; only what moved, or was never proven, is read
+again. The verdict speaks, not the exit code: 0 for pass, fail and unknown alike; 3 only where the program itself broke.
+
+    python3 programs.pyz verify --directory=/data/runs/x/checkpoints --run-dir=/data/runs/x --out-dir=/tmp/out
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import List, Tuple
+
+from workflows.programs.checkpoints import proofs
+from workflows.programs.checkpoints.choice import NO_LIMIT, ResumeLimits
+from workflows.programs.checkpoints.examine import ALL, NEEDED, CheckpointFinding, read_small
+from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, storage_is_there
+from workflows.programs.checkpoints.inventory import SurveyRequest, states, survey
+from workflows.programs.checkpoints.judge import tracked_iteration
+from workflows.programs.runtime import flags
+from workflows.wire import ResumeChoice, to_json
+
+LOOKED_AT_LIMIT = 50
+"""So many candidates are named in the answer: it travels as a parameter of a step."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to look at and where to answer."""
+
+    directory: str
+    """The trainer's checkpoint folder."""
+    run_dir: str
+    """The run's own folder."""
+    format: str = "auto"
+    pattern: str = ""
+    max_step: int = NO_LIMIT
+    """Roll-back: nothing later than this step; -1: anything."""
+    excluded: Tuple[str, ...] = ()
+    """Steps or paths that were tried and failed."""
+    deep: bool = False
+    """Read everything again, also what is proven."""
+    counter_restarts: bool = False
+    """Steps in names start again after a resume."""
+    out_dir: str = ""
+    """Folder for the outputs `resume-from`, `resume-step`, `choice`, `verdict`; empty: standard output only."""
+    ledger: str = ""
+    """Identity of the ledger that the run stands in; the folder is kept for it. Empty: nobody asks whose it is."""
+
+    def argv(self) -> List[str]:
+        """These options as flags."""
+        return flags.to_argv(self)
+
+
+def parse(argv: List[str]) -> Options:
+    """The options in `argv`.
+
+    Raises:
+        UsageError: an unknown flag or an unreadable value.
+    """
+    return flags.from_argv(Options, argv)
+
+
+def choose(options: Options) -> ResumeChoice:
+    """The newest usable checkpoint, or why there is none."""
+    began = time.monotonic()
+    try:
+        choice = _choose(options)
+    except OSError as error:
+        why = f"the storage could not be read: {error.strerror or error} ({error.filename or options.directory})"
+        choice = ResumeChoice("", None, [], "unknown", why)
+    except ValueError as error:
+        choice = ResumeChoice("", None, [], "unknown", str(error))
+    return replace(choice, seconds=round(time.monotonic() - began, 4))
+
+
+def _choose(options: Options) -> ResumeChoice:
+    if not storage_is_there(options.run_dir):
+        return ResumeChoice("", None, [], "unknown", f"the storage of {options.run_dir} is not there")
+    if owner := proofs.claim(options.run_dir, options.ledger):
+        return ResumeChoice("", None, [], "fail", proofs.refusal(options.run_dir, owner), owner=owner)
+    if options.max_step == 0:
+        return ResumeChoice("", None, [], "pass", "rolled back to the beginning: nothing is resumed")
+    limits = ResumeLimits(options.max_step, options.excluded)
+    reading = ALL if options.deep else NEEDED
+    findings = survey(
+        SurveyRequest(
+            options.directory,
+            options.run_dir,
+            options.format,
+            options.pattern,
+            limits,
+            reading,
+            options.counter_restarts,
+        )
+    )
+    chosen = next((found for found in findings if found.usable), None)
+    looked_at = states(findings)[:LOOKED_AT_LIMIT]
+    count = sum(found.bytes_read for found in findings)
+    if chosen is not None:
+        path, why = resume_path(options, chosen)
+        step = None if chosen.step == UNKNOWN_STEP else chosen.step
+        return ResumeChoice(path, step, looked_at, "pass", why, bytes_read=count)
+    verdict, why = _nothing_usable(options, findings)
+    return ResumeChoice("", None, looked_at, verdict, why, bytes_read=count)
+
+
+def resume_path(options: Options, chosen: CheckpointFinding) -> Tuple[str, str]:
+    """What the trainer is told, and why.
+
+    The path of the checkpoint itself, except for Megatron: its `--load` wants the folder whose tracker file names the
+    iteration. Where the tracker names another one, a folder of our own is made that holds a link to the chosen
+    iteration and a tracker naming it; the trainer's own files are never edited.
+
+    Raises:
+        OSError: the folder of our own could not be made.
+    """
+    if chosen.candidate.format != "megatron":
+        return chosen.path, chosen.judgement.why
+    tracker = read_small(os.path.join(options.directory, TRACKER))
+    if tracker is not None and tracked_iteration(tracker) == chosen.candidate.step:
+        return options.directory, chosen.judgement.why
+    view = os.path.join(options.run_dir, proofs.KEPT, f"megatron-{chosen.candidate.step}")
+    os.makedirs(view, exist_ok=True)
+    link = os.path.join(view, os.path.basename(chosen.path))
+    if not os.path.islink(link):
+        os.symlink(os.path.abspath(chosen.path), link)
+    proofs.write_atomically(os.path.join(view, TRACKER), f"{chosen.candidate.step}\n".encode())
+    return view, f"{chosen.judgement.why}; the tracker file names another iteration, so {view} points to this one"
+
+
+def _nothing_usable(options: Options, findings: List[CheckpointFinding]) -> Tuple[str, str]:
+    if findings:
+        reasons = "; ".join(f"{found.candidate.path}: {found.judgement.why}" for found in findings[:3])
+        return "fail", f"{len(findings)} found, none usable: {reasons}"
+    gone = [proof.path for proof in proofs.read_all(options.run_dir) if proof.verdict == "pass"]
+    if gone:
+        return "fail", f"{len(gone)} checkpoints were proven and all are gone, e.g. {gone[-1]}"
+    return "pass", "there is no checkpoint: training starts from the beginning"
+
+
+def write_outputs(out_dir: str, choice: ResumeChoice) -> None:
+    """The output parameters of the step, one file each.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    os.makedirs(out_dir, exist_ok=True)
+    outputs = {
+        "resume-from": choice.resume_from,
+        "resume-step": "" if choice.resume_step is None else str(choice.resume_step),
+        "choice": to_json(choice),
+        "verdict": choice.verdict,
+    }
+    for name, text in outputs.items():
+        proofs.write_atomically(os.path.join(out_dir, name), text.encode())
+
+
+def main(argv: List[str]) -> int:
+    """Choose and answer; the exit code."""
+    try:
+        options = parse(argv)
+        options = replace(options, ledger=options.ledger or os.environ.get(proofs.VARIABLE, ""))
+    except flags.UsageError as error:
+        print(f"verify: {error}", file=sys.stderr)
+        return 2
+    choice = choose(options)
+    print(to_json(choice), flush=True)
+    try:
+        if options.out_dir:
+            write_outputs(options.out_dir, choice)
+    except OSError as error:
+        print(f"verify: cannot write {options.out_dir}: {error}", file=sys.stderr)
+        return 3
+    return 0

@@ -1,0 +1,1 @@
+"""The program that sees a whole gang: members, progress, hangs, restarts, saves."""

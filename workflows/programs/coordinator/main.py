@@ -1,0 +1,191 @@
+"""The coordinator of one attempt: who is there, where ranks meet, how far they are, how they ended.
+
+    python3 programs.pyz coordinate --role=trainer --pods=2 --processes-per-node=4
+
+A thin shell around `coordination`: HTTP in, journal and answers out. Started again, it reads its journal; while it is
+away the training goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import List, Sequence, Tuple
+
+from workflows.programs.coordinator import stragglers
+from workflows.programs.coordinator.hang_watch import HangLimits
+from workflows.programs.coordinator.scopes import RoleShape
+from workflows.programs.coordinator.service import Coordinator
+from workflows.programs.coordinator.state import REPLICA, ROLE, SCOPES
+from workflows.programs.coordinator.store import ExpectedGang
+from workflows.programs.runtime import files, flags
+from workflows.programs.runtime.http_server import Server
+from workflows.wire import TERMINATION_MESSAGE_BYTES
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the coordinator is told by its builder."""
+
+    role: str = "trainer"
+    """The deciding role."""
+    pods: int = 1
+    processes_per_node: int = 1
+    steps: int = 0
+    """Planned steps; 0: not known."""
+    port: int = 29400
+    restarts: int = 0
+    """Restarts in place that the attempt may do without asking; 0: none, and a hang is only told."""
+    restart_window_seconds: float = 0.0
+    """So many of them in any such time; 0: in the whole attempt."""
+    scope: str = ROLE
+    """Who begins again with a rank: `gang`, `role` or `replica`."""
+    replica_groups: int = 1
+    """Equal parts of the deciding role, each of which meets by itself."""
+    essential: Tuple[str, ...] = ()
+    """Other roles without which the attempt cannot go on, each as `role:pods:processes`."""
+    hang_init_seconds: float = 0.0
+    """Longest time to the first step, and from the last one to the end; 0: no limit, for programs that tell none."""
+    hang_step_floor_seconds: float = 60.0
+    hang_step_factor: float = 5.0
+    """Times the longest step."""
+    hang_checkpoint_seconds: float = 1800.0
+    hang_announces: bool = False
+    """The program says before each pause (save, evaluation) that it begins; else that is learned."""
+    straggler_ratio: float = 1.1
+    straggler_robust_z: float = 3.5
+    straggler_windows: int = 4
+    mttf_seconds: float = 0.0
+    """Mean time to failure of the whole gang, for advice about saving; 0: not known, and none is given."""
+
+    @property
+    def gang(self) -> ExpectedGang:
+        """What the coordinator is made for."""
+        hang = HangLimits(
+            init_seconds=self.hang_init_seconds or math.inf,
+            step_floor_seconds=self.hang_step_floor_seconds,
+            step_factor=self.hang_step_factor,
+            checkpoint_seconds=self.hang_checkpoint_seconds,
+            announces=self.hang_announces,
+        )
+        slow = stragglers.StragglerLimits(self.straggler_ratio, self.straggler_robust_z, self.straggler_windows)
+        return ExpectedGang(
+            role=self.role,
+            pods=self.pods,
+            processes_per_node=self.processes_per_node,
+            steps=self.steps,
+            restarts=self.restarts,
+            window_seconds=self.restart_window_seconds,
+            scope=self.scope,
+            others=tuple(RoleShape.read(one) for one in self.essential),
+            replica_groups=self.replica_groups,
+            mttf_seconds=self.mttf_seconds,
+            hang=hang,
+            straggler=slow,
+        )
+
+    def argv(self) -> List[str]:
+        """The flags that say this."""
+        return flags.to_argv(self)
+
+
+_ABOVE = {"hang_step_floor_seconds": 0.0, "hang_step_factor": 1.0, "hang_checkpoint_seconds": 0.0,
+          "straggler_ratio": 1.0, "straggler_robust_z": 0.0, "straggler_windows": 0.0}  # fmt: skip
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """The options in `argv`.
+
+    Raises:
+        flags.UsageError: names the flag, what is wrong and what would be right.
+    """
+    options = flags.from_argv(Options, argv)
+    for name in ("pods", "processes_per_node"):
+        if getattr(options, name) < 1:
+            raise flags.UsageError(f"{flags.flag(name)}: must be at least 1, got {getattr(options, name)}")
+    _check_gangs(options)
+    for name in ("restarts", "restart_window_seconds", "hang_init_seconds", "mttf_seconds"):
+        if not getattr(options, name) >= 0:
+            raise flags.UsageError(f"{flags.flag(name)}: must not be negative, got {getattr(options, name)}")
+    for name, least in _ABOVE.items():
+        if not getattr(options, name) > least:
+            raise flags.UsageError(f"{flags.flag(name)}: must be above {least:g}, got {getattr(options, name)}")
+    return options
+
+
+def _check_gangs(options: Options) -> None:
+    if options.scope not in SCOPES:
+        raise flags.UsageError(f"--scope: must be one of {', '.join(SCOPES)}, got {options.scope!r}")
+    groups = options.replica_groups
+    if groups < 1 or options.pods % groups:
+        raise flags.UsageError(f"--replica-groups: must divide {options.pods} pods into equal parts, got {groups}")
+    if (groups > 1) != (options.scope == REPLICA):
+        raise flags.UsageError(f"--scope: `{REPLICA}` goes with more than one of --replica-groups, got {groups}")
+    for one in options.essential:
+        try:
+            RoleShape.read(one)
+        except ValueError as error:
+            raise flags.UsageError(f"--essential: expected role:pods:processes, got {one!r}") from error
+
+
+def main(argv: List[str]) -> int:
+    """Serve until SIGTERM."""
+    environment = os.environ
+    try:
+        options = parse(argv)
+    except flags.UsageError as error:
+        return _refuse(str(error))
+    if not environment.get("PRIMUS_TOKEN"):
+        return _refuse("PRIMUS_TOKEN: must be set; whoever holds it controls the gang")
+    _many_descriptors()
+    coordinator = Coordinator(options.gang, environment)
+    run_dir = environment.get("PRIMUS_RUN_DIR", "")
+    if run_dir:
+        attempt = environment.get("PRIMUS_ATTEMPT", "") or "1"
+        coordinator.remember(os.path.join(run_dir, f"a{attempt}", "coordinator", "journal.jsonl"))
+    try:
+        server = coordinator.serve(environment.get("PRIMUS_POD_IP", "") or "127.0.0.1", options.port)
+    except OSError as error:
+        return _refuse(f"--port: {options.port} cannot be bound: {error.strerror}")
+    asked = _on_signals(server)
+    print(f"coordinator: listening on port {server.port} for {options.pods} pods of {options.role}", flush=True)
+    while asked not in server.turn(coordinator.patience_seconds):
+        coordinator.tick()
+    server.close()
+    coordinator.close()
+    return 0
+
+
+def _many_descriptors() -> None:
+    """As many as the system allows: every launcher keeps two connections."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else max(soft, 65536), hard))
+
+
+def _on_signals(server: Server) -> int:
+    """A descriptor that becomes readable when SIGTERM or SIGINT came."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: None)
+    server.watch(read)
+    return read
+
+
+def _refuse(message: str) -> int:
+    text = f"coordinate: {message}"
+    print(text, file=sys.stderr, flush=True)
+    path = files.termination_log(os.environ)
+    with contextlib.suppress(OSError):  # the message stands on standard error as well
+        if path:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text[:TERMINATION_MESSAGE_BYTES])
+    return 2

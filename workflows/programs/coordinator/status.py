@@ -1,0 +1,92 @@
+"""What the coordinator answers to `GET /status`. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Dict, Mapping, Optional
+
+from workflows.programs.coordinator import saves as coordinator_saves
+from workflows.programs.coordinator.state import Key, Member, State
+
+
+def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, str], now: float) -> Dict[str, Any]:
+    """Everything that is known, as JSON.
+
+    Args:
+        state: of the coordinator.
+        heard: Unix time of each launcher's last word.
+        environment: of the pod, for the names of run and attempt.
+        now: Unix time, for readers whose clock differs.
+    """
+    progress = state.progress
+    first = progress.first_step
+    return {
+        "run": environment.get("PRIMUS_RUN", ""),
+        "attempt": int(environment.get("PRIMUS_ATTEMPT", "") or 0),
+        "incarnation": state.incarnation,
+        "members": [_member(state, one, heard.get(one.key, 0.0)) for one in state.members.values()],
+        "step": progress.step,
+        "steps": state.steps or None,
+        "loss": finite(progress.loss),
+        "first_step": None if first is None else {"step": first[0], "at": first[1]},
+        "steps_per_second": progress.steps_per_second,
+        "step_interval": progress.interval,
+        "first_nan_step": progress.first_nan_step,
+        "last_checkpoint_step": progress.last_checkpoint_step,
+        "checkpoints": [asdict(one) for one in progress.checkpoints],
+        "saves": saves(state),
+        "ended": [asdict(end) for end in state.ended],
+        "phase": progress.phase,
+        "phase_at": progress.phase_at,
+        "orders": [order.told() for order in state.orders],
+        "restarts": [asdict(one) for one in state.restarts],
+        "right": _right(state, now),
+        "recent_steps": [list(row[:3]) for row in progress.recent],
+        "started_at": state.started_at,
+        "launched_at": state.launched_at,
+        "now": now,
+    }
+
+
+def _right(state: State, now: float) -> Dict[str, Any]:
+    return {
+        "restarts": state.restarts_lent,
+        "left": state.restarts_left(now),
+        "window_seconds": state.window_seconds or None,
+        "scope": state.scope,
+        "withheld": state.withheld,
+    }
+
+
+def saves(state: State) -> Dict[str, Any]:
+    """How far the newest saves are, what they cost and how often to save; see `coordination_saves.told`."""
+    progress = state.progress
+    advice = coordinator_saves.advised(progress.saves, progress.step_seconds, state.mttf_seconds)
+    return coordinator_saves.told(progress.saves, advice)
+
+
+def place_of(state: State, rank: int) -> str:
+    """Where a rank of the gang runs; "": not known."""
+    member = state.members.get((state.deciding_role, rank // state.processes))
+    return "" if member is None else member.place
+
+
+def finite(value: Optional[float]) -> Any:
+    """A number as JSON can say it: NaN and infinities become strings."""
+    return value if value is None or value - value == 0 else str(value)
+
+
+def _member(state: State, member: Member, heard_at: float) -> Dict[str, Any]:
+    processes = state.processes if member.role == state.deciding_role else member.processes
+    first = member.pod_index * processes
+    return {
+        "role": member.role,
+        "pod_index": member.pod_index,
+        "pod": member.pod,
+        "node": member.node,
+        "address": member.address,
+        "state": member.state,
+        "last_heard_at": heard_at,
+        "ranks": list(range(first, first + processes)),
+        "pids": dict(member.pids),
+    }

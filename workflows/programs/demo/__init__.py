@@ -1,0 +1,1 @@
+"""The demo trainer: a small model on the processor, with collectives and faults on request."""

@@ -1,0 +1,1 @@
+"""Tests between nodes: groups and pairs that exchange data."""

@@ -1,0 +1,403 @@
+"""One node of a pair that is measured by tools and by our own sockets: `programs.pyz probe-pair --calls=… --rank=0`.
+
+The two find each other through a folder that both see, and talk over connections that only they can open. Each call is
+made twice, one node asking the other and the other way round, and never at the same time: what a node tells is what it
+saw as the one that asks. Where one machine stands for several nodes, its pairs are measured one after the other.
+
+Whatever happens, a report is written before the deadline: missing tools, time-outs, garbage and a partner that ends
+leave their calls unknown with the reason. Standard library only, Python 3.9.
+
+The half of a tool that waits on the other node of a pair: started, ready, ended, whatever becomes of it.
+
+Tools' servers let in whoever comes, so one stands only as long as its one client needs it, on a port of its own.
+Standard library only, Python 3.9. Linux only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from workflows.programs.fabric import group_member, meeting, transport
+from workflows.programs.fabric.meeting import TURN, Card, Folder, Sign, machine_of, shared, sweep, turn_of
+from workflows.programs.fabric.report import SOCKETS, PairReport
+from workflows.programs.fabric.torch_group import free_port
+from workflows.programs.fabric.transport import Doors, MemberLostError, PartnerLine
+from workflows.programs.parsers.text import Parsed
+from workflows.programs.probes.call import Call, Parsers, execute, filled
+from workflows.programs.probes.run import LEAST_SECONDS, about, nics_of, packed, parsers, together, turns
+from workflows.programs.runtime import flags
+
+READY_SECONDS = 5.0
+"""A server that lives and still shows no listening socket by then is taken for ready: it may wait by other means."""
+LOOK_SECONDS = 0.005
+GRACE_SECONDS = 2.0
+LAST_CHARACTERS = 200
+LISTENING = "0A"
+"""State of a TCP socket in /proc/net/tcp."""
+
+
+class ServerProcess:
+    """One process, with whatever it starts."""
+
+    def __init__(self) -> None:
+        self._process: Optional["subprocess.Popen[bytes]"] = None
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
+
+    def start(self, argv: List[str], until: float) -> str:
+        """Start it and wait until it listens.
+
+        Args:
+            argv: program and words.
+            until: by the monotonic clock.
+
+        Returns:
+            Why it does not serve; "" where it does.
+        """
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return f"{argv[0]} cannot be started: {error.strerror or error}"
+        patience = min(until, time.monotonic() + READY_SECONDS)
+        while time.monotonic() < patience:
+            if self._process.poll() is not None:
+                return f"{argv[0]} ended with {self._process.returncode} before its client came{self._last()}"
+            if listens(self._process.pid):
+                break
+            time.sleep(LOOK_SECONDS)
+        return ""
+
+    def end(self) -> str:
+        """End it with everything it started; its last words, "" where it had none. Never raises."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE_SECONDS)
+        said = self._last()
+        self._output.close()
+        return said
+
+    def _last(self) -> str:
+        if self._output.closed:
+            return ""
+        with contextlib.suppress(OSError, ValueError):
+            size = self._output.seek(0, os.SEEK_END)
+            self._output.seek(max(0, size - 4 * LAST_CHARACTERS))
+            said = " ".join(self._output.read().decode("utf-8", "replace").split())
+            return f"; it said: {said[-LAST_CHARACTERS:]}" if said else ""
+        return ""
+
+
+def listens(group: int, proc: str = "/proc") -> bool:
+    """Whether any process of this process group has a listening TCP socket."""
+    waiting = _listening(proc)
+    return bool(waiting) and any(_sockets(os.path.join(proc, pid)) & waiting for pid in _members(group, proc))
+
+
+def _listening(proc: str) -> Set[str]:
+    """Inodes of sockets that listen in our network namespace."""
+    found: Set[str] = set()
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError), open(os.path.join(proc, "self", "net", name), encoding="ascii") as file:
+            for line in file:
+                cells = line.split()
+                if len(cells) > 9 and cells[3] == LISTENING:
+                    found.add(f"socket:[{cells[9]}]")
+    return found
+
+
+def _members(group: int, proc: str) -> List[str]:
+    found: List[str] = []
+    for pid in os.listdir(proc):
+        with contextlib.suppress(OSError, ValueError):
+            if os.getpgid(int(pid)) == group:
+                found.append(pid)
+    return found
+
+
+def _sockets(process: str) -> Set[str]:
+    found: Set[str] = set()
+    with contextlib.suppress(OSError):
+        folder = os.path.join(process, "fd")
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(os.path.join(folder, name)))
+    return found
+
+
+OWN = "pair-sockets"
+"""The probe that is ours; every other call is a tool's."""
+DIRECTIONS = 2
+"""Each call is made in both, and each has half of its time."""
+REPORT_SECONDS = 0.5
+"""Before the deadline: time to write the report."""
+
+
+@dataclass(frozen=True)
+class PairCall(Call):
+    """What one node of a pair asks the other."""
+
+    peer_command: Tuple[str, ...] = ()
+    """Started on the other node before `command`, e.g. a server; empty: nothing."""
+    quantities: Tuple[str, ...] = ()
+    """Readings that are kept; empty: all."""
+
+
+def pair_calls(text: str) -> Tuple[PairCall, ...]:
+    """The calls in `text`, a JSON list.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        listed: List[Dict[str, Any]] = json.loads(text)
+        for one in listed:
+            for name in ("command", "needs", "peer_command", "quantities"):
+                one[name] = tuple(one[name])
+        return tuple(PairCall(**one) for one in listed)
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"no list of calls of a pair: {error}") from error
+
+
+def to_json(calls: Sequence[PairCall]) -> str:
+    """The calls as one argument of the program."""
+    return json.dumps([asdict(call) for call in calls], separators=(",", ":"), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Who we are and what is measured."""
+
+    folder: str
+    """Of the round; each pair has one of its own in it."""
+    calls: str
+    """JSON of the calls."""
+    group: int
+    rank: int
+    ranks: int = 2
+    meet_seconds: float = 60.0
+    """A partner that has not come by then does not come."""
+    deadline_seconds: float = 120.0
+    """For everything."""
+    gpus: int = 0
+    """GPUs that the node should have, for `{gpu}` and `{gpus}`."""
+    out_dir: str = ""
+    """Folder for the output parameter `report`; empty: standard output only."""
+
+    def argv(self) -> List[str]:
+        """These options as flags."""
+        return flags.to_argv(self)
+
+
+class Half:
+    """One of the two: asks, and answers what the other asks."""
+
+    def __init__(self, options: Options, node: str, pod_address: str, nics: Sequence[str], tools: Parsers) -> None:
+        self.options, self._pod_address, self._nics, self._tools = options, pod_address, tuple(nics), tools
+        self.calls = pair_calls(options.calls)
+        self.report = PairReport(node, options.group, options.rank, time.time(), why="it has not begun")
+        self._began = time.monotonic()
+        self._deadline = self._began + options.deadline_seconds - REPORT_SECONDS
+        self._folder = Folder(os.path.join(options.folder, f"group-{options.group}"), options.rank, options.ranks)
+        self._answers: Dict[int, List[Parsed]] = {}
+        self._server: Optional[ServerProcess] = None
+
+    def measure(self) -> PairReport:
+        """What was found out; never raises."""
+        try:
+            if self.options.rank == 0 and self.options.group == 0:
+                sweep(os.path.dirname(self.options.folder), time.time())
+            self._meet()
+        except MemberLostError as error:
+            partner = self.report.partner or f"rank {error.rank}"
+            self._because(str(error).replace(f"rank {error.rank}", partner))
+        except OSError as error:
+            self._because(f"{error.strerror or error} ({error.filename or self.options.folder})")
+        except Exception as error:  # whatever it is, it is no pass
+            self._because(f"the probe crashed: {type(error).__name__}: {error}")
+        finally:
+            self.end()
+            self._folder.leave()
+        return self.timed()
+
+    def timed(self) -> PairReport:
+        """The report as it stands, with the answers and the seconds until now."""
+        seconds = round(time.monotonic() - self._began, 3)
+        return replace(self.report, answers=packed(dict(self._answers)), seconds=seconds)
+
+    def end(self) -> None:
+        """End what we started for the other; never raises."""
+        self._end_server()
+
+    def _because(self, why: str) -> None:
+        self.report = replace(self.report, why=why)
+
+    def _meet(self) -> None:
+        own, other = self.options.rank, 1 - self.options.rank
+        doors = Doors(own, self._folder, meeting.hosts(self._pod_address), self._deadline)
+        try:
+            self._because("it waits for its partner")
+            card = Card(own, self.report.node, doors.addresses, doors.key.hex())
+            self._folder.lay(card, Sign(machine_of(), SOCKETS))
+            if self._folder.wait(min(self._deadline, self._began + self.options.meet_seconds)):
+                self._folder.end(other)
+                self._because("its partner did not come in time")
+                return
+            card = self._folder.card(other)
+            self.report = replace(self.report, partner=card.node, why="it measures with its partner")
+            together_here = bool(shared(self._folder.signs()))
+            line = PartnerLine(doors, other, self._deadline)
+            self._hosts = (doors.addresses[0][0], card.addresses[0][0])
+            with turn_of(os.path.join(self.options.folder, TURN) if together_here and not own else "", self._deadline):
+                for call in self.calls:
+                    self._both_ways(line, call)
+            notes = "one machine stands for both nodes" if together_here else ""
+            self.report = replace(self.report, why="", notes=notes)
+        finally:
+            doors.close()
+
+    def _both_ways(self, line: PartnerLine, call: PairCall) -> None:
+        for asking in range(DIRECTIONS):
+            if asking == self.options.rank:
+                done = self._answers.setdefault(call.number, [])
+                self._attempts(line, call, done)
+                line.tell(ask="over")
+            else:
+                self._serve(line, call)
+
+    def _attempts(self, line: PartnerLine, call: PairCall, done: List[Parsed]) -> None:
+        ends = min(self._deadline, time.monotonic() + call.deadline_seconds / DIRECTIONS)
+        for _ in range(call.attempts):
+            if ends - time.monotonic() < LEAST_SECONDS:
+                done.append(Parsed(unknown=f"no time was left for {call.title}"))
+                return
+            places = self._places(call)
+            parts = [about(self._once(line, call, index, one, ends), one) for index, one in enumerate(places)]
+            none = Parsed(unknown=f"{call.title}: there is no GPU or NIC to ask about")
+            done.append(_only(together(parts) if parts else none, call.quantities))
+
+    def _places(self, call: PairCall) -> List[Dict[str, str]]:
+        both = replace(call, command=(*call.command, *call.peer_command))
+        return turns(both, self.options.gpus, self._nics)
+
+    def _once(self, line: PartnerLine, call: PairCall, index: int, place: Mapping[str, str], ends: float) -> Parsed:
+        """One execution of a call with a server of its own."""
+        served = call.probe or call.peer_command
+        told = line.asked(ask="serve", index=index) if served else {}
+        if told.get("why"):
+            return Parsed(unknown=f"{self.report.partner}: {told['why']}")
+        try:
+            if call.probe:
+                address = (self._hosts[1], int(told["port"]))
+                return transport.measure(line, address, bytes.fromhex(told["token"]), call.arguments, ends)
+            words = {**place, **self._words(self._hosts[1], int(told.get("port", 0)))}
+            found = execute(call, words, max(LEAST_SECONDS, ends - time.monotonic()), self._tools)
+        except (KeyError, TypeError, ValueError) as error:
+            return Parsed(unknown=f"{call.title}: {self.report.partner} answered with something else: {error}")
+        finally:
+            said = str(line.asked(ask="end").get("said", "")) if served else ""
+        return (
+            replace(found, unknown=f"{found.unknown}; on {self.report.partner}{said}")
+            if found.unknown and said
+            else found
+        )
+
+    def _words(self, peer: str, port: int) -> Dict[str, str]:
+        return {"gpus": str(self.options.gpus), "peer": peer, "port": str(port), "path": ""}
+
+    def _serve(self, line: PartnerLine, call: PairCall) -> None:
+        """Answer what the other asks until it is done with the call."""
+        while (words := line.told()).get("ask") == "serve":
+            if call.probe:
+                self._echo(line)
+                continue
+            port, why = self._start(call, int(words["index"]))
+            line.tell(port=port, why=why)
+            if not why:
+                line.told()  # the end
+            said = self._end_server()
+            if not why:
+                line.tell(said=said)
+
+    def _end_server(self) -> str:
+        """Its last words."""
+        server, self._server = self._server, None
+        return "" if server is None else server.end()
+
+    def _echo(self, line: PartnerLine) -> None:
+        try:
+            echo = transport.Echo(self._hosts[0])
+        except OSError as error:
+            line.tell(why=f"no socket for datagrams: {error.strerror or error}")
+            return
+        try:
+            line.tell(port=echo.port, token=echo.token.hex())
+            line.told()  # round trips until the end
+        finally:
+            echo.close()
+        line.tell()
+
+    def _start(self, call: PairCall, index: int) -> Tuple[int, str]:
+        """The port of the tool's server, or why there is none."""
+        places = self._places(call)
+        if index >= len(places):
+            return 0, f"it has {len(places)} of what {call.title} asks about, not {index + 1}"
+        port = free_port(self._hosts[0])
+        words = {**places[index], **self._words(self._hosts[1], port)}
+        self._server = server = ServerProcess()
+        return port, server.start([filled(word, words) for word in call.peer_command], self._deadline)
+
+
+def _only(parsed: Parsed, quantities: Sequence[str]) -> Parsed:
+    """What is judged; the rest would make a workflow's status large."""
+    if not quantities:
+        return parsed
+    kept = tuple(one for one in parsed.readings if one.quantity in quantities)
+    missing = "" if kept or parsed.unknown else f"it did not tell {' or '.join(quantities)}"
+    return replace(parsed, readings=kept, unknown=parsed.unknown or missing)
+
+
+def _checked(argv: List[str]) -> Options:
+    options = flags.from_argv(Options, argv)
+    if options.ranks != DIRECTIONS or options.rank not in (0, 1):
+        raise flags.UsageError(f"--rank, --ranks: must be 0 or 1 of 2, got {options.rank} of {options.ranks}")
+    for call in pair_calls(options.calls):
+        if call.probe and call.probe != OWN:
+            raise flags.UsageError(f"--calls: the probe of a pair is {OWN}, got {call.probe!r}")
+    return options
+
+
+def main(argv: List[str]) -> int:
+    """Measure and report."""
+    try:
+        options = _checked(argv)
+    except ValueError as error:
+        print(f"probe-pair: {error}", file=sys.stderr)
+        return 2
+    node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
+    tools: Parsers = parsers() if any(call.parser for call in pair_calls(options.calls)) else {}
+    half = Half(options, node, os.environ.get("PRIMUS_POD_IP", ""), nics_of(), tools)
+
+    def late() -> str:
+        report = half.timed()
+        return replace(report, why=f"no answer within {options.deadline_seconds:g} s: {report.why}").text()
+
+    def measured() -> str:
+        return half.measure().text()
+
+    return group_member.reported("probe-pair", options.deadline_seconds, options.out_dir, measured, late, half.end)

@@ -1,0 +1,1 @@
+"""The health daemon of a node, with Autopilot's interface."""

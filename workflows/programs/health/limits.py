@@ -1,0 +1,184 @@
+"""Who may ask the node daemon for what, and how much: the token, a rate, a number at once.
+
+Standard library only, Python 3.9.
+
+Work of the node daemon that many callers want at once: it is done once, and what disturbs each other takes turns.
+
+Standard library only, Python 3.9. Nobody waits for ever: whoever cannot have his turn in time is told so.
+"""
+
+from __future__ import annotations
+
+import hmac
+import threading
+import time
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Generator, Hashable, List, Sequence, TypeVar
+
+BURST = 10.0
+"""Seconds of the rate that may come at once: a fleet's questions arrive together."""
+
+
+class Rate:
+    """A bucket that fills at a steady rate; whoever finds it empty is refused.
+
+    Args:
+        per_second: how fast it fills.
+        now: a clock that never goes back.
+    """
+
+    def __init__(self, per_second: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._now = per_second, now
+        self._most = max(1.0, BURST * per_second)
+        self._level, self._at = self._most, now()
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        """Whether one more is allowed now."""
+        with self._lock:
+            now = self._now()
+            self._level = min(self._most, self._level + (now - self._at) * self._rate)
+            self._at = now
+            if self._level < 1.0:
+                return False
+            self._level -= 1.0
+            return True
+
+
+class Room:
+    """So many at the same time."""
+
+    def __init__(self, most: int) -> None:
+        self._slots = threading.Semaphore(most)
+
+    def enter(self) -> bool:
+        """Whether there is room; `leave` afterwards."""
+        return self._slots.acquire(blocking=False)
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self._slots.release()
+
+
+class Gate:
+    """Who may start work.
+
+    Args:
+        token: the bearer token; "": nobody has one.
+        compatible: everybody may, as with Autopilot.
+    """
+
+    def __init__(self, token: str, compatible: bool) -> None:
+        self._token, self._compatible = token, compatible
+
+    def refusal(self, authorization: str) -> str:
+        """Why a request may not start work; "": it may. Takes as long for a wrong token as for a right one."""
+        if self._compatible:
+            return ""
+        if not self._token:
+            return "this daemon was started without a token, so nobody may start work: set PRIMUS_TOKEN"
+        scheme, _, given = authorization.partition(" ")
+        right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token.encode())
+        if scheme.lower() == "bearer" and right:
+            return ""
+        return "starting work needs the header Authorization: Bearer with the daemon's token"
+
+
+T = TypeVar("T")
+
+
+class Once:
+    """Runs one thing at a time for each key; whoever asks meanwhile gets the same answer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: Dict[Hashable, "Future[Any]"] = {}
+
+    def do(self, key: Hashable, work: Callable[[], T]) -> T:
+        """The answer of `work`, run here or by whoever began it first.
+
+        Raises:
+            whatever `work` raises, for all who wait for it.
+        """
+        mine: "Future[T]" = Future()
+        with self._lock:
+            running = self._running.setdefault(key, mine)
+        if running is not mine:
+            return running.result()
+        try:
+            answer = work()
+        except BaseException as error:
+            self._forget(key)
+            mine.set_exception(error)
+            raise
+        self._forget(key)
+        mine.set_result(answer)
+        return answer
+
+    def _forget(self, key: Hashable) -> None:
+        with self._lock:
+            del self._running[key]
+
+
+class Turns:
+    """What cannot be shared: one holder at a time for each name."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._holders: Dict[str, str] = {}
+
+    @contextmanager
+    def turn(self, name: str, holder: str, seconds: float) -> Generator[str, None, None]:
+        """Have `name` for oneself; waits at most so long.
+
+        Yields:
+            "" with the turn, or who had it all the time.
+        """
+        ends = time.monotonic() + seconds
+        with self._changed:
+            while name in self._holders and time.monotonic() < ends:
+                self._changed.wait(max(0.0, ends - time.monotonic()))
+            other = self._holders.get(name, "")
+            if not other:
+                self._holders[name] = holder
+        try:
+            yield other
+        finally:
+            if not other:
+                with self._changed:
+                    del self._holders[name]
+                    self._changed.notify_all()
+
+    def holder(self, name: str) -> str:
+        """Who has it now; "": nobody."""
+        with self._changed:
+            return self._holders.get(name, "")
+
+
+def side_by_side(works: Sequence[Callable[[], T]], at_once: int = 0) -> List[T]:
+    """Answers of all works, in their order.
+
+    Args:
+        works: they raise nothing.
+        at_once: threads; 0: one for each work.
+    """
+    answers: Dict[int, T] = {}
+    left = iter(enumerate(works))
+    lock = threading.Lock()
+
+    def worker() -> None:
+        while True:
+            with lock:
+                following = next(left, None)
+            if following is None:
+                return
+            answers[following[0]] = following[1]()
+
+    count = min(len(works), at_once or len(works))
+    threads = [threading.Thread(target=worker, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [answers[index] for index in range(len(works))]

@@ -1,0 +1,1 @@
+"""The program in each training pod: starts ranks, reads them, restarts them in place."""

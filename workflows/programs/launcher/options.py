@@ -1,0 +1,259 @@
+"""What a launcher is told: flags from the builder, its place from the pod's environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass, field
+from typing import List, Mapping, Optional, Sequence, Tuple
+
+from workflows.programs.launcher.lifecycle import SIGNALS, TERM, SaveWay
+from workflows.programs.progress.reader import Counting
+from workflows.programs.runtime import files, flags
+from workflows.wire import Termination
+
+STEPLESS = ("file", "none", "")
+"""Progress sources that never report a step."""
+SECRETS = ("PRIMUS_TOKEN", "PRIMUS_TOKEN_FILE")
+"""Never handed to ranks: a training program has no business with the coordinator's control."""
+SAVE_MARGIN_SECONDS = 1.0
+_PLACEHOLDER = re.compile(r"\{(resume_from|resume_step|remaining_steps)\}")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How one pod's ranks are run. Made by the builder of the JobSet."""
+
+    role: str
+    pods: int = 1
+    """Pods of this role."""
+    processes_per_node: int = 1
+    world_size: int = 1
+    """Ranks of this role over all its pods."""
+    decides: bool = True
+    """The role whose success is the run's success."""
+    replica_groups: int = 1
+    """Equal parts of the role's pods, in order, each of which meets and counts its ranks by itself."""
+    working_directory: str = ""
+    """Made where it does not exist; "": `<run folder>/work`."""
+    framework: str = "none"
+    pattern: str = ""
+    """For the framework `regex`."""
+    progress_file: str = ""
+    """For the framework `file`."""
+    first_counter: int = 1
+    counter_restarts: bool = False
+    steps: int = 0
+    """Planned steps; 0: not known."""
+    resume_argument: Tuple[str, ...] = ()
+    """Added to the command when there is something to resume."""
+    save_grace_seconds: float = 30.0
+    """Between the request to save and SIGKILL, a margin for the launcher's own end included."""
+    save_signal: str = TERM
+    """Asks the ranks to save: `TERM`, `USR1`, `USR2`, `HUP`, `INT`. After any other than TERM they go on, and are told
+    to end when the save was seen."""
+    save_file: str = ""
+    """Made to ask for a save, gone when it was seen and when ranks start; with it SIGTERM only ends. "": none."""
+    checkpoint_format: str = "auto"
+    checkpoint_pattern: str = ""
+    keep: int = 3
+    keep_overwritten: bool = True
+    log_limit_bytes: int = 64 * 1024 * 1024
+    """A rank's log is rotated here; two older generations are kept."""
+    pseudo_terminal: bool = False
+    """Ranks write to pseudo terminals: C++ programs hold lines back for minutes when they write to a pipe."""
+    join_seconds: float = 900.0
+    """How long the coordinator may be away at the start: images are still being pulled."""
+    rendezvous_seconds: float = 3600.0
+    """How long the other pods may take to join."""
+    in_place: bool = False
+    """Ranks may be started again inside the pod: one that fails ends the pod only when the coordinator does not order
+    that within seconds."""
+    forkable: bool = True
+    """Ranks that start again may be forked from a parked process; False: the program is always started plainly."""
+    preload: Tuple[str, ...] = ()
+    """Modules that the parked process imports, separated by commas or repeated."""
+    command: Tuple[str, ...] = field(default=(), metadata=flags.REST)
+    """The program and its arguments, after `--`."""
+
+    @property
+    def pods_together(self) -> int:
+        """Pods whose ranks meet: those of one replica group."""
+        return self.pods // self.replica_groups
+
+    def first_pod(self, pod_index: int) -> int:
+        """Of the replica group that a pod belongs to."""
+        return pod_index - pod_index % self.pods_together
+
+    @property
+    def kill_after_seconds(self) -> float:
+        """Between the request to save and SIGKILL: the grace without what the launcher needs for its own end."""
+        return self.save_grace_seconds - min(SAVE_MARGIN_SECONDS, self.save_grace_seconds / 10)
+
+    @property
+    def save_way(self) -> SaveWay:
+        """How the ranks are asked to save; those of a helping role have nothing to save, and are told to end."""
+        return SaveWay(self.save_signal, self.save_file) if self.decides else SaveWay()
+
+    def argv(self) -> List[str]:
+        """The flags that say this."""
+        return flags.to_argv(self)
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """The options in `argv`.
+
+    Raises:
+        flags.UsageError: names the flag, what is wrong and what would be right.
+    """
+    options = flags.from_argv(Options, argv)
+    if not options.command:
+        raise flags.UsageError("--: the command to run is missing; write it after --")
+    for name in ("pods", "processes_per_node"):
+        if getattr(options, name) < 1:
+            raise flags.UsageError(f"{flags.flag(name)}: must be at least 1, got {getattr(options, name)}")
+    if options.replica_groups < 1 or options.pods % options.replica_groups:
+        raise flags.UsageError(
+            f"--replica-groups: must divide {options.pods} pods into equal parts, got {options.replica_groups}"
+        )
+    if options.save_signal not in SIGNALS:
+        raise flags.UsageError(f"--save-signal: must be one of {', '.join(SIGNALS)}, got {options.save_signal!r}")
+    if options.save_file and not os.path.isabs(options.save_file):
+        raise flags.UsageError(f"--save-file: must be an absolute path, got {options.save_file!r}")
+    if options.world_size != options.pods * options.processes_per_node:
+        raise flags.UsageError(
+            f"--world-size: must be pods times processes per node, {options.pods * options.processes_per_node}, "
+            f"got {options.world_size}"
+        )
+    return options
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this launcher stands in the gang."""
+
+    run: str
+    attempt: int
+    pod_index: int
+    node: str
+    pod: str
+    pod_ip: str
+    run_dir: str
+    checkpoint_dir: str
+    resume_from: str
+    resume_step: Optional[int]
+    coordinator_url: str
+    token: str
+    hosts_file: str
+    termination_log: str
+    """Path of the termination message; "": nobody reads one."""
+
+    def record(self, role: str, reason: str, detail: str) -> Termination:
+        """A record of this pod's end, now; how each rank ended is added where there were any."""
+        return Termination(
+            run=self.run,
+            attempt=self.attempt,
+            role=role,
+            node=self.node,
+            pod=self.pod,
+            reason=reason,
+            ranks=[],
+            at=time.time(),
+            detail=detail,
+        )
+
+    def folder(self, role: str) -> str:
+        """This pod's folder below the run's folder; "" where there is none."""
+        if not self.run_dir:
+            return ""
+        return os.path.join(self.run_dir, f"a{self.attempt}", f"{role}-{self.pod_index}")
+
+
+def place_of(environment: Mapping[str, str]) -> Place:
+    """The place that the environment of a pod describes.
+
+    Raises:
+        flags.UsageError: a variable holds something else than a number.
+    """
+    say = environment.get
+    step = say("PRIMUS_RESUME_STEP", "")
+    return Place(
+        run=say("PRIMUS_RUN", "run"),
+        attempt=_number("PRIMUS_ATTEMPT", say("PRIMUS_ATTEMPT", "") or "1"),
+        pod_index=_number("PRIMUS_POD_INDEX", say("PRIMUS_POD_INDEX", "") or say("JOB_COMPLETION_INDEX", "") or "0"),
+        node=say("PRIMUS_NODE", ""),
+        pod=say("PRIMUS_POD", ""),
+        pod_ip=say("PRIMUS_POD_IP", "") or "127.0.0.1",
+        run_dir=say("PRIMUS_RUN_DIR", ""),
+        checkpoint_dir=say("PRIMUS_CHECKPOINT_DIR", ""),
+        resume_from=say("PRIMUS_RESUME_FROM", ""),
+        resume_step=_number("PRIMUS_RESUME_STEP", step) if step else None,
+        coordinator_url=say("PRIMUS_COORDINATOR_URL", ""),
+        token=say("PRIMUS_TOKEN", ""),
+        hosts_file=say("PRIMUS_HOSTS_FILE", ""),
+        termination_log=files.termination_log(environment),
+    )
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise flags.UsageError(f"{name}: expected a whole number, got {text!r}") from error
+
+
+def counting(options: Options, place: Place) -> Counting:
+    """How the program's step numbers are counted."""
+    return Counting(
+        first_counter=options.first_counter,
+        counter_restarts=options.counter_restarts,
+        resume_step=place.resume_step or 0,
+        steps=options.steps,
+        world_size=options.world_size,
+    )
+
+
+def command_of(options: Options, place: Place) -> Tuple[str, ...]:
+    """The ranks' command: placeholders filled, the resume argument added where there is something to resume."""
+    remaining = max(0, options.steps - (place.resume_step or 0))
+    known = {
+        "resume_from": place.resume_from,
+        "resume_step": "" if place.resume_step is None else str(place.resume_step),
+        "remaining_steps": str(remaining),
+    }
+    words = (*options.command, *options.resume_argument) if place.resume_from else options.command
+    return tuple(_PLACEHOLDER.sub(lambda match: known[match[1]], word) for word in words)
+
+
+def working_directory(options: Options, place: Place) -> str:
+    """Where the ranks start: the same folder in every attempt, since many trainers write to relative paths."""
+    if options.working_directory:
+        return options.working_directory
+    return os.path.join(place.run_dir, "work") if place.run_dir else os.getcwd()
+
+
+def make_folders(options: Options, place: Place) -> str:
+    """Make the folders that the ranks write into: many trainers expect their checkpoint folder to be there.
+
+    Returns:
+        Which one cannot be made and why, or "".
+    """
+    checkpoints = place.checkpoint_dir if options.checkpoint_format != "none" else ""
+    for folder in filter(None, (working_directory(options, place), checkpoints)):
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            return f"the folder {folder} cannot be made: {error.strerror}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where the ranks of a gang meet."""
+
+    incarnation: int
+    master_address: str
+    master_port: int
+    first_rank: int
+    """Of this pod."""

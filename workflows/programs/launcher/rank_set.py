@@ -1,0 +1,227 @@
+"""All ranks of one pod: their processes and their output, behind one descriptor that tells when one of them speaks.
+
+How the ranks of one pod are started, in the first incarnation and in each further one. Pure.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from workflows.programs.launcher.options import Options, Place, Rendezvous, command_of, counting, working_directory
+from workflows.programs.launcher.output import RankLog, RankOutput, Stamps
+from workflows.programs.launcher.rank_environment import rank_environment
+from workflows.programs.progress.formats import Framework
+from workflows.programs.progress.reader import ProgressReader, Report
+from workflows.programs.runtime import processes
+from workflows.programs.runtime.files import Appender
+from workflows.wire import RankEnd
+
+READ_BYTES = 64 * 1024
+LAST_READS = 64
+"""What a rank left in its pipe is read after its end, but not the endless output of a child it left behind."""
+
+
+class RankSet:
+    """The ranks that were started here.
+
+    Args:
+        appender: writes their logs.
+        stamps: shared formatter of times.
+        folder: of this pod in the run's folder; "": no logs.
+    """
+
+    def __init__(self, appender: Appender, stamps: Stamps, folder: str) -> None:
+        self._appender = appender
+        self._stamps = stamps
+        self._folder = folder
+        self._epoll = select.epoll()
+        self._processes: Dict[int, processes.RankProcess] = {}
+        self._outputs: Dict[int, RankOutput] = {}
+        self._streams: Dict[int, RankOutput] = {}
+        self.flooded = False
+        """The last round of reading could not take everything."""
+
+    def fileno(self) -> int:
+        """Readable when any rank has printed something."""
+        return self._epoll.fileno()
+
+    def start(
+        self,
+        start: processes.Start,
+        reader: ProgressReader,
+        at: float,
+        begin: Callable[[processes.Start], processes.RankProcess] = processes.start,
+    ) -> Optional[RankEnd]:
+        """Start a rank by `begin`; where that fails, how it ended before it began."""
+        path = os.path.join(self._folder, f"rank-{start.rank}.log") if self._folder else ""
+        log = RankLog(path, self._appender, self._stamps)
+        output = RankOutput(start.rank, reader, log, self._stamps)
+        self._outputs[start.rank] = output
+        try:
+            process = begin(start)
+        except processes.StartError as error:
+            output.open(-1)
+            output.feed(-1, f"{error}\n".encode(), at)
+            return self._end(start.rank, start.local_rank, at, exit_code=error.exit_code)
+        self._processes[process.pid] = process
+        for fd in (process.stdout, process.stderr):
+            output.open(fd)
+            self._streams[fd] = output
+            self._epoll.register(fd, select.EPOLLIN)
+        return None
+
+    def note(self, text: str, at: float) -> None:
+        """A line of the launcher's own in every rank's log."""
+        for output in self._outputs.values():
+            output.log.note(text, at)
+
+    def pids(self) -> List[int]:
+        """Of ranks that were not reaped yet."""
+        return list(self._processes)
+
+    def pids_by_rank(self) -> Dict[str, int]:
+        """Rank as text -> process."""
+        return {str(process.rank): pid for pid, process in self._processes.items()}
+
+    def read(self, at: float) -> List[Report]:
+        """What the ranks printed, once from each stream that has something."""
+        reports: List[Report] = []
+        self.flooded = False
+        for fd, _ in self._epoll.poll(0):
+            reports += self._read_once(fd, at)[0]
+        return reports
+
+    def idle(self, at: float) -> List[Report]:
+        """Progress that stands in silent bars."""
+        if not self.waits_for_bar:
+            return []
+        return [report for output in self._outputs.values() for report in output.idle(at)]
+
+    @property
+    def waits_for_bar(self) -> bool:
+        """A bar's state stands unread."""
+        return any(output.waits_for_bar for output in self._outputs.values())
+
+    def relayed(self) -> bytes:
+        """What goes to the launcher's own output now."""
+        return b"".join(output.relayed() for output in self._outputs.values())
+
+    def ended(self, pid: int, status: int, at: float) -> Tuple[List[Report], Optional[RankEnd]]:
+        """A child was reaped: its last output and, where it is a rank, how it ended."""
+        process = self._processes.pop(pid, None)
+        if process is None:
+            return [], None
+        reports: List[Report] = []
+        for fd in (process.stdout, process.stderr):
+            for _ in range(LAST_READS):
+                more, again = self._read_once(fd, at)
+                reports += more
+                if not again:
+                    break
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        return reports, self._end(process.rank, process.local_rank, at, code, number)
+
+    def close(self, at: float) -> List[Report]:
+        """Read what is left and drop every stream."""
+        reports: List[Report] = []
+        for fd in list(self._streams):
+            for _ in range(LAST_READS):
+                more, again = self._read_once(fd, at)
+                reports += more
+                if not again:
+                    break
+        for fd in list(self._streams):
+            reports += self._drop(fd, at)
+        return reports
+
+    def _read_once(self, fd: int, at: float) -> Tuple[List[Report], bool]:
+        output = self._streams.get(fd)
+        if output is None:
+            return [], False
+        try:
+            data = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return [], False
+        except OSError as error:
+            if error.errno != errno.EIO:  # the end of a pseudo terminal
+                raise
+            data = b""
+        if not data:
+            return self._drop(fd, at), False
+        self.flooded = self.flooded or len(data) == READ_BYTES
+        return output.feed(fd, data, at), True
+
+    def _drop(self, fd: int, at: float) -> List[Report]:
+        output = self._streams.pop(fd)
+        self._epoll.unregister(fd)
+        os.close(fd)
+        return output.close(fd, at)
+
+    def _end(
+        self, rank: int, local_rank: int, at: float, exit_code: Optional[int] = None, signal: Optional[int] = None
+    ) -> RankEnd:
+        output = self._outputs[rank]
+        lines = output.tail.lines()
+        mark = ""
+        if exit_code != 0:
+            # Only failures pay for compiling its patterns.
+            from workflows.programs.launcher.termination import fingerprint
+
+            mark = fingerprint(lines, exit_code, signal)
+        return RankEnd(
+            rank=rank,
+            local_rank=local_rank,
+            at=at,
+            exit_code=exit_code,
+            signal=signal,
+            last_step=output.reader.last.step if output.reader.last is not None else None,
+            last_lines=lines,
+            fingerprint=mark,
+            incarnation=output.reader.incarnation,
+        )
+
+
+class RankStart(NamedTuple):
+    """One rank to be started, and who reads what it prints."""
+
+    start: processes.Start
+    reader: ProgressReader
+
+
+def starts(
+    options: Options,
+    place: Place,
+    environment: Mapping[str, str],
+    meeting: Rendezvous,
+    framework: Optional[Framework],
+    at: float,
+) -> List[RankStart]:
+    """Every rank of this pod.
+
+    Args:
+        options: of the launcher.
+        place: with what is resumed now.
+        environment: what ranks get beside torchrun's names.
+        meeting: of this incarnation.
+        framework: what the program prints; None: its lines say nothing.
+        at: Unix time in seconds.
+    """
+    argv, folder = command_of(options, place), working_directory(options, place)
+    found: List[RankStart] = []
+    for local_rank in range(options.processes_per_node):
+        rank = meeting.first_rank + local_rank
+        own = rank_environment(environment, options, place, meeting, local_rank)
+        reader = ProgressReader(framework, counting(options, place), rank, at, meeting.incarnation)
+        start = processes.Start(rank, local_rank, argv, own, folder, options.pseudo_terminal)
+        found.append(RankStart(start, reader))
+    return found
+
+
+def beginning(place: Place, meeting: Rendezvous) -> str:
+    """What a further incarnation begins with, in words."""
+    resumed = "from scratch" if place.resume_step is None else f"after step {place.resume_step}"
+    return f"incarnation {meeting.incarnation} begins {resumed}"

@@ -1,0 +1,1 @@
+"""Reads what vendors' and system tools print."""

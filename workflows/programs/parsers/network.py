@@ -1,0 +1,209 @@
+"""Reads iperf3, as JSON (`-J`) and as text: the rate of the whole test, what was sent again, what was lost.
+
+Reads ping (iputils and busybox): packets lost, and the times of those that came back.
+
+Reads ethtool: the settings of an interface, and with `-S` those of its counters that tell of trouble.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Mapping
+
+from workflows.programs.parsers.text import (
+    Parsed,
+    ToolReadings,
+    amount,
+    close,
+    document,
+    looks_like_json,
+    mapping,
+    measure,
+    no_document,
+    number,
+    scaled,
+    string,
+    whole_lines,
+)
+
+TOOL = "iperf3"
+_TOTAL = re.compile(
+    r"\[ {0,4}(SUM|[0-9]{1,4})\](?:\[[TR]X-[CS]\])?\s{1,12}[0-9.]{1,12}-[0-9.]{1,12}\s{1,8}sec\s{1,12}"
+    r"\S{1,20} \w{5,10}\s{1,12}(\S{1,20} [KMGT]?bits/sec)(?:\s{1,20}(\S{1,80}))?.{0,80}?\s(sender|receiver)"
+)
+SUMS: Mapping[str, str] = {
+    "sum_sent": "sent",
+    "sum_received": "received",
+    "sum_sent_bidir_reverse": "sent back",
+    "sum_received_bidir_reverse": "received back",
+}
+"""Parts of the end of the JSON -> subject."""
+
+
+def parse_iperf3(text: str) -> Parsed:
+    """Readings `network_bandwidth` (Gb/s) by `sent` and `received`, `network_retransmits`, of UDP `packet_loss` (%)."""
+    if looks_like_json(text):
+        return _parse_json(text)
+    lines, cut = whole_lines(text)
+    told = ToolReadings()
+    ended = False
+    for line in lines:
+        stripped = line.strip()
+        total = _TOTAL.fullmatch(stripped)
+        if total:
+            _total(told, total.group(1), total.group(2), total.group(3) or "", total.group(4), line)
+        elif stripped.startswith("iperf3: error"):
+            told.note(f"it ended in an error: {stripped[13:133].strip(' -')}")
+        elif stripped.startswith("iperf 3."):
+            told.version = stripped[6:46]
+        ended = ended or stripped == "iperf Done."
+    return close(told, TOOL, text, cut, "" if ended else "the line `iperf Done.` is missing")
+
+
+def _total(told: ToolReadings, stream: str, rate: str, again: str, side: str, line: str) -> None:
+    way = "sent" if side == "sender" else "received"
+    subject = way if stream == "SUM" else f"stream {stream} {way}"
+    measured = measure(rate)
+    if measured is not None:
+        told.figure("network_bandwidth", measured[0], measured[1], subject, line)
+    if side == "sender":
+        told.figure("network_retransmits", amount(again), "count", subject, line)
+
+
+def _parse_json(text: str) -> Parsed:
+    data = mapping(document(text))
+    if not {"start", "end", "error", "intervals"} & set(data):
+        return no_document(TOOL, text)
+    told = ToolReadings()
+    told.version = string(mapping(data.get("start")).get("version")).replace("iperf ", "")[:40]
+    if string(data.get("error")):
+        told.note(f"it ended in an error: {string(data['error'])[:120]}")
+    end = mapping(data.get("end"))
+    for name, subject in SUMS.items():
+        _sum(told, mapping(end.get(name)), subject, name)
+    datagrams = mapping(end.get("sum"))
+    told.figure("packet_loss", _positive(datagrams.get("lost_percent")), "%", "", f"sum: {_line(datagrams)}")
+    if not told.readings:
+        told.note("the end holds no sums")
+    return told.parsed()
+
+
+def _sum(told: ToolReadings, part: Dict[str, Any], subject: str, name: str) -> None:
+    rate = _positive(part.get("bits_per_second"))
+    line = f"{name}: {_line(part)}"
+    told.figure("network_bandwidth", None if rate is None else scaled(rate, 1e-9), "Gb/s", subject, line)
+    told.figure("network_retransmits", _positive(part.get("retransmits")), "count", subject, line)
+
+
+def _positive(value: Any) -> Any:
+    figure = number(value)
+    return figure if figure is not None and figure >= 0 else None
+
+
+def _line(part: Dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in list(part.items())[:12] if not isinstance(value, (dict, list)))
+
+
+_TARGET = re.compile(r"PING (\S{1,120}?) ?\((\S{1,60})\).{0,120}")
+_COUNTS = re.compile(
+    r"([0-9]{1,12}) packets transmitted, ([0-9]{1,12}) (?:packets )?received,(?: \+[0-9]{1,9} \w{1,20},)* "
+    r"([0-9.]{1,12})% packet loss.{0,60}"
+)
+_TIMES = re.compile(
+    r"(?:rtt|round-trip) min/avg/max(?:/mdev|/stddev)? = ([0-9.]{1,16})/([0-9.]{1,16})/([0-9.]{1,16})\S{0,20} ms.{0,60}"
+)
+
+
+_FORBIDDEN = re.compile(
+    r"ping6?: (?:.{0,40}(?:socket|socktype).{0,40}(?:not permitted|denied).{0,60}|permission denied.{0,60}"
+    r"|.{0,20}missing cap_net_raw.{0,60}|lacking privilege for .{0,60})",
+    re.IGNORECASE,
+)
+"""What iputils, BusyBox and inetutils say where they may open no socket. `sendmsg: Operation not permitted` is another
+matter: a firewall of the node drops what is sent."""
+WHAT_TO_DO = (
+    "ping may not open a socket here: let the pod carry the sysctl net.ipv4.ping_group_range = 0 2147483647 (enough "
+    "for the ping of iputils) or the capability NET_RAW; on a node set that sysctl"
+)
+
+
+def parse_ping(text: str) -> Parsed:
+    """Readings by target: `packets_sent`, `packets_received`, `packet_loss` (%), `round_trip` (ms) and its maximum."""
+    lines, cut = whole_lines(text)
+    told = ToolReadings()
+    target = ""
+    ended = False
+    for line in lines:
+        stripped = line.strip()
+        if _FORBIDDEN.fullmatch(stripped):
+            told.note(WHAT_TO_DO)
+        to, counts, times = _TARGET.fullmatch(stripped), _COUNTS.fullmatch(stripped), _TIMES.fullmatch(stripped)
+        if to:
+            target, ended = to.group(1), False
+        elif counts:
+            ended = True
+            told.figure("packets_sent", amount(counts.group(1)), "count", target, line)
+            told.figure("packets_received", amount(counts.group(2)), "count", target, line)
+            told.figure("packet_loss", amount(counts.group(3)), "%", target, line)
+        elif times:
+            told.figure("round_trip", amount(times.group(2)), "ms", target, line)
+            told.figure("round_trip_max", amount(times.group(3)), "ms", target, line)
+    if target and not told.readings and WHAT_TO_DO not in told.notes:
+        told.note("the statistics are missing: the text broke off")
+    return close(told, "ping", text, cut, "" if ended else "the statistics are missing")
+
+
+TELLING = re.compile(
+    r"discard|drop|err|crc|symbol|timeout|down|fault|fec|missed|no_buf|out_of_buffer|retrans|pause|cnp|ecn|reset|fail"
+)
+"""Words in the name of a counter that is worth keeping; packets and bytes are not."""
+QUEUE = re.compile(r"\[[0-9]{1,4}\].{0,80}|(?:rx|tx|ch|queue|q|xdp|xsk)_?(?:rx|tx)?_?(?:queue_?)?[0-9]{1,4}_\w{1,80}")
+"""Counters of one queue: the interface's own sums tell the same."""
+_COUNTER = re.compile(r"([A-Za-z\[][\w\[\]. -]{1,80}?): ([0-9]{1,20})")
+_SETTINGS = re.compile(r"Settings for ([\w.@:-]{1,40}):")
+
+
+def parse_ethtool(text: str) -> Parsed:
+    """Readings by interface: `nic_link_rate` (Gb/s), `nic_state` (1: link), duplex; or `nic_<counter>` of `-S`.
+
+    `-S` does not print the interface's name, so its readings have no subject.
+    """
+    lines, cut = whole_lines(text)
+    told = ToolReadings()
+    interface = ""
+    counters = False
+    ended = True
+    for line in lines:
+        stripped = line.strip()
+        settings = _SETTINGS.fullmatch(stripped)
+        if settings:
+            interface, counters, ended = settings.group(1), False, False
+        elif stripped == "NIC statistics:":
+            interface, counters = "", True
+        elif counters:
+            _counter(told, stripped, line)
+        elif interface:
+            _setting(told, interface, stripped, line)
+        ended = ended or stripped.startswith("Link detected:")
+    return close(told, "ethtool", text, cut, "" if ended else "the line `Link detected` is missing")
+
+
+def _counter(told: ToolReadings, stripped: str, line: str) -> None:
+    hit = _COUNTER.fullmatch(stripped)
+    if hit and TELLING.search(hit.group(1).lower()) and QUEUE.fullmatch(hit.group(1)) is None:
+        name = re.sub(r"\W+", "_", hit.group(1).lower()).strip("_")
+        told.figure(f"nic_{name}", amount(hit.group(2)), "count", "", line)
+
+
+def _setting(told: ToolReadings, interface: str, stripped: str, line: str) -> None:
+    name, _, value = stripped.partition(": ")
+    if name == "Speed":
+        measured = measure(value)
+        if measured is not None:
+            told.figure("nic_link_rate", measured[0], measured[1], interface, line)
+        else:
+            told.note(f"{interface}: its speed reads {value[:40]}")
+    elif name == "Link detected":
+        told.flag("nic_state", value == "yes", value, interface, line)
+    elif name == "Duplex" and not value.startswith("Unknown"):
+        told.word("nic_duplex", value, interface, line)

@@ -1,0 +1,1 @@
+"""A parked process that has imported everything and forks ranks."""

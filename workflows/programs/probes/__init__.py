@@ -1,0 +1,1 @@
+"""Tests of one node: host, GPUs, links, services, volumes."""

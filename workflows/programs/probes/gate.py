@@ -1,0 +1,273 @@
+"""The short gate on one node before an attempt: does it answer, count its GPUs, store, keep time and have room?
+
+Seconds, no rendezvous. Each check is pass, fail or unknown; one that crashes or stays silent is unknown, and unknown is
+not healthy. The exit code is 0 only for pass, 1 for fail and unknown, 3 where the report could not be written. After a
+failure the same program examines suspects: it also hands on what the kernel said, and ends well with its report.
+
+    python3 programs.pyz gate --run-dir=/data/runs/x --expected-gpus=8 --gpu-vendor=amd --out-dir=/tmp/out
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Mapping, Tuple
+
+from workflows.programs.checkpoints import proofs
+from workflows.programs.checkpoints.formats import storage_is_there
+from workflows.programs.probes import gpu_count, kernel_log
+from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, Check, at_least, at_most, overall
+from workflows.programs.runtime import flags
+from workflows.wire import GateReport, to_json
+
+PROBE_BYTES = 1 << 20
+FIRST_SANE_YEAR_SECONDS = 1735689600.0
+"""2025-01-01: a clock before it was never set."""
+LAST_SANE_YEAR_SECONDS = 4102444800.0
+"""2100-01-01."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this node must show."""
+
+    run_dir: str
+    """The run's folder on shared storage."""
+    expected_gpus: int = 0
+    gpu_vendor: str = ""
+    """`amd`, `nvidia`; empty: count whatever is there."""
+    fake_gpus: bool = False
+    """Count what `PRIMUS_FAKE_GPUS` says: the embedded cluster's nodes have no devices."""
+    minimum_memory_bytes: int = 268435456
+    minimum_disk_bytes: int = 1073741824
+    """Free in the run's folder."""
+    clock_skew_seconds: float = 10.0
+    """Most that this node's clock and the storage's may differ."""
+    timeout_seconds: float = 20.0
+    """Longest time of one check; silent for longer is unknown."""
+    out_dir: str = ""
+    """Folder for the output parameter `report`; empty: standard output only."""
+    examination: bool = False
+    """Look at a suspect after a failure: at the kernel's log too, and end well whatever is found."""
+    kernel_since: float = 0.0
+    """Unix seconds: older lines of the kernel's log are left out."""
+    kernel_folder: str = ""
+    """Folder whose `<node>.log` stands for the kernel's log: embedded nodes have no kernel of their own."""
+
+    def argv(self) -> List[str]:
+        """These options as flags."""
+        return flags.to_argv(self)
+
+
+def parse(argv: List[str]) -> Options:
+    """The options in `argv`.
+
+    Raises:
+        UsageError: an unknown flag or a value out of range.
+    """
+    options = flags.from_argv(Options, argv)
+    if options.gpu_vendor not in ("", *gpu_count.VENDORS):
+        raise flags.UsageError(f"--gpu-vendor: {options.gpu_vendor!r} is not one of {', '.join(gpu_count.VENDORS)}")
+    if options.timeout_seconds <= 0:
+        raise flags.UsageError(f"--timeout-seconds: must be positive, got {options.timeout_seconds}")
+    return options
+
+
+def judge_clock(now: float, storage_now: float, limit_seconds: float) -> Check:
+    """The node's clock against a plausible year and the storage's clock."""
+    skew = round(abs(now - storage_now), 3)
+    evidence = f"this node says {now:.3f}, the storage {storage_now:.3f} (Unix seconds)"
+    if not FIRST_SANE_YEAR_SECONDS <= now < LAST_SANE_YEAR_SECONDS:
+        return Check("clock", FAIL, skew, limit_seconds, "s", f"{evidence}: no plausible date")
+    return at_most("clock", skew, limit_seconds, "s", evidence)
+
+
+def available_memory(meminfo: str, cgroup_limit: str, cgroup_used: str) -> int:
+    """Bytes this pod may still use: the least of the machine's and the control group's.
+
+    Raises:
+        ValueError: /proc/meminfo does not say.
+    """
+    for text in meminfo.splitlines():
+        if text.startswith("MemAvailable:"):
+            machine = int(text.split()[1]) * 1024
+            break
+    else:
+        raise ValueError("/proc/meminfo names no MemAvailable")
+    if cgroup_limit.strip().isdigit() and cgroup_used.strip().isdigit():
+        return min(machine, int(cgroup_limit) - int(cgroup_used))
+    return machine
+
+
+def _check_node(options: Options) -> Check:
+    """A process can still be started here."""
+    began = time.monotonic()
+    child = os.posix_spawn(sys.executable, [sys.executable, "-I", "-S", "-c", "pass"], os.environ)
+    _, status = os.waitpid(child, 0)
+    seconds = round(time.monotonic() - began, 3)
+    if status != 0:
+        return Check("node", FAIL, seconds, options.timeout_seconds, "s", f"a new process ended with status {status}")
+    return at_most("node", seconds, options.timeout_seconds, "s", f"started a process on {os.uname().nodename}")
+
+
+def _check_gpus(options: Options) -> Check:
+    if options.expected_gpus == 0:
+        return Check("gpus", PASS, None, 0, "GPUs", "none is expected")
+    found = gpu_count.count(options.gpu_vendor, options.fake_gpus, os.environ, options.timeout_seconds)
+    if found is None:
+        return Check("gpus", UNKNOWN, None, options.expected_gpus, "GPUs", "PRIMUS_FAKE_GPUS says no number")
+    return at_least("gpus", found.gpus, options.expected_gpus, "GPUs", found.evidence)
+
+
+def _check_storage(options: Options) -> Check:
+    """Write, sync, read back from the storage, delete."""
+    if not storage_is_there(options.run_dir):
+        return Check("storage", FAIL, None, None, "s", f"the storage of {options.run_dir} is not mounted")
+    began = time.monotonic()
+    with _ProbeFile(options.run_dir) as probe:
+        probe.write(os.urandom(PROBE_BYTES))
+        same = probe.reads_back()
+    seconds = round(time.monotonic() - began, 3)
+    if not same:
+        return Check(
+            "storage", FAIL, seconds, options.timeout_seconds, "s", "read back something else than was written"
+        )
+    evidence = f"wrote, synced, read and deleted {PROBE_BYTES} bytes in {options.run_dir}"
+    return at_most("storage", seconds, options.timeout_seconds, "s", evidence)
+
+
+def _check_clock(options: Options) -> Check:
+    if not storage_is_there(options.run_dir):
+        return Check("clock", UNKNOWN, None, options.clock_skew_seconds, "s", "there is no storage to compare with")
+    with _ProbeFile(options.run_dir) as probe:
+        probe.write(b"time")
+        return judge_clock(time.time(), probe.written_at(), options.clock_skew_seconds)
+
+
+def _check_memory(options: Options) -> Check:
+    limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
+    free = available_memory(_read("/proc/meminfo"), limit, used)
+    return at_least("memory", free, options.minimum_memory_bytes, "bytes", "MemAvailable and the pod's own limit")
+
+
+def _check_disk(options: Options) -> Check:
+    if not storage_is_there(options.run_dir):
+        return Check("disk", UNKNOWN, None, options.minimum_disk_bytes, "bytes", "there is no storage to measure")
+    os.makedirs(options.run_dir, exist_ok=True)
+    found = os.statvfs(options.run_dir)
+    free = found.f_bavail * found.f_frsize
+    return at_least("disk", free, options.minimum_disk_bytes, "bytes", f"free in {options.run_dir}")
+
+
+CHECKS: Mapping[str, Callable[[Options], Check]] = {
+    "node": _check_node,
+    "gpus": _check_gpus,
+    "storage": _check_storage,
+    "clock": _check_clock,
+    "memory": _check_memory,
+    "disk": _check_disk,
+}
+"""Everything the gate looks at, side by side."""
+
+
+def checks_of(options: Options, node: str) -> Mapping[str, Callable[[Options], Check]]:
+    """What is looked at on this node."""
+    if not options.examination:
+        return CHECKS
+
+    def kernel(asked: Options) -> Check:
+        return kernel_log.check(node, asked.kernel_since, asked.kernel_folder, asked.timeout_seconds)
+
+    return {**CHECKS, "kernel": kernel}
+
+
+def examine(
+    options: Options, node: str, checks: Mapping[str, Callable[[Options], Check]] = CHECKS, now: float = 0.0
+) -> GateReport:
+    """All checks at once, each in its own thread, so that one dead mount does not silence the others."""
+    found: Dict[str, Check] = {}
+    threads: List[Tuple[str, threading.Thread]] = []
+    for name, check in checks.items():
+        thread = threading.Thread(target=_guarded, args=(name, check, options, found), daemon=True)
+        thread.start()
+        threads.append((name, thread))
+    deadline = time.monotonic() + options.timeout_seconds
+    for _, thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    silent = f"no answer within {options.timeout_seconds} s"
+    done = [found.get(name, Check(name, UNKNOWN, None, None, "", silent)) for name in checks]
+    return GateReport(node, overall(done), [one.plain() for one in done], now)
+
+
+def _guarded(name: str, check: Callable[[Options], Check], options: Options, found: Dict[str, Check]) -> None:
+    try:
+        found[name] = check(options)
+    except OSError as error:
+        # The storage's checks ask the storage for nothing unusual: refusing is its failure.
+        verdict = FAIL if name in ("storage", "disk") else UNKNOWN
+        found[name] = Check(name, verdict, None, None, "", f"{error.strerror or error} ({error.filename})")
+    except Exception as error:
+        found[name] = Check(name, UNKNOWN, None, None, "", f"the check crashed: {type(error).__name__}: {error}")
+
+
+class _ProbeFile:
+    """A small file of our own in the run's folder, gone afterwards."""
+
+    def __init__(self, run_dir: str) -> None:
+        os.makedirs(run_dir, exist_ok=True)
+        self._path = os.path.join(run_dir, f".gate-{os.uname().nodename}-{os.getpid()}-{threading.get_ident()}")
+        self._data = b""
+
+    def __enter__(self) -> "_ProbeFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if os.path.exists(self._path):
+            os.unlink(self._path)
+
+    def write(self, data: bytes) -> None:
+        self._data = data
+        with open(self._path, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def reads_back(self) -> bool:
+        with open(self._path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return file.read() == self._data
+
+    def written_at(self) -> float:
+        return os.stat(self._path).st_mtime
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def main(argv: List[str]) -> int:
+    """Look at this node and report; the exit code of a gate is 0 only for pass, so that nothing is started past it."""
+    try:
+        options = parse(argv)
+    except flags.UsageError as error:
+        print(f"gate: {error}", file=sys.stderr)
+        return 2
+    node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
+    report = examine(options, node, checks_of(options, node), now=time.time())
+    print(to_json(report), flush=True)
+    try:
+        if options.out_dir:
+            os.makedirs(options.out_dir, exist_ok=True)
+            for name, text in (("report", to_json(report)), ("verdict", report.verdict)):
+                proofs.write_atomically(os.path.join(options.out_dir, name), text.encode())
+    except OSError as error:
+        print(f"gate: cannot write {options.out_dir}: {error}", file=sys.stderr)
+        return 3
+    return 0 if options.examination or report.verdict == PASS else 1

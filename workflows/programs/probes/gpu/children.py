@@ -1,0 +1,331 @@
+"""A process for each GPU, forked from one that has the library and no GPU open; ended hard where it hangs.
+
+Standard library only, Python 3.9. A GPU that hangs, crashes or lies keeps nobody from hearing the others. The children
+stay in this process's group, so that whoever ends it ends them with it.
+
+All GPUs of a node for the time of one probe: counted, opened each in a process of its own, and told of.
+
+Standard library only, Python 3.9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, Parsed, Reading
+from workflows.programs.probes.gpu.device import Device, Platform, UnavailableError, own_limit
+
+LAST_CHARACTERS = 300
+GRACE_SECONDS = 2.0
+"""For killed processes to be gone; one that stays is held by the kernel, and is left to it."""
+BEGAN, WAITING = "started", "waiting for its turn"
+
+Facts = Dict[str, Any]
+
+
+class ChildLine:
+    """A child's end: it says how far it is, and waits for its turn."""
+
+    def __init__(self, writing: int, turn: int) -> None:
+        self._writing, self._turn = writing, turn
+
+    def stage(self, name: str) -> None:
+        """From now on it is about that."""
+        self.tell({"stage": name})
+
+    def so_far(self, facts: Facts) -> None:
+        """What is found already, and stays known whatever comes after it."""
+        self.tell({"partial": facts})
+
+    def await_turn(self) -> None:
+        """Until it may begin; without turns at once."""
+        self.stage(WAITING)
+        os.read(self._turn, 1)
+
+    def tell(self, facts: Facts) -> None:
+        """One line to the parent."""
+        left = memoryview(json.dumps(facts).encode("utf-8") + b"\n")
+        while left:
+            left = left[os.write(self._writing, left) :]
+
+
+Work = Callable[[int, ChildLine], Facts]
+
+
+@dataclass(frozen=True)
+class ChildEnd:
+    """What became of one GPU's process."""
+
+    index: int
+    facts: Mapping[str, Any] = field(default_factory=lambda: {})
+    """What it found; empty where it came to no end."""
+    stage: str = BEGAN
+    """How far it came."""
+    why: str = ""
+    """Why it came to no end; "" where it did."""
+    partial: Mapping[str, Any] = field(default_factory=lambda: {})
+    """What it had found on the way; told where it came to no end, too."""
+
+
+@dataclass
+class _Child:
+    index: int
+    pid: int
+    reading: int
+    turn: int
+    said: IO[bytes]
+    """What it and its libraries printed."""
+    buffer: bytes = b""
+    stage: str = BEGAN
+    facts: Optional[Facts] = None
+    partial: Facts = field(default_factory=lambda: {})
+    why: str = ""
+    gone: bool = False
+
+    def take(self, block: bytes) -> None:
+        """Read what came."""
+        *lines, self.buffer = (self.buffer + block).split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                told: Facts = json.loads(line)
+                self.stage = str(told.get("stage", self.stage))
+                self.why = str(told.get("error", self.why))
+                self.partial.update(told.get("partial", {}))
+                self.facts = told.get("facts", self.facts)
+
+    def ended(self) -> ChildEnd:
+        """What became of it; a process that ended well has told facts."""
+        if self.facts is not None and not self.why:
+            return ChildEnd(self.index, self.facts, self.stage, "", self.partial)
+        why = self.why or f"its process ended at stage {self.stage}{self._last()}"
+        return ChildEnd(self.index, {}, self.stage, why, self.partial)
+
+    def _last(self) -> str:
+        self.said.seek(0, os.SEEK_END)
+        self.said.seek(max(0, self.said.tell() - 4 * LAST_CHARACTERS))
+        text = " ".join(self.said.read().decode("utf-8", "replace").split())
+        return f"; it said: {text[-LAST_CHARACTERS:]}" if text else ""
+
+    def died(self, status: int) -> None:
+        """Its process is gone: one that a signal ended may have told half."""
+        if self.facts is None and not self.why and os.WIFSIGNALED(status):
+            self.why = f"its process was ended by signal {os.WTERMSIG(status)} at stage {self.stage}{self._last()}"
+
+
+def run_each(
+    indices: Sequence[int],
+    work: Work,
+    ends: float,
+    turn_seconds: float = 0.0,
+    beside: Optional[Callable[[], None]] = None,
+    beside_seconds: float = 1.0,
+) -> List[ChildEnd]:
+    """Do the work for each GPU in a process of its own, side by side.
+
+    Args:
+        indices: of the GPUs, in the order of turns.
+        work: what a child does; it gets its index and a line to the parent, and gives back what it found, as JSON.
+        ends: monotonic time; whoever has not ended by then is killed.
+        turn_seconds: above 0: `await_turn` lets one after the other begin, each for so long at most. One that does not
+            come to its turn keeps nobody waiting.
+        beside: called meanwhile, from the beginning on.
+        beside_seconds: from one such call to the next.
+    """
+    children = [_fork(index, work) for index in indices]
+    with selectors.DefaultSelector() as watched:
+        for child in children:
+            watched.register(child.reading, selectors.EVENT_READ, child)
+        try:
+            _follow(children, watched, _Turns(children, ends, turn_seconds), ends, (beside, beside_seconds))
+        finally:
+            _finish(children)
+    found = [child.ended() for child in children]
+    for child in children:
+        child.said.close()
+    return found
+
+
+class _Turns:
+    """Whose turn it is."""
+
+    def __init__(self, children: Sequence[_Child], ends: float, seconds: float) -> None:
+        self._ends, self._seconds = ends, seconds
+        self._waiting = list(children)
+        self._now: Optional[_Child] = None
+        self._until = ends
+
+    def pass_on(self) -> None:
+        """Let the next one begin where the last one ended; one whose time is up is killed."""
+        if not self._seconds:
+            while self._waiting:
+                _let(self._waiting.pop(0))
+            return
+        if self._now is not None and not self._now.gone:
+            if time.monotonic() < self._until:
+                return
+            _kill(self._now, f"it did not end within {self._seconds:g} s of its turn, at stage {self._now.stage}")
+        self._waiting = [child for child in self._waiting if not child.gone]
+        self._now = next((child for child in self._waiting if child.stage == WAITING), None)
+        if self._now is not None:
+            self._waiting.remove(self._now)
+            self._until = min(self._ends, time.monotonic() + self._seconds)
+            self._now.stage = "its turn"
+            _let(self._now)
+
+    def until(self) -> float:
+        """When to look again at the latest."""
+        return self._until if self._now is not None and not self._now.gone else self._ends
+
+
+def _let(child: _Child) -> None:
+    with contextlib.suppress(OSError):
+        os.write(child.turn, b"x")
+
+
+def _follow(children: Sequence[_Child], watched: Any, turns: _Turns, ends: float, aside: Any) -> None:
+    beside, every = aside
+    due = time.monotonic()
+    while any(not child.gone for child in children):
+        turns.pass_on()
+        now = time.monotonic()
+        if now >= ends:
+            break
+        if beside is not None and now >= due:
+            beside()
+            due = time.monotonic() + every
+        wake = min(ends, turns.until(), due if beside is not None else ends)
+        for key, _ in watched.select(max(0.0, wake - time.monotonic())):
+            block = os.read(key.fd, 1 << 16)
+            if block:
+                key.data.take(block)
+            else:
+                watched.unregister(key.fd)
+                key.data.gone = True
+    for child in children:
+        if not child.gone:
+            _kill(child, f"it did not answer in time, at stage {child.stage}")
+
+
+def _kill(child: _Child, why: str) -> None:
+    child.why, child.gone = child.why or why, True
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child.pid, signal.SIGKILL)
+
+
+def _finish(children: Sequence[_Child]) -> None:
+    """Fetch them; whoever is left is killed, and one that the kernel holds is not waited for."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    for child in children:
+        if not child.gone:
+            _kill(child, f"the test was broken off at stage {child.stage}")
+        while True:
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid or time.monotonic() >= deadline:
+                break
+            time.sleep(0.005)
+        if pid:
+            child.died(status)
+        os.close(child.reading)
+        os.close(child.turn)
+
+
+def _fork(index: int, work: Work) -> _Child:
+    reading, writing = os.pipe()
+    taking, giving = os.pipe()
+    said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child's record
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        os.close(giving)
+        _be(index, work, ChildLine(writing, taking), said.fileno())
+    os.close(writing)
+    os.close(taking)
+    return _Child(index, pid, reading, giving, said)
+
+
+def _be(index: int, work: Work, line: ChildLine, said: int) -> None:
+    """The child's life. Whatever comes, it ends here: it must not go on as its parent would."""
+    try:
+        os.dup2(said, 1)  # the answer's line belongs to the parent alone
+        os.dup2(said, 2)
+        try:
+            line.tell({"facts": work(index, line)})
+        except BaseException as error:
+            text = " ".join(str(error).split())[:LAST_CHARACTERS]
+            line.tell({"error": f"{type(error).__name__}: {text}" if text else type(error).__name__})
+    finally:
+        os._exit(0)
+
+
+OPENING_SECONDS = 40.0
+"""To load the library, to open a GPU and to warm up, beside the time for which a probe measures."""
+OPENED = "opened"
+_BEGAN = time.monotonic()
+"""This module is loaded when a process for one probe begins."""
+
+Measure = Callable[[Device, int, ChildLine], Dict[str, Any]]
+
+
+class Session:
+    """The GPUs of one probe."""
+
+    def __init__(self, platform: Platform, seconds: float) -> None:
+        self.platform, self.ends = platform, own_limit(seconds, _BEGAN)
+        # In a process of its own: counting opens GPUs in some libraries, and may hang.
+        [counted] = run_each((0,), lambda index, line: {"count": platform.count()}, self.ends)
+        if counted.why:
+            raise UnavailableError(f"{platform.version} cannot count the GPUs: {counted.why}")
+        self.indices = tuple(range(int(counted.facts["count"])))
+        if not self.indices:
+            raise UnavailableError(platform.missing)
+
+    def measure(self, work: Measure, alone: bool = True, **more: Any) -> List[ChildEnd]:
+        """Open each GPU and measure; a GPU that two processes were given is no answer."""
+
+        def child(index: int, line: ChildLine) -> Dict[str, Any]:
+            line.stage("opening")
+            device = self.platform.open(index, alone)
+            line.stage(OPENED)
+            return {**work(device, index, line), "identity": device.identity}
+
+        return _distinct(run_each(self.indices, child, self.ends, **more))
+
+
+def _distinct(found: Sequence[ChildEnd]) -> List[ChildEnd]:
+    times = Counter(str(one.facts.get("identity", "")) for one in found)
+    return [
+        ChildEnd(one.index, {}, one.stage, "its process was given a GPU that another one has, too")
+        if one.facts.get("identity") and times[str(one.facts["identity"])] > 1
+        else one
+        for one in found
+    ]
+
+
+def reasons_of(found: Sequence[ChildEnd]) -> List[str]:
+    """Why some told nothing."""
+    return [f"{named(one)}: {one.why}" for one in found if one.why]
+
+
+def named(one: ChildEnd) -> str:
+    """As readings name it."""
+    return f"gpu {one.index}"
+
+
+def line_of(one: ChildEnd) -> str:
+    """What says so."""
+    return str(one.facts.get("line", ""))[:EVIDENCE_CHARACTERS]
+
+
+def parsed(session: Session, readings: Sequence[Reading], reasons: Sequence[str]) -> Parsed:
+    """The readings, and why others are missing."""
+    why = "; ".join(reasons) or ("" if readings else "no GPU told anything")
+    return Parsed(tuple(readings), why, session.platform.version)

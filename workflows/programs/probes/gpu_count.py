@@ -1,0 +1,228 @@
+"""How many GPUs this node shows: device files of the driver, and the vendor's own tool where the image has it.
+
+Where both answer, the smaller number counts: a device file may outlive the GPU behind it.
+
+The GPUs of a node as bus, driver and management show them; nothing is opened, nothing disturbs whoever trains.
+
+Standard library only, Python 3.9. What nobody tells is left out, and the check that asks for it is unknown.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, cast
+
+from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.probes.links import GPU_CLASSES, PCI
+from workflows.programs.probes.node import GIB, listed, read
+
+VENDORS = ("amd", "nvidia")
+FAKE_VARIABLE = "PRIMUS_FAKE_GPUS"
+
+
+@dataclass(frozen=True)
+class GpuCount:
+    """What was counted."""
+
+    gpus: int
+    evidence: str
+    """Every source with its number."""
+
+
+def count(
+    vendor: str, fake: bool, environment: Mapping[str, str], timeout_seconds: float, root: str = "/"
+) -> Optional[GpuCount]:
+    """GPUs of this node; None where fake ones are asked for and the environment names no number.
+
+    Args:
+        vendor: `amd`, `nvidia`, or empty for whichever is there.
+        fake: believe `PRIMUS_FAKE_GPUS`.
+        environment: environment variables.
+        timeout_seconds: longest time of a vendor's tool.
+        root: where `dev` and `sys` lie.
+    """
+    if fake:
+        text = environment.get(FAKE_VARIABLE, "")
+        return GpuCount(int(text), f"{FAKE_VARIABLE}={text}") if text.isdigit() else None
+    counts = [_of_vendor(name, timeout_seconds, root) for name in ([vendor] if vendor else VENDORS)]
+    return GpuCount(max(one.gpus for one in counts), "; ".join(one.evidence for one in counts))
+
+
+def _of_vendor(vendor: str, timeout_seconds: float, root: str) -> GpuCount:
+    devices = DEVICES[vendor](root)
+    sources: List[Tuple[str, Optional[int]]] = [("device files", devices)]
+    for argv, count in TOOLS[vendor]:
+        if shutil.which(argv[0]) is not None:
+            sources.append((" ".join(argv), _ask(argv, count, timeout_seconds)))
+            break
+    # A tool that is there and does not answer sees no GPU.
+    numbers = [0 if number is None else number for _, number in sources]
+    said = "; ".join(f"{name}: {'no answer' if number is None else number}" for name, number in sources)
+    return GpuCount(min(numbers), f"{vendor}: {said}")
+
+
+def _ask(argv: Tuple[str, ...], read: Callable[[str], Optional[int]], timeout_seconds: float) -> Optional[int]:
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=timeout_seconds, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return read(done.stdout.decode("utf-8", "replace")) if done.returncode == 0 else None
+
+
+def nvidia_devices(root: str) -> int:
+    """`/dev/nvidia<n>`: one a GPU."""
+    return sum(
+        1 for path in glob.glob(os.path.join(root, "dev/nvidia[0-9]*")) if path.rpartition("nvidia")[2].isdigit()
+    )
+
+
+def amd_devices(root: str) -> int:
+    """Nodes of the compute driver's topology that have SIMD units (the others are CPUs)."""
+    found = 0
+    for path in glob.glob(os.path.join(root, "sys/class/kfd/kfd/topology/nodes/*/properties")):
+        with open(path, encoding="ascii", errors="replace") as file:
+            match = re.search(r"^simd_count (\d+)$", file.read(), re.MULTILINE)
+        found += match is not None and int(match.group(1)) > 0
+    return found
+
+
+def read_nvidia_smi(text: str) -> Optional[int]:
+    """`nvidia-smi -L`: one line `GPU <n>: …` each."""
+    return len(re.findall(r"^GPU \d+: ", text, re.MULTILINE))
+
+
+def read_amd_smi(text: str) -> Optional[int]:
+    """`amd-smi list --json`: a list with one object a GPU (newer versions: under `gpu_data`)."""
+    data = _json(text)
+    if isinstance(data, dict):
+        data = cast("Dict[str, Any]", data).get("gpu_data")
+    return len(cast("List[Any]", data)) if isinstance(data, list) else None
+
+
+def read_rocm_smi(text: str) -> Optional[int]:
+    """`rocm-smi --showid --json`: an object with one key `card<n>` a GPU."""
+    data = _json(text)
+    if not isinstance(data, dict):
+        return None
+    return sum(1 for key in cast("Dict[str, Any]", data) if re.match(r"^card\d+$", key))
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+DEVICES: Mapping[str, Callable[[str], int]] = {"nvidia": nvidia_devices, "amd": amd_devices}
+TOOLS: Mapping[str, Tuple[Tuple[Tuple[str, ...], Callable[[str], Optional[int]]], ...]] = {
+    "nvidia": ((("nvidia-smi", "-L"), read_nvidia_smi),),
+    "amd": (
+        (("amd-smi", "list", "--json"), read_amd_smi),
+        (("rocm-smi", "--showid", "--json"), read_rocm_smi),
+    ),
+}
+"""The vendor's tools, best first; the first one that is installed is asked."""
+
+
+KFD = "sys/class/kfd/kfd"
+NVIDIA_GPUS = "proc/driver/nvidia/gpus"
+MIB = float(1 << 20)
+ANSWER_SECONDS = 8.0
+MODULES = {"0x1002": "amdgpu", "0x10de": "nvidia"}
+"""Driver's module by maker: AMD, NVIDIA."""
+
+Arguments = Mapping[str, str]
+
+
+def gpu_devices(_: Arguments) -> Parsed:
+    """How many there are, whether the driver is loaded, who uses them, and how much of their memory."""
+    amd, nvidia = _on_bus("0x1002"), _on_bus("0x10de")
+    if nvidia or listed(NVIDIA_GPUS):
+        return _told(_nvidia(nvidia))
+    return _told(_amd(amd))
+
+
+def _told(readings: List[Reading]) -> Parsed:
+    counted = any(one.quantity == "gpu_count" for one in readings)
+    hidden = "" if counted else "the driver is loaded, and what it lists is not to be seen from here"
+    return Parsed(tuple(readings), hidden)
+
+
+def _on_bus(maker: str) -> List[str]:
+    """PCI addresses of a maker's GPUs."""
+    own = [name for name in listed(PCI) if read(f"{PCI}/{name}/vendor") == maker]
+    return [name for name in own if (read(f"{PCI}/{name}/class") or "")[:6] in GPU_CLASSES]
+
+
+def _amd(bus: List[str]) -> List[Reading]:
+    nodes = [read(f"{KFD}/topology/nodes/{node}/gpu_id") for node in listed(f"{KFD}/topology/nodes")]
+    driver = [identity for identity in nodes if identity not in (None, "", "0")]
+    seen = len(driver) if listed(f"{KFD}/topology/nodes") else None
+    found = _counted(bus, seen, "the driver's topology", "amdgpu")
+    if listed(f"{KFD}/topology/nodes"):
+        # Each process that has the driver's device open has a folder here, whatever container it is in.
+        users = listed(f"{KFD}/proc")
+        line = f"processes {', '.join(users[:8])}" if users else "nobody has the driver's device open"
+        found.append(Reading("gpu_foreign_processes", float(len(users)), "count", line=line))
+    for index, device in enumerate(bus):
+        used = read(f"{PCI}/{device}/mem_info_vram_used")
+        if used is not None and used.isdigit():
+            found.append(Reading("gpu_memory_used", int(used) / GIB, "GiB", f"gpu {index}", line=device))
+    return found
+
+
+def _nvidia(bus: List[str]) -> List[Reading]:
+    # Without the vendor's runtime a container sees the bus, and nothing of the driver's own files.
+    driver = listed(NVIDIA_GPUS)
+    seen = len(driver) if driver or listed("proc/driver/nvidia") else None
+    found = _counted(bus, seen, "/proc/driver/nvidia/gpus", "nvidia")
+    users = _asked("--query-compute-apps=pid")
+    if users is not None:
+        line = f"processes {', '.join(users[:8])}" if users else "no process computes"
+        found.append(Reading("gpu_foreign_processes", float(len(users)), "count", line=line))
+    for index, used in enumerate(_asked("--query-gpu=memory.used") or []):
+        if used.isdigit():
+            found.append(Reading("gpu_memory_used", int(used) * MIB / GIB, "GiB", f"gpu {index}", line="nvidia-smi"))
+    return found
+
+
+def _counted(bus: List[str], driver: Optional[int], where: str, module: str) -> List[Reading]:
+    """The smallest count holds: a GPU that only one of them shows cannot be used.
+
+    A driver that is loaded and shows nothing of itself (None) is hidden from this pod: that is no count. One that is
+    not loaded drives no GPU.
+    """
+    loaded = read(f"sys/module/{module}/initstate") or ("live" if listed(f"sys/module/{module}") else "")
+    word = "loaded" if loaded == "live" else loaded or "absent"
+    found = [Reading("gpu_driver", word=word, line=f"module {module}")]
+    if driver is None and word == "loaded":
+        return found
+    line = f"{len(bus)} on the PCI bus, {driver or 0} in {where}"
+    return [Reading("gpu_count", float(min(len(bus), driver or 0)), "count", line=line), *found]
+
+
+def _asked(query: str) -> Optional[List[str]]:
+    """Rows that nvidia-smi gives; None where it is not there or refuses."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=ANSWER_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode:
+        return None
+    return [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+
+
+PROBES = {"gpu-devices": gpu_devices}
+"""By the names of `profiles/checks/catalogue.py`."""

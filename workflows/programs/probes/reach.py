@@ -1,0 +1,104 @@
+"""Probes of what a node reaches: its own clock's right time, names, its SSH server, and the vendor's tool.
+
+Standard library only, Python 3.9. What cannot be asked is unknown; a silence that was waited for counts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from typing import List, Mapping
+
+from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.probes.node import STORAGE_VARIABLE
+
+REACH_ANSWER_SECONDS = 3.0
+SSH_PORT = 22
+LISTING = {
+    "amd-smi": ("amd-smi", "list"),
+    "rocm-smi": ("rocm-smi", "--showid"),
+    "nvidia-smi": ("nvidia-smi", "-L"),
+}
+"""How each vendor's tool lists its devices."""
+
+Arguments = Mapping[str, str]
+
+
+def clock(_: Arguments) -> Parsed:
+    """This node's clock against that of the shared storage, by the time of a file that is written there now.
+
+    Raises:
+        OSError: the storage cannot be written.
+    """
+    folder = os.environ.get(STORAGE_VARIABLE)
+    if not folder:
+        return Parsed(unknown="there is no shared storage to compare with")
+    os.makedirs(folder, exist_ok=True)
+    before = time.time()
+    handle, path = tempfile.mkstemp(prefix=".clock-", dir=folder)
+    try:
+        os.write(handle, b"x")
+        os.fsync(handle)
+        after, there = time.time(), os.fstat(handle).st_mtime
+    finally:
+        os.close(handle)
+        os.unlink(path)
+    # The storage's moment lies between ours; only what lies outside is skew.
+    skew = max(0.0, before - there, there - after)
+    line = f"this node says {before:.3f} to {after:.3f}, the storage {there:.3f} (Unix seconds)"
+    return Parsed((Reading("clock_skew", skew, "s", line=line),))
+
+
+def names(arguments: Arguments) -> Parsed:
+    """Whether names can be resolved: those of `names`, with commas between, or the node's own."""
+    wanted = [name for name in arguments.get("names", "").split(",") if name] or [os.uname().nodename]
+    lost: List[str] = []
+    for name in wanted:
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError as error:
+            lost.append(f"{name}: {error.strerror or error}")
+    line = "; ".join(lost) or f"resolved {', '.join(wanted)}"
+    return Parsed((Reading("names_unresolved", float(len(lost)), "count", line=line),))
+
+
+def ssh(arguments: Arguments) -> Parsed:
+    """Whether the SSH server of this node greets."""
+    port = int(arguments.get("port", str(SSH_PORT)))
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=REACH_ANSWER_SECONDS) as connection:
+            connection.settimeout(REACH_ANSWER_SECONDS)
+            greeting = connection.recv(255)
+    except OSError as error:
+        return _ssh(1.0, f"port {port}: {error.strerror or error}")
+    said = greeting.decode("ascii", "replace").strip()
+    return _ssh(0.0 if said.startswith("SSH-") else 1.0, f"port {port} says {said!r}")
+
+
+def _ssh(silent: float, line: str) -> Parsed:
+    return Parsed((Reading("ssh_silent", silent, "count", line=line),))
+
+
+def tool_time(arguments: Arguments) -> Parsed:
+    """How long a vendor's tool takes to list its devices; it is waited for by whoever started this probe."""
+    tool = arguments.get("tool", "")
+    command = LISTING.get(tool)
+    if command is None:
+        return Parsed(unknown=f"tool: must be one of {', '.join(LISTING)}, got {tool!r}")
+    if shutil.which(command[0]) is None:
+        return Parsed(unknown=f"{command[0]} is not there")
+    began = time.monotonic()
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    seconds = time.monotonic() - began
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).decode("utf-8", "replace").split())
+        return Parsed(unknown=f"{' '.join(command)} ended with {done.returncode}: {said[-200:]}")
+    return Parsed((Reading("tool_seconds", seconds, "s", line=" ".join(command)),))
+
+
+REACH_PROBES = {"clock": clock, "names": names, "ssh": ssh, "tool-time": tool_time}
+"""By the names of `profiles/checks/catalogue.py`."""

@@ -1,0 +1,139 @@
+"""Probes of what the node's software was told to be: services that should run, variables that the fabric wants.
+
+Standard library only, Python 3.9. Nothing is started or changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, Parsed, Reading
+from workflows.programs.probes import node
+from workflows.programs.probes.arguments import ArgumentError
+from workflows.programs.probes.node import SECRET, listed, read
+
+ANSWER_SECONDS = 4.0
+SYSTEMD = "run/systemd/system"
+"""A folder that is there exactly where systemd runs the machine."""
+UP, DOWN = ("active", "reloading", "refreshing"), ("inactive", "failed", "deactivating", "dead")
+"""systemd's words for a unit; any other, as `activating`, leaves it open."""
+PROCESSES: Mapping[str, Tuple[str, ...]] = {"nvidia-fabricmanager": ("nv-fabricmanager", "nvidia-fabricmanager")}
+"""Services whose process has another name."""
+INITS = ("systemd", "init", "runit", "openrc-init", "s6-svscan")
+"""Names of a machine's first process; a pod that sees another one sees its own processes only."""
+COMM_CHARACTERS = 15
+"""The kernel keeps no more of a process's name."""
+SHOWN_CHARACTERS = 60
+
+Arguments = Mapping[str, str]
+States = Dict[str, Optional[bool]]
+"""Name -> whether it runs; None: nobody tells."""
+
+
+def services(arguments: Arguments) -> Parsed:
+    """How many of the services `names` (by comma) are down, by systemd, else by the names of processes.
+
+    Raises:
+        ArgumentError: `names` names none, or something that can be no service.
+    """
+    names = [name.strip() for name in arguments.get("names", "").split(",") if name.strip()]
+    wrong = [name for name in names if name.startswith("-") or not set(name) <= _LETTERS]
+    if not names or wrong:
+        raise ArgumentError(f"names: must be names of services with commas between them, got {wrong or ''!r}")
+    states, source = _by_systemd(names) if os.path.isdir(os.path.join(node.ROOT, SYSTEMD)) else _by_processes(names)
+    open_ones = [name for name, state in states.items() if state is None]
+    down = [name for name, state in states.items() if state is False]
+    if len(open_ones) == len(names):
+        return Parsed(unknown=f"{', '.join(names)}: {source}")
+    line = f"{source}: {', '.join(down)} not running" if down else f"{source}: {', '.join(names)}"
+    reading = Reading("services_down", float(len(down)), "count", line=line[:EVIDENCE_CHARACTERS])
+    return Parsed((reading,), f"nobody tells whether {', '.join(open_ones)} runs" if open_ones else "")
+
+
+_LETTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.@:\\")
+
+
+def _by_systemd(names: Sequence[str]) -> Tuple[States, str]:
+    nothing: States = dict.fromkeys(names)
+    if shutil.which("systemctl") is None:
+        return nothing, "systemd runs this machine, and systemctl is not here to ask it"
+    command = ["systemctl", "is-active", "--", *names]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=ANSWER_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return nothing, f"systemctl does not answer: {type(error).__name__}"
+    words = done.stdout.decode("utf-8", "replace").split()
+    if len(words) != len(names):
+        said = " ".join(done.stderr.decode("utf-8", "replace").split())[:200]
+        return nothing, f"systemctl ended with {done.returncode}: {said or 'no word for each service'}"
+    told = zip(names, words)  # noqa: B905  (3.9)
+    return {name: word in UP if word in (*UP, *DOWN) else None for name, word in told}, "systemctl"
+
+
+def _by_processes(names: Sequence[str]) -> Tuple[States, str]:
+    """A process that is seen runs; one that is not is down only where all of the node's can be seen."""
+    running = _running()
+    whole = (read("proc/1/comm") or "") in INITS
+    states: States = {name: True if _is_among(name, running) else (False if whole else None) for name in names}
+    return states, "processes" if whole else "this pod sees only its own processes, and no systemd"
+
+
+def _running() -> List[str]:
+    """Names of all processes that can be seen: as the kernel keeps them, and as they were started."""
+    found: List[str] = []
+    for pid in (name for name in listed("proc") if name.isdigit()):
+        program = (read(f"proc/{pid}/cmdline") or "").partition("\0")[0]
+        found += [os.path.basename(program), read(f"proc/{pid}/comm") or ""]
+    return found
+
+
+def _is_among(name: str, running: Sequence[str]) -> bool:
+    wanted = PROCESSES.get(name, (name[: -len(".service")] if name.endswith(".service") else name,))
+    return any(one in running or one[:COMM_CHARACTERS] in running for one in wanted)
+
+
+def fabric_environment(arguments: Arguments) -> Parsed:
+    """How many variables of this pod differ from `wanted`, a JSON object of words; more of them are allowed.
+
+    Raises:
+        ArgumentError: `wanted` is no JSON object of words.
+    """
+    text = arguments.get("wanted")
+    if text is None:
+        return Parsed(unknown="nobody said which variables the fabric wants: give `wanted`")
+    wanted = _wanted(text)
+    if not wanted:
+        line = "pool and hardware want no variable"
+        return Parsed((Reading("fabric_environment_wrong", 0.0, "count", word="none is wanted", line=line),))
+    wrong = [_difference(name, value) for name, value in sorted(wanted.items()) if os.environ.get(name) != value]
+    line = "; ".join(wrong) or f"{', '.join(sorted(wanted))} as wanted"
+    return Parsed((Reading("fabric_environment_wrong", float(len(wrong)), "count", line=line[:EVIDENCE_CHARACTERS]),))
+
+
+def _wanted(text: str) -> Dict[str, str]:
+    try:
+        found: Any = json.loads(text)
+    except ValueError as error:
+        raise ArgumentError(f"wanted: must be a JSON object of words, got {text[:40]!r} ({error})") from None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):  # pyright: ignore
+        raise ArgumentError(f"wanted: must be a JSON object of words, got {text[:40]!r}")
+    return found  # pyright: ignore
+
+
+def _difference(name: str, wanted: str) -> str:
+    """What is wrong with a variable; one that may keep a secret is told of without its value."""
+    found = os.environ.get(name)
+    if any(part in name.lower() for part in SECRET):
+        return f"{name} is {'not set' if found is None else 'another one'}"
+    shown = "not set" if found is None else repr(found[:SHOWN_CHARACTERS])
+    return f"{name} is {shown}, wanted {wanted[:SHOWN_CHARACTERS]!r}"
+
+
+PROBES = {"services": services, "fabric-environment": fabric_environment}
+"""By the names of `profiles/checks/catalogue.py`."""

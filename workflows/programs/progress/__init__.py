@@ -1,0 +1,1 @@
+"""Reads steps and phases from what trainers print."""

@@ -1,0 +1,1 @@
+"""What every program stands on: files, flags, HTTP, processes."""

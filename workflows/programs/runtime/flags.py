@@ -1,0 +1,126 @@
+"""Command-line flags of the programs, made from a frozen dataclass, without argparse (its import costs 15 ms a start).
+
+Every field becomes `--field-name=value` (or `--field-name value`); a field of type `Tuple[str, ...]` is repeated for
+each of its values; the field whose metadata says `REST` takes everything after `--`. What `to_argv` writes,
+`from_argv` reads back to an equal value.
+
+A changed copy of a frozen dataclass, several times faster than `dataclasses.replace`.
+
+The coordinator changes its state with every report that it hears, and with all at once when it reads its journal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable, Dict, List, Sequence, Tuple, Type, TypeVar
+
+REST = {"rest": True}
+"""Metadata of the one field that takes everything after `--`."""
+
+T = TypeVar("T")
+
+
+class UsageError(ValueError):
+    """A flag is unknown, misses its value or cannot be read; the message names it and says what would be right."""
+
+
+def to_argv(options: Any) -> List[str]:
+    """The flags that say `options`; fields at their default are left out."""
+    argv: List[str] = []
+    rest: Sequence[str] = ()
+    for item in dataclasses.fields(options):
+        value = getattr(options, item.name)
+        if item.metadata.get("rest"):
+            rest = value
+        elif item.type == "Tuple[str, ...]":
+            argv += [f"{flag(item.name)}={one}" for one in value]
+        elif value != item.default:
+            argv.append(f"{flag(item.name)}={_text(value)}")
+    return [*argv, "--", *rest] if rest else argv
+
+
+def from_argv(kind: Type[T], argv: Sequence[str]) -> T:
+    """The options that `argv` says.
+
+    Raises:
+        UsageError: an unknown flag, a missing or an unreadable value.
+    """
+    known = {flag(item.name): item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values: Dict[str, Any] = {}
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            values[_rest_name(kind)] = tuple(words)
+            break
+        name, equals, text = word.partition("=")
+        item = known.get(name)
+        if item is None or item.metadata.get("rest"):
+            raise UsageError(f"{name}: no such flag; known are {', '.join(sorted(known))}")
+        if not equals:
+            if not words:
+                raise UsageError(f"{name}: needs a value")
+            text = words.pop(0)
+        if item.type == "Tuple[str, ...]":
+            values[item.name] = (*values.get(item.name, ()), text)
+        else:
+            values[item.name] = _value(name, str(item.type), text)
+    missing = [flag(item.name) for item in known.values() if _required(item) and item.name not in values]
+    if missing:
+        raise UsageError(f"{', '.join(missing)}: must be given")
+    return kind(**values)
+
+
+def flag(name: str) -> str:
+    """`save_every` -> `--save-every`."""
+    return "--" + name.replace("_", "-")
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "false": False}[text]
+
+
+_READERS: Dict[str, Tuple[Callable[[str], Any], str]] = {
+    "str": (str, "text"),
+    "int": (int, "a whole number"),
+    "float": (float, "a number"),
+    "bool": (_boolean, "true or false"),
+}
+
+
+def _value(name: str, type_name: str, text: str) -> Any:
+    reader, expected = _READERS[type_name]
+    try:
+        return reader(text)
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"{name}: expected {expected}, got {text!r}") from error
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _required(item: Any) -> bool:
+    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+
+
+def _rest_name(kind: Type[Any]) -> str:
+    for item in dataclasses.fields(kind):
+        if item.metadata.get("rest"):
+            return item.name
+    raise UsageError("--: this program takes no command")
+
+
+def replace(value: T, **fields: Any) -> T:
+    """`value` with other fields. Not for classes with `__post_init__`, slots or fields that are not of `__init__`.
+
+    Raises:
+        TypeError: it has no such field.
+    """
+    known = value.__dict__
+    if not fields.keys() <= known.keys():
+        raise TypeError(f"{type(value).__name__} has no field {', '.join(sorted(fields.keys() - known.keys()))}")
+    changed = object.__new__(type(value))
+    changed.__dict__.update(known)
+    changed.__dict__.update(fields)
+    return changed

@@ -1,0 +1,1 @@
+"""Asks running processes for their stacks and compares them."""

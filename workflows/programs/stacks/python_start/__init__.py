@@ -1,0 +1,1 @@
+"""What a rank's Python runs first, so that it can tell its stacks."""
