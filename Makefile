@@ -48,7 +48,7 @@ proof: $(STAMP) ## Everything: all tests with all that rotates, the campaign of 
 	  [ "$$test$$campaign$$bed" = 000 ] # each is told to its end, whichever fails
 
 golden: $(STAMP) ## Rewrite the golden manifests and generated references (look at the diff before you commit)
-	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_workflows_golden.py tests/test_workflows_workspace.py tests/test_workflows_installation.py tests/test_profiles_fields.py tests/test_decisions_rules_page.py tests/test_workflows_health_alerts.py
+	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_workflows_golden.py tests/test_workflows_workspace.py tests/test_workflows_installation.py tests/test_profiles_fields.py tests/test_decisions_rules_page.py tests/test_workflows_health_alerts.py tests/test_architecture.py
 
 bench: $(STAMP) ## Measure, each figure beside a limit measured in the same run
 	@$(BIN)/python -m tests.benchmarks
