@@ -29,6 +29,25 @@ ONLY_IN = {
     "ansible": ("tasks/ssh/",),
 }
 """Parts of third parties, and the packages that may import them. The rest stands in .importlinter."""
+SHARED_WITH_PROGRAMS = {
+    "checkpoints.inventory": "`primus checkpoints` looks as the gate does",
+    "checkpoints.proofs": "where proofs lie in a run's folder",
+    "coordinator.hang_watch": "limits of hangs, which flows compare with what they see themselves",
+    "coordinator.saves": "what saving costs: the account and the coordinator advise by the same figures",
+    "coordinator.scopes": "shapes of roles, which the coordinator's options carry",
+    "coordinator.service": "the word by which a status says which right was lent",
+    "coordinator.state": "limits that the coordinator's options carry",
+    "checkpoints.choice": "the word for no limit in the options of a gate",
+    "fabric.report": "what members of a group and of a pair report",
+    "launcher.lifecycle": "which ends of ranks are failures",
+    "launcher.output": "how a rank's line is read back from its file",
+    "launcher.termination": "fingerprints of failures, and the exit codes of a launcher",
+    "probes.call": "one call of a probe, which the options of `probe` carry",
+    "probes.gpu_count": "the variable of fake GPUs",
+    "runtime.files": "how many generations of a log there are",
+}
+"""Modules of programs from which others take values or pure functions beside Options, and what for. What both sides tell
+each other belongs into `workflows.wire`."""
 
 
 @cache
@@ -112,6 +131,24 @@ def test_nothing_in_a_package_runs_when_it_is_imported() -> None:
 def test_parts_of_third_parties_are_imported_where_they_belong(module: str) -> None:
     users = {path for path, name, _ in imports() if name == module or name.startswith(f"{module}.")}
     assert {path for path in users if not path.startswith(ONLY_IN[module])} == set()
+
+
+def test_programs_are_known_from_outside_by_their_options_and_the_wire() -> None:
+    used: defaultdict[str, list[str]] = defaultdict(list)
+    for path, module, name in imports():
+        if layer_of(path) != "programs" and module.startswith("workflows.programs"):
+            part = f"{module}.{name}".removeprefix("workflows.programs.")
+            whole = f"workflows/programs/{part.replace('.', '/')}.py" in modules()
+            used[part if whole else part.rpartition(".")[0]].append(path)
+    with_options = {
+        path.removeprefix("workflows/programs/").removesuffix(".py").replace("/", ".")
+        for path, tree in modules().items()
+        if layer_of(path) == "programs" and any(getattr(node, "name", "") == "Options" for node in tree.body)
+    }
+    mains = {"main", "health.main", "health.options"}
+    assert {
+        part: paths for part, paths in used.items() if part not in with_options | mains | {"parsers.text"}
+    }.keys() == (SHARED_WITH_PROGRAMS.keys())
 
 
 def test_what_is_imported_from_ourselves_is_there() -> None:
