@@ -46,7 +46,7 @@ SHARED_WITH_PROGRAMS = {
     "probes.gpu_count": "the variable of fake GPUs",
     "runtime.files": "how many generations of a log there are",
 }
-"""Modules of programs from which others take values or pure functions beside Options, and what for. What both sides tell
+"""Modules of programs from which others take values or functions beside Options, and what for. What both sides tell
 each other belongs into `workflows.wire`."""
 
 
