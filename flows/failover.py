@@ -20,6 +20,7 @@ from prefect import flow
 from flows.decisions.accounting.report import spent_gpu_seconds
 from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
 from flows.decisions.diagnosis.witnesses import lost_nodes
+from flows.decisions.policy import POLICY
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import STARTS, Decision
 from flows.decisions.recovery.limits import braked
@@ -35,7 +36,7 @@ from flows.decisions.recovery.situation import (
     with_experience,
 )
 from profiles.resolve import Resolved
-from profiles.vocabulary import Action, FaultClass, NodeAction, RunState
+from profiles.vocabulary import Action, NodeAction, RunState
 from tasks.context import on_cluster, session, world
 from tasks.lease import driving
 from tasks.nodes.by_hand import Leaving, drain, quarantine, release, take_out
@@ -207,7 +208,7 @@ def _on_run(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) 
         else:
             # Conditions may call a lost node ready for most of a minute. Where its loss is only supposed, or a log says
             # so however surely, they are waited for: old and new ranks must never run side by side.
-            saves = incident.fault_class in (FaultClass.PREEMPTED, FaultClass.STRAGGLER)
+            saves = incident.fault_class is not None and POLICY[incident.fault_class].saves_before_leaving
             grace = resolved.run.save_grace_seconds if saves else 0.0
             said = clear_attempt(resolved, attempt, grace, incident.lost_nodes)
         end_attempt(attempt, str(incident.fault_class), incident.detected_at)

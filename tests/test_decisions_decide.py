@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.diagnosis.history import SAME_NODE
-from flows.decisions.policy import TREATMENTS
+from flows.decisions.policy import POLICY
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import STARTS, Decision, Situation, restarts_left
 from flows.decisions.recovery.limits import attempts_without_progress
@@ -204,7 +204,7 @@ def test_what_is_done(sentence: str) -> None:
 
 
 def test_every_class_has_a_treatment() -> None:
-    assert set(TREATMENTS) == set(FaultClass)
+    assert set(POLICY) == set(FaultClass)
 
 
 def test_infrastructure_faults_are_free_and_others_are_charged() -> None:

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.decisions.diagnosis.diagnose import Diagnosis
+from flows.decisions.policy import POLICY
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import Situation
-from flows.decisions.recovery.odds import FUTILE, PRIORS, Tally, chance, odds, restart_seconds, tallies
+from flows.decisions.recovery.odds import FUTILE, Tally, chance, odds, restart_seconds, tallies
 from profiles.vocabulary import Action, FaultClass
 from workflows.model.records import IncidentRecord
 
@@ -31,8 +32,9 @@ def incident(
 
 
 def test_every_class_has_a_prior() -> None:
-    assert set(PRIORS) == set(F)
-    assert all(0 < share < 1 and weight > 0 for share, weight in PRIORS.values())
+    priors = {kind: policy.prior for kind, policy in POLICY.items()}
+    assert set(priors) == set(F)
+    assert all(0 < share < 1 and weight > 0 for share, weight in priors.values())
 
 
 def test_the_ledger_outweighs_the_prior() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.decisions.diagnosis.diagnose import diagnose
-from flows.decisions.policy import treatment_of
+from flows.decisions.policy import policy_of
 from flows.decisions.recovery.assess import Case, assess
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import Situation
@@ -170,7 +170,7 @@ def test_the_node_is_to_blame_and_avoided_and_nobody_is_quarantined() -> None:
 )
 def test_what_forbids_the_move_ends_no_training(signal: Signal, limits: dict[str, object]) -> None:
     diagnosis = diagnose(evidence(signal))
-    assert treatment_of(diagnosis.fault_class, diagnosis.rule).optional
+    assert policy_of(diagnosis.fault_class, diagnosis.rule).optional
     decision = decide(diagnosis, Situation(100.0, ended=False, spare_nodes=1, **limits))  # type: ignore[arg-type]
     assert decision.action is Action.NONE
     assert decision.approval is None

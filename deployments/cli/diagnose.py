@@ -26,7 +26,7 @@ from flows.decisions.diagnosis.matching import rule_named
 from flows.decisions.diagnosis.selection import Selection, evidence_from, select, select_all
 from flows.decisions.diagnosis.skim import Learning
 from flows.decisions.diagnosis.telling import Teller
-from flows.decisions.policy import Treatment, treatment_of
+from flows.decisions.policy import FaultPolicy, policy_of
 from profiles.vocabulary import FaultClass
 from tasks.log_files import LogFile, find_logs
 
@@ -54,7 +54,7 @@ _SHOWN_OTHERS = 4
 
 def document(found: Diagnosis, selections: Sequence[Selection]) -> dict[str, Any]:
     """The document of `primus diagnose --json`."""
-    treatment = treatment_of(found.fault_class, found.rule)
+    policy = policy_of(found.fault_class, found.rule)
     return {
         "class": str(found.fault_class),
         "confidence": found.confidence,
@@ -62,7 +62,7 @@ def document(found: Diagnosis, selections: Sequence[Selection]) -> dict[str, Any
         "culprits": [{"rank": rank, "node": node or None} for node, rank in found.culprits],
         "victims": list(found.victims),
         "evidence": [_evidence(clue) for clue in found.evidence],
-        "action": str(treatment.action),
+        "action": str(policy.action),
         "retry_helps": found.retry_helps,
         "node_suspect": found.node_suspect,
         "why": _why(found),
@@ -98,7 +98,7 @@ def show(found: Diagnosis, selections: Sequence[Selection]) -> None:
 
 def lines_of(found: Diagnosis, selections: Sequence[Selection]) -> list[Text]:
     """The answer first, then what it stands on, then what else it could be."""
-    treatment = treatment_of(found.fault_class, found.rule)
+    policy = policy_of(found.fault_class, found.rule)
     lines = [
         Text.assemble(
             (str(found.fault_class), _STYLES.get(found.fault_class, "bold red")),
@@ -107,7 +107,7 @@ def lines_of(found: Diagnosis, selections: Sequence[Selection]) -> list[Text]:
     ]
     for name, text in (
         ("blamed", _blamed(found) or _nobody(found)),
-        ("do", _do(found, treatment)),
+        ("do", _do(found, policy)),
         ("advice", found.advice),
         ("why", "" if found.evidence else _why(found)),
     ):
@@ -160,7 +160,7 @@ def _nobody(found: Diagnosis) -> str:
     return "" if found.fault_class in (FaultClass.NONE, FaultClass.UNKNOWN) else "nobody"
 
 
-def _do(found: Diagnosis, treatment: Treatment) -> str:
+def _do(found: Diagnosis, policy: FaultPolicy) -> str:
     if found.fault_class is FaultClass.NONE:
         return "nothing"
     again = (
@@ -171,8 +171,8 @@ def _do(found: Diagnosis, treatment: Treatment) -> str:
         "quarantine": f"; keep pods off {suspect} until it was tested",
         "quarantine-again": f"; avoid {suspect}, and keep pods off it if it happens there again",
         "none": f"; {suspect} is suspect",
-    }[treatment.nodes]
-    return f"{treatment.action}: {again}{node if suspect else ''}"
+    }[policy.nodes]
+    return f"{policy.action}: {again}{node if suspect else ''}"
 
 
 def _ranks(ranks: Iterable[int]) -> str:

@@ -26,9 +26,10 @@ from flows.decisions.accounting.reliability import (
     simulated_ettr,
 )
 from flows.decisions.accounting.tiles import TileSpan
+from flows.decisions.policy import classes_where
 from profiles.resolve import Resolved
 from profiles.run import CheckpointPolicy
-from profiles.vocabulary import Action, FaultClass, Tile
+from profiles.vocabulary import Action, Tile
 from workflows.model.records import AttemptRecord, IncidentRecord, Story
 from workflows.programs.coordinator import saves as coordinator_saves
 
@@ -90,7 +91,7 @@ CLOSE = 1.5
 LARGEST_CHANGE = 4.0
 """An advised interval is within this factor of the profile's: a person chose that one, for reasons of their own too."""
 NO_FAILURE_ACTIONS = frozenset({Action.NONE, Action.WAIT})
-NO_FAILURE_CLASSES = frozenset({FaultClass.NONE, FaultClass.SCHEDULING, FaultClass.CONTROL_PLANE})
+NO_FAILURE_CLASSES = classes_where(lambda policy: not policy.interrupts_training)
 """Incidents of these classes, or answered so, interrupted no training: they are no failures."""
 _RESTARTING = frozenset({Tile.DIAGNOSE, Tile.RESTART, Tile.RESTORE, Tile.INIT, Tile.PREFLIGHT, Tile.PAUSED, Tile.QUEUE})
 

@@ -9,6 +9,7 @@ from flows.decisions.diagnosis.clues import Clue, Weighed
 from flows.decisions.diagnosis.files import place_of
 from flows.decisions.diagnosis.gang import Gang
 from flows.decisions.diagnosis.places import NodePlaces
+from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows.model.attempt import Evidence, Signal
 
@@ -18,28 +19,8 @@ NOBODY: Culprit = ("", None)
 
 BLAME_SHARE = 0.5
 """Only clues with at least this share of the strongest one's weight blame anybody."""
-OWN_DOING = frozenset(
-    {FaultClass.USER_CODE, FaultClass.DATA, FaultClass.GPU_OOM, FaultClass.NUMERIC, FaultClass.UNKNOWN}
-)
-"""Classes where the one rank that failed while all others only suffered is worth naming. Its node is not to blame."""
 _LOADING = "in DataLoader worker process"
 """What a loader's worker trips over is in the data, of which any rank may get the next piece."""
-EVERYBODYS = frozenset({FaultClass.USER_CODE, FaultClass.GPU_OOM, FaultClass.NUMERIC})
-"""Those of them that strike every rank alike: one is named where others are known to have only suffered."""
-LOCAL = frozenset({FaultClass.RENDEZVOUS, FaultClass.STORAGE, FaultClass.FABRIC, FaultClass.GPU_DRIVER})
-"""Classes where the few nodes that say something of their own, while the others only wait, are where it is."""
-BLAMELESS = frozenset(
-    {
-        FaultClass.NONE,
-        FaultClass.PREEMPTED,
-        FaultClass.SCHEDULING,
-        FaultClass.CONTROL_PLANE,
-        FaultClass.CONFIG,
-        FaultClass.CHECKPOINT_MISMATCH,
-        FaultClass.STARTED_OVER,
-    }
-)
-"""Classes that no rank and no node is to blame for: whoever prints them only met what others had decided."""
 FEWEST_PLACES = 3
 """Places that must be known before the few among them mean anything."""
 _HOSTLIST = re.compile(r"(?P<stem>[^\s,\[\]]{1,100})(?:\[(?P<numbers>\d[\d,-]{0,400})\])?")
@@ -65,7 +46,8 @@ def culprits_of(
         names = _names(evidence)
         own = (_here(one, names, homes) for one in _direct(strong, NodePlaces(homes)))
         return _sorted([*(one for one in own if one != NOBODY), *_named(strong, names, homes)])
-    if weighed.fault_class in BLAMELESS:
+    policy = POLICY[weighed.fault_class]
+    if policy.blames_nobody:
         return ()
     places = places or NodePlaces()
     found = _direct(strong, places)
@@ -73,7 +55,7 @@ def culprits_of(
         found += _accused(strong, places)
     if not found and weighed.fault_class is FaultClass.UNKNOWN:
         found += _accused(tuple(clue for clue in weighed.others if clue.blames == "peer"), places)
-    if not found and weighed.fault_class in LOCAL:
+    if not found and policy.strikes_few_nodes:
         found += _few(strong, places)
     if not found and gang.alone is not None and any(c.blames == "node" and c.rank == gang.alone for c in strong):
         found.append((places.homes.get(gang.alone, ""), gang.alone))
@@ -88,9 +70,10 @@ def _own_doing(weighed: Weighed, gang: Gang, strong: Sequence[Clue], places: Nod
         return True
     if weighed.fault_class is FaultClass.USER_CODE:
         return gang.others and not any(_LOADING in clue.text for clue in weighed.telling)
-    if weighed.fault_class in EVERYBODYS:
+    worth = POLICY[weighed.fault_class].lone_rank
+    if worth == "where-others-suffered":
         return gang.others or gang.alone in places.homes
-    return weighed.fault_class in OWN_DOING
+    return worth == "always"
 
 
 def _where(clues: Iterable[Clue], places: NodePlaces) -> list[Culprit]:

@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
 
 Blames = Literal["rank", "node", "peer", "code", "nobody"]
 """Who is to blame if the rule is right: the rank or node that printed the line, the one it names, the code, nobody."""
 
-GPU_CONSEQUENCES = ("gpu_driver", "process_killed", "collective_timeout", "user_code", "unknown")
-"""What a broken GPU makes everybody else print."""
+GPU_CONSEQUENCES = tuple(kind.value for kind, policy in POLICY.items() if policy.follows_broken_gpu)
+"""Words of the classes that a broken GPU makes everybody else print."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from flows.decisions.diagnosis.observers.registry import observe
 from flows.decisions.diagnosis.places import NodePlaces, read_places
 from flows.decisions.diagnosis.readings import readings
 from flows.decisions.diagnosis.witnesses import exit_clue, testimony
-from flows.decisions.policy import treatment_of
+from flows.decisions.policy import policy_of
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import Evidence, LogLine, Signal
 from workflows.programs.launcher.termination import stable
@@ -97,7 +97,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         weighed = weigh((*clues, *told), gang.victims, gang.failed_at)
     culprits = culprits_of(evidence, weighed, gang, _places(evidence, lines, ends))
     strongest = weighed.telling[0] if weighed.telling else None
-    treatment = treatment_of(weighed.fault_class, strongest.rule if strongest else "")
+    policy = policy_of(weighed.fault_class, strongest.rule if strongest else "")
     blamed = {rank for _, rank in culprits if rank is not None}
     return Diagnosis(
         fault_class=weighed.fault_class,
@@ -113,8 +113,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         nodes=nodes,
         avoid=unfit(evidence),
         node_suspect=suspect(weighed, culprits),
-        retry_helps=treatment.retry_helps,
-        advice=(strongest.advice if strongest else "") or treatment.advice,
+        retry_helps=policy.retry_helps,
+        advice=(strongest.advice if strongest else "") or policy.advice,
         why=_why(weighed, gang),
     )
 

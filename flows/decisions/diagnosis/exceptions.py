@@ -17,17 +17,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from flows.decisions.diagnosis.clues import Blames, Rule
+from flows.decisions.diagnosis.clues import Rule
 from flows.decisions.diagnosis.exception_table import (
-    CONFIG,
     CORRUPT,
-    DATA,
     FRAMES,
     MESSAGES,
-    MISMATCH,
     OTHER,
-    PEERS,
-    STORAGE,
     TYPES,
     USER,
     Hint,
@@ -35,6 +30,7 @@ from flows.decisions.diagnosis.exception_table import (
 )
 from flows.decisions.diagnosis.matching import MAX_CHARACTERS, RuleMatch, rule_named
 from flows.decisions.diagnosis.prefilter import Cue
+from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine
 
@@ -295,8 +291,6 @@ NOTHING = 1.85
 """Weight of everything that no hint thinks of, so that no hint at all leaves the user's code at 0.8."""
 MOST = 0.93
 """No such judgement is surer."""
-TRAINED: tuple[tuple[FaultClass, float], ...] = ((CONFIG, -1.5), (MISMATCH, -1.0), (DATA, 0.5), (STORAGE, 0.5))
-"""What changes once steps were made: settings and resumed checkpoints were good, data and disks may go bad any time."""
 NAMELESS = ("python-exception", "logged-exception")
 """Rules that know an exception by its form alone."""
 WRAPPED_FACTOR = 0.5
@@ -304,7 +298,6 @@ WRAPPED_FACTOR = 0.5
 VAGUE = ("connection-error",)
 """Rules of exceptions with several owners: replaced only where the hints are surer."""
 _REPLACED = frozenset({*NAMELESS, *VAGUE})
-BLAMES: dict[FaultClass, Blames] = {USER: "code", CONFIG: "code", DATA: "code", MISMATCH: "code"}
 
 
 @dataclass(frozen=True)
@@ -351,9 +344,8 @@ def judge(type_name: str, message: str, frames: tuple[str, ...] = (), trained: b
             for kind, value in hint.points:
                 points[kind] = points.get(kind, 0.0) + value
                 spoken |= {kind} if value > 0 else set()
-    for kind, value in TRAINED if trained else ():
-        if kind in points:
-            points[kind] += value
+    for kind in points if trained else ():
+        points[kind] += POLICY[kind].log_odds_after_steps
     best = max(points, key=lambda kind: (points[kind], kind.value))
     total = math.fsum(math.exp(value) for value in points.values()) + NOTHING
     return Judged(best, round(min(math.exp(points[best]) / total, MOST), 3), best in spoken)
@@ -394,23 +386,23 @@ def second_tier(matches: tuple[RuleMatch, ...], text: str, raised: Raised | None
 
 
 def _surer(judged: Judged, matches: Sequence[RuleMatch]) -> bool:
-    others = {USER, PEERS, OTHER}
-    return judged.fault_class not in others and judged.weight > max(match.rule.weight for match in matches)
+    kind = judged.fault_class
+    vague = kind is USER or POLICY[kind].exception_is_echo
+    return not vague and judged.weight > max(match.rule.weight for match in matches)
 
 
 def _rule(base: Rule, judged: Judged, said: float) -> Rule:
     """The rule that a judgement stands for; `said` is what the form of the line leaves of its weight."""
-    kind = judged.fault_class
+    kind, policy = judged.fault_class, POLICY[judged.fault_class]
     weight = judged.weight * min(said, 1.0)
     if kind is USER:
         return replace(base, weight=weight)
-    echo = kind in (OTHER, PEERS)
     return replace(
         base,
         name=f"exception-{kind.value.replace('_', '-')}",
         fault_class=kind,
         weight=min(weight, 0.25) if kind is OTHER else weight,
-        blames=BLAMES.get(kind, "nobody"),
-        echo=echo,
+        blames="code" if policy.exception_blames_code else "nobody",
+        echo=policy.exception_is_echo,
         advice="the file that could not be read is named beside it" if kind is CORRUPT else "",
     )

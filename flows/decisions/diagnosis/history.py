@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flows.decisions.diagnosis.clues import Clue
+from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import PastIncident
 
-AMBIGUOUS = frozenset(
-    {
-        FaultClass.GPU_DRIVER,
-        FaultClass.UNKNOWN,
-        FaultClass.NUMERIC,
-        FaultClass.COLLECTIVE_TIMEOUT,
-        FaultClass.HANG,
-        FaultClass.PROCESS_KILLED,
-        FaultClass.FABRIC,
-        FaultClass.THERMAL_POWER,
-    }
-)
-"""Classes whose symptom has several owners (census of 778,135 jobs: the user's as often as the machine's)."""
-MAY_BE_CODE = AMBIGUOUS - {FaultClass.PROCESS_KILLED, FaultClass.FABRIC, FaultClass.THERMAL_POWER}
 SAME_NODE = "history-same-node"
 OTHER_NODES = "history-other-nodes"
 
@@ -44,12 +31,13 @@ def memories(
         gang: nodes of the whole gang; where there is only one, "always on this node" says nothing.
         past: earlier incidents, oldest first.
     """
+    policy = POLICY[fault_class]
     same = [item for item in past if fingerprint and item.fingerprint == fingerprint]
-    if fault_class not in AMBIGUOUS or not same:
+    if not policy.several_owners or not same:
         return ()
     before = {node for item in same for node in item.nodes}
     here = set(nodes)
-    if fault_class in MAY_BE_CODE and here and before and not here & before and _same_step(step, same):
+    if policy.may_be_code and here and before and not here & before and _same_step(step, same):
         text = f"the same failure at step {step} on other nodes before ({', '.join(sorted(before)[:4])})"
         return (Clue(FaultClass.USER_CODE, 0.85, text, OTHER_NODES, "code"),)
     if len(here) == 1 and before == here and gang > 1:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
 
 from flows.decisions.diagnosis.clues import Rule
-from profiles.vocabulary import FaultClass
+from flows.decisions.policy import POLICY
 from workflows.model.attempt import NEVER_STARTED, Evidence, LogLine, PodFacts
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -150,23 +150,6 @@ LEVEL_LOOK_CHARACTERS = 110
 """A level further to the right belongs to the message."""
 UNMISTAKABLE = 0.8
 """A rule of at least this weight is believed whatever the level of its line."""
-TOLD_CALMLY = frozenset(
-    {
-        FaultClass.NUMERIC,
-        FaultClass.STRAGGLER,
-        FaultClass.STARTED_OVER,
-        FaultClass.THERMAL_POWER,
-        FaultClass.HANG,
-        FaultClass.PREEMPTED,
-        FaultClass.SCHEDULING,
-        FaultClass.CONTROL_PLANE,
-        FaultClass.NODE_LOST,
-        FaultClass.PROCESS_KILLED,
-        FaultClass.GPU_HARDWARE,
-        FaultClass.UNKNOWN,
-    }
-)
-"""Classes that programs report as information: a loss, a preemption, a restart, an exit code."""
 
 
 class Level(Enum):
@@ -226,7 +209,7 @@ def level_of(text: str) -> Level:
 
 def believed(rule: Rule, level: Level) -> bool:
     """False where a weak rule matches a line that its program called mere information."""
-    if level is not Level.CALM or rule.fault_class in TOLD_CALMLY:
+    if level is not Level.CALM or POLICY[rule.fault_class].reported_calmly:
         return True
     return rule.weight >= UNMISTAKABLE and not rule.fallback
 

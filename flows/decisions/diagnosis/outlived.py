@@ -22,6 +22,7 @@ from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.files import grew_until
 from flows.decisions.diagnosis.prefilter import Cue
 from flows.decisions.diagnosis.steps import REPORTED, done, ends, step_of
+from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine
 
@@ -217,9 +218,6 @@ _SURVIVED = re.compile(
 """What Python prints before exceptions that end nothing, or only follow when others are taken down."""
 _SAYS_SURVIVED = Cue("exception ignored in", "--- logging error ---", "exception in thread", of=(_SURVIVED,))
 _NAME = re.compile(r"^[A-Za-z_][\w.]{0,120}(?::|$)")
-RESUMED = frozenset({FaultClass.PREEMPTED, FaultClass.NODE_LOST, FaultClass.HANG})
-"""What another attempt goes on after: past once the training came to its end."""
-_CRASHES = frozenset({FaultClass.USER_CODE, FaultClass.PROCESS_KILLED, FaultClass.UNKNOWN})
 
 
 @dataclass(frozen=True)
@@ -321,13 +319,17 @@ def _granted(clue: Clue, where: Retractions) -> bool:
     """True where what the clue waited for, or complained of, came: a place, a container, its peers, an answer."""
     if clue.rule in BEFORE_START and _named_later(clue, where.started):
         return True
-    if clue.fault_class is FaultClass.SCHEDULING:
-        return _named_later(clue, where.granted)
-    if clue.fault_class is FaultClass.CONTROL_PLANE:
-        return clue.line < where.back
-    if clue.fault_class is FaultClass.RENDEZVOUS:
-        return clue.line < where.met
-    return clue.fault_class in RESUMED and clue.line < where.ended
+    match POLICY[clue.fault_class].retracted_by:
+        case "place":
+            return _named_later(clue, where.granted)
+        case "answer":
+            return clue.line < where.back
+        case "peers":
+            return clue.line < where.met
+        case "end-of-training":
+            return clue.line < where.ended
+        case "nothing":
+            return False
 
 
 def fell_at_the_end(clue: Clue, done_line: int) -> bool:
@@ -336,7 +338,7 @@ def fell_at_the_end(clue: Clue, done_line: int) -> bool:
         return False
     if clue.fault_class is FaultClass.RENDEZVOUS:
         return _PARTED.search(clue.text) is not None
-    return clue.fault_class in _CRASHES and CRASH.search(clue.text) is not None
+    return POLICY[clue.fault_class].may_be_teardown and CRASH.search(clue.text) is not None
 
 
 def _named_later(clue: Clue, where: Sequence[tuple[int, str]]) -> bool:

@@ -16,6 +16,7 @@ from flows.decisions.diagnosis.outlived import SURVIVED_LINES, lessened, lived_w
 from flows.decisions.diagnosis.places import agent_node, rank_of
 from flows.decisions.diagnosis.prefilter import Cue
 from flows.decisions.diagnosis.steps import step_of
+from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import Evidence, LogLine, Signal
 from workflows.wire import RankEnd
@@ -44,29 +45,6 @@ _SAYS_TAKEN_BACK = Cue(
     "ignor", "skip", "fall", "using", "use ", "replaced", "disabled", "without", "fatal", "harmless",
     of=(_TAKEN_BACK,),
 )  # fmt: skip
-OPTIONAL = frozenset(
-    {
-        FaultClass.CONFIG,
-        FaultClass.DATA,
-        FaultClass.USER_CODE,
-        FaultClass.CHECKPOINT_MISMATCH,
-        FaultClass.STORAGE,
-        FaultClass.GPU_DRIVER,
-    }
-)
-"""Classes that a program may say of a part that it can do without."""
-LASTING = frozenset(
-    {
-        FaultClass.STRAGGLER,
-        FaultClass.STARTED_OVER,
-        FaultClass.THERMAL_POWER,
-        FaultClass.GPU_HARDWARE,
-        FaultClass.HANG,
-        FaultClass.PREEMPTED,
-        FaultClass.NODE_LOST,
-    }
-)
-"""Classes that going on does not disprove: training goes on with them, or another attempt's lines follow."""
 
 
 def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
@@ -159,19 +137,20 @@ def _reading(line: LogLine, match: RuleMatch, node: str, end: RankEnd | None, fa
 
 def _taken_back(clue: Clue, line: LogLine) -> bool:
     """True where the line itself says that the program does without what failed."""
-    said = clue.fault_class in OPTIONAL and _SAYS_TAKEN_BACK.holds(line.text)
+    said = POLICY[clue.fault_class].may_be_optional_part and _SAYS_TAKEN_BACK.holds(line.text)
     return said and _TAKEN_BACK.search(line.text[:2000]) is not None
 
 
 def _only_warned(clue: Clue, line: LogLine) -> bool:
     """True where the program itself calls it a mere warning. NCCL and Kubernetes know no louder word."""
-    if clue.fault_class not in OPTIONAL or level_of(line.text) is not Level.WARNING:
+    if not POLICY[clue.fault_class].may_be_optional_part or level_of(line.text) is not Level.WARNING:
         return False
     return line.source != "kernel" and _LOUDEST.search(line.text[:200]) is None
 
 
 def _outlived(clue: Clue, line: LogLine, lived_until_line: int) -> Clue:
-    if line.line == 0 or line.line >= lived_until_line or clue.fault_class in LASTING or line.source == "kernel":
+    outlasts = POLICY[clue.fault_class].outlasts_progress or line.source == "kernel"
+    if outlasts or line.line == 0 or line.line >= lived_until_line:
         return clue
     return replace(clue, weight=clue.weight * OUTLIVED_FACTOR)
 

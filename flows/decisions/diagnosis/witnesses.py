@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.exits import Exit
+from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import Evidence, NodeFacts, PodFacts, Signal
 from workflows.wire import RankEnd, Termination
@@ -318,7 +319,7 @@ def _exit(code: int | None, signal: int | None, about: Clue) -> Iterator[Clue]:
         text, rule = f"{about.text}: exit code {code}", f"exit-{code}"
     else:
         return
-    blames = "code" if kind in (F.CONFIG, F.USER_CODE) else about.blames
+    blames = "code" if POLICY[kind].exception_blames_code else about.blames
     yield replace(about, fault_class=kind, weight=weight, text=text, rule=rule, blames=blames)
 
 

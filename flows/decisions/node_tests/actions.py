@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 from flows.decisions.node_tests.grading.model import NodeGrade
 from flows.decisions.node_tests.judge import STEADY_UNITS
+from flows.decisions.policy import POLICY, FailedCheck
 from profiles.checks.check import Check
 from profiles.vocabulary import FaultClass, NodeAction, VerdictWord
 from workflows.model.records import Json
 
-F, A = FaultClass, NodeAction
+F = FaultClass
 
 EVIDENCE_CHARACTERS = 200
 """Of the evidence, as it stands in `NodeFault.why`."""
@@ -43,47 +44,16 @@ class NodeFault:
     """One sentence for the person who mends the node."""
 
 
-@dataclass(frozen=True)
-class Consequence:
-    """What a class of fault leads to where a test found it on a node without a run."""
-
-    action: NodeAction
-    certain: bool
-    why: str
-    """Why this and nothing else."""
-
-
-TABLE: Mapping[FaultClass, Consequence] = {
-    F.GPU_HARDWARE: Consequence(
-        A.QUARANTINE, True, "Xid catalog and AMD's default: drain, reset, verify; a fault that returns: replace"
-    ),
-    F.NODE_LOST: Consequence(
-        A.QUARANTINE, True, "NPD: a deadlock of the kernel is permanent; a reboot is needed before anything runs there"
-    ),
-    F.NUMERIC: Consequence(A.QUARANTINE, True, "wrong values without an error: nothing that ran there can be trusted"),
-    F.GPU_DRIVER: Consequence(
-        A.DRAIN, True, "Xid catalog (119, 120, 143): drain, reset or load the driver anew, verify; the node can be kept"
-    ),
-    F.FABRIC: Consequence(
-        A.QUARANTINE, False, "gpud, NVSentinel: no new gang on a link that is down or flaps; it may come back by itself"
-    ),
-    F.HANG: Consequence(A.DRAIN, True, "a process that cannot be ended goes with a reboot only"),
-    F.THERMAL_POWER: Consequence(
-        A.REPAIR, False, "DCGM's map: heat and power call for no reset; Xid 54: power connector, seating; people look"
-    ),
-    F.STORAGE: Consequence(A.REPAIR, False, "room is made or a mount is mended; the node itself is good"),
-    F.CONFIG: Consequence(A.REPAIR, True, "a setting is corrected; the node itself is good"),
-    F.RENDEZVOUS: Consequence(A.REPAIR, False, "names and reachability belong to the cluster's services"),
-    F.SCHEDULING: Consequence(A.REPAIR, False, "the device plug-in offers less than there is; it is started anew"),
-    F.PROCESS_KILLED: Consequence(A.REPAIR, False, "somebody else's process is ended by its owner"),
-    F.GPU_OOM: Consequence(A.REPAIR, False, "memory that somebody holds is given back, or the GPU is reset"),
-    F.STRAGGLER: Consequence(A.VALIDATE, False, "slower than its peers: a deeper test says which part"),
+TABLE: Mapping[FaultClass, FailedCheck] = {
+    kind: found for found, kind in sorted((p.failed_check, kind) for kind, p in POLICY.items() if p.failed_check)
 }
 """By class, the worst first. Classes that no check of a node has (`user_code`, …) are not here: `OTHERWISE`."""
-OTHERWISE = Consequence(A.VALIDATE, False, "a class that says nothing about nodes: a person looks")
+OTHERWISE = FailedCheck(
+    1 + len(TABLE), NodeAction.VALIDATE, False, "a class that says nothing about nodes: a person looks"
+)
 
 
-def consequence_of(fault_class: FaultClass) -> Consequence:
+def consequence_of(fault_class: FaultClass) -> FailedCheck:
     """What the class leads to."""
     return TABLE.get(fault_class, OTHERWISE)
 
@@ -135,9 +105,7 @@ def _is_certain(check: Check | None) -> bool:
 
 def _rank(check: Check | None) -> tuple[int, bool]:
     """Smaller is worse; the suite's order decides between equals."""
-    order = list(TABLE)
-    found = _class_of(check)
-    return (order.index(found) if found in TABLE else len(order), not _is_certain(check))
+    return (consequence_of(_class_of(check)).rank, not _is_certain(check))
 
 
 def _fault(node: str, reason: Json, checks: Mapping[str, Check]) -> NodeFault:

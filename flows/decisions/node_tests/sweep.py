@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.policy import POLICY
 from flows.decisions.recovery.situation import with_examination
 from profiles.cluster import Monitor
 from profiles.vocabulary import FaultClass, VerdictWord
@@ -17,17 +18,6 @@ from workflows.model.nodes import NodeFinding, NodeSeen
 from workflows.node_tests.sweep import MOST
 from workflows.wire import GateReport
 
-HARD = frozenset(
-    {
-        FaultClass.GPU_HARDWARE,
-        FaultClass.GPU_DRIVER,
-        FaultClass.FABRIC,
-        FaultClass.STORAGE,
-        FaultClass.THERMAL_POWER,
-        FaultClass.NODE_LOST,
-    }
-)
-"""Classes for which a node is taken out where its kernel tells of them."""
 BY_CHECK: Mapping[str, FaultClass] = {"tools": FaultClass.GPU_DRIVER, "mounts": FaultClass.STORAGE}
 """Checks whose failure is the node's fault; a wrong clock is told, and no node is taken out for it."""
 SURE = 0.8
@@ -118,7 +108,8 @@ def _kernel(report: GateReport, pool: str, since: float) -> NodeFinding | None:
     if not lines:
         return None
     told = diagnose(Evidence(Signal.LOGS, "", 0, report.at, lines=lines))
-    if told.fault_class not in HARD or not told.node_suspect or told.confidence < SURE or not told.evidence:
+    condemned = POLICY[told.fault_class].kernel_condemns_node and told.node_suspect
+    if not condemned or told.confidence < SURE or not told.evidence:
         return None
     why = f"sweep: its kernel says {told.evidence[0].text!r}"
     at = max(line.at for line in lines if line.at is not None)

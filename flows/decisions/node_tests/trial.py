@@ -23,6 +23,7 @@ from flows.decisions.node_tests.grading.model import (
     NodeReadings,
     Peers,
 )
+from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows.model.records import Json, StepRow
 from workflows.programs.parsers.text import Parsed, Reading
@@ -30,10 +31,6 @@ from workflows.programs.parsers.text import Parsed, Reading
 STEPS, LOSS, RATE = "trial-steps", "trial-loss", "trial-rate"
 CHECKS = (STEPS, LOSS, RATE)
 QUANTITY = "steps_per_second"
-HARDWARE_CLASSES = frozenset(
-    {FaultClass.GPU_HARDWARE, FaultClass.GPU_DRIVER, FaultClass.FABRIC, FaultClass.THERMAL_POWER}
-)
-"""Of a crash these are a named node's fault. A lost pod, silence and the user's own errors are not."""
 WORSE_BY_PERCENT, PAST_DAYS = 10.0, 90
 """A gang slower by so much than its first node's last good trials; twice SuperBench's 5 %, for others' traffic, as
 `gang-training-rate` of the shipped suite."""
@@ -189,7 +186,7 @@ def blamed_by(diagnosis: Diagnosis, nodes: Sequence[str], homes: Mapping[int, st
         homes: rank -> node.
     """
     kind = diagnosis.fault_class
-    if kind is not FaultClass.STRAGGLER and kind not in HARDWARE_CLASSES:
+    if not POLICY[kind].trial_condemns_node:
         return {}
     named = [homes.get(rank, "") if rank is not None else node for node, rank in diagnosis.culprits]
     text = diagnosis.evidence[0].text if diagnosis.evidence else diagnosis.why

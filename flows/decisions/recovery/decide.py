@@ -10,7 +10,7 @@ from typing import assert_never
 
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.diagnosis.witnesses import NODE_LOST
-from flows.decisions.policy import Treatment, treatment_of
+from flows.decisions.policy import FaultPolicy, policy_of
 from flows.decisions.recovery.checkpoints import CheckpointRule, fall_back_past, roll_back_before_nan, tighter
 from flows.decisions.recovery.decision import STARTS, Decision, NodeStep, Situation, give_up, recent, restarts_left
 from flows.decisions.recovery.limits import LIMITS
@@ -28,8 +28,8 @@ def decide(diagnosis: Diagnosis, situation: Situation) -> Decision:
     decision = _default(diagnosis, situation)
     for limit in LIMITS:
         decision = limit(diagnosis, situation, decision) or decision
-    treatment = treatment_of(diagnosis.fault_class, diagnosis.rule)
-    optional = treatment.optional and not situation.ended
+    policy = policy_of(diagnosis.fault_class, diagnosis.rule)
+    optional = policy.optional and not situation.ended
     decision = _spared(decision) if optional else decision
     rule = tighter(CheckpointRule(decision.max_resume_step, decision.exclude_checkpoints), situation.lineage)
     charged = decision.charged and not optional and (decision.if_approved or decision.action) in STARTS
@@ -45,21 +45,21 @@ def decide(diagnosis: Diagnosis, situation: Situation) -> Decision:
 
 
 def _default(diagnosis: Diagnosis, situation: Situation) -> Decision:
-    treatment = treatment_of(diagnosis.fault_class, diagnosis.rule)
-    action = treatment.action
+    policy = policy_of(diagnosis.fault_class, diagnosis.rule)
+    action = policy.action
     if diagnosis.fault_class is FaultClass.USER_CODE and situation.recovery.retry_user_code:
         action = Action.NEW_ATTEMPT
     match action:
         case Action.NEW_ATTEMPT | Action.RESTART_IN_PLACE:
-            return _new_attempt(diagnosis, situation, treatment)
+            return _new_attempt(diagnosis, situation, policy)
         case Action.ROLL_BACK:
             return _roll_back(diagnosis, situation)
         case Action.WAIT:
             return _wait_for_room(diagnosis, situation)
         case Action.GIVE_UP:
-            return _give_up_by_class(diagnosis, situation, treatment)
+            return _give_up_by_class(diagnosis, situation, policy)
         case Action.NONE | Action.ASK:
-            return _leave_alone(diagnosis, situation, treatment)
+            return _leave_alone(diagnosis, situation, policy)
         case _:
             assert_never(action)
 
@@ -71,10 +71,10 @@ def _spared(decision: Decision) -> Decision:
     return Decision(Action.NONE, f"the training goes on where it is: {decision.why}", decision.would_change)
 
 
-def _leave_alone(diagnosis: Diagnosis, situation: Situation, treatment: Treatment) -> Decision:
+def _leave_alone(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy) -> Decision:
     """Nothing is wrong with the training; but where it has ended, only a new attempt trains."""
     if situation.ended:
-        return _new_attempt(diagnosis, situation, treatment)
+        return _new_attempt(diagnosis, situation, policy)
     return Decision(
         Action.NONE,
         f"{diagnosis.fault_class}: the training is left alone: {diagnosis.why}",
@@ -82,9 +82,9 @@ def _leave_alone(diagnosis: Diagnosis, situation: Situation, treatment: Treatmen
     )
 
 
-def _new_attempt(diagnosis: Diagnosis, situation: Situation, treatment: Treatment) -> Decision:
-    avoid = _avoided(diagnosis, situation, treatment)
-    wait = min(MAX_WAIT_SECONDS, treatment.wait_seconds * 2 ** min(recent(situation, diagnosis.fault_class), 10))
+def _new_attempt(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy) -> Decision:
+    avoid = _avoided(diagnosis, situation, policy)
+    wait = min(MAX_WAIT_SECONDS, policy.wait_seconds * 2 ** min(recent(situation, diagnosis.fault_class), 10))
     where = f", without {', '.join(avoid)}" if avoid else ""
     pause = f", after {wait:g} s" if wait else ""
     promise = _promise(diagnosis, situation).words
@@ -93,7 +93,7 @@ def _new_attempt(diagnosis: Diagnosis, situation: Situation, treatment: Treatmen
         f"{diagnosis.fault_class}: a new attempt{where}{pause}: {diagnosis.why}; {promise}",
         "the same failure again at the same step, or no progress in between",
         charged=diagnosis.fault_class not in situation.recovery.free_classes,
-        node_actions=_node_steps(diagnosis, situation, treatment),
+        node_actions=_node_steps(diagnosis, situation, policy),
         avoid_nodes=avoid,
         wait_seconds=wait,
     )
@@ -106,25 +106,25 @@ def _blamed(diagnosis: Diagnosis) -> tuple[str, ...]:
     return tuple(sorted({node for node, rank in diagnosis.culprits if node and rank is None}))
 
 
-def _avoided(diagnosis: Diagnosis, situation: Situation, treatment: Treatment) -> tuple[str, ...]:
+def _avoided(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy) -> tuple[str, ...]:
     """Nodes that the next attempt must not use. Where the symptom has several owners, only if others are free."""
     blamed = set(_blamed(diagnosis))
-    if treatment.nodes != "quarantine":
-        blamed |= {node for node, _ in diagnosis.culprits if node} if treatment.nodes == "quarantine-again" else set()
-        taken = {step.node for step in _node_steps(diagnosis, situation, treatment)}
+    if policy.nodes != "quarantine":
+        blamed |= {node for node, _ in diagnosis.culprits if node} if policy.nodes == "quarantine-again" else set()
+        taken = {step.node for step in _node_steps(diagnosis, situation, policy)}
         spare = situation.spare_nodes
         blamed = blamed if spare is not None and spare >= len(blamed) else taken
     return tuple(sorted(blamed | set(diagnosis.avoid)))
 
 
-def _node_steps(diagnosis: Diagnosis, situation: Situation, treatment: Treatment) -> tuple[NodeStep, ...]:
-    if treatment.nodes == "none":
+def _node_steps(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy) -> tuple[NodeStep, ...]:
+    if policy.nodes == "none":
         return ()
     steps: list[NodeStep] = []
     for node in _blamed(diagnosis):
         before = sum(node in item.nodes and item.fault_class == diagnosis.fault_class.value for item in situation.past)
         proven = diagnosis.rule == NODE_LOST or diagnosis.confidence >= SURE_TO_EVICT
-        unsure = treatment.nodes == "quarantine-again" or not proven
+        unsure = policy.nodes == "quarantine-again" or not proven
         if node in situation.brake.quarantined or (unsure and not before):
             continue
         steps.append(NodeStep(NodeAction.QUARANTINE, node, f"{diagnosis.fault_class}: {diagnosis.why}"))
@@ -196,10 +196,10 @@ def _promise(diagnosis: Diagnosis, situation: Situation) -> Odds:
     )
 
 
-def _give_up_by_class(diagnosis: Diagnosis, situation: Situation, treatment: Treatment) -> Decision:
+def _give_up_by_class(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy) -> Decision:
     promise = _promise(diagnosis, situation)
-    if promise.success >= FUTILE and diagnosis.fault_class is not FaultClass.STARTED_OVER:
-        return replace(_new_attempt(diagnosis, situation, treatment), charged=True)
+    if promise.success >= FUTILE and not policy.ends_whatever_the_odds:
+        return replace(_new_attempt(diagnosis, situation, policy), charged=True)
     to_do = f"; what to do: {diagnosis.advice}" if diagnosis.advice else ""
     why = f"{diagnosis.fault_class}: {diagnosis.why}; {promise.words}{to_do}"
     return give_up(why, "a change by a person, then `primus resume`")

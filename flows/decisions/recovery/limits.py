@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.diagnosis.history import SAME_NODE
-from flows.decisions.policy import treatment_of
+from flows.decisions.policy import policy_of
 from flows.decisions.recovery.decision import STARTS, Decision, Situation, give_up, recent, restarts_left, since_resume
 from profiles.vocabulary import Action, Mode, NodeAction
 from workflows.model.attempt import PastIncident
@@ -24,8 +24,8 @@ def _end(decision: Decision, why: str, would_change: str) -> Decision:
 
 
 def _repeated(diagnosis: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
-    treatment = treatment_of(diagnosis.fault_class, diagnosis.rule)
-    if decision.action not in STARTS or not treatment.repeats_are_code or not diagnosis.fingerprint:
+    policy = policy_of(diagnosis.fault_class, diagnosis.rule)
+    if decision.action not in STARTS or not policy.repeats_are_code or not diagnosis.fingerprint:
         return None
     if any(clue.rule == SAME_NODE for clue in diagnosis.evidence):
         return None
@@ -50,9 +50,9 @@ def _alike(item: PastIncident, diagnosis: Diagnosis) -> bool:
 
 
 def _tried(diagnosis: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
-    treatment = treatment_of(diagnosis.fault_class, diagnosis.rule)
+    policy = policy_of(diagnosis.fault_class, diagnosis.rule)
     before = recent(situation, diagnosis.fault_class)
-    if decision.action not in STARTS or treatment.tries is None or before < treatment.tries:
+    if decision.action not in STARTS or policy.tries is None or before < policy.tries:
         return None
     return _end(
         decision,

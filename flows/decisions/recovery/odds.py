@@ -9,23 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from flows.decisions.policy import POLICY
 from profiles.vocabulary import Action, FaultClass
 from workflows.model.records import TOLD, IncidentRecord
 
 F = FaultClass
 
-PRIORS: dict[FaultClass, tuple[float, float]] = {
-    F.GPU_HARDWARE: (0.90, 4), F.GPU_DRIVER: (0.75, 4), F.FABRIC: (0.75, 4), F.COLLECTIVE_TIMEOUT: (0.75, 4),
-    F.GPU_OOM: (0.05, 20), F.HOST_OOM: (0.40, 4), F.STORAGE: (0.65, 4), F.CHECKPOINT_CORRUPT: (0.85, 4),
-    F.CHECKPOINT_MISMATCH: (0.02, 20), F.USER_CODE: (0.05, 20), F.CONFIG: (0.02, 20), F.DATA: (0.30, 4),
-    F.NUMERIC: (0.60, 4), F.RENDEZVOUS: (0.75, 4), F.PREEMPTED: (0.97, 8), F.SCHEDULING: (0.60, 4),
-    F.THERMAL_POWER: (0.80, 4), F.NODE_LOST: (0.97, 8), F.PROCESS_KILLED: (0.75, 4), F.HANG: (0.80, 4),
-    F.STRAGGLER: (0.90, 4), F.STARTED_OVER: (0.05, 20), F.CONTROL_PLANE: (0.95, 8), F.UNKNOWN: (0.60, 4),
-    F.NONE: (0.95, 8),
-}  # fmt: skip
-"""(share of retries that succeed, how many observed retries that opinion is worth). About three in four faults clear
-with a restart (DLRover); hangs belong to the machines in 21 of 26 cases, illegal accesses in 21 of 62 (census of jobs
-above 2,000 GPUs); a program that is wrong stays wrong. The rest are our estimates, soon outweighed by the ledger."""
 FUTILE = 0.2
 """Below this chance of success a run is given up on where its class says so."""
 RESTART_SECONDS = 120.0
@@ -60,8 +49,8 @@ class Odds:
 
 def chance(fault_class: FaultClass, tally: Tally) -> float:
     """Probability that a retry succeeds: the prior, updated by what the ledger saw (mean of a beta distribution)."""
-    share, weight = PRIORS[fault_class]
-    return (share * weight + tally.successes) / (weight + tally.retries)
+    share, worth = POLICY[fault_class].prior
+    return (share * worth + tally.successes) / (worth + tally.retries)
 
 
 def odds(

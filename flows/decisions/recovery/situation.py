@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.diagnosis.witnesses import lost_nodes
+from flows.decisions.policy import classes_where
 from flows.decisions.recovery.checkpoints import CheckpointRule, lineage
 from flows.decisions.recovery.decision import Situation
 from flows.decisions.recovery.odds import restart_seconds, tallies
@@ -124,11 +125,7 @@ def _roll_back_limits(story: Story) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-F = FaultClass
-
-MAY_BE_HARDWARE = frozenset(
-    {F.GPU_HARDWARE, F.GPU_DRIVER, F.FABRIC, F.COLLECTIVE_TIMEOUT, F.STORAGE, F.THERMAL_POWER, F.UNKNOWN}
-)
+MAY_BE_HARDWARE = classes_where(lambda policy: policy.may_be_hardware)
 """Classes of which a look at the node can confirm or change the diagnosis. In all others it decides nothing."""
 SURE = 0.9
 """From this confidence on, with somebody to blame, the evidence has decided already."""
