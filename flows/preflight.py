@@ -6,12 +6,13 @@ import logging
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal
 
 from prefect import flow
 
 from flows.testing.due import prove_due
-from flows.testing.nodes import Outcome
+from flows.testing.nodes import Outcome, Tell
 from flows.testing.proofs import suite_of
 from flows.testing.prove import Manner, has_checks, prove
 from profiles.checks.catalogue import DEPTHS, Depth, Launcher
@@ -130,6 +131,38 @@ def reached(profile: ClusterProfile, settings: Settings, launcher: Launcher) -> 
         yield
 
 
+@dataclass(frozen=True)
+class PreflightRequest:
+    """Which nodes are to be tested and how; the fields of the flow's form, what is empty is the cluster profile's."""
+
+    suite: str = ""
+    depth: str = ""
+    nodes: Sequence[str] = ()
+    idle_only: bool = False
+    launcher: str = ""
+    due: str = ""
+    trial: str = ""
+
+
+def prove_requested(profile: ClusterProfile, settings: Settings, wanted: PreflightRequest, tell: Tell) -> list[Outcome]:
+    """Test the nodes that are asked for, or those whose turn it is; settings and ledger are at hand (`tasks.context`).
+
+    Raises:
+        ProfileError: no such suite, depth, node or run; the suite does not fit the hardware.
+        Conflict, Unavailable, Refused: as `prove` says.
+    """
+    suite, by = suite_of(profile, wanted.suite), launcher_for(profile, wanted.launcher)
+    with reached(profile, settings, by):
+        if wanted.due:
+            return prove_due(profile, tell, nightly=wanted.due == "nightly")
+        pools = pools_of(profile, wanted.nodes, idle_only=wanted.idle_only, launcher=by)
+        run = trial_of(wanted.trial, profile, by, pools if wanted.nodes else {})
+        # A trial stands alone where no other test is named; where no node is idle no depth is asked for.
+        by_depth = (wanted.suite or wanted.depth or run is None) and (pools or not wanted.idle_only)
+        depths = depths_of(suite, profile, wanted.depth, by) if by_depth else ()
+        return prove(profile, suite, depths, pools, tell, Manner(by, trial=run))
+
+
 @flow(name="preflight", flow_run_name="preflight {cluster} {suite}")
 async def preflight(  # noqa: PLR0913, PLR0917 - a form's fields
     suite: str = "",
@@ -162,12 +195,6 @@ async def preflight(  # noqa: PLR0913, PLR0917 - a form's fields
     """
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    chosen, by = suite_of(profile, suite), launcher_for(profile, launcher)
-    tell = logging.getLogger("primus").info
-    with session(settings), reached(profile, settings, by):
-        if due:
-            return in_words(prove_due(profile, tell, nightly=due == "nightly"))
-        pools = pools_of(profile, nodes or (), idle_only=idle_only, launcher=by)
-        run = trial_of(trial, profile, by, pools if nodes else {})
-        wanted = depths_of(chosen, profile, depth, by) if pools and (suite or depth or run is None) else ()
-        return in_words(prove(profile, chosen, wanted, pools, tell, Manner(by, trial=run)))
+    wanted = PreflightRequest(suite, depth, tuple(nodes or ()), idle_only, launcher, due, trial)
+    with session(settings):
+        return in_words(prove_requested(profile, settings, wanted, logging.getLogger("primus").info))

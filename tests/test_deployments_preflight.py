@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +11,14 @@ import pytest
 from deployments.cli.preflight import preflight_document, preflight_text
 from deployments.screen.tables import WIDEST_REASON, rows_of
 from flows.decisions.node_tests.grading.model import NodeGrade
-from flows.preflight import depths_of, in_words, trial_of
+from flows.preflight import PreflightRequest, depths_of, in_words, prove_requested, trial_of
 from flows.testing.nodes import Outcome
 from flows.testing.trials import of_pool
 from profiles.checks.catalogue import Launcher
 from profiles.errors import ProfileError
 from profiles.loading.load import load_cluster, load_suite, resolve
 from profiles.vocabulary import VerdictWord
+from tasks.settings import Settings
 
 
 def reason(check: str, verdict: str = "pass", measured: Any = 1.5, **more: Any) -> dict[str, Any]:
@@ -101,3 +104,41 @@ def test_a_run_is_tried_on_nodes_of_its_pool_by_pods_only() -> None:
 def test_tests_in_one_line() -> None:
     assert in_words([OUTCOME]) == "device: 1 of 3 pass (node-1: fail, node-2: unknown)"
     assert in_words([]) == "no node was to be tested"
+
+
+def test_what_is_due_is_tested_alone_and_where_no_node_is_idle_nothing_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    local, settings = load_cluster("local"), Settings.from_environment({"PRIMUS_HOME": str(tmp_path)})
+    calls: list[tuple[Any, ...]] = []
+
+    def due(_profile: object, _tell: object, *, nightly: bool) -> list[Outcome]:
+        calls.append(("due", nightly))
+        return [OUTCOME]
+
+    def nothing(_profile: object) -> dict[str, str]:
+        return {}
+
+    def reached(*_: object) -> nullcontext[None]:
+        return nullcontext()
+
+    def prove(*words: Any) -> list[Outcome]:
+        calls.append(("prove", *words[2:4]))
+        return []
+
+    monkeypatch.setattr("flows.preflight.reached", reached)
+    monkeypatch.setattr("flows.preflight.prove_due", due)
+    monkeypatch.setattr("flows.preflight.prove", prove)
+    monkeypatch.setattr("flows.preflight.stream_nodes", nothing)
+    monkeypatch.setattr("flows.preflight.users", nothing)
+    for wanted in ("occasions", "nightly"):
+        assert prove_requested(local, settings, PreflightRequest(due=wanted), print) == [OUTCOME]
+    assert calls == [("due", False), ("due", True)]
+    for wanted in (PreflightRequest(depth="training", idle_only=True), PreflightRequest(trial="demo", idle_only=True)):
+        assert prove_requested(local, settings, wanted, print) == []
+    assert calls[2:] == [("prove", (), {}), ("prove", (), {})]
+    prove_requested(local, settings, PreflightRequest(trial="demo"), print)
+    prove_requested(local, settings, PreflightRequest(trial="demo", depth="device"), print)
+    assert calls[4:] == [("prove", (), {}), ("prove", ("device",), {})]
+    with pytest.raises(ProfileError, match="no check of depth training"):
+        prove_requested(local, settings, PreflightRequest(depth="training"), print)

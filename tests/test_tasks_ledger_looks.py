@@ -18,7 +18,6 @@ from tasks.ledger.ledger import Ledger
 from tasks.ledger.tables import LOOKS
 from tasks.ledger.verdicts import SHARDS, shard_of
 from tests.ledgers import Clock
-from tests.older_ledgers import back_to
 from tests.pasts import NOW, RECORDS, RULES, as_slow, slowly
 from workflows.model.records import VerdictRecord
 
@@ -100,22 +99,6 @@ def test_what_nobody_is_compared_with_any_more_goes_away(ledger: Ledger, clock: 
     ledger.add_verdict(record("a", clock.now))
     assert kept(ledger) == 3, "where something is added the old goes; that of the other node stays"
     assert len(ledger.verdicts("c")) == 4, "verdicts stay for ever"
-
-
-def test_an_older_ledger_learns_the_past_from_its_verdicts(ledger: Ledger, ledger_url: str, clock: Clock) -> None:
-    clock.now = NOW
-    sets = [record("a", NOW - day * DAY_SECONDS, 100.0 + day) for day in (PAST_DAYS + 1, 20, 1)]
-    sets += [record("b", NOW - number, number) for number in range(2100)]
-    sets.append(replace(record("a", NOW, 1.0), depth="condition"))
-    ledger.add_verdicts(sets)
-    with ledger.database.writing() as transaction:
-        back_to(transaction, "0008")
-    newer = Ledger(ledger_url, clock)
-    nodes = ("a", "b")
-    told = newer.looks("c", nodes, 0.0)
-    newer.close()
-    assert sum(len(one.nodes) for one in told) == 2102
-    assert as_slow(laid(told, RULES, nodes, NOW)) == slowly(sets[:-1], RULES, nodes, NOW)
 
 
 def test_of_two_looks_at_one_time_the_one_that_was_written_last_counts(ledger: Ledger) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -15,8 +16,7 @@ import tasks.ledger.schema
 from profiles.errors import Permanent
 from tasks.ledger.ledger import Ledger
 from tasks.ledger.tables import METADATA, SCHEMA
-from tests.ledgers import a_run, an_attempt, an_incident, driven
-from tests.older_ledgers import back_to
+from tests.ledgers import a_run
 from tests.postgres_server import PostgresServer
 
 pytest_plugins = ["tests.ledger_fixtures"]
@@ -35,24 +35,65 @@ def test_migrating_an_empty_database_gives_exactly_the_tables_of_the_program(led
         assert compare_metadata(context, METADATA) == []
 
 
-def test_an_old_ledger_learns_which_incidents_were_over(ledger_url: str, ledger: Ledger) -> None:
-    fencing = driven(ledger)
-    for number in (1, 2, 3):
-        ledger.plan_attempt(fencing, an_attempt(number))
-    ledger.open_incident(fencing, an_incident())
+def test_migrations_are_frozen_copies_that_import_nothing_of_ours() -> None:
+    for path in (Path(tasks.ledger.schema.__file__).parent / "migrations" / "versions").glob("v*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        modules = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+        modules |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        assert {name.partition(".")[0] for name in modules} <= {"__future__", "alembic", "sqlalchemy"}, path.name
+
+
+def _stamp(ledger: Ledger, version: str) -> None:
+    """Say that the ledger has another schema."""
     with ledger.database.writing() as transaction:
-        transaction.connection.execute(text("UPDATE attempts SET first_step_at = 1000.0 + number WHERE number > 1"))
-        back_to(transaction, "0006")
-    newer = Ledger(ledger_url)
-    assert [item.resumed_at for item in newer.incidents("demo")] == [1002.0]
-    newer.close()
+        transaction.connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
+
+
+def test_a_ledger_of_a_development_version_is_refused_and_says_what_to_do(ledger_url: str, ledger: Ledger) -> None:
+    ledger.open_run(a_run())
+    for version in (f"{number:04}" for number in range(1, int(SCHEMA))):
+        _stamp(ledger, version)
+        older = Ledger(ledger_url)
+        says = rf"schema {version}, of a development version.*a new one.*PRIMUS_LEDGER_URL.*brings it to 0013;"
+        with pytest.raises(Permanent, match=says + " nothing was changed"):
+            older.runs()
+        with pytest.raises(Permanent, match=says):
+            older.open_run(a_run())
+        older.close()
+    _stamp(ledger, SCHEMA)
+    same = Ledger(ledger_url)
+    assert [run.name for run in same.runs()] == ["demo"]
+    same.close()
+
+
+def test_a_refused_ledger_is_the_same_byte_for_byte(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    ledger = Ledger(f"sqlite:///{path}")
+    ledger.open_run(a_run())
+    _stamp(ledger, "0012")
+    ledger.close()
+    before = path.read_bytes()
+    with pytest.raises(Permanent, match="0012"):
+        Ledger(f"sqlite:///{path}").runs()
+    assert path.read_bytes() == before
+
+
+def test_a_ledger_of_the_present_schema_opens_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    ledger = Ledger(f"sqlite:///{path}")
+    ledger.open_run(a_run())
+    ledger.close()
+    before = path.read_bytes()
+    again = Ledger(f"sqlite:///{path}")
+    assert [run.name for run in again.runs()] == ["demo"]
+    again.close()
+    assert path.read_bytes() == before
 
 
 def test_a_ledger_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite"
     ledger = Ledger(url)
-    with ledger.database.writing() as transaction:
-        transaction.connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    _stamp(ledger, "9999")
     ledger.close()
     with pytest.raises(Permanent, match=r"9999.*nothing was changed"):
         Ledger(url).runs()

@@ -261,21 +261,16 @@ def run_preflight(
         ProfileError: no such cluster or suite; the suite does not fit the hardware; no such node or depth.
         Unavailable: the cluster or the ledger does not answer.
     """
-    from flows.preflight import depths_of, pools_of, reached, trial_of
-    from flows.testing.proofs import suite_of
-    from flows.testing.prove import Manner, prove
+    from flows.preflight import PreflightRequest, prove_requested
     from tasks.context import at_hand
-    from tasks.node_tests.launchers import launcher_for
 
     settings = Settings.from_environment(os.environ)
     settings.make_home()
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    chosen, by = suite_of(profile, suite), launcher_for(profile, launcher)
-    with at_hand(settings), reached(profile, settings, by):
-        pools = pools_of(profile, [name for name in nodes.split(",") if name], launcher=by)
-        run = trial_of(trial, profile, by, pools if nodes else {})
-        depths = depths_of(chosen, profile, depth, by) if suite or depth or run is None else ()
-        tests = prove(profile, chosen, depths, pools, say, Manner(by, trial=run))
+    named = tuple(name for name in nodes.split(",") if name)
+    wanted = PreflightRequest(suite, depth, named, launcher=launcher, trial=trial)
+    with at_hand(settings):
+        tests = prove_requested(profile, settings, wanted, say)
     if as_json:
         out_json([part for test in tests for part in documents_of(profile.name, test)])
     else:

@@ -16,6 +16,8 @@ from tasks.ledger.tables import LEDGER, SCHEMA
 
 _ADVISORY_KEY = 7_205_759_403
 """Any number that nobody else uses in this PostgreSQL database."""
+_FIRST_SCHEMA = "0013"
+"""Of the first migration; a ledger with an older one is of a development version before the first release."""
 
 
 def prepare(engine: Engine, path: Path | None, now: float) -> None:
@@ -27,7 +29,7 @@ def prepare(engine: Engine, path: Path | None, now: float) -> None:
         now: seconds since the epoch.
 
     Raises:
-        Permanent: a newer program wrote this ledger.
+        Permanent: a newer program wrote this ledger, or a development version before the first release.
         Unavailable: the file is gone while its log is still there.
     """
     if path is not None:
@@ -56,13 +58,22 @@ def current_ledger_id(engine: Engine) -> str:
 def _version(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
-    found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    if found is not None and str(found) > SCHEMA:
+    row = connection.execute(text("SELECT version_num FROM alembic_version")).first()
+    if row is None:
+        return None
+    found = str(row.version_num)
+    if found > SCHEMA:
         raise Permanent(
             f"the ledger has schema {found}, this program knows {SCHEMA}: use the newer primus-flows, "
             "or point PRIMUS_LEDGER_URL elsewhere; nothing was changed"
         )
-    return None if found is None else str(found)
+    if found < _FIRST_SCHEMA:
+        raise Permanent(
+            f"the ledger has schema {found}, of a development version before the first release: start with a new one "
+            "(move this one away, or point PRIMUS_LEDGER_URL elsewhere), or open it once with the last development "
+            f"version, which brings it to {_FIRST_SCHEMA}; nothing was changed"
+        )
+    return found
 
 
 def _upgrade(connection: Connection, now: float) -> None:
@@ -70,7 +81,6 @@ def _upgrade(connection: Connection, now: float) -> None:
     config = importlib.import_module("alembic.config").Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
-    config.attributes["now"] = now
     importlib.import_module("alembic.command").upgrade(config, "head")
     if connection.execute(select(LEDGER.c.id)).first() is None:
         connection.execute(LEDGER.insert(), {"id": uuid.uuid4().hex, "created_at": now})

@@ -1,1 +1,1 @@
-"""How older ledgers become the present one."""
+"""Lays the ledger's tables, and changes them from release to release."""

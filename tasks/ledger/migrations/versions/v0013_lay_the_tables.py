@@ -1,4 +1,8 @@
-"""Lay the first tables: a frozen copy of `tasks.ledger.tables` as it was; later migrations change it step by step."""
+"""Lay the tables as they were before the first release: a frozen copy, which later migrations change step by step.
+
+Numbers below 0013 belong to development versions, whose ledgers are refused. Columns stand in the order in which those
+versions added them, with the defaults that they gave to older rows, so that every ledger of 0013 is alike.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-revision = "0001"
+revision = "0013"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -53,6 +57,10 @@ def _maybe_whole(name: str) -> Column[int]:
 
 def _flag(name: str) -> Column[bool]:
     return Column(name, Boolean, nullable=False)
+
+
+def _packed(name: str) -> Column[bytes]:
+    return Column(name, LargeBinary, nullable=False)
 
 
 Table(
@@ -110,6 +118,11 @@ Table(
     _maybe_time("last_step_at"),
     _whole("restarts_in_place"),
     Column("loss", String),
+    Column("incident", Text, nullable=False, server_default=""),
+    Column("restarts_lent", BigInteger, nullable=False, autoincrement=False, server_default="0"),
+    _maybe_time("mttf_seconds"),
+    _maybe_whole("interval_steps"),
+    _maybe_whole("advised_steps"),
 )
 
 Table(
@@ -133,7 +146,12 @@ Table(
     _text("would_change"),
     _flag("charged"),
     _maybe_time("resumed_at"),
+    Column("lost_nodes", Text, nullable=False, server_default="[]"),
+    Column("fact", Text),
+    _maybe_time("over_at"),
+    Index("incidents_by_fact", "fact", unique=True),
     Index("incidents_by_run", "run", "detected_at"),
+    Index("incidents_by_time", "detected_at", "id"),
 )
 
 Table(
@@ -166,6 +184,7 @@ Table(
     _text("answered_by"),
     _text("why"),
     Index("approvals_by_run", "run", "asked_at"),
+    Index("approvals_by_state", "state", "asked_at"),
 )
 
 Table(
@@ -180,6 +199,30 @@ Table(
     _text("reasons"),
     _text("source"),
     UniqueConstraint("cluster", "node", "depth", "at", "source", name="verdicts_once"),
+    Index("verdicts_by_word", "cluster", "verdict", "node", "depth", "at", "source"),
+)
+
+Table(
+    "looks",
+    _TABLES,
+    _sequence(),
+    _text("cluster"),
+    _whole("shard"),
+    _time("last_at"),
+    _packed("packed"),
+    Index("looks_by_shard", "cluster", "shard", "last_at"),
+)
+
+Table(
+    "link_rounds",
+    _TABLES,
+    _text("cluster", key=True),
+    _whole("test", key=True),
+    _whole("step", key=True),
+    _whole("number"),
+    _text("asked"),
+    _time("at"),
+    _packed("told"),
 )
 
 Table(
@@ -222,7 +265,7 @@ Table(
     _whole("count"),
     _time("first_at"),
     _time("last_at"),
-    Column("packed", LargeBinary, nullable=False),
+    _packed("packed"),
     Index("step_batches_by_time", "run", "attempt", "last_at"),
 )
 
@@ -253,6 +296,39 @@ Table(
 Table("switches", _TABLES, _text("name", key=True), _flag("on"), _text("why"), _time("at"))
 
 Table("changes", _TABLES, _text("run", key=True), _whole("number"))
+
+Table(
+    "findings",
+    _TABLES,
+    _text("id", key=True),
+    _text("cluster"),
+    _text("kind"),
+    _text("subject"),
+    _text("run"),
+    _text("why"),
+    _text("action"),
+    _time("first_at"),
+    _time("last_at"),
+    _maybe_time("closed_at"),
+    Index("findings_by_cluster", "cluster", "closed_at"),
+)
+
+Table("cursors", _TABLES, _text("name", key=True), _whole("position"), _time("at"))
+
+Table(
+    "summaries",
+    _TABLES,
+    _text("run", key=True),
+    _time("begin"),
+    _time("end"),
+    _whole("gpus"),
+    _whole("nodes"),
+    _maybe_time("price_per_gpu_hour"),
+    _text("currency"),
+    _text("by_state"),
+    _text("lost_by_class"),
+    _packed("stretches"),
+)
 
 Table(
     "history",
