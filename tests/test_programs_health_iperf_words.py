@@ -19,7 +19,7 @@ from workflows.programs.health.iperf_results import (
     clients_json,
     flow_of,
     matrix_text,
-    metric_lines,
+    metrics_of,
     path,
     ports_of,
     received_gbits,
@@ -236,9 +236,15 @@ def test_long_names_do_not_run_into_each_other() -> None:
 
 
 def test_holes_have_no_sample() -> None:
-    assert metric_lines(FOUND) == [
+    head = [
+        "# HELP autopilot_iperf_gbits Gb/s between two nodes in the newest iperf",
+        "# TYPE autopilot_iperf_gbits gauge",
+    ]
+    assert metrics_of(FOUND).splitlines() == [
+        *head,
         'autopilot_iperf_gbits{iface="net1-0",source="node-a",destination="node-b"} 9.4',
         'autopilot_iperf_gbits{iface="net1-0",source="node-b",destination="node-a"} 9.6',
     ]
-    told = metric_lines(Measured(("a",), {'e"\n\\': {("a", "b"): 1.0}}))
-    assert told == ['autopilot_iperf_gbits{iface="e\\"\\n\\\\",source="a",destination="b"} 1']
+    told = metrics_of(Measured(("a",), {'e"\n\\': {("a", "b"): 1.0}})).splitlines()
+    assert told == [*head, 'autopilot_iperf_gbits{iface="e\\"\\n\\\\",source="a",destination="b"} 1']
+    assert not metrics_of(Measured(("a",), {})), "no sample, no family"

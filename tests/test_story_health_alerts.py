@@ -19,7 +19,7 @@ from tests.prometheus_server import (
 )
 from tests.support.generators.health_board import board
 from workflows.platform.health_alerts import JOB, rules, scrape_config
-from workflows.programs.health.iperf_results import Measured, metric_lines
+from workflows.programs.health.iperf_results import Measured, metrics_of
 from workflows.programs.health.results import FAIL, PASS, UNKNOWN, DeviceResult, Result, metrics_text
 
 pytestmark = pytest.mark.story
@@ -59,7 +59,7 @@ class Node:
         found = Measured((self.name, "node-c"), {"net1-0": {(self.name, "node-c"): 391.5}})
         models = ("Some CPU", "Some GPU")
         page = metrics_text(self.name, models, timed, {("/status", 200): int(now), ("/dcgm", 401): 3}, now)
-        return page + "\n".join(metric_lines(found)) + "\n"
+        return page + metrics_of(found)
 
     def target(self) -> Json:
         """As Kubernetes would tell of its pod."""

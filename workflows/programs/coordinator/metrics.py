@@ -5,11 +5,12 @@ What launchers say that their pods use: the newest word of each. No part of the 
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, cast
 
 from workflows.programs.coordinator.hang_watch import Watch
 from workflows.programs.coordinator.state import Key, Member, State
 from workflows.programs.coordinator.status import saves
+from workflows.programs.runtime.prometheus import Family, Labels, exposition
 
 POD = ("memory_bytes", "memory_limit_bytes", "shared_memory_bytes", "shared_memory_limit_bytes")
 OF_EACH = {
@@ -120,16 +121,6 @@ def _figure(told: Any) -> Optional[float]:
 
 MOST_LAUNCHERS = 512
 """Of larger gangs only the oldest heartbeat is told, and no pod's use: thousands of series a second say no more."""
-Labels = Sequence[Tuple[str, Any]]
-
-
-class Family(NamedTuple):
-    """One metric."""
-
-    name: str
-    kind: str
-    help: str
-    samples: Sequence[Tuple[Labels, float]]
 
 
 def exposed(
@@ -153,7 +144,7 @@ def exposed(
     gang = [*_progress(state), *_saves(state), *_restarts(state, now)]
     gang += [*_launchers(state, heard, now), *_uses(state, uses)]
     families = [*gang, *_hang(watch), *_slow(stragglers)]
-    return "".join(_text(family) for family in families if family.samples)
+    return exposition(family for family in families if family.samples)
 
 
 def _progress(state: State) -> List[Family]:
@@ -261,15 +252,3 @@ def _slow(stragglers: Iterable[Mapping[str, Any]]) -> List[Family]:
 
 def _one(name: str, kind: str, what: str, value: Optional[float]) -> Family:
     return Family(name, kind, what, [] if value is None else [((), float(value))])
-
-
-def _text(family: Family) -> str:
-    lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
-    for labels, value in family.samples:
-        inside = ",".join(f'{name}="{_escaped(str(text))}"' for name, text in labels)
-        lines.append(f"{family.name}{'{' + inside + '}' if inside else ''} {value:.15g}")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlencode
 
+from workflows.programs.runtime.prometheus import FIGURE_DIGITS, Family, Labels, exposition
+
 CLIENTS = 8
 """Clients of a pair, and servers of a node, where nobody says how many: Autopilot's own number."""
 START_PORT = 5200
@@ -285,18 +287,15 @@ def _cell(figure: Optional[float]) -> str:
     return HOLE if figure is None else f"{figure:.2f}"
 
 
-def metric_lines(found: Measured) -> List[str]:
-    """The matrix as samples for Prometheus (a gauge, Gb/s); a hole has none."""
-    return [
-        f'{METRIC}{{iface="{escaped(iface)}",source="{escaped(source)}",destination="{escaped(there)}"}} {figure:.6g}'
+def metrics_of(found: Measured) -> str:
+    """The matrix for Prometheus (a gauge, Gb/s); a hole has no sample, and without samples there is no text."""
+    samples: List[Tuple[Labels, float]] = [
+        ((("iface", iface), ("source", source), ("destination", there)), figure)
         for iface, cells in found.gbits.items()
         for (source, there), figure in cells.items()
     ]
-
-
-def escaped(text: str) -> str:
-    """A label's value as the exposition format wants it."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    family = Family(METRIC, "gauge", "Gb/s between two nodes in the newest iperf", samples)
+    return exposition([family], FIGURE_DIGITS) if samples else ""
 
 
 NEWEST_SECONDS = 86400.0
@@ -311,9 +310,7 @@ class Newest:
 
     def keep(self, found: Measured) -> None:
         """It takes the place of the one before."""
-        lines = metric_lines(found)
-        head = [f"# HELP {METRIC} Gb/s between two nodes in the newest iperf", f"# TYPE {METRIC} gauge"]
-        self._kept = (time.monotonic() + NEWEST_SECONDS, "\n".join([*head, *lines]) + "\n" if lines else "")
+        self._kept = (time.monotonic() + NEWEST_SECONDS, metrics_of(found))
 
     def text(self) -> str:
         """Its samples."""

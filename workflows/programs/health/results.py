@@ -16,6 +16,8 @@ import threading
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from workflows.programs.runtime.prometheus import FIGURE_DIGITS, Family, Labels, exposition
+
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 OK = "OK"
 AWAY = "Connection to Server Failed"
@@ -313,23 +315,23 @@ def metrics_text(
         requests: (path, code) -> how often.
         now: seconds since 1970.
     """
-    lines = ["# HELP autopilot_health_checks Result of a health check: GB/s for pciebw, else 0 good, 1 bad"]
-    lines.append("# TYPE autopilot_health_checks gauge")
-    for result in _worst_level(results):
-        lines += [_series(result, node, models, device, value) for device, value in _values(result)]
-    lines.append("# HELP primus_node_verdict Verdict of the newest tests by depth: pass, fail or unknown")
-    lines.append("# TYPE primus_node_verdict gauge")
-    for depth, verdict in sorted(verdicts(results).items()):
-        lines.append(_line("primus_node_verdict", {"node": node, "depth": depth, "verdict": verdict}, 1.0))
-    lines.append("# HELP primus_node_check_age_seconds Age of the newest result of a check")
-    lines.append("# TYPE primus_node_check_age_seconds gauge")
-    for check, at in sorted(_newest(results).items()):
-        lines.append(_line("primus_node_check_age_seconds", {"node": node, "check": check}, max(0.0, now - at)))
-    lines.append("# HELP primus_health_requests_total Answered requests")
-    lines.append("# TYPE primus_health_requests_total counter")
-    for (path, code), count in sorted(requests.items()):
-        lines.append(_line("primus_health_requests_total", {"path": path, "code": str(code)}, float(count)))
-    return "\n".join(lines) + "\n"
+    checks = [
+        _sample(value, health=NAMES.get(one.check, one.check), node=node, cpumodel=models[0], gpumodel=models[1],
+                deviceid=device)
+        for one in _worst_level(results)
+        for device, value in _values(one)
+    ]  # fmt: skip
+    words = [_sample(1.0, node=node, depth=depth, verdict=word) for depth, word in sorted(verdicts(results).items())]
+    ages = [_sample(max(0.0, now - at), node=node, check=check) for check, at in sorted(_newest(results).items())]
+    answered = [_sample(count, path=path, code=str(code)) for (path, code), count in sorted(requests.items())]
+    families = (
+        Family("autopilot_health_checks", "gauge",
+               "Result of a health check: GB/s for pciebw, else 0 good, 1 bad", checks),
+        Family("primus_node_verdict", "gauge", "Verdict of the newest tests by depth: pass, fail or unknown", words),
+        Family("primus_node_check_age_seconds", "gauge", "Age of the newest result of a check", ages),
+        Family("primus_health_requests_total", "counter", "Answered requests", answered),
+    )  # fmt: skip
+    return exposition(families, FIGURE_DIGITS)
 
 
 def _worst_level(results: Tuple[Result, ...]) -> List[Result]:
@@ -360,16 +362,6 @@ def _values(result: Result) -> List[Tuple[str, float]]:
     return [("", float(result.verdict == FAIL))] if result.verdict in (PASS, FAIL) else []
 
 
-def _series(result: Result, node: str, models: Tuple[str, str], device: str, value: float) -> str:
-    health = NAMES.get(result.check, result.check)
-    labels = {"health": health, "node": node, "cpumodel": models[0], "gpumodel": models[1], "deviceid": device}
-    return _line("autopilot_health_checks", labels, value)
-
-
-def _line(name: str, labels: Mapping[str, str], value: float) -> str:
-    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    return f"{name}{{{shown}}} {value:.6g}" if value != int(value) else f"{name}{{{shown}}} {int(value)}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+def _sample(value: float, **labels: str) -> Tuple[Labels, float]:
+    """A series; a line feed in a name or a model is written as a space."""
+    return tuple((name, text.replace("\n", " ")) for name, text in labels.items()), value
