@@ -125,8 +125,9 @@ def _unpacks(node: ast.Assign) -> bool:
 
 
 def _names_class(node: ast.expr | None) -> bool:
-    named = isinstance(node, ast.Attribute) and node.attr in F.__members__
-    return named and ast.unparse(node.value) in ("F", "FaultClass")
+    if not isinstance(node, ast.Attribute) or node.attr not in F.__members__:
+        return False
+    return ast.unparse(node.value) in ("F", "FaultClass")
 
 
 @pytest.mark.parametrize(
