@@ -14,8 +14,8 @@ import pytest
 from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
 from tests.consoles import Console, console
-from tests.runners import until
 from tests.stages import PROFILE
+from tests.waiting import until
 
 pytestmark = pytest.mark.story
 STORY = str(PROFILE)

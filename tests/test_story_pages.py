@@ -15,7 +15,7 @@ from tests.browser_checks import shoot
 from tests.consoles import Console, console
 from tests.many_runs import cause_kill
 from tests.prefect_servers import give_database
-from tests.runners import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

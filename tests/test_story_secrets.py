@@ -15,8 +15,8 @@ from tests.consoles import console
 from tests.many_runs import cause_kill
 from tests.postgres_server import PostgresServer
 from tests.prefect_servers import give_database
-from tests.runners import until
 from tests.stages import PROFILE
+from tests.waiting import until
 
 pytestmark = pytest.mark.story
 pytest_plugins = ["tests.ledger_fixtures"]
