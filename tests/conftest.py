@@ -23,8 +23,6 @@ os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
 for name in ("PREFECT_API_URL", "PRIMUS_LEDGER_URL", "PRIMUS_CLUSTER", "PRIMUS_TOKEN", "PRIMUS_TOKEN_FILE"):
     os.environ.pop(name, None)
 
-SERVER_START_SECONDS = 120
-"""Generous: it makes a database first, and a server that came too late fails every story of its worker."""
 CORPUS_REPORTS = pytest.StashKey[dict[str, str]]()
 
 
@@ -73,8 +71,9 @@ def home_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[str]:
     """One Prefect server for the whole session; the address of its API."""
-    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-    from prefect.testing.utilities import prefect_test_harness
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-    with prefect_test_harness(SERVER_START_SECONDS), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-        yield str(PREFECT_API_URL.value())
+    from tests.prefect_servers import migrated_harness
+
+    with migrated_harness() as api_url, temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield api_url

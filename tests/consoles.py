@@ -16,7 +16,8 @@ from typing import Any
 import httpx
 
 from tasks.processes import process_start
-from tests.runners import LIMIT_S, until
+from tests.runners import LIMIT_S
+from tests.waiting import until
 
 Json = dict[str, Any]
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")

@@ -51,7 +51,7 @@ class EmbeddedGround:
         deadline = time.monotonic() + 15.0
         while left := self.cluster(resolved, home).processes():
             assert time.monotonic() < deadline, [(pid, _command(pid)) for pid in left]
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def drain(self, resolved: Resolved, home: Path, node: str) -> list[str]:
         """Nobody there evicts anything: a cordon is all that a refused eviction leaves anyway."""

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,21 +18,12 @@ from deployments.processes.offers import offers_of
 from profiles.loading.load import load_cluster
 from tasks.prefect.deployments import Offer
 from tasks.processes import process_start
+from tests.waiting import LIMIT_SECONDS, until
 
-LIMIT_S = 120.0
-"""Generous: a loaded machine is slow, a broken runner never answers."""
+LIMIT_S = LIMIT_SECONDS
 BUSY = 503
 """What a server on SQLite answers where another writer holds its file: nothing was written."""
 Json = dict[str, Any]
-
-
-def until(what: str, reached: Callable[[], Any], tell: Callable[[], str] = lambda: "") -> Any:
-    """The first answer that is not empty."""
-    deadline = time.monotonic() + LIMIT_S
-    while not (found := reached()):
-        assert time.monotonic() < deadline, f"did not happen: {what}\n{tell()}"
-        time.sleep(0.05)
-    return found
 
 
 def posted(client: httpx.Client, path: str, body: Json) -> httpx.Response:

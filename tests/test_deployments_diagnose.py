@@ -18,6 +18,7 @@ from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.selection import evidence_from, select
 from profiles.vocabulary import Action, FaultClass
 from tasks.log_files import find_logs
+from tests.commands import primus_here
 
 XID = "[12345.678901] NVRM: Xid (PCI:0000:44:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 RESET = "ConnectionResetError: [Errno 104] Connection reset by peer"
@@ -143,10 +144,10 @@ def test_every_class_can_be_shown(kind: FaultClass) -> None:
 
 
 def test_a_file_that_is_not_there_ends_it_before_anything_is_read(logs: Path) -> None:
-    done = primus("diagnose", str(logs), "/no/such.log", "--json")
+    done = primus_here("diagnose", str(logs), "/no/such.log", "--json")
     assert done.returncode == 2
-    assert done.stdout == b""
-    assert done.stderr == b"primus: /no/such.log: there is no such file\n"
+    assert done.stdout == ""
+    assert done.stderr == "primus: /no/such.log: there is no such file\n"
 
 
 @pytest.mark.parametrize("given", [b"", b"\n \n", b"\0\0\0"])
@@ -161,9 +162,9 @@ def test_nothing_to_read_is_no_diagnosis(given: bytes, tmp_path: Path, capsys: p
 
 
 def test_without_a_log_the_usage_is_wrong() -> None:
-    done = primus("diagnose")
+    done = primus_here("diagnose")
     assert done.returncode == 2
-    assert b"logs" in done.stderr
+    assert "logs" in done.stderr
 
 
 def test_standard_input_is_read_and_json_stands_alone() -> None:

@@ -23,6 +23,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.processes import process_start
 from tasks.runs.open import open_run
 from tasks.settings import Settings
+from tests.commands import primus_here
 from tests.why_sights import ADMITTED, GPU, LOCAL, NOW, RESEARCH, queued, refused, sight
 from workflows.model.cluster import QueueSight
 from workflows.model.records import AttemptRecord, Driver
@@ -36,12 +37,6 @@ BIG = replace(ADMITTED, name="w-big", owner="big-a1", gpus=24)
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("PRIMUS_HOME", str(tmp_path))
     return Settings.from_environment({"PRIMUS_HOME": str(tmp_path)})
-
-
-def primus(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "deployments.cli.main", *words], capture_output=True, text=True, check=False
-    )
 
 
 def test_one_line_first_then_who_says_so_then_what_to_do() -> None:
@@ -114,7 +109,7 @@ def test_a_cluster_that_is_away_gives_no_answer_and_says_so(
 
 def test_wrong_names_are_wrong_usage(settings: Settings) -> None:
     for words in (("why", "nobody"), ("queue", "--cluster", "nowhere")):
-        found = primus(*words)
+        found = primus_here(*words)
         assert found.returncode == WRONG_USAGE, found.stderr
         assert found.stdout == ""
         assert len(found.stderr.splitlines()) == 1, found.stderr

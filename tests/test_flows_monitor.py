@@ -28,7 +28,7 @@ from tasks.nodes.marks import Mark, set_mark
 from tasks.settings import Settings
 from tests.embedded_stage import jobset, role
 from tests.node_faults import entry, inject, local, loop, quarantined
-from tests.runners import until
+from tests.waiting import until
 from workflows import labels
 from workflows.model.records import Driver, NodeRecord
 from workflows.model.runs import FindingRecord

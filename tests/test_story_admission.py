@@ -17,8 +17,8 @@ from profiles.vocabulary import RunState, VerdictWord
 from tasks.nodes.holds import hold_of
 from tests.node_faults import quarantined
 from tests.pair_tools import tool as pair_tool
-from tests.runners import until
 from tests.stages import Stage, stage, succeeded
+from tests.waiting import until
 from workflows import labels
 from workflows.model.records import RequestRecord
 

@@ -22,7 +22,7 @@ from tasks.nodes.by_hand import release_by_hand
 from tasks.nodes.holds import hold_nodes, hold_of
 from tasks.settings import Settings, localised
 from tests.node_faults import local, loop, quarantined
-from tests.runners import until
+from tests.waiting import until
 from workflows import labels
 from workflows.model.nodes import NodeSeen
 from workflows.model.records import VerdictRecord

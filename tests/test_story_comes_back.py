@@ -10,7 +10,8 @@ import pytest
 
 from deployments.cli.report import report_document, report_text
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, Tile, VerdictWord
-from tests.stages import Stage, incident, numbers_are_unique, outcomes, stage, succeeded
+from tests.plain_ranks import weights_of_plain_ranks
+from tests.stages import PROFILE, Stage, incident, numbers_are_unique, outcomes, stage, succeeded
 from workflows.model.attempt import Signal
 
 pytestmark = pytest.mark.story
@@ -23,14 +24,9 @@ def scene(prefect_server: str) -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def unfailed(prefect_server: str) -> Iterator[str]:
-    """Weights of a run of the same seed to which nothing happened."""
-    with stage(prefect_server) as made:
-        story = made.start("unfailed").end()
-        assert succeeded(story), made.tell()
-        assert outcomes(story) == ["succeeded"]
-        made.no_orphans()
-        yield made.weights()
+def unfailed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Weights of ranks of the same seed to which nothing happened; test_story_in_place.py: whole runs have the same."""
+    return weights_of_plain_ranks(tmp_path_factory, PROFILE)
 
 
 def comes_back(scene: Stage, unfailed: str, klass: FaultClass, action: Action = Action.NEW_ATTEMPT) -> None:

@@ -14,8 +14,8 @@ import pytest
 from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
 from tests.consoles import Console, console
-from tests.runners import until
 from tests.stages import PROFILE
+from tests.waiting import until
 
 pytestmark = pytest.mark.story
 STORY = str(PROFILE)
@@ -24,7 +24,7 @@ SERVICES = ("server", "runner", "monitor")
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Console]:
-    """One home for all stories: an empty server needs ten seconds."""
+    """One home for all stories, begun empty as people begin it: here the server makes its database itself."""
     with (
         tempfile.TemporaryDirectory(prefix="primus-", ignore_cleanup_errors=True) as folder,
         console(Path(folder)) as made,

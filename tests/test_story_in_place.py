@@ -15,14 +15,16 @@ from deployments.cli.logs import incarnations
 from deployments.cli.report import report_document
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, Tile
 from tasks.runs.submit import attempt_token
-from tests.stages import Stage, incident, outcomes, stage, succeeded
+from tests.plain_ranks import weights_of_plain_ranks
+from tests.stages import PROFILE, Stage, incident, outcomes, stage, succeeded
 from workflows.labels import COORDINATOR_PORT
 from workflows.model.attempt import Signal
 from workflows.model.records import Story
 
 pytestmark = pytest.mark.story
-STEPS = ("steps=160",)
+STEP_COUNT = 160
 """Eight seconds: on a busy machine a fault comes late."""
+STEPS = (f"steps={STEP_COUNT}",)
 
 
 @pytest.fixture
@@ -32,12 +34,9 @@ def scene(prefect_server: str) -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def unfailed(prefect_server: str) -> Iterator[str]:
-    """Weights of a run of the same seed to which nothing happened."""
-    with stage(prefect_server) as made:
-        assert succeeded(made.start("unfailed", in_place=True, overrides=STEPS).end()), made.tell()
-        assert made.story.troubles == ()
-        yield made.weights()
+def unfailed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Weights of ranks of the same seed to which nothing happened."""
+    return weights_of_plain_ranks(tmp_path_factory, PROFILE, STEP_COUNT)
 
 
 def went_on(scene: Stage, story: Story, rank: int) -> None:
@@ -61,6 +60,18 @@ def task_names(text: str) -> list[str]:
     with get_client(sync_client=True) as client:
         asked = TaskRunFilter(name=TaskRunFilterName(like_=text))
         return [item.name for item in client.read_task_runs(task_run_filter=asked)]
+
+
+def test_a_run_to_which_nothing_happens_ends_with_the_weights_of_its_ranks_alone(
+    scene: Stage, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What the other stories compare themselves with is what a whole run would have given."""
+    story = scene.start("unfailed", in_place=True).end()
+    assert succeeded(story), scene.tell()
+    assert outcomes(story) == ["succeeded"]
+    assert story.troubles == ()
+    assert scene.weights() == weights_of_plain_ranks(tmp_path_factory, PROFILE)
+    scene.no_orphans()
 
 
 def test_a_killed_rank_begins_again_and_its_attempt_goes_on(scene: Stage, unfailed: str) -> None:

@@ -18,8 +18,9 @@ import pytest
 from flows.monitor import DEAD_SECONDS, monitor
 from profiles.vocabulary import Mode, RunState
 from tests.node_faults import local, loop
-from tests.runners import Asking, runner, until
+from tests.runners import Asking, runner
 from tests.stages import Stage, incident, numbers_are_unique, stage, succeeded
+from tests.waiting import until
 from workflows.model.nodes import beat_of, watcher_of
 
 pytestmark = pytest.mark.story

@@ -14,7 +14,8 @@ from tasks.ledger.ledger import Ledger
 from tests.browser_checks import shoot
 from tests.consoles import Console, console
 from tests.many_runs import cause_kill
-from tests.runners import until
+from tests.prefect_servers import give_database
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -28,6 +29,7 @@ PATIENCE_MS = 60_000.0
 def served() -> Iterator[Console]:
     folders = tempfile.TemporaryDirectory(prefix="primus-", ignore_cleanup_errors=True)
     with folders as folder, console(Path(folder)) as made:
+        give_database(made.home)
         made.up()
         yield made
 

@@ -18,6 +18,7 @@ from flows.preflight import preflight
 from tasks.clusters import embedded_cluster
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings, localised
+from tests.commands import primus_here
 from tests.node_faults import local
 from workflows.node_tests.preflight import PREFLIGHT
 
@@ -129,7 +130,7 @@ def test_a_pod_that_is_killed_leaves_its_node_unknown(scene: Scene) -> None:
     ],
 )
 def test_what_cannot_be_tested_is_named_and_nothing_starts(scene: Scene, words: tuple[str, ...], said: str) -> None:
-    done = scene.primus("preflight", *words)
+    done = primus_here("preflight", *words, environment={"PRIMUS_HOME": str(scene.home)})
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert scene.ledger.verdicts("local") == []
 

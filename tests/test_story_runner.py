@@ -10,8 +10,9 @@ from uuid import uuid4
 import pytest
 
 from profiles.vocabulary import FaultClass, RunState
-from tests.runners import Asking, Runner, runner, until
+from tests.runners import Asking, Runner, runner
 from tests.stages import PROFILE, Stage, incident, numbers_are_unique, outcomes, stage, succeeded
+from tests.waiting import until
 
 pytestmark = pytest.mark.story
 STORY = str(PROFILE)

@@ -18,8 +18,9 @@ from profiles.vocabulary import FINISHED
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.flow_runs import flow_runs
 from tests.postgres_server import PostgresServer
-from tests.runners import LIMIT_S, Asking, posted, runner, train_offer, until, worker_pod
+from tests.runners import LIMIT_S, Asking, posted, runner, train_offer, worker_pod
 from tests.stages import PROFILE, Stage, outcomes, stage, succeeded
+from tests.waiting import until
 
 pytestmark = pytest.mark.story
 pytest_plugins = ["tests.ledger_fixtures"]

@@ -14,8 +14,9 @@ from tasks.ledger.ledger import Ledger
 from tests.consoles import console
 from tests.many_runs import cause_kill
 from tests.postgres_server import PostgresServer
-from tests.runners import until
+from tests.prefect_servers import give_database
 from tests.stages import PROFILE
+from tests.waiting import until
 
 pytestmark = pytest.mark.story
 pytest_plugins = ["tests.ledger_fixtures"]
@@ -46,6 +47,7 @@ def test_no_secret_is_written_down(postgres: PostgresServer) -> None:
         home = Path(folder) / "home"
         with console(home, **environment) as made:
             made.password = f"admin:{auth}"
+            give_database(home)
             made.up()
             ledger = Ledger(url)
             identity = made.ask("train/local", {"request": {"profile": str(PROFILE), "name": "open", "mode": "act"}})

@@ -21,7 +21,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.nodes.actions import stream_nodes
 from tasks.settings import Settings, localised
 from tests.node_faults import local, loop, quarantined
-from tests.runners import until
+from tests.waiting import until
 from workflows import labels
 from workflows.model.records import NodeRecord
 from workflows.node_tests.sweep import SWEEP

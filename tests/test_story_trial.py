@@ -30,8 +30,8 @@ from tasks.nodes.holds import hold_of
 from tasks.runs.trial import clear_others, make_trial, open_trial
 from tasks.settings import Settings, localised
 from tests.node_faults import local, quarantined
-from tests.runners import until
 from tests.stages import PROFILE
+from tests.waiting import until
 from workflows import labels
 from workflows.attempt.trial import tried
 

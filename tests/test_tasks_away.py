@@ -20,7 +20,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.runs.watch import AttemptWatch
 from tasks.settings import Settings
 from tests.ledgers import THERE, driven, everyone_died
-from tests.runners import until
+from tests.waiting import until
 from workflows import labels as workflows_labels
 from workflows.model.attempt import AWAY_SECONDS, UNHEARD
 from workflows.model.records import AttemptRecord

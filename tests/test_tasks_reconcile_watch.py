@@ -15,7 +15,7 @@ from profiles.errors import Unavailable
 from tasks.cluster import Seen
 from tasks.observe.reflector import JobSetWatch
 from tests.embedded_stage import cluster, jobset, role
-from tests.runners import until
+from tests.waiting import until
 from workflows import labels
 
 

@@ -17,7 +17,7 @@ from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
 from tests.consoles import Console, console
 from tests.many_runs import STEP_SECONDS, calm_profile, cause_kill
-from tests.runners import until
+from tests.waiting import until
 
 BEFORE_STEPS, AFTER_SECONDS = 10, 20.0
 NAMES = ("calm", "hurt")

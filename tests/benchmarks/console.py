@@ -19,8 +19,8 @@ from profiles.request import TrainRequest
 from tasks.ledger.ledger import Ledger
 from tests.benchmarks.scenes import shown
 from tests.consoles import Console, console
-from tests.runners import until
 from tests.stages import PROFILE, stage
+from tests.waiting import until
 from workflows.model.runs import FindingRecord
 
 REPEATS = 5

@@ -18,8 +18,8 @@ from profiles.drill import parse_fault
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 from tests.consoles import Console, console
-from tests.runners import until
 from tests.stages import PROFILE
+from tests.waiting import until
 from workflows.model.gang_status import RESTART_MARK
 from workflows.model.records import IncidentRecord
 

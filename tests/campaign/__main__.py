@@ -73,16 +73,15 @@ def _too_long(_: int, __: FrameType | None) -> None:
 
 
 def _played(plans: Sequence[RunPlan], options: argparse.Namespace) -> list[RunOutcome]:
-    from prefect.settings import PREFECT_API_URL
-    from prefect.testing.utilities import prefect_test_harness
+    from tests.prefect_servers import migrated_harness
 
     def tell(one: RunOutcome) -> None:
         label = "; ".join(strike.label for strike in one.strikes) or "nothing is broken"
         wrong = f"{len(one.violations)} WRONG" if one.violations else "ok"
         print(f"run {one.number}: {wrong} in {one.seconds:.0f} s: {label}", file=sys.stderr, flush=True)
 
-    with prefect_test_harness(120):
-        return play_all(plans, options.faults, str(PREFECT_API_URL.value()), options.workers, tell)
+    with migrated_harness() as api_url:
+        return play_all(plans, options.faults, api_url, options.workers, tell)
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
