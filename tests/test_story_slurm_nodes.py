@@ -33,7 +33,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from profiles.admission import Slurm
 from profiles.errors import Refused
-from tasks.slurm.probe import nodes as slurm_nodes
+from tasks.slurm import nodes as slurm_nodes
 from tasks.slurm.probe import run_by_slurm
 from tests.slurm_plans import plan_on
 folder = Path(sys.argv[2])
