@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from tasks.cluster import Cluster, Event, Kind, Manifest
+from tasks.cluster import Answered, Cluster, Event, Kind, Manifest
 from tasks.embedded.store import store
 from tests import embedded_stage
+from tests.support.simulated_cluster import Act, SimulatedCluster
+from tests.support.simulated_store import Clock
 from workflows import labels
 
 MINE = {labels.RUN: "contract"}
@@ -132,6 +134,63 @@ def embedded(folder: Path) -> Generator[EmbeddedBench]:
     """A bench on the embedded cluster."""
     with embedded_stage.cluster(folder) as cluster:
         yield EmbeddedBench(cluster, "node-0", embedded_stage.DEADLINE_SECONDS)
+
+
+class SimulatedBench:
+    """The simulated cluster: time passes while somebody waits."""
+
+    node = "node-0"
+    patience_seconds = 60.0
+
+    def __init__(self) -> None:
+        self._clock = Clock()
+        self._simulated = SimulatedCluster(self._clock, embedded_stage.spec().nodes, _act)
+        self.cluster: Cluster = self._simulated
+
+    def container(self, script: Script) -> Manifest:
+        """See `Bench`."""
+        return {"name": "main", "image": "any", "command": ["act", json.dumps(asdict(script))]}
+
+    def until(self, holds: Callable[[], T | None]) -> T:
+        """See `Bench`."""
+        deadline = self._clock.now() + self.patience_seconds
+        while not (said := holds()):
+            assert self._clock.now() < deadline, "it did not come true"
+            self._clock.sleep(0.02)
+        return said
+
+    def expire_versions(self) -> None:
+        """See `Bench`."""
+        self._simulated.forget_changes()
+
+    def lose_node(self, name: str) -> None:
+        """See `Bench`."""
+        self._simulated.lose_node(name)
+
+
+def _act(manifest: Manifest) -> Act:
+    script = Script(**json.loads(manifest["spec"]["containers"][0]["command"][1]))
+    ends = script.exit_code is not None and not script.echoes
+    act = Act(seconds=0.1 if ends else None, exit_code=script.exit_code or 0, lines=tuple(script.lines))
+    return replace(act, port=PORT, answer=_echo) if script.echoes else act
+
+
+def _echo(method: str, path: str, token: str, body: bytes) -> Answered:
+    return Answered(201, json.dumps([method, path, token or None, body.decode()]).encode())
+
+
+@contextmanager
+def simulated(folder: Path) -> Generator[SimulatedBench]:
+    """A bench on the simulated cluster, which needs no folder."""
+    del folder
+    yield SimulatedBench()
+
+
+BENCHES: Mapping[str, Callable[[Path], AbstractContextManager[Bench]]] = {
+    "embedded": embedded,
+    "simulated": simulated,
+}
+"""A bench on a new cluster, by implementation of the seam."""
 
 
 def note(name: str, text: str = "", *, marks: Mapping[str, str] | None = None, **metadata: Any) -> Manifest:
