@@ -452,9 +452,10 @@ def test_a_gang_ends_as_its_pods_do(bench: Bench, code: int, state: str) -> None
     assert bench.until(lambda: (bench.cluster.get("JobSet", "g") or {}).get("status", {}).get("terminalState")) == state
 
 
-def test_a_gang_takes_its_pods_with_it(bench: Bench) -> None:
-    bench.cluster.apply(gang(bench, "g", 2, RUNS))
-    bench.until(lambda: len(pods_of(bench, "g")) == 2)
+@pytest.mark.parametrize("pods", [0, 2])
+def test_a_gang_goes_and_takes_its_pods_with_it(bench: Bench, pods: int) -> None:
+    bench.cluster.apply(gang(bench, "g", 2, RUNS, suspend=not pods))
+    bench.until(lambda: len(pods_of(bench, "g")) == pods)
     bench.cluster.delete("JobSet", "g", grace_seconds=0)
     bench.until(lambda: bench.cluster.get("JobSet", "g") is None)
     bench.until(lambda: not pods_of(bench, "g"))
