@@ -384,13 +384,17 @@ class AttemptWatch:
 
     def _ask_kubelets(self) -> None:
         while not self._ended.wait(COORDINATOR_SECONDS):
-            with self._known.lock:
-                doubted = unready(self._known.nodes.values())
-                pods = self._pods() if doubted else ()
-            away = out_of_reach(self._cluster, pods, doubted, MOST)
-            if away != self._known.unreached:
-                self._known.unreached = away
-                self._known.changed.set()
+            self.ask_kubelets_once()
+
+    def ask_kubelets_once(self) -> None:
+        """Find out which nodes that are not ready do not answer either."""
+        with self._known.lock:
+            doubted = unready(self._known.nodes.values())
+            pods = self._pods() if doubted else ()
+        away = out_of_reach(self._cluster, pods, doubted, MOST)
+        if away != self._known.unreached:
+            self._known.unreached = away
+            self._known.changed.set()
 
     def ask_once(self) -> None:
         """Ask the coordinator for its status and new steps; silence changes nothing."""
