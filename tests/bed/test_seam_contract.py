@@ -27,10 +27,14 @@ class BedBench(RealBench):
 def bench(bed: Bed) -> Iterator[BedBench]:
     cluster = BedCluster(load_cluster("bed"), bed.options, bed.folder)
     made = BedBench(cluster, "node-0", BedGround.deadline_seconds)
+    there = names_of(cluster.list("ConfigMap"))
     yield made
     for kind in KINDS:
         for name in names_of(cluster.list(kind, MINE)):
             cluster.delete(kind, name, grace_seconds=1)
+    # One statement takes the label away: what it made is known by nothing but that it was not there before.
+    for name in set(names_of(cluster.list("ConfigMap"))).difference(there):
+        cluster.delete("ConfigMap", name)
     made.until(lambda: not any(cluster.list(kind, MINE) for kind in KINDS))
     cluster.close()
 
