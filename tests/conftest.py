@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +26,10 @@ os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
 for name in ("PREFECT_API_URL", "PRIMUS_LEDGER_URL", "PRIMUS_CLUSTER", "PRIMUS_TOKEN", "PRIMUS_TOKEN_FILE"):
     os.environ.pop(name, None)
 
+STARTS_PROCESSES = re.compile(
+    r"\b(subprocess|Popen|embedded_stage|launcher_harness|warm_harness|health_daemons|GangOnLoopback)\b"
+)
+"""What a file of tests says that starts processes, itself or by one of the harnesses."""
 CORPUS_REPORTS = pytest.StashKey[dict[str, str]]()
 
 
@@ -35,6 +42,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def corpus_reports(pytestconfig: pytest.Config) -> dict[str, str]:
     """What was measured on the parts of the corpus, by part; printed when all tests have run."""
     return pytestconfig.stash.setdefault(CORPUS_REPORTS, {})
+
+
+@cache
+def starts_processes(path: Path) -> bool:
+    """Whether tests of this file depend on when a machine gives processes their turn."""
+    return STARTS_PROCESSES.search(path.read_text(encoding="utf-8")) is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`PRIMUS_PROCESS_RERUNS`: how often a test of real processes is told again; decisions are told once."""
+    reruns = int(os.environ.get("PRIMUS_PROCESS_RERUNS", "0"))
+    for item in items:
+        if reruns and starts_processes(item.path):
+            item.add_marker(pytest.mark.flaky(reruns=reruns))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -9,6 +9,8 @@ Labels = Sequence[Tuple[str, Any]]
 """Names and values in the order in which they are written; () for none."""
 EXACT_DIGITS = 15
 """So many significant digits every float holds exactly."""
+LARGEST_ROUNDED = 1e308
+"""What is larger may round to infinity."""
 FIGURE_DIGITS = 6
 """Enough for what was measured."""
 
@@ -47,6 +49,8 @@ def _number(value: float, digits: int) -> str:
         return "NaN"
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
+    if abs(value) > LARGEST_ROUNDED:
+        return repr(value)
     return f"{value:.{EXACT_DIGITS if value == int(value) else digits}g}"
 
 
