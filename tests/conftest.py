@@ -54,7 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`PRIMUS_PROCESS_RERUNS`: how often a test of real processes is told again; decisions are told once."""
     reruns = int(os.environ.get("PRIMUS_PROCESS_RERUNS", "0"))
     for item in items:
-        if reruns and starts_processes(item.path):
+        drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)  # of values: no matter of the machine
+        if reruns and not drawn and starts_processes(item.path):
             item.add_marker(pytest.mark.flaky(reruns=reruns))
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import starts_processes
 from tests.rotation import AREAS, ROOT, TURNS, Area, Mode, Proof, areas_of, file_of, proof_of, selection, turn_of
 
 FILES = st.sampled_from([f"tests/test_{name}.py" for name in ("calm", "links", "pairs", "ranks")])
@@ -241,3 +242,11 @@ def commit(root: Path, name: str) -> None:
     run("git", "add", "--all", folder=root)
     who = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com", "-c", "commit.gpgsign=false")
     run("git", *who, "commit", "--quiet", "--message", name, folder=root)
+
+
+@pytest.mark.parametrize(
+    ("name", "starts"),
+    [("programs_launch_scopes", True), ("embedded_keeper_fails", True), ("decisions_decide", False), ("corpus", False)],
+)
+def test_only_what_starts_processes_may_be_told_again(name: str, starts: bool) -> None:
+    assert starts_processes(ROOT / "tests" / f"test_{name}.py") is starts
