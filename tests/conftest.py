@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.rotation import Rotation
+from tests.support.meter import Meter
 
 # A loaded machine is no finding. Whoever proves a change (`.ci/run`) draws the same examples each time; elsewhere each
 # run looks for new ones.
@@ -36,6 +37,8 @@ CORPUS_REPORTS = pytest.StashKey[dict[str, str]]()
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out what has another turn."""
     config.pluginmanager.register(Rotation.of(config), "rotation")
+    if metered := os.environ.get("PRIMUS_METER"):
+        config.pluginmanager.register(Meter(Path(metered).absolute()), "meter")
 
 
 @pytest.fixture(scope="session")
