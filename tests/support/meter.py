@@ -1,8 +1,8 @@
 """A meter of processor time for each test, with all the processes that it starts.
 
 `PRIMUS_METER=<file>` writes a line for each part of a test (set up, call, tear down): the test, the part, seconds of
-processors and seconds of a clock. Where control groups of version 1 can be made, a worker puts itself into one, and whatever
-it starts is counted, daemons included; elsewhere only processes that were waited for.
+processors and seconds of a clock. Where control groups of version 1 can be made, a worker puts itself into one, and
+whatever it starts is counted, daemons included; elsewhere only processes that were waited for.
 """
 
 from __future__ import annotations
