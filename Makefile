@@ -3,8 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TEST_WORKERS ?= 2
+STORY_WORKERS ?= 3
 # For tests with real processes; CI: --reruns 1
 STORY_OPTIONS ?=
+# Which of the tests with real processes run: core, turn (as CI) or all (docs/testing.md).
+PRIMUS_PROOF ?= core
+export PRIMUS_PROOF
 # CI: --no-compile. Elsewhere Python may be forbidden to keep what it compiles, and each command would wait for it anew.
 PIP_OPTIONS ?=
 # Images often forbid Python to keep what it compiled: each of a thousand commands of the stories would compile us anew.
@@ -19,12 +23,12 @@ setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
 demo: $(STAMP) ## Train on this machine, lose a node, resume, compare with an unfailed run
 	@$(BIN)/primus demo
 
-test: lint ## All tests (unit, properties, golden manifests, stories on the embedded cluster), types beside them
+test: lint ## Unit tests, properties, golden manifests, the core of the stories (PRIMUS_PROOF=turn, all: more), types
 	@mkdir -p build; code=0; \
 	  .ci/phase 'types, beside unit' $(BIN)/pyright --warnings >build/pyright.log 2>&1 & pyright=$$!; \
 	  .ci/phase unit $(BIN)/python -m pytest -q -m 'not story' -n $(TEST_WORKERS) --dist worksteal || code=1; \
 	  types=0; wait $$pyright || types=$$?; \
-	  .ci/phase stories $(BIN)/python -m pytest -q -m 'story and not alone' -n $(TEST_WORKERS) --dist loadfile \
+	  .ci/phase stories $(BIN)/python -m pytest -q -m 'story and not alone' -n $(STORY_WORKERS) --dist loadfile \
 	    $(STORY_OPTIONS) || code=1; \
 	  .ci/phase alone $(BIN)/python -m pytest -q -m 'story and alone' $(STORY_OPTIONS) || code=1; \
 	  cat build/pyright.log; echo "pyright ended with $$types"; \
@@ -71,7 +75,7 @@ bed-up: $(STAMP) ## Start a real control plane with real nodes on this machine (
 bed-down: $(STAMP) ## Stop it; nothing is left behind
 	@.ci/phase 'bed down' $(BIN)/python -m tests.bed down $(DOWN)
 
-bed-test: $(STAMP) ## Tests against it: starts one, hurts it, takes it down
+bed-test: $(STAMP) ## The core of the tests against it (PRIMUS_PROOF=all: all): starts one, hurts it, takes it down
 	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest -q tests/bed -m bedless >build/bedless.log 2>&1 & bedless=$$!; \
 	  .ci/phase 'bed test' $(BIN)/python -m pytest -q tests/bed -m 'not bedless'; code=$$?; \
 	  wait $$bedless || code=1; cat build/bedless.log; exit $$code

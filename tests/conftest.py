@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.rotation import Rotation
+from tests.broken_before import BrokenBefore
+from tests.proof import Rotation
+from tests.rotation import Tables
 from tests.support.meter import Meter
 
 # A loaded machine is no finding. Whoever proves a change (`.ci/run`) draws the same examples each time; elsewhere each
@@ -36,7 +38,10 @@ CORPUS_REPORTS = pytest.StashKey[dict[str, str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out what has another turn."""
-    config.pluginmanager.register(Rotation.of(config), "rotation")
+    rotation = Rotation.of(config)
+    config.pluginmanager.register(rotation, "rotation")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(BrokenBefore(rotation, Tables.read()), "broken-before")
     if metered := os.environ.get("PRIMUS_METER"):
         config.pluginmanager.register(Meter(Path(metered).absolute()), "meter")
 

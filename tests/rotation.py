@@ -1,35 +1,37 @@
-"""Rotation: tests that are told in every eighth run, at the run's turn, and wherever what they prove has changed.
+"""Which tests of a run run: the core always; the others where their area changed, at their turn, or all of them.
 
-`PRIMUS_PROOF` says which of the tests with the marker `rotation` run: `turn` (as without it), `all` or `none`. Whoever
-names a file on the command line gets all of it. docs/testing.md says when to ask for what.
+Tests with real processes (marker `story`, and all of `tests/bed`) and those with the marker `rotation` rotate, except
+what `tests/core.toml` lists. `PRIMUS_PROOF` says which of them run: `core` (`make test`), `turn` (`.ci/run`: the core,
+what changes concern, an eighth of the rest, within a budget of time), `all` (`make proof`). Whoever names a file on the
+command line gets all of it. docs/testing.md says when to ask for what.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
-
 TURNS = 8
 ROOT = Path(__file__).resolve().parent.parent
-AREAS = ROOT / "tests" / "areas.toml"
+AREAS, CORE, QUARANTINE, SECONDS, BUDGET = (
+    ROOT / "tests" / name for name in ("areas.toml", "core.toml", "quarantine.toml", "seconds.tsv", "budget.toml")
+)
+UNKNOWN_SECONDS = 15.0
+"""What a test counts that was never measured."""
 
 
 class Mode(StrEnum):
-    """Which rotating tests run."""
+    """Which rotating tests run beside the core."""
 
+    CORE = "core"
     TURN = "turn"
     ALL = "all"
-    NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -50,28 +52,58 @@ def file_of(node_id: str) -> str:
     return node_id.partition("::")[0]
 
 
+def function_of(node_id: str) -> str:
+    """The test without its parameters."""
+    return node_id.partition("[")[0]
+
+
 def files_of_changes(changed: Collection[str], areas: Iterable[Area]) -> frozenset[str]:
     """Files of tests that were changed themselves, or to whose area a changed path belongs."""
     hit = (area for area in areas if any(fnmatchcase(path, glob) for path in changed for glob in area.paths))
     return frozenset(changed).union(*(area.tests for area in hit))
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """What a run takes of the rotating tests, and what it leaves."""
+
+    runs: frozenset[str]
+    late: tuple[str, ...] = ()
+    """Concerned by a change or in turn, but beyond the budget."""
+
+
 def selection(
-    node_ids: Iterable[str], turn: int, changed: Collection[str], areas: Iterable[Area], mode: Mode
-) -> frozenset[str]:
-    """Which of these rotating tests run.
+    node_ids: Collection[str],
+    turn: int,
+    changed: Collection[str],
+    areas: Iterable[Area],
+    seconds: Callable[[str], float],
+    budget_seconds: float,
+) -> Chosen:
+    """Which of these rotating tests a run takes at its turn: what changes concern first, then what is in turn.
+
+    Both begin with the tests of this turn, so that over eight runs each comes first once: whoever has no time for all
+    of an area proves another part of it in the next run.
 
     Args:
         node_ids: as pytest calls them.
         turn: 0 to 7.
         changed: paths below the root of the repository.
         areas: of `tests/areas.toml`.
-        mode: where it is not `turn`, turn and changes decide nothing.
+        seconds: what a test takes.
+        budget_seconds: what all of them may take together.
     """
-    if mode is not Mode.TURN:
-        return frozenset(node_ids if mode is Mode.ALL else ())
     whole = files_of_changes(changed, areas)
-    return frozenset(one for one in node_ids if turn_of(one) == turn or file_of(one) in whole)
+    order = sorted(node_ids, key=lambda one: (file_of(one) not in whole, (turn_of(one) - turn) % TURNS, one))
+    wanted = [one for one in order if file_of(one) in whole or turn_of(one) == turn]
+    runs: list[str] = []
+    left = budget_seconds
+    for one in wanted:
+        if seconds(one) <= left:
+            runs.append(one)
+            left -= seconds(one)
+    taken = frozenset(runs)
+    return Chosen(taken, tuple(one for one in wanted if one not in taken))
 
 
 def areas_of(document: Mapping[str, Any]) -> tuple[Area, ...]:
@@ -79,126 +111,105 @@ def areas_of(document: Mapping[str, Any]) -> tuple[Area, ...]:
     return tuple(Area(tuple(one["paths"]), tuple(one["tests"])) for one in document.values())
 
 
+def core_of(document: Mapping[str, Mapping[str, Sequence[str]]]) -> frozenset[str]:
+    """Node ids of a parsed `core.toml`: of functions, of single cases, or of whole files (`*`)."""
+    return frozenset(
+        file if name == "*" else f"{file}::{name}"
+        for files in document.values()
+        for file, names in files.items()
+        for name in names
+    )
+
+
+def is_core(node_id: str, core: Collection[str]) -> bool:
+    """Whether a test is one of them."""
+    return not {node_id, function_of(node_id), file_of(node_id)}.isdisjoint(core)
+
+
+def seconds_of(table: str) -> dict[str, float]:
+    """Seconds by test of `seconds.tsv`: without its parameters, so the longest of its cases."""
+    rows = (line.split("\t") for line in table.splitlines() if line and not line.startswith("#"))
+    return {name: float(seconds) for name, seconds, *_ in rows}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What stands in the files beside this one."""
+
+    areas: tuple[Area, ...] = ()
+    core: frozenset[str] = frozenset()
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+    budgets: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Seconds by kind of run: `story`, `alone`, `bed`, `unit`."""
+
+    @classmethod
+    def read(cls) -> Self:
+        """The tables of this checkout."""
+        areas, core, quarantined, budget = (
+            tomllib.loads(path.read_text(encoding="utf-8")) for path in (AREAS, CORE, QUARANTINE, BUDGET)
+        )
+        return cls(
+            areas_of(areas),
+            core_of(core) - frozenset(quarantined),
+            seconds_of(SECONDS.read_text(encoding="utf-8")),
+            budget["rotation_seconds"],
+        )
+
+    def takes(self, node_id: str) -> float:
+        """Seconds of a test."""
+        return self.seconds.get(function_of(node_id), UNKNOWN_SECONDS)
+
+
 @dataclass(frozen=True)
 class Proof:
     """What one run of pytest has to select by; the same for all its workers."""
 
     mode: Mode = Mode.TURN
-    turn: int = 0
+    number: int = 0
+    """Of the commit, from which all turns follow."""
     changed: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     """Files named on the command line, all of whose tests run."""
     doubt: str = ""
     """What could not be found out, for people."""
 
-    def selected(self, node_ids: Iterable[str], areas: Iterable[Area]) -> frozenset[str]:
-        """Which of these rotating tests run."""
-        ids = frozenset(node_ids)
-        named = frozenset(one for one in ids if file_of(one) in self.named)
-        return named | selection(ids, self.turn, self.changed, areas, self.mode)
+    @property
+    def turn(self) -> int:
+        """0 to 7."""
+        return self.number % TURNS
 
-    def lines(self, left: int) -> list[str]:
-        """What is told at the end of a run that left out so many tests."""
-        if not left:
-            return []
-        told = [f"rotation: {self.doubt}"] if self.doubt else []
-        if self.mode is Mode.NONE:
-            return [*told, f"left out by PRIMUS_PROOF=none: {left} tests (all of them: make proof)"]
-        where = f"turn {self.turn + 1} of {TURNS}"
-        return [*told, f"left to other turns: {left} tests ({where}; all of them: make proof)"]
+    def selected(self, kinds: Mapping[str, str], tables: Tables) -> Chosen:
+        """Which of these rotating tests run; `kinds` has the kind of each, by node id."""
+        if self.mode is Mode.ALL:
+            return Chosen(frozenset(kinds))
+        always = frozenset(one for one in kinds if file_of(one) in self.named or is_core(one, tables.core))
+        if self.mode is Mode.CORE:
+            return Chosen(always)
+        runs, late = always, list[str]()
+        for kind, budget in tables.budgets.items():
+            asked = [one for one in kinds if kinds[one] == kind and one not in always]
+            chosen = selection(asked, self.turn, self.changed, tables.areas, tables.takes, budget)
+            runs |= chosen.runs
+            late += chosen.late
+        return Chosen(runs, tuple(late))
 
-
-def git(root: Path, *words: str) -> str:
-    """What git answers.
-
-    Raises:
-        OSError, subprocess.CalledProcessError: there is no git, no repository, or no such commit.
-    """
-    return subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True, timeout=30).stdout
-
-
-def proof_of(root: Path, environment: Mapping[str, str]) -> Proof:
-    """Mode, turn and changes of a checkout.
-
-    The turn is the number of commits modulo 8. A shallow clone does not know that number: there the name of the commit
-    decides.
-
-    Raises:
-        ValueError: `PRIMUS_PROOF` is none of the modes.
-    """
-    found = Proof(Mode(environment.get("PRIMUS_PROOF") or Mode.TURN))
-    if found.mode is not Mode.TURN:
-        return found
-    try:
-        if git(root, "rev-parse", "--is-shallow-repository").strip() == "true":
-            turn = int(git(root, "rev-parse", "HEAD"), 16) % TURNS
-            found = replace(found, turn=turn, doubt="a shallow clone: the name of the commit gives the turn")
-        else:
-            found = replace(found, turn=int(git(root, "rev-list", "--count", "HEAD")) % TURNS)
-    except (OSError, subprocess.SubprocessError):
-        return replace(
-            found, doubt="no git history can be read here: it is always the first turn, and nothing counts as changed"
-        )
-    base = environment.get("PRIMUS_PROOF_BASE") or "HEAD~1"
-    try:
-        changed = git(root, "diff", "--name-only", "-z", base, "--").split("\0")
-    except (OSError, subprocess.SubprocessError):
-        doubts = [found.doubt, f"{base} is not known here: nothing counts as changed"]
-        return replace(found, doubt="; ".join(doubt for doubt in doubts if doubt))
-    return replace(found, changed=tuple(path for path in changed if path))
+    def lines(self, left: int, late: Sequence[str] = ()) -> list[str]:
+        """What is told at the end of a run that left out so many tests, and some of them for want of time."""
+        told = [f"rotation: {self.doubt}"] if self.doubt and left else []
+        if late:
+            what = f"{len(late)} tests that are in turn or concerned by changes"
+            told.append(f"NOT PROVEN in this run, beyond tests/budget.toml: {what}")
+            told += [f"  {count:3d} of {file}" for file, count in sorted(_by_file(late).items())]
+        if left and self.mode is Mode.CORE:
+            return [*told, f"the core; left out: {left} tests (PRIMUS_PROOF=turn: a part of them; make proof: all)"]
+        if left > len(late):
+            where = f"turn {self.turn + 1} of {TURNS}"
+            told.append(f"left to other turns: {left - len(late)} tests ({where}; all of them: make proof)")
+        return told
 
 
-class Rotation:
-    """The plug-in: leaves out what has another turn, and says how much that was."""
-
-    def __init__(self, proof: Proof) -> None:
-        self.proof, self.left = proof, 0
-
-    @classmethod
-    def of(cls, config: pytest.Config) -> Self:
-        """What a worker is told; else what is found out here. Git is asked once, and all workers collect the same."""
-        given: dict[str, Any] | None = getattr(config, "workerinput", {}).get("rotation")
-        if given is not None:
-            return cls(Proof(**{**given, "mode": Mode(given["mode"])}))
-        words = (str(word).partition("::")[0] for word in config.invocation_params.args)
-        paths = (config.invocation_params.dir / word for word in words if word.endswith(".py"))
-        named = (path.resolve() for path in paths if path.is_file())
-        files = tuple(str(path.relative_to(ROOT)) for path in named if path.is_relative_to(ROOT))
-        try:
-            return cls(replace(proof_of(ROOT, os.environ), named=files))
-        except ValueError as problem:
-            raise pytest.UsageError(f"PRIMUS_PROOF: {problem}") from problem
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker."""
-        node.workerinput["rotation"] = {**asdict(self.proof), "mode": str(self.proof.mode)}
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """After all others: what is not asked for anyway is not counted."""
-        rotating = frozenset(item.nodeid for item in items if item.get_closest_marker("rotation"))
-        if not rotating:
-            return
-        areas = areas_of(tomllib.loads(AREAS.read_text(encoding="utf-8")))
-        left = rotating - self.proof.selected(rotating, areas)
-        if left:
-            config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
-            items[:] = [item for item in items if item.nodeid not in left]
-        self.left = len(left)
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A worker says how much it left out."""
-        output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
-        if output is not None:
-            output["left_to_other_turns"] = self.left
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        """All workers left out the same."""
-        self.left = max(self.left, getattr(node, "workeroutput", {}).get("left_to_other_turns", 0))
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """One line, where anything was left out."""
-        for line in self.proof.lines(self.left):
-            terminalreporter.write_line(line)
+def _by_file(node_ids: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in node_ids:
+        found[file_of(one)] = found.get(file_of(one), 0) + 1
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import os
 import shutil
 import sqlite3
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger.ledger import Ledger
-from tasks.runs.faults import Scene, cause, step_seen
+from tasks.runs.faults import FAULT_FILE, Scene, cause, step_seen
 from tasks.runs.open import open_run, run_folder
 from tasks.settings import Settings
 from tests.campaign.expected import is_noise
@@ -36,6 +37,14 @@ from workflows.model.records import AttemptRecord, IncidentRecord, Story
 
 DEADLINE_SECONDS = EmbeddedGround.deadline_seconds
 PROFILE = Path(__file__).parent / "profiles" / "story.yaml"
+
+
+def write(file: Path, request: dict[str, Any]) -> None:
+    """A fault file, whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    written = file.with_suffix(".written")
+    written.write_text(json.dumps(request))
+    written.replace(file)
 
 
 class Stage:
@@ -168,12 +177,29 @@ class Stage:
             time.sleep(0.005)
         return self
 
+    @contextmanager
+    def held_at(self, step: int) -> Generator[Stage]:
+        """The newest attempt has done so many steps and does no more within, where its trainer polls a fault file.
+
+        However long this machine takes to strike, the training is where the story wants it.
+        """
+        file = self.folder / FAULT_FILE
+        write(file, {"fault": "hold", "step": step})
+        try:
+            yield self.at_step(step)
+        finally:
+            # A fault that was asked for stands there instead, or has fired already.
+            with suppress(FileNotFoundError, ValueError):
+                if json.loads(file.read_text())["fault"] == "hold":
+                    file.unlink()
+
     def fault(self, text: str) -> float:
-        """Cause the fault, when its step was seen."""
+        """Cause the fault, when its step was seen and before the next one."""
         spec = parse_fault(text)
-        if spec.step is not None:
-            self.at_step(spec.step)
-        return cause(replace(spec, step=None), self.scene())
+        if spec.step is None:
+            return cause(spec, self.scene())
+        with self.held_at(spec.step):
+            return cause(replace(spec, step=None), self.scene())
 
     def drained(self, node: str) -> bool:
         """Ask once more that the node be emptied; whether it is."""

@@ -25,7 +25,7 @@ from tests.corpus_variants import (
     shuffled,
     without,
 )
-from tests.turns import in_turn
+from tests.proof import in_turn
 from workflows.model.attempt import Evidence, LogLine, Signal
 
 F = FaultClass

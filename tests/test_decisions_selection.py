@@ -16,7 +16,7 @@ from flows.decisions.diagnosis.skim import Learning
 from flows.decisions.diagnosis.telling import Teller
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import CorpusCase, cases
-from tests.turns import in_turn
+from tests.proof import in_turn
 
 XID = "NVRM: Xid (PCI:0000:44:00): {number}, pid=4711, name=python, Ch 00000010"
 TORCHRUN = """

@@ -24,6 +24,7 @@ LOOKS: tuple[tuple[str, tuple[int, int], Any], ...] = (
     ("dark", WIDE, "dark"),
     ("narrow", NARROW, "light"),
 )
+pytestmark = pytest.mark.rotation
 RUNS = {run.name: run for run in twenty()}
 
 

@@ -320,6 +320,25 @@ def test_no_request_crashes_the_reader(text: str) -> None:
     assert found.fault in checkpoint.FAULTS
 
 
+def test_a_hold_lasts_until_the_file_says_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "fault.json"
+    file.write_text('{"fault": "hold", "step": 12}')
+    looks: list[float] = []
+
+    def asleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            file.write_text("nan-rank:1")
+
+    monkeypatch.setattr(checkpoint.time, "sleep", asleep)
+    assert checkpoint.due(str(file), 1, 11) is None, "it is not there yet"
+    assert looks == []
+    assert checkpoint.due(str(file), 0, 12) is None, "what comes after the hold is meant for another rank"
+    assert checkpoint.due(str(file), 1, 12) == "nan"
+    assert looks == [checkpoint.HOLD_LOOK_SECONDS] * 3
+    assert not file.exists()
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 5), st.integers(0, 40), st.integers(1, 9))
 def test_a_restored_reader_goes_on_exactly_where_it_was(seed: int, world_size: int, before: int, windows: int) -> None:

@@ -59,9 +59,9 @@ def answered(approval: str, answer: str, why: str) -> Any:
 
 def test_the_page_tells_what_is_asked_and_the_flow_answers_it(scene: Stage) -> None:
     asked(scene, fresh("asked"))
-    scene.drive().at_step(8)
-    lost = scene.story.attempts[0].nodes[1]
-    scene.fault(f"lose-node:{lost}")
+    with scene.drive().held_at(8):
+        lost = scene.story.attempts[0].nodes[1]
+        scene.fault(f"lose-node:{lost}")
     story = scene.until(lambda story: story.run.state is RunState.WAITING_FOR_APPROVAL, "a question")
     identity = story.approvals[0].id
     text = page(f"approval-{identity}", "Waits for an answer")
@@ -78,9 +78,9 @@ def test_the_page_tells_what_is_asked_and_the_flow_answers_it(scene: Stage) -> N
 def test_an_answer_that_nobody_drove_for_is_read_by_the_next_driver(scene: Stage) -> None:
     asked(scene, fresh("left"))
     pid = scene.drive_in_process()
-    scene.at_step(8)
-    lost = scene.story.attempts[0].nodes[1]
-    scene.fault(f"lose-node:{lost}")
+    with scene.held_at(8):
+        lost = scene.story.attempts[0].nodes[1]
+        scene.fault(f"lose-node:{lost}")
     story = scene.until(lambda story: story.run.state is RunState.WAITING_FOR_APPROVAL, "a question")
     scene.fault("kill-flow")
     assert pid > 0

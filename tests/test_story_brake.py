@@ -37,10 +37,10 @@ def states(story: Story) -> dict[str, str]:
 
 
 def test_a_brake_that_another_run_used_up_after_the_decision_asks(scene: Stage) -> None:
-    scene.start().at_step(8)
-    scene.ledger.pause("story", "maintenance")
-    lost = scene.story.attempts[0].nodes[1]
-    scene.fault(f"lose-node:{lost}")
+    with scene.start().held_at(8):
+        scene.ledger.pause("story", "maintenance")
+        lost = scene.story.attempts[0].nodes[1]
+        scene.fault(f"lose-node:{lost}")
     story = scene.until(lambda story: bool(story.actions), "a decision")
     assert (incident(story).action, states(story)[NodeAction.QUARANTINE]) == (Action.NEW_ATTEMPT, "recorded")
     use_up(scene)
@@ -62,9 +62,9 @@ def test_a_brake_that_another_run_used_up_after_the_decision_asks(scene: Stage) 
 
 def test_nothing_is_taken_out_where_a_person_says_no(scene: Stage) -> None:
     use_up(scene)
-    scene.start().at_step(8)
-    lost = scene.story.attempts[0].nodes[1]
-    scene.fault(f"lose-node:{lost}")
+    with scene.start().held_at(8):
+        lost = scene.story.attempts[0].nodes[1]
+        scene.fault(f"lose-node:{lost}")
     story = scene.until(lambda story: any(item.state == "waiting" for item in story.approvals), "a question")
     scene.ledger.answer(story.approvals[0].id, False, "a person", "not that one", 0.0)
     story = scene.end()

@@ -23,7 +23,6 @@ def test_six_faults_leave_nothing_wrong(prefect_server: str) -> None:
     played(125, 6, prefect_server)
 
 
-@pytest.mark.rotation
 def test_twenty_faults_leave_nothing_wrong(prefect_server: str) -> None:
     assert played(7, 20, prefect_server)["gave_up"] >= 1
 

@@ -96,9 +96,9 @@ def said_of_rank_0(scene: Stage, attempt: int) -> dict[str, list[float]]:
 
 
 def test_a_lost_node(scene: Stage, unfailed: str) -> None:
-    scene.start().at_step(17)
-    node = scene.story.attempts[0].nodes[1]
-    scene.fault(f"lose-node:{node}")
+    with scene.start().held_at(17):
+        node = scene.story.attempts[0].nodes[1]
+        scene.fault(f"lose-node:{node}")
     comes_back(scene, unfailed, FaultClass.NODE_LOST)
     first, second = scene.story.attempts
     assert node in first.nodes
@@ -109,23 +109,23 @@ def test_a_lost_node(scene: Stage, unfailed: str) -> None:
 
 
 def test_a_node_lost_in_silence(scene: Stage, unfailed: str) -> None:
-    scene.start().at_step(17)
-    node = scene.story.attempts[0].nodes[1]
-    scene.fault(f"lose-node:{node},silent")
+    with scene.start().held_at(17):
+        node = scene.story.attempts[0].nodes[1]
+        scene.fault(f"lose-node:{node},silent")
     comes_back(scene, unfailed, FaultClass.NODE_LOST)
     assert node not in scene.story.attempts[1].nodes
 
 
 def test_a_killed_launcher(scene: Stage, unfailed: str) -> None:
-    scene.start().at_step(17)
-    scene.fault(f"kill-launcher:{scene.story.attempts[0].nodes[1]}")
+    with scene.start().held_at(17):
+        scene.fault(f"kill-launcher:{scene.story.attempts[0].nodes[1]}")
     comes_back(scene, unfailed, FaultClass.PROCESS_KILLED)
 
 
 def test_a_preemption_with_notice_loses_no_step(scene: Stage, unfailed: str) -> None:
-    scene.start().at_step(17)
-    node = scene.story.attempts[0].nodes[1]
-    scene.fault(f"preempt-node:{node},notice=5")
+    with scene.start().held_at(17):
+        node = scene.story.attempts[0].nodes[1]
+        scene.fault(f"preempt-node:{node},notice=5")
     comes_back(scene, unfailed, FaultClass.PREEMPTED)
     first, second = scene.story.attempts
     assert second.resumed_from_step == first.last_step, scene.tell()
@@ -194,11 +194,11 @@ def test_a_full_disk_while_saving(scene: Stage, unfailed: str) -> None:
 
 
 def test_a_corrupt_newest_checkpoint_is_passed_over(scene: Stage, unfailed: str) -> None:
-    scene.start().at_step(18)
-    scene.until(lambda story: any(item.step >= 15 for item in story.checkpoints), "a proven checkpoint of step 15")
-    scene.fault("kill-rank:0")
-    corrupted = max(int(path.name.removeprefix("step-")) for path in (scene.folder / "checkpoints").glob("step-*"))
-    scene.fault("corrupt-checkpoint:newest")
+    with scene.start().held_at(18):
+        scene.until(lambda story: any(item.step >= 15 for item in story.checkpoints), "a proven checkpoint of step 15")
+        corrupted = max(int(path.name.removeprefix("step-")) for path in (scene.folder / "checkpoints").glob("step-*"))
+        scene.fault("corrupt-checkpoint:newest")
+        scene.fault("kill-rank:0")
     story = scene.end()
     assert succeeded(story), scene.tell()
     second = story.attempts[1]
@@ -226,8 +226,8 @@ def test_stop_and_resume(scene: Stage, unfailed: str) -> None:
 
 def test_a_killed_driver_is_taken_over(scene: Stage, unfailed: str) -> None:
     scene.open().drive_in_process()
-    scene.at_step(10)
-    scene.fault("kill-flow")
+    with scene.held_at(10):
+        scene.fault("kill-flow")
     story = scene.drive().end()
     assert succeeded(story), scene.tell()
     assert outcomes(story) == ["succeeded"], "the running pods were adopted"

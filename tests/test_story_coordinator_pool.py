@@ -42,10 +42,10 @@ def coordinator(scene: Stage) -> tuple[str, str]:
 
 
 def test_its_node_is_lost_and_training_goes_on(scene: Stage, two_pools: str) -> None:
-    scene.start(cluster=two_pools, overrides=("steps=300",)).at_step(10)
-    name, node = coordinator(scene)
-    assert node.startswith("control-")
-    scene.fault(f"lose-node:{node}")
+    with scene.start(cluster=two_pools, overrides=("steps=300",)).held_at(10):
+        name, node = coordinator(scene)
+        assert node.startswith("control-")
+        scene.fault(f"lose-node:{node}")
     deadline = time.monotonic() + scene.ground.deadline_seconds
     while (found := coordinator(scene)) in {("", ""), (name, node)}:
         assert time.monotonic() < deadline, scene.tell()

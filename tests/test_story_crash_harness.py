@@ -100,9 +100,9 @@ def test_a_run_that_loses_a_node(
     for _ in range(100):
         thread = scene.drive().thread
         if not lost and "submits attempt 1" in sayings(stops):
-            scene.at_step(12)
-            lost = scene.story.attempts[0].nodes[1]
-            scene.fault(f"lose-node:{lost}")
+            with scene.held_at(12):
+                lost = scene.story.attempts[0].nodes[1]
+                scene.fault(f"lose-node:{lost}")
         deadline = time.monotonic() + 90.0
         thread.join(90.0)
         assert time.monotonic() < deadline, scene.tell()

@@ -17,7 +17,7 @@ from tests.fault_matrix import BEGIN, CASES, PAGE, page
 from tests.fault_node import VirtualNode
 from tests.fault_silence import NODES, WAYS, checks_on, grades
 from tests.fault_trees import healthy, quiet_kernel
-from tests.turns import EVERYTHING
+from tests.proof import everything
 from workflows.node_tests.preflight import node_checks
 from workflows.programs.parsers.text import Reading
 from workflows.programs.probes.one import GPU_PROBES
@@ -26,7 +26,7 @@ ON_GPUS = GPU_PROBES
 """Probes that compute on GPUs, of which there are none here."""
 
 
-AS_PROCESSES = CASES if EVERYTHING else tuple({case.tool: case for case in reversed(CASES)}.values())
+AS_PROCESSES = CASES if everything() else tuple({case.tool: case for case in reversed(CASES)}.values())
 """The first case of each tool and of each probe."""
 
 
@@ -104,7 +104,7 @@ def test_a_node_with_nothing_wrong_passes_all_of_smoke_and_device(kind: str, tmp
     node.answers |= {name: good_answer(name, hardware) for name in ON_GPUS}
     suite = load_suite("full")
     checks = [*node_checks(suite, "smoke", hardware), *node_checks(suite, "device", hardware)]
-    told = node.ask(checks, hardware, deadline_seconds=120.0, as_processes=EVERYTHING or kind in NODES)
+    told = node.ask(checks, hardware, deadline_seconds=120.0, as_processes=everything() or kind in NODES)
     nodes = [NodeAnswer(f"node-{number}", kind, told) for number in range(5)]
     found = judge({kind: checks}, {kind: hardware}, nodes)
     assert [one for one in found["node-0"].reasons if one["verdict"] != "pass"] == []

@@ -53,12 +53,11 @@ def test_the_same_failure_at_the_same_step_twice_is_the_code(scene: Stage) -> No
 
 
 def test_all_checkpoints_corrupt(scene: Stage) -> None:
-    # The next one is saved long after the kill, also where this process is kept waiting in between.
-    scene.start(overrides=("checkpoint.interval_steps=20",)).at_step(21)
-    for folder in (scene.folder / "checkpoints").glob("step-*"):
-        for path in folder.glob("shard-*"):
-            path.write_bytes(b"\0" * 16)
-    scene.fault("kill-rank:0")
+    with scene.start(overrides=("checkpoint.interval_steps=20",)).held_at(21):
+        for folder in (scene.folder / "checkpoints").glob("step-*"):
+            for path in folder.glob("shard-*"):
+                path.write_bytes(b"\0" * 16)
+        scene.fault("kill-rank:0")
     story = scene.end()
     assert story.run.state is RunState.FAILED, scene.tell()
     assert [str(item.fault_class) for item in story.troubles] == ["process_killed", "checkpoint_corrupt"], scene.tell()
@@ -101,8 +100,8 @@ def test_no_spare_node_left(scene: Stage) -> None:
     small = scene.home / "small.yaml"
     pool = "  - name: cpu\n    hardware: cpu\n    nodes: 2\n    spares: 0\n    node_prefix: node-\n"
     small.write_text(f"extends: local\nname: small\npools:\n{pool}")
-    scene.start(cluster=str(small), overrides=("recovery.pending_timeout_seconds=1",)).at_step(12)
-    scene.fault(f"lose-node:{scene.story.attempts[0].nodes[1]}")
+    with scene.start(cluster=str(small), overrides=("recovery.pending_timeout_seconds=1",)).held_at(12):
+        scene.fault(f"lose-node:{scene.story.attempts[0].nodes[1]}")
     story = scene.end()
     assert story.run.state is RunState.FAILED, scene.tell()
     assert [str(item.fault_class) for item in story.troubles] == ["node_lost", "scheduling"], scene.tell()
@@ -116,8 +115,8 @@ def nodes_as_written(scene: Stage) -> dict[str, Any]:
 
 def test_mode_observe_touches_nothing(scene: Stage) -> None:
     scene.open().drive_in_process()
-    scene.at_step(10)
-    scene.fault("kill-flow")
+    with scene.held_at(10):
+        scene.fault("kill-flow")
     scene.ledger.set_mode("story", Mode.OBSERVE)
     before = nodes_as_written(scene)
     scene.drive()
@@ -136,8 +135,8 @@ def test_mode_observe_touches_nothing(scene: Stage) -> None:
 
 def test_mode_observe_does_what_a_person_asks_for_and_no_more(scene: Stage) -> None:
     before = nodes_as_written(scene.open(mode=Mode.OBSERVE))
-    scene.drive().at_step(8)
-    scene.fault("kill-rank:1")
+    with scene.drive().held_at(8):
+        scene.fault("kill-rank:1")
     story = scene.until(lambda story: bool(story.actions), "a recorded decision")
     assert (incident(story).action, story.actions[0].state) == (Action.NEW_ATTEMPT, "recorded"), scene.tell()
     scene.ledger.request(RequestRecord("stop-1", "story", "stop", 0.0, "seen enough"))
@@ -154,9 +153,9 @@ def test_mode_observe_does_what_a_person_asks_for_and_no_more(scene: Stage) -> N
 def test_the_brake_asks_before_one_node_too_many(scene: Stage) -> None:
     tight = scene.home / "tight.yaml"
     tight.write_text("extends: local\nname: tight\nbrake:\n  max_evictions: 1\n")
-    scene.start(cluster=str(tight)).at_step(8)
-    first = scene.story.attempts[0].nodes[1]
-    scene.fault(f"lose-node:{first}")
+    with scene.start(cluster=str(tight)).held_at(8):
+        first = scene.story.attempts[0].nodes[1]
+        scene.fault(f"lose-node:{first}")
     scene.until(lambda story: len(story.attempts) == 2 and story.attempts[1].first_step is not None, "attempt 2")
     scene.fault(f"lose-node:{scene.story.attempts[1].nodes[1]}")
     story = scene.until(lambda story: story.run.state is RunState.WAITING_FOR_APPROVAL, "a question")
@@ -182,9 +181,9 @@ def test_a_denied_question_leaves_the_run_stopped(scene: Stage) -> None:
 
 
 def test_a_pause_holds_what_was_decided(scene: Stage) -> None:
-    scene.start().at_step(8)
-    scene.ledger.pause("story", "maintenance")
-    scene.fault("kill-rank:1")
+    with scene.start().held_at(8):
+        scene.ledger.pause("story", "maintenance")
+        scene.fault("kill-rank:1")
     scene.until(lambda story: bool(story.actions), "a decision")
     assert len(scene.story.attempts) == 1
     scene.ledger.unpause("story", "done")

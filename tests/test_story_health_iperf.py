@@ -133,7 +133,6 @@ def test_each_direction_is_measured_by_itself(places: list[Place]) -> None:
     assert f'source="node-b",destination="node-a"}} {slow:g}' in shown[1]
 
 
-@pytest.mark.rotation
 def test_clients_answer_and_servers_end_with_their_daemon(places: list[Place]) -> None:
     here, there = places
     started = there.ask("/iperfservers?numservers=1&startport=5300")

@@ -105,7 +105,6 @@ def bad(outcome: LinksOutcome) -> set[tuple[FabricFault, tuple[str, ...]]]:
     return {(one.kind, one.members) for fabric in outcome.fabrics for one in fabric.tested.answer.findings}
 
 
-@pytest.mark.rotation
 def test_good_nodes_are_proven_with_each_other(scene: Scene) -> None:
     outcome = scene.test()
     assert (words(outcome), bad(outcome)) == ({f"node-{number}": "pass" for number in range(6)}, set())
@@ -137,7 +136,6 @@ def test_a_node_whose_processes_are_killed_is_named_and_all_others_are_proven(sc
     assert "gave no answer" in outcome.grades["node-4"].reasons[0]["evidence"]
 
 
-@pytest.mark.rotation
 def test_a_node_that_is_stopped_again_and_again_is_slow_with_everybody(scene: Scene) -> None:
     stopped: set[int] = set()
 

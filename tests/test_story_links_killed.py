@@ -82,7 +82,6 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made.inner.stop()
 
 
-@pytest.mark.rotation
 def test_whoever_dies_at_any_write_measures_no_round_again(tmp_path: Path) -> None:
     points: list[str] = []
     for writes in range(60):

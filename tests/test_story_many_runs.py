@@ -11,7 +11,7 @@ from tests.consoles import console
 from tests.many_runs import calm_profile, drive_many, wide_cluster
 from tests.postgres_server import PostgresServer
 
-pytestmark = [pytest.mark.story, pytest.mark.alone, pytest.mark.rotation]  # it fills the machine
+pytestmark = [pytest.mark.story, pytest.mark.alone]  # it fills the machine
 pytest_plugins = ["tests.ledger_fixtures"]
 RUNS = 30
 STEPS = 200

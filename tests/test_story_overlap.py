@@ -85,8 +85,8 @@ def test_no_rank_starts_before_the_last_ones_are_seen_out(
     scene: Stage, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     held = Held(scene, monkeypatch)
-    scene.start().at_step(17)
-    scene.fault(f"lose-node:{scene.story.attempts[0].nodes[1]}" if fault == "lose-node" else fault)
+    with scene.start().held_at(17):
+        scene.fault(f"lose-node:{scene.story.attempts[0].nodes[1]}" if fault == "lose-node" else fault)
     story = scene.end()
     assert succeeded(story), scene.tell()
     klass = FaultClass.NODE_LOST if fault == "lose-node" else FaultClass.PROCESS_KILLED

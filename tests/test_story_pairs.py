@@ -76,7 +76,6 @@ def rails(program: Path) -> SuiteProfile:
     return SUITE.model_copy(update={"checks": tuple(checks)})
 
 
-@pytest.mark.rotation
 def test_good_nodes_of_any_machine_pass_with_figures_of_their_own(scene: Scene) -> None:
     own = tuple(check for check in SUITE.checks if check.spans == "pair")
     outcome = scene.test(SUITE.model_copy(update={"checks": own}))
@@ -108,7 +107,6 @@ def test_a_node_with_a_slow_rail_is_named_and_its_partners_are_proven(scene: Sce
     assert "bad: node-4: rail-1" in links_text(outcome, 160)
 
 
-@pytest.mark.rotation
 def test_where_no_node_has_the_tool_all_are_unknown_and_say_why(scene: Scene, tmp_path: Path) -> None:
     outcome = scene.test(rails(tmp_path / "nowhere" / "ib_write_bw"))
     assert words(outcome) == dict.fromkeys(NODES, "unknown")

@@ -116,8 +116,8 @@ def test_an_image_that_nobody_has(scene: Stage) -> None:
 
 def test_a_question_to_a_person(scene: Stage) -> None:
     use_up(scene)
-    scene.start().at_step(8)
-    scene.fault(f"lose-node:{scene.story.attempts[0].nodes[1]}")
+    with scene.start().held_at(8):
+        scene.fault(f"lose-node:{scene.story.attempts[0].nodes[1]}")
     story = scene.until(lambda story: story.run.state is RunState.WAITING_FOR_APPROVAL, "a question")
     said = why(scene)
     approval = story.approvals[0]

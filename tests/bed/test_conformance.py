@@ -20,7 +20,7 @@ from tasks.clusters import embedded_spec
 from tasks.kubernetes.api_server import ApiServer
 from tasks.kubernetes.cluster import KubernetesCluster
 from tasks.kubernetes.configuration import configuration_of
-from tests import conformance_recorded, embedded_stage, turns
+from tests import conformance_recorded, embedded_stage, proof
 from tests.bed import samples, up
 from tests.conformance_cases import Case, check, load_cases, run_all
 from tests.conformance_recorded import A_RACE
@@ -34,7 +34,7 @@ LIMIT_S = 460.0
 """For all: some 290 pods."""
 REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
 RUN = [case for case in load_cases() if not case.refused]
-CASES = conformance_recorded.asked_anew(RUN, turns.commits(), turns.EVERYTHING)
+CASES = conformance_recorded.asked_anew(RUN, proof.of_this_checkout().number, proof.everything())
 STEADY = [case for case in CASES if case.name not in A_RACE]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import turns
+from tests import proof
 from tests.bed import starting, traces, up
 from tests.bed.commands import run
 from tests.bed.layout import cache, folder
@@ -21,7 +21,7 @@ LINK = "pbed-left"
 
 
 @pytest.mark.skipif(
-    not turns.EVERYTHING, reason="the bed is down and up again with PRIMUS_PROOF=all; .ci/bed ends it so"
+    not proof.everything(), reason="the bed is down and up again with PRIMUS_PROOF=all; .ci/bed ends it so"
 )
 def test_down_with_all_controllers_up_leaves_nothing(bed: Bed) -> None:
     wanted = bed.options

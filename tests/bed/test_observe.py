@@ -46,10 +46,10 @@ def rested(scene: Stage) -> Story:
 
 def test_a_killed_rank_is_diagnosed_and_nothing_is_done(scene: Stage, bed: Bed) -> None:
     log = ours(bed)
-    scene.start(mode=Mode.OBSERVE).at_step(10)
-    submitted = log.seen()
-    assert {"workflows", "jobsets"} <= {write.resource for write in submitted}, "a person asked for it"
-    scene.fault("kill-rank:1")
+    with scene.start(mode=Mode.OBSERVE).held_at(10):
+        submitted = log.seen()
+        assert {"workflows", "jobsets"} <= {write.resource for write in submitted}, "a person asked for it"
+        scene.fault("kill-rank:1")
     story = rested(scene)
     assert (incident(story).fault_class, incident(story).action) == (FaultClass.PROCESS_KILLED, Action.NEW_ATTEMPT)
     assert {action.state for action in story.actions} == {"recorded"}
@@ -66,9 +66,9 @@ def test_a_killed_rank_is_diagnosed_and_nothing_is_done(scene: Stage, bed: Bed) 
 
 def test_a_lost_node_is_blamed_and_no_node_is_patched(scene: Stage, bed: Bed) -> None:
     log = ours(bed)
-    scene.start(mode=Mode.OBSERVE).at_step(10)
-    lost = scene.story.attempts[0].nodes[1]
-    scene.fault(f"lose-node:{lost}")
+    with scene.start(mode=Mode.OBSERVE).held_at(10):
+        lost = scene.story.attempts[0].nodes[1]
+        scene.fault(f"lose-node:{lost}")
     story = rested(scene)
     assert incident(story).fault_class is FaultClass.NODE_LOST, scene.tell()
     assert {(str(action.kind), action.target, action.state) for action in story.actions} >= {

@@ -107,9 +107,9 @@ def searched(prefect_server: str, standing: None) -> Iterator[Searched]:
     bed.api.ensure({**PLANTED, "stringData": {"password": password}})
     try:
         with stage(prefect_server, BedGround()) as scene:
-            scene.start(profile=str(with_password(scene.home)), overrides=("steps=400",)).at_step(10)
-            first = token(bed, 1)
-            scene.fault("kill-rank:1")
+            with scene.start(profile=str(with_password(scene.home)), overrides=("steps=400",)).held_at(10):
+                first = token(bed, 1)
+                scene.fault("kill-rank:1")
             scene.until(lambda story: len(story.attempts) == 2 and bool(story.attempts[1].submitted_at), "attempt 2")
             scene.at_step(20)
             needles = Needles({"password": password, "token of a1": first, "token of a2": token(bed, 2)})

@@ -28,7 +28,7 @@ from workflows import labels
 from workflows.platform import workspace
 from workflows.platform.pod_shapes import NAMESPACE
 
-pytestmark = pytest.mark.story
+pytestmark = [pytest.mark.story, pytest.mark.whole]
 GRANTED = {
     workspace.RUNNER: (*workspace.RUNNER_RIGHTS, *workspace.NODE_RIGHTS),
     workspace.PIPELINES: workspace.PIPELINE_RIGHTS,

@@ -8,6 +8,9 @@ Faults that the demo trainer brings upon itself when it is asked to, through a f
 The file holds one JSON object `{"fault": "exception|nan|oom", "rank": 1, "step": 20}` or the words of the command line,
 `exception-rank:1,step=20`. Without a step the fault fires at once, with one in the step after it was done. The rank
 that fires renames the file first (`<file>.fired`), so that one request is one fault, in whatever attempt.
+
+`{"fault": "hold", "step": 20}` makes every rank wait once 20 steps are done, for as long as the file says so. Whoever
+wants to break something at that step has all the time that a busy machine takes.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import json
 import os
 import resource
 import shutil
+import time
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Optional, Tuple, cast
 
@@ -197,7 +201,10 @@ def _sync_folder(path: str) -> None:
         os.close(descriptor)
 
 
-FAULTS = ("exception", "nan", "oom")
+HOLD = "hold"
+FAULTS = ("exception", "nan", "oom", HOLD)
+HOLD_LOOK_SECONDS = 0.005
+"""How often a rank that waits looks at the file."""
 OOM_HEADROOM_BYTES = 256 << 20
 OOM_BLOCK_BYTES = 4 * OOM_HEADROOM_BYTES
 
@@ -240,20 +247,29 @@ def parse(text: str) -> Fault:
 def due(path: str, rank: int, steps_done: int) -> Optional[str]:
     """The fault that this rank shall suffer now; its request is used up by asking. None: no fault.
 
-    A file that cannot be understood is reported once by renaming it to `<path>.refused`.
+    Returns when no hold of this step is asked for (any more). A file that cannot be understood is reported once by
+    renaming it to `<path>.refused`.
     """
+    request = _request(path)
+    while request is not None and request.fault == HOLD and steps_done >= request.step:
+        time.sleep(HOLD_LOOK_SECONDS)
+        request = _request(path)
+    if request is None or request.fault == HOLD or request.rank != rank or steps_done < request.step:
+        return None
+    return request.fault if _rename(path, ".fired") else None
+
+
+def _request(path: str) -> Optional[Fault]:
+    """What the file asks for now. None: nothing, or nothing that can be understood."""
     try:
         with open(path, encoding="utf-8") as file:
-            request = parse(file.read())
+            return parse(file.read())
     except OSError:
         return None
     except (ValueError, TypeError, AttributeError) as error:
         print(f"fault file {path} is not understood: {error}", flush=True)
         _rename(path, ".refused")
         return None
-    if request.rank != rank or steps_done < request.step or not _rename(path, ".fired"):
-        return None
-    return request.fault
 
 
 def _rename(path: str, suffix: str) -> bool:
