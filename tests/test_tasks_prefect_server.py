@@ -20,14 +20,32 @@ def test_a_new_port_is_none_that_connections_get(tmp_path: Path) -> None:
     assert PORTS.stop <= 32768, "Linux's lowest, where nobody changed it"
 
 
-def test_the_port_of_before_stays_while_it_is_free(tmp_path: Path) -> None:
+def test_the_port_of_before_stays_while_it_is_free(tmp_path: Path, looks: list[float]) -> None:
     before = port(tmp_path)
     (tmp_path / "server.port").write_text(str(before))
     assert port(tmp_path) == before
+    assert looks == []
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", before))
-        taken.listen()
         assert port(tmp_path) != before
+    assert len(looks) == server.FREE_LOOKS
+
+
+def test_a_server_that_is_dying_lets_its_port_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = port(tmp_path)
+    (tmp_path / "server.port").write_text(str(before))
+    with socket.socket() as dying:
+        dying.bind(("127.0.0.1", before))
+        monkeypatch.setattr(server.time, "sleep", lambda _: dying.close())
+        assert port(tmp_path) == before
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long was waited for a port."""
+    waited: list[float] = []
+    monkeypatch.setattr(server.time, "sleep", waited.append)
+    return waited
 
 
 @pytest.mark.parametrize("text", ["", "no port", "99999999", "-4"])

@@ -21,6 +21,8 @@ START_SECONDS = 120.0
 """An empty home needs 8 to 10 s (migrations); a busy machine ten times that."""
 PORTS, PORTS_TRIED = range(20_000, 30_000), 32
 """Below those that Linux gives to connections (32768 to 60999 where nobody changed it) and Kubernetes to nodes."""
+FREE_LOOKS, FREE_LOOK_SECONDS = 50, 0.1
+"""For so long a server that was killed may hold its port: what it had begun ends a moment after it."""
 PID_FILE = "server.json"
 PASSWORD_FILE = "prefect-auth"  # noqa: S105 - the name of a file
 """`user:password` of the pages and the API, for the owner of the home only; absent: none is asked for."""
@@ -133,8 +135,12 @@ def _port(home: Path) -> int:
     A new one is none that the system gives to connections: whoever asks somebody else while the server is dead would
     have its port then.
     """
-    with suppress(OSError, ValueError, OverflowError), _bound(int((home / "server.port").read_text())) as port:
-        return port
+    with suppress(OSError, ValueError, OverflowError):
+        before = int((home / "server.port").read_text())
+        for _ in range(FREE_LOOKS):
+            with suppress(OSError), _bound(before):
+                return before
+            time.sleep(FREE_LOOK_SECONDS)
     for _ in range(PORTS_TRIED):
         with suppress(OSError), _bound(PORTS.start + secrets.randbelow(len(PORTS))) as port:
             return port
