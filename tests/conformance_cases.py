@@ -21,10 +21,11 @@ from profiles.errors import Refused
 from tasks.cluster import Cluster
 from tasks.observe.objects import unpacked
 from tasks.workflow_runs import ENDED, check_workflow, phase_of, read_workflow, submit_workflow, with_name
+from tests.waiting import patience
 from tests.yaml_files import read_all_yaml
 
 FOLDER = Path(__file__).resolve().parent / "conformance"
-DEADLINE_SECONDS = 240.0
+DEADLINE_SECONDS = patience(240.0)
 """For all together; a real controller needs some seconds a step."""
 KNOWN = {"says", "source", "needs", "phase", "message", "nodes", "absent", "order", "alone", "gap_seconds", "seconds",
          "outputs", "count", "refused"}  # fmt: skip

@@ -12,8 +12,9 @@ from typing import Any
 
 from tasks.embedded.api import EmbeddedCluster
 from tasks.embedded.spec import ImageSpec, NodeSpec, Spec
+from tests.waiting import patience
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = patience(60.0)
 """Generous: a loaded machine is slow, a broken cluster never answers."""
 Object = dict[str, Any]
 HOST = (ImageSpec("*", programs={"python3": [sys.executable]}, host_path=True),)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from profiles.resolve import Resolved
 from tasks.clusters import embedded_cluster
+from tests.waiting import patience
 from workflows import labels
 
 
@@ -40,7 +41,7 @@ class EmbeddedGround:
     """A cluster in the stage's own home."""
 
     profile = "local"
-    deadline_seconds = 90.0
+    deadline_seconds = patience(90.0)
 
     def cluster(self, resolved: Resolved, home: Path) -> Any:
         """See `Ground`."""

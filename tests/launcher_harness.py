@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import patience
 from workflows.programs.runtime.http_client import AwayError, Client
 from workflows.wire import Termination, from_json, from_line
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = patience(30.0)
 """Generous: only a test that fails waits so long."""
 MAIN = Path(__file__).parent.parent / "workflows" / "programs" / "main.py"
 TOKEN = "a test's token"

@@ -20,6 +20,7 @@ from tasks.runs.faults import Scene, cause
 from tasks.settings import Settings
 from tests.consoles import Console
 from tests.stages import PROFILE
+from tests.waiting import patience
 from workflows.model.records import Story
 
 STEP_SECONDS = 0.5
@@ -27,7 +28,7 @@ AHEAD_SECONDS = 20.0
 """Enough to ask for all of them: a third of a second each."""
 FAULT_AT_STEP = 7
 """After the first checkpoint."""
-LIMIT_S = 600.0
+LIMIT_S = patience(600.0)
 
 
 def wide_cluster(folder: Path, nodes: int) -> Path:

@@ -18,9 +18,10 @@ from tasks.cluster import Manifest, using
 from tasks.context import at_hand
 from tasks.observe.reflector import Bell
 from tasks.settings import Settings
+from tests.waiting import patience
 from workflows import labels
 
-END_SECONDS = 60.0
+END_SECONDS = patience(60.0)
 
 
 def stamp(ago_seconds: float = 0.0) -> str:

@@ -13,9 +13,10 @@ import pytest
 
 from profiles.loading.load import load_run
 from tests.once import once
+from tests.waiting import patience
 
 ROOT = Path(__file__).resolve().parent.parent
-DEADLINE_SECONDS = 120.0
+DEADLINE_SECONDS = patience(120.0)
 WORLD_SIZE = 2
 
 

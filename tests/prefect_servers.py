@@ -19,8 +19,10 @@ from unittest import mock
 
 import prefect
 
+from tests.waiting import patience
+
 KEPT = Path(__file__).resolve().parent.parent / "build" / "prefect-databases"
-START_SECONDS = 120
+START_SECONDS = patience(120)
 """Generous: a server that came too late fails every story of its worker."""
 
 

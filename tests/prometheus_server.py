@@ -19,7 +19,9 @@ from urllib.parse import urlencode
 
 import yaml
 
-LIMIT_SECONDS = 60.0
+from tests.waiting import patience
+
+LIMIT_SECONDS = patience(60.0)
 Json = dict[str, Any]
 
 

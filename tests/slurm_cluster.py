@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.waiting import patience
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "sinfo", "scancel", "unshare")
 APART = ("unshare", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc", "--")
 """Whatever is started in it ends with it, as with a machine whose power is cut."""
 REAPING = ("sh", "-c", '"$@" & wait', "init")
 """The first process there; it fetches orphans that ended, else Slurm takes a dead one for one that cannot be killed."""
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = patience(60.0)
 NODES = 4
 
 

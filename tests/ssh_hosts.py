@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from profiles.admission import BareMetal, Host
+from tests.waiting import patience
 
 SEPARATED = Path("/run/sshd")
 """Where an SSH server of root's confines the part that speaks before anybody has logged in."""
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = patience(60.0)
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

@@ -28,11 +28,12 @@ from tasks.prefect.automations import deployment_of
 from tasks.prefect.deployments import Offer
 from tasks.prefect.flow_runs import flow_runs
 from tests.ledgers import a_run, an_attempt, an_incident, driven
+from tests.waiting import patience
 from workflows.model.events import Fall
 from workflows.model.records import ApprovalRecord
 from workflows.model.runs import FindingRecord
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = patience(60.0)
 NODES = ("node-1", "node-3")
 SCHEMA = {
     "title": "Parameters",

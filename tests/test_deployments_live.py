@@ -30,6 +30,7 @@ from tasks.processes import process_start
 from tasks.runs.open import open_run
 from tasks.settings import Settings
 from tests.attempt_plans import a_gpu_plan
+from tests.waiting import patience
 from workflows.model.records import (
     ApprovalRecord,
     AttemptRecord,
@@ -44,7 +45,7 @@ from workflows.model.records import (
 
 RESOLVED = a_gpu_plan().resolved
 NOW = 1_000_000.0
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = patience(60.0)
 WIDTHS = (60, 80, 120)
 
 

@@ -22,8 +22,9 @@ from profiles.errors import ProfileError, Refused
 from profiles.loading.load import load_cluster
 from tasks.clusters import embedded_cluster
 from tasks.embedded.api import EmbeddedCluster
+from tests.waiting import patience
 
-DEADLINE_SECONDS = 90.0
+DEADLINE_SECONDS = patience(90.0)
 MANIFEST = """
 apiVersion: v1
 kind: ConfigMap

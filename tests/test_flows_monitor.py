@@ -28,12 +28,12 @@ from tasks.nodes.marks import Mark, set_mark
 from tasks.settings import Settings
 from tests.embedded_stage import jobset, role
 from tests.node_faults import entry, inject, local, loop, quarantined
-from tests.waiting import until
+from tests.waiting import patience, until
 from workflows import labels
 from workflows.model.records import Driver, NodeRecord
 from workflows.model.runs import FindingRecord
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = patience(60.0)
 WIDE = Brake(max_quarantined_share=1.0, max_evictions=100)
 
 

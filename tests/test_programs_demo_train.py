@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.waiting import patience
 from workflows.programs.checkpoints import manifest
 from workflows.programs.demo import checkpoint, model, train
 from workflows.programs.runtime import flags
 
 ROOT = Path(__file__).parent.parent
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = patience(60.0)
 SMALL = ("--steps=12", "--save-every=4", "--batch-windows=2", "--corpus-bytes=65536")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.pair_tools import script, tool
+from tests.waiting import patience
 from workflows.programs.fabric import pair_member
 from workflows.programs.fabric.pair_member import Half, Options, PairCall, to_json
 from workflows.programs.fabric.report import PairReport, pair_report_from
@@ -22,7 +23,7 @@ from workflows.programs.parsers.text import Parsed
 from workflows.programs.probes.run import parsers, unpacked
 
 MAIN = Path(pair_member.__file__).parents[1] / "main.py"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = patience(60.0)
 SOCKETS = PairCall(0, probe="pair-sockets", deadline_seconds=30.0, arguments={"round_trips": "200", "datagrams": "100"})
 
 

@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pair_tools import script
+from tests.waiting import patience
 from workflows.programs.fabric import pair_member
 from workflows.programs.fabric.pair_member import Options, PairCall, ServerProcess, listens, pair_calls, to_json
 from workflows.programs.fabric.report import PairReport, pair_report_from
 from workflows.programs.fabric.transport import ECHO, TOKEN_BYTES, Echo, datagrams, measure, round_trips
 from workflows.programs.runtime import flags
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = patience(60.0)
 
 
 def test_the_echo_answers_only_whoever_knows_its_number_and_with_no_more_bytes() -> None:

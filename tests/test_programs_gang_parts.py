@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from flows.decisions.node_tests.fabric.groups import read
 from tests.damaged import damaged, reaches
+from tests.waiting import patience
 from workflows.programs.fabric import group_member
 from workflows.programs.fabric.group_member import bus
 from workflows.programs.fabric.meeting import (
@@ -42,7 +43,7 @@ from workflows.programs.fabric.transport import HELLO, NONCE_BYTES, Doors, Membe
 from workflows.programs.runtime import flags
 
 MAIN = Path(group_member.__file__).parents[1] / "main.py"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = patience(60.0)
 
 
 @given(st.integers(0, 9), st.integers(2, 99), st.floats(0.5, 1e4), st.integers(0, 8))

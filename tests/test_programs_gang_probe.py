@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from flows.decisions.node_tests.fabric.groups import read
+from tests.waiting import patience
 from workflows.programs.fabric import group_member
 from workflows.programs.fabric.meeting import Options, machine_of
 from workflows.programs.fabric.report import SOCKETS, GangReport, report_from
 
 MAIN = Path(group_member.__file__).parents[1] / "main.py"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = patience(60.0)
 FAST = {"meet_seconds": 30.0, "deadline_seconds": 50.0, "all_reduce_bytes": 100_003, "iterations": 2}
 
 

@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.waiting import patience
 from workflows.programs.probes.call import Call, to_json
 from workflows.programs.probes.over_ssh import MARK, OLD_SECONDS, Options, main, remove_left, storage_folder
 from workflows.programs.probes.run import unpacked
 from workflows.programs.runtime import flags
 
 PROGRAMS = Path(__file__).parents[1] / "workflows" / "programs" / "main.py"
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = patience(60.0)
 
 
 def wait(reached: Callable[[], object]) -> None:

@@ -15,9 +15,10 @@ from tasks.clusters import embedded_cluster
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 from tests.node_faults import quarantined
+from tests.waiting import patience
 
 pytestmark = pytest.mark.story
-DEADLINE_SECONDS = 240.0
+DEADLINE_SECONDS = patience(240.0)
 
 
 def test_it_may_be_shown_again_at_once(prefect_server: str, tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ import pytest
 
 from tests.health_daemons import Toolbox, at_once, get
 from tests.health_fleet import asking, fleet
+from tests.waiting import patience
 from workflows.programs.health.fleet_status import ALIVE_SECONDS
 from workflows.programs.health.peers import peers_from
 
 pytestmark = pytest.mark.story
 LIVING, REFUSING, SILENT, STOPPED = 94, 2, 2, 1
-GENEROUS_SECONDS = 60.0
+GENEROUS_SECONDS = patience(60.0)
 """Seconds that no working daemon needs, on a machine with other work to do."""
 
 

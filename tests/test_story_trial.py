@@ -31,13 +31,13 @@ from tasks.runs.trial import clear_others, make_trial, open_trial
 from tasks.settings import Settings, localised
 from tests.node_faults import local, quarantined
 from tests.stages import PROFILE
-from tests.waiting import until
+from tests.waiting import patience, until
 from workflows import labels
 from workflows.attempt.trial import tried
 
 pytestmark = pytest.mark.story
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
-END_SECONDS = 180.0
+END_SECONDS = patience(180.0)
 PRINTS = """
 import os, sys, time
 rank, node, shared = int(os.environ["RANK"]), os.environ["PRIMUS_NODE"], os.environ["PRIMUS_RUN_DIR"] + "/slow"

@@ -18,12 +18,13 @@ from tasks.ledger.ledger import Ledger
 from tasks.runs.faults import step_seen
 from tasks.settings import Settings
 from tests.stages import PROFILE, Stage, outcomes, stage, succeeded
+from tests.waiting import patience
 from workflows import labels
 from workflows.model.ownership import owner_of
 from workflows.model.records import AttemptRecord, RequestRecord
 
 pytestmark = pytest.mark.story
-COMMAND_SECONDS = 120.0
+COMMAND_SECONDS = patience(120.0)
 
 
 @pytest.fixture

@@ -20,12 +20,12 @@ from tasks.ledger.ledger import Ledger
 from tasks.runs.watch import AttemptWatch
 from tasks.settings import Settings
 from tests.ledgers import THERE, driven, everyone_died
-from tests.waiting import until
+from tests.waiting import patience, until
 from workflows import labels as workflows_labels
 from workflows.model.attempt import AWAY_SECONDS, UNHEARD
 from workflows.model.records import AttemptRecord
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = patience(30.0)
 
 
 @pytest.fixture

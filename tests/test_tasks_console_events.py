@@ -20,12 +20,13 @@ from profiles.vocabulary import Action, FaultClass, RunState
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.events import BEGIN_SECONDS, CURSOR, ConsoleServer, Outbox, event_id, place_before
 from tests.ledgers import Clock, a_run, an_attempt, an_incident, driven
+from tests.waiting import patience
 from workflows.model.events import Fall
 from workflows.model.records import ApprovalRecord
 
 pytest_plugins = ["tests.ledger_fixtures"]
 NOBODY = "http://127.0.0.1:9/api"
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = patience(60.0)
 
 
 @pytest.fixture

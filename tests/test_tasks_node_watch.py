@@ -23,12 +23,13 @@ from tasks.nodes.marks import Mark, Marker, Order, mark_of, set_mark
 from tasks.observe.nodes import node_seen, pool_of, taint_manifest
 from tasks.observe.reflector import Bell, NodeWatch
 from tests.node_faults import entry, inject, local, quarantined
+from tests.waiting import patience
 from workflows import labels as workflows_labels
 from workflows.model.nodes import MESSAGE_CHARACTERS, NodeFinding, NodeSeen
 
 FINDING = NodeFinding("node-1", "cpu", "KernelDeadlock", VerdictWord.FAIL, FaultClass.NODE_LOST, "it hangs", 5.0)
 NOW = 1_795_324_560.0
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = patience(30.0)
 
 
 def node(name: str, version: str = "1", pool: str = "cpu", **conditions: str) -> Manifest:

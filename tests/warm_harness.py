@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from tests.waiting import patience
 from workflows.programs.prefork import parent
 from workflows.programs.prefork.protocol import forkable
 from workflows.programs.runtime import processes
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = patience(60.0)
 """Generous: only a test that fails waits so long."""
 
 

@@ -13,12 +13,13 @@ from typing import Any
 from tests.bed.commands import BedError
 from tests.bed.layout import Folder
 from tests.bed.options import Options
+from tests.waiting import patience
 
 Manifest = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-LIMIT_S = 20.0
+LIMIT_S = patience(20.0)
 
 
 class RefusedError(BedError):

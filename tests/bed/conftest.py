@@ -15,6 +15,7 @@ from tests.bed.ground import BedGround
 from tests.bed.layout import cache, folder
 from tests.bed.options import default
 from tests.bed.up import Bed
+from tests.rotation import Tables, is_core
 from tests.stages import outcomes, stage, succeeded
 
 FIRST = (
@@ -48,9 +49,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Whoever must end at a time begins nothing after it, but what has failed is told again: left out it would pass."""
+    """Whoever must end at a time begins nothing after it; the core fails then, and so would what is told again."""
     again = getattr(item, "execution_count", 1) > 1
     if not again and time.time() > float(os.environ.get("PRIMUS_BED_UNTIL", "inf")):
+        if is_core(item.nodeid, Tables.read().core):
+            pytest.fail(f"{TOO_LATE}, and it is of the core (tests/core.toml)", pytrace=False)
         pytest.skip(TOO_LATE)
 
 

@@ -20,9 +20,10 @@ from tests.bed.layout import Folder, folder
 from tests.bed.options import Node, Options, load
 from tests.bed.processes import Processes
 from tests.grounds import pods_on
+from tests.waiting import patience
 from workflows import labels
 
-GONE_SECONDS = 60.0
+GONE_SECONDS = patience(60.0)
 """A kubelet confirms the end of a pod in a second or two; a revived one tidies up first."""
 
 
@@ -101,7 +102,7 @@ class BedGround:
     """The bed of this checkout, which must be up. Flows have the rights of the product's runner, tests all of them."""
 
     profile = "bed"
-    deadline_seconds = 240.0
+    deadline_seconds = patience(240.0)
 
     def __init__(self) -> None:
         self.where = folder()

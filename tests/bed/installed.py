@@ -41,6 +41,7 @@ from tests.support.generators.installation import (
     SERVER_PORT,
     SERVER_SECRET,
 )
+from tests.waiting import patience
 from workflows.platform.pod_shapes import NAME, NAMESPACE
 
 SHIPPED = ROOT / "deployments" / "kubernetes"
@@ -50,8 +51,8 @@ NODE = "node-0"
 CLUSTER = "site"
 """Name of the site's cluster profile."""
 STORAGE_CLASS = VOLUME = "primus-bed-database"
-READY_S = 240
-GONE_S = 120.0
+READY_S = patience(240)
+GONE_S = patience(120.0)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from pathlib import Path
 from tests.bed import groups
 from tests.bed.commands import BedError, until
 from tests.bed.layout import Folder
+from tests.waiting import patience
 
-STOP_LIMIT_S = 10.0
+STOP_LIMIT_S = patience(10.0)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ import yaml
 
 from tests.bed.layout import Folder
 from tests.bed.options import Options
+from tests.waiting import patience
 
-LIMIT_S = 60.0
+LIMIT_S = patience(60.0)
 HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "keep-alive"})
 """Headers that are between two neighbours, not passed on."""
 

@@ -14,11 +14,12 @@ from tests.bed.kwok import ANNOTATION
 from tests.bed.manifests import SECONDS_ANNOTATION
 from tests.bed.options import REAL_LABEL
 from tests.bed.up import Bed
+from tests.waiting import patience
 from workflows.platform.workspace import PIPELINES, workspace
 
 QUEUE = "tests"
 BUSYBOX, PYTHON = "bed.local/busybox:1", "bed.local/python:1"
-LIMIT_S = 90.0
+LIMIT_S = patience(90.0)
 
 
 def played(cpus: int, memory: str = "64Gi", **cpu_limits: str) -> Flavor:

@@ -15,6 +15,7 @@ from tests.bed import samples, up
 from tests.bed.api import Manifest, path_of
 from tests.bed.commands import until
 from tests.bed.up import Bed
+from tests.waiting import patience
 from workflows.platform.workspace import PIPELINES
 
 SPACE = "bed-large"
@@ -23,7 +24,7 @@ SKIPPED = 1500
 WORDS = "x" * 600
 """Stands in the condition that each of them does not meet, which the node's message repeats."""
 FAN_OUT = 12
-LARGE_LIMIT_S = 150.0
+LARGE_LIMIT_S = patience(150.0)
 
 
 @pytest.fixture(scope="module")

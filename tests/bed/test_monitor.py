@@ -34,6 +34,7 @@ from tests.bed.commands import BedError, until
 from tests.bed.options import REAL_LABEL
 from tests.bed.up import Bed
 from tests.node_faults import entry, loop
+from tests.waiting import patience
 from workflows import labels
 from workflows.platform import workspace
 
@@ -41,7 +42,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 DEADLOCK = "KernelDeadlock"
 REAL, PLAYED = ("node-0", "node-1", "node-2"), ("kwok-000", "kwok-001")
 WIDE = Brake(max_quarantined_share=1.0, max_evictions=100)
-LIMIT_S = 30.0
+LIMIT_S = patience(30.0)
 
 
 def both_pools(brake: Brake = WIDE) -> ClusterProfile:

@@ -23,9 +23,10 @@ from tests.bed.commands import until
 from tests.bed.ground import BedGround
 from tests.bed.up import Bed
 from tests.stages import PROFILE, Stage, outcomes, stage, succeeded
+from tests.waiting import patience
 from workflows import labels
 
-BACK_S = 60.0
+BACK_S = patience(60.0)
 STEPS = 4000
 """Three minutes at its pace, twice as long as all of it takes."""
 HURRYING = """

@@ -17,8 +17,9 @@ from pathlib import Path
 from tests.campaign.judge import differing
 from tests.campaign.outcome import RunOutcome, from_json, unplayed
 from tests.campaign.plan import RunPlan
+from tests.waiting import patience
 
-RUN_LIMIT_SECONDS = 420.0
+RUN_LIMIT_SECONDS = patience(420.0)
 """For one run: longer than any of its waits."""
 ROOT = Path(__file__).parent.parent.parent
 Told = Callable[[RunOutcome], None]

@@ -23,13 +23,14 @@ from tests.campaign.expected import must_be_noticed
 from tests.campaign.plan import AMOUNTS, BETWEEN_SAVES, NODE_FAULTS, NODES, SAVE_EVERY, STEPS, RunPlan, Strike
 from tests.campaign.seen import Hit, Seen
 from tests.stages import Stage, stage
+from tests.waiting import patience
 from workflows import labels
 from workflows.model.records import Story
 
-DEADLINE_SECONDS = 120.0
+DEADLINE_SECONDS = patience(120.0)
 """Of each wait. Generous: a loaded machine is slow, a broken run hangs for ever."""
 POLL_SECONDS = 0.03
-ORPHANS_SECONDS = 20.0
+ORPHANS_SECONDS = patience(20.0)
 """For the last processes to be gone."""
 INDEX = "batch.kubernetes.io/job-completion-index"
 OVERRIDES = (

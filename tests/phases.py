@@ -1,0 +1,58 @@
+"""Seconds of CI by phase, and whether each kept its limit: `python -m tests.phases build/phases.tsv <seconds of all>`.
+
+The limits stand in `tests/budget.toml` for the processors that prove this project; slower ones get as much more as they
+are slower. What takes longer fails by its name, long before whoever ends CI does.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.rotation import BUDGET
+from tests.waiting import CALM_SECONDS, work
+
+
+def seconds_by_phase(rows: str) -> dict[str, float]:
+    """Of the rows that `.ci/phase` writes, in the order in which the phases ended."""
+    found: dict[str, float] = {}
+    for row in rows.splitlines():
+        name, seconds = row.split("\t")
+        found[name] = found.get(name, 0.0) + float(seconds)
+    return found
+
+
+def too_long(took: Mapping[str, float], limits: Mapping[str, float], factor: float) -> list[str]:
+    """One line for each phase that took longer than it may."""
+    return [
+        f"{name} took {took[name]:.0f} s, its limit is {limit * factor:.0f} s (tests/budget.toml)"
+        for name, limit in limits.items()
+        if took.get(name, 0.0) > limit * factor
+    ]
+
+
+def processor() -> float:
+    """How many times slower this processor is than those of the limits, whatever runs beside us; 1 at least."""
+    began = time.process_time()
+    work()
+    return max((time.process_time() - began) / CALM_SECONDS, 1.0)
+
+
+def main(rows: str, whole: str) -> int:
+    """Print the table; 1 where a phase took too long."""
+    took = {**seconds_by_phase(Path(rows).read_text(encoding="utf-8")), "all": float(whole)}
+    limits = tomllib.loads(BUDGET.read_text(encoding="utf-8"))["phases_seconds"]
+    print("seconds by phase:")
+    for name, seconds in took.items():
+        print(f"{seconds:7.0f}  {name}" + (f"  of {limits[name]}" if name in limits else ""))
+    late = too_long(took, limits, processor())
+    for line in late:
+        print(f"!!! TOO LONG: {line}")
+    return 1 if late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
