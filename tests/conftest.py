@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.broken_before import BrokenBefore
 from tests.proof import Rotation
-from tests.rotation import Tables
+from tests.rotation import BUDGET, Tables
+from tests.support.limits import Limits
 from tests.support.meter import Meter
 
 # A loaded machine is no finding. Whoever proves a change (`.ci/run`) draws the same examples each time; elsewhere each
@@ -42,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(rotation, "rotation")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(BrokenBefore(rotation, Tables.read()), "broken-before")
+    config.pluginmanager.register(Limits(tomllib.loads(BUDGET.read_text(encoding="utf-8"))), "limits")
     if metered := os.environ.get("PRIMUS_METER"):
         config.pluginmanager.register(Meter(Path(metered).absolute()), "meter")
 
