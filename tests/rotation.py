@@ -127,7 +127,7 @@ def is_core(node_id: str, core: Collection[str]) -> bool:
 
 
 def seconds_of(table: str) -> dict[str, float]:
-    """Seconds by test of `seconds.tsv`: without its parameters, so the longest of its cases."""
+    """Seconds of `seconds.tsv`, by function (the longest of its cases) or by file."""
     rows = (line.split("\t") for line in table.splitlines() if line and not line.startswith("#"))
     return {name: float(seconds) for name, seconds, *_ in rows}
 
@@ -157,7 +157,8 @@ class Tables:
 
     def takes(self, node_id: str) -> float:
         """Seconds of a test."""
-        return self.seconds.get(function_of(node_id), UNKNOWN_SECONDS)
+        known = self.seconds
+        return known.get(function_of(node_id), known.get(file_of(node_id), UNKNOWN_SECONDS))
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,8 @@ def test_a_name_of_the_core_is_a_function_a_case_or_a_file() -> None:
 
 
 def test_seconds_are_those_of_the_function() -> None:
-    tables = Tables(seconds=seconds_of("# what each takes\ntests/test_a.py::test_b\t12.5\n"))
+    tables = Tables(seconds=seconds_of("# what each takes\ntests/test_a.py::test_b\t12.5\ntests/test_c.py\t3\n"))
+    assert tables.takes("tests/test_c.py::test_d") == 3.0
     assert tables.takes("tests/test_a.py::test_b[1]") == 12.5
     assert tables.takes("tests/test_a.py::test_new") == UNKNOWN_SECONDS
 
