@@ -66,8 +66,10 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """The object's name."""
-        return part(self.manifest, "metadata").get("name", "")
+        """The object's name; one that the API server will end with five letters stands with such letters."""
+        metadata = part(self.manifest, "metadata")
+        stem = metadata.get("generateName")
+        return metadata.get("name") or (f"{stem}xxxxx" if stem else "")
 
     @property
     def spec(self) -> Part:
