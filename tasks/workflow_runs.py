@@ -168,11 +168,11 @@ _Loader.add_constructor(_PLAIN, _construct_plain)
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
-def read_workflow(text: str, source: str) -> Manifest:
-    """The Workflow that a text holds.
+def read_documents(text: str, source: str) -> list[Any]:
+    """All documents of a YAML or JSON text that hold something.
 
     Raises:
-        ProfileError: no YAML, no Workflow in it, or several.
+        ProfileError: no YAML; it names line and column.
     """
     try:
         found: list[Any] = list(yaml.load_all(text, Loader=_Loader))
@@ -182,7 +182,16 @@ def read_workflow(text: str, source: str) -> Manifest:
         raise ProfileError(where, f"is not valid YAML: {error.problem}", source) from error
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
         raise ProfileError("(whole file)", f"is not valid YAML: {error}", source) from error
-    documents = [one for one in found if one is not None]
+    return [one for one in found if one is not None]
+
+
+def read_workflow(text: str, source: str) -> Manifest:
+    """The Workflow that a text holds.
+
+    Raises:
+        ProfileError: no YAML, no Workflow in it, or several.
+    """
+    documents = read_documents(text, source)
     workflows = [one for one in maps(documents) if one.get("kind") == "Workflow"]
     if len(workflows) == 1:
         return as_texts(workflows[0])

@@ -67,6 +67,7 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
             "clusters": Command("", "Cluster profiles; make one from a living cluster."),
             "profiles": Command("", "Shipped profiles, and whether yours is right."),
             "render": Command("", "Print the manifests that would be sent."),
+            "lint": _of("lint", "What is wrong with manifests, before anybody runs them."),
             "workflow": Command("", "Run any Argo Workflow, here or on a cluster."),
             "automations": _of("automations", "Who is told of what by the Prefect server."),
         },
