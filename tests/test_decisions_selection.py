@@ -82,7 +82,7 @@ def tells_the_same(case: CorpusCase, noise: bytes, most: int) -> None:
     assert diagnose(evidence_from(long)).fault_class is alone.fault_class
 
 
-@pytest.mark.parametrize("case", cases("development"), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", in_turn(cases("development"), 4), ids=lambda case: case.name)
 def test_a_case_tells_the_same_with_1500_lines_before_and_behind_it(case: CorpusCase) -> None:
     tells_the_same(case, SOME_NOISE, FEW)
 

@@ -12,6 +12,7 @@ import pytest
 from profiles.errors import ProfileError
 from profiles.loading import load
 from profiles.loading.document import read_mapping, write
+from tests.proof import in_turn
 
 CASES = 10_000
 SEED = 20_260_101
@@ -150,7 +151,7 @@ def _outcome(path: Path, kind: str) -> ProfileError | None:
     return None
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", in_turn(range(4), 2))
 def test_ten_thousand_malformed_profiles_are_refused_with_a_field_or_are_good(tmp_path: Path, part: int) -> None:
     chance = random.Random(SEED + part)
     shipped = [item for item in load.list_profiles() if item.path.stat().st_size < 1800]
