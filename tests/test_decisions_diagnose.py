@@ -758,3 +758,23 @@ def test_records_of_our_launcher_that_come_late_do_not_outlive_an_exception() ->
     ]
     found = diagnose(incident(lines=tuple(lines), terminations=(left("node-1", end(1, 1)),)))
     assert found.fault_class is F.USER_CODE, found
+
+
+def test_the_end_of_its_gang_is_no_deletion_by_somebody() -> None:
+    """JobSet deletes what is left of a gang that fails, also a pod whose rank had failed by itself a moment before."""
+    wrong = end(1, 1, at=990.0, lines=raised("workflows.demo.DemoFaultError: asked for"))
+    peer = end(0, 1, at=990.02, lines=("all-reduce failed: rank 1 closed the connection (exchange 18)",))
+    by_itself = replace(left("node-1", wrong), first_failing_rank=1)
+    pods = (pod("node-0", 0, reason="Error", exit_code=1), pod("node-1", 1, exit_code=1, deleted=True))
+    found = diagnose(incident(pods=pods, terminations=(left("node-0", peer), by_itself)))
+    alone = diagnose(
+        incident(pods=(pods[0], pod("node-1", 1, exit_code=1)), terminations=(left("node-0", peer), by_itself))
+    )
+    assert (found.fault_class, found.confidence) == (F.USER_CODE, alone.confidence)
+    assert "pod-deleted" not in {clue.rule for clue in found.evidence}
+
+
+def test_a_pod_that_was_asked_to_end_was_deleted_by_somebody() -> None:
+    asked = left("node-1", end(1, 143, requested=True))
+    found = diagnose(incident(pods=(pod("node-1", 1, exit_code=143, deleted=True),), terminations=(asked,)))
+    assert (found.fault_class, found.evidence[0].rule) == (F.PREEMPTED, "pod-deleted")

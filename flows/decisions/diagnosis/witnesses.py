@@ -234,12 +234,13 @@ def _with_node(clue: Clue) -> Clue:
 
 def _pods(evidence: Evidence) -> Iterator[Clue]:
     gone = lost_nodes(evidence)
+    failed = {record.pod for record in evidence.terminations if record.first_failing_rank is not None}
     for pod in evidence.pods:
         if pod.unschedulable:
             yield Clue(F.SCHEDULING, 0.9, f"{pod.name}: {pod.unschedulable}", "pod-unschedulable")
         if pod.node in gone:
             continue
-        yield from _pod(pod)
+        yield from _pod(pod, pod.name in failed)
 
 
 def _suspended(evidence: Evidence) -> Iterator[Clue]:
@@ -249,12 +250,15 @@ def _suspended(evidence: Evidence) -> Iterator[Clue]:
                    supersedes=("process_killed", "collective_timeout", "unknown"))  # fmt: skip
 
 
-def _pod(pod: PodFacts) -> Iterator[Clue]:
+def _pod(pod: PodFacts, failed: bool) -> Iterator[Clue]:
+    """Why it ended; of a pod whose ranks `failed` unasked, its deletion is the end of its gang and no reason."""
     ended_wrongly = pod.phase in ("Failed", "Gone") or pod.exit_code not in (None, 0)
     if pod.disrupted:
         text = f"{pod.name}: told to leave {pod.node} ({pod.reason or 'DisruptionTarget'})"
         yield Clue(F.PREEMPTED, 0.93, text, "pod-disrupted", node=pod.node,
                    supersedes=("process_killed", "collective_timeout", "unknown"))  # fmt: skip
+    elif failed:
+        pass
     elif pod.deleted and ended_wrongly:
         yield Clue(F.PREEMPTED, 0.6, f"{pod.name}: deleted by somebody", "pod-deleted", node=pod.node)
     elif pod.phase == "Gone":
