@@ -96,6 +96,8 @@ def kernel(node: VirtualNode, hardware: HardwareProfile) -> None:
         "proc/cmdline": "BOOT_IMAGE=/vmlinuz-6.8.0 root=UUID=1 ro iommu=pt pci=realloc=off\n",
         "proc/sys/kernel/numa_balancing": "0\n",
         "proc/sys/kernel/osrelease": "6.8.0-60-generic\n",
+        "proc/sys/kernel/pid_max": "4194304\n",
+        "proc/sys/kernel/threads-max": "4127744\n",
         "proc/meminfo": "MemTotal:       2113404636 kB\nHugePages_Total:       0\nHugepagesize:       2048 kB\n",
         "proc/uptime": "90061.00 1.00\n",
         "proc/4242/stat": "4242 (python3) S 1 4242 4242 0 -1\n",

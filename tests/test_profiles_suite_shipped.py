@@ -56,6 +56,7 @@ SMOKE = [
     ("CPU governor", ["cpu-governor"], BOTH),
     ("memlock", ["memlock"], BOTH),
     ("/dev/shm", ["shared-memory"], BOTH),
+    ("processes and threads", ["process-ids"], ALL),
     ("huge pages", ["hugepages"], ALL),
     ("clock skew", ["clock"], ALL),
     ("DNS", ["dns"], ALL),

@@ -106,6 +106,23 @@ def test_memory_settings_are_told_in_units(write: Write, monkeypatch: pytest.Mon
     assert figures(settings({}))["memlock"] == 65536 / (1 << 30)
 
 
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"pid_max": "4194304", "threads-max": "2061578"}, 2061578.0),
+        ({"pid_max": "32768", "threads-max": "2061578"}, 32768.0),
+        ({"pid_max": "32768"}, None),
+        ({"pid_max": "many", "threads-max": "1"}, None),
+    ],
+)
+def test_the_smaller_limit_of_processes_and_threads_holds(
+    write: Write, limits: dict[str, str], told: float | None
+) -> None:
+    for name, text in limits.items():
+        write(f"proc/sys/kernel/{name}", f"{text}\n")
+    assert figures(settings({})).get("process_ids") == told
+
+
 def test_a_node_that_tells_nothing_is_unknown(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "_iommu", lambda: ("", ""))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (0, resource.RLIM_INFINITY))

@@ -175,6 +175,7 @@ PROBES: dict[str, Probe] = {
             **dict.fromkeys(("cpu_governor", "cpu_clocks"), ""),
             **dict.fromkeys(("memlock", "shared_memory"), "GiB"),
             "numa_balancing": "count",
+            "process_ids": "count",
             "hugepages_reserved": "%",
         },
     ),

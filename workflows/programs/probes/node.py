@@ -59,7 +59,7 @@ def settings(_: Arguments) -> Parsed:
     balancing = read("proc/sys/kernel/numa_balancing")
     if balancing is not None and balancing.isdigit():
         found.append(Reading("numa_balancing", float(balancing), "count", line=f"kernel.numa_balancing = {balancing}"))
-    return told(found + _memory(), "neither /proc nor /sys can be read")
+    return told(found + _process_ids() + _memory(), "neither /proc nor /sys can be read")
 
 
 def lasting(arguments: str) -> str:
@@ -115,6 +115,14 @@ def _clock_range(folder: str) -> str:
     if not (least.isdigit() and most.isdigit()):
         return "none"
     return f"{int(least) // 1000} to {int(most) // 1000} MHz"
+
+
+def _process_ids() -> List[Reading]:
+    """How many processes and threads the kernel lets live at once: the smaller of its two limits."""
+    texts = [read(f"proc/sys/kernel/{name}") or "" for name in ("pid_max", "threads-max")]
+    limits = [int(text) for text in texts if text.isdigit()]
+    line = f"pid_max {texts[0] or 'unknown'}, threads-max {texts[1] or 'unknown'}"
+    return [Reading("process_ids", float(min(limits)), "count", line=line)] if len(limits) == len(texts) else []
 
 
 def _memory() -> List[Reading]:
