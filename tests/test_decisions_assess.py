@@ -10,10 +10,11 @@ import pytest
 from flows.decisions.recovery.assess import Case, assess
 from flows.decisions.recovery.liveness import broken
 from profiles.loading import load
-from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, Signal, WorkflowFacts
+from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, Signal
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import GangNews, Hang, RestartInPlace
 from workflows.model.records import AttemptRecord
+from workflows.model.workflow import Workflow
 from workflows.programs.coordinator.hang_watch import Watch
 from workflows.wire import GateReport, ResumeChoice
 
@@ -102,7 +103,7 @@ def view(**changes: object) -> AttemptView:
             view(
                 jobset=None,
                 pods=(),
-                workflow=WorkflowFacts("Failed", gate=(GateReport("node-0", "unknown", []),)),
+                workflow=Workflow("r-a1", "Failed", gate=(GateReport("node-0", "unknown", []),)),
             ),
             Signal.GATE_FAILED,
         ),
@@ -111,13 +112,13 @@ def view(**changes: object) -> AttemptView:
             view(
                 jobset=None,
                 pods=(),
-                workflow=WorkflowFacts("Succeeded", choice=ResumeChoice("", None, [], "fail", "all corrupt")),
+                workflow=Workflow("r-a1", "Succeeded", choice=ResumeChoice("", None, [], "fail", "all corrupt")),
             ),
             Signal.CHECKPOINT_UNUSABLE,
         ),
         (
             "a workflow that failed before the JobSet",
-            view(jobset=None, pods=(), workflow=WorkflowFacts("Error", message="exceeded quota")),
+            view(jobset=None, pods=(), workflow=Workflow("r-a1", "Error", message="exceeded quota")),
             Signal.SUBMIT_REFUSED,
         ),
     ],
@@ -165,13 +166,13 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
         ("pods wait for room, not too long yet", view(pods=(), pending_since=90.0)),
         (
             "the workflow has succeeded and the JobSet is not seen yet",
-            view(jobset=None, workflow=WorkflowFacts("Succeeded")),
+            view(jobset=None, workflow=Workflow("r-a1", "Succeeded")),
         ),
         ("it completed, but how is not heard yet", view(jobset="Completed", pods=(), away="the cluster stands still")),
         ("it completed, but its pods are not all told yet", view(jobset="Completed", pods=(P1,), partial=True)),
         (
             "its workflow has failed, but whether there is a JobSet is not told yet",
-            view(jobset=None, pods=(), workflow=WorkflowFacts(phase="Failed"), partial=True),
+            view(jobset=None, pods=(), workflow=Workflow("r-a1", "Failed"), partial=True),
         ),
         ("a node is cordoned, and nobody could say what else there is", view(nodes=LEAVE)),
         ("a node is cordoned, and every other one is in use", view(nodes=LEAVE, pool=(*FREE[:2], BUSY))),

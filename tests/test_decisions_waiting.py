@@ -46,8 +46,8 @@ from tests.why_sights import (
     workload,
 )
 from workflows.model.attempt import NodeFacts
-from workflows.model.cluster import ClusterSight, DriverSight, RunSight
 from workflows.model.records import Story
+from workflows.model.why import ClusterSight, DriverSight, RunSight
 
 
 @pytest.mark.parametrize(("hold", "seen", "words"), CASES, ids=[f"{hold}-{i}" for i, (hold, _, _) in enumerate(CASES)])

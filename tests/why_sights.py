@@ -9,22 +9,12 @@ from profiles.resolve import Resolved
 from profiles.vocabulary import Mode, RunState
 from tests.attempt_plans import AMD, a_cluster, a_run
 from workflows.model.attempt import NodeFacts
-from workflows.model.cluster import (
-    ClusterQueueSight,
-    ClusterSight,
-    ConditionFacts,
-    ContainerFacts,
-    DriverSight,
-    EventSight,
-    JobSetSight,
-    LocalQueueSight,
-    PodSight,
-    QuotaSight,
-    RunSight,
-    WorkloadSight,
-)
+from workflows.model.cluster import ContainerFacts, Event, JobSet, PodSight
 from workflows.model.fleet import NodeCandidate
+from workflows.model.manifest import Condition
+from workflows.model.queues import ClusterQueue, LocalQueue, Quota, Workload
 from workflows.model.records import AttemptRecord, Driver, Lease, RunRecord, Story
+from workflows.model.why import ClusterSight, DriverSight, RunSight
 
 NOW = 1000.0
 GPU = "nvidia.com/gpu"
@@ -35,19 +25,19 @@ PLANNED = AttemptRecord("demo-1", 1, 10.0, "first", nodes=("node-0", "node-1"))
 LIVE = replace(PLANNED, submitted_at=20.0, applied_at=30.0)
 TRAINING = replace(LIVE, running_at=40.0, first_step=1, first_step_at=50.0, last_step=120)
 LEASE = Lease("demo-1", 1, Driver("here", 4711, 1.0), NOW + 10)
-JOBSET = JobSetSight("demo-1-a1", "demo-1", 1, queue="team", suspended=True, created_at=30.0, pods=3, gpus=16)
+JOBSET = JobSet("demo-1-a1", "demo-1", 1, queue="team", suspended=True, created_at=30.0, pods=3, gpus=16)
 
 
-def told(kind: str, status: str, reason: str = "", message: str = "", at: float = 900.0) -> ConditionFacts:
-    return ConditionFacts(kind, status, reason, message, at)
+def told(kind: str, status: str, reason: str = "", message: str = "", at: float = 900.0) -> Condition:
+    return Condition(kind, status, reason, message, at)
 
 
-def workload(name: str = "jobset-demo-1-a1-1f2e3", **fields: Any) -> WorkloadSight:
+def workload(name: str = "jobset-demo-1-a1-1f2e3", **fields: Any) -> Workload:
     values = {"owner": "demo-1-a1", "queue": "team", "created_at": 31.0, "gpus": 16}
-    return WorkloadSight(name, **(values | fields))
+    return Workload(name, **(values | fields))
 
 
-def refused(message: str, reason: str = "Pending", **fields: Any) -> WorkloadSight:
+def refused(message: str, reason: str = "Pending", **fields: Any) -> Workload:
     """A workload for which Kueue found no flavor."""
     return workload(conditions=(told("QuotaReserved", "False", reason, message), *fields.pop("more", ())), **fields)
 
@@ -56,9 +46,9 @@ ADMITTED = workload(
     conditions=(told("QuotaReserved", "True", "QuotaReserved"), told("Admitted", "True", "Admitted")),
     cluster_queue="research",
 )
-LOCAL = LocalQueueSight("team", "research", conditions=(told("Active", "True", "Ready"),))
-QUOTA = QuotaSight("h200", GPU, "32", used="24", reserved="24", borrowed="0")
-RESEARCH = ClusterQueueSight("research", conditions=(told("Active", "True", "Ready"),), quotas=(QUOTA,))
+LOCAL = LocalQueue("team", "research", conditions=(told("Active", "True", "Ready"),))
+QUOTA = Quota("h200", GPU, "32", used="24", reserved="24", borrowed="0")
+RESEARCH = ClusterQueue("research", conditions=(told("Active", "True", "Ready"),), quotas=(QUOTA,))
 
 
 def pod(index: int = 0, **fields: Any) -> PodSight:
@@ -80,8 +70,8 @@ def running(count: int = 3) -> tuple[PodSight, ...]:
     return tuple(pod(index, node=f"node-{index}", phase="Running") for index in range(count))
 
 
-def event(reason: str, message: str, name: str = "demo-1-a1-trainer-0-0-x", kind: str = "Pod") -> EventSight:
-    return EventSight(kind, name, reason, message, 950.0)
+def event(reason: str, message: str, name: str = "demo-1-a1-trainer-0-0-x", kind: str = "Pod") -> Event:
+    return Event(kind, name, reason, message, 950.0)
 
 
 def cluster(**fields: Any) -> ClusterSight:
@@ -92,7 +82,7 @@ def cluster(**fields: Any) -> ClusterSight:
     return ClusterSight(**(values | fields))
 
 
-def queued(work: WorkloadSight | None, **fields: Any) -> ClusterSight:
+def queued(work: Workload | None, **fields: Any) -> ClusterSight:
     """An attempt whose JobSet waits for Kueue."""
     others = fields.pop("others", ())
     values = {

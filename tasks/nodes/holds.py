@@ -20,8 +20,9 @@ from profiles.loading.load import load_hardware
 from tasks.cluster import Cluster, Manifest, current, each
 from tasks.context import world
 from tasks.nodes.marks import LANES, TAINT_VALUE_CHARACTERS, change_node
-from tasks.observe.objects import LIVE, seconds
 from workflows import labels
+from workflows.model.cluster import LIVE
+from workflows.model.manifest import seconds
 
 HELD_BY_OTHER = "held by "
 

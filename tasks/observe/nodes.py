@@ -16,9 +16,10 @@ from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import PrimusError
 from profiles.loading.load import load_hardware
 from tasks.cluster import Cluster, Manifest, each
-from tasks.observe.objects import node_facts, seconds
+from tasks.observe.objects import node_facts
 from workflows import labels
 from workflows.model.fleet import ClusterNode
+from workflows.model.manifest import seconds
 from workflows.model.nodes import MESSAGE_CHARACTERS, ConditionSeen, NodeSeen, TaintSeen
 
 

@@ -1,73 +1,26 @@
-"""From the cluster's objects to facts: pure readings of JSON, tolerant of everything that may be missing.
-
-The nodes of a Workflow's status, however its controller stored them: from 1 MiB on Argo compresses them.
-"""
+"""From the cluster's objects to facts: pure readings of JSON, tolerant of everything that may be missing."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import gzip
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from datetime import datetime
 from typing import Any, cast
 
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import Manifest
-from tasks.embedded.engine.json_values import as_map
 from tasks.observe.gang_status import gang_news
 from workflows import labels
-from workflows.model.attempt import NEVER_STARTED, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
+from workflows.model.attempt import NEVER_STARTED, CoordinatorFacts, NodeFacts, PodFacts
+from workflows.model.cluster import LIVE
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import PROGRAM_MARKS
+from workflows.model.manifest import Json, seconds
 from workflows.model.records import MarkRecord
-from workflows.wire import GateReport, ResumeChoice, Termination, from_json
+from workflows.wire import Termination, from_json
 
-
-def unpacked(manifest: Manifest) -> Manifest:
-    """The object with `status.nodes` in it, also where the controller stored them compressed.
-
-    Nodes that were offloaded to a database, or compressed by something newer than gzip, stay away.
-    """
-    status = dict(as_map(manifest.get("status")))
-    packed = status.get("compressedNodes")
-    if packed and not status.get("nodes"):
-        try:
-            status["nodes"] = json.loads(gzip.decompress(base64.b64decode(packed)))
-        except (OSError, ValueError, EOFError, binascii.Error):
-            return manifest
-        del status["compressedNodes"]
-    return {**manifest, "status": status}
-
-
-def nodes_of(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The nodes that can be read, in the order of the status; none before there is one."""
-    return list(as_map(as_map(unpacked(dict(manifest))["status"]).get("nodes")).values())
-
-
-def parameter_of(part: object, name: str) -> str:
-    """The value of a parameter in the `inputs` or `outputs` of a node; "" where it has none of that name."""
-    listed: list[Any] = as_map(part).get("parameters") or []
-    return next((str(item.get("value", "")) for item in listed if item.get("name") == name), "")
-
-
-Json = Mapping[str, Any]
 Names = Mapping[str, str]
-LIVE = ("Pending", "Running")  # phases of pods that hold their node
-
-
-def seconds(timestamp: str | None) -> float | None:
-    """Unix seconds of an RFC 3339 time, None where it is absent or unreadable."""
-    if not timestamp:
-        return None
-    try:
-        return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return None
 
 
 def pod_facts(pod: Json, processes_per_node: int, deciding_role: str) -> PodFacts:
@@ -140,77 +93,6 @@ def node_facts(node: Json) -> NodeFacts:
             f"{item.get('key', '')}={item.get('value', '')}:{item.get('effect', '')}" for item in spec.get("taints", [])
         ),
     )
-
-
-def jobset_state(jobset: Json) -> str:
-    """`Completed`, `Failed` or `Running`."""
-    status = jobset.get("status", {})
-    if status.get("terminalState") in ("Completed", "Failed"):
-        return str(status["terminalState"])
-    for item in status.get("conditions", []):
-        if item.get("type") in ("Completed", "Failed") and item.get("status") == "True":
-            return str(item["type"])
-    return "Running"
-
-
-def workflow_facts(workflow: Json) -> WorkflowFacts:
-    """What a Workflow object says, with the reports its steps put out."""
-    status = workflow.get("status", {})
-    nodes = nodes_of(workflow)
-    return WorkflowFacts(
-        phase=status.get("phase", "Pending"),
-        message=status.get("message", ""),
-        gate=tuple(gate_reports(nodes)),
-        choice=_choice(nodes),
-        failed_steps=tuple(
-            (node.get("displayName", ""), node.get("message", ""))
-            for node in nodes
-            if node.get("phase") in ("Failed", "Error") and node.get("type") == "Pod"
-        ),
-    )
-
-
-def outputs(node: Json) -> dict[str, str]:
-    """Output parameters of a workflow's node by name."""
-    parameters: list[Json] = node.get("outputs", {}).get("parameters") or []
-    return {item["name"]: item.get("value", "") for item in parameters if "value" in item}
-
-
-def gate_reports(nodes: Iterable[Json], template: str = "gate") -> list[GateReport]:
-    """The reports of pods of `template`; one that was meant for a node and said nothing readable is unknown."""
-    found: list[GateReport] = []
-    for node in nodes:
-        text = outputs(node).get("report")
-        if node.get("type") != "Pod" or node.get("templateName") != template:
-            continue
-        target = _input(node, "node") or node.get("hostNodeName", "")
-        try:
-            report = from_json(GateReport, text or "")
-            found.append(report if report.node else replace(report, node=target))  # a default names no node
-        except ValueError:
-            said = node.get("message", "") or node.get("phase", "")
-            check = {"check": "answers", "verdict": "unknown", "evidence": f"its pod left no report: {said}"}
-            found.append(GateReport(node=target, verdict="unknown", checks=[check]))
-    return found
-
-
-def _input(node: Json, name: str) -> str:
-    parameters: list[Json] = node.get("inputs", {}).get("parameters") or []
-    for item in parameters:
-        if item.get("name") == name:
-            return str(item.get("value", ""))
-    return ""
-
-
-def _choice(nodes: Iterable[Json]) -> ResumeChoice | None:
-    for node in nodes:
-        text = outputs(node).get("choice")
-        if text:
-            try:
-                return from_json(ResumeChoice, text)
-            except ValueError:
-                continue
-    return None
 
 
 def coordinator_facts(body: bytes, now: float) -> CoordinatorFacts | None:

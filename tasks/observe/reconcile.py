@@ -16,10 +16,10 @@ from tasks.cluster import Cluster, Kind, Manifest, cluster_answers, current, eac
 from tasks.context import world
 from tasks.lease import is_alive, our_ledger
 from tasks.ledger.nodes import OUT
-from tasks.observe.objects import LIVE, jobset_state, seconds
-from tasks.observe.queueing import items, part
 from workflows import labels
 from workflows.attempt.gang_pods import PIPELINE
+from workflows.model.cluster import LIVE, jobset_state
+from workflows.model.manifest import items, part, seconds
 from workflows.model.nodes import NodeSeen, watcher_of
 from workflows.model.ownership import owner_of
 from workflows.model.runs import GangSeen, NodesSeen, ObjectKind, ObjectSeen, PodsSeen, Sight

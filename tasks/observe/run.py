@@ -9,28 +9,13 @@ from profiles.cluster import ClusterProfile
 from profiles.errors import Permanent
 from profiles.resolve import Resolved
 from tasks.cluster import Cluster, Kind, Manifest, each
-from tasks.observe.objects import LIVE, node_candidate, node_facts, pool_selector, users_of
-from tasks.observe.queueing import (
-    claim_sight,
-    cluster_queue_sight,
-    event_sight,
-    jobset_sight,
-    local_queue_sight,
-    pod_sight,
-    workflow_sight,
-    workload_sight,
-)
+from tasks.observe.objects import node_candidate, node_facts, pool_selector, users_of
 from workflows import labels
-from workflows.model.cluster import (
-    ClusterQueueSight,
-    ClusterSight,
-    EventSight,
-    LocalQueueSight,
-    PodSight,
-    QueueSight,
-    WorkloadSight,
-)
+from workflows.model.cluster import LIVE, Event, PodSight, claim_of, event_of, jobset_of, pod_sight
+from workflows.model.queues import ClusterQueue, LocalQueue, Workload, cluster_queue_of, local_queue_of, workload_of
 from workflows.model.records import AttemptRecord
+from workflows.model.why import ClusterSight, QueueSight
+from workflows.model.workflow import workflow_of
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 
@@ -82,9 +67,9 @@ class ObjectReader:
 class Queues:
     """What a namespace has of Kueue; empty where Kueue is not there."""
 
-    workloads: tuple[WorkloadSight, ...] = ()
-    local: tuple[LocalQueueSight, ...] = ()
-    cluster: tuple[ClusterQueueSight, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    local: tuple[LocalQueue, ...] = ()
+    cluster: tuple[ClusterQueue, ...] = ()
 
 
 def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantined: Mapping[str, str]) -> ClusterSight:
@@ -101,7 +86,7 @@ def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantin
     """
     reader, name = ObjectReader(cluster), labels.attempt_name(attempt.run, attempt.number)
     found = reader.get("JobSet", name)
-    jobset = None if found is None else jobset_sight(found, resolved.cluster.priority_classes)
+    jobset = None if found is None else jobset_of(found, resolved.cluster.priority_classes)
     workflow = reader.get("Workflow", name) if jobset is None else None
     pods = [pod_sight(pod) for pod in reader.list("Pod", {labels.RUN: attempt.run})]
     own = tuple(pod for pod in pods if pod.attempt == attempt.number)
@@ -112,7 +97,7 @@ def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantin
     unplaced = any(pod.phase == "Pending" and not pod.node for pod in own)
     busy = users_of(reader.each("Pod"), attempt.run, attempt.number) if unplaced else {}
     return ClusterSight(
-        workflow=None if workflow is None else workflow_sight(workflow),
+        workflow=None if workflow is None else workflow_of(workflow),
         jobset=jobset,
         workload=next((item for item in queues.workloads if jobset and item.owner == jobset.name), None),
         pods=own,
@@ -120,7 +105,7 @@ def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantin
         events=tuple(_events(reader, name)) if starts else (),
         nodes=tuple(node_facts(node) for node in nodes),
         candidates=tuple(node_candidate(node, resolved, busy, quarantined) for node in nodes) if unplaced else (),
-        claims=tuple(claim_sight(item) for item in reader.list("PersistentVolumeClaim")) if unplaced else (),
+        claims=tuple(claim_of(item) for item in reader.list("PersistentVolumeClaim")) if unplaced else (),
         others=queues.workloads,
         local_queues=queues.local,
         cluster_queues=queues.cluster,
@@ -134,11 +119,11 @@ def _leftovers(pods: Sequence[PodSight], attempt: AttemptRecord) -> tuple[PodSig
     return tuple(pod for pod in pods if pod.role and pod.phase in LIVE and (pod.attempt < attempt.number or ended))
 
 
-def _events(reader: ObjectReader, name: str) -> list[EventSight]:
+def _events(reader: ObjectReader, name: str) -> list[Event]:
     """Events about the attempt's objects, whose names all begin with its own; the oldest first."""
-    found: dict[str, EventSight] = {}
+    found: dict[str, Event] = {}
     for event in reader.each("Event"):
-        sight = event_sight(event)
+        sight = event_of(event)
         if f"{sight.name}-".startswith(f"{name}-"):
             found[event["metadata"]["name"]] = sight
     return sorted(found.values(), key=lambda item: item.at or 0.0)
@@ -154,12 +139,12 @@ def look_at_queues(reader: ObjectReader, queue: str = "") -> Queues:
     Raises:
         Unavailable: the cluster does not answer.
     """
-    workloads = tuple(workload_sight(item) for item in reader.list("Workload"))
-    local = tuple(local_queue_sight(item) for item in reader.list("LocalQueue"))
+    workloads = tuple(workload_of(item) for item in reader.list("Workload"))
+    local = tuple(local_queue_of(item) for item in reader.list("LocalQueue"))
     wanted = sorted({item.cluster_queue for item in local if item.cluster_queue and queue in ("", item.name)})
     # One by one: whoever may use a queue may often get it, and not list them all.
     found = [reader.get("ClusterQueue", name) for name in wanted]
-    return Queues(workloads, local, tuple(cluster_queue_sight(item) for item in found if item is not None))
+    return Queues(workloads, local, tuple(cluster_queue_of(item) for item in found if item is not None))
 
 
 def look_at_line(cluster: Cluster, profile: ClusterProfile) -> QueueSight:
@@ -169,7 +154,7 @@ def look_at_line(cluster: Cluster, profile: ClusterProfile) -> QueueSight:
         Unavailable: the cluster does not answer.
     """
     reader = ObjectReader(cluster)
-    jobsets = tuple(jobset_sight(item, profile.priority_classes) for item in reader.list("JobSet"))
+    jobsets = tuple(jobset_of(item, profile.priority_classes) for item in reader.list("JobSet"))
     queues = look_at_queues(reader)
     if not any(item.queue for item in jobsets):
         for kind in ("Workload", "LocalQueue"):

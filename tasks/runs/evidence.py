@@ -11,14 +11,15 @@ from profiles.resolve import Resolved
 from profiles.vocabulary import Action
 from tasks.cluster import Cluster, Manifest, current
 from tasks.context import touch, world
-from tasks.observe.objects import node_facts, pod_facts, termination, workflow_facts
-from tasks.observe.queueing import QUEUE_LABEL
+from tasks.observe.objects import node_facts, pod_facts, termination
 from tasks.runs.liveness import Asker, Silence, out_of_reach, silence, unready
 from tasks.runs.submit import attempt_token
 from workflows import labels
 from workflows.model.attempt import AttemptView, Evidence, LogLine, NodeFacts, PastIncident, PodFacts, Signal
+from workflows.model.cluster import QUEUE_LABEL
 from workflows.model.incidents import ended_by, fact_of
 from workflows.model.records import AttemptRecord, IncidentRecord, MarkRecord, Story
+from workflows.model.workflow import workflow_of
 
 SETTLE_SECONDS = 1.0
 """The other pods of a gang that lost one end within this time: their launchers are told so at once."""
@@ -47,7 +48,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
     facts = _facts(pods, resolved)
     used = {pod.node for pod in facts if pod.node} | set(attempt.nodes)
     nodes = [node_facts(node) for node in cluster.list("Node")]
-    said = workflow_facts(cluster.get("Workflow", labels.attempt_name(attempt.run, attempt.number)) or {})
+    said = workflow_of(cluster.get("Workflow", labels.attempt_name(attempt.run, attempt.number)) or {})
     quiet = _silence(attempt, facts, nodes) if signal in _ENDING else Silence()
     return Evidence(
         signal=signal,

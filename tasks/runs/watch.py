@@ -20,20 +20,13 @@ from urllib.parse import urlencode
 from profiles.errors import PrimusError, Transient
 from profiles.resolve import Resolved
 from tasks.cluster import Cluster, Kind, Manifest, cluster_answers
-from tasks.observe.objects import (
-    coordinator_facts,
-    is_ours,
-    jobset_state,
-    moments,
-    node_facts,
-    pod_facts,
-    termination,
-    workflow_facts,
-)
+from tasks.observe.objects import coordinator_facts, is_ours, moments, node_facts, pod_facts, termination
 from tasks.runs.liveness import MOST, out_of_reach, unready
 from workflows import labels
-from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
+from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, PodFacts
+from workflows.model.cluster import jobset_state
 from workflows.model.records import AttemptRecord, MarkRecord, StepRow
+from workflows.model.workflow import Workflow, workflow_of
 from workflows.programs.coordinator.service import LENT
 from workflows.wire import Termination
 
@@ -312,10 +305,10 @@ class AttemptWatch:
         lost = [item if item.phase in ended else replace(item, phase="Gone") for item in lost]
         return (*facts, *lost)
 
-    def _workflow(self) -> WorkflowFacts:
+    def _workflow(self) -> Workflow:
         name = labels.attempt_name(self._attempt.run, self._attempt.number)
         workflow = self._known.objects.get("Workflow", {}).get(name)
-        return workflow_facts(workflow) if workflow else WorkflowFacts(phase="")
+        return workflow_of(workflow) if workflow else Workflow()
 
     def _jobset(self) -> str | None:
         name = labels.attempt_name(self._attempt.run, self._attempt.number)

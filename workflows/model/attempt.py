@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import GangNews
+from workflows.model.workflow import Workflow
 from workflows.wire import GateReport, ResumeChoice, Termination
 
 UNHEARD = " [by the second path: "
@@ -247,19 +248,6 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class WorkflowFacts:
-    """The attempt's workflow as Argo reports it."""
-
-    phase: str
-    """`Pending`, `Running`, `Succeeded`, `Failed`, `Error`, or "" where it does not exist."""
-    message: str = ""
-    gate: tuple[GateReport, ...] = ()
-    choice: ResumeChoice | None = None
-    failed_steps: tuple[tuple[str, str], ...] = ()
-    """(display name, message) of steps that did not succeed."""
-
-
-@dataclass(frozen=True)
 class CoordinatorFacts:
     """What the coordinator says of the gang (its `/status`)."""
 
@@ -296,7 +284,7 @@ class AttemptView:
     run: str
     attempt: int
     now: float
-    workflow: WorkflowFacts = WorkflowFacts(phase="")
+    workflow: Workflow = field(default_factory=Workflow)
     jobset: str | None = None
     """`Running`, `Completed`, `Failed`, or None where it does not exist."""
     pods: tuple[PodFacts, ...] = ()

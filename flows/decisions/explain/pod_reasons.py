@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 
 from flows.decisions.explain.reasons import Hold, Reason, Witness, of_condition, of_event
 from flows.decisions.recovery.nodes import NodeNeed, refusal
-from workflows.model.cluster import ClusterSight, ConditionFacts, ContainerFacts, EventSight, PodSight
+from workflows.model.cluster import ContainerFacts, Event, PodSight
 from workflows.model.fleet import NodeCandidate
+from workflows.model.manifest import Condition
+from workflows.model.why import ClusterSight
 
 IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
 CONFIG = frozenset(
@@ -121,7 +123,7 @@ def _witness(pod: PodSight, container: ContainerFacts) -> Witness:
     return Witness("Pod", pod.name, f"container {container.name}", container.reason, container.message)
 
 
-def _newest(sight: ClusterSight, pod: PodSight, reasons: frozenset[str]) -> EventSight | None:
+def _newest(sight: ClusterSight, pod: PodSight, reasons: frozenset[str]) -> Event | None:
     found = [item for item in sight.events if item.name == pod.name and item.reason in reasons]
     return found[-1] if found else None
 
@@ -285,15 +287,15 @@ def _hold(pod: PodSight, sight: ClusterSight) -> Hold:
     return _nearest(unfit)[0]
 
 
-def _placing(pod: PodSight, sight: ClusterSight) -> ConditionFacts:
+def _placing(pod: PodSight, sight: ClusterSight) -> Condition:
     """Condition PodScheduled=False, or what the newest event of the scheduler says."""
     found = next((item for item in pod.conditions if item.type == "PodScheduled" and item.status == "False"), None)
     if found is not None:
         return found
     events = [item for item in sight.events if item.name == pod.name and item.reason == "FailedScheduling"]
     if events:
-        return ConditionFacts("PodScheduled", "False", "Unschedulable", events[-1].message, events[-1].at)
-    return ConditionFacts("PodScheduled", "Unknown")
+        return Condition("PodScheduled", "False", "Unschedulable", events[-1].message, events[-1].at)
+    return Condition("PodScheduled", "Unknown")
 
 
 def _node_reason(sight: ClusterSight, hold: Hold, pods: list[PodSight], avoid: tuple[str, ...]) -> Reason:
