@@ -10,7 +10,8 @@ import pytest
 from flows.decisions.recovery.assess import Case, assess
 from flows.decisions.recovery.liveness import broken
 from profiles.loading import load
-from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, Signal
+from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, Signal
+from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import GangNews, Hang, RestartInPlace
 from workflows.model.records import AttemptRecord
@@ -25,9 +26,9 @@ def case() -> Case:
     return Case(resolved, AttemptRecord("r", 1, 0.0, "first", submitted_at=1.0))
 
 
-P0 = PodFacts("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,))
-P1 = PodFacts("r-a1-trainer-0-1-x", "trainer", 1, "node-1", "Running", ranks=(1,))
-CO = PodFacts("r-a1-coordinator-0-0-x", "coordinator", 0, "node-2", "Running")
+P0 = Pod("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,))
+P1 = Pod("r-a1-trainer-0-1-x", "trainer", 1, "node-1", "Running", ranks=(1,))
+CO = Pod("r-a1-coordinator-0-0-x", "coordinator", 0, "node-2", "Running")
 N0, N1 = NodeFacts("node-0", True), NodeFacts("node-1", True)
 DOWN = NodeFacts("node-1", False, "PowerLost")
 HEARD = CoordinatorFacts(at=99.9, step=5, heard=((P0.name, "node-0", 99.8), (P1.name, "node-1", 99.8)))
@@ -182,7 +183,7 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
         ),
         (
             "a node is cordoned and its pods leave already",
-            view(nodes=LEAVE, pool=FREE, pods=(P0, replace(P1, deleted=True), CO)),
+            view(nodes=LEAVE, pool=FREE, pods=(P0, replace(P1, deleted_at=1.0), CO)),
         ),
         (
             "a node is lost that carried the coordinator alone",

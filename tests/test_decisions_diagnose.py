@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.matching import RULES
 from profiles.vocabulary import FaultClass
-from workflows.model.attempt import Evidence, LogLine, NodeFacts, PastIncident, PodFacts, Signal
+from workflows.model.attempt import Evidence, LogLine, NodeFacts, PastIncident, Signal
+from workflows.model.cluster import Pod
 from workflows.programs.launcher.termination import fingerprint
 from workflows.wire import GateReport, RankEnd, ResumeChoice, Termination
 
@@ -35,8 +36,8 @@ def left(node: str, *ends: RankEnd) -> Termination:
     return Termination("demo", 1, "trainer", node, f"pod-{node}", "rank-failed", list(ends))
 
 
-def pod(node: str, rank: int, phase: str = "Failed", **more: object) -> PodFacts:
-    return PodFacts(f"pod-{node}", "trainer", rank, node, phase, ranks=(rank,), **more)  # type: ignore[arg-type]
+def pod(node: str, rank: int, phase: str = "Failed", **more: object) -> Pod:
+    return Pod(f"pod-{node}", "trainer", rank, node, phase, ranks=(rank,), **more)  # type: ignore[arg-type]
 
 
 def raised(*words: str) -> tuple[str, ...]:
@@ -616,7 +617,7 @@ ENDS = st.builds(
     st.booleans(),
 )
 PODS = st.builds(
-    lambda node, phase, reason, code, gone: PodFacts(f"pod-{node}", "trainer", 0, node, phase, reason, exit_code=code,
+    lambda node, phase, reason, code, gone: Pod(f"pod-{node}", "trainer", 0, node, phase, reason, exit_code=code,
                                                      disrupted=gone),
     st.sampled_from(NODES),
     st.sampled_from(["Running", "Failed", "Gone", "Pending"]),
@@ -671,8 +672,7 @@ def test_a_node_without_evidence_is_never_blamed(evidence: Evidence) -> None:
 
 
 TRAINERS = tuple(
-    PodFacts(f"demo-a1-trainer-0-{n}-x{n}y2z", "trainer", n, f"node-{n}", "Failed", exit_code=1, ranks=(n,))
-    for n in (0, 1)
+    Pod(f"demo-a1-trainer-0-{n}-x{n}y2z", "trainer", n, f"node-{n}", "Failed", exit_code=1, ranks=(n,)) for n in (0, 1)
 )
 PEER = "NET/IB : Got completion from peer {}<54862> with status=12 opcode=0 len=0 vendor err 129 (Recv)"
 

@@ -18,7 +18,8 @@ from profiles.loading import load
 from profiles.recovery import Budget, RecoveryProfile, StragglerLimits
 from profiles.run import RunBudget
 from profiles.vocabulary import Action, FaultClass, Mode
-from workflows.model.attempt import AttemptView, CoordinatorFacts, Evidence, NodeFacts, PodFacts, Signal
+from workflows.model.attempt import AttemptView, CoordinatorFacts, Evidence, NodeFacts, Signal
+from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import GangNews, Straggler
 from workflows.model.records import AttemptRecord
@@ -35,9 +36,9 @@ FACTS = CoordinatorFacts(
 )
 """A start took 20 s and 5 steps of 2 s are not saved: a new attempt costs 30 s, and as much was waited."""
 PODS = (
-    PodFacts("p0", "trainer", 0, "node-0", "Running", ranks=(0,)),
-    PodFacts("p1", "trainer", 1, "node-1", "Running", ranks=(1,)),
-    PodFacts("c", "coordinator", 0, "node-2", "Running"),
+    Pod("p0", "trainer", 0, "node-0", "Running", ranks=(0,)),
+    Pod("p1", "trainer", 1, "node-1", "Running", ranks=(1,)),
+    Pod("c", "coordinator", 0, "node-2", "Running"),
 )
 POOL = tuple(NodeCandidate(name) for name in ("node-0", "node-1", "node-2"))
 VIEW = AttemptView(

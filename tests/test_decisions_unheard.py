@@ -16,14 +16,15 @@ from profiles.loading import load
 from profiles.recovery import HangLimits
 from profiles.run import RunProfile
 from profiles.vocabulary import FaultClass
-from workflows.model.attempt import UNHEARD, AttemptView, Evidence, LogSign, NodeFacts, PodFacts, SecondSight, Signal
+from workflows.model.attempt import UNHEARD, AttemptView, Evidence, LogSign, NodeFacts, SecondSight, Signal
+from workflows.model.cluster import Pod
 from workflows.model.records import WAITS, AttemptRecord
 
 LIMIT = 1.5 * 1800 + 30
 """With the limits of the default profile: the longest phase, its second window, and the silence."""
 NOW = 10_000.0
-PODS = tuple(PodFacts(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(2))
-CO = PodFacts("c-0", "coordinator", 0, "node-9", "Running")
+PODS = tuple(Pod(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(2))
+CO = Pod("c-0", "coordinator", 0, "node-9", "Running")
 NODES = (NodeFacts("node-0", True), NodeFacts("node-1", True), NodeFacts("node-9", None))
 AT = LogSign(0, 120, 5000.0)
 

@@ -7,12 +7,13 @@ import pytest
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.failover import finding_of
 from profiles.vocabulary import FaultClass
-from workflows.model.attempt import Evidence, LogLine, NodeFacts, PodFacts, Signal
+from workflows.model.attempt import Evidence, LogLine, NodeFacts, Signal
+from workflows.model.cluster import Pod
 
 LINE = LogLine(
     "compute001  1  main*  down*  12  12:1:1  64267  0  1  (null) Not responding", "kernel", None, "compute001", 9.0
 )
-PODS = (PodFacts("pod-0", "trainer", 0, "compute001", "Running"),)
+PODS = (Pod("pod-0", "trainer", 0, "compute001", "Running"),)
 SILENT = {"silent_nodes": ("compute001",)}
 UNREACHED = {"unreached_nodes": ("compute001",)}
 

@@ -19,7 +19,7 @@ from tasks.observe.run import look, look_at_line
 from tests.attempt_plans import AMD, a_cluster, a_gpu_plan
 from tests.fake_api_server import FakeApiServer, Fault, status
 from workflows.attempt.jobset import jobset
-from workflows.model.cluster import event_of, jobset_of, pod_sight
+from workflows.model.cluster import event_of, jobset_of, pod_of
 from workflows.model.queues import Quota, cluster_queue_of, workload_of
 from workflows.model.records import AttemptRecord
 
@@ -170,7 +170,7 @@ def test_a_cluster_that_does_not_answer_is_no_empty_cluster() -> None:
 
 def test_a_pod_says_what_each_container_waits_for() -> None:
     image = "registry.local/train:v9"
-    found = pod_sight(
+    found = pod_of(
         {
             "metadata": {"name": "p", "labels": MARKS},
             "spec": {"containers": [{"name": "trainer", "image": image}], "schedulingGates": [{"name": "g"}]},
@@ -233,7 +233,7 @@ def test_quotas_are_joined_with_what_is_used() -> None:
     assert (found.cohort, found.pending, found.stopped) == ("all", 2, "")
 
 
-@pytest.mark.parametrize("read", [pod_sight, event_of, jobset_of, workload_of, cluster_queue_of])
+@pytest.mark.parametrize("read", [pod_of, event_of, jobset_of, workload_of, cluster_queue_of])
 def test_an_empty_object_says_nothing_and_breaks_nothing(read: Any) -> None:
     assert read({}) is not None
     assert read({"metadata": None, "spec": None, "status": None}) is not None

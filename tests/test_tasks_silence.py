@@ -17,16 +17,17 @@ from tasks.runs.liveness import SILENT_SECONDS, Asker, Silence, silence
 from tests.fake_api_server import FakeApiServer, Fault, status
 from tests.test_tasks_kubernetes import api, cluster, pod, sleeps  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from workflows import labels
-from workflows.model.attempt import Evidence, LogLine, NodeFacts, PodFacts, Signal
+from workflows.model.attempt import Evidence, LogLine, NodeFacts, Signal
+from workflows.model.cluster import Pod
 from workflows.wire import RankEnd, Termination
 
 
-def rank(index: int, phase: str = "Running", **more: Any) -> PodFacts:
-    return PodFacts(f"t-{index}", "trainer", index, f"node-{index}", phase, ranks=(index,), **more)
+def rank(index: int, phase: str = "Running", **more: Any) -> Pod:
+    return Pod(f"t-{index}", "trainer", index, f"node-{index}", phase, ranks=(index,), **more)
 
 
-def coordinator(node: str, phase: str = "Running") -> PodFacts:
-    return PodFacts("c-0", labels.COORDINATOR_ROLE, 0, node, phase)
+def coordinator(node: str, phase: str = "Running") -> Pod:
+    return Pod("c-0", labels.COORDINATOR_ROLE, 0, node, phase)
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Quiet:
     def sleep(self, seconds: float) -> None:
         self.clock += seconds
 
-    def ask(self, *pods: PodFacts, ready: int = 4) -> Silence:
+    def ask(self, *pods: Pod, ready: int = 4) -> Silence:
         asker = Asker(cast(Cluster, self), lambda: "t", lambda: self.clock, self.sleep)
         return silence(asker, pods, frozenset(f"node-{index}" for index in range(ready)))
 
@@ -104,7 +105,7 @@ def test_of_two_in_doubt_the_one_that_answers_is_told_apart() -> None:
         (tuple(rank(index) for index in range(40)), "so many at once are no nodes' fault"),
     ],
 )
-def test_nobody_is_asked_where_nothing_is_in_doubt(pods: tuple[PodFacts, ...], why: str) -> None:
+def test_nobody_is_asked_where_nothing_is_in_doubt(pods: tuple[Pod, ...], why: str) -> None:
     quiet = Quiet(frozenset(item.name for item in pods))
     assert quiet.ask(*pods, ready=40 if len(pods) > 2 else 4) == Silence(), why
     assert quiet.asked == []

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from workflows.model.attempt import AttemptView, NodeFacts, PodFacts
+from workflows.model.attempt import AttemptView, NodeFacts
+from workflows.model.cluster import Pod
 from workflows.model.liveness import stranded_coordinator
 
-RANK = PodFacts("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,))
-COORDINATOR = PodFacts("r-a1-coordinator-0-0-x", "coordinator", 0, "control-0", "Running")
+RANK = Pod("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,))
+COORDINATOR = Pod("r-a1-coordinator-0-0-x", "coordinator", 0, "control-0", "Running")
 LOST = AttemptView(
     "r",
     1,

@@ -9,7 +9,7 @@ from profiles.resolve import Resolved
 from profiles.vocabulary import Mode, RunState
 from tests.attempt_plans import AMD, a_cluster, a_run
 from workflows.model.attempt import NodeFacts
-from workflows.model.cluster import ContainerFacts, Event, JobSet, PodSight
+from workflows.model.cluster import Container, Event, JobSet, Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.manifest import Condition
 from workflows.model.queues import ClusterQueue, LocalQueue, Quota, Workload
@@ -51,22 +51,22 @@ QUOTA = Quota("h200", GPU, "32", used="24", reserved="24", borrowed="0")
 RESEARCH = ClusterQueue("research", conditions=(told("Active", "True", "Ready"),), quotas=(QUOTA,))
 
 
-def pod(index: int = 0, **fields: Any) -> PodSight:
+def pod(index: int = 0, **fields: Any) -> Pod:
     values = {"role": "trainer", "attempt": 1, "created_at": 30.0, "requests": {GPU: "8"}}
-    return PodSight(f"demo-1-a1-trainer-0-{index}-x", **(values | fields))
+    return Pod(f"demo-1-a1-trainer-0-{index}-x", **(values | fields))
 
 
-def unplaced(message: str, index: int = 0, reason: str = "Unschedulable", **fields: Any) -> PodSight:
+def unplaced(message: str, index: int = 0, reason: str = "Unschedulable", **fields: Any) -> Pod:
     return pod(index, conditions=(told("PodScheduled", "False", reason, message),), **fields)
 
 
-def waiting(reason: str, message: str = "", index: int = 0, **fields: Any) -> PodSight:
+def waiting(reason: str, message: str = "", index: int = 0, **fields: Any) -> Pod:
     """A placed pod whose container waits."""
-    container = ContainerFacts("trainer", "registry.local/train:v9", "waiting", reason, message, **fields)
+    container = Container("trainer", "registry.local/train:v9", "waiting", reason, message, **fields)
     return pod(index, node=f"node-{index}", containers=(container,))
 
 
-def running(count: int = 3) -> tuple[PodSight, ...]:
+def running(count: int = 3) -> tuple[Pod, ...]:
     return tuple(pod(index, node=f"node-{index}", phase="Running") for index in range(count))
 
 

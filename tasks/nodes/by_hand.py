@@ -15,7 +15,8 @@ from tasks.cluster import Cluster, Manifest, current, each
 from tasks.context import patient, touch, world
 from tasks.nodes.marks import TAINT_VALUE_CHARACTERS, Mark, forget_verdict, set_mark
 from tasks.observe.nodes import cluster_node
-from tasks.observe.objects import node_facts, pool_selector, users_of
+from tasks.observe.objects import node_facts, pool_selector
+from workflows.model.cluster import pod_of, users_of
 from workflows.model.fleet import BrakeState, ClusterNode
 from workflows.model.records import ActionRecord, NodeRecord, VerdictRecord
 from workflows.wire import GateReport
@@ -28,7 +29,7 @@ def pool_nodes(resolved: Resolved) -> list[Manifest]:
 
 def busy_nodes(run: str, attempt: int) -> dict[str, str]:
     """Nodes on which pods of other runs live, with the name of that run."""
-    return users_of(each(current(), "Pod"), run, attempt)
+    return users_of(map(pod_of, each(current(), "Pod")), run, attempt)
 
 
 @dataclass(frozen=True)

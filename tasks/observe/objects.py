@@ -4,80 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
-from tasks.cluster import Manifest
 from tasks.observe.gang_status import gang_news
 from workflows import labels
-from workflows.model.attempt import NEVER_STARTED, CoordinatorFacts, NodeFacts, PodFacts
-from workflows.model.cluster import LIVE
+from workflows.model.attempt import CoordinatorFacts, NodeFacts
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import PROGRAM_MARKS
-from workflows.model.manifest import Json, seconds
+from workflows.model.manifest import Json
 from workflows.model.records import MarkRecord
-from workflows.wire import Termination, from_json
 
 Names = Mapping[str, str]
-
-
-def pod_facts(pod: Json, processes_per_node: int, deciding_role: str) -> PodFacts:
-    """What a Pod object says. The first container that went wrong speaks for the pod."""
-    metadata, status = pod.get("metadata", {}), pod.get("status", {})
-    marks: Json = metadata.get("labels", {})
-    role = marks.get(labels.ROLE, "")
-    index = int(marks.get("batch.kubernetes.io/job-completion-index", "0") or 0)
-    state = _container_state(status)
-    waiting, ended = state.get("waiting", {}), state.get("terminated", {})
-    conditions = {item["type"]: item for item in status.get("conditions", [])}
-    unplaced = conditions.get("PodScheduled", {})
-    code = ended.get("exitCode")
-    first = index * processes_per_node
-    return PodFacts(
-        name=metadata.get("name", ""),
-        role=role,
-        index=index,
-        node=pod.get("spec", {}).get("nodeName", "") or "",
-        phase=status.get("phase", "Pending"),
-        reason=status.get("reason") or ended.get("reason") or waiting.get("reason") or "",
-        message=status.get("message") or waiting.get("message") or _runtime_said(ended),
-        exit_code=code,
-        signal=ended.get("signal") or (code - 128 if isinstance(code, int) and code > 128 else None),
-        finished_at=seconds(ended.get("finishedAt")),
-        ranks=tuple(range(first, first + processes_per_node)) if role == deciding_role else (),
-        disrupted=conditions.get("DisruptionTarget", {}).get("status") == "True",
-        unschedulable=unplaced.get("message", "") if unplaced.get("status") == "False" else "",
-        deleted="deletionTimestamp" in metadata,
-    )
-
-
-def _runtime_said(ended: Json) -> str:
-    """Why a container never started. A message of one that did is the launcher's own: see `termination`."""
-    return str(ended.get("message") or "") if ended.get("reason") in NEVER_STARTED else ""
-
-
-def _container_state(status: Json) -> Json:
-    statuses = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
-    states: list[Json] = [item.get("state", {}) for item in statuses]
-    for state in states:
-        if state.get("terminated", {}).get("exitCode", 0) != 0 or state.get("waiting", {}).get("reason"):
-            return state
-    return states[-1] if states else {}
-
-
-def termination(pod: Json) -> Termination | None:
-    """The launcher's summary from the container's termination message; None where there is none or it is unreadable."""
-    for item in pod.get("status", {}).get("containerStatuses", []):
-        for state in (item.get("state", {}), item.get("lastState", {})):
-            message = state.get("terminated", {}).get("message")
-            if message:
-                try:
-                    return from_json(Termination, message)
-                except ValueError:
-                    continue
-    return None
 
 
 def node_facts(node: Json) -> NodeFacts:
@@ -158,25 +98,6 @@ def _badly(end: object) -> bool:
         return False
     told = cast("dict[str, object]", end)
     return isinstance(told.get("rank"), int) and not told.get("requested") and told.get("exit_code") != 0
-
-
-def is_ours(manifest: Manifest, run: str) -> bool:
-    """The run label, not the name, decides what is ours."""
-    return manifest.get("metadata", {}).get("labels", {}).get(labels.RUN) == run
-
-
-def users_of(pods: Iterable[Json], run: str, attempt: int) -> dict[str, str]:
-    """Nodes on which training pods of other runs or attempts live, with the name of that run."""
-    found: dict[str, str] = {}
-    for pod in pods:
-        marks: Json = pod["metadata"].get("labels", {})
-        owner = marks.get(labels.RUN, "")
-        ours = owner == run and marks.get(labels.ATTEMPT) == str(attempt)
-        training = marks.get(labels.ROLE, "") not in ("", labels.COORDINATOR_ROLE)
-        node = pod.get("spec", {}).get("nodeName")
-        if node and training and not ours and pod.get("status", {}).get("phase") in LIVE:
-            found[node] = owner
-    return found
 
 
 def pool_selector(resolved: Resolved) -> Mapping[str, str]:

@@ -9,15 +9,13 @@ from profiles.cluster import ClusterProfile
 from profiles.errors import Permanent
 from profiles.resolve import Resolved
 from tasks.cluster import Cluster, Kind, Manifest, each
-from tasks.observe.objects import node_candidate, node_facts, pool_selector, users_of
+from tasks.observe.objects import node_candidate, node_facts, pool_selector
 from workflows import labels
-from workflows.model.cluster import LIVE, Event, PodSight, claim_of, event_of, jobset_of, pod_sight
+from workflows.model.cluster import Event, Pod, claim_of, event_of, jobset_of, pod_of, users_of
 from workflows.model.queues import ClusterQueue, LocalQueue, Workload, cluster_queue_of, local_queue_of, workload_of
 from workflows.model.records import AttemptRecord
 from workflows.model.why import ClusterSight, QueueSight
 from workflows.model.workflow import workflow_of
-
-JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 
 
 @dataclass
@@ -88,14 +86,14 @@ def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantin
     found = reader.get("JobSet", name)
     jobset = None if found is None else jobset_of(found, resolved.cluster.priority_classes)
     workflow = reader.get("Workflow", name) if jobset is None else None
-    pods = [pod_sight(pod) for pod in reader.list("Pod", {labels.RUN: attempt.run})]
+    pods = [pod_of(pod) for pod in reader.list("Pod", {labels.RUN: attempt.run})]
     own = tuple(pod for pod in pods if pod.attempt == attempt.number)
     nodes = reader.list("Node", pool_selector(resolved))
     queued = jobset is not None and bool(jobset.queue or jobset.suspended)
     queues = look_at_queues(reader, jobset.queue if jobset else "") if queued else Queues()
     starts = jobset is None or len(own) < jobset.pods or any(pod.phase == "Pending" for pod in own)
     unplaced = any(pod.phase == "Pending" and not pod.node for pod in own)
-    busy = users_of(reader.each("Pod"), attempt.run, attempt.number) if unplaced else {}
+    busy = users_of(map(pod_of, reader.each("Pod")), attempt.run, attempt.number) if unplaced else {}
     return ClusterSight(
         workflow=None if workflow is None else workflow_of(workflow),
         jobset=jobset,
@@ -113,10 +111,10 @@ def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantin
     )
 
 
-def _leftovers(pods: Sequence[PodSight], attempt: AttemptRecord) -> tuple[PodSight, ...]:
+def _leftovers(pods: Sequence[Pod], attempt: AttemptRecord) -> tuple[Pod, ...]:
     """Pods that old ranks may still live in: of earlier attempts, and of this one once it has ended."""
     ended = attempt.ended_at is not None
-    return tuple(pod for pod in pods if pod.role and pod.phase in LIVE and (pod.attempt < attempt.number or ended))
+    return tuple(pod for pod in pods if pod.role and pod.lives and (pod.attempt < attempt.number or ended))
 
 
 def _events(reader: ObjectReader, name: str) -> list[Event]:
@@ -159,13 +157,11 @@ def look_at_line(cluster: Cluster, profile: ClusterProfile) -> QueueSight:
     if not any(item.queue for item in jobsets):
         for kind in ("Workload", "LocalQueue"):
             reader.unread.pop(kind, None)  # nobody asks for a queue: that Kueue is not there is no gap
-    pods: dict[str, PodSight] = {}
+    pods: dict[str, Pod] = {}
     owners: dict[str, str] = {}
-    for pod in reader.each("Pod"):
-        marks: dict[str, str] = pod["metadata"].get("labels") or {}
-        if owner := marks.get(JOBSET_LABEL):
-            sight = pod_sight(pod)
-            pods[sight.name], owners[sight.name] = sight, owner
+    for pod in map(pod_of, reader.each("Pod")):
+        if pod.jobset:
+            pods[pod.name], owners[pod.name] = pod, pod.jobset
     return QueueSight(
         workloads=queues.workloads,
         local_queues=queues.local,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import GangNews
 from workflows.model.workflow import Workflow
@@ -90,8 +91,6 @@ class SecondSight:
 
 AWAY_SECONDS = 2.0
 """A cluster that does not answer for a shorter time is nobody's business."""
-NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
-"""Reasons of containers that the runtime could not start: they leave no log, its own words tell why."""
 
 
 class Signal(StrEnum):
@@ -134,31 +133,6 @@ LIVING = frozenset(
     }
 )
 """Signals of attempts that have not ended."""
-
-
-@dataclass(frozen=True)
-class PodFacts:
-    """One pod of the gang as the cluster and the coordinator know it."""
-
-    name: str
-    role: str
-    index: int
-    node: str
-    phase: str
-    """`Pending`, `Running`, `Succeeded`, `Failed`, or `Gone` where the object no longer exists."""
-    reason: str = ""
-    """Pod's or container's reason, e.g. `OOMKilled`, `NodeLost`, `Evicted`, `ErrImagePull`, `StartError`."""
-    message: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
-    finished_at: float | None = None
-    ranks: tuple[int, ...] = ()
-    disrupted: bool = False
-    """Condition DisruptionTarget: evicted, preempted or drained on purpose."""
-    unschedulable: str = ""
-    """Message of the scheduler, "" where it was placed."""
-    deleted: bool = False
-    """A deletion was asked for (by us or others) before it ended."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +190,7 @@ class Evidence:
     run: str
     attempt: int
     detected_at: float
-    pods: tuple[PodFacts, ...] = ()
+    pods: tuple[Pod, ...] = ()
     nodes: tuple[NodeFacts, ...] = ()
     terminations: tuple[Termination, ...] = ()
     """Records of launchers that could leave one (a lost node leaves none)."""
@@ -287,7 +261,7 @@ class AttemptView:
     workflow: Workflow = field(default_factory=Workflow)
     jobset: str | None = None
     """`Running`, `Completed`, `Failed`, or None where it does not exist."""
-    pods: tuple[PodFacts, ...] = ()
+    pods: tuple[Pod, ...] = ()
     nodes: tuple[NodeFacts, ...] = ()
     coordinator: CoordinatorFacts | None = None
     """None: never answered yet."""

@@ -5,9 +5,11 @@ Absent means not known. Times are Unix seconds; quantities keep their Kubernetes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from workflows import labels
 from workflows.model.manifest import (
@@ -24,15 +26,23 @@ from workflows.model.manifest import (
     seconds,
     whole,
 )
+from workflows.wire import Termination, from_json
+
+if TYPE_CHECKING:
+    from profiles.run import Role
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 LIVE = ("Pending", "Running")
 """Phases of pods that hold their node."""
+NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
+"""Reasons of containers that the runtime could not start: they leave no log, its own words tell why."""
 
 
 @dataclass(frozen=True)
-class ContainerFacts:
+class Container:
     """One container of a pod, init containers included."""
 
     name: str
@@ -44,59 +54,127 @@ class ContainerFacts:
     restarts: int = 0
     last_exit: str = ""
     """How its last life ended, e.g. `exit code 1 (Error)`; "" where it had none."""
+    exit_code: int | None = None
+    signal: int | None = None
+    finished_at: float | None = None
+
+    @property
+    def went_wrong(self) -> bool:
+        """Whether it ended badly, or waits for a reason."""
+        return bool(self.exit_code) if self.state == "terminated" else self.state == "waiting" and bool(self.reason)
 
 
 @dataclass(frozen=True)
-class PodSight:
-    """One pod of the attempt, training or pipeline."""
+class Pod:
+    """A Pod; where it is of a gang, also what only the coordinator or a missing object tells."""
 
     name: str
     role: str = ""
-    """"" for pods of a workflow."""
-    attempt: int = 0
+    """Of the run; "" for pods that train nothing."""
+    index: int = 0
+    """Among the pods of its role."""
     node: str = ""
     phase: str = "Pending"
+    """`Pending`, `Running`, `Succeeded`, `Failed`, or `Gone` where the object no longer exists."""
+    reason: str = ""
+    """Pod's or container's reason, e.g. `OOMKilled`, `NodeLost`, `Evicted`, `ErrImagePull`, `StartError`."""
+    message: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    finished_at: float | None = None
+    ranks: tuple[int, ...] = ()
+    """See `ranked`."""
+    disrupted: bool = False
+    """Condition DisruptionTarget: evicted, preempted or drained on purpose."""
+    unschedulable: str = ""
+    """Message of the scheduler, "" where it was placed."""
+    run: str = ""
+    attempt: int = 0
+    jobset: str = ""
+    """Name of its JobSet."""
     created_at: float | None = None
     deleted_at: float | None = None
-    """When its end was asked for; None: it was not."""
+    """When its end was asked for (by us or others) before it ended; None: it was not."""
     conditions: tuple[Condition, ...] = ()
-    containers: tuple[ContainerFacts, ...] = ()
+    containers: tuple[Container, ...] = ()
+    """Init containers first."""
     gates: tuple[str, ...] = ()
     """Scheduling gates that hold it."""
-    requests: Quantities = field(default_factory=dict[str, str])
+    requests: Quantities = field(default_factory=dict[str, str], hash=False)
+    termination: Termination | None = field(default=None, hash=False)
+    """The summary that its launcher left; None where there is none or it is unreadable."""
+
+    @property
+    def deleted(self) -> bool:
+        """Whether its end was asked for."""
+        return self.deleted_at is not None
+
+    @property
+    def lives(self) -> bool:
+        """Whether it holds its node."""
+        return self.phase in LIVE
+
+    @property
+    def trains(self) -> bool:
+        """Whether ranks live in it."""
+        return self.role not in ("", labels.COORDINATOR_ROLE)
+
+    def ranked(self, role: Role) -> Pod:
+        """The same with its ranks, where it is of the role that decides."""
+        if self.role != role.name:
+            return self
+        first = self.index * role.processes_per_node
+        return replace(self, ranks=tuple(range(first, first + role.processes_per_node)))
 
 
-def pod_sight(pod: Json) -> PodSight:
-    """A Pod."""
+def pod_of(pod: Json) -> Pod:
+    """A Pod. The first container that went wrong speaks for it."""
     metadata, spec, status = part(pod, "metadata"), part(pod, "spec"), part(pod, "status")
-    marks = part(metadata, "labels")
-    images = {item.get("name", ""): item.get("image", "") for item in _containers(spec)}
-    states = [*items(status, "initContainerStatuses"), *items(status, "containerStatuses")]
-    return PodSight(
+    marks, told = part(metadata, "labels"), conditions(pod)
+    containers = _containers(spec, status)
+    speaker = next((item for item in containers if item.went_wrong), containers[-1] if containers else Container(""))
+    # A message of a container that did start is the launcher's own: see `termination`.
+    by_runtime = speaker.state == "waiting" or speaker.reason in NEVER_STARTED
+    unplaced = next((item for item in told if item.type == "PodScheduled" and item.status == "False"), None)
+    code, deleted = speaker.exit_code, metadata.get("deletionTimestamp")
+    return Pod(
         name=metadata.get("name", ""),
         role=marks.get(labels.ROLE, ""),
-        attempt=whole(marks.get(labels.ATTEMPT)),
+        index=whole(marks.get(INDEX_LABEL)),
         node=spec.get("nodeName") or "",
         phase=status.get("phase") or "Pending",
+        reason=status.get("reason") or speaker.reason,
+        message=status.get("message") or (speaker.message if by_runtime else ""),
+        exit_code=code,
+        signal=speaker.signal or (code - 128 if isinstance(code, int) and code > 128 else None),
+        finished_at=speaker.finished_at,
+        disrupted=any(item.type == "DisruptionTarget" and item.status == "True" for item in told),
+        unschedulable=unplaced.message if unplaced else "",
+        run=marks.get(labels.RUN, ""),
+        attempt=whole(marks.get(labels.ATTEMPT)),
+        jobset=marks.get(JOBSET_LABEL, ""),
         created_at=seconds(metadata.get("creationTimestamp")),
-        deleted_at=seconds(metadata.get("deletionTimestamp")),
-        conditions=conditions(pod),
-        containers=tuple(_container(item, images) for item in states),
+        deleted_at=(seconds(deleted) or 0.0) if deleted is not None else None,
+        conditions=told,
+        containers=containers,
         gates=tuple(str(item.get("name", "")) for item in items(spec, "schedulingGates")),
         requests=plain(requests_of(spec)),
+        termination=_termination(status),
     )
 
 
-def _containers(spec: Json) -> list[Json]:
-    return [*items(spec, "initContainers"), *items(spec, "containers")]
+def _containers(spec: Json, status: Json) -> tuple[Container, ...]:
+    asked = [*items(spec, "initContainers"), *items(spec, "containers")]
+    images = {item.get("name", ""): item.get("image", "") for item in asked}
+    states = [*items(status, "initContainerStatuses"), *items(status, "containerStatuses")]
+    return tuple(_container(item, images) for item in states)
 
 
-def _container(status: Json, images: Mapping[str, str]) -> ContainerFacts:
+def _container(status: Json, images: Mapping[str, str]) -> Container:
     state = part(status, "state")
     word = next((word for word in ("running", "terminated", "waiting") if word in state), "waiting")
     told, last = part(state, word), part(status, "lastState", "terminated")
-    ended = f"exit code {last.get('exitCode')} ({last.get('reason', '')})" if last else ""
-    return ContainerFacts(
+    return Container(
         name=status.get("name", ""),
         # The status names what was pulled; where nothing could be, the spec names what was asked for.
         image=images.get(status.get("name", ""), "") or status.get("image", ""),
@@ -104,8 +182,31 @@ def _container(status: Json, images: Mapping[str, str]) -> ContainerFacts:
         reason=told.get("reason") or "",
         message=told.get("message") or "",
         restarts=int(status.get("restartCount") or 0),
-        last_exit=ended,
+        last_exit=f"exit code {last.get('exitCode')} ({last.get('reason', '')})" if last else "",
+        exit_code=told.get("exitCode"),
+        signal=told.get("signal"),
+        finished_at=seconds(told.get("finishedAt")),
     )
+
+
+def _termination(status: Json) -> Termination | None:
+    for item in items(status, "containerStatuses"):
+        for life in ("state", "lastState"):
+            if message := part(item, life, "terminated").get("message"):
+                with suppress(ValueError):
+                    return from_json(Termination, message)
+    return None
+
+
+def running_coordinator(pods: Iterable[Pod]) -> Pod | None:
+    """The gang's coordinator that runs; None where none does."""
+    return next((pod for pod in pods if pod.role == labels.COORDINATOR_ROLE and pod.phase == "Running"), None)
+
+
+def users_of(pods: Iterable[Pod], run: str, attempt: int) -> dict[str, str]:
+    """Nodes on which training pods of other runs or attempts live, with the name of that run."""
+    others = (pod for pod in pods if (pod.run, pod.attempt) != (run, attempt))
+    return {pod.node: pod.run for pod in others if pod.node and pod.trains and pod.lives}
 
 
 @dataclass(frozen=True)

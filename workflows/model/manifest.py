@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, cast
 
 from profiles.values import amount
@@ -37,19 +38,20 @@ def part(manifest: Json, *keys: str) -> Json:
     """The object under these keys; {} where there is none."""
     found: Any = manifest
     for key in keys:
-        found = cast("Json", found).get(key) if isinstance(found, Mapping) else None
-    return cast("Json", found) if isinstance(found, Mapping) else {}
+        found = cast("Json", found).get(key) if isinstance(found, dict) else None
+    return cast("Json", found) if isinstance(found, dict) else {}
 
 
 def items(manifest: Json, *keys: str) -> list[Json]:
     """The objects of the list under these keys; [] where there is none."""
     found = part(manifest, *keys[:-1]).get(keys[-1])
     listed = cast("list[object]", found) if isinstance(found, list) else []
-    return [cast("Json", item) for item in listed if isinstance(item, Mapping)]
+    return [cast("Json", item) for item in listed if isinstance(item, dict)]
 
 
+@lru_cache(maxsize=4096)
 def seconds(timestamp: str | None) -> float | None:
-    """Unix seconds of an RFC 3339 time, None where it is absent or unreadable."""
+    """Unix seconds of an RFC 3339 time, None where it is absent or unreadable. Objects share most of their times."""
     if not timestamp:
         return None
     try:
@@ -96,6 +98,7 @@ def add(total: dict[str, Decimal], more: Amounts, times: int) -> None:
         total[name] = total.get(name, Decimal(0)) + value * times
 
 
+@lru_cache(maxsize=1024)
 def _amount(quantity: str) -> Decimal:
     """The quantity, 0 where it is none of those that resources are written in."""
     try:

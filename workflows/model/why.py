@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from profiles.resolve import Resolved
 from workflows.model.attempt import NodeFacts
-from workflows.model.cluster import Claim, Event, JobSet, PodSight
+from workflows.model.cluster import Claim, Event, JobSet, Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.queues import ClusterQueue, LocalQueue, Workload
 from workflows.model.records import Story
@@ -21,9 +21,9 @@ class ClusterSight:
     workflow: Workflow | None = None
     jobset: JobSet | None = None
     workload: Workload | None = None
-    pods: tuple[PodSight, ...] = ()
+    pods: tuple[Pod, ...] = ()
     """Of the newest attempt."""
-    leftovers: tuple[PodSight, ...] = ()
+    leftovers: tuple[Pod, ...] = ()
     """Of earlier attempts, not ended yet."""
     events: tuple[Event, ...] = ()
     """About the attempt's objects, oldest first."""
@@ -45,7 +45,7 @@ class QueueSight:
     """What waits and what runs in a cluster's namespace."""
 
     jobsets: tuple[JobSet, ...] = ()
-    pods: tuple[PodSight, ...] = ()
+    pods: tuple[Pod, ...] = ()
     """Of all JobSets."""
     owners: Mapping[str, str] = field(default_factory=dict[str, str])
     """Pod -> its JobSet."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from workflows import labels
 from workflows.model.manifest import Json, items, part, seconds
 from workflows.wire import GateReport, ResumeChoice, from_json
 
@@ -44,6 +45,7 @@ class Workflow:
     """Those that are not done well."""
     gate: tuple[GateReport, ...] = ()
     choice: ResumeChoice | None = None
+    run: str = ""
 
     @property
     def failed_steps(self) -> tuple[tuple[str, str], ...]:
@@ -64,6 +66,7 @@ def workflow_of(workflow: Json) -> Workflow:
         steps=tuple(_step(node) for node in nodes if node.get("phase") not in DONE),
         gate=tuple(gate_reports(nodes)),
         choice=_choice(nodes),
+        run=part(metadata, "labels").get(labels.RUN, ""),
     )
 
 

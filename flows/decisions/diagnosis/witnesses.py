@@ -15,7 +15,8 @@ from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.exits import Exit
 from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
-from workflows.model.attempt import Evidence, NodeFacts, PodFacts, Signal
+from workflows.model.attempt import Evidence, NodeFacts, Signal
+from workflows.model.cluster import Pod
 from workflows.wire import RankEnd, Termination
 
 NODE_LOST = "node-lost"
@@ -249,7 +250,7 @@ def _suspended(evidence: Evidence) -> Iterator[Clue]:
                    supersedes=("process_killed", "collective_timeout", "unknown"))  # fmt: skip
 
 
-def _pod(pod: PodFacts) -> Iterator[Clue]:
+def _pod(pod: Pod) -> Iterator[Clue]:
     ended_wrongly = pod.phase in ("Failed", "Gone") or pod.exit_code not in (None, 0)
     if pod.disrupted:
         text = f"{pod.name}: told to leave {pod.node} ({pod.reason or 'DisruptionTarget'})"

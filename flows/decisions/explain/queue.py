@@ -11,7 +11,7 @@ from typing import Literal
 from flows.decisions.explain.pod_reasons import node_reasons, pod_reasons
 from flows.decisions.explain.queue_reasons import NamespaceQueues, finished, position, queue_reasons
 from flows.decisions.explain.reasons import BLOCKS_FIRST, Hold, Reason
-from workflows.model.cluster import JobSet, PodSight
+from workflows.model.cluster import JobSet, Pod
 from workflows.model.queues import Workload
 from workflows.model.why import ClusterSight, QueueSight
 
@@ -84,7 +84,7 @@ def _of_workload(workload: Workload, sight: QueueSight, line: NamespaceQueues) -
     return entry if reasons else _admitted(entry, pods)
 
 
-def _admitted(entry: Entry, pods: list[PodSight]) -> Entry:
+def _admitted(entry: Entry, pods: list[Pod]) -> Entry:
     """An entry that nothing holds but its pods."""
     living = [pod for pod in pods if pod.deleted_at is None and pod.role]
     reasons = _pod_reasons(living)
@@ -92,7 +92,7 @@ def _admitted(entry: Entry, pods: list[PodSight]) -> Entry:
     return replace(entry, state="running" if running else "starting", reasons=reasons)
 
 
-def _pod_reasons(pods: list[PodSight]) -> tuple[Reason, ...]:
+def _pod_reasons(pods: list[Pod]) -> tuple[Reason, ...]:
     sight = ClusterSight(pods=tuple(pods))
     unplaced = [pod for pod in pods if pod.phase == "Pending" and not pod.node]
     placed = [pod for pod in pods if pod.phase in ("Pending", "Running") and pod.node]

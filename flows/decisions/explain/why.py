@@ -21,7 +21,7 @@ from flows.decisions.explain.reasons import (
 )
 from flows.decisions.recovery.liveness import by_second_path
 from flows.decisions.recovery.moves import CarryOut, Plan, Submit, Watch, next_move
-from workflows.model.cluster import JobSet, PodSight
+from workflows.model.cluster import JobSet, Pod
 from workflows.model.records import AttemptRecord
 from workflows.model.why import ClusterSight, RunSight
 from workflows.model.workflow import Workflow
@@ -275,7 +275,7 @@ def attempt_words(attempt: AttemptRecord) -> str:
 
 def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> list[Reason]:
     """Nothing holds the pods: they start, or they run and the steps tell."""
-    training: list[PodSight] = [pod for pod in cluster.pods if pod.role]
+    training: list[Pod] = [pod for pod in cluster.pods if pod.role]
     if not training:
         return []
     gang = _gang(cluster, attempt)
