@@ -10,7 +10,8 @@ import pytest
 from flows.decisions.recovery.assess import Case, assess
 from flows.decisions.recovery.liveness import broken
 from profiles.loading import load
-from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, Signal
+from tests.support.nodes import a_node
+from workflows.model.attempt import AttemptView, CoordinatorFacts, Signal
 from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import GangNews, Hang, RestartInPlace
@@ -29,12 +30,12 @@ def case() -> Case:
 P0 = Pod("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,))
 P1 = Pod("r-a1-trainer-0-1-x", "trainer", 1, "node-1", "Running", ranks=(1,))
 CO = Pod("r-a1-coordinator-0-0-x", "coordinator", 0, "node-2", "Running")
-N0, N1 = NodeFacts("node-0", True), NodeFacts("node-1", True)
-DOWN = NodeFacts("node-1", False, "PowerLost")
+N0, N1 = a_node("node-0", True), a_node("node-1", True)
+DOWN = a_node("node-1", False, "PowerLost")
 HEARD = CoordinatorFacts(at=99.9, step=5, heard=((P0.name, "node-0", 99.8), (P1.name, "node-1", 99.8)))
 FREE = (NodeCandidate("node-0"), NodeCandidate("node-1", cordoned=True), NodeCandidate("node-2"))
 BUSY = NodeCandidate("node-2", busy="another run")
-LEAVE = (N0, replace(N1, unschedulable=True))
+LEAVE = (N0, replace(N1, cordoned=True))
 GOOD = AttemptView("r", 1, 100.0, jobset="Running", pods=(P0, P1, CO), nodes=(N0, N1), coordinator=HEARD)
 
 
@@ -48,22 +49,22 @@ def view(**changes: object) -> AttemptView:
         ("a failed pod", view(pods=(P0, replace(P1, phase="Failed", exit_code=1), CO)), Signal.POD_FAILED),
         (
             "a node not ready whose pod is gone",
-            view(nodes=(N0, replace(N1, ready=False)), pods=(P0, replace(P1, phase="Failed", reason="NodeLost"), CO)),
+            view(nodes=(N0, a_node("node-1", False)), pods=(P0, replace(P1, phase="Failed", reason="NodeLost"), CO)),
             Signal.NODE_NOT_READY,
         ),
         (
             "a silent node whose launcher is silent too",
-            view(nodes=(N0, replace(N1, ready=None)), coordinator=replace(HEARD, heard=((P0.name, "node-0", 99.8),))),
+            view(nodes=(N0, a_node("node-1", None)), coordinator=replace(HEARD, heard=((P0.name, "node-0", 99.8),))),
             Signal.NODE_NOT_READY,
         ),
         (
             "a silent node whose coordinator is silent too, though the cluster answers",
-            view(nodes=(N0, replace(N1, ready=None)), coordinator=replace(HEARD, at=80.0), unheard_since=90.0),
+            view(nodes=(N0, a_node("node-1", None)), coordinator=replace(HEARD, at=80.0), unheard_since=90.0),
             Signal.NODE_NOT_READY,
         ),
         (
             "a silent node, and no coordinator that could speak for it",
-            view(nodes=(N0, replace(N1, ready=None)), coordinator=None, pods=(P0, P1)),
+            view(nodes=(N0, a_node("node-1", None)), coordinator=None, pods=(P0, P1)),
             Signal.NODE_NOT_READY,
         ),
         (
@@ -135,7 +136,7 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
     ("said", "seen"),
     [
         ("all is well", GOOD),
-        ("a node's condition is lost but its launcher talks", view(nodes=(N0, replace(N1, ready=None)))),
+        ("a node's condition is lost but its launcher talks", view(nodes=(N0, a_node("node-1", None)))),
         ("a kubelet that does not answer while all ranks train", view(nodes=(N0, DOWN), unreached=("node-1",))),
         (
             "the same while the coordinator on it answers",
@@ -152,15 +153,15 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
         ("the coordinator has never answered", view(coordinator=None)),
         (
             "the cluster was away: we were deaf, and its nodes could not renew their leases",
-            view(nodes=(replace(N0, ready=None), replace(N1, ready=None)), coordinator=replace(HEARD, at=40.0)),
+            view(nodes=(a_node("node-0", None), a_node("node-1", None)), coordinator=replace(HEARD, at=40.0)),
         ),
         (
             "the cluster is back, and the coordinator has not been asked for long",
-            view(nodes=(N0, replace(N1, ready=None)), coordinator=replace(HEARD, at=40.0), unheard_since=97.0),
+            view(nodes=(N0, a_node("node-1", None)), coordinator=replace(HEARD, at=40.0), unheard_since=97.0),
         ),
         (
             "nobody could ask a coordinator that never answered",
-            view(nodes=(N0, replace(N1, ready=None)), coordinator=None),
+            view(nodes=(N0, a_node("node-1", None)), coordinator=None),
         ),
         ("the coordinator's pod failed", view(pods=(P0, P1, replace(CO, phase="Failed")))),
         ("the coordinator is silent for a minute", view(coordinator=replace(HEARD, at=40.0))),
@@ -201,7 +202,7 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
         ("the coordinator alone is told to leave", view(pods=(P0, P1, replace(CO, disrupted=True)))),
         (
             "somebody wants the coordinator's node empty",
-            view(nodes=(N0, N1, NodeFacts("node-2", True, unschedulable=True)), pool=FREE),
+            view(nodes=(N0, N1, a_node("node-2", True, cordoned=True)), pool=FREE),
         ),
         ("a pod completed before its peers", view(pods=(P0, replace(P1, phase="Succeeded"), CO))),
     ],

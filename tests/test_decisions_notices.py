@@ -9,7 +9,8 @@ import pytest
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.launcher_log import notice_of, with_passed_notices
 from profiles.vocabulary import FaultClass
-from workflows.model.attempt import Evidence, LogLine, NodeFacts, Signal
+from tests.support.nodes import a_node
+from workflows.model.attempt import Evidence, LogLine, Signal
 from workflows.model.cluster import Pod
 from workflows.wire import RankEnd, Termination, line
 
@@ -25,8 +26,8 @@ PODS = (
     Pod("p1", "trainer", 1, "node-0", "Running", ranks=(1,)),
 )
 LEAVING = (PODS[0], replace(PODS[1], deleted_at=1.0))
-NODES = (NodeFacts("node-0", True), NodeFacts("node-1", True))
-CORDONED = (replace(NODES[0], unschedulable=True), NODES[1])
+NODES = (a_node("node-0", True), a_node("node-1", True))
+CORDONED = (replace(NODES[0], cordoned=True), NODES[1])
 
 
 def ended(end: RankEnd, pod: str = "p0", node: str = "node-1") -> Termination:

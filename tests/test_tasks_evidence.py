@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tasks.runs.evidence import LOG_PODS, lines_of, suspended, telling
-from workflows.model.attempt import NodeFacts, Signal
+from tests.support.nodes import a_node
+from workflows.model.attempt import Signal
 from workflows.model.cluster import Pod
 from workflows.model.records import AttemptRecord
 from workflows.programs.launcher.options import Place, Rendezvous
@@ -83,7 +84,7 @@ def test_pods_that_failed_first_are_read_first_and_then_those_that_have_not_ende
     beside = Pod("d", "data", 0, "n", "Running")
     heart = Pod("e", "coordinator", 0, "n", "Failed", finished_at=0.5)
     pods = (late, early, dying, deaf, beside, heart, Pod("f", "trainer", 3, "n", "Succeeded", ranks=(3,)))
-    nodes = [NodeFacts("n", ready=True), NodeFacts("m", ready=None)]
+    nodes = [a_node("n", ready=True), a_node("m", ready=None)]
 
     def names(signal: Signal) -> list[str]:
         return [pod.name for pod in telling(pods, signal, nodes)]

@@ -10,7 +10,7 @@ import pytest
 from profiles.errors import Unavailable
 from tasks.cluster import Cluster
 from tasks.runs.liveness import MOST, out_of_reach, unready
-from workflows.model.attempt import NodeFacts
+from tests.support.nodes import a_node
 from workflows.model.cluster import Pod
 
 
@@ -69,4 +69,4 @@ def test_a_whole_rack_is_asked_about_where_its_pods_must_go() -> None:
 
 
 def test_a_node_of_which_nothing_is_known_is_not_called_unready() -> None:
-    assert unready([NodeFacts("a", True), NodeFacts("b", False), NodeFacts("c", None)]) == {"b"}
+    assert unready([a_node("a", True), a_node("b", False), a_node("c", None)]) == {"b"}

@@ -15,9 +15,10 @@ from profiles.vocabulary import FaultClass
 from tasks.cluster import Answered, Cluster
 from tasks.runs.liveness import SILENT_SECONDS, Asker, Silence, silence
 from tests.fake_api_server import FakeApiServer, Fault, status
+from tests.support.nodes import a_node
 from tests.test_tasks_kubernetes import api, cluster, pod, sleeps  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from workflows import labels
-from workflows.model.attempt import Evidence, LogLine, NodeFacts, Signal
+from workflows.model.attempt import Evidence, LogLine, Signal
 from workflows.model.cluster import Pod
 from workflows.wire import RankEnd, Termination
 
@@ -147,7 +148,7 @@ PEER = LogLine("RuntimeError: all-reduce failed: rank 1 closed the connection", 
 
 def evidence(silent: tuple[str, ...] = (), unreached: tuple[str, ...] = (), size: int = 4) -> Evidence:
     pods = (rank(0, "Failed", exit_code=1), *(rank(index) for index in range(1, size)))
-    nodes = tuple(NodeFacts(f"node-{index}", ready=True) for index in range(size))
+    nodes = tuple(a_node(f"node-{index}", ready=True) for index in range(size))
     return Evidence(
         Signal.POD_FAILED, "r", 1, 0.0, pods, nodes, lines=(PEER,), silent_nodes=silent, unreached_nodes=unreached
     )
@@ -180,7 +181,7 @@ def test_a_node_that_lived_through_an_absence_of_the_api_server_is_not_lost_with
     said = replace(
         evidence(size=2),
         signal=Signal.NODE_NOT_READY,
-        nodes=(NodeFacts("node-0", ready=None), NodeFacts("node-1", ready=None)),
+        nodes=(a_node("node-0", ready=None), a_node("node-1", ready=None)),
         terminations=(told,),
     )
     assert list(lost_nodes(said)) == ["node-1"], "node-0 told how its rank ended; its lease is only late"
@@ -189,7 +190,7 @@ def test_a_node_that_lived_through_an_absence_of_the_api_server_is_not_lost_with
 
 
 def test_a_node_of_which_the_cluster_knows_nothing_and_whose_kubelet_is_not_reached_is_lost() -> None:
-    nodes = (NodeFacts("node-0", ready=True), NodeFacts("node-1", ready=None))
+    nodes = (a_node("node-0", ready=True), a_node("node-1", ready=None))
     assert lost_nodes(replace(evidence(size=2), nodes=nodes)) == {}, "one path"
     found = diagnose(replace(evidence(unreached=("node-1",), size=2), nodes=nodes))
     assert found.fault_class is FaultClass.NODE_LOST

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from flows.decisions.explain.reasons import Hold
 from profiles.vocabulary import Action, FaultClass, Mode, RunState
+from tests.support.nodes import a_node
 from tests.why_sights import (
     ADMITTED,
     GPU,
@@ -27,7 +28,7 @@ from tests.why_sights import (
     waiting,
     workload,
 )
-from workflows.model.attempt import UNHEARD, NodeFacts
+from workflows.model.attempt import UNHEARD
 from workflows.model.cluster import Claim
 from workflows.model.records import WAITS, ActionRecord, ApprovalRecord, IncidentRecord, Story
 from workflows.model.why import ClusterSight, DriverSight, RunSight
@@ -89,7 +90,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     (
         Hold.LEFTOVERS,
         sight(
-            cluster(leftovers=(pod(1, node="node-9", deleted_at=960.0),), nodes=(NodeFacts("node-9", None),)),
+            cluster(leftovers=(pod(1, node="node-9", deleted_at=960.0),), nodes=(a_node("node-9", None),)),
             story=story(incidents=(DECIDED,), actions=(NEXT,)),
         ),
         "on node-9",
@@ -218,7 +219,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     ),
     (
         Hold.NODE_SILENT,
-        sight(cluster(pods=(waiting("ContainerCreating"),), nodes=(NodeFacts("node-0", None, "NodeStatusUnknown"),))),
+        sight(cluster(pods=(waiting("ContainerCreating"),), nodes=(a_node("node-0", None, "NodeStatusUnknown"),))),
         "node-0 is not ready",
     ),
     (

@@ -8,7 +8,7 @@ from typing import Any
 from profiles.resolve import Resolved
 from profiles.vocabulary import Mode, RunState
 from tests.attempt_plans import AMD, a_cluster, a_run
-from workflows.model.attempt import NodeFacts
+from tests.support.nodes import a_node
 from workflows.model.cluster import Container, Event, JobSet, Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.manifest import Condition
@@ -76,7 +76,7 @@ def event(reason: str, message: str, name: str = "demo-1-a1-trainer-0-0-x", kind
 
 def cluster(**fields: Any) -> ClusterSight:
     """An attempt whose JobSet runs."""
-    nodes = tuple(NodeFacts(f"node-{index}", True) for index in range(3))
+    nodes = tuple(a_node(f"node-{index}", True) for index in range(3))
     candidates = (NodeCandidate("node-0", "main"), NodeCandidate("node-1", "main", quarantined="Xid 79 twice"))
     values = {"jobset": replace(JOBSET, suspended=False, queue=""), "nodes": nodes, "candidates": candidates}
     return ClusterSight(**(values | fields))

@@ -17,7 +17,7 @@ from tasks.context import world
 from tasks.lease import our_ledger
 from workflows import labels
 from workflows.model.manifest import items, part, seconds
-from workflows.model.nodes import NodeSeen
+from workflows.model.nodes import Node
 from workflows.model.ownership import is_foreign, refuse_foreign, signed
 from workflows.model.records import VerdictRecord
 from workflows.model.workflow import gate_reports, nodes_of
@@ -47,7 +47,7 @@ class SweepSeen:
     message: str = ""
 
 
-def begin_sweep(profile: ClusterProfile, nodes: Sequence[NodeSeen], number: int, since: float) -> str:
+def begin_sweep(profile: ClusterProfile, nodes: Sequence[Node], number: int, since: float) -> str:
     """Create the workflow, or adopt the one of this number; its name.
 
     Raises:

@@ -14,11 +14,11 @@ from profiles.loading.load import load_hardware
 from tasks.cluster import Cluster, Manifest
 from tasks.clusters import open_cluster
 from tasks.embedded.start_keeper import probe_namespaces
-from tasks.observe.objects import node_facts
 from workflows import labels
 from workflows.model.checkup import Attempted, CheckupFacts, PoolFacts
 from workflows.model.cluster import jobset_of
 from workflows.model.manifest import conditions, part
+from workflows.model.nodes import node_of
 from workflows.model.workflow import workflow_of
 
 UNSEEN_SECONDS = 60.0
@@ -93,7 +93,7 @@ def _pools(profile: ClusterProfile, cluster: Cluster) -> tuple[PoolFacts, ...] |
 
 def _pool(pool: Pool, nodes: list[Manifest]) -> PoolFacts:
     hardware = load_hardware(pool.hardware)
-    ready = {node["metadata"]["name"]: node for node in nodes if node_facts(node).ready is True}
+    ready = {node["metadata"]["name"]: node for node in nodes if node_of(node).ready is True}
     return PoolFacts(
         name=pool.name,
         resource=hardware.resource_name,

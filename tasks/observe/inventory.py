@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from profiles.cluster import ClusterProfile
 from tasks.cluster import Cluster
-from tasks.observe.objects import node_facts
 from tasks.observe.run import ObjectReader
 from workflows.model.cluster import claim_of
 from workflows.model.inventory import Inventory, NodeStock, flavor_of, service_of
 from workflows.model.manifest import Json, items, part
+from workflows.model.nodes import node_of
 from workflows.model.queues import cluster_queue_of, local_queue_of
 
 
@@ -60,16 +60,16 @@ def take_inventory(cluster: Cluster, context: str, namespace: str) -> Inventory:
 
 def node_stock(node: Json) -> NodeStock:
     """A Node."""
-    facts, metadata, status = node_facts(node), part(node, "metadata"), part(node, "status")
+    seen, status = node_of(node), part(node, "status")
     return NodeStock(
-        name=facts.name,
-        labels=dict(part(metadata, "labels")),
-        taints=facts.taints,
+        name=seen.name,
+        labels=dict(part(node, "metadata", "labels")),
+        taints=tuple(taint.text for taint in seen.taints),
         capacity={key: str(value) for key, value in part(status, "capacity").items()},
         allocatable={key: str(value) for key, value in part(status, "allocatable").items()},
-        ready=facts.ready,
-        cordoned=facts.unschedulable,
-        leaving="deletionTimestamp" in metadata,
+        ready=seen.ready,
+        cordoned=seen.cordoned,
+        leaving=seen.leaving,
     )
 
 

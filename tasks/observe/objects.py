@@ -11,28 +11,14 @@ from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from tasks.observe.gang_status import gang_news
 from workflows import labels
-from workflows.model.attempt import CoordinatorFacts, NodeFacts
+from workflows.model.attempt import CoordinatorFacts
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import PROGRAM_MARKS
 from workflows.model.manifest import Json
+from workflows.model.nodes import node_of
 from workflows.model.records import MarkRecord
 
 Names = Mapping[str, str]
-
-
-def node_facts(node: Json) -> NodeFacts:
-    """What a Node object says. A Ready condition that is neither True nor False is None: the cluster does not know."""
-    conditions = {item["type"]: item for item in node.get("status", {}).get("conditions", [])}
-    ready, spec = conditions.get("Ready", {}), node.get("spec", {})
-    return NodeFacts(
-        name=node.get("metadata", {}).get("name", ""),
-        ready={"True": True, "False": False}.get(ready.get("status", "Unknown")),
-        reason=ready.get("reason", ""),
-        unschedulable=bool(spec.get("unschedulable", False)),
-        taints=tuple(
-            f"{item.get('key', '')}={item.get('value', '')}:{item.get('effect', '')}" for item in spec.get("taints", [])
-        ),
-    )
 
 
 def coordinator_facts(body: bytes, now: float) -> CoordinatorFacts | None:
@@ -110,28 +96,18 @@ def node_candidate(node: Json, resolved: Resolved, busy: Names, out: Names, run:
 
     Taints that the run's pool names are tolerated; holds for tests of nodes for this `run` keep it from nothing.
     """
-    facts = node_facts(node)
-    marks: Json = node["metadata"].get("labels", {})
-    keeps_away = tuple(
-        taint
-        for taint in facts.taints
-        if taint not in resolved.pool.taints
-        and not taint.endswith(":PreferNoSchedule")
-        and not taint.startswith((labels.QUARANTINE_TAINT, "node.kubernetes.io/"))
-        and taint != f"{labels.HOLD_TAINT}={labels.hold_owner(run)}:NoSchedule"
-    )
-    tainted = any(taint.startswith(labels.QUARANTINE_TAINT) for taint in facts.taints)
-    word = marks.get(labels.VERDICT, "")
+    seen = node_of(node)
+    hold = f"{labels.HOLD_TAINT}={labels.hold_owner(run)}:NoSchedule"
     return NodeCandidate(
-        name=facts.name,
+        name=seen.name,
         pool=resolved.pool.name,
-        ready=facts.ready,
-        cordoned=facts.unschedulable,
-        quarantined=out.get(facts.name, "tainted by us" if tainted else ""),
-        taints=keeps_away,
-        verdict=VerdictWord(word) if word in tuple(VerdictWord) else VerdictWord.UNKNOWN,
-        busy=busy.get(facts.name, ""),
-        spare=marks.get(labels.SPARE) == "true",
-        rack=marks.get(labels.RACK, ""),
-        block=marks.get(labels.BLOCK, ""),
+        ready=seen.ready,
+        cordoned=seen.cordoned,
+        quarantined=out.get(seen.name, "tainted by us" if seen.quarantined else ""),
+        taints=seen.taints_against((*resolved.pool.taints, hold)),
+        verdict=VerdictWord(seen.verdict) if seen.verdict in tuple(VerdictWord) else VerdictWord.UNKNOWN,
+        busy=busy.get(seen.name, ""),
+        spare=seen.spare,
+        rack=seen.rack,
+        block=seen.block,
     )

@@ -20,7 +20,7 @@ from workflows import labels
 from workflows.attempt.gang_pods import PIPELINE
 from workflows.model.cluster import LIVE, jobset_state, pod_of, running_coordinator
 from workflows.model.manifest import items, part, seconds
-from workflows.model.nodes import NodeSeen, watcher_of
+from workflows.model.nodes import Node, watcher_of
 from workflows.model.ownership import owner_of
 from workflows.model.runs import GangSeen, NodesSeen, ObjectKind, ObjectSeen, PodsSeen, Sight
 
@@ -40,7 +40,7 @@ class Scope:
     pods: bool = True
     jobsets: Callable[[], list[ObjectSeen] | str] | None = None
     """Gives all JobSets, or why they are not known; None: they are listed."""
-    nodes: Callable[[], Iterable[NodeSeen]] | None = None
+    nodes: Callable[[], Iterable[Node]] | None = None
     """Gives all nodes; None: they are not looked at."""
 
 
@@ -185,13 +185,9 @@ def _answers(cluster: Cluster, pod: str, limit_seconds: float) -> bool | None:
     return True
 
 
-def _marked(nodes: Iterable[NodeSeen]) -> tuple[frozenset[str], frozenset[str]]:
-    present, marked = set[str](), set[str]()
-    for node in nodes:
-        present.add(node.name)
-        if any(taint.key == labels.QUARANTINE_TAINT for taint in node.taints):
-            marked.add(node.name)
-    return frozenset(present), frozenset(marked)
+def _marked(nodes: Iterable[Node]) -> tuple[frozenset[str], frozenset[str]]:
+    present = {node.name: node.quarantined for node in nodes}
+    return frozenset(present), frozenset(name for name, quarantined in present.items() if quarantined)
 
 
 def _seen(kind: ObjectKind, manifest: Manifest, state: str, *, idle: bool = False) -> ObjectSeen | None:

@@ -9,9 +9,10 @@ from profiles.cluster import ClusterProfile
 from profiles.errors import Permanent
 from profiles.resolve import Resolved
 from tasks.cluster import Cluster, Kind, Manifest, each
-from tasks.observe.objects import node_candidate, node_facts, pool_selector
+from tasks.observe.objects import node_candidate, pool_selector
 from workflows import labels
 from workflows.model.cluster import Event, Pod, claim_of, event_of, jobset_of, pod_of, users_of
+from workflows.model.nodes import node_of
 from workflows.model.queues import ClusterQueue, LocalQueue, Workload, cluster_queue_of, local_queue_of, workload_of
 from workflows.model.records import AttemptRecord
 from workflows.model.why import ClusterSight, QueueSight
@@ -101,7 +102,7 @@ def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantin
         pods=own,
         leftovers=_leftovers(pods, attempt),
         events=tuple(_events(reader, name)) if starts else (),
-        nodes=tuple(node_facts(node) for node in nodes),
+        nodes=tuple(node_of(node) for node in nodes),
         candidates=tuple(node_candidate(node, resolved, busy, quarantined) for node in nodes) if unplaced else (),
         claims=tuple(claim_of(item) for item in reader.list("PersistentVolumeClaim")) if unplaced else (),
         others=queues.workloads,

@@ -11,13 +11,13 @@ from profiles.resolve import Resolved
 from profiles.vocabulary import Action
 from tasks.cluster import Cluster, current
 from tasks.context import touch, world
-from tasks.observe.objects import node_facts
 from tasks.runs.liveness import Asker, Silence, out_of_reach, silence, unready
 from tasks.runs.submit import attempt_token
 from workflows import labels
-from workflows.model.attempt import AttemptView, Evidence, LogLine, NodeFacts, PastIncident, Signal
+from workflows.model.attempt import AttemptView, Evidence, LogLine, PastIncident, Signal
 from workflows.model.cluster import Pod, jobset_of, pod_of
 from workflows.model.incidents import ended_by, fact_of
+from workflows.model.nodes import Node, node_of
 from workflows.model.records import AttemptRecord, IncidentRecord, MarkRecord, Story
 from workflows.model.workflow import workflow_of
 
@@ -47,7 +47,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
     pods = _settled(cluster, resolved, ours, wait=signal in _ENDING and signal is not Signal.NODE_NOT_READY)
     gang = _gang(pods, resolved)
     used = {pod.node for pod in gang if pod.node} | set(attempt.nodes)
-    nodes = [node_facts(node) for node in cluster.list("Node")]
+    nodes = [node_of(node) for node in cluster.list("Node")]
     said = workflow_of(cluster.get("Workflow", labels.attempt_name(attempt.run, attempt.number)) or {})
     quiet = _silence(attempt, gang, nodes) if signal in _ENDING else Silence()
     return Evidence(
@@ -89,7 +89,7 @@ def suspended(cluster: Cluster, attempt: AttemptRecord) -> str:
 _ENDING = frozenset({Signal.POD_FAILED, Signal.ATTEMPT_FAILED, Signal.PREEMPTION_NOTICE, Signal.NODE_NOT_READY})
 
 
-def _silence(attempt: AttemptRecord, pods: tuple[Pod, ...], nodes: list[NodeFacts]) -> Silence:
+def _silence(attempt: AttemptRecord, pods: tuple[Pod, ...], nodes: list[Node]) -> Silence:
     cluster, here = current(), world()
 
     def token() -> str:
@@ -111,7 +111,7 @@ def _gang(pods: list[Pod], resolved: Resolved) -> tuple[Pod, ...]:
 
 def _settled(cluster: Cluster, resolved: Resolved, ours: dict[str, str], *, wait: bool) -> list[Pod]:
     def unfinished() -> bool:
-        ready = {node.name for node in map(node_facts, cluster.list("Node")) if node.ready is True}
+        ready = {node.name for node in map(node_of, cluster.list("Node")) if node.ready is True}
         return any(pod.phase == "Running" and pod.ranks and pod.node in ready for pod in _gang(pods, resolved))
 
     pods = list(map(pod_of, cluster.list("Pod", ours)))
@@ -124,7 +124,7 @@ def _settled(cluster: Cluster, resolved: Resolved, ours: dict[str, str], *, wait
     return pods
 
 
-def telling(pods: tuple[Pod, ...], signal: Signal, nodes: list[NodeFacts]) -> list[Pod]:
+def telling(pods: tuple[Pod, ...], signal: Signal, nodes: list[Node]) -> list[Pod]:
     """Pods whose logs may tell why the attempt ended; nobody is asked who will not answer."""
     own = [pod for pod in pods if pod.role != labels.COORDINATOR_ROLE]
     failed = [pod for pod in own if pod.phase == "Failed"]

@@ -25,9 +25,10 @@ from profiles.errors import PrimusError
 from profiles.resolve import Resolved
 from tasks.cluster import Cluster
 from workflows import labels
-from workflows.model.attempt import AttemptView, LogSign, NodeFacts, SecondSight
+from workflows.model.attempt import AttemptView, LogSign, SecondSight
 from workflows.model.cluster import Pod, running_coordinator
 from workflows.model.liveness import LOG_LINES, Look, after, pace_seconds, runs, sample, sign_of, unheard_since
+from workflows.model.nodes import Node
 from workflows.model.records import AttemptRecord
 
 REACH_SECONDS = 2.0
@@ -63,7 +64,7 @@ def said_to_live(pods: Iterable[Pod]) -> dict[str, str]:
     return {pod.node: pod.name for pod in pods if pod.phase in ("Pending", "Running") and pod.node}
 
 
-def unready(nodes: Iterable[NodeFacts]) -> frozenset[str]:
+def unready(nodes: Iterable[Node]) -> frozenset[str]:
     """Nodes whose condition says that they are not ready; one of which nothing is known is another matter."""
     return frozenset(node.name for node in nodes if node.ready is False)
 

@@ -21,12 +21,13 @@ from profiles.errors import PrimusError, Transient
 from profiles.resolve import Resolved
 from profiles.run import Role
 from tasks.cluster import Cluster, Kind, Manifest, cluster_answers
-from tasks.observe.objects import coordinator_facts, moments, node_facts
+from tasks.observe.objects import coordinator_facts, moments
 from tasks.runs.liveness import MOST, out_of_reach, unready
 from workflows import labels
-from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts
+from workflows.model.attempt import AttemptView, CoordinatorFacts
 from workflows.model.cluster import JobSet, Pod, jobset_of, pod_of, running_coordinator
 from workflows.model.manifest import Json, part
+from workflows.model.nodes import Node, node_of
 from workflows.model.records import AttemptRecord, MarkRecord, StepRow
 from workflows.model.workflow import Workflow, workflow_of
 from workflows.programs.coordinator.service import LENT
@@ -48,7 +49,7 @@ class Known:
     changed: threading.Event = field(default_factory=threading.Event)
     objects: dict[Kind, dict[str, View]] = field(default_factory=lambda: {})
     """Of the attempt, by kind and name."""
-    nodes: dict[str, NodeFacts] = field(default_factory=dict[str, NodeFacts])
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     """All of the cluster: of many thousand no more is kept than is asked for."""
     gone: dict[str, Pod] = field(default_factory=dict[str, Pod])
     """Pods that were deleted while we watched."""
@@ -70,7 +71,7 @@ class Known:
     unreached: tuple[str, ...] = ()
     """Nodes that are not ready and whose kubelets the cluster does not reach."""
 
-    def nodes_of(self, names: Iterable[str]) -> tuple[NodeFacts, ...]:
+    def nodes_of(self, names: Iterable[str]) -> tuple[Node, ...]:
         """Those of them that are known, by name; the caller holds the lock."""
         return tuple(self.nodes[name] for name in sorted(names) if name in self.nodes)
 
@@ -86,7 +87,7 @@ class Known:
             elif change == "DELETED":
                 self.nodes.pop(manifest["metadata"]["name"], None)
             else:
-                facts = node_facts(manifest)
+                facts = node_of(manifest)
                 if self.nodes.get(facts.name) == facts:
                     return
                 self.nodes[facts.name] = facts
@@ -297,7 +298,7 @@ class AttemptWatch:
             pods = {**self._known.gone, **self._known.pods}
         return tuple(told for _, pod in sorted(pods.items()) if (told := pod.termination) is not None)
 
-    def all_nodes(self) -> tuple[NodeFacts, ...]:
+    def all_nodes(self) -> tuple[Node, ...]:
         """Every node of the cluster."""
         with self._known.lock:
             return self._known.nodes_of(self._known.nodes)

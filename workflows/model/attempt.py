@@ -11,6 +11,7 @@ from enum import StrEnum
 from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import GangNews
+from workflows.model.nodes import Node
 from workflows.model.workflow import Workflow
 from workflows.wire import GateReport, ResumeChoice, Termination
 
@@ -136,20 +137,6 @@ LIVING = frozenset(
 
 
 @dataclass(frozen=True)
-class NodeFacts:
-    """One node of the gang."""
-
-    name: str
-    ready: bool | None
-    """None: the cluster does not know (silent)."""
-    reason: str = ""
-    unschedulable: bool = False
-    taints: tuple[str, ...] = ()
-    """`key=value:Effect`."""
-    exists: bool = True
-
-
-@dataclass(frozen=True)
 class LogLine:
     """One line with where it came from."""
 
@@ -191,7 +178,7 @@ class Evidence:
     attempt: int
     detected_at: float
     pods: tuple[Pod, ...] = ()
-    nodes: tuple[NodeFacts, ...] = ()
+    nodes: tuple[Node, ...] = ()
     terminations: tuple[Termination, ...] = ()
     """Records of launchers that could leave one (a lost node leaves none)."""
     gate: tuple[GateReport, ...] = ()
@@ -262,7 +249,7 @@ class AttemptView:
     jobset: str | None = None
     """`Running`, `Completed`, `Failed`, or None where it does not exist."""
     pods: tuple[Pod, ...] = ()
-    nodes: tuple[NodeFacts, ...] = ()
+    nodes: tuple[Node, ...] = ()
     coordinator: CoordinatorFacts | None = None
     """None: never answered yet."""
     unheard_since: float | None = None

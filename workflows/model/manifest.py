@@ -6,8 +6,9 @@ their Kubernetes text (`8`, `500m`, `16Gi`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -21,7 +22,7 @@ Amounts = Mapping[str, Decimal]
 """By resource, in its base unit."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Condition:
     """One entry of `status.conditions`."""
 
@@ -32,6 +33,8 @@ class Condition:
     message: str = ""
     at: float | None = None
     """Last transition."""
+    heard_at: float | None = field(default=None, compare=False)
+    """Last heartbeat, which is no news."""
 
 
 def part(manifest: Json, *keys: str) -> Json:
@@ -65,15 +68,16 @@ def whole(text: object) -> int:
     return int(str(text)) if str(text or "").isdigit() else 0
 
 
-def conditions(manifest: Json) -> tuple[Condition, ...]:
-    """`status.conditions`."""
+def conditions(manifest: Json, characters: int | None = None) -> tuple[Condition, ...]:
+    """`status.conditions`, each with at most so many characters of its message; equal words are kept once."""
     return tuple(
         Condition(
-            type=str(item.get("type", "")),
-            status=str(item.get("status", "Unknown")),
-            reason=item.get("reason") or "",
-            message=item.get("message") or "",
+            type=sys.intern(str(item.get("type", ""))),
+            status=sys.intern(str(item.get("status", "Unknown"))),
+            reason=sys.intern(str(item.get("reason") or "")),
+            message=sys.intern(str(item.get("message") or "")[:characters]),
             at=seconds(item.get("lastTransitionTime")),
+            heard_at=seconds(item.get("lastHeartbeatTime")),
         )
         for item in items(manifest, "status", "conditions")
     )

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from profiles.resolve import Resolved
-from workflows.model.attempt import NodeFacts
 from workflows.model.cluster import Claim, Event, JobSet, Pod
 from workflows.model.fleet import NodeCandidate
+from workflows.model.nodes import Node
 from workflows.model.queues import ClusterQueue, LocalQueue, Workload
 from workflows.model.records import Story
 from workflows.model.workflow import Workflow
@@ -27,7 +27,7 @@ class ClusterSight:
     """Of earlier attempts, not ended yet."""
     events: tuple[Event, ...] = ()
     """About the attempt's objects, oldest first."""
-    nodes: tuple[NodeFacts, ...] = ()
+    nodes: tuple[Node, ...] = ()
     """Those of the run's pool."""
     candidates: tuple[NodeCandidate, ...] = ()
     """The same with what the ledger knows and who uses them."""

@@ -267,7 +267,7 @@ def node_reasons(sight: ClusterSight, pods: Sequence[Pod], avoid: tuple[str, ...
 def cordoned_notes(sight: ClusterSight) -> tuple[str, ...]:
     """Nodes that somebody wants empty while pods of the attempt run there."""
     used = {pod.node for pod in sight.pods if pod.node and pod.phase == "Running"}
-    nodes = sorted(used & {node.name for node in sight.nodes if node.unschedulable})
+    nodes = sorted(used & {node.name for node in sight.nodes if node.cordoned})
     if not nodes:
         return ()
     verb = "is" if len(nodes) == 1 else "are"

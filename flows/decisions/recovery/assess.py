@@ -223,7 +223,7 @@ def _cordoned(view: AttemptView, case: Case) -> WatchFinding | None:
     Whoever drains a node cordons it first, and while our disruption budget holds the pods that is all one sees: an
     eviction that was refused leaves no object. Pods that leave already are another matter.
     """
-    wanted = {node.name for node in view.nodes if node.unschedulable}
+    wanted = {node.name for node in view.nodes if node.cordoned}
     living = [pod for pod in view.pods if pod.phase in ("Running", "Pending")]
     nodes = tuple(sorted((wanted & {pod.node for pod in living}) - _spared(view)))
     leaving = any(pod.deleted or pod.disrupted for pod in view.pods)
