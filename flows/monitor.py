@@ -38,15 +38,15 @@ from tasks.cluster import current, using
 from tasks.clusters import open_cluster
 from tasks.context import at_hand, world
 from tasks.lease import driving
-from tasks.nodes.actions import stream_nodes
 from tasks.nodes.marks import Marker
 from tasks.nodes.reconcile import beat, last_beat
 from tasks.nodes.sweep import SweepSeen, looked_at, sweeps
+from tasks.observe.nodes import stream_nodes
 from tasks.observe.reconcile import Scope
 from tasks.observe.reflector import Bell, JobSetWatch, NodeWatch
 from tasks.prefect.services import Tries, revive
 from tasks.settings import Settings, localised
-from workflows.model.nodes import NodeFinding, NodeSeen, beat_of, watcher_of
+from workflows.model.nodes import Node, NodeFinding, beat_of, watcher_of
 
 ROUND_SECONDS = 5.0
 """Between two rounds of reconciling."""
@@ -64,7 +64,7 @@ TURN_SECONDS = 5.0
 STUCK_SECONDS = 60.0
 """A node watch that took no turn for so long is stuck: no heartbeat is written for it."""
 END_SECONDS = 10.0
-Looker = Callable[[Sequence[NodeSeen]], Sequence[NodeFinding]]
+Looker = Callable[[Sequence[Node]], Sequence[NodeFinding]]
 """From the nodes as they are to what is wrong with some of them."""
 
 
@@ -372,7 +372,7 @@ def _sweep_now(profile: ClusterProfile, mode: Mode, names: Sequence[str]) -> str
     return "swept " + ", ".join(f"{node}: {words.get(node, 'unknown')}" for node in names)
 
 
-def _read_alone(profile: ClusterProfile, mode: Mode, sweep: SweepSeen, nodes: Sequence[NodeSeen]) -> None:
+def _read_alone(profile: ClusterProfile, mode: Mode, sweep: SweepSeen, nodes: Sequence[Node]) -> None:
     """Read a sweep and settle what it found, unless somebody else watches over this cluster."""
     known = {node.name: node for node in nodes}
     with suppress(Conflict), driving(watcher_of(profile.name)), Marker(current()) as marker:

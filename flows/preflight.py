@@ -26,8 +26,8 @@ from tasks.cluster import using
 from tasks.clusters import open_cluster
 from tasks.context import session
 from tasks.node_tests.launchers import launcher_for, names_of
-from tasks.nodes.actions import stream_nodes
 from tasks.nodes.holds import users
+from tasks.observe.nodes import stream_nodes
 from tasks.settings import Settings, localised, make_own_storage
 from workflows.attempt.trial import tried
 

@@ -19,10 +19,10 @@ from typing import Any
 
 from profiles.errors import Refused
 from tasks.cluster import Cluster
-from tasks.observe.objects import unpacked
 from tasks.workflow_runs import ENDED, check_workflow, phase_of, read_workflow, submit_workflow, with_name
 from tests.waiting import patience
 from tests.yaml_files import read_all_yaml
+from workflows.model.workflow import unpacked
 
 FOLDER = Path(__file__).resolve().parent / "conformance"
 DEADLINE_SECONDS = patience(240.0)

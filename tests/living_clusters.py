@@ -8,7 +8,7 @@ from profiles.cluster import Pool
 from profiles.hardware import HardwareProfile
 from profiles.loading.load import list_profiles, load_hardware
 from workflows import labels
-from workflows.model.cluster import Inventory, NodeStock
+from workflows.model.inventory import Inventory, NodeStock
 
 HARDWARE = {item.name: load_hardware(item.name) for item in list_profiles() if item.kind == "hardware"}
 PRODUCTS = {

@@ -10,10 +10,13 @@ import pytest
 from flows.decisions.recovery.assess import Case, assess
 from flows.decisions.recovery.liveness import broken
 from profiles.loading import load
-from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, Signal, WorkflowFacts
+from tests.support.nodes import a_node
+from workflows.model.attempt import AttemptView, CoordinatorFacts, Signal
+from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import GangNews, Hang, RestartInPlace
 from workflows.model.records import AttemptRecord
+from workflows.model.workflow import Workflow
 from workflows.programs.coordinator.hang_watch import Watch
 from workflows.wire import GateReport, ResumeChoice
 
@@ -24,15 +27,15 @@ def case() -> Case:
     return Case(resolved, AttemptRecord("r", 1, 0.0, "first", submitted_at=1.0))
 
 
-P0 = PodFacts("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,))
-P1 = PodFacts("r-a1-trainer-0-1-x", "trainer", 1, "node-1", "Running", ranks=(1,))
-CO = PodFacts("r-a1-coordinator-0-0-x", "coordinator", 0, "node-2", "Running")
-N0, N1 = NodeFacts("node-0", True), NodeFacts("node-1", True)
-DOWN = NodeFacts("node-1", False, "PowerLost")
+P0 = Pod("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,))
+P1 = Pod("r-a1-trainer-0-1-x", "trainer", 1, "node-1", "Running", ranks=(1,))
+CO = Pod("r-a1-coordinator-0-0-x", "coordinator", 0, "node-2", "Running")
+N0, N1 = a_node("node-0", True), a_node("node-1", True)
+DOWN = a_node("node-1", False, "PowerLost")
 HEARD = CoordinatorFacts(at=99.9, step=5, heard=((P0.name, "node-0", 99.8), (P1.name, "node-1", 99.8)))
 FREE = (NodeCandidate("node-0"), NodeCandidate("node-1", cordoned=True), NodeCandidate("node-2"))
 BUSY = NodeCandidate("node-2", busy="another run")
-LEAVE = (N0, replace(N1, unschedulable=True))
+LEAVE = (N0, replace(N1, cordoned=True))
 GOOD = AttemptView("r", 1, 100.0, jobset="Running", pods=(P0, P1, CO), nodes=(N0, N1), coordinator=HEARD)
 
 
@@ -46,22 +49,22 @@ def view(**changes: object) -> AttemptView:
         ("a failed pod", view(pods=(P0, replace(P1, phase="Failed", exit_code=1), CO)), Signal.POD_FAILED),
         (
             "a node not ready whose pod is gone",
-            view(nodes=(N0, replace(N1, ready=False)), pods=(P0, replace(P1, phase="Failed", reason="NodeLost"), CO)),
+            view(nodes=(N0, a_node("node-1", False)), pods=(P0, replace(P1, phase="Failed", reason="NodeLost"), CO)),
             Signal.NODE_NOT_READY,
         ),
         (
             "a silent node whose launcher is silent too",
-            view(nodes=(N0, replace(N1, ready=None)), coordinator=replace(HEARD, heard=((P0.name, "node-0", 99.8),))),
+            view(nodes=(N0, a_node("node-1", None)), coordinator=replace(HEARD, heard=((P0.name, "node-0", 99.8),))),
             Signal.NODE_NOT_READY,
         ),
         (
             "a silent node whose coordinator is silent too, though the cluster answers",
-            view(nodes=(N0, replace(N1, ready=None)), coordinator=replace(HEARD, at=80.0), unheard_since=90.0),
+            view(nodes=(N0, a_node("node-1", None)), coordinator=replace(HEARD, at=80.0), unheard_since=90.0),
             Signal.NODE_NOT_READY,
         ),
         (
             "a silent node, and no coordinator that could speak for it",
-            view(nodes=(N0, replace(N1, ready=None)), coordinator=None, pods=(P0, P1)),
+            view(nodes=(N0, a_node("node-1", None)), coordinator=None, pods=(P0, P1)),
             Signal.NODE_NOT_READY,
         ),
         (
@@ -102,7 +105,7 @@ def view(**changes: object) -> AttemptView:
             view(
                 jobset=None,
                 pods=(),
-                workflow=WorkflowFacts("Failed", gate=(GateReport("node-0", "unknown", []),)),
+                workflow=Workflow("r-a1", "Failed", gate=(GateReport("node-0", "unknown", []),)),
             ),
             Signal.GATE_FAILED,
         ),
@@ -111,13 +114,13 @@ def view(**changes: object) -> AttemptView:
             view(
                 jobset=None,
                 pods=(),
-                workflow=WorkflowFacts("Succeeded", choice=ResumeChoice("", None, [], "fail", "all corrupt")),
+                workflow=Workflow("r-a1", "Succeeded", choice=ResumeChoice("", None, [], "fail", "all corrupt")),
             ),
             Signal.CHECKPOINT_UNUSABLE,
         ),
         (
             "a workflow that failed before the JobSet",
-            view(jobset=None, pods=(), workflow=WorkflowFacts("Error", message="exceeded quota")),
+            view(jobset=None, pods=(), workflow=Workflow("r-a1", "Error", message="exceeded quota")),
             Signal.SUBMIT_REFUSED,
         ),
     ],
@@ -133,7 +136,7 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
     ("said", "seen"),
     [
         ("all is well", GOOD),
-        ("a node's condition is lost but its launcher talks", view(nodes=(N0, replace(N1, ready=None)))),
+        ("a node's condition is lost but its launcher talks", view(nodes=(N0, a_node("node-1", None)))),
         ("a kubelet that does not answer while all ranks train", view(nodes=(N0, DOWN), unreached=("node-1",))),
         (
             "the same while the coordinator on it answers",
@@ -150,28 +153,28 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
         ("the coordinator has never answered", view(coordinator=None)),
         (
             "the cluster was away: we were deaf, and its nodes could not renew their leases",
-            view(nodes=(replace(N0, ready=None), replace(N1, ready=None)), coordinator=replace(HEARD, at=40.0)),
+            view(nodes=(a_node("node-0", None), a_node("node-1", None)), coordinator=replace(HEARD, at=40.0)),
         ),
         (
             "the cluster is back, and the coordinator has not been asked for long",
-            view(nodes=(N0, replace(N1, ready=None)), coordinator=replace(HEARD, at=40.0), unheard_since=97.0),
+            view(nodes=(N0, a_node("node-1", None)), coordinator=replace(HEARD, at=40.0), unheard_since=97.0),
         ),
         (
             "nobody could ask a coordinator that never answered",
-            view(nodes=(N0, replace(N1, ready=None)), coordinator=None),
+            view(nodes=(N0, a_node("node-1", None)), coordinator=None),
         ),
         ("the coordinator's pod failed", view(pods=(P0, P1, replace(CO, phase="Failed")))),
         ("the coordinator is silent for a minute", view(coordinator=replace(HEARD, at=40.0))),
         ("pods wait for room, not too long yet", view(pods=(), pending_since=90.0)),
         (
             "the workflow has succeeded and the JobSet is not seen yet",
-            view(jobset=None, workflow=WorkflowFacts("Succeeded")),
+            view(jobset=None, workflow=Workflow("r-a1", "Succeeded")),
         ),
         ("it completed, but how is not heard yet", view(jobset="Completed", pods=(), away="the cluster stands still")),
         ("it completed, but its pods are not all told yet", view(jobset="Completed", pods=(P1,), partial=True)),
         (
             "its workflow has failed, but whether there is a JobSet is not told yet",
-            view(jobset=None, pods=(), workflow=WorkflowFacts(phase="Failed"), partial=True),
+            view(jobset=None, pods=(), workflow=Workflow("r-a1", "Failed"), partial=True),
         ),
         ("a node is cordoned, and nobody could say what else there is", view(nodes=LEAVE)),
         ("a node is cordoned, and every other one is in use", view(nodes=LEAVE, pool=(*FREE[:2], BUSY))),
@@ -181,7 +184,7 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
         ),
         (
             "a node is cordoned and its pods leave already",
-            view(nodes=LEAVE, pool=FREE, pods=(P0, replace(P1, deleted=True), CO)),
+            view(nodes=LEAVE, pool=FREE, pods=(P0, replace(P1, deleted_at=1.0), CO)),
         ),
         (
             "a node is lost that carried the coordinator alone",
@@ -199,7 +202,7 @@ def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> N
         ("the coordinator alone is told to leave", view(pods=(P0, P1, replace(CO, disrupted=True)))),
         (
             "somebody wants the coordinator's node empty",
-            view(nodes=(N0, N1, NodeFacts("node-2", True, unschedulable=True)), pool=FREE),
+            view(nodes=(N0, N1, a_node("node-2", True, cordoned=True)), pool=FREE),
         ),
         ("a pod completed before its peers", view(pods=(P0, replace(P1, phase="Succeeded"), CO))),
     ],

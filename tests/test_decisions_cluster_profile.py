@@ -18,17 +18,11 @@ from profiles.run import Role, RunProfile
 from profiles.values import amount
 from tests.living_clusters import HARDWARE, node, nodes_of, stock
 from workflows import labels
-from workflows.model.cluster import (
-    ClusterQueueSight,
-    FlavorStock,
-    Inventory,
-    LocalQueueSight,
-    QuotaSight,
-    ServiceStock,
-    VolumeStock,
-)
+from workflows.model.cluster import Claim
+from workflows.model.inventory import FlavorStock, Inventory, ServiceStock
+from workflows.model.queues import ClusterQueue, LocalQueue, Quota
 
-SHARED = VolumeStock("shared", "Bound", ("ReadWriteMany",), "nfs", "10Ti")
+SHARED = Claim("shared", "Bound", ("ReadWriteMany",), "nfs", "10Ti")
 TWO = (node("a", "h200"), node("b", "h200"))
 GPU = "nvidia.com/gpu"
 TAINT = ("a=:NoSchedule",)
@@ -53,8 +47,8 @@ def test_a_whole_cluster() -> None:
         node("c", "mi300x", extra={"rdma/hca": "8", "cpu": "190500m", "memory": "2113929216Ki"}, taints=TAINT),
         volumes=(SHARED,),
         flavors=(FlavorStock("nv", {"nvidia.com/gpu.product": "NVIDIA-H200"}), FlavorStock("unused")),
-        local_queues=(LocalQueueSight("team", "research"),),
-        cluster_queues=(ClusterQueueSight("research", quotas=(QuotaSight("nv", GPU, "16"),)),),
+        local_queues=(LocalQueue("team", "research"),),
+        cluster_queues=(ClusterQueue("research", quotas=(Quota("nv", GPU, "16"),)),),
         priority_classes={"high": 10, "high-returning": 101, "returning": 0, "system-node-critical": 2000, "other": 3},
         workload_priority_classes={"high": 100, "high-returning": 101, "returning": 0, "alone": 5},
         services=(ServiceStock("prometheus-operated", "monitoring", ports=(("web", 9090),)),),
@@ -170,15 +164,15 @@ def test_pools_come_back_and_every_run_fits_its_own(pools: list[Pool]) -> None:
     ],
 )
 def test_a_queue_is_named_only_where_one_is_meant(queues: tuple[str, ...], expected: str, remark: str) -> None:
-    found = found_in(stock(*TWO, volumes=(SHARED,), local_queues=tuple(LocalQueueSight(q, "research") for q in queues)))
+    found = found_in(stock(*TWO, volumes=(SHARED,), local_queues=tuple(LocalQueue(q, "research") for q in queues)))
     assert found.profile is not None
     assert found.profile.queue == expected
     assert remark in said(found, "queue")
 
 
 def test_no_shared_folder_is_said_with_what_to_do_and_the_rest_is_there() -> None:
-    single = VolumeStock("mine", "Bound", ("ReadWriteOnce",))
-    waiting = VolumeStock("later", "Pending", ("ReadWriteMany",))
+    single = Claim("mine", "Bound", ("ReadWriteOnce",))
+    waiting = Claim("later", "Pending", ("ReadWriteMany",))
     found = found_in(stock(*TWO, volumes=(single, waiting), storage_classes=(("fast", "csi.example"),)))
     assert found.profile is None
     assert not found.unknown

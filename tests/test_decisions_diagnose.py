@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.matching import RULES
 from profiles.vocabulary import FaultClass
-from workflows.model.attempt import Evidence, LogLine, NodeFacts, PastIncident, PodFacts, Signal
+from tests.support.nodes import a_node
+from workflows.model.attempt import Evidence, LogLine, PastIncident, Signal
+from workflows.model.cluster import Pod
 from workflows.programs.launcher.termination import fingerprint
 from workflows.wire import GateReport, RankEnd, ResumeChoice, Termination
 
@@ -35,8 +37,8 @@ def left(node: str, *ends: RankEnd) -> Termination:
     return Termination("demo", 1, "trainer", node, f"pod-{node}", "rank-failed", list(ends))
 
 
-def pod(node: str, rank: int, phase: str = "Failed", **more: object) -> PodFacts:
-    return PodFacts(f"pod-{node}", "trainer", rank, node, phase, ranks=(rank,), **more)  # type: ignore[arg-type]
+def pod(node: str, rank: int, phase: str = "Failed", **more: object) -> Pod:
+    return Pod(f"pod-{node}", "trainer", rank, node, phase, ranks=(rank,), **more)  # type: ignore[arg-type]
 
 
 def raised(*words: str) -> tuple[str, ...]:
@@ -133,7 +135,7 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
         incident(
             Signal.NODE_NOT_READY,
             pods=(pod("node-0", 0, exit_code=1), pod("node-1", 1, reason="NodeLost")),
-            nodes=(NodeFacts("node-0", True), NodeFacts("node-1", False, "PowerLost")),
+            nodes=(a_node("node-0", True), a_node("node-1", False, "PowerLost")),
             terminations=(left("node-0", end(0, 1, lines=raised("EOFError: rank 1 closed its connection"))),),
         ),
         F.NODE_LOST,
@@ -143,7 +145,7 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
         incident(
             Signal.PODS_GONE,
             pods=(pod("node-0", 0, "Running"), pod("node-1", 1, "Gone")),
-            nodes=(NodeFacts("node-0", True), NodeFacts("node-1", True)),
+            nodes=(a_node("node-0", True), a_node("node-1", True)),
             silent_nodes=("node-1",),
         ),
         F.NODE_LOST,
@@ -153,7 +155,7 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
         incident(
             Signal.NODE_NOT_READY,
             pods=(pod("node-0", 0, "Running"), pod("node-1", 1, reason="NodeLost")),
-            nodes=(NodeFacts("node-1", None, "NodeStatusUnknown"),),
+            nodes=(a_node("node-1", None, "NodeStatusUnknown"),),
         ),
         F.NODE_LOST,
         (("node-1", None),),
@@ -162,7 +164,7 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
         incident(
             Signal.NODE_NOT_READY,
             pods=(pod("node-0", 0, "Running"), pod("node-1", 1, "Running")),
-            nodes=(NodeFacts("node-0", None, "NodeStatusUnknown"), NodeFacts("node-1", None, "NodeStatusUnknown")),
+            nodes=(a_node("node-0", None, "NodeStatusUnknown"), a_node("node-1", None, "NodeStatusUnknown")),
             unreached_nodes=("node-1",),
             answering_nodes=("node-0",),
         ),
@@ -173,7 +175,7 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
         incident(
             Signal.OBSERVER_AWAY,
             pods=tuple(pod(f"node-{i}", i, "Gone") for i in range(4)),
-            nodes=tuple(NodeFacts(f"node-{i}", True) for i in range(4)),
+            nodes=tuple(a_node(f"node-{i}", True) for i in range(4)),
             silent_nodes=("node-0", "node-1", "node-2"),
         ),
         F.CONTROL_PLANE,
@@ -182,7 +184,7 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
     "a killed launcher that left an exit code is no lost node": (
         incident(
             pods=(pod("node-0", 0, "Running"), pod("node-1", 1, exit_code=137, signal=9)),
-            nodes=(NodeFacts("node-1", True),),
+            nodes=(a_node("node-1", True),),
             silent_nodes=("node-1",),
         ),
         F.PROCESS_KILLED,
@@ -322,7 +324,7 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
         incident(
             Signal.NODE_CORDONED,
             pods=(pod("node-0", 0, "Running"), pod("node-1", 1, "Running")),
-            nodes=(NodeFacts("node-0", True), NodeFacts("node-1", True, unschedulable=True)),
+            nodes=(a_node("node-0", True), a_node("node-1", True, cordoned=True)),
         ),
         F.PREEMPTED,
         (),
@@ -330,7 +332,7 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
     "a drained node explains a gang that was told to end": (
         incident(
             pods=(pod("node-0", 0, "Running"), pod("node-1", 1, exit_code=143)),
-            nodes=(NodeFacts("node-0", True), NodeFacts("node-1", True, unschedulable=True)),
+            nodes=(a_node("node-0", True), a_node("node-1", True, cordoned=True)),
             terminations=(left("node-1", end(1, 143, requested=True)),),
         ),
         F.PREEMPTED,
@@ -343,7 +345,7 @@ CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]
     ),
     "a cordoned node does not explain an exception": (
         incident(
-            nodes=(NodeFacts("node-1", True, unschedulable=True),),
+            nodes=(a_node("node-1", True, cordoned=True),),
             terminations=(left("node-1", end(1, 1, lines=raised("IndexError: list index out of range"))),),
         ),
         F.USER_CODE,
@@ -593,7 +595,7 @@ def test_nodes_that_did_not_pass_the_gate_are_avoided_unless_most_did_not() -> N
 
 def test_draining_nodes_are_avoided_without_blame() -> None:
     pods = (pod("node-1", 1, disrupted=True), pod("node-2", 2, "Running"))
-    found = diagnose(incident(Signal.PREEMPTION_NOTICE, pods=pods, nodes=(NodeFacts("node-2", True),)))
+    found = diagnose(incident(Signal.PREEMPTION_NOTICE, pods=pods, nodes=(a_node("node-2", True),)))
     assert (found.avoid, found.culprits, found.node_suspect) == (("node-1",), (), False)
 
 
@@ -616,7 +618,7 @@ ENDS = st.builds(
     st.booleans(),
 )
 PODS = st.builds(
-    lambda node, phase, reason, code, gone: PodFacts(f"pod-{node}", "trainer", 0, node, phase, reason, exit_code=code,
+    lambda node, phase, reason, code, gone: Pod(f"pod-{node}", "trainer", 0, node, phase, reason, exit_code=code,
                                                      disrupted=gone),
     st.sampled_from(NODES),
     st.sampled_from(["Running", "Failed", "Gone", "Pending"]),
@@ -631,7 +633,7 @@ EVIDENCE = st.builds(
         1,
         NOW,
         tuple(pods),
-        tuple(NodeFacts(name, ready) for name, ready in nodes.items()),
+        tuple(a_node(name, ready) for name, ready in nodes.items()),
         (left("node-1", *ends),) if ends else (),
         lines=tuple(lines),
         silent_nodes=tuple(silent),
@@ -647,7 +649,7 @@ EVIDENCE = st.builds(
 
 def _spoken_of(evidence: Evidence) -> set[str]:
     """Nodes that anything at all is known about beside that they are part of the gang and well."""
-    bad = {node.name for node in evidence.nodes if node.ready is not True or not node.exists}
+    bad = {node.name for node in evidence.nodes if node.ready is not True}
     bad |= {pod.node for pod in evidence.pods if pod.phase != "Running" or pod.reason or pod.disrupted or pod.exit_code}
     bad |= {line.node for line in evidence.lines} | {item.node for item in evidence.terminations}
     return bad | {report.node for report in evidence.gate} | set(evidence.silent_nodes)
@@ -671,8 +673,7 @@ def test_a_node_without_evidence_is_never_blamed(evidence: Evidence) -> None:
 
 
 TRAINERS = tuple(
-    PodFacts(f"demo-a1-trainer-0-{n}-x{n}y2z", "trainer", n, f"node-{n}", "Failed", exit_code=1, ranks=(n,))
-    for n in (0, 1)
+    Pod(f"demo-a1-trainer-0-{n}-x{n}y2z", "trainer", n, f"node-{n}", "Failed", exit_code=1, ranks=(n,)) for n in (0, 1)
 )
 PEER = "NET/IB : Got completion from peer {}<54862> with status=12 opcode=0 len=0 vendor err 129 (Recv)"
 

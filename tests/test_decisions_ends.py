@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from flows.decisions.recovery.moves import judge_end
-from workflows.model.attempt import AttemptView, CoordinatorFacts, PodFacts
+from workflows.model.attempt import AttemptView, CoordinatorFacts
+from workflows.model.cluster import Pod
 from workflows.model.records import AttemptRecord
 
 
 def view(jobset: str | None = "Completed", step: int | None = None) -> AttemptView:
-    pods = (PodFacts("p", "trainer", 0, "node-0", "Succeeded", exit_code=0, finished_at=77.0),)
+    pods = (Pod("p", "trainer", 0, "node-0", "Succeeded", exit_code=0, finished_at=77.0),)
     return AttemptView("demo", 1, 99.0, jobset=jobset, pods=pods, coordinator=CoordinatorFacts(98.0, step=step))
 
 

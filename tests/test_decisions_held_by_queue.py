@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flows.decisions.explain.queue_reasons import NamespaceQueues, in_order, pending, position, queue_reasons
 from flows.decisions.explain.reasons import Hold
 from tests.why_sights import ADMITTED, GPU, LOCAL, NOW, QUOTA, RESEARCH, refused, told, workload
-from workflows.model.cluster import CheckSight, WorkloadSight
+from workflows.model.queues import AdmissionCheck, Workload
 
 NONE = "couldn't assign flavors to pod set trainer: "
 SHORT = f"{NONE}insufficient unused quota for {GPU} in flavor h200, 8 more needed"
@@ -27,7 +27,7 @@ OTHER = workload("jobset-big", owner="big-a1", uid="4a1b", priority=10, gpus=24,
 OTHER = replace(OTHER, cluster_queue="research")
 RESERVED = (told("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue research"),)
 
-CASES: list[tuple[Hold, WorkloadSight, str]] = [
+CASES: list[tuple[Hold, Workload, str]] = [
     (Hold.QUEUED, workload(), "in line at queue team, place 1 of 1; Kueue has not decided yet"),
     (Hold.QUOTA, refused(SHORT), f"8 more {GPU} of flavor h200 (24 of 32 used), place 1 of 1"),
     (Hold.QUOTA, refused("not enough", "WaitingForQuota"), "too little is free"),
@@ -100,7 +100,8 @@ CASES: list[tuple[Hold, WorkloadSight, str]] = [
     (
         Hold.ADMISSION_CHECK,
         workload(
-            conditions=RESERVED, checks=(CheckSight("dws", "Pending", "waiting for nodes"), CheckSight("ok", "Ready"))
+            conditions=RESERVED,
+            checks=(AdmissionCheck("dws", "Pending", "waiting for nodes"), AdmissionCheck("ok", "Ready")),
         ),
         "not passed: dws (Pending)",
     ),
@@ -108,13 +109,13 @@ CASES: list[tuple[Hold, WorkloadSight, str]] = [
 ]
 
 
-def line(*more: WorkloadSight, **fields: object) -> NamespaceQueues:
+def line(*more: Workload, **fields: object) -> NamespaceQueues:
     values = {"workloads": more, "local_queues": (LOCAL,), "cluster_queues": (RESEARCH,)}
     return NamespaceQueues(NOW, **(values | fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("hold", "held", "words"), CASES, ids=[f"{hold}-{i}" for i, (hold, _, _) in enumerate(CASES)])
-def test_kueue_s_words_become_a_reason(hold: Hold, held: WorkloadSight, words: str) -> None:
+def test_kueue_s_words_become_a_reason(hold: Hold, held: Workload, words: str) -> None:
     reasons = queue_reasons(held, line(held, OTHER))
     first = reasons[0]
     assert first.hold is hold, reasons
@@ -195,7 +196,7 @@ WORKLOADS = st.lists(
 
 
 @given(WORKLOADS)
-def test_places_are_given_once_and_without_gaps(workloads: list[WorkloadSight]) -> None:
+def test_places_are_given_once_and_without_gaps(workloads: list[Workload]) -> None:
     here = line(*workloads)
     waiting = [item for item in workloads if pending(item)]
     assert sorted(position(item, here)[0] for item in waiting) == list(range(1, len(waiting) + 1))

@@ -15,7 +15,8 @@ from flows.decisions.views.run_page import moments
 from profiles.loading.load import load_run
 from profiles.recovery import RecoveryProfile
 from profiles.vocabulary import Action, FaultClass, Mode, RunState
-from workflows.model.attempt import CoordinatorFacts, Evidence, PodFacts, Signal
+from workflows.model.attempt import CoordinatorFacts, Evidence, Signal
+from workflows.model.cluster import Pod
 from workflows.model.gang_status import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK, GangNews, RestartInPlace, lent_restarts
 from workflows.model.incidents import ended_by
 from workflows.model.records import AttemptRecord, IncidentRecord, MarkRecord, RunRecord, Story
@@ -115,7 +116,7 @@ def test_the_ranks_that_lag_now_are_shown() -> None:
     assert lagging(Story(RUN)) == nobody
 
 
-PODS = tuple(PodFacts(f"p{rank}", "trainer", rank, f"node-{rank}", "Running", ranks=(rank,)) for rank in range(4))
+PODS = tuple(Pod(f"p{rank}", "trainer", rank, f"node-{rank}", "Running", ranks=(rank,)) for rank in range(4))
 
 
 @pytest.mark.parametrize(

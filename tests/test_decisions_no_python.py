@@ -7,7 +7,8 @@ import pytest
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.lines import gather
 from profiles.vocabulary import FaultClass
-from workflows.model.attempt import Evidence, LogLine, PodFacts, Signal
+from workflows.model.attempt import Evidence, LogLine, Signal
+from workflows.model.cluster import Pod
 
 RUNTIME = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
@@ -17,7 +18,7 @@ OLD = "programs: needs Python 3.9 or later, this image has 3.6 (/usr/bin/python3
 
 
 def never_started(message: str, reason: str = "StartError") -> Evidence:
-    pod = PodFacts("p", "trainer", 0, "node-1", "Failed", reason=reason, message=message, exit_code=128)
+    pod = Pod("p", "trainer", 0, "node-1", "Failed", reason=reason, message=message, exit_code=128)
     return Evidence(Signal.POD_FAILED, "demo", 1, 100.0, pods=(pod,))
 
 
@@ -35,7 +36,7 @@ def test_another_program_that_is_missing_is_not_about_python() -> None:
 
 @pytest.mark.parametrize("code", [126, None])
 def test_an_image_with_an_old_python(code: int | None) -> None:
-    pod = PodFacts("p", "trainer", 0, "node-1", "Failed", reason="Error", exit_code=code)
+    pod = Pod("p", "trainer", 0, "node-1", "Failed", reason="Error", exit_code=code)
     line = LogLine(OLD, "launcher", None, "node-1", None, "p", 1)
     found = diagnose(Evidence(Signal.POD_FAILED, "demo", 1, 100.0, pods=(pod,), lines=(line,)))
     assert (found.fault_class, found.rule) == (FaultClass.CONFIG, "python-old")

@@ -23,26 +23,25 @@ from flows.decisions.monitoring.node_conditions import (
 from profiles.cluster import NodeCondition
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows import labels
-from workflows.model.nodes import ConditionSeen, NodeFinding, NodeSeen, TaintSeen
+from workflows.model.manifest import Condition
+from workflows.model.nodes import Node, NodeFinding, Taint
 
 NOW = 1_000_000.0
 RULES = FaultRules()
-READY = ConditionSeen("Ready", "True", NOW - 9000, NOW - 10, "KubeletReady")
+READY = Condition("Ready", "True", "KubeletReady", at=NOW - 9000, heard_at=NOW - 10)
 BAD = {"True": "True", "False": "False"}
 
 
-def condition(
-    kind: str, status: str = "True", stood: float = 5000.0, heard: float = 10.0, **words: str
-) -> ConditionSeen:
-    return ConditionSeen(kind, status, NOW - stood, NOW - heard, **words)
+def condition(kind: str, status: str = "True", stood: float = 5000.0, heard: float = 10.0, **words: str) -> Condition:
+    return Condition(kind, status, at=NOW - stood, heard_at=NOW - heard, **words)
 
 
-def node(*conditions: ConditionSeen, **facts: object) -> NodeSeen:
-    seen = NodeSeen("node-1", "gpu", "7", NOW - 90_000, (READY, *conditions))
+def node(*conditions: Condition, **facts: object) -> Node:
+    seen = Node("node-1", "gpu", "7", NOW - 90_000, (READY, *conditions))
     return replace(seen, **facts)  # type: ignore[arg-type]
 
 
-def found(*conditions: ConditionSeen, **facts: object) -> NodeFinding | None:
+def found(*conditions: Condition, **facts: object) -> NodeFinding | None:
     return find(node(*conditions, **facts), RULES, NOW)
 
 
@@ -85,7 +84,7 @@ def test_what_nobody_repeats_any_more_is_not_known() -> None:
     assert stale is not None
     assert stale.verdict is VerdictWord.UNKNOWN
     assert "nobody has said so for 901 s" in stale.why
-    undated = found(ConditionSeen("KernelDeadlock", "True"))
+    undated = found(Condition("KernelDeadlock", "True"))
     assert undated is not None
     assert undated.verdict is VerdictWord.UNKNOWN
     written_once = found(condition("SysLogsGPUFallenOff", heard=86_400))
@@ -156,9 +155,9 @@ def test_a_site_has_the_first_word() -> None:
     [
         ({"cordoned": True}, "cordoned"),
         ({"leaving": True}, "deleted"),
-        ({"taints": (TaintSeen(labels.QUARANTINE_TAINT, "x", "NoSchedule"),)}, "our taint"),
-        ({"taints": (TaintSeen(labels.HOLD_TAINT, "x", "NoSchedule"),)}, "our taint"),
-        ({"taints": (TaintSeen("amd.com/gpu", "present", "NoSchedule"),)}, ""),
+        ({"taints": (Taint(labels.QUARANTINE_TAINT, "x", "NoSchedule"),)}, "our taint"),
+        ({"taints": (Taint(labels.HOLD_TAINT, "x", "NoSchedule"),)}, "our taint"),
+        ({"taints": (Taint("amd.com/gpu", "present", "NoSchedule"),)}, ""),
     ],
 )
 def test_whose_node_it_is(facts: dict[str, object], words: str) -> None:
@@ -169,36 +168,36 @@ def test_whose_node_it_is(facts: dict[str, object], words: str) -> None:
 STATUS = st.sampled_from(["True", "False", "Unknown", "", "true"])
 MOMENT = st.one_of(st.none(), st.floats(0, 2 * NOW))
 KINDS = st.sampled_from([rule.type.replace("*", "x") for rule in TABLE] + ["MemoryPressure", "Other"])
-CONDITIONS = st.builds(ConditionSeen, KINDS, STATUS, MOMENT, MOMENT, st.text(max_size=9), st.text(max_size=20))
+CONDITIONS = st.builds(Condition, KINDS, STATUS, st.text(max_size=9), st.text(max_size=20), MOMENT, MOMENT)
 
 
 @given(st.lists(CONDITIONS, max_size=5), MOMENT)
-def test_a_fault_is_always_fresh_named_and_has_stood(conditions: list[ConditionSeen], created: float | None) -> None:
-    finding = find(NodeSeen("n", "p", "1", created, tuple(conditions)), RULES, NOW)
+def test_a_fault_is_always_fresh_named_and_has_stood(conditions: list[Condition], created: float | None) -> None:
+    finding = find(Node("n", "p", "1", created, tuple(conditions)), RULES, NOW)
     if finding is None or finding.verdict is not VerdictWord.FAIL:
         return
     rule = RULES.of(finding.condition)
     assert rule is not None
     [*same] = [item for item in conditions if item.type == finding.condition and item.status == rule.status]
     assert same, "a fault is what somebody said"
-    stood = [NOW - item.since for item in same if item.since is not None]
+    stood = [NOW - item.at for item in same if item.at is not None]
     assert not rule.stands_seconds or any(seconds >= rule.stands_seconds for seconds in stood)
-    heard = [item.since if item.heard_at is None else item.heard_at for item in same]
+    heard = [item.at if item.heard_at is None else item.heard_at for item in same]
     assert not rule.beats or any(at is not None and NOW - at <= STALE_SECONDS for at in heard)
 
 
 @given(st.lists(CONDITIONS, max_size=5), st.floats(0, 3600))
-def test_waiting_never_makes_a_new_kind_of_fault_out_of_nothing(conditions: list[ConditionSeen], more: float) -> None:
-    seen = NodeSeen("n", "p", "1", None, tuple(conditions))
+def test_waiting_never_makes_a_new_kind_of_fault_out_of_nothing(conditions: list[Condition], more: float) -> None:
+    seen = Node("n", "p", "1", None, tuple(conditions))
     if find(seen, RULES, NOW) is None:
         assert find(seen, RULES, NOW + more) is None
 
 
 @given(st.lists(CONDITIONS, max_size=6))
-def test_the_order_of_conditions_does_not_matter(conditions: list[ConditionSeen]) -> None:
+def test_the_order_of_conditions_does_not_matter(conditions: list[Condition]) -> None:
     unique = list({item.type: item for item in conditions}.values())
-    one = find(NodeSeen("n", "p", "1", None, tuple(unique)), RULES, NOW)
-    other = find(NodeSeen("n", "p", "1", None, tuple(reversed(unique))), RULES, NOW)
+    one = find(Node("n", "p", "1", None, tuple(unique)), RULES, NOW)
+    other = find(Node("n", "p", "1", None, tuple(reversed(unique))), RULES, NOW)
     assert one == other
 
 

@@ -9,7 +9,9 @@ import pytest
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.launcher_log import notice_of, with_passed_notices
 from profiles.vocabulary import FaultClass
-from workflows.model.attempt import Evidence, LogLine, NodeFacts, PodFacts, Signal
+from tests.support.nodes import a_node
+from workflows.model.attempt import Evidence, LogLine, Signal
+from workflows.model.cluster import Pod
 from workflows.wire import RankEnd, Termination, line
 
 SAVED = ["checkpoint step 18 saved to /c/step-18 in 0.019 s (4.9 MiB)", "stopped by SIGTERM after step 18, saved: True"]
@@ -20,12 +22,12 @@ SAVING = LogLine(
 )
 TOLD = LogLine(line(ASKED), "launcher", node="node-0", file="p1")
 PODS = (
-    PodFacts("p0", "trainer", 0, "node-1", "Failed", reason="Error", exit_code=143, ranks=(0,)),
-    PodFacts("p1", "trainer", 1, "node-0", "Running", ranks=(1,)),
+    Pod("p0", "trainer", 0, "node-1", "Failed", reason="Error", exit_code=143, ranks=(0,)),
+    Pod("p1", "trainer", 1, "node-0", "Running", ranks=(1,)),
 )
-LEAVING = (PODS[0], replace(PODS[1], deleted=True))
-NODES = (NodeFacts("node-0", True), NodeFacts("node-1", True))
-CORDONED = (replace(NODES[0], unschedulable=True), NODES[1])
+LEAVING = (PODS[0], replace(PODS[1], deleted_at=1.0))
+NODES = (a_node("node-0", True), a_node("node-1", True))
+CORDONED = (replace(NODES[0], cordoned=True), NODES[1])
 
 
 def ended(end: RankEnd, pod: str = "p0", node: str = "node-1") -> Termination:

@@ -13,7 +13,7 @@ from flows.decisions.cluster_import.pools import Grouped, LabelTable, carries, g
 from tests.living_clusters import HARDWARE, node
 from tests.living_clusters import PRODUCTS as LABELLED
 from workflows import labels
-from workflows.model.cluster import FlavorStock, NodeStock
+from workflows.model.inventory import FlavorStock, NodeStock
 
 GPU = "nvidia.com/gpu"
 SITE = "site.example/kind"

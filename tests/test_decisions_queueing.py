@@ -21,13 +21,14 @@ from tests.why_sights import (
     waiting,
     workload,
 )
-from workflows.model.cluster import JobSetSight, QueueSight
+from workflows.model.cluster import JobSet
+from workflows.model.why import QueueSight
 
 NO_ROOM = f"0/6 nodes are available: 6 Insufficient {GPU}."
 SHORT = f"couldn't assign flavors to pod set trainer: insufficient unused quota for {GPU} in flavor h200, 8 more needed"
 
 
-def jobset(name: str, created_at: float, **fields: object) -> JobSetSight:
+def jobset(name: str, created_at: float, **fields: object) -> JobSet:
     return replace(JOBSET, **({"name": name, "queue": "", "suspended": False, "created_at": created_at} | fields))  # type: ignore[arg-type]
 
 

@@ -18,7 +18,9 @@ from profiles.loading import load
 from profiles.recovery import Budget, RecoveryProfile, StragglerLimits
 from profiles.run import RunBudget
 from profiles.vocabulary import Action, FaultClass, Mode
-from workflows.model.attempt import AttemptView, CoordinatorFacts, Evidence, NodeFacts, PodFacts, Signal
+from tests.support.nodes import a_node
+from workflows.model.attempt import AttemptView, CoordinatorFacts, Evidence, Signal
+from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import GangNews, Straggler
 from workflows.model.records import AttemptRecord
@@ -35,13 +37,13 @@ FACTS = CoordinatorFacts(
 )
 """A start took 20 s and 5 steps of 2 s are not saved: a new attempt costs 30 s, and as much was waited."""
 PODS = (
-    PodFacts("p0", "trainer", 0, "node-0", "Running", ranks=(0,)),
-    PodFacts("p1", "trainer", 1, "node-1", "Running", ranks=(1,)),
-    PodFacts("c", "coordinator", 0, "node-2", "Running"),
+    Pod("p0", "trainer", 0, "node-0", "Running", ranks=(0,)),
+    Pod("p1", "trainer", 1, "node-1", "Running", ranks=(1,)),
+    Pod("c", "coordinator", 0, "node-2", "Running"),
 )
 POOL = tuple(NodeCandidate(name) for name in ("node-0", "node-1", "node-2"))
 VIEW = AttemptView(
-    "r", 1, 100.0, jobset="Running", pods=PODS, nodes=(NodeFacts("node-0", True), NodeFacts("node-1", True)),
+    "r", 1, 100.0, jobset="Running", pods=PODS, nodes=(a_node("node-0", True), a_node("node-1", True)),
     coordinator=FACTS, pool=POOL,
 )  # fmt: skip
 
@@ -145,7 +147,7 @@ def test_the_profile_may_forbid_it() -> None:
 def evidence(signal: Signal = Signal.STRAGGLER) -> Evidence:
     found = assess(VIEW, case())
     assert found is not None
-    nodes = (NodeFacts("node-0", True), NodeFacts("node-1", True, unschedulable=signal is Signal.NODE_CORDONED))
+    nodes = (a_node("node-0", True), a_node("node-1", True, cordoned=signal is Signal.NODE_CORDONED))
     detail = found.why if signal is Signal.STRAGGLER else "somebody wants the node empty: node-1 is cordoned"
     return Evidence(signal, "r", 1, 100.0, pods=PODS, nodes=nodes, detail=detail)
 

@@ -16,8 +16,10 @@ from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import Situation
 from flows.decisions.recovery.situation import MAY_BE_HARDWARE, MOST, held, ordinal, suspects, told, with_examination
 from profiles.vocabulary import FaultClass, Mode, RunState
+from tests.support.nodes import a_node
 from tests.test_decisions_diagnose import EVIDENCE, NOW, TIMEOUT, XID, end, incident, kernel, left, pod, rank_line
-from workflows.model.attempt import Evidence, LogLine, NodeFacts, Signal
+from workflows.model.attempt import Evidence, LogLine, Signal
+from workflows.model.nodes import Node
 from workflows.model.records import AttemptRecord, IncidentRecord, RunRecord, Story
 from workflows.wire import GateReport
 
@@ -25,10 +27,10 @@ F = FaultClass
 FABRIC = "NCCL WARN NET/IB : Got completion from peer 10.0.0.9<54862> with status=12 opcode=0 len=0 vendor err 129"
 HIP = "RuntimeError: HIP error: unspecified launch failure"
 THREE = tuple(pod(f"node-{rank}", rank) for rank in range(3))
-WELL = tuple(NodeFacts(f"node-{rank}", True) for rank in range(3))
+WELL = tuple(a_node(f"node-{rank}", True) for rank in range(3))
 
 
-def failed(*last: str, nodes: tuple[NodeFacts, ...] = WELL, lines: tuple[LogLine, ...] = ()) -> Evidence:
+def failed(*last: str, nodes: tuple[Node, ...] = WELL, lines: tuple[LogLine, ...] = ()) -> Evidence:
     """A gang of three whose rank 1 ended with these lines."""
     ended = left("node-1", end(1, 1, lines=last))
     return incident(terminations=(ended,), pods=THREE, nodes=nodes, lines=lines)
@@ -62,12 +64,12 @@ CASES: dict[str, tuple[Evidence, tuple[str, ...]]] = {
     "the user's code": (failed("Traceback (most recent call last):", "  File x", "KeyError: 'x'"), ()),
     "a killed rank": (incident(terminations=(left("node-1", end(1, signal=9)),), pods=THREE, nodes=WELL), ()),
     "a lost node": (
-        incident(Signal.NODE_NOT_READY, pods=THREE, nodes=(NodeFacts("node-1", False, "PowerLost"), *WELL[::2])),
+        incident(Signal.NODE_NOT_READY, pods=THREE, nodes=(a_node("node-1", False, "PowerLost"), *WELL[::2])),
         (),
     ),
     "out of memory": (failed("MemoryError"), ()),
     "a suspect that nobody hears any more cannot be examined": (
-        failed(FABRIC, nodes=(WELL[0], NodeFacts("node-1", None), WELL[2])),
+        failed(FABRIC, nodes=(WELL[0], a_node("node-1", None), WELL[2])),
         (),
     ),
     "a suspect whose node is no longer known": (failed(FABRIC, nodes=(WELL[0], WELL[2])), ()),
@@ -83,7 +85,7 @@ CASES: dict[str, tuple[Evidence, tuple[str, ...]]] = {
         (),
     ),
     "a cordoned suspect is examined all the same": (
-        failed(FABRIC, nodes=(WELL[0], NodeFacts("node-1", True, unschedulable=True), WELL[2])),
+        failed(FABRIC, nodes=(WELL[0], a_node("node-1", True, cordoned=True), WELL[2])),
         ("node-1",),
     ),
 }
@@ -122,7 +124,7 @@ def test_where_the_evidence_has_decided_nobody_looks(
 
 def test_a_whole_gang_is_not_examined() -> None:
     names = [f"node-{number}" for number in range(40)]
-    evidence = incident(nodes=tuple(NodeFacts(name, True) for name in names))
+    evidence = incident(nodes=tuple(a_node(name, True) for name in names))
     found = suspects(said(F.COLLECTIVE_TIMEOUT, nodes=tuple(names)), evidence)
     assert len(found) == MOST
     assert set(found) <= set(names)

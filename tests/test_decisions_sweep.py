@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 from flows.decisions.node_tests.sweep import judge, next_nodes, pause_seconds
 from profiles.cluster import Monitor
 from profiles.vocabulary import FaultClass
-from workflows.model.nodes import ConditionSeen, NodeSeen
+from workflows.model.manifest import Condition
+from workflows.model.nodes import Node
 from workflows.node_tests.sweep import MOST
 from workflows.wire import GateReport
 
 NOW = 10_000.0
 XID = "NVRM: Xid (PCI:0000:44:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 THEIRS = "NVRM: Xid (PCI:0000:44:00): 13, pid=7, name=python, Graphics Exception"
-READY = (ConditionSeen("Ready", "True"),)
+READY = (Condition("Ready", "True"),)
 
 
-def node(name: str, pool: str = "p", **more: Any) -> NodeSeen:
-    return NodeSeen(name, pool, conditions=more.pop("conditions", READY), **more)
+def node(name: str, pool: str = "p", **more: Any) -> Node:
+    return Node(name, pool, conditions=more.pop("conditions", READY), **more)
 
 
 def report(name: str, *checks: dict[str, Any], kernel: tuple[tuple[float, str], ...] = ()) -> GateReport:
@@ -90,7 +91,7 @@ def test_everything_that_is_not_well_is_told_and_strangers_are_left_out() -> Non
 
 def test_the_longest_unseen_have_their_turn_in_the_order_of_their_names() -> None:
     nodes = [node(f"n{number}") for number in (10, 2, 1, 3)]
-    nodes += [node("gone", leaving=True), node("mute", conditions=(ConditionSeen("Ready", "Unknown"),))]
+    nodes += [node("gone", leaving=True), node("mute", conditions=(Condition("Ready", "Unknown"),))]
     looked_at = {"n1": NOW, "n2": NOW - 60, "n3": NOW - 30}
     chosen = next_nodes(nodes, looked_at, Monitor(sweep_share=0.5))
     assert [item.name for item in chosen] == ["n2", "n10"]

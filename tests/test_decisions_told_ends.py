@@ -14,7 +14,8 @@ from flows.decisions.diagnosis.launcher_log import end_of, told_ends, with_told_
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 from tests.damaged import damaged, reaches
-from workflows.model.attempt import Evidence, LogLine, PodFacts, Signal
+from workflows.model.attempt import Evidence, LogLine, Signal
+from workflows.model.cluster import Pod
 from workflows.wire import RankEnd, Termination, line
 
 KILLED = RankEnd(0, 0, 100.0, None, 9, last_step=50, last_lines=["checkpoint step 50 is being saved"])
@@ -43,8 +44,8 @@ def test_a_pod_without_a_record_is_told_of_by_its_launcher() -> None:
 
 def test_a_killed_rank_whose_launcher_has_not_ended_is_what_broke_the_others() -> None:
     pods = (
-        PodFacts("p0", "trainer", 0, "node-0", "Running", ranks=(0,)),
-        PodFacts("p1", "trainer", 1, "node-1", "Failed", reason="Error", exit_code=1, ranks=(1,)),
+        Pod("p0", "trainer", 0, "node-0", "Running", ranks=(0,)),
+        Pod("p1", "trainer", 1, "node-1", "Failed", reason="Error", exit_code=1, ranks=(1,)),
     )
     ended = (record(FELL, "p1", "node-1"),)
     evidence = Evidence(Signal.POD_FAILED, "demo", 1, 101.0, pods=pods, terminations=ended)

@@ -16,15 +16,17 @@ from profiles.loading import load
 from profiles.recovery import HangLimits
 from profiles.run import RunProfile
 from profiles.vocabulary import FaultClass
-from workflows.model.attempt import UNHEARD, AttemptView, Evidence, LogSign, NodeFacts, PodFacts, SecondSight, Signal
+from tests.support.nodes import a_node
+from workflows.model.attempt import UNHEARD, AttemptView, Evidence, LogSign, SecondSight, Signal
+from workflows.model.cluster import Pod
 from workflows.model.records import WAITS, AttemptRecord
 
 LIMIT = 1.5 * 1800 + 30
 """With the limits of the default profile: the longest phase, its second window, and the silence."""
 NOW = 10_000.0
-PODS = tuple(PodFacts(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(2))
-CO = PodFacts("c-0", "coordinator", 0, "node-9", "Running")
-NODES = (NodeFacts("node-0", True), NodeFacts("node-1", True), NodeFacts("node-9", None))
+PODS = tuple(Pod(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(2))
+CO = Pod("c-0", "coordinator", 0, "node-9", "Running")
+NODES = (a_node("node-0", True), a_node("node-1", True), a_node("node-9", None))
 AT = LogSign(0, 120, 5000.0)
 
 
@@ -68,7 +70,7 @@ ALL_STARTED = (("t-0", INIT), ("t-1", replace(INIT, rank=1)))
          "the coordinator is not heard for 3600 s; rank 0 is at step 120 by its own log: training goes on"),
         ("a deaf coordinator's too", judged(sight(5.0, moved=True, deaf=True)), GoesOn,
          "the coordinator does not hear its launchers for 3600 s; rank 0"),
-        ("though a node is not ready", judged(sight(5.0, moved=True), nodes=(NodeFacts("node-1", False),)), GoesOn, ""),
+        ("though a node is not ready", judged(sight(5.0, moved=True), nodes=(a_node("node-1", False),)), GoesOn, ""),
         ("between two slow steps", judged(sight(89.0, moved=True)), GoesOn, ""),
         ("steps are long", judged(sight(500.0, moved=True, longest_seconds=100.0)), GoesOn, ""),
         ("not for a while", judged(sight(91.0, moved=True)), Held, "for 91 s; more than 2730 s count as a hang"),
@@ -80,9 +82,9 @@ ALL_STARTED = (("t-0", INIT), ("t-1", replace(INIT, rank=1)))
         ("a deaf coordinator", judged(sight(LIMIT, deaf=True)), Hung, "does not hear its launchers for 3600 s"),
         ("evaluations last longer", judged(sight(LIMIT, sign=SAVES)), Held, "more than 5430 s"),
         ("it once paused for long", judged(sight(LIMIT, longest_seconds=400.0)), Held, "more than 3030 s"),
-        ("a node is not ready", judged(sight(9e3), nodes=(NodeFacts("node-1", False),)), Held,
+        ("a node is not ready", judged(sight(9e3), nodes=(a_node("node-1", False),)), Held,
          "node-1 is not ready or not reached: whether it is lost is asked first"),
-        ("nothing is known of a node", judged(sight(9e3), nodes=(NodeFacts("node-1", None),)), Held, "node-1"),
+        ("nothing is known of a node", judged(sight(9e3), nodes=(a_node("node-1", None),)), Held, "node-1"),
         ("a kubelet is not reached", judged(sight(9e3, unreached=("node-0",))), Held, "node-0 is not ready or not"),
         ("a log cannot be read", judged(sight(9e3, unread=(("t-1", "no answer"),))), Held,
          "the log of t-1 does not say how far it is: no answer"),
@@ -153,7 +155,7 @@ def test_a_hang_by_two_paths_is_an_incident_that_blames_nobody() -> None:
     assert (found.signal, found.nodes) == (Signal.HANG, ())
     told = diagnose(Evidence(Signal.HANG, "r", 1, NOW, pods=PODS, detail=found.why))
     assert (told.fault_class, told.culprits, told.node_suspect) == (FaultClass.HANG, (), False)
-    lost = assess(view(sight(LIMIT), nodes=(replace(NODES[0], ready=False),), unheard_since=NOW - 60.0), case())
+    lost = assess(view(sight(LIMIT), nodes=(a_node("node-0", False),), unheard_since=NOW - 60.0), case())
     assert lost is not None
     assert lost.signal is Signal.NODE_NOT_READY, "a lost node explains it: one incident, and that one"
     failed = assess(view(sight(LIMIT), pods=(PODS[0], replace(PODS[1], phase="Failed", exit_code=1), CO)), case())
@@ -176,7 +178,7 @@ SIGHTS = st.builds(
 
 @given(SIGHTS, st.sampled_from([True, False, None]))
 def test_only_what_was_read_and_stood_still_for_long_is_a_hang(second: SecondSight, ready: bool | None) -> None:
-    seen = view(second, nodes=(NodeFacts("node-0", ready), NODES[1]))
+    seen = view(second, nodes=(a_node("node-0", ready), NODES[1]))
     found = judge(seen, run())
     if not isinstance(found, Hung):
         assert not isinstance(assess(seen, case()), Hung)

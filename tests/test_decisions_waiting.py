@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from flows.decisions.explain.reasons import BLOCKS_FIRST, Hold
 from flows.decisions.explain.why import explain
 from profiles.vocabulary import Mode, RunState
+from tests.support.nodes import a_node
 from tests.why_cases import (
     ASKED,
     CASES,
@@ -45,9 +46,8 @@ from tests.why_sights import (
     waiting,
     workload,
 )
-from workflows.model.attempt import NodeFacts
-from workflows.model.cluster import ClusterSight, DriverSight, RunSight
 from workflows.model.records import Story
+from workflows.model.why import ClusterSight, DriverSight, RunSight
 
 
 @pytest.mark.parametrize(("hold", "seen", "words"), CASES, ids=[f"{hold}-{i}" for i, (hold, _, _) in enumerate(CASES)])
@@ -92,8 +92,8 @@ def test_training_that_makes_steps_is_held_by_nothing() -> None:
 
 
 def test_a_node_that_somebody_wants_empty_is_told() -> None:
-    nodes = (NodeFacts("node-0", True), NodeFacts("node-1", True, unschedulable=True))
-    unused = NodeFacts("node-9", True, unschedulable=True)
+    nodes = (a_node("node-0", True), a_node("node-1", True, cordoned=True))
+    unused = a_node("node-9", True, cordoned=True)
     found = explain(sight(cluster(pods=running(2), nodes=(*nodes, unused)), TRAINING, step=9, steps_per_second=2.0))
     assert [reason.hold for reason in found.reasons] == [Hold.RUNNING]
     [note] = found.notes

@@ -25,8 +25,8 @@ from tasks.runs.open import open_run
 from tasks.settings import Settings
 from tests.commands import primus_here
 from tests.why_sights import ADMITTED, GPU, LOCAL, NOW, RESEARCH, queued, refused, sight
-from workflows.model.cluster import QueueSight
 from workflows.model.records import AttemptRecord, Driver
+from workflows.model.why import QueueSight
 
 SHORT = f"couldn't assign flavors to pod set trainer: insufficient unused quota for {GPU} in flavor h200, 8 more needed"
 HELD = refused(SHORT)

@@ -17,7 +17,7 @@ from tasks.nodes.marks import Mark, Marked, Order
 from tasks.observe.reflector import NodeWatch
 from tasks.settings import Settings
 from tests.ledgers import Clock
-from workflows.model.nodes import NodeFinding, NodeSeen
+from workflows.model.nodes import Node, NodeFinding
 
 
 class Marker:
@@ -38,11 +38,11 @@ class Watch:
     """A table of nodes that a test fills."""
 
     def __init__(self, *names: str) -> None:
-        self.nodes = {name: NodeSeen(name, "cpu") for name in names}
+        self.nodes = {name: Node(name, "cpu") for name in names}
         self.fresh: list[str] = []
         self.away = None
 
-    def changed(self, limit: int) -> list[NodeSeen]:
+    def changed(self, limit: int) -> list[Node]:
         found, self.fresh = self.fresh[:limit], self.fresh[limit:]
         return [self.nodes[name] for name in found]
 
@@ -56,7 +56,7 @@ class Watch:
     def names(self) -> list[str]:
         return list(self.nodes)
 
-    def node(self, name: str) -> NodeSeen | None:
+    def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
 
 
@@ -73,7 +73,7 @@ class Judge:
         self.planned_when: list[int] = []
         self.ledger_is_away = False
 
-    def found(self, node: NodeSeen, watch: Any = None) -> NodeFinding | None:
+    def found(self, node: Node, watch: Any = None) -> NodeFinding | None:
         self.looked.append(node.name)
         return self.findings.get(node.name)
 

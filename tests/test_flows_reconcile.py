@@ -19,7 +19,7 @@ from tasks.cluster import using
 from tasks.clusters import embedded_cluster
 from tasks.context import World, standing_in
 from tasks.ledger.ledger import Ledger
-from tasks.nodes.actions import stream_nodes
+from tasks.observe.nodes import stream_nodes
 from tasks.observe.reconcile import Scope
 from tasks.settings import Settings
 from tests.embedded_stage import jobset, pod, role

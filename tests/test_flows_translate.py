@@ -7,28 +7,31 @@ import pytest
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.failover import finding_of
 from profiles.vocabulary import FaultClass
-from workflows.model.attempt import Evidence, LogLine, NodeFacts, PodFacts, Signal
+from tests.support.nodes import a_node
+from workflows.model.attempt import Evidence, LogLine, Signal
+from workflows.model.cluster import Pod
+from workflows.model.nodes import Node
 
 LINE = LogLine(
     "compute001  1  main*  down*  12  12:1:1  64267  0  1  (null) Not responding", "kernel", None, "compute001", 9.0
 )
-PODS = (PodFacts("pod-0", "trainer", 0, "compute001", "Running"),)
+PODS = (Pod("pod-0", "trainer", 0, "compute001", "Running"),)
 SILENT = {"silent_nodes": ("compute001",)}
 UNREACHED = {"unreached_nodes": ("compute001",)}
 
 
-def evidence(*nodes: NodeFacts, **facts: tuple[str, ...]) -> Evidence:
+def evidence(*nodes: Node, **facts: tuple[str, ...]) -> Evidence:
     return Evidence(Signal.POD_FAILED, "demo", 1, 10.0, PODS, nodes, lines=(LINE,), **facts)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
     ("seen", "lost"),
     [
-        (evidence(NodeFacts("compute001", True)), ()),
-        (evidence(NodeFacts("compute001", True), **UNREACHED), ()),
-        (evidence(NodeFacts("compute001", True), **SILENT, **UNREACHED), ("compute001",)),
-        (evidence(NodeFacts("compute001", False, "ContainerRuntimeDown")), ()),
-        (evidence(NodeFacts("compute001", False, "PowerLost"), **UNREACHED), ("compute001",)),
+        (evidence(a_node("compute001", True)), ()),
+        (evidence(a_node("compute001", True), **UNREACHED), ()),
+        (evidence(a_node("compute001", True), **SILENT, **UNREACHED), ("compute001",)),
+        (evidence(a_node("compute001", False, "ContainerRuntimeDown")), ()),
+        (evidence(a_node("compute001", False, "PowerLost"), **UNREACHED), ("compute001",)),
     ],
     ids=["a line alone", "a line and one path", "both paths", "its condition", "its condition and one path"],
 )

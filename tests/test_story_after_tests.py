@@ -24,7 +24,7 @@ from tasks.settings import Settings, localised
 from tests.node_faults import local, loop, quarantined
 from tests.waiting import until
 from workflows import labels
-from workflows.model.nodes import NodeSeen
+from workflows.model.nodes import Node
 from workflows.model.records import VerdictRecord
 
 F, P, U = VerdictWord.FAIL, VerdictWord.PASS, VerdictWord.UNKNOWN
@@ -48,7 +48,7 @@ def test_a_node_is_written_on_when_it_tells_something_else(
 ) -> None:
     records = [VerdictRecord("c", "n", word, "smoke", NOW - hours_ago * HOUR)]
     proofs = proofs_of(records, {}, hours_of(Lifetimes()), NOW)
-    found = outdated([NodeSeen("n", "p", verdict=label, verdict_at=at), NodeSeen("other", "p")], proofs)
+    found = outdated([Node("n", "p", verdict=label, verdict_at=at), Node("other", "p")], proofs)
     assert [item.word for item in found] == ([] if told is None else [told])
 
 

@@ -20,8 +20,8 @@ from profiles.vocabulary import VerdictWord
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
 from tasks.context import World, at_hand, standing_in
-from tasks.nodes.actions import stream_nodes
 from tasks.nodes.holds import hold_of
+from tasks.observe.nodes import stream_nodes
 from tasks.settings import Settings, localised
 from tests.node_faults import local, quarantined
 from tests.test_story_admission import FAKE, GOOD, SLOW

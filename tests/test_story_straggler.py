@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from profiles.vocabulary import Action, FaultClass, VerdictWord
-from tasks.observe.objects import pod_facts
 from tests.stages import Stage, incident, outcomes, stage, succeeded
 from workflows.model.attempt import Signal
+from workflows.model.cluster import pod_of
 from workflows.model.records import IncidentRecord, Story, Told
 from workflows.model.runs import IncidentQuery
 
@@ -28,7 +28,7 @@ def scene(prefect_server: str) -> Iterator[Stage]:
 def node_of(scene: Stage, rank: int) -> str:
     """Where a rank of the present attempt runs."""
     role = scene.resolved.run.deciding_role
-    pods = [pod_facts(pod, role.processes_per_node, role.name) for pod in scene.cluster.list("Pod")]
+    pods = [pod_of(pod).ranked(role) for pod in scene.cluster.list("Pod")]
     return next(pod.node for pod in pods if rank in pod.ranks)
 
 

@@ -18,7 +18,7 @@ from tasks.cluster import using
 from tasks.clusters import embedded_cluster
 from tasks.context import at_hand
 from tasks.ledger.ledger import Ledger
-from tasks.nodes.actions import stream_nodes
+from tasks.observe.nodes import stream_nodes
 from tasks.settings import Settings, localised
 from tests.node_faults import local, loop, quarantined
 from tests.waiting import until

@@ -15,12 +15,13 @@ from tasks.context import World, standing_in
 from tasks.ledger.ledger import Ledger
 from tasks.runs.actions import ROOM_SECONDS, PoolRoom
 from tasks.settings import Settings
+from tests.support.nodes import a_node
 from workflows import labels
-from workflows.model.attempt import AttemptView, NodeFacts
+from workflows.model.attempt import AttemptView
 from workflows.model.records import AttemptRecord
 
-VIEW = AttemptView("r", 1, 0.0, nodes=(NodeFacts("node-0", True), NodeFacts("node-1", True)))
-CORDONED = replace(VIEW, nodes=(VIEW.nodes[0], replace(VIEW.nodes[1], unschedulable=True)))
+VIEW = AttemptView("r", 1, 0.0, nodes=(a_node("node-0", True), a_node("node-1", True)))
+CORDONED = replace(VIEW, nodes=(VIEW.nodes[0], replace(VIEW.nodes[1], cordoned=True)))
 
 
 class Pool:

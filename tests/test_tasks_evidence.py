@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tasks.runs.evidence import LOG_PODS, lines_of, suspended, telling
-from workflows.model.attempt import NodeFacts, PodFacts, Signal
+from tests.support.nodes import a_node
+from workflows.model.attempt import Signal
+from workflows.model.cluster import Pod
 from workflows.model.records import AttemptRecord
 from workflows.programs.launcher.options import Place, Rendezvous
 from workflows.programs.launcher.rank_set import beginning
@@ -67,7 +69,7 @@ def test_what_an_earlier_incarnation_said_is_no_evidence_of_a_later_failure() ->
     hung = ["2026-11-23T12:00:00.1Z [rank1]: hung", "2026-11-23T12:00:00Z launcher: joining: no progress for 9 s"]
     said = [*hung, again[0], "2026-11-23T12:00:01Z [rank1]: killed", again[1], "2026-11-23T12:00:02Z [rank1]: step 21"]
     cluster: Any = OneLog("\n".join(said) + "\n")
-    pod = PodFacts("p", "trainer", 0, "node-0", "Failed")
+    pod = Pod("p", "trainer", 0, "node-0", "Failed")
     assert [(line.text, line.source, line.rank, line.line) for line in lines_of(cluster, pod)] == [
         ("step 21", "rank", 1, 6)
     ]
@@ -76,13 +78,13 @@ def test_what_an_earlier_incarnation_said_is_no_evidence_of_a_later_failure() ->
 
 
 def test_pods_that_failed_first_are_read_first_and_then_those_that_have_not_ended() -> None:
-    late, early = (PodFacts(name, "trainer", 0, "n", "Failed", finished_at=at) for name, at in (("a", 2.0), ("b", 1.0)))
-    dying = PodFacts("c", "trainer", 2, "n", "Running", ranks=(2,))
+    late, early = (Pod(name, "trainer", 0, "n", "Failed", finished_at=at) for name, at in (("a", 2.0), ("b", 1.0)))
+    dying = Pod("c", "trainer", 2, "n", "Running", ranks=(2,))
     deaf = replace(dying, name="g", node="m")
-    beside = PodFacts("d", "data", 0, "n", "Running")
-    heart = PodFacts("e", "coordinator", 0, "n", "Failed", finished_at=0.5)
-    pods = (late, early, dying, deaf, beside, heart, PodFacts("f", "trainer", 3, "n", "Succeeded", ranks=(3,)))
-    nodes = [NodeFacts("n", ready=True), NodeFacts("m", ready=None)]
+    beside = Pod("d", "data", 0, "n", "Running")
+    heart = Pod("e", "coordinator", 0, "n", "Failed", finished_at=0.5)
+    pods = (late, early, dying, deaf, beside, heart, Pod("f", "trainer", 3, "n", "Succeeded", ranks=(3,)))
+    nodes = [a_node("n", ready=True), a_node("m", ready=None)]
 
     def names(signal: Signal) -> list[str]:
         return [pod.name for pod in telling(pods, signal, nodes)]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.observe.objects import coordinator_facts, moments, pod_facts
+from tasks.observe.objects import coordinator_facts, moments
+from workflows.model.cluster import pod_of
 from workflows.model.gang_status import PROGRAM_MARKS
 from workflows.model.records import MarkRecord
 from workflows.programs.coordinator.progress import STALLS
@@ -59,11 +60,11 @@ def ended(reason: str, message: str) -> dict[str, Any]:
 
 def test_a_container_that_never_started_is_told_of_by_the_runtime() -> None:
     said = 'failed to create containerd task: exec: "python3": executable file not found in $PATH: unknown'
-    assert pod_facts(ended("StartError", said), 1, "trainer").message == said
+    assert pod_of(ended("StartError", said)).message == said
 
 
 def test_what_a_launcher_left_is_no_message_of_the_runtime() -> None:
-    assert pod_facts(ended("Error", '{"pod": "p"}'), 1, "trainer").message == ""
+    assert pod_of(ended("Error", '{"pod": "p"}')).message == ""
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from tasks.kubernetes.configuration import context_of
 from tasks.kubernetes.resources import RESOURCES, resource_of
 from tasks.observe.inventory import take_inventory
 from tests.fake_api_server import FakeApiServer, Fault, status
-from workflows.model.cluster import FlavorStock, NodeStock, ServiceStock, VolumeStock
+from workflows.model.cluster import Claim
+from workflows.model.inventory import FlavorStock, NodeStock, ServiceStock
 
 
 @pytest.fixture
@@ -78,8 +79,8 @@ def test_everything_is_read_and_nothing_is_written(api: FakeApiServer) -> None:
     assert found.topologies == {"net": ("block", "kubernetes.io/hostname")}
     assert (found.priority_classes, found.workload_priority_classes) == ({"high": 10}, {"high": 100})
     assert set(found.volumes) == {
-        VolumeStock("shared", "Bound", ("ReadWriteMany",), "nfs", "2Ti"),
-        VolumeStock("new", "Pending", ("ReadWriteMany",), "nfs", "1Ti"),
+        Claim("shared", "Bound", ("ReadWriteMany",), "nfs", "2Ti"),
+        Claim("new", "Pending", ("ReadWriteMany",), "nfs", "1Ti"),
     }
     assert found.storage_classes == (("nfs", "nfs.csi"),)
     assert found.services == (ServiceStock("prometheus", "mon", {"app": "p"}, (("web", 9090), ("", 80))),)

@@ -15,12 +15,12 @@ from profiles.resolve import Resolved
 from tasks.cluster import Seen
 from tasks.kubernetes.api_server import ApiServer
 from tasks.kubernetes.cluster import KubernetesCluster
-from tasks.observe.queueing import cluster_queue_sight, event_sight, jobset_sight, pod_sight, workload_sight
 from tasks.observe.run import look, look_at_line
 from tests.attempt_plans import AMD, a_cluster, a_gpu_plan
 from tests.fake_api_server import FakeApiServer, Fault, status
 from workflows.attempt.jobset import jobset
-from workflows.model.cluster import QuotaSight
+from workflows.model.cluster import event_of, jobset_of, pod_of
+from workflows.model.queues import Quota, cluster_queue_of, workload_of
 from workflows.model.records import AttemptRecord
 
 PLAN = a_gpu_plan()
@@ -170,7 +170,7 @@ def test_a_cluster_that_does_not_answer_is_no_empty_cluster() -> None:
 
 def test_a_pod_says_what_each_container_waits_for() -> None:
     image = "registry.local/train:v9"
-    found = pod_sight(
+    found = pod_of(
         {
             "metadata": {"name": "p", "labels": MARKS},
             "spec": {"containers": [{"name": "trainer", "image": image}], "schedulingGates": [{"name": "g"}]},
@@ -202,15 +202,15 @@ def test_events_of_both_kinds_are_read() -> None:
         "eventTime": AT,
         "series": {"count": 7, "lastObservedTime": "2026-11-22T01:05:00Z"},
     }
-    found = event_sight(new)
+    found = event_of(new)
     assert (found.name, found.message, found.count, found.warning) == ("p", "timed out", 7, True)
     assert found.at is not None
-    assert found.at == event_sight({"lastTimestamp": "2026-11-22T01:05:00Z"}).at
+    assert found.at == event_of({"lastTimestamp": "2026-11-22T01:05:00Z"}).at
 
 
 def test_a_workload_counts_all_its_pods() -> None:
     requeue = {"count": 3, "requeueAt": AT}
-    found = workload_sight(our_workload(status={"requeueState": requeue, "admission": {"clusterQueue": "research"}}))
+    found = workload_of(our_workload(status={"requeueState": requeue, "admission": {"clusterQueue": "research"}}))
     assert (found.gpus, found.priority, found.priority_class, found.requeues) == (16, 10000, "high", 3)
     assert found.requests == {GPU: "16", "cpu": "1", "memory": "2147483648"}
     assert (found.cluster_queue, found.requeue_at is not None, found.active) == ("research", True, True)
@@ -219,7 +219,7 @@ def test_a_workload_counts_all_its_pods() -> None:
 def test_quotas_are_joined_with_what_is_used() -> None:
     resource = {"name": GPU, "nominalQuota": "32", "borrowingLimit": "0"}
     usage = {"name": "mi300x", "resources": [{"name": GPU, "total": "40", "borrowed": "8"}]}
-    found = cluster_queue_sight(
+    found = cluster_queue_of(
         {
             "metadata": {"name": "research"},
             "spec": {
@@ -229,11 +229,11 @@ def test_quotas_are_joined_with_what_is_used() -> None:
             "status": {"flavorsUsage": [usage], "flavorsReservation": [usage], "pendingWorkloads": 2},
         }
     )
-    assert found.quotas == (QuotaSight("mi300x", GPU, "32", "0", used="40", reserved="40", borrowed="8"),)
+    assert found.quotas == (Quota("mi300x", GPU, "32", "0", used="40", reserved="40", borrowed="8"),)
     assert (found.cohort, found.pending, found.stopped) == ("all", 2, "")
 
 
-@pytest.mark.parametrize("read", [pod_sight, event_sight, jobset_sight, workload_sight, cluster_queue_sight])
+@pytest.mark.parametrize("read", [pod_of, event_of, jobset_of, workload_of, cluster_queue_of])
 def test_an_empty_object_says_nothing_and_breaks_nothing(read: Any) -> None:
     assert read({}) is not None
     assert read({"metadata": None, "spec": None, "status": None}) is not None
@@ -245,11 +245,11 @@ def test_amounts_that_nobody_writes_count_as_nothing() -> None:
         GPU: "many",
         "cpu": "1e3x",
     }
-    assert workload_sight(odd).gpus == 0
+    assert workload_of(odd).gpus == 0
 
 
 def test_a_jobset_takes_its_priority_from_the_cluster_s_classes() -> None:
-    found = jobset_sight(our_jobset(), a_cluster(AMD).priority_classes)
+    found = jobset_of(our_jobset(), a_cluster(AMD).priority_classes)
     assert (found.priority_class, found.priority) == ("high", 10)
 
 

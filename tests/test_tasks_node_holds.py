@@ -22,6 +22,7 @@ from tasks.nodes.holds import free_expired, give_nodes_back, hold_nodes, hold_of
 from tasks.nodes.marks import Mark, VerdictMark, forget_verdict, set_mark, tell_node, tell_nodes
 from tasks.settings import Settings, localised
 from workflows import labels as workflows_labels
+from workflows.model.cluster import pod_of
 
 PROFILE = load_cluster("local")
 HOLD = PROFILE.admission.hold_seconds
@@ -89,7 +90,7 @@ def test_pods_that_use_gpus_are_those_that_ask_for_them_and_live_and_ours_that_t
         pod("nowhere", "", gpus=1),
         pod("zero", "g") | {"spec": {"nodeName": "g", "containers": [{"resources": {"limits": {GPU: "0"}}}]}},
     ]
-    assert using_gpus(pods, {GPU}) == {"a": "stranger", "d": "r", "f": "waits"}
+    assert using_gpus(map(pod_of, pods), {GPU}) == {"a": "stranger", "d": "r", "f": "waits"}
 
 
 def test_a_node_is_held_with_an_end_and_given_back(here: World, cluster: EmbeddedCluster) -> None:

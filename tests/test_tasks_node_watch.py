@@ -20,12 +20,12 @@ from tasks.clusters import embedded_cluster
 from tasks.embedded.api import EmbeddedCluster
 from tasks.embedded.store import locks
 from tasks.nodes.marks import Mark, Marker, Order, mark_of, set_mark
-from tasks.observe.nodes import node_seen, pool_of, taint_manifest
+from tasks.observe.nodes import pool_node, pool_of
 from tasks.observe.reflector import Bell, NodeWatch
 from tests.node_faults import entry, inject, local, quarantined
 from tests.waiting import patience
 from workflows import labels as workflows_labels
-from workflows.model.nodes import MESSAGE_CHARACTERS, NodeFinding, NodeSeen
+from workflows.model.nodes import MESSAGE_CHARACTERS, Node, NodeFinding, taint_manifest
 
 FINDING = NodeFinding("node-1", "cpu", "KernelDeadlock", VerdictWord.FAIL, FaultClass.NODE_LOST, "it hangs", 5.0)
 NOW = 1_795_324_560.0
@@ -50,7 +50,7 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
     made.stop()
 
 
-def names(nodes: list[NodeSeen]) -> set[str]:
+def names(nodes: list[Node]) -> set[str]:
     return {item.name for item in nodes}
 
 
@@ -60,7 +60,7 @@ def test_what_is_kept_of_a_node() -> None:
     manifest["status"]["conditions"] = [entry("KernelDeadlock", message="x" * 1000)]
     taint = {"key": "a", "value": "b", "effect": "NoExecute", "timeAdded": "2026-11-22T05:16:00Z"}
     manifest["spec"] = {"unschedulable": True, "taints": [taint, {"key": "c", "effect": "NoSchedule"}]}
-    seen = node_seen(manifest, local())
+    seen = pool_node(manifest, local())
     assert seen is not None
     assert (seen.version, seen.created_at, seen.cordoned, seen.leaving) == ("42", NOW, True, False)
     assert len(seen.conditions[0].message) == MESSAGE_CHARACTERS
@@ -68,7 +68,7 @@ def test_what_is_kept_of_a_node() -> None:
 
 
 def test_nodes_of_no_pool_are_nobodys() -> None:
-    assert node_seen(node("n", pool="other"), local()) is None
+    assert pool_node(node("n", pool="other"), local()) is None
     profile = ClusterProfile.model_validate({**local().model_dump(), "engine": "kubernetes"})
     assert pool_of({}, profile) is not None, "a pool without labels on Kubernetes takes every node"
 
@@ -200,7 +200,7 @@ def test_without_descriptors_it_is_away_and_hears_again(
 def test_a_mark_is_one_patch_and_is_taken_back_whole(cluster: EmbeddedCluster) -> None:
     theirs = {"key": "theirs", "value": "x", "effect": "NoSchedule"}
     cluster.patch("Node", "node-1", {"spec": {"taints": [theirs]}})
-    seen = node_seen(cluster.get("Node", "node-1") or {}, local())
+    seen = pool_node(cluster.get("Node", "node-1") or {}, local())
     before = int((cluster.get("Node", "node-1") or {})["metadata"]["resourceVersion"])
     assert set_mark(cluster, "node-1", mark_of(FINDING, NOW), seen)
     marked = cluster.get("Node", "node-1") or {}
@@ -219,7 +219,7 @@ def test_a_mark_is_one_patch_and_is_taken_back_whole(cluster: EmbeddedCluster) -
 
 
 def test_a_node_that_changed_since_it_was_seen_is_read_again(cluster: EmbeddedCluster) -> None:
-    seen = node_seen(cluster.get("Node", "node-1") or {}, local())
+    seen = pool_node(cluster.get("Node", "node-1") or {}, local())
     theirs = {"key": "new", "value": "x", "effect": "NoSchedule"}
     cluster.patch("Node", "node-1", {"spec": {"taints": [theirs]}})
     assert set_mark(cluster, "node-1", mark_of(FINDING, NOW), seen)

@@ -15,7 +15,7 @@ from tasks.clusters import embedded_cluster
 from tasks.context import World, at_hand
 from tasks.embedded.api import EmbeddedCluster
 from tasks.nodes.by_hand import cordon, release_by_hand
-from tasks.observe.nodes import cluster_node, cluster_nodes
+from tasks.observe.nodes import cluster_node, cluster_nodes, gpus_of
 from tasks.settings import Settings, localised
 
 PROFILE = load_cluster("local")
@@ -110,8 +110,8 @@ def test_every_node_of_the_pools_as_the_cluster_tells_it(cluster: EmbeddedCluste
     nodes = cluster_nodes(cluster, PROFILE)
     assert [node.name for node in nodes] == [f"node-{index}" for index in range(6)]
     assert {node.rack for node in nodes} == {"cpu-rack-0", "cpu-rack-1"}
-    assert [node.taints for node in nodes if node.taints] == [("acme=x:NoExecute",)]
+    assert [node.taints_against(()) for node in nodes if node.taints] == [("acme=x:NoExecute",)]
     assert [node.spare for node in nodes] == [False] * 4 + [True] * 2
-    assert {node.gpus for node in nodes} == {0}
+    assert {gpus_of(pool) for pool in PROFILE.pools if pool.name in {node.pool for node in nodes}} == {0}
     assert cluster_node(cluster, PROFILE, "node-2") == nodes[2]
     assert cluster_node(cluster, PROFILE, "node-99") is None

@@ -30,7 +30,7 @@ from tests.attempt_plans import a_cluster, a_plan
 from tests.ledgers import Clock, a_run, an_attempt, driven
 from workflows import labels as workflows_labels
 from workflows.model import ownership
-from workflows.model.nodes import NodeSeen
+from workflows.model.nodes import Node
 from workflows.model.ownership import is_foreign, owner_of, signed
 from workflows.model.runs import ObjectSeen
 
@@ -173,7 +173,7 @@ def test_a_name_that_another_ledger_s_run_has_is_told_before_anything_is_made(sh
 
 def test_workflows_about_nodes_are_told_apart_too(shelf: Shelf, ledger: Ledger) -> None:
     profile = a_cluster()
-    nodes = [NodeSeen("node-0", profile.pools[0].name)]
+    nodes = [Node("node-0", profile.pools[0].name)]
     name = begin_sweep(profile, nodes, 1, 0.0)
     assert owner_of(shelf.objects["Workflow", name]) == ledger.identity()
     assert begin_sweep(profile, nodes, 1, 0.0) == name, "adopted"

@@ -10,7 +10,8 @@ import pytest
 from profiles.errors import Unavailable
 from tasks.cluster import Cluster
 from tasks.runs.liveness import MOST, out_of_reach, unready
-from workflows.model.attempt import NodeFacts, PodFacts
+from tests.support.nodes import a_node
+from workflows.model.cluster import Pod
 
 
 @dataclass
@@ -29,8 +30,8 @@ class Kubelets:
         return self.told[pod]
 
 
-def gang(size: int, phase: str = "Running") -> list[PodFacts]:
-    return [PodFacts(f"p-{index}", "trainer", index, f"n-{index}", phase, ranks=(index,)) for index in range(size)]
+def gang(size: int, phase: str = "Running") -> list[Pod]:
+    return [Pod(f"p-{index}", "trainer", index, f"n-{index}", phase, ranks=(index,)) for index in range(size)]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_only_a_kubelet_that_is_not_reached_counts(told: dict[str, bool | None],
 def test_pods_that_were_about_to_start_are_asked_for_too() -> None:
     cluster = Kubelets({"p-0": False})
     assert out_of_reach(cast(Cluster, cluster), gang(1, "Pending"), frozenset({"n-0"})) == ("n-0",)
-    unplaced = [PodFacts("p-1", "trainer", 1, "", "Pending")]
+    unplaced = [Pod("p-1", "trainer", 1, "", "Pending")]
     assert out_of_reach(cast(Cluster, cluster), unplaced, frozenset({"", "n-0"})) == ()
 
 
@@ -68,4 +69,4 @@ def test_a_whole_rack_is_asked_about_where_its_pods_must_go() -> None:
 
 
 def test_a_node_of_which_nothing_is_known_is_not_called_unready() -> None:
-    assert unready([NodeFacts("a", True), NodeFacts("b", False), NodeFacts("c", None)]) == {"b"}
+    assert unready([a_node("a", True), a_node("b", False), a_node("c", None)]) == {"b"}

@@ -16,14 +16,15 @@ from profiles.resolve import Resolved
 from tasks.cluster import Cluster
 from tasks.runs.liveness import SecondPath, further
 from tests.waiting import patience
-from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, PodFacts, SecondSight
+from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, SecondSight
+from workflows.model.cluster import Pod
 from workflows.model.gang_status import GangNews, Hang
 from workflows.model.liveness import CALM, LOG_LINES, LOOK_SECONDS
 from workflows.model.records import AttemptRecord
 from workflows.wire import StepSeen, line
 
 DEADLINE_SECONDS = patience(30.0)
-PODS = tuple(PodFacts(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(2))
+PODS = tuple(Pod(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(2))
 FACTS = CoordinatorFacts(at=100.0, step=5)
 VIEW = AttemptView("r", 1, 100.0, jobset="Running", pods=PODS, coordinator=FACTS)
 

@@ -15,18 +15,20 @@ from profiles.vocabulary import FaultClass
 from tasks.cluster import Answered, Cluster
 from tasks.runs.liveness import SILENT_SECONDS, Asker, Silence, silence
 from tests.fake_api_server import FakeApiServer, Fault, status
+from tests.support.nodes import a_node
 from tests.test_tasks_kubernetes import api, cluster, pod, sleeps  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from workflows import labels
-from workflows.model.attempt import Evidence, LogLine, NodeFacts, PodFacts, Signal
+from workflows.model.attempt import Evidence, LogLine, Signal
+from workflows.model.cluster import Pod
 from workflows.wire import RankEnd, Termination
 
 
-def rank(index: int, phase: str = "Running", **more: Any) -> PodFacts:
-    return PodFacts(f"t-{index}", "trainer", index, f"node-{index}", phase, ranks=(index,), **more)
+def rank(index: int, phase: str = "Running", **more: Any) -> Pod:
+    return Pod(f"t-{index}", "trainer", index, f"node-{index}", phase, ranks=(index,), **more)
 
 
-def coordinator(node: str, phase: str = "Running") -> PodFacts:
-    return PodFacts("c-0", labels.COORDINATOR_ROLE, 0, node, phase)
+def coordinator(node: str, phase: str = "Running") -> Pod:
+    return Pod("c-0", labels.COORDINATOR_ROLE, 0, node, phase)
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Quiet:
     def sleep(self, seconds: float) -> None:
         self.clock += seconds
 
-    def ask(self, *pods: PodFacts, ready: int = 4) -> Silence:
+    def ask(self, *pods: Pod, ready: int = 4) -> Silence:
         asker = Asker(cast(Cluster, self), lambda: "t", lambda: self.clock, self.sleep)
         return silence(asker, pods, frozenset(f"node-{index}" for index in range(ready)))
 
@@ -104,7 +106,7 @@ def test_of_two_in_doubt_the_one_that_answers_is_told_apart() -> None:
         (tuple(rank(index) for index in range(40)), "so many at once are no nodes' fault"),
     ],
 )
-def test_nobody_is_asked_where_nothing_is_in_doubt(pods: tuple[PodFacts, ...], why: str) -> None:
+def test_nobody_is_asked_where_nothing_is_in_doubt(pods: tuple[Pod, ...], why: str) -> None:
     quiet = Quiet(frozenset(item.name for item in pods))
     assert quiet.ask(*pods, ready=40 if len(pods) > 2 else 4) == Silence(), why
     assert quiet.asked == []
@@ -146,7 +148,7 @@ PEER = LogLine("RuntimeError: all-reduce failed: rank 1 closed the connection", 
 
 def evidence(silent: tuple[str, ...] = (), unreached: tuple[str, ...] = (), size: int = 4) -> Evidence:
     pods = (rank(0, "Failed", exit_code=1), *(rank(index) for index in range(1, size)))
-    nodes = tuple(NodeFacts(f"node-{index}", ready=True) for index in range(size))
+    nodes = tuple(a_node(f"node-{index}", ready=True) for index in range(size))
     return Evidence(
         Signal.POD_FAILED, "r", 1, 0.0, pods, nodes, lines=(PEER,), silent_nodes=silent, unreached_nodes=unreached
     )
@@ -179,7 +181,7 @@ def test_a_node_that_lived_through_an_absence_of_the_api_server_is_not_lost_with
     said = replace(
         evidence(size=2),
         signal=Signal.NODE_NOT_READY,
-        nodes=(NodeFacts("node-0", ready=None), NodeFacts("node-1", ready=None)),
+        nodes=(a_node("node-0", ready=None), a_node("node-1", ready=None)),
         terminations=(told,),
     )
     assert list(lost_nodes(said)) == ["node-1"], "node-0 told how its rank ended; its lease is only late"
@@ -188,7 +190,7 @@ def test_a_node_that_lived_through_an_absence_of_the_api_server_is_not_lost_with
 
 
 def test_a_node_of_which_the_cluster_knows_nothing_and_whose_kubelet_is_not_reached_is_lost() -> None:
-    nodes = (NodeFacts("node-0", ready=True), NodeFacts("node-1", ready=None))
+    nodes = (a_node("node-0", ready=True), a_node("node-1", ready=None))
     assert lost_nodes(replace(evidence(size=2), nodes=nodes)) == {}, "one path"
     found = diagnose(replace(evidence(unreached=("node-1",), size=2), nodes=nodes))
     assert found.fault_class is FaultClass.NODE_LOST

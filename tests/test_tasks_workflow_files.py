@@ -10,9 +10,8 @@ import re
 import pytest
 
 from profiles.errors import ProfileError
-from tasks.observe.objects import nodes_of, unpacked, workflow_facts
-from tasks.observe.queueing import workflow_sight
 from tasks.workflow_runs import read_workflow, with_name, with_parameters
+from workflows.model.workflow import nodes_of, unpacked, workflow_of
 
 FORM = {"kind": "Workflow", "metadata": {"generateName": "x-"}, "spec": {}}
 
@@ -103,9 +102,9 @@ def test_every_reader_of_a_workflow_reads_compressed_nodes() -> None:
     plain = {"metadata": {}, "status": {"phase": "Failed", "nodes": nodes}}
     body = base64.b64encode(gzip.compress(json.dumps(nodes).encode())).decode()
     packed = {"metadata": {}, "status": {"phase": "Failed", "compressedNodes": body}}
-    assert workflow_facts(packed) == workflow_facts(plain)
-    assert workflow_facts(packed).failed_steps == (("b", "m"),)
-    assert len(workflow_facts(packed).gate) == 1
-    assert workflow_sight(packed) == workflow_sight(plain)
-    assert [step.name for step in workflow_sight(packed).steps] == ["b"]
+    assert workflow_of(packed) == workflow_of(plain)
+    assert workflow_of(packed).failed_steps == (("b", "m"),)
+    assert len(workflow_of(packed).gate) == 1
+    assert workflow_of(packed) == workflow_of(plain)
+    assert [step.name for step in workflow_of(packed).steps] == ["b"]
     assert nodes_of({}) == []

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.damaged import damaged, reaches
-from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, PodFacts, SecondSight
+from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, SecondSight
+from workflows.model.cluster import Pod
 from workflows.model.gang_status import GangNews, Hang
 from workflows.model.liveness import (
     CALM,
@@ -27,8 +28,8 @@ from workflows.model.liveness import (
 )
 from workflows.wire import PhaseSeen, RankEnd, StepSeen, line
 
-PODS = tuple(PodFacts(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(9))
-CO = PodFacts("c-0", "coordinator", 0, "node-9", "Running")
+PODS = tuple(Pod(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(9))
+CO = Pod("c-0", "coordinator", 0, "node-9", "Running")
 FACTS = CoordinatorFacts(
     at=100.0, told_at=1100.0, step=5, heard=tuple((f"t-{i}", f"node-{i}", 1099.5) for i in (0, 1, 2))
 )

@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from workflows.model.attempt import AttemptView, NodeFacts, PodFacts
+from tests.support.nodes import a_node
+from workflows.model.attempt import AttemptView
+from workflows.model.cluster import Pod
 from workflows.model.liveness import stranded_coordinator
 
-RANK = PodFacts("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,))
-COORDINATOR = PodFacts("r-a1-coordinator-0-0-x", "coordinator", 0, "control-0", "Running")
+RANK = Pod("r-a1-trainer-0-0-x", "trainer", 0, "node-0", "Running", ranks=(0,))
+COORDINATOR = Pod("r-a1-coordinator-0-0-x", "coordinator", 0, "control-0", "Running")
 LOST = AttemptView(
     "r",
     1,
     100.0,
     jobset="Running",
     pods=(RANK, COORDINATOR),
-    nodes=(NodeFacts("node-0", True), NodeFacts("control-0", False, "PowerLost")),
+    nodes=(a_node("node-0", True), a_node("control-0", False, "PowerLost")),
     unheard_since=99.0,
     unreached=("control-0",),
 )
@@ -35,8 +37,8 @@ def test_it_went_with_its_node() -> None:
     [
         ("it answers, or nobody could ask", {"unheard_since": None}),
         ("the kubelet answers", {"unreached": ()}),
-        ("the node's condition is unknown", {"nodes": (NodeFacts("control-0", None),)}),
-        ("the node is ready", {"nodes": (NodeFacts("control-0", True),)}),
+        ("the node's condition is unknown", {"nodes": (a_node("control-0", None),)}),
+        ("the node is ready", {"nodes": (a_node("control-0", True),)}),
         ("a rank is there too", {"pods": (replace(RANK, node="control-0"), COORDINATOR)}),
         ("it has ended", {"pods": (RANK, replace(COORDINATOR, phase="Failed"))}),
         ("it is gone", {"pods": (RANK, replace(COORDINATOR, phase="Gone"))}),

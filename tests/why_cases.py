@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from flows.decisions.explain.reasons import Hold
 from profiles.vocabulary import Action, FaultClass, Mode, RunState
+from tests.support.nodes import a_node
 from tests.why_sights import (
     ADMITTED,
     GPU,
@@ -27,9 +28,11 @@ from tests.why_sights import (
     waiting,
     workload,
 )
-from workflows.model.attempt import UNHEARD, NodeFacts
-from workflows.model.cluster import ClaimSight, ClusterSight, DriverSight, RunSight, StepSight, WorkflowSight
+from workflows.model.attempt import UNHEARD
+from workflows.model.cluster import Claim
 from workflows.model.records import WAITS, ActionRecord, ApprovalRecord, IncidentRecord, Story
+from workflows.model.why import ClusterSight, DriverSight, RunSight
+from workflows.model.workflow import Workflow, WorkflowStep
 
 DEAD = DriverSight(alive=False, log="/home/me/.primus/runs/demo-1/driver.log")
 SEEN = IncidentRecord("demo-1-a1-i1", "demo-1", 1, 900.0, 900.1, "node-not-ready", evidence=("node-1 is gone",))
@@ -44,15 +47,15 @@ FAILED = replace(RUN, state=RunState.FAILED, why="user_code: it would fail again
 HELP = "preemption: 0/6 nodes are available: 6 Preemption is not helpful for scheduling."
 NO_ROOM = f"0/6 nodes are available: 2 Insufficient {GPU}, 4 node(s) had untolerated taint(s). {HELP}"
 PULL = 'Back-off pulling image "registry.local/train:v9": ErrImagePull: rpc error: code = NotFound desc = not found'
-WORKFLOW = WorkflowSight("demo-1-a1", "Running", created_at=21.0)
-GATE = StepSight("gate(0:node-0)", "Pod", "Pending", "Unschedulable")
+WORKFLOW = Workflow("demo-1-a1", "Running", created_at=21.0)
+GATE = WorkflowStep("gate(0:node-0)", "Pod", "Pending", "Unschedulable")
 
 
 def story(run: object = RUN, **fields: object) -> Story:
     return Story(run, **({"attempts": (LIVE,), "lease": LEASE} | fields))  # type: ignore[arg-type]
 
 
-def before(found: WorkflowSight | None, **fields: object) -> ClusterSight:
+def before(found: Workflow | None, **fields: object) -> ClusterSight:
     """An attempt whose JobSet does not exist yet."""
     return cluster(jobset=None, workflow=found, **fields)
 
@@ -87,7 +90,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     (
         Hold.LEFTOVERS,
         sight(
-            cluster(leftovers=(pod(1, node="node-9", deleted_at=960.0),), nodes=(NodeFacts("node-9", None),)),
+            cluster(leftovers=(pod(1, node="node-9", deleted_at=960.0),), nodes=(a_node("node-9", None),)),
             story=story(incidents=(DECIDED,), actions=(NEXT,)),
         ),
         "on node-9",
@@ -97,12 +100,12 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     (Hold.WORKFLOW_SUSPENDED, sight(before(replace(WORKFLOW, suspended=True))), "spec.suspend"),
     (
         Hold.WORKFLOW_SUSPENDED,
-        sight(before(replace(WORKFLOW, steps=(StepSight("wait", "Suspend", "Running"),)))),
+        sight(before(replace(WORKFLOW, steps=(WorkflowStep("wait", "Suspend", "Running"),)))),
         "step wait",
     ),
     (
         Hold.WORKFLOW_FAILED,
-        sight(before(replace(WORKFLOW, phase="Failed", steps=(StepSight("gate", "Pod", "Error", "pod deleted"),)))),
+        sight(before(replace(WORKFLOW, phase="Failed", steps=(WorkflowStep("gate", "Pod", "Error", "pod deleted"),)))),
         "gate: pod deleted",
     ),
     (Hold.WORKFLOW_WORKS, sight(before(replace(WORKFLOW, steps=(GATE,)))), "gate(0:node-0) (Pending)"),
@@ -171,7 +174,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
         sight(
             cluster(
                 pods=(unplaced(f'0/6 nodes are available: persistentvolumeclaim "datasets" not found. {HELP}'),),
-                claims=(ClaimSight("datasets", "Pending", "fast"),),
+                claims=(Claim("datasets", "Pending", storage_class="fast"),),
             )
         ),
         'persistentvolumeclaim "datasets" not found',
@@ -216,7 +219,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     ),
     (
         Hold.NODE_SILENT,
-        sight(cluster(pods=(waiting("ContainerCreating"),), nodes=(NodeFacts("node-0", None, "NodeStatusUnknown"),))),
+        sight(cluster(pods=(waiting("ContainerCreating"),), nodes=(a_node("node-0", None, "NodeStatusUnknown"),))),
         "node-0 is not ready",
     ),
     (

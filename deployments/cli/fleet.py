@@ -28,6 +28,7 @@ from flows.decisions.views.fleet import (
     MEANINGS,
     FleetMap,
     FleetNode,
+    Pools,
     Remembered,
     Schedulability,
     counts,
@@ -92,11 +93,12 @@ def see(cluster: str) -> Fleet:
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
     known = remembered(open_ledger(), profile)
+    gpus = {pool.name: gpus_of(pool) for pool in profile.pools}
+    pools = Pools(gpus, {pool.name: pool.taints for pool in profile.pools})
     try:
-        nodes = seen_by_cluster(cluster_nodes(open_cluster(profile, settings.home), profile), known)
+        nodes = seen_by_cluster(cluster_nodes(open_cluster(profile, settings.home), profile), known, pools)
     except PrimusError as error:
-        gpus = {pool.name: gpus_of(pool) for pool in profile.pools}
-        return Fleet(profile, tuple(told_by_ledger(known, gpus)), str(error) or type(error).__name__)
+        return Fleet(profile, tuple(told_by_ledger(known, pools)), str(error) or type(error).__name__)
     return Fleet(profile, tuple(nodes))
 
 

@@ -34,8 +34,10 @@ from tasks.ledger.ledger import Ledger
 from tasks.observe.checkup import look_over
 from tasks.observe.run import look, look_at_line
 from tasks.settings import Settings, localised
-from workflows.model.cluster import ClusterQueueSight, ClusterSight, ConditionFacts, QueueSight, RunSight
+from workflows.model.manifest import Condition
+from workflows.model.queues import ClusterQueue
 from workflows.model.records import Story
+from workflows.model.why import ClusterSight, QueueSight, RunSight
 
 
 @app.command()
@@ -228,14 +230,14 @@ def _row(row: Entry, now: float) -> Json:
     }
 
 
-def _active(conditions: Sequence[ConditionFacts], stopped: str) -> bool | None:
+def _active(conditions: Sequence[Condition], stopped: str) -> bool | None:
     """None: the queue does not say."""
     if stopped:
         return False
     return next((item.status == "True" for item in conditions if item.type == "Active"), None)
 
 
-def _queue(queue: ClusterQueueSight) -> Json:
+def _queue(queue: ClusterQueue) -> Json:
     return {
         "cluster_queue": queue.name,
         "cohort": queue.cohort or None,

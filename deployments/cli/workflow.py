@@ -26,7 +26,6 @@ from profiles.errors import NotFound, ProfileError
 from profiles.loading.load import load_cluster
 from tasks.cluster import Cluster, Manifest
 from tasks.clusters import open_cluster
-from tasks.observe.objects import unpacked
 from tasks.settings import Settings, localised
 from tasks.workflow_runs import (
     check_workflow,
@@ -37,6 +36,7 @@ from tasks.workflow_runs import (
     with_name,
     with_parameters,
 )
+from workflows.model.workflow import unpacked
 
 if TYPE_CHECKING:
     from rich.text import Text

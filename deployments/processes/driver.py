@@ -23,8 +23,8 @@ from tasks.prefect.server import quiet_environment
 from tasks.prefect.services import ask_runner, serving
 from tasks.processes import process_start, record, recorded
 from tasks.settings import Settings
-from workflows.model.cluster import DriverSight
 from workflows.model.records import Lease
+from workflows.model.why import DriverSight
 
 CLAIM_SECONDS = 20.0
 """For a runner to claim a flow run and its driver to take the lease: a second, on a busy machine a few."""

@@ -20,10 +20,9 @@ from profiles.errors import PrimusError
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
 from tasks.ledger.ledger import Ledger
-from tasks.observe.objects import pod_facts
 from tasks.settings import Settings
 from workflows import labels
-from workflows.model.attempt import PodFacts
+from workflows.model.cluster import Pod, pod_of
 from workflows.model.records import StepRow, Story
 
 Json = dict[str, Any]
@@ -55,7 +54,7 @@ def steps_by_attempt(story: Story, ledger: Ledger) -> dict[int, list[StepRow]]:
     return {attempt.number: ledger.steps(story.run.name, attempt.number) for attempt in story.attempts}
 
 
-def _pods(story: Story, resolved: Resolved, settings: Settings) -> tuple[PodFacts, ...]:
+def _pods(story: Story, resolved: Resolved, settings: Settings) -> tuple[Pod, ...]:
     from tasks.clusters import open_cluster
 
     attempt, role = story.attempt, resolved.run.deciding_role
@@ -66,7 +65,7 @@ def _pods(story: Story, resolved: Resolved, settings: Settings) -> tuple[PodFact
         pods = open_cluster(resolved.cluster, settings.home).list("Pod", ours)
     except PrimusError:
         return ()  # the cluster is away; what the ledger knows is shown
-    return tuple(item for pod in pods if (item := pod_facts(pod, role.processes_per_node, role.name)).role)
+    return tuple(item.ranked(role) for pod in pods if (item := pod_of(pod)).role)
 
 
 def status_text(document: Json) -> str:

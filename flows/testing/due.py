@@ -26,11 +26,11 @@ from profiles.loading.load import check_admission
 from profiles.vocabulary import FINISHED
 from tasks.cluster import current
 from tasks.context import world
-from tasks.nodes.actions import stream_nodes
 from tasks.nodes.holds import free_expired, users
 from tasks.nodes.marks import VerdictMark, tell_nodes
+from tasks.observe.nodes import stream_nodes
 from workflows import labels
-from workflows.model.nodes import NodeFinding, NodeSeen
+from workflows.model.nodes import Node, NodeFinding
 from workflows.model.runs import IncidentQuery
 
 LOOK_BACK_SECONDS = 2 * 86400.0
@@ -89,13 +89,11 @@ def _words(depths: Sequence[Level]) -> tuple[Depth, ...]:
     return tuple(found)
 
 
-def _held(node: NodeSeen) -> bool:
+def _held(node: Node) -> bool:
     return any(taint.key == labels.HOLD_TAINT for taint in node.taints)
 
 
-def _happened(
-    profile: ClusterProfile, nodes: Mapping[str, NodeSeen], *, nightly: bool
-) -> dict[str, dict[Occasion, float]]:
+def _happened(profile: ClusterProfile, nodes: Mapping[str, Node], *, nightly: bool) -> dict[str, dict[Occasion, float]]:
     """What happened to each node lately, and when (Unix seconds)."""
     since = world().now() - LOOK_BACK_SECONDS
     found: dict[str, dict[Occasion, float]] = {name: {} for name in nodes}
@@ -112,7 +110,7 @@ Happening = tuple[str, Occasion, float]
 """Node, what happened to it, and when (Unix seconds)."""
 
 
-def _joined(nodes: Iterable[NodeSeen]) -> Iterable[Happening]:
+def _joined(nodes: Iterable[Node]) -> Iterable[Happening]:
     return [(node.name, Occasion.JOIN, node.created_at) for node in nodes if node.created_at is not None]
 
 
@@ -158,7 +156,7 @@ class AfterTests:
     _open: list[NodeFinding] = field(default_factory=list[NodeFinding])
     """Failures that were found last: a pause or a brake may have kept them from being acted upon."""
 
-    def take(self, nodes: Sequence[NodeSeen]) -> list[NodeFinding]:
+    def take(self, nodes: Sequence[Node]) -> list[NodeFinding]:
         """Free holds whose time is up; failures of tests against nodes that nobody holds.
 
         Raises:
@@ -185,7 +183,7 @@ class AfterTests:
         tell_nodes(told[:AT_ONCE], lambda node, why: self.tell(NodeNotice(now, "failed", node, f"its verdict: {why}")))
 
 
-def outdated(nodes: Sequence[NodeSeen], proofs: Mapping[str, NodeProof]) -> list[VerdictMark]:
+def outdated(nodes: Sequence[Node], proofs: Mapping[str, NodeProof]) -> list[VerdictMark]:
     """What is to be written on nodes that tell something else than what is to be believed of them now."""
     found: list[VerdictMark] = []
     for node in nodes:

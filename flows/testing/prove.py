@@ -30,9 +30,9 @@ from tasks.cluster import current
 from tasks.context import world
 from tasks.lease import driving
 from tasks.node_tests.preflight import Wanted
-from tasks.nodes.actions import stream_nodes
 from tasks.nodes.holds import give_nodes_back, hold_nodes
 from tasks.nodes.marks import Marker, tell_nodes
+from tasks.observe.nodes import stream_nodes
 from tasks.slurm.nodes import act_by_slurm
 from workflows.model.nodes import watcher_of
 from workflows.node_tests.pods import sees_gpus

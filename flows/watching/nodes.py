@@ -25,7 +25,7 @@ from tasks.nodes.actions import (
 )
 from tasks.nodes.marks import Marked, Marker
 from tasks.observe.reflector import NodeWatch
-from workflows.model.nodes import LedgerGround, NodeFinding, NodeSeen, Settlement
+from workflows.model.nodes import LedgerGround, Node, NodeFinding, Settlement
 
 BATCH = 64
 """Findings in one transaction (about 10 ms): the first of many nodes is not kept waiting for the last."""
@@ -79,13 +79,13 @@ class Sentinel:
         self._rules = rules_of(self.profile.monitor.conditions)
         self._policy = policy_of(self.profile, self.mode)
 
-    def found(self, node: NodeSeen, watch: NodeWatch | None = None) -> NodeFinding | None:
+    def found(self, node: Node, watch: NodeWatch | None = None) -> NodeFinding | None:
         """What is to be said against a node that nobody holds."""
         if held(node):
             return None
         return find(node, self._rules, world().now(), watch.turned(node.name) if watch else {})
 
-    def judged(self, nodes: Iterable[NodeSeen], report: NodeReport) -> Iterator[NodeSeen]:
+    def judged(self, nodes: Iterable[Node], report: NodeReport) -> Iterator[Node]:
         """The nodes with something against them; all are counted in the report, each once: a list may begin anew."""
         names: set[str] = set()
         for node in nodes:
@@ -100,7 +100,7 @@ class Sentinel:
                 (report.faults if known else report.unknown).append(finding)
                 yield node
 
-    def settle(self, findings: list[NodeFinding], nodes: Callable[[str], NodeSeen | None]) -> Settlement:
+    def settle(self, findings: list[NodeFinding], nodes: Callable[[str], Node | None]) -> Settlement:
         """Settle faults, batch by batch, and have what was decided carried out in the background."""
         settled: list[Settlement] = []
         for begin in range(0, len(findings), BATCH):
@@ -184,7 +184,7 @@ class Turns:
         Raises:
             Fenced: another monitor has taken over.
         """
-        nodes: list[NodeSeen] = []
+        nodes: list[Node] = []
         try:
             self._reconcile()
             nodes = self._next()
@@ -225,7 +225,7 @@ class Turns:
         self.sentinel.left_overs()
         self.again, self.reconciled_at = self.watch.names(), now
 
-    def _next(self) -> list[NodeSeen]:
+    def _next(self) -> list[Node]:
         """What changed, what is due, and some of those that are looked at again; each node once."""
         found = {node.name: node for node in self.watch.changed(BATCH)}
         now = world().now()
@@ -239,7 +239,7 @@ class Turns:
                 found[name] = node
         return list(found.values())
 
-    def _look_at(self, nodes: list[NodeSeen]) -> None:
+    def _look_at(self, nodes: list[Node]) -> None:
         faults: list[NodeFinding] = []
         for node in nodes:
             finding = self.sentinel.found(node, self.watch)

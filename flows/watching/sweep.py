@@ -20,7 +20,7 @@ from tasks.nodes.sweep import (
     last_looks,
     sweeps,
 )
-from workflows.model.nodes import NodeFinding, NodeSeen
+from workflows.model.nodes import Node, NodeFinding
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Sweeper:
     def __post_init__(self) -> None:
         self._next_at: float | None = None
 
-    def take(self, nodes: Sequence[NodeSeen]) -> list[NodeFinding]:
+    def take(self, nodes: Sequence[Node]) -> list[NodeFinding]:
         """Read what ended, begin what is due; the faults that were found.
 
         In mode observe, and while everything is paused, none is begun.
@@ -52,7 +52,7 @@ class Sweeper:
             self._begin(nodes)
         return found
 
-    def harvest(self, sweep: SweepSeen, nodes: Sequence[NodeSeen]) -> list[NodeFinding]:
+    def harvest(self, sweep: SweepSeen, nodes: Sequence[Node]) -> list[NodeFinding]:
         """Judge a sweep's reports, keep them and delete the workflow; the faults that were found."""
         swept = read_sweep(self.profile, sweep, nodes)
         now = world().now()
@@ -66,7 +66,7 @@ class Sweeper:
             self.tell(NodeNotice(now, "swept", "", said.strip("; "), subject=sweep.name))
         return list(swept.faults)
 
-    def _is_due(self, nodes: Sequence[NodeSeen]) -> bool:
+    def _is_due(self, nodes: Sequence[Node]) -> bool:
         if not nodes or not self.profile.monitor.sweep_seconds or self.mode is Mode.OBSERVE:
             return False
         if world().ledger.why_paused() is not None:
@@ -78,7 +78,7 @@ class Sweeper:
             self._next_at = (now if last is None else last) + self.profile.monitor.sweep_seconds
         return now >= self._next_at
 
-    def _begin(self, nodes: Sequence[NodeSeen]) -> None:
+    def _begin(self, nodes: Sequence[Node]) -> None:
         monitor, now = self.profile.monitor, world().now()
         looked_at = last_looks(self.profile.name)
         chosen = next_nodes(nodes, looked_at, monitor)
@@ -88,7 +88,7 @@ class Sweeper:
             begin_sweep(self.profile, chosen, count_sweep(self.profile.name), since)
 
 
-def read_sweep(profile: ClusterProfile, sweep: SweepSeen, nodes: Sequence[NodeSeen]) -> Swept:
+def read_sweep(profile: ClusterProfile, sweep: SweepSeen, nodes: Sequence[Node]) -> Swept:
     """What a sweep found; kept in the ledger, and its workflow deleted. Safe to repeat until that.
 
     Raises:
@@ -101,7 +101,7 @@ def read_sweep(profile: ClusterProfile, sweep: SweepSeen, nodes: Sequence[NodeSe
     return swept
 
 
-def sweep_of(profile: ClusterProfile, names: Sequence[str], nodes: Sequence[NodeSeen]) -> str:
+def sweep_of(profile: ClusterProfile, names: Sequence[str], nodes: Sequence[Node]) -> str:
     """Begin a sweep of these nodes now; the name of its workflow.
 
     Raises:

@@ -22,12 +22,11 @@ from tasks.cluster import Manifest, current, each
 from tasks.context import world
 from tasks.lease import is_taken, our_ledger, ours
 from tasks.nodes.sweep import take_number
-from tasks.observe.objects import nodes_of, parameter_of
-from tasks.observe.queueing import part
 from tasks.workflow_runs import follow_workflow, submit_workflow
-from workflows import labels
 from workflows.model.link_rounds import PodTold, RoundRecord, asked_of, pack, unpack
+from workflows.model.nodes import node_of
 from workflows.model.ownership import signed
+from workflows.model.workflow import nodes_of, parameter_of
 from workflows.node_tests.links import (
     LINKS,
     MEMBER,
@@ -284,8 +283,8 @@ def pods_of(manifests: Sequence[Manifest]) -> dict[str, PodTold]:
         for node in nodes_of(manifest):
             if node.get("type") == "Pod" and str(node.get("templateName", "")).startswith(MEMBER):
                 ended = f"its pod {str(node.get('phase', '')).lower()}: {node.get('message') or 'it left no report'}"
-                text = parameter_of(node.get("outputs"), "report") or "{}"
-                found[parameter_of(node.get("inputs"), "node")] = PodTold(text, ended)
+                text = parameter_of(node, "outputs", "report") or "{}"
+                found[parameter_of(node, "inputs", "node")] = PodTold(text, ended)
     return found
 
 
@@ -298,13 +297,7 @@ def racks_of_nodes(profile: ClusterProfile) -> dict[str, str]:
     shared = {pool.name for pool in profile.pools if pool.topology.nodes_per_rack > 1}
     if not shared:
         return {}
-    found: dict[str, str] = {}
-    for node in each(current(), "Node"):
-        metadata = part(node, "metadata")
-        rack = str(part(metadata, "labels").get(labels.RACK, ""))
-        if rack:
-            found[str(metadata.get("name", ""))] = rack
-    return found
+    return {node.name: node.rack for node in map(node_of, each(current(), "Node")) if node.rack}
 
 
 def _pods(

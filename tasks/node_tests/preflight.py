@@ -20,12 +20,12 @@ from tasks.context import world
 from tasks.lease import is_taken, our_ledger, ours
 from tasks.node_tests.volumes import Claims
 from tasks.nodes.sweep import take_number
-from tasks.observe.objects import nodes_of, parameter_of
 from tasks.workflow_runs import follow_workflow, submit_workflow
 from workflows.model.node_results import NodeResult
 from workflows.model.nodes import told_by_node_object
 from workflows.model.ownership import signed
 from workflows.model.records import VerdictRecord
+from workflows.model.workflow import nodes_of, parameter_of
 from workflows.node_tests.preflight import PREFLIGHT, PROBE, PreflightPlan, planned, preflight_workflow
 from workflows.node_tests.volumes import told_of_claim, volume_seconds
 from workflows.programs.probes.run import unpacked
@@ -194,8 +194,8 @@ def _told(manifest: Manifest) -> Iterator[NodeResult]:
     for node in nodes_of(manifest):
         if node.get("type") != "Pod" or not str(node.get("templateName", "")).startswith(PROBE):
             continue
-        name = parameter_of(node.get("inputs"), "node")
-        text = parameter_of(node.get("outputs"), "report") or "{}"
+        name = parameter_of(node, "inputs", "node")
+        text = parameter_of(node, "outputs", "report") or "{}"
         ended = f"its pod {str(node.get('phase', '')).lower()}: {node.get('message') or 'it left no report'}"
         try:
             report: dict[str, Any] = json.loads(text)

@@ -12,8 +12,9 @@ from typing import Any
 from profiles.errors import PrimusError
 from tasks.cluster import Manifest, current
 from tasks.embedded.engine.json_values import as_map
-from tasks.observe.objects import nodes_of, parameter_of, seconds
 from workflows import labels
+from workflows.model.manifest import seconds
+from workflows.model.workflow import nodes_of, parameter_of
 from workflows.node_tests.volumes import VOLUME, NodeClaim
 from workflows.programs.parsers.text import Parsed
 from workflows.programs.probes.run import unpacked
@@ -103,11 +104,11 @@ def _pod(node: Mapping[str, Any]) -> _Pod:
     answers: Mapping[int, Sequence[Parsed]] = {}
     worked = 0.0
     with suppress(ValueError, KeyError, TypeError, AttributeError):
-        report: dict[str, Any] = json.loads(parameter_of(node.get("outputs"), "report"))
+        report: dict[str, Any] = json.loads(parameter_of(node, "outputs", "report"))
         answers, worked = unpacked(str(report["answers"])), float(report["seconds"])
     began, ended = seconds(node.get("startedAt")), seconds(node.get("finishedAt"))
     return _Pod(
-        node=parameter_of(node.get("inputs"), "node"),
+        node=parameter_of(node, "inputs", "node"),
         phase=str(node.get("phase", "")),
         message=str(node.get("message") or ""),
         seconds=ended - began if began and ended else 0.0,

@@ -6,31 +6,17 @@ Always in that order, so that whoever is killed between two of them goes on wher
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from profiles.cluster import ClusterProfile
 from profiles.vocabulary import FaultClass, VerdictWord
-from tasks.cluster import current, each
 from tasks.context import world
 from tasks.ledger.nodes import key_of
 from tasks.nodes.marks import Marked, Order, mark_of
-from tasks.observe.nodes import node_seen
-from workflows.model.nodes import LedgerGround, NodeFinding, NodeSeen, Settlement, watcher_of
+from workflows.model.nodes import LedgerGround, Node, NodeFinding, Settlement, watcher_of
 from workflows.model.records import ActionRecord, ApprovalRecord
 
 Decide = Callable[[LedgerGround], Settlement]
-
-
-def stream_nodes(profile: ClusterProfile) -> Iterator[NodeSeen]:
-    """Every node of the profile's pools, read in pages: never more than one page of whole objects is held.
-
-    Raises:
-        Unavailable, Refused.
-    """
-    for node in each(current(), "Node"):
-        seen = node_seen(node, profile)
-        if seen is not None:
-            yield seen
 
 
 def settle_findings(profile: ClusterProfile, findings: Sequence[NodeFinding], decide: Decide) -> Settlement:
@@ -46,7 +32,7 @@ def settle_findings(profile: ClusterProfile, findings: Sequence[NodeFinding], de
     return here.ledger.settle(profile.name, findings, profile.brake.window_seconds, decide, here.fencing)
 
 
-def orders_of(settlement: Settlement, nodes: Callable[[str], NodeSeen | None]) -> list[Order]:
+def orders_of(settlement: Settlement, nodes: Callable[[str], Node | None]) -> list[Order]:
     """The marks that a settlement asks for.
 
     Args:

@@ -15,8 +15,10 @@ from tasks.cluster import Cluster, Manifest, current, each
 from tasks.context import patient, touch, world
 from tasks.nodes.marks import TAINT_VALUE_CHARACTERS, Mark, forget_verdict, set_mark
 from tasks.observe.nodes import cluster_node
-from tasks.observe.objects import node_facts, pool_selector, users_of
-from workflows.model.fleet import BrakeState, ClusterNode
+from tasks.observe.objects import pool_selector
+from workflows.model.cluster import pod_of, users_of
+from workflows.model.fleet import BrakeState
+from workflows.model.nodes import Node, node_of
 from workflows.model.records import ActionRecord, NodeRecord, VerdictRecord
 from workflows.wire import GateReport
 
@@ -28,7 +30,7 @@ def pool_nodes(resolved: Resolved) -> list[Manifest]:
 
 def busy_nodes(run: str, attempt: int) -> dict[str, str]:
     """Nodes on which pods of other runs live, with the name of that run."""
-    return users_of(each(current(), "Pod"), run, attempt)
+    return users_of(map(pod_of, each(current(), "Pod")), run, attempt)
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def keep_verdicts(resolved: Resolved, reports: tuple[GateReport, ...], source: s
 @patient
 def not_ready(resolved: Resolved) -> tuple[str, ...]:
     """Nodes of the pool that are not ready now."""
-    return tuple(facts.name for facts in map(node_facts, pool_nodes(resolved)) if facts.ready is not True)
+    return tuple(facts.name for facts in map(node_of, pool_nodes(resolved)) if facts.ready is not True)
 
 
 def people_of(cluster: str) -> str:
@@ -191,7 +193,7 @@ def release_by_hand(profile: ClusterProfile, node: str, why: str) -> str:
     return said + (_foreign_cordon(found) if found is not None and not ours else "")
 
 
-def _is_untouched(found: ClusterNode | None, held: NodeRecord | None) -> bool:
+def _is_untouched(found: Node | None, held: NodeRecord | None) -> bool:
     return (held is None or held.state == "schedulable") and (found is None or not found.quarantined)
 
 
@@ -202,11 +204,11 @@ def _failed_since(cluster: str, node: str, held: NodeRecord | None) -> bool:
     return any(item.verdict is VerdictWord.FAIL and item.at > since for item in told)
 
 
-def _foreign_cordon(found: ClusterNode) -> str:
+def _foreign_cordon(found: Node) -> str:
     return "; it stays cordoned: that was not us" if found.cordoned else ""
 
 
-def _there(cluster: Cluster, profile: ClusterProfile, node: str) -> ClusterNode:
+def _there(cluster: Cluster, profile: ClusterProfile, node: str) -> Node:
     found = cluster_node(cluster, profile, node)
     if found is None:
         raise NotFound(f"{profile.name} has no node {node} in its pools: `primus nodes` lists those it has")

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from profiles.cluster import ClusterProfile
 from profiles.errors import PrimusError
@@ -20,8 +19,9 @@ from profiles.loading.load import load_hardware
 from tasks.cluster import Cluster, Manifest, current, each
 from tasks.context import world
 from tasks.nodes.marks import LANES, TAINT_VALUE_CHARACTERS, change_node
-from tasks.observe.objects import LIVE, seconds
 from workflows import labels
+from workflows.model.cluster import Pod, pod_of
+from workflows.model.manifest import seconds
 
 HELD_BY_OTHER = "held by "
 
@@ -33,28 +33,19 @@ def users(profile: ClusterProfile) -> dict[str, str]:
         Unavailable, Refused.
     """
     names = {load_hardware(pool.hardware).resource_name for pool in profile.pools} - {""}
-    return using_gpus(each(current(), "Pod"), names)
+    return using_gpus(map(pod_of, each(current(), "Pod")), names)
 
 
-def using_gpus(pods: Iterable[Manifest], names: set[str]) -> dict[str, str]:
+def using_gpus(pods: Iterable[Pod], names: set[str]) -> dict[str, str]:
     """Node -> the pod that uses its GPUs, of pods that live.
 
     Args:
         pods: in any order.
         names: of the extended resources that count GPUs.
     """
-    found: dict[str, str] = {}
-    for pod in pods:
-        spec: Mapping[str, Any] = pod.get("spec") or {}
-        marks: Mapping[str, str] = pod["metadata"].get("labels") or {}
-        node = spec.get("nodeName")
-        status: Mapping[str, Any] = pod.get("status") or {}
-        if not node or status.get("phase") not in LIVE:
-            continue
-        trains = marks.get(labels.ROLE, "") not in ("", labels.COORDINATOR_ROLE)
-        if trains or any(_asks(item, names) for item in spec.get("containers") or ()):
-            found[node] = str(marks.get(labels.RUN) or pod["metadata"].get("name", ""))
-    return found
+    living = (pod for pod in pods if pod.node and pod.lives)
+    using = (pod for pod in living if pod.trains or any(pod.requests.get(name, "0") != "0" for name in names))
+    return {pod.node: pod.run or pod.name for pod in using}
 
 
 def hold_nodes(
@@ -181,9 +172,3 @@ def _taints(node: Manifest) -> list[Manifest]:
 
 def _others(node: Manifest) -> list[Manifest]:
     return [item for item in _taints(node) if item.get("key") != labels.HOLD_TAINT]
-
-
-def _asks(container: Mapping[str, Any], names: set[str]) -> bool:
-    resources: Mapping[str, Manifest] = container.get("resources") or {}
-    asked = [resources.get(part) or {} for part in ("limits", "requests")]
-    return any(str(one.get(name) or "0") != "0" for one in asked for name in names)

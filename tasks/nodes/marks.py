@@ -22,9 +22,8 @@ from types import TracebackType
 from profiles.errors import Conflict, NotFound, PrimusError, Unavailable
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import Cluster, Manifest, current
-from tasks.observe.nodes import taint_manifest
 from workflows import labels
-from workflows.model.nodes import NodeFinding, NodeSeen
+from workflows.model.nodes import Node, NodeFinding, taint_manifest
 
 TAINT_TRIES = 8
 """Writers of one node's taints are few: the node controller, a cloud's own, people."""
@@ -71,7 +70,7 @@ def mark_of(finding: NodeFinding, now: float) -> Mark:
     return Mark(finding.verdict, str(finding.fault_class)[:TAINT_VALUE_CHARACTERS], text, at, finding.why)
 
 
-def set_mark(cluster: Cluster, node: str, mark: Mark, seen: NodeSeen | None = None) -> bool:
+def set_mark(cluster: Cluster, node: str, mark: Mark, seen: Node | None = None) -> bool:
     """Set the mark; False where there is no such node.
 
     Args:
@@ -137,7 +136,7 @@ class Order:
     """Of the finding."""
     node: str
     mark: Mark
-    seen: NodeSeen | None = None
+    seen: Node | None = None
 
 
 @dataclass(frozen=True)

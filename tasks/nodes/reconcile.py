@@ -14,12 +14,12 @@ from tasks.cluster import current
 from tasks.context import world
 from tasks.lease import our_ledger
 from tasks.nodes.marks import TAINT_VALUE_CHARACTERS, Mark, set_mark
-from tasks.observe.queueing import part
 from tasks.prefect.events import speaking_to_server_of
 from tasks.prefect.flow_runs import FlowRuns, flow_runs
 from workflows import labels
 from workflows.model.attempt import Signal
 from workflows.model.incidents import ended_by, fact_of
+from workflows.model.manifest import part
 from workflows.model.nodes import watcher_of
 from workflows.model.ownership import is_foreign
 from workflows.model.records import ApprovalRecord, IncidentRecord, MarkRecord, RequestRecord

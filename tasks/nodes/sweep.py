@@ -15,12 +15,12 @@ from profiles.vocabulary import VerdictWord
 from tasks.cluster import Manifest, current
 from tasks.context import world
 from tasks.lease import our_ledger
-from tasks.observe.objects import gate_reports, nodes_of, seconds
-from tasks.observe.queueing import items, part
 from workflows import labels
-from workflows.model.nodes import NodeSeen
+from workflows.model.manifest import items, part, seconds
+from workflows.model.nodes import Node
 from workflows.model.ownership import is_foreign, refuse_foreign, signed
 from workflows.model.records import VerdictRecord
+from workflows.model.workflow import gate_reports, nodes_of
 from workflows.node_tests.pods import racks_by_pool
 from workflows.node_tests.sweep import LOOK, SWEEP, SweepPlan, sweep_workflow
 from workflows.wire import GateReport
@@ -47,7 +47,7 @@ class SweepSeen:
     message: str = ""
 
 
-def begin_sweep(profile: ClusterProfile, nodes: Sequence[NodeSeen], number: int, since: float) -> str:
+def begin_sweep(profile: ClusterProfile, nodes: Sequence[Node], number: int, since: float) -> str:
     """Create the workflow, or adopt the one of this number; its name.
 
     Raises:

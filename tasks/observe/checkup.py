@@ -14,10 +14,12 @@ from profiles.loading.load import load_hardware
 from tasks.cluster import Cluster, Manifest
 from tasks.clusters import open_cluster
 from tasks.embedded.start_keeper import probe_namespaces
-from tasks.observe.objects import node_facts
-from tasks.observe.queueing import conditions, jobset_sight, part, workflow_sight
 from workflows import labels
 from workflows.model.checkup import Attempted, CheckupFacts, PoolFacts
+from workflows.model.cluster import jobset_of
+from workflows.model.manifest import conditions, part
+from workflows.model.nodes import node_of
+from workflows.model.workflow import workflow_of
 
 UNSEEN_SECONDS = 60.0
 """A workflow without a phase for so long has no controller."""
@@ -91,7 +93,7 @@ def _pools(profile: ClusterProfile, cluster: Cluster) -> tuple[PoolFacts, ...] |
 
 def _pool(pool: Pool, nodes: list[Manifest]) -> PoolFacts:
     hardware = load_hardware(pool.hardware)
-    ready = {node["metadata"]["name"]: node for node in nodes if node_facts(node).ready is True}
+    ready = {node["metadata"]["name"]: node for node in nodes if node_of(node).ready is True}
     return PoolFacts(
         name=pool.name,
         resource=hardware.resource_name,
@@ -130,7 +132,7 @@ def trial_jobset(profile: ClusterProfile) -> Manifest:
 def try_jobset(profile: ClusterProfile, cluster: Cluster) -> Attempted:
     """Whether the webhooks of JobSet, and of Kueue where the profile names a queue, answer a dry run."""
     try:
-        stored = jobset_sight(cluster.apply(trial_jobset(profile), dry_run=True))
+        stored = jobset_of(cluster.apply(trial_jobset(profile), dry_run=True))
     except Refused as error:
         # The pipelines' account applies JobSets, not ours: that we may not says nothing about the controllers.
         return Attempted(None if "forbidden" in str(error) else False, str(error))
@@ -143,7 +145,7 @@ def try_jobset(profile: ClusterProfile, cluster: Cluster) -> Attempted:
 
 def _argo(cluster: Cluster) -> Attempted:
     try:
-        found = [workflow_sight(item) for item in cluster.list("Workflow")]
+        found = [workflow_of(item) for item in cluster.list("Workflow")]
     except Permanent as error:
         return Attempted(None, str(error))
     unseen = [item for item in found if not item.phase and time.time() - (item.created_at or 0.0) > UNSEEN_SECONDS]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from profiles.cluster import ClusterProfile
 from tasks.cluster import Cluster
-from tasks.observe.objects import node_facts
-from tasks.observe.queueing import Json, cluster_queue_sight, items, local_queue_sight, part
 from tasks.observe.run import ObjectReader
-from workflows.model.cluster import FlavorStock, Inventory, NodeStock, ServiceStock, VolumeStock
+from workflows.model.cluster import claim_of
+from workflows.model.inventory import Inventory, NodeStock, flavor_of, service_of
+from workflows.model.manifest import Json, items, part
+from workflows.model.nodes import node_of
+from workflows.model.queues import cluster_queue_of, local_queue_of
 
 
 def open_living_cluster(context: str, namespace: str) -> Cluster:
@@ -32,7 +34,7 @@ def take_inventory(cluster: Cluster, context: str, namespace: str) -> Inventory:
     """
     reader = ObjectReader(cluster)
     found = reader.get("Namespace", namespace)
-    local = tuple(local_queue_sight(item) for item in reader.list("LocalQueue"))
+    local = tuple(local_queue_of(item) for item in reader.list("LocalQueue"))
     queues = [reader.get("ClusterQueue", name) for name in sorted({item.cluster_queue for item in local}) if name]
     classes = {item["metadata"]["name"]: int(item.get("value") or 0) for item in reader.list("PriorityClass")}
     weights = {item["metadata"]["name"]: int(item.get("value") or 0) for item in reader.list("WorkloadPriorityClass")}
@@ -43,65 +45,31 @@ def take_inventory(cluster: Cluster, context: str, namespace: str) -> Inventory:
         namespace=namespace,
         namespace_exists=None if "Namespace" in reader.unread else found is not None,
         nodes=tuple(node_stock(item) for item in reader.list("Node")),
-        flavors=tuple(flavor_stock(item) for item in reader.list("ResourceFlavor")),
+        flavors=tuple(flavor_of(item) for item in reader.list("ResourceFlavor")),
         topologies=levels,
         local_queues=local,
-        cluster_queues=tuple(cluster_queue_sight(item) for item in queues if item is not None),
+        cluster_queues=tuple(cluster_queue_of(item) for item in queues if item is not None),
         priority_classes=classes,
         workload_priority_classes=weights,
-        volumes=tuple(volume_stock(item) for item in reader.list("PersistentVolumeClaim")),
+        volumes=tuple(claim_of(item) for item in reader.list("PersistentVolumeClaim")),
         storage_classes=tuple(sorted(drives)),
-        services=tuple(service_stock(item) for item in reader.list("Service")),
+        services=tuple(service_of(item) for item in reader.list("Service")),
         unread=dict(reader.unread),
     )
 
 
 def node_stock(node: Json) -> NodeStock:
     """A Node."""
-    facts, metadata, status = node_facts(node), part(node, "metadata"), part(node, "status")
+    seen, status = node_of(node), part(node, "status")
     return NodeStock(
-        name=facts.name,
-        labels=dict(part(metadata, "labels")),
-        taints=facts.taints,
+        name=seen.name,
+        labels=dict(part(node, "metadata", "labels")),
+        taints=tuple(taint.text for taint in seen.taints),
         capacity={key: str(value) for key, value in part(status, "capacity").items()},
         allocatable={key: str(value) for key, value in part(status, "allocatable").items()},
-        ready=facts.ready,
-        cordoned=facts.unschedulable,
-        leaving="deletionTimestamp" in metadata,
-    )
-
-
-def flavor_stock(flavor: Json) -> FlavorStock:
-    """A ResourceFlavor."""
-    spec = part(flavor, "spec")
-    return FlavorStock(
-        name=part(flavor, "metadata").get("name", ""),
-        node_labels=dict(part(spec, "nodeLabels")),
-        topology=spec.get("topologyName") or "",
-    )
-
-
-def volume_stock(claim: Json) -> VolumeStock:
-    """A PersistentVolumeClaim."""
-    spec, status = part(claim, "spec"), part(claim, "status")
-    size = part(status, "capacity").get("storage") or part(spec, "resources", "requests").get("storage")
-    return VolumeStock(
-        name=part(claim, "metadata").get("name", ""),
-        phase=status.get("phase") or "Pending",
-        modes=tuple(status.get("accessModes") or spec.get("accessModes") or ()),
-        storage_class=spec.get("storageClassName") or "",
-        size=str(size or ""),
-    )
-
-
-def service_stock(service: Json) -> ServiceStock:
-    """A Service."""
-    metadata = part(service, "metadata")
-    return ServiceStock(
-        name=metadata.get("name", ""),
-        namespace=metadata.get("namespace", ""),
-        labels=dict(part(metadata, "labels")),
-        ports=tuple((item.get("name") or "", int(item.get("port") or 0)) for item in items(service, "spec", "ports")),
+        ready=seen.ready,
+        cordoned=seen.cordoned,
+        leaving=seen.leaving,
     )
 
 

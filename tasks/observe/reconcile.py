@@ -16,11 +16,11 @@ from tasks.cluster import Cluster, Kind, Manifest, cluster_answers, current, eac
 from tasks.context import world
 from tasks.lease import is_alive, our_ledger
 from tasks.ledger.nodes import OUT
-from tasks.observe.objects import LIVE, jobset_state, seconds
-from tasks.observe.queueing import items, part
 from workflows import labels
 from workflows.attempt.gang_pods import PIPELINE
-from workflows.model.nodes import NodeSeen, watcher_of
+from workflows.model.cluster import LIVE, jobset_state, pod_of, running_coordinator
+from workflows.model.manifest import items, part, seconds
+from workflows.model.nodes import Node, watcher_of
 from workflows.model.ownership import owner_of
 from workflows.model.runs import GangSeen, NodesSeen, ObjectKind, ObjectSeen, PodsSeen, Sight
 
@@ -40,7 +40,7 @@ class Scope:
     pods: bool = True
     jobsets: Callable[[], list[ObjectSeen] | str] | None = None
     """Gives all JobSets, or why they are not known; None: they are listed."""
-    nodes: Callable[[], Iterable[NodeSeen]] | None = None
+    nodes: Callable[[], Iterable[Node]] | None = None
     """Gives all nodes; None: they are not looked at."""
 
 
@@ -163,22 +163,17 @@ def pods_seen(cluster: Cluster, run: str, attempt: int, limit_seconds: float) ->
     Raises:
         PrimusError: they could not be listed.
     """
-    pods = cluster.list("Pod", {labels.RUN: run, labels.ATTEMPT: str(attempt), labels.PIPELINE: PIPELINE})
-    ranks, coordinator = list[str](), ""
-    for pod in pods:
-        role, phase = part(pod, "metadata", "labels").get(labels.ROLE), str(part(pod, "status").get("phase", "Pending"))
-        if role == labels.COORDINATOR_ROLE:
-            coordinator = str(pod["metadata"]["name"]) if phase == "Running" else coordinator
-        elif role:
-            ranks.append(phase)
-    living = sum(phase in LIVE for phase in ranks)
-    running = living > 0 and bool(coordinator)
+    ours = {labels.RUN: run, labels.ATTEMPT: str(attempt), labels.PIPELINE: PIPELINE}
+    pods = [pod_of(pod) for pod in cluster.list("Pod", ours)]
+    ranks = [pod for pod in pods if pod.trains]
+    living = sum(pod.lives for pod in ranks)
+    coordinator = running_coordinator(pods)
     return PodsSeen(
         living=living,
         ended=len(ranks) - living,
-        failed=ranks.count("Failed"),
-        coordinator=coordinator,
-        answers=_answers(cluster, coordinator, limit_seconds) if running else None,
+        failed=sum(pod.phase == "Failed" for pod in ranks),
+        coordinator=coordinator.name if coordinator else "",
+        answers=_answers(cluster, coordinator.name, limit_seconds) if living and coordinator else None,
     )
 
 
@@ -190,13 +185,9 @@ def _answers(cluster: Cluster, pod: str, limit_seconds: float) -> bool | None:
     return True
 
 
-def _marked(nodes: Iterable[NodeSeen]) -> tuple[frozenset[str], frozenset[str]]:
-    present, marked = set[str](), set[str]()
-    for node in nodes:
-        present.add(node.name)
-        if any(taint.key == labels.QUARANTINE_TAINT for taint in node.taints):
-            marked.add(node.name)
-    return frozenset(present), frozenset(marked)
+def _marked(nodes: Iterable[Node]) -> tuple[frozenset[str], frozenset[str]]:
+    present = {node.name: node.quarantined for node in nodes}
+    return frozenset(present), frozenset(name for name, quarantined in present.items() if quarantined)
 
 
 def _seen(kind: ObjectKind, manifest: Manifest, state: str, *, idle: bool = False) -> ObjectSeen | None:

@@ -19,11 +19,11 @@ from types import TracebackType
 from profiles.cluster import ClusterProfile
 from profiles.errors import PrimusError, Transient
 from tasks.cluster import Cluster, Manifest
-from tasks.observe.nodes import node_seen
+from tasks.observe.nodes import pool_node
 from tasks.observe.reconcile import jobset_seen
 from workflows import labels
 from workflows.attempt.gang_pods import PIPELINE
-from workflows.model.nodes import NodeSeen
+from workflows.model.nodes import Node
 from workflows.model.runs import ObjectSeen
 
 NODE_WATCH_SECONDS = 3600.0
@@ -48,7 +48,7 @@ class NodeWatch:
     ) -> None:
         self._cluster, self._profile, self._now, self._wake = cluster, profile, now, wake
         self._lock = threading.Lock()
-        self._nodes: dict[str, NodeSeen] = {}
+        self._nodes: dict[str, Node] = {}
         self._changed: dict[str, None] = {}
         self._turned: dict[str, dict[str, float]] = {}
         self._away: tuple[float, str] | None = None
@@ -65,7 +65,7 @@ class NodeWatch:
         # The thread may sit in a read of the watch for as long as the cluster is quiet: it is not waited for.
         self._ended.set()
 
-    def changed(self, limit: int) -> list[NodeSeen]:
+    def changed(self, limit: int) -> list[Node]:
         """Nodes that changed since they were last given out, at most `limit` of them, first come first served."""
         with self._lock:
             names = list(islice(self._changed, limit))
@@ -89,12 +89,12 @@ class NodeWatch:
         with self._lock:
             return list(self._nodes)
 
-    def all(self) -> list[NodeSeen]:
+    def all(self) -> list[Node]:
         """All nodes as they are now."""
         with self._lock:
             return list(self._nodes.values())
 
-    def node(self, name: str) -> NodeSeen | None:
+    def node(self, name: str) -> Node | None:
         """One node as it is now; None where there is none of the name."""
         with self._lock:
             return self._nodes.get(name)
@@ -117,7 +117,7 @@ class NodeWatch:
                 self._nodes.clear()
                 self._changed.clear()
             return
-        name, seen = str(manifest["metadata"]["name"]), node_seen(manifest, self._profile)
+        name, seen = str(manifest["metadata"]["name"]), pool_node(manifest, self._profile)
         with self._lock:
             self._away = None
             if change == "DELETED" or seen is None:
@@ -131,7 +131,7 @@ class NodeWatch:
             self._changed[name] = None
         self._wake()
 
-    def _note_turns(self, before: NodeSeen, after: NodeSeen) -> None:
+    def _note_turns(self, before: Node, after: Node) -> None:
         statuses = {item.type: item.status for item in before.conditions}
         for item in after.conditions:
             if item.type not in statuses or statuses[item.type] != item.status:

@@ -9,30 +9,14 @@ from profiles.cluster import ClusterProfile
 from profiles.errors import Permanent
 from profiles.resolve import Resolved
 from tasks.cluster import Cluster, Kind, Manifest, each
-from tasks.observe.objects import LIVE, node_candidate, node_facts, pool_selector, users_of
-from tasks.observe.queueing import (
-    claim_sight,
-    cluster_queue_sight,
-    event_sight,
-    jobset_sight,
-    local_queue_sight,
-    pod_sight,
-    workflow_sight,
-    workload_sight,
-)
+from tasks.observe.objects import node_candidate, pool_selector
 from workflows import labels
-from workflows.model.cluster import (
-    ClusterQueueSight,
-    ClusterSight,
-    EventSight,
-    LocalQueueSight,
-    PodSight,
-    QueueSight,
-    WorkloadSight,
-)
+from workflows.model.cluster import Event, Pod, claim_of, event_of, jobset_of, pod_of, users_of
+from workflows.model.nodes import node_of
+from workflows.model.queues import ClusterQueue, LocalQueue, Workload, cluster_queue_of, local_queue_of, workload_of
 from workflows.model.records import AttemptRecord
-
-JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+from workflows.model.why import ClusterSight, QueueSight
+from workflows.model.workflow import workflow_of
 
 
 @dataclass
@@ -82,9 +66,9 @@ class ObjectReader:
 class Queues:
     """What a namespace has of Kueue; empty where Kueue is not there."""
 
-    workloads: tuple[WorkloadSight, ...] = ()
-    local: tuple[LocalQueueSight, ...] = ()
-    cluster: tuple[ClusterQueueSight, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    local: tuple[LocalQueue, ...] = ()
+    cluster: tuple[ClusterQueue, ...] = ()
 
 
 def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantined: Mapping[str, str]) -> ClusterSight:
@@ -101,26 +85,26 @@ def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantin
     """
     reader, name = ObjectReader(cluster), labels.attempt_name(attempt.run, attempt.number)
     found = reader.get("JobSet", name)
-    jobset = None if found is None else jobset_sight(found, resolved.cluster.priority_classes)
+    jobset = None if found is None else jobset_of(found, resolved.cluster.priority_classes)
     workflow = reader.get("Workflow", name) if jobset is None else None
-    pods = [pod_sight(pod) for pod in reader.list("Pod", {labels.RUN: attempt.run})]
+    pods = [pod_of(pod) for pod in reader.list("Pod", {labels.RUN: attempt.run})]
     own = tuple(pod for pod in pods if pod.attempt == attempt.number)
     nodes = reader.list("Node", pool_selector(resolved))
     queued = jobset is not None and bool(jobset.queue or jobset.suspended)
     queues = look_at_queues(reader, jobset.queue if jobset else "") if queued else Queues()
     starts = jobset is None or len(own) < jobset.pods or any(pod.phase == "Pending" for pod in own)
     unplaced = any(pod.phase == "Pending" and not pod.node for pod in own)
-    busy = users_of(reader.each("Pod"), attempt.run, attempt.number) if unplaced else {}
+    busy = users_of(map(pod_of, reader.each("Pod")), attempt.run, attempt.number) if unplaced else {}
     return ClusterSight(
-        workflow=None if workflow is None else workflow_sight(workflow),
+        workflow=None if workflow is None else workflow_of(workflow),
         jobset=jobset,
         workload=next((item for item in queues.workloads if jobset and item.owner == jobset.name), None),
         pods=own,
         leftovers=_leftovers(pods, attempt),
         events=tuple(_events(reader, name)) if starts else (),
-        nodes=tuple(node_facts(node) for node in nodes),
+        nodes=tuple(node_of(node) for node in nodes),
         candidates=tuple(node_candidate(node, resolved, busy, quarantined) for node in nodes) if unplaced else (),
-        claims=tuple(claim_sight(item) for item in reader.list("PersistentVolumeClaim")) if unplaced else (),
+        claims=tuple(claim_of(item) for item in reader.list("PersistentVolumeClaim")) if unplaced else (),
         others=queues.workloads,
         local_queues=queues.local,
         cluster_queues=queues.cluster,
@@ -128,17 +112,17 @@ def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantin
     )
 
 
-def _leftovers(pods: Sequence[PodSight], attempt: AttemptRecord) -> tuple[PodSight, ...]:
+def _leftovers(pods: Sequence[Pod], attempt: AttemptRecord) -> tuple[Pod, ...]:
     """Pods that old ranks may still live in: of earlier attempts, and of this one once it has ended."""
     ended = attempt.ended_at is not None
-    return tuple(pod for pod in pods if pod.role and pod.phase in LIVE and (pod.attempt < attempt.number or ended))
+    return tuple(pod for pod in pods if pod.role and pod.lives and (pod.attempt < attempt.number or ended))
 
 
-def _events(reader: ObjectReader, name: str) -> list[EventSight]:
+def _events(reader: ObjectReader, name: str) -> list[Event]:
     """Events about the attempt's objects, whose names all begin with its own; the oldest first."""
-    found: dict[str, EventSight] = {}
+    found: dict[str, Event] = {}
     for event in reader.each("Event"):
-        sight = event_sight(event)
+        sight = event_of(event)
         if f"{sight.name}-".startswith(f"{name}-"):
             found[event["metadata"]["name"]] = sight
     return sorted(found.values(), key=lambda item: item.at or 0.0)
@@ -154,12 +138,12 @@ def look_at_queues(reader: ObjectReader, queue: str = "") -> Queues:
     Raises:
         Unavailable: the cluster does not answer.
     """
-    workloads = tuple(workload_sight(item) for item in reader.list("Workload"))
-    local = tuple(local_queue_sight(item) for item in reader.list("LocalQueue"))
+    workloads = tuple(workload_of(item) for item in reader.list("Workload"))
+    local = tuple(local_queue_of(item) for item in reader.list("LocalQueue"))
     wanted = sorted({item.cluster_queue for item in local if item.cluster_queue and queue in ("", item.name)})
     # One by one: whoever may use a queue may often get it, and not list them all.
     found = [reader.get("ClusterQueue", name) for name in wanted]
-    return Queues(workloads, local, tuple(cluster_queue_sight(item) for item in found if item is not None))
+    return Queues(workloads, local, tuple(cluster_queue_of(item) for item in found if item is not None))
 
 
 def look_at_line(cluster: Cluster, profile: ClusterProfile) -> QueueSight:
@@ -169,18 +153,16 @@ def look_at_line(cluster: Cluster, profile: ClusterProfile) -> QueueSight:
         Unavailable: the cluster does not answer.
     """
     reader = ObjectReader(cluster)
-    jobsets = tuple(jobset_sight(item, profile.priority_classes) for item in reader.list("JobSet"))
+    jobsets = tuple(jobset_of(item, profile.priority_classes) for item in reader.list("JobSet"))
     queues = look_at_queues(reader)
     if not any(item.queue for item in jobsets):
         for kind in ("Workload", "LocalQueue"):
             reader.unread.pop(kind, None)  # nobody asks for a queue: that Kueue is not there is no gap
-    pods: dict[str, PodSight] = {}
+    pods: dict[str, Pod] = {}
     owners: dict[str, str] = {}
-    for pod in reader.each("Pod"):
-        marks: dict[str, str] = pod["metadata"].get("labels") or {}
-        if owner := marks.get(JOBSET_LABEL):
-            sight = pod_sight(pod)
-            pods[sight.name], owners[sight.name] = sight, owner
+    for pod in map(pod_of, reader.each("Pod")):
+        if pod.jobset:
+            pods[pod.name], owners[pod.name] = pod, pod.jobset
     return QueueSight(
         workloads=queues.workloads,
         local_queues=queues.local,

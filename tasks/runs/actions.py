@@ -182,7 +182,7 @@ class PoolRoom:
 
     def look(self, view: AttemptView) -> AttemptView:
         """The view with the pool, where a node of the gang is cordoned or slow; who does not answer is asked later."""
-        cordoned = any(node.unschedulable for node in view.nodes)
+        cordoned = any(node.cordoned for node in view.nodes)
         slow = view.coordinator is not None and bool(view.coordinator.news.stragglers)
         if view.away or not (cordoned or slow):
             return view

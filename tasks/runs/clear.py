@@ -11,11 +11,11 @@ from tasks.cluster import Cluster, current
 from tasks.context import touch, world
 from tasks.lease import our_ledger
 from tasks.nodes.by_hand import not_ready
-from tasks.observe.objects import pod_facts
 from tasks.runs.liveness import out_of_reach
 from workflows import labels
 from workflows.attempt.examination import EXAMINATION
-from workflows.model.attempt import AttemptView, PodFacts
+from workflows.model.attempt import AttemptView
+from workflows.model.cluster import Pod, pod_of
 from workflows.model.liveness import stranded_coordinator
 from workflows.model.ownership import is_foreign
 from workflows.model.records import AttemptRecord
@@ -109,12 +109,12 @@ def _end_objects(cluster: Cluster, attempt: AttemptRecord, grace_seconds: float)
 
 def _alive(cluster: Cluster, resolved: Resolved, ours: dict[str, str], dead: frozenset[str]) -> list[str]:
     pods = _pods(cluster, resolved, ours)
-    return [pod.name for pod in pods if pod.phase in ("Pending", "Running") and pod.node not in dead and pod.role]
+    return [pod.name for pod in pods if pod.lives and pod.node not in dead and pod.role]
 
 
-def _pods(cluster: Cluster, resolved: Resolved, ours: dict[str, str]) -> list[PodFacts]:
+def _pods(cluster: Cluster, resolved: Resolved, ours: dict[str, str]) -> list[Pod]:
     role = resolved.run.deciding_role
-    return [pod_facts(pod, role.processes_per_node, role.name) for pod in cluster.list("Pod", ours)]
+    return [pod_of(pod).ranked(role) for pod in cluster.list("Pod", ours)]
 
 
 def _found_dead(cluster: Cluster, resolved: Resolved, ours: dict[str, str]) -> frozenset[str]:
@@ -127,6 +127,6 @@ def _forget_the_dead(cluster: Cluster, ours: dict[str, str], dead: frozenset[str
 
     Until they are gone, their Job counts them as running and the queue holds their place.
     """
-    for pod in cluster.list("Pod", ours):
-        if pod.get("spec", {}).get("nodeName") in dead:
-            cluster.delete("Pod", pod["metadata"]["name"], grace_seconds=0)
+    for pod in map(pod_of, cluster.list("Pod", ours)):
+        if pod.node in dead:
+            cluster.delete("Pod", pod.name, grace_seconds=0)

@@ -9,16 +9,17 @@ from dataclasses import replace
 from profiles.errors import NotFound, PrimusError, Unavailable
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action
-from tasks.cluster import Cluster, Manifest, current
+from tasks.cluster import Cluster, current
 from tasks.context import touch, world
-from tasks.observe.objects import node_facts, pod_facts, termination, workflow_facts
-from tasks.observe.queueing import QUEUE_LABEL
 from tasks.runs.liveness import Asker, Silence, out_of_reach, silence, unready
 from tasks.runs.submit import attempt_token
 from workflows import labels
-from workflows.model.attempt import AttemptView, Evidence, LogLine, NodeFacts, PastIncident, PodFacts, Signal
+from workflows.model.attempt import AttemptView, Evidence, LogLine, PastIncident, Signal
+from workflows.model.cluster import Pod, jobset_of, pod_of
 from workflows.model.incidents import ended_by, fact_of
+from workflows.model.nodes import Node, node_of
 from workflows.model.records import AttemptRecord, IncidentRecord, MarkRecord, Story
+from workflows.model.workflow import workflow_of
 
 SETTLE_SECONDS = 1.0
 """The other pods of a gang that lost one end within this time: their launchers are told so at once."""
@@ -44,22 +45,22 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
     signal = Signal(incident.signal)
     # How the rest of a gang ends tells nothing more of a node that is known to be lost.
     pods = _settled(cluster, resolved, ours, wait=signal in _ENDING and signal is not Signal.NODE_NOT_READY)
-    facts = _facts(pods, resolved)
-    used = {pod.node for pod in facts if pod.node} | set(attempt.nodes)
-    nodes = [node_facts(node) for node in cluster.list("Node")]
-    said = workflow_facts(cluster.get("Workflow", labels.attempt_name(attempt.run, attempt.number)) or {})
-    quiet = _silence(attempt, facts, nodes) if signal in _ENDING else Silence()
+    gang = _gang(pods, resolved)
+    used = {pod.node for pod in gang if pod.node} | set(attempt.nodes)
+    nodes = [node_of(node) for node in cluster.list("Node")]
+    said = workflow_of(cluster.get("Workflow", labels.attempt_name(attempt.run, attempt.number)) or {})
+    quiet = _silence(attempt, gang, nodes) if signal in _ENDING else Silence()
     return Evidence(
         signal=signal,
         run=attempt.run,
         attempt=attempt.number,
         detected_at=incident.detected_at,
-        pods=facts,
+        pods=gang,
         nodes=tuple(node for node in nodes if node.name in used),
-        terminations=tuple(item for item in map(termination, pods) if item is not None),
+        terminations=tuple(pod.termination for pod in pods if pod.termination is not None),
         gate=said.gate,
         choice=said.choice,
-        lines=tuple(line for pod in telling(facts, signal, nodes) for line in lines_of(cluster, pod)),
+        lines=tuple(line for pod in telling(gang, signal, nodes) for line in lines_of(cluster, pod)),
         silent_nodes=quiet.launchers,
         unreached_nodes=quiet.kubelets,
         answering_nodes=quiet.answering,
@@ -79,17 +80,16 @@ def suspended(cluster: Cluster, attempt: AttemptRecord) -> str:
     """By which queue the gang was stopped after it had run; its pods are mostly gone before they can be asked."""
     if attempt.running_at is None and attempt.first_step is None:
         return ""  # it waits to be admitted
-    jobset = cluster.get("JobSet", labels.attempt_name(attempt.run, attempt.number)) or {}
-    if not jobset.get("spec", {}).get("suspend"):
+    jobset = jobset_of(cluster.get("JobSet", labels.attempt_name(attempt.run, attempt.number)) or {})
+    if not jobset.suspended:
         return ""
-    queue = jobset["metadata"].get("labels", {}).get(QUEUE_LABEL, "")
-    return f"its JobSet was suspended{f' in queue {queue}' if queue else ''}"
+    return f"its JobSet was suspended{f' in queue {jobset.queue}' if jobset.queue else ''}"
 
 
 _ENDING = frozenset({Signal.POD_FAILED, Signal.ATTEMPT_FAILED, Signal.PREEMPTION_NOTICE, Signal.NODE_NOT_READY})
 
 
-def _silence(attempt: AttemptRecord, pods: tuple[PodFacts, ...], nodes: list[NodeFacts]) -> Silence:
+def _silence(attempt: AttemptRecord, pods: tuple[Pod, ...], nodes: list[Node]) -> Silence:
     cluster, here = current(), world()
 
     def token() -> str:
@@ -104,28 +104,27 @@ def _silence(attempt: AttemptRecord, pods: tuple[PodFacts, ...], nodes: list[Nod
     return replace(heard, kubelets=away)
 
 
-def _facts(pods: list[Manifest], resolved: Resolved) -> tuple[PodFacts, ...]:
+def _gang(pods: list[Pod], resolved: Resolved) -> tuple[Pod, ...]:
     role = resolved.run.deciding_role
-    facts = [pod_facts(pod, role.processes_per_node, role.name) for pod in pods]
-    return tuple(item for item in facts if item.role)
+    return tuple(pod.ranked(role) for pod in pods if pod.role)
 
 
-def _settled(cluster: Cluster, resolved: Resolved, ours: dict[str, str], *, wait: bool) -> list[Manifest]:
+def _settled(cluster: Cluster, resolved: Resolved, ours: dict[str, str], *, wait: bool) -> list[Pod]:
     def unfinished() -> bool:
-        ready = {node.name for node in map(node_facts, cluster.list("Node")) if node.ready is True}
-        return any(pod.phase == "Running" and pod.ranks and pod.node in ready for pod in _facts(pods, resolved))
+        ready = {node.name for node in map(node_of, cluster.list("Node")) if node.ready is True}
+        return any(pod.phase == "Running" and pod.ranks and pod.node in ready for pod in _gang(pods, resolved))
 
-    pods = cluster.list("Pod", ours)
+    pods = list(map(pod_of, cluster.list("Pod", ours)))
     if wait and unfinished():
         deadline = world().now() + SETTLE_SECONDS
         for _ in cluster.watch("Pod", ours, timeout_seconds=SETTLE_SECONDS):
-            pods = cluster.list("Pod", ours)
+            pods = list(map(pod_of, cluster.list("Pod", ours)))
             if not unfinished() or world().now() >= deadline:
                 break
     return pods
 
 
-def telling(pods: tuple[PodFacts, ...], signal: Signal, nodes: list[NodeFacts]) -> list[PodFacts]:
+def telling(pods: tuple[Pod, ...], signal: Signal, nodes: list[Node]) -> list[Pod]:
     """Pods whose logs may tell why the attempt ended; nobody is asked who will not answer."""
     own = [pod for pod in pods if pod.role != labels.COORDINATOR_ROLE]
     failed = [pod for pod in own if pod.phase == "Failed"]
@@ -135,7 +134,7 @@ def telling(pods: tuple[PodFacts, ...], signal: Signal, nodes: list[NodeFacts]) 
     return [*first, *unended][:LOG_PODS]
 
 
-def lines_of(cluster: Cluster, pod: PodFacts) -> list[LogLine]:
+def lines_of(cluster: Cluster, pod: Pod) -> list[LogLine]:
     """The newest lines of a pod's present incarnation; none where it or its log is gone."""
     try:
         text = cluster.logs(pod.name, "", tail_lines=LOG_LINES)

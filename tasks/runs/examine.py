@@ -21,13 +21,14 @@ from tasks.cluster import Cluster, Manifest, current
 from tasks.context import touch, world
 from tasks.lease import our_ledger, ours
 from tasks.nodes.by_hand import keep_verdicts
-from tasks.observe.objects import gate_reports, moments, nodes_of, outputs
+from tasks.observe.objects import moments
 from tasks.runs.clear import clear_attempt
 from tasks.runs.submit import plan_of
 from workflows import labels
 from workflows.attempt.examination import EXAMINE, examination_workflow, post_flight_workflow
 from workflows.model.ownership import refuse_foreign
 from workflows.model.records import AttemptRecord, StepRow
+from workflows.model.workflow import gate_reports, nodes_of, parameter_of
 from workflows.wire import GateReport
 
 SLACK_SECONDS = 30.0
@@ -189,7 +190,7 @@ def post_flight(resolved: Resolved, run: str, attempts: tuple[AttemptRecord, ...
 
 
 def _collected(workflow: Manifest) -> str:
-    return next((text for node in nodes_of(workflow) if (text := outputs(node).get("collected"))), "")
+    return next((text for node in nodes_of(workflow) if (text := parameter_of(node, "outputs", "collected"))), "")
 
 
 def _keep(attempt: AttemptRecord, text: str) -> str:

@@ -28,6 +28,7 @@ from tasks.processes import process_start
 from tasks.runs.open import run_folder
 from tasks.settings import Settings
 from workflows import labels
+from workflows.model.cluster import pod_of
 from workflows.model.records import AttemptRecord, MarkRecord
 
 
@@ -62,12 +63,13 @@ class Scene:
         """The run's folder."""
         return run_folder(self.resolved, self.attempt.run)
 
-    def pods(self, role: str = "") -> list[str]:
-        """Names of the attempt's pods, of one role or all."""
+    def pods(self, role: str = "", node: str = "") -> list[str]:
+        """Names of the attempt's pods, of one role or all, on one node or all."""
         marks = {labels.RUN: self.attempt.run, labels.ATTEMPT: str(self.attempt.number)}
         if role:
             marks[labels.ROLE] = role
-        return [pod["metadata"]["name"] for pod in self.cluster.list("Pod", marks)]
+        found = map(pod_of, self.cluster.list("Pod", marks))
+        return [pod.name for pod in found if node in ("", pod.node)]
 
 
 FAULT_FILE = "fault.json"
@@ -203,10 +205,8 @@ def _lose_node(spec: FaultSpec, scene: Scene) -> None:
 
 def _preempt_node(spec: FaultSpec, scene: Scene) -> None:
     scene.cluster.patch("Node", spec.node, {"spec": {"unschedulable": True}})
-    for name in scene.pods():
-        pod = scene.cluster.get("Pod", name)
-        if pod is not None and pod.get("spec", {}).get("nodeName") == spec.node:
-            scene.cluster.delete("Pod", name, grace_seconds=max(1, round(spec.notice_seconds)))
+    for name in scene.pods(node=spec.node):
+        scene.cluster.delete("Pod", name, grace_seconds=max(1, round(spec.notice_seconds)))
 
 
 def _corrupt_checkpoint(_: FaultSpec, scene: Scene) -> None:
@@ -232,11 +232,7 @@ def _kill_coordinator(_: FaultSpec, scene: Scene) -> None:
 
 
 def _kill_launcher(spec: FaultSpec, scene: Scene) -> None:
-    there = [
-        name
-        for name in scene.pods(scene.resolved.run.deciding_role.name)
-        if (scene.cluster.get("Pod", name) or {}).get("spec", {}).get("nodeName") == spec.node
-    ]
+    there = scene.pods(scene.resolved.run.deciding_role.name, spec.node)
     os.kill(_program(scene, there, "launch"), signal.SIGKILL)
 
 

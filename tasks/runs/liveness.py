@@ -25,8 +25,10 @@ from profiles.errors import PrimusError
 from profiles.resolve import Resolved
 from tasks.cluster import Cluster
 from workflows import labels
-from workflows.model.attempt import AttemptView, LogSign, NodeFacts, PodFacts, SecondSight
+from workflows.model.attempt import AttemptView, LogSign, SecondSight
+from workflows.model.cluster import Pod, running_coordinator
 from workflows.model.liveness import LOG_LINES, Look, after, pace_seconds, runs, sample, sign_of, unheard_since
+from workflows.model.nodes import Node
 from workflows.model.records import AttemptRecord
 
 REACH_SECONDS = 2.0
@@ -57,18 +59,18 @@ def reached(cluster: Cluster, pods: Mapping[str, str]) -> dict[str, bool | None]
         return dict(zip(pods, threads.map(ask, pods.values()), strict=True))
 
 
-def said_to_live(pods: Iterable[PodFacts]) -> dict[str, str]:
+def said_to_live(pods: Iterable[Pod]) -> dict[str, str]:
     """By node, a pod that is still said to run there, or to be about to."""
     return {pod.node: pod.name for pod in pods if pod.phase in ("Pending", "Running") and pod.node}
 
 
-def unready(nodes: Iterable[NodeFacts]) -> frozenset[str]:
+def unready(nodes: Iterable[Node]) -> frozenset[str]:
     """Nodes whose condition says that they are not ready; one of which nothing is known is another matter."""
     return frozenset(node.name for node in nodes if node.ready is False)
 
 
 def out_of_reach(
-    cluster: Cluster, pods: Iterable[PodFacts], doubted: frozenset[str], most: int | None = None
+    cluster: Cluster, pods: Iterable[Pod], doubted: frozenset[str], most: int | None = None
 ) -> tuple[str, ...]:
     """Nodes that are said not to be well, where pods are said to live, and whose kubelets do not answer.
 
@@ -120,7 +122,7 @@ class Asker:
     sleep: Callable[[float], None]
 
 
-def silence(asker: Asker, pods: tuple[PodFacts, ...], undecided: frozenset[str]) -> Silence:
+def silence(asker: Asker, pods: tuple[Pod, ...], undecided: frozenset[str]) -> Silence:
     """Ask both paths about every pod that is still said to run on a node that no condition calls lost.
 
     Args:
@@ -154,8 +156,8 @@ def _told(asker: Asker, pods: dict[str, str]) -> dict[str, bool | None]:
     return told
 
 
-def _silent_launchers(asker: Asker, pods: tuple[PodFacts, ...], nodes: tuple[str, ...]) -> tuple[str, ...]:
-    coordinator = next((pod for pod in pods if pod.role == labels.COORDINATOR_ROLE and pod.phase == "Running"), None)
+def _silent_launchers(asker: Asker, pods: tuple[Pod, ...], nodes: tuple[str, ...]) -> tuple[str, ...]:
+    coordinator = running_coordinator(pods)
     if coordinator is None:
         return ()
     deadline = asker.now() + PATIENCE_SECONDS
@@ -244,11 +246,11 @@ class SecondPath:
         self._asking = threading.Thread(target=self._answer, args=asked, name="second path", daemon=True)
         self._asking.start()
 
-    def _answer(self, asked_at: float, pods: Sequence[PodFacts]) -> None:
+    def _answer(self, asked_at: float, pods: Sequence[Pod]) -> None:
         self._found.append((asked_at, _look(self._cluster, pods)))
 
 
-def _look(cluster: Cluster, pods: Sequence[PodFacts]) -> Look:
+def _look(cluster: Cluster, pods: Sequence[Pod]) -> Look:
     """One look at these pods. A log is not asked of a kubelet that is not reached: that would take half a minute."""
     there = reached(cluster, {pod.node: pod.name for pod in pods})
     unreached = tuple(sorted(node for node, told in there.items() if told is False))

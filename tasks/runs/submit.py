@@ -20,7 +20,6 @@ from profiles.vocabulary import RunState, VerdictWord
 from tasks.cluster import Cluster, Manifest, current
 from tasks.context import patient, touch, world
 from tasks.lease import our_ledger
-from tasks.observe.objects import workflow_facts
 from tasks.runs.actions import PoolRoom
 from tasks.runs.clear import let_coordinator_move
 from tasks.runs.in_place import IncidentWriter
@@ -33,6 +32,7 @@ from workflows.model.attempt import AttemptView
 from workflows.model.gang_status import GangNews, alike, withheld
 from workflows.model.ownership import refuse_foreign, signed
 from workflows.model.records import AttemptRecord, CheckpointRecord, MarkRecord, RequestRecord
+from workflows.model.workflow import workflow_of
 
 
 def ensure_token(cluster: Cluster, attempt: AttemptRecord) -> None:
@@ -211,7 +211,7 @@ def _pass_gates(cluster: Cluster, gates: list[Manifest]) -> None:
     while waiting:
         for event in cluster.watch("Workflow", timeout_seconds=10.0):
             name = event.object.get("metadata", {}).get("name", "")
-            facts = workflow_facts(event.object)
+            facts = workflow_of(event.object)
             if name in waiting and facts.phase in ("Failed", "Error"):
                 raise Refused(name, f"the gate did not pass: {facts.message or facts.failed_steps[:4]}")
             waiting -= {name} if facts.phase == "Succeeded" else set()

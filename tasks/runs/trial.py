@@ -17,7 +17,6 @@ from tasks.cluster import current
 from tasks.context import world
 from tasks.lease import our_ledger
 from tasks.nodes.sweep import take_number
-from tasks.observe.objects import seconds
 from tasks.runs.actions import node_candidates
 from tasks.runs.evidence import gather, lines_of
 from tasks.runs.examine import leave_nothing
@@ -28,6 +27,7 @@ from workflows.attempt.gang_pods import PIPELINE
 from workflows.attempt.trial import gang_key, lasts_seconds
 from workflows.model.attempt import AttemptView, Evidence, Signal
 from workflows.model.fleet import NodeCandidate
+from workflows.model.manifest import seconds
 from workflows.model.ownership import is_foreign
 from workflows.model.records import AttemptRecord, IncidentRecord, RunRecord, StepRow, Story
 

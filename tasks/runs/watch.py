@@ -12,32 +12,30 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
 from profiles.errors import PrimusError, Transient
 from profiles.resolve import Resolved
+from profiles.run import Role
 from tasks.cluster import Cluster, Kind, Manifest, cluster_answers
-from tasks.observe.objects import (
-    coordinator_facts,
-    is_ours,
-    jobset_state,
-    moments,
-    node_facts,
-    pod_facts,
-    termination,
-    workflow_facts,
-)
+from tasks.observe.objects import coordinator_facts, moments
 from tasks.runs.liveness import MOST, out_of_reach, unready
 from workflows import labels
-from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, WorkflowFacts
+from workflows.model.attempt import AttemptView, CoordinatorFacts
+from workflows.model.cluster import JobSet, Pod, jobset_of, pod_of, running_coordinator
+from workflows.model.manifest import Json, part
+from workflows.model.nodes import Node, node_of
 from workflows.model.records import AttemptRecord, MarkRecord, StepRow
+from workflows.model.workflow import Workflow, workflow_of
 from workflows.programs.coordinator.service import LENT
 from workflows.wire import Termination
 
-OURS: tuple[Kind, ...] = ("Pod", "JobSet", "Workflow")
+View = Pod | JobSet | Workflow
+READ: Mapping[Kind, Callable[[Manifest], View]] = {"Pod": pod_of, "JobSet": jobset_of, "Workflow": workflow_of}
+OURS: tuple[Kind, ...] = tuple(READ)
 """Kinds of objects of an attempt that are watched."""
 
 
@@ -45,13 +43,15 @@ OURS: tuple[Kind, ...] = ("Pod", "JobSet", "Workflow")
 class Known:
     """What the readers have seen so far. Guarded by `lock`."""
 
+    role: Role | None = None
+    """Whose pods have ranks."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     changed: threading.Event = field(default_factory=threading.Event)
-    objects: dict[str, dict[str, Manifest]] = field(default_factory=lambda: {})
+    objects: dict[Kind, dict[str, View]] = field(default_factory=lambda: {})
     """Of the attempt, by kind and name."""
-    nodes: dict[str, NodeFacts] = field(default_factory=dict[str, NodeFacts])
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     """All of the cluster: of many thousand no more is kept than is asked for."""
-    gone: dict[str, Manifest] = field(default_factory=lambda: {})
+    gone: dict[str, Pod] = field(default_factory=dict[str, Pod])
     """Pods that were deleted while we watched."""
     coordinator: CoordinatorFacts | None = None
     unheard_since: float | None = None
@@ -71,7 +71,7 @@ class Known:
     unreached: tuple[str, ...] = ()
     """Nodes that are not ready and whose kubelets the cluster does not reach."""
 
-    def nodes_of(self, names: Iterable[str]) -> tuple[NodeFacts, ...]:
+    def nodes_of(self, names: Iterable[str]) -> tuple[Node, ...]:
         """Those of them that are known, by name; the caller holds the lock."""
         return tuple(self.nodes[name] for name in sorted(names) if name in self.nodes)
 
@@ -87,7 +87,7 @@ class Known:
             elif change == "DELETED":
                 self.nodes.pop(manifest["metadata"]["name"], None)
             else:
-                facts = node_facts(manifest)
+                facts = node_of(manifest)
                 if self.nodes.get(facts.name) == facts:
                     return
                 self.nodes[facts.name] = facts
@@ -101,14 +101,12 @@ class Known:
             if change == "SYNC":
                 table.clear()
                 self.listed.discard(kind)
-            elif is_ours(manifest, run) or _loses(table, change, manifest):
-                name = manifest["metadata"]["name"]
-                if change != "DELETED":
-                    ends = kind == "JobSet" and _has_ended(manifest) and not _has_ended(table.get(name, {}))
-                    self.end_untold = self.end_untold or ends
-                    table[name] = manifest
-                else:
-                    self._note_end(kind, table.pop(name, manifest), manifest, run)
+            elif change == "DELETED":
+                self._note_end(table, self._read(kind, manifest), part(manifest, "status"), run)
+            elif (seen := self._read(kind, manifest)).run == run:
+                ends = _has_ended(seen) and not _has_ended(table.get(seen.name))
+                self.end_untold = self.end_untold or ends
+                table[seen.name] = seen
         self.changed.set()
         return ends
 
@@ -123,13 +121,25 @@ class Known:
         """Whether something may exist that was not told. The caller holds the lock."""
         return self.end_untold or not self.listed.issuperset(OURS)
 
-    def _note_end(self, kind: Kind, last: Manifest, manifest: Manifest, run: str) -> None:
-        if kind == "Pod":
-            ours = is_ours(manifest, run)
-            name = manifest["metadata"]["name"]
-            self.gone[name] = manifest if ours else last | {"status": manifest.get("status", {})}
-        elif manifest.get("status", {}).get("reason") == "BrokenObject":
-            self.why_gone = str(manifest["status"].get("message", ""))
+    def _read(self, kind: Kind, manifest: Manifest) -> View:
+        seen = READ[kind](manifest)
+        return seen.ranked(self.role) if isinstance(seen, Pod) and self.role else seen
+
+    def _note_end(self, table: dict[str, View], seen: View, status: Json, run: str) -> None:
+        last = table.pop(seen.name, None)
+        if last is None and seen.run != run:
+            return
+        if isinstance(seen, Pod):
+            if isinstance(last, Pod) and seen.run != run:  # its file was broken: its name is left, and how it ended
+                seen = replace(seen, role=last.role, index=last.index, node=last.node, ranks=last.ranks)
+            self.gone[seen.name] = seen
+        elif status.get("reason") == "BrokenObject":
+            self.why_gone = str(status.get("message", ""))
+
+    @property
+    def pods(self) -> dict[str, Pod]:
+        """Those that exist. The caller holds the lock."""
+        return {name: pod for name, pod in self.objects.get("Pod", {}).items() if isinstance(pod, Pod)}
 
     def vanished(self) -> str:
         """Why nothing of the attempt exists; "" where something does, or may. The caller holds the lock."""
@@ -137,13 +147,8 @@ class Known:
         return self.why_gone if gone else ""
 
 
-def _loses(table: dict[str, Manifest], change: str, manifest: Manifest) -> bool:
-    """Whether it is the end of an object of ours that left nothing but its name: its file was broken."""
-    return change == "DELETED" and manifest["metadata"]["name"] in table
-
-
-def _has_ended(jobset: Manifest) -> bool:
-    return jobset_state(jobset) in ("Completed", "Failed")
+def _has_ended(seen: View | None) -> bool:
+    return isinstance(seen, JobSet) and seen.state != "Running"
 
 
 @dataclass(frozen=True)
@@ -218,7 +223,7 @@ class AttemptWatch:
     ) -> None:
         self._cluster, self._resolved, self._attempt, self._now, self._token = cluster, resolved, attempt, now, token
         self._withheld = withheld
-        self._known = Known()
+        self._known = Known(resolved.run.deciding_role)
         self._ended = threading.Event()
         self._next_step = 0
         self._next_moment = 0
@@ -290,37 +295,32 @@ class AttemptWatch:
     def terminations(self) -> tuple[Termination, ...]:
         """Summaries that the attempt's launchers left, by pod name; deleted pods included."""
         with self._known.lock:
-            pods = {**self._known.gone, **self._known.objects.get("Pod", {})}
-        found = [termination(pods[name]) for name in sorted(pods)]
-        return tuple(item for item in found if item is not None)
+            pods = {**self._known.gone, **self._known.pods}
+        return tuple(told for _, pod in sorted(pods.items()) if (told := pod.termination) is not None)
 
-    def all_nodes(self) -> tuple[NodeFacts, ...]:
+    def all_nodes(self) -> tuple[Node, ...]:
         """Every node of the cluster."""
         with self._known.lock:
             return self._known.nodes_of(self._known.nodes)
 
-    def _pods(self) -> tuple[PodFacts, ...]:
+    def _pods(self) -> tuple[Pod, ...]:
         return tuple(pod for pod in self._every_pod() if pod.role)
 
-    def _every_pod(self) -> tuple[PodFacts, ...]:
-        role = self._resolved.run.deciding_role
-        present = self._known.objects.get("Pod", {})
-        gone = {name: pod for name, pod in self._known.gone.items() if name not in present}
-        facts = [pod_facts(pod, role.processes_per_node, role.name) for _, pod in sorted(present.items())]
-        lost = [pod_facts(pod, role.processes_per_node, role.name) for _, pod in sorted(gone.items())]
-        ended = ("Succeeded", "Failed")
-        lost = [item if item.phase in ended else replace(item, phase="Gone") for item in lost]
-        return (*facts, *lost)
+    def _every_pod(self) -> tuple[Pod, ...]:
+        present, ended = self._known.pods, ("Succeeded", "Failed")
+        gone = [pod for name, pod in sorted(self._known.gone.items()) if name not in present]
+        lost = (pod if pod.phase in ended else replace(pod, phase="Gone") for pod in gone)
+        return (*(pod for _, pod in sorted(present.items())), *lost)
 
-    def _workflow(self) -> WorkflowFacts:
+    def _workflow(self) -> Workflow:
         name = labels.attempt_name(self._attempt.run, self._attempt.number)
         workflow = self._known.objects.get("Workflow", {}).get(name)
-        return workflow_facts(workflow) if workflow else WorkflowFacts(phase="")
+        return workflow if isinstance(workflow, Workflow) else Workflow()
 
     def _jobset(self) -> str | None:
         name = labels.attempt_name(self._attempt.run, self._attempt.number)
         jobset = self._known.objects.get("JobSet", {}).get(name)
-        return jobset_state(jobset) if jobset else None
+        return jobset.state if isinstance(jobset, JobSet) else None
 
     def _list_pods(self) -> None:
         while not self._ended.is_set():
@@ -450,9 +450,5 @@ class AttemptWatch:
 
     def _coordinator_pod(self) -> str:
         with self._known.lock:
-            pods = self._known.objects.get("Pod", {}).values()
-            for pod in pods:
-                ours = pod.get("metadata", {}).get("labels", {}).get(labels.ROLE) == labels.COORDINATOR_ROLE
-                if ours and pod.get("status", {}).get("phase") == "Running":
-                    return str(pod["metadata"]["name"])
-        return ""
+            found = running_coordinator(self._known.pods.values())
+        return found.name if found else ""

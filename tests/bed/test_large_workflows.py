@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from profiles.workspace import WorkspaceProfile
-from tasks.observe.objects import nodes_of, outputs
-from tasks.observe.queueing import workflow_sight
 from tests.bed import samples, up
 from tests.bed.api import Manifest, path_of
 from tests.bed.commands import until
 from tests.bed.up import Bed
 from tests.waiting import patience
+from workflows.model.workflow import nodes_of, workflow_of
 from workflows.platform.workspace import PIPELINES
 
 SPACE = "bed-large"
@@ -36,6 +35,11 @@ def space(standing: None) -> Iterator[str]:
     found.settle()
     with samples.workspaces(found, WorkspaceProfile(name=SPACE, queue=samples.QUEUE, flavors=(samples.played(4),))):
         yield SPACE
+
+
+def outputs(node: Manifest) -> dict[str, str]:
+    """Output parameters of a workflow's node by name."""
+    return {item["name"]: item.get("value", "") for item in node.get("outputs", {}).get("parameters") or []}
 
 
 def workflow(name: str, steps: list[list[Manifest]], templates: list[Manifest], **spec: Any) -> Manifest:
@@ -83,7 +87,7 @@ def test_a_status_that_is_too_large_is_read_all_the_same(bed: Bed, space: str) -
     assert sum(node["phase"] == "Skipped" for node in nodes) == SKIPPED
     [last] = [node for node in nodes if node["displayName"] == "last"]
     assert outputs(last) == {"word": "heard"}
-    assert workflow_sight(done).steps == ()
+    assert workflow_of(done).steps == ()
 
 
 def test_what_ended_is_pruned(bed: Bed, space: str) -> None:

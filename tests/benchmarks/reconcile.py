@@ -32,7 +32,8 @@ from tests.attempt_plans import a_gpu_plan
 from tests.ledgers import a_run
 from workflows import labels
 from workflows.attempt.training import gang
-from workflows.model.nodes import ConditionSeen, NodeSeen
+from workflows.model.manifest import Condition
+from workflows.model.nodes import Node
 from workflows.model.records import AttemptRecord
 
 RUNS_COUNT, NODES, PAGE, ROUNDS = 1000, 12_500, 500, 10
@@ -132,7 +133,7 @@ class Measured:
 
 def measured(lists: Lists, folder: str) -> dict[str, Measured]:
     """Rounds by how their JobSets are come by, and with all nodes."""
-    nodes = [NodeSeen(f"node-{n}", "p", conditions=(ConditionSeen("Ready", "True"),)) for n in range(NODES)]
+    nodes = [Node(f"node-{n}", "p", conditions=(Condition("Ready", "True"),)) for n in range(NODES)]
     ledger = Ledger(f"sqlite:///{Path(folder)}/ledger.sqlite")
     fill(ledger, time.time())
     said = list[str]()

@@ -8,8 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import GangNews
+from workflows.model.nodes import Node
+from workflows.model.workflow import Workflow
 from workflows.wire import GateReport, ResumeChoice, Termination
 
 UNHEARD = " [by the second path: "
@@ -89,8 +92,6 @@ class SecondSight:
 
 AWAY_SECONDS = 2.0
 """A cluster that does not answer for a shorter time is nobody's business."""
-NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
-"""Reasons of containers that the runtime could not start: they leave no log, its own words tell why."""
 
 
 class Signal(StrEnum):
@@ -136,45 +137,6 @@ LIVING = frozenset(
 
 
 @dataclass(frozen=True)
-class PodFacts:
-    """One pod of the gang as the cluster and the coordinator know it."""
-
-    name: str
-    role: str
-    index: int
-    node: str
-    phase: str
-    """`Pending`, `Running`, `Succeeded`, `Failed`, or `Gone` where the object no longer exists."""
-    reason: str = ""
-    """Pod's or container's reason, e.g. `OOMKilled`, `NodeLost`, `Evicted`, `ErrImagePull`, `StartError`."""
-    message: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
-    finished_at: float | None = None
-    ranks: tuple[int, ...] = ()
-    disrupted: bool = False
-    """Condition DisruptionTarget: evicted, preempted or drained on purpose."""
-    unschedulable: str = ""
-    """Message of the scheduler, "" where it was placed."""
-    deleted: bool = False
-    """A deletion was asked for (by us or others) before it ended."""
-
-
-@dataclass(frozen=True)
-class NodeFacts:
-    """One node of the gang."""
-
-    name: str
-    ready: bool | None
-    """None: the cluster does not know (silent)."""
-    reason: str = ""
-    unschedulable: bool = False
-    taints: tuple[str, ...] = ()
-    """`key=value:Effect`."""
-    exists: bool = True
-
-
-@dataclass(frozen=True)
 class LogLine:
     """One line with where it came from."""
 
@@ -215,8 +177,8 @@ class Evidence:
     run: str
     attempt: int
     detected_at: float
-    pods: tuple[PodFacts, ...] = ()
-    nodes: tuple[NodeFacts, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    nodes: tuple[Node, ...] = ()
     terminations: tuple[Termination, ...] = ()
     """Records of launchers that could leave one (a lost node leaves none)."""
     gate: tuple[GateReport, ...] = ()
@@ -244,19 +206,6 @@ class Evidence:
     past: tuple[PastIncident, ...] = ()
     """Earlier incidents of the run, oldest first."""
     detail: str = ""
-
-
-@dataclass(frozen=True)
-class WorkflowFacts:
-    """The attempt's workflow as Argo reports it."""
-
-    phase: str
-    """`Pending`, `Running`, `Succeeded`, `Failed`, `Error`, or "" where it does not exist."""
-    message: str = ""
-    gate: tuple[GateReport, ...] = ()
-    choice: ResumeChoice | None = None
-    failed_steps: tuple[tuple[str, str], ...] = ()
-    """(display name, message) of steps that did not succeed."""
 
 
 @dataclass(frozen=True)
@@ -296,11 +245,11 @@ class AttemptView:
     run: str
     attempt: int
     now: float
-    workflow: WorkflowFacts = WorkflowFacts(phase="")
+    workflow: Workflow = field(default_factory=Workflow)
     jobset: str | None = None
     """`Running`, `Completed`, `Failed`, or None where it does not exist."""
-    pods: tuple[PodFacts, ...] = ()
-    nodes: tuple[NodeFacts, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    nodes: tuple[Node, ...] = ()
     coordinator: CoordinatorFacts | None = None
     """None: never answered yet."""
     unheard_since: float | None = None

@@ -1,40 +1,48 @@
-"""What is seen of a run that may be waiting: the objects' own words, gathered by tasks, judged by `flows.decisions`.
+"""One view and one parser for each kind of object that a run is made of: Pod, Event, JobSet, claim.
 
 Absent means not known. Times are Unix seconds; quantities keep their Kubernetes text (`8`, `500m`, `16Gi`).
-
-What a living cluster has, as its objects say it: gathered by tasks, made a cluster profile by `flows.decisions`.
-
-Absent means not known. Quantities keep their Kubernetes text (`8`, `3920m`, `24629308Ki`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
 
-from profiles.resolve import Resolved
-from workflows.model.attempt import NodeFacts
-from workflows.model.fleet import NodeCandidate
-from workflows.model.records import Story
+from workflows import labels
+from workflows.model.manifest import (
+    Condition,
+    Json,
+    Quantities,
+    add,
+    conditions,
+    gpus_of,
+    items,
+    part,
+    plain,
+    requests_of,
+    seconds,
+    whole,
+)
+from workflows.wire import Termination, from_json
 
-Quantities = Mapping[str, str]
+if TYPE_CHECKING:
+    from profiles.run import Role
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+LIVE = ("Pending", "Running")
+"""Phases of pods that hold their node."""
+NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
+"""Reasons of containers that the runtime could not start: they leave no log, its own words tell why."""
 
 
 @dataclass(frozen=True)
-class ConditionFacts:
-    """One entry of `status.conditions`."""
-
-    type: str
-    status: str
-    """`True`, `False` or `Unknown`."""
-    reason: str = ""
-    message: str = ""
-    at: float | None = None
-    """Last transition."""
-
-
-@dataclass(frozen=True)
-class ContainerFacts:
+class Container:
     """One container of a pod, init containers included."""
 
     name: str
@@ -46,30 +54,163 @@ class ContainerFacts:
     restarts: int = 0
     last_exit: str = ""
     """How its last life ended, e.g. `exit code 1 (Error)`; "" where it had none."""
+    exit_code: int | None = None
+    signal: int | None = None
+    finished_at: float | None = None
+
+    @property
+    def went_wrong(self) -> bool:
+        """Whether it ended badly, or waits for a reason."""
+        return bool(self.exit_code) if self.state == "terminated" else self.state == "waiting" and bool(self.reason)
 
 
 @dataclass(frozen=True)
-class PodSight:
-    """One pod of the attempt, training or pipeline."""
+class Pod:
+    """A Pod; where it is of a gang, also what only the coordinator or a missing object tells."""
 
     name: str
     role: str = ""
-    """"" for pods of a workflow."""
-    attempt: int = 0
+    """Of the run; "" for pods that train nothing."""
+    index: int = 0
+    """Among the pods of its role."""
     node: str = ""
     phase: str = "Pending"
+    """`Pending`, `Running`, `Succeeded`, `Failed`, or `Gone` where the object no longer exists."""
+    reason: str = ""
+    """Pod's or container's reason, e.g. `OOMKilled`, `NodeLost`, `Evicted`, `ErrImagePull`, `StartError`."""
+    message: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    finished_at: float | None = None
+    ranks: tuple[int, ...] = ()
+    """See `ranked`."""
+    disrupted: bool = False
+    """Condition DisruptionTarget: evicted, preempted or drained on purpose."""
+    unschedulable: str = ""
+    """Message of the scheduler, "" where it was placed."""
+    run: str = ""
+    attempt: int = 0
+    jobset: str = ""
+    """Name of its JobSet."""
     created_at: float | None = None
     deleted_at: float | None = None
-    """When its end was asked for; None: it was not."""
-    conditions: tuple[ConditionFacts, ...] = ()
-    containers: tuple[ContainerFacts, ...] = ()
+    """When its end was asked for (by us or others) before it ended; None: it was not."""
+    conditions: tuple[Condition, ...] = ()
+    containers: tuple[Container, ...] = ()
+    """Init containers first."""
     gates: tuple[str, ...] = ()
     """Scheduling gates that hold it."""
-    requests: Quantities = field(default_factory=dict[str, str])
+    requests: Quantities = field(default_factory=dict[str, str], hash=False)
+    termination: Termination | None = field(default=None, hash=False)
+    """The summary that its launcher left; None where there is none or it is unreadable."""
+
+    @property
+    def deleted(self) -> bool:
+        """Whether its end was asked for."""
+        return self.deleted_at is not None
+
+    @property
+    def lives(self) -> bool:
+        """Whether it holds its node."""
+        return self.phase in LIVE
+
+    @property
+    def trains(self) -> bool:
+        """Whether ranks live in it."""
+        return self.role not in ("", labels.COORDINATOR_ROLE)
+
+    def ranked(self, role: Role) -> Pod:
+        """The same with its ranks, where it is of the role that decides."""
+        if self.role != role.name:
+            return self
+        first = self.index * role.processes_per_node
+        return replace(self, ranks=tuple(range(first, first + role.processes_per_node)))
+
+
+def pod_of(pod: Json) -> Pod:
+    """A Pod. The first container that went wrong speaks for it."""
+    metadata, spec, status = part(pod, "metadata"), part(pod, "spec"), part(pod, "status")
+    marks, told = part(metadata, "labels"), conditions(pod)
+    containers = _containers(spec, status)
+    speaker = next((item for item in containers if item.went_wrong), containers[-1] if containers else Container(""))
+    # A message of a container that did start is the launcher's own: see `termination`.
+    by_runtime = speaker.state == "waiting" or speaker.reason in NEVER_STARTED
+    unplaced = next((item for item in told if item.type == "PodScheduled" and item.status == "False"), None)
+    code, deleted = speaker.exit_code, metadata.get("deletionTimestamp")
+    return Pod(
+        name=metadata.get("name", ""),
+        role=marks.get(labels.ROLE, ""),
+        index=whole(marks.get(INDEX_LABEL)),
+        node=spec.get("nodeName") or "",
+        phase=status.get("phase") or "Pending",
+        reason=status.get("reason") or speaker.reason,
+        message=status.get("message") or (speaker.message if by_runtime else ""),
+        exit_code=code,
+        signal=speaker.signal or (code - 128 if isinstance(code, int) and code > 128 else None),
+        finished_at=speaker.finished_at,
+        disrupted=any(item.type == "DisruptionTarget" and item.status == "True" for item in told),
+        unschedulable=unplaced.message if unplaced else "",
+        run=marks.get(labels.RUN, ""),
+        attempt=whole(marks.get(labels.ATTEMPT)),
+        jobset=marks.get(JOBSET_LABEL, ""),
+        created_at=seconds(metadata.get("creationTimestamp")),
+        deleted_at=(seconds(deleted) or 0.0) if deleted is not None else None,
+        conditions=told,
+        containers=containers,
+        gates=tuple(str(item.get("name", "")) for item in items(spec, "schedulingGates")),
+        requests=plain(requests_of(spec)),
+        termination=_termination(status),
+    )
+
+
+def _containers(spec: Json, status: Json) -> tuple[Container, ...]:
+    asked = [*items(spec, "initContainers"), *items(spec, "containers")]
+    images = {item.get("name", ""): item.get("image", "") for item in asked}
+    states = [*items(status, "initContainerStatuses"), *items(status, "containerStatuses")]
+    return tuple(_container(item, images) for item in states)
+
+
+def _container(status: Json, images: Mapping[str, str]) -> Container:
+    state = part(status, "state")
+    word = next((word for word in ("running", "terminated", "waiting") if word in state), "waiting")
+    told, last = part(state, word), part(status, "lastState", "terminated")
+    return Container(
+        name=status.get("name", ""),
+        # The status names what was pulled; where nothing could be, the spec names what was asked for.
+        image=images.get(status.get("name", ""), "") or status.get("image", ""),
+        state=word,
+        reason=told.get("reason") or "",
+        message=told.get("message") or "",
+        restarts=int(status.get("restartCount") or 0),
+        last_exit=f"exit code {last.get('exitCode')} ({last.get('reason', '')})" if last else "",
+        exit_code=told.get("exitCode"),
+        signal=told.get("signal"),
+        finished_at=seconds(told.get("finishedAt")),
+    )
+
+
+def _termination(status: Json) -> Termination | None:
+    for item in items(status, "containerStatuses"):
+        for life in ("state", "lastState"):
+            if message := part(item, life, "terminated").get("message"):
+                with suppress(ValueError):
+                    return from_json(Termination, message)
+    return None
+
+
+def running_coordinator(pods: Iterable[Pod]) -> Pod | None:
+    """The gang's coordinator that runs; None where none does."""
+    return next((pod for pod in pods if pod.role == labels.COORDINATOR_ROLE and pod.phase == "Running"), None)
+
+
+def users_of(pods: Iterable[Pod], run: str, attempt: int) -> dict[str, str]:
+    """Nodes on which training pods of other runs or attempts live, with the name of that run."""
+    others = (pod for pod in pods if (pod.run, pod.attempt) != (run, attempt))
+    return {pod.node: pod.run for pod in others if pod.node and pod.trains and pod.lives}
 
 
 @dataclass(frozen=True)
-class EventSight:
+class Event:
     """One Kubernetes event."""
 
     kind: str
@@ -82,8 +223,24 @@ class EventSight:
     warning: bool = True
 
 
+def event_of(event: Json) -> Event:
+    """An Event, of the old series or the new."""
+    about = part(event, "involvedObject") or part(event, "regarding")
+    at = event.get("lastTimestamp") or part(event, "series").get("lastObservedTime") or event.get("eventTime")
+    created = part(event, "metadata").get("creationTimestamp")
+    return Event(
+        kind=about.get("kind", ""),
+        name=about.get("name", ""),
+        reason=event.get("reason") or "",
+        message=event.get("message") or event.get("note") or "",
+        at=seconds(at or event.get("firstTimestamp") or created),
+        count=int(event.get("count") or part(event, "series").get("count") or 1),
+        warning=event.get("type") != "Normal",
+    )
+
+
 @dataclass(frozen=True)
-class JobSetSight:
+class JobSet:
     """A JobSet."""
 
     name: str
@@ -97,232 +254,61 @@ class JobSetSight:
     state: str = "Running"
     """`Running`, `Completed` or `Failed`."""
     created_at: float | None = None
-    conditions: tuple[ConditionFacts, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     pods: int = 0
     """Pods that it is to have."""
     gpus: int = 0
     """GPUs of all its pods together."""
 
 
-@dataclass(frozen=True)
-class CheckSight:
-    """One admission check of a Workload."""
+def jobset_of(jobset: Json, priorities: Mapping[str, int] | None = None) -> JobSet:
+    """A JobSet.
 
-    name: str
-    state: str
-    """`Pending`, `Ready`, `Retry` or `Rejected`."""
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class WorkloadSight:
-    """A Workload of Kueue."""
-
-    name: str
-    owner: str = ""
-    """Name of the JobSet (or other job) that it stands for."""
-    uid: str = ""
-    queue: str = ""
-    cluster_queue: str = ""
-    """Where quota is reserved; "" where none is."""
-    priority: int = 0
-    priority_class: str = ""
-    active: bool = True
-    created_at: float | None = None
-    conditions: tuple[ConditionFacts, ...] = ()
-    checks: tuple[CheckSight, ...] = ()
-    requeue_at: float | None = None
-    """Not looked at again before."""
-    requeues: int = 0
-    gpus: int = 0
-    requests: Quantities = field(default_factory=dict[str, str])
-    """All pods together, by resource."""
-
-    def condition(self, kind: str) -> ConditionFacts | None:
-        """The condition of that type."""
-        return next((item for item in self.conditions if item.type == kind), None)
-
-    def holds(self, kind: str) -> bool:
-        """Whether the condition of that type is True."""
-        found = self.condition(kind)
-        return found is not None and found.status == "True"
+    Args:
+        jobset: the object.
+        priorities: value of each priority class, where the cluster keeps no object for it.
+    """
+    metadata, spec = part(jobset, "metadata"), part(jobset, "spec")
+    marks = part(metadata, "labels")
+    total: dict[str, Decimal] = {}
+    pods, classes = 0, [marks.get(PRIORITY_LABEL, "")]
+    for job in items(spec, "replicatedJobs"):
+        template = part(job, "template", "spec")
+        pod = part(template, "template", "spec")
+        count = int(job.get("replicas", 1)) * int(template.get("parallelism", 1))
+        pods += count
+        classes.append(pod.get("priorityClassName") or "")
+        add(total, requests_of(pod), count)
+    priority_class = next((name for name in classes if name), "")
+    return JobSet(
+        name=metadata.get("name", ""),
+        run=marks.get(labels.RUN, ""),
+        attempt=whole(marks.get(labels.ATTEMPT)),
+        queue=marks.get(QUEUE_LABEL, ""),
+        priority=(priorities or {}).get(priority_class, 0),
+        priority_class=priority_class,
+        suspended=bool(spec.get("suspend")),
+        state=jobset_state(jobset),
+        created_at=seconds(metadata.get("creationTimestamp")),
+        conditions=conditions(jobset),
+        pods=pods,
+        gpus=gpus_of(total),
+    )
 
 
-@dataclass(frozen=True)
-class QuotaSight:
-    """Quota of one resource in one flavor of a ClusterQueue."""
-
-    flavor: str
-    resource: str
-    nominal: str
-    borrowing_limit: str = ""
-    """"" where there is none."""
-    used: str = "0"
-    reserved: str = "0"
-    borrowed: str = "0"
+def jobset_state(jobset: Json) -> str:
+    """`Completed`, `Failed` or `Running`."""
+    status = part(jobset, "status")
+    if status.get("terminalState") in ("Completed", "Failed"):
+        return str(status["terminalState"])
+    for item in items(status, "conditions"):
+        if item.get("type") in ("Completed", "Failed") and item.get("status") == "True":
+            return str(item["type"])
+    return "Running"
 
 
 @dataclass(frozen=True)
-class LocalQueueSight:
-    """A LocalQueue of the namespace."""
-
-    name: str
-    cluster_queue: str = ""
-    stopped: str = ""
-    """Its stop policy; "" where it is not stopped."""
-    pending: int = 0
-    admitted: int = 0
-    conditions: tuple[ConditionFacts, ...] = ()
-
-
-@dataclass(frozen=True)
-class ClusterQueueSight:
-    """A ClusterQueue."""
-
-    name: str
-    cohort: str = ""
-    stopped: str = ""
-    strategy: str = "BestEffortFIFO"
-    pending: int = 0
-    admitted: int = 0
-    conditions: tuple[ConditionFacts, ...] = ()
-    quotas: tuple[QuotaSight, ...] = ()
-
-
-@dataclass(frozen=True)
-class StepSight:
-    """One node of the attempt's workflow that is not done."""
-
-    name: str
-    kind: str
-    """Argo's type: `Pod`, `Suspend`, `DAG`, …"""
-    phase: str
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class WorkflowSight:
-    """The attempt's workflow."""
-
-    name: str
-    phase: str = ""
-    """"" while no controller has looked at it."""
-    message: str = ""
-    suspended: bool = False
-    created_at: float | None = None
-    steps: tuple[StepSight, ...] = ()
-
-
-@dataclass(frozen=True)
-class ClaimSight:
-    """A PersistentVolumeClaim."""
-
-    name: str
-    phase: str
-    storage_class: str = ""
-
-
-@dataclass(frozen=True)
-class ClusterSight:
-    """What the cluster has of one run. Kinds that could not be read are named, and never count as absent."""
-
-    workflow: WorkflowSight | None = None
-    jobset: JobSetSight | None = None
-    workload: WorkloadSight | None = None
-    pods: tuple[PodSight, ...] = ()
-    """Of the newest attempt."""
-    leftovers: tuple[PodSight, ...] = ()
-    """Of earlier attempts, not ended yet."""
-    events: tuple[EventSight, ...] = ()
-    """About the attempt's objects, oldest first."""
-    nodes: tuple[NodeFacts, ...] = ()
-    """Those of the run's pool."""
-    candidates: tuple[NodeCandidate, ...] = ()
-    """The same with what the ledger knows and who uses them."""
-    claims: tuple[ClaimSight, ...] = ()
-    others: tuple[WorkloadSight, ...] = ()
-    """Every Workload of the namespace."""
-    local_queues: tuple[LocalQueueSight, ...] = ()
-    cluster_queues: tuple[ClusterQueueSight, ...] = ()
-    unread: tuple[tuple[str, str], ...] = ()
-    """(kind, why) of what the cluster would not tell us."""
-
-
-@dataclass(frozen=True)
-class QueueSight:
-    """What waits and what runs in a cluster's namespace."""
-
-    jobsets: tuple[JobSetSight, ...] = ()
-    pods: tuple[PodSight, ...] = ()
-    """Of all JobSets."""
-    owners: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Pod -> its JobSet."""
-    workloads: tuple[WorkloadSight, ...] = ()
-    """Empty where Kueue is not there."""
-    local_queues: tuple[LocalQueueSight, ...] = ()
-    cluster_queues: tuple[ClusterQueueSight, ...] = ()
-    unread: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class DriverSight:
-    """The process that drives the run."""
-
-    alive: bool
-    """Its process lives; on another host: its lease is renewed."""
-    host: str = ""
-    pid: int | None = None
-    log: str = ""
-    """Where a driver of this machine wrote its last words; "" where there is no such file."""
-
-
-@dataclass(frozen=True)
-class RunSight:
-    """Everything that says why a run stands where it stands."""
-
-    now: float
-    story: Story
-    resolved: Resolved
-    driver: DriverSight
-    cluster: ClusterSight | None = None
-    """None: it was not asked, or did not answer."""
-    away: str = ""
-    """Why the cluster did not answer; "" where it did or was not asked."""
-    step: int | None = None
-    last_step_at: float | None = None
-    steps_per_second: float | None = None
-
-
-@dataclass(frozen=True)
-class NodeStock:
-    """A Node."""
-
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    taints: tuple[str, ...] = ()
-    """As `key=value:Effect`; the value may be empty."""
-    capacity: Quantities = field(default_factory=dict[str, str])
-    """What is built in; devices that are broken still count."""
-    allocatable: Quantities = field(default_factory=dict[str, str])
-    """What pods may take now."""
-    ready: bool | None = None
-    cordoned: bool = False
-    leaving: bool = False
-    """It is being deleted."""
-
-
-@dataclass(frozen=True)
-class FlavorStock:
-    """A ResourceFlavor of Kueue."""
-
-    name: str
-    node_labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    topology: str = ""
-    """Name of its Topology; "" where it has none."""
-
-
-@dataclass(frozen=True)
-class VolumeStock:
+class Claim:
     """A PersistentVolumeClaim."""
 
     name: str
@@ -334,40 +320,14 @@ class VolumeStock:
     """What was bound, else what is asked for."""
 
 
-@dataclass(frozen=True)
-class ServiceStock:
-    """A Service of any namespace."""
-
-    name: str
-    namespace: str
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    ports: tuple[tuple[str, int], ...] = ()
-    """(name, number) of each; the name may be empty."""
-
-
-@dataclass(frozen=True)
-class Inventory:
-    """Everything an import looks at."""
-
-    context: str
-    """Context of the kubeconfig; "" inside a cluster."""
-    namespace: str
-    namespace_exists: bool | None = None
-    """None: it may not be read."""
-    nodes: tuple[NodeStock, ...] = ()
-    flavors: tuple[FlavorStock, ...] = ()
-    topologies: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Node labels of each Topology's levels by its name, the widest first."""
-    local_queues: tuple[LocalQueueSight, ...] = ()
-    cluster_queues: tuple[ClusterQueueSight, ...] = ()
-    """Those of the local queues, as far as they may be read."""
-    priority_classes: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Kubernetes' own PriorityClasses with their values."""
-    workload_priority_classes: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Kueue's."""
-    volumes: tuple[VolumeStock, ...] = ()
-    storage_classes: tuple[tuple[str, str], ...] = ()
-    """(name, provisioner) of each."""
-    services: tuple[ServiceStock, ...] = ()
-    unread: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Kinds that the cluster would not tell, each with its words: nothing is known of them."""
+def claim_of(claim: Json) -> Claim:
+    """A PersistentVolumeClaim."""
+    spec, status = part(claim, "spec"), part(claim, "status")
+    size = part(status, "capacity").get("storage") or part(spec, "resources", "requests").get("storage")
+    return Claim(
+        name=part(claim, "metadata").get("name", ""),
+        phase=status.get("phase") or "Pending",
+        modes=tuple(status.get("accessModes") or spec.get("accessModes") or ()),
+        storage_class=spec.get("storageClassName") or "",
+        size=str(size or ""),
+    )

@@ -65,25 +65,3 @@ def brake_trips(brake: BrakeState, new: int) -> str:
         within = f"within {brake.limits.window_seconds:g} s, at most {brake.limits.max_evictions} are allowed"
         return f"{brake.evictions} + {new} nodes taken out {within}"
     return ""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterNode:
-    """One node of a pool of ours as the cluster tells it, whoever uses it."""
-
-    name: str
-    pool: str
-    rack: str = ""
-    block: str = ""
-    gpus: int | None = None
-    """None: neither the cluster nor the hardware profile says."""
-    ready: bool | None = True
-    """None: the cluster does not know (silent)."""
-    cordoned: bool = False
-    quarantined: bool = False
-    """Our taint stands on it."""
-    taints: tuple[str, ...] = ()
-    """Taints as `key=value:Effect` that keep the pool's pods away; ours excluded."""
-    spare: bool = False
-    leaving: bool = False
-    """It is being deleted."""

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from workflows.labels import COORDINATOR_ROLE
-from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, PodFacts, SecondSight
+from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, SecondSight
+from workflows.model.cluster import Pod
 from workflows.wire import LINE_PREFIX, PhaseSeen, StepSeen, from_line
 
 LEAST_SILENCE_SECONDS = 1.0
@@ -80,7 +81,7 @@ def deaf_since(facts: CoordinatorFacts, limit_seconds: float) -> float | None:
     return facts.at - half if half >= limit_seconds else None
 
 
-def sample(pods: Sequence[PodFacts], sight: SecondSight) -> tuple[PodFacts, ...]:
+def sample(pods: Sequence[Pod], sight: SecondSight) -> tuple[Pod, ...]:
     """The pods whose logs are read next, by their ranks.
 
     First those of the lowest rank, of the highest (some trainers print there), and one between. Where none of them

@@ -9,11 +9,15 @@ Pure: the object is read by whoever may read nodes, which the pod of a preflight
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from functools import lru_cache
+from typing import Literal
 
 from profiles.vocabulary import FaultClass, VerdictWord
+from workflows import labels
+from workflows.model.manifest import Condition, Json, conditions, items, part, seconds
 from workflows.programs.parsers.text import Parsed, Reading
 
 WATCHER = "monitor"
@@ -31,8 +35,17 @@ def beat_of(cluster: str) -> str:
     return f"beat/{cluster}"
 
 
+MESSAGE_CHARACTERS = 240
+"""Of a condition's message that are kept."""
+READY = "Ready"
+STATES = {"True": True, "False": False}
+"""Words for which a kubelet stands; `Unknown` is the control plane's word for a kubelet that is silent."""
+OF_THE_CLUSTER = "node.kubernetes.io/"
+"""Taints with this prefix repeat conditions and cordons, which are told as such."""
+
+
 @dataclass(frozen=True, slots=True)
-class TaintSeen:
+class Taint:
     """One entry of `spec.taints`, whole: the list is written back when ours is added."""
 
     key: str
@@ -41,37 +54,24 @@ class TaintSeen:
     added: str = ""
     """`timeAdded`, as it was written; "" where there is none."""
 
-
-@dataclass(frozen=True, slots=True)
-class ConditionSeen:
-    """One entry of `status.conditions`."""
-
-    type: str
-    status: str
-    """`True`, `False` or `Unknown`; anything else counts as `Unknown`."""
-    since: float | None = None
-    """Last transition."""
-    heard_at: float | None = None
-    """Last heartbeat."""
-    reason: str = ""
-    message: str = ""
-    """At most `MESSAGE_CHARACTERS` of it."""
-
-
-MESSAGE_CHARACTERS = 240
+    @property
+    def text(self) -> str:
+        """As people and profiles write it."""
+        return f"{self.key}={self.value}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
-    """One node of a pool of ours."""
+class Node:
+    """A Node, slim: of 5 to 20 KB of text about 1 KB, since a large cluster has many. Equal ones differ in no news."""
 
     name: str
-    pool: str
-    version: str = ""
+    pool: str = ""
+    """Of the cluster's profile; "" where nobody asked for it."""
+    version: str = field(default="", compare=False)
     """Its resourceVersion: a write is meant for what was seen."""
     created_at: float | None = None
-    conditions: tuple[ConditionSeen, ...] = ()
-    taints: tuple[TaintSeen, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    taints: tuple[Taint, ...] = ()
     cordoned: bool = False
     leaving: bool = False
     """It is being deleted."""
@@ -79,6 +79,73 @@ class NodeSeen:
     """Our label; "": it has none."""
     verdict_at: float | None = None
     """When the test was that it tells, Unix seconds, whole ones."""
+    rack: str = ""
+    block: str = ""
+    spare: bool = False
+
+    @property
+    def ready(self) -> bool | None:
+        """What the condition Ready says; None: the cluster does not know (silent)."""
+        found = self._ready()
+        return None if found is None else STATES.get(found.status)
+
+    @property
+    def reason(self) -> str:
+        """Why it is ready or not, in one word."""
+        found = self._ready()
+        return "" if found is None else found.reason
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether our taint stands on it."""
+        return any(taint.key == labels.QUARANTINE_TAINT for taint in self.taints)
+
+    def taints_against(self, tolerated: Collection[str]) -> tuple[str, ...]:
+        """Taints, ours excluded, that keep pods away which tolerate these, all written as `key=value:Effect`."""
+        hard = (taint for taint in self.taints if taint.effect != "PreferNoSchedule")
+        foreign = (item for item in hard if not item.key.startswith((labels.QUARANTINE_TAINT, OF_THE_CLUSTER)))
+        return tuple(taint.text for taint in foreign if taint.text not in tolerated)
+
+    def _ready(self) -> Condition | None:
+        return next((item for item in self.conditions if item.type == READY), None)
+
+
+def node_of(node: Json, pool: str = "") -> Node:
+    """A Node, which belongs to this pool."""
+    metadata, spec = part(node, "metadata"), part(node, "spec")
+    marks = part(metadata, "labels")
+    return Node(
+        name=sys.intern(str(metadata.get("name", ""))),
+        pool=pool,
+        version=str(metadata.get("resourceVersion", "")),
+        created_at=seconds(metadata.get("creationTimestamp")),
+        conditions=conditions(node, MESSAGE_CHARACTERS),
+        taints=tuple(_taint(item) for item in items(spec, "taints")),
+        cordoned=bool(spec.get("unschedulable")),
+        leaving="deletionTimestamp" in metadata,
+        verdict=sys.intern(str(marks.get(labels.VERDICT, ""))),
+        verdict_at=seconds(part(metadata, "annotations").get(labels.VERDICT_AT)),
+        rack=sys.intern(str(marks.get(labels.RACK, ""))),
+        block=sys.intern(str(marks.get(labels.BLOCK, ""))),
+        spare=marks.get(labels.SPARE) == "true",
+    )
+
+
+def _taint(item: Json) -> Taint:
+    value, added = str(item.get("value") or ""), str(item.get("timeAdded") or "")
+    return _shared_taint(str(item.get("key", "")), value, str(item.get("effect", "")), added)
+
+
+@lru_cache(maxsize=4096)
+def _shared_taint(key: str, value: str, effect: str, added: str) -> Taint:
+    return Taint(key, value, effect, added)
+
+
+def taint_manifest(taint: Taint) -> dict[str, str]:
+    """The entry of `spec.taints` as it was read."""
+    value = {"value": taint.value} if taint.value else {}
+    added = {"timeAdded": taint.added} if taint.added else {}
+    return {"key": taint.key, **value, "effect": taint.effect, **added}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +228,10 @@ class LedgerGround:
     """Pools about which a person was asked, and the answer was not carried over yet."""
 
 
-READY = "Ready"
-STATES = ("True", "False")
-"""Words for which a kubelet stands; `Unknown` is the control plane's word for a kubelet that is silent."""
 PARTS_SHOWN = 4
 
 
-def told_by_node_object(manifest: Mapping[str, Any], gpu_resource: str, nic_resource: str = "") -> Parsed:
+def told_by_node_object(manifest: Json, gpu_resource: str, nic_resource: str = "") -> Parsed:
     """Readings of the probe `kubernetes-node`.
 
     Args:
@@ -181,7 +245,8 @@ def told_by_node_object(manifest: Mapping[str, Any], gpu_resource: str, nic_reso
     """
     why: list[str] = []
     found: list[Reading] = []
-    allocatable = _part(manifest, "status", "allocatable")
+    told = part(manifest, "status").get("allocatable")
+    allocatable = part(manifest, "status", "allocatable") if isinstance(told, dict) else None
     for quantity, resource in (("allocatable_gpus", gpu_resource), ("allocatable_nics", nic_resource)):
         if resource:
             count, line = _count(allocatable, resource)
@@ -197,15 +262,7 @@ def told_by_node_object(manifest: Mapping[str, Any], gpu_resource: str, nic_reso
     return Parsed(tuple(found), "; ".join(why))
 
 
-def _part(manifest: Mapping[str, Any], *path: str) -> Mapping[str, Any] | None:
-    """The map at that path; None where there is none."""
-    found: Any = manifest
-    for name in path:
-        found = cast("Mapping[str, Any]", found).get(name) if isinstance(found, Mapping) else None
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else None
-
-
-def _count(allocatable: Mapping[str, Any] | None, resource: str) -> tuple[float | None, str]:
+def _count(allocatable: Json | None, resource: str) -> tuple[float | None, str]:
     """How many devices are offered, and what says so; without a count the reason."""
     if allocatable is None:
         return None, "the Node has no status.allocatable: its kubelet has not told yet what it offers"
@@ -219,12 +276,9 @@ def _count(allocatable: Mapping[str, Any] | None, resource: str) -> tuple[float 
     return float(int(text)), f"status.allocatable[{resource}] = {text}"
 
 
-def _ready(manifest: Mapping[str, Any]) -> tuple[str, str]:
+def _ready(manifest: Json) -> tuple[str, str]:
     """The word of the condition Ready, and what says so."""
-    listed = (_part(manifest, "status") or {}).get("conditions")
-    conditions = cast("list[Any]", listed if isinstance(listed, list) else [])
-    maps = [cast("Mapping[str, Any]", one) for one in conditions if isinstance(one, Mapping)]
-    ready = next((one for one in maps if one.get("type") == READY), None)
+    ready = next((one for one in items(manifest, "status", "conditions") if one.get("type") == READY), None)
     if ready is None:
         return "", "the Node has no condition Ready: its kubelet has not told yet how it is"
     told = {name: str(value) for name, value in ready.items()}

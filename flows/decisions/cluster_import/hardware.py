@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from profiles.hardware import HardwareProfile
 from profiles.values import amount
 from workflows import labels
-from workflows.model.cluster import NodeStock
+from workflows.model.inventory import NodeStock
 
 NVIDIA_PRODUCT = "nvidia.com/gpu.product"
 AMD_PRODUCTS = ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")

@@ -17,7 +17,7 @@ from itertools import combinations
 from flows.decisions.cluster_import.hardware import HardwareMatch, match, nics
 from profiles.hardware import HardwareProfile
 from workflows import labels
-from workflows.model.cluster import FlavorStock, NodeStock
+from workflows.model.inventory import FlavorStock, NodeStock
 
 MAX_LABELS = 3
 """A larger smallest set is not searched for: one that suffices is made smaller step by step instead."""

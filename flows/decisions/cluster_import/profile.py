@@ -21,7 +21,7 @@ from profiles.loading.validation import checked
 from profiles.values import amount
 from workflows import labels
 from workflows.labels import RETURNING
-from workflows.model.cluster import Inventory, NodeStock, ServiceStock
+from workflows.model.inventory import Inventory, NodeStock, ServiceStock
 
 MAX_NAME = 63
 

@@ -195,7 +195,7 @@ def scene(weighed: Weighed, gang: Gang) -> tuple[str, ...]:
 def unfit(evidence: Evidence) -> tuple[str, ...]:
     """Nodes told to leave or cordoned, and those that did not pass the gate, unless most of them did not."""
     told = {pod.node for pod in evidence.pods if pod.node and pod.disrupted}
-    told |= {node.name for node in evidence.nodes if node.unschedulable}
+    told |= {node.name for node in evidence.nodes if node.cordoned}
     bad = {report.node for report in evidence.gate if report.verdict != VerdictWord.PASS}
     return tuple(sorted(told | (bad if len(bad) * 2 <= len(evidence.gate) else set())))
 

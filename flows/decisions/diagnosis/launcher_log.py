@@ -140,7 +140,7 @@ def with_passed_notices(evidence: Evidence) -> Evidence:
 
 def _noticed_at(evidence: Evidence) -> float | None:
     """Since when a part of the gang was on its way out (Unix seconds; 0: nobody says); None where none was."""
-    if any(node.unschedulable and _is_emptied(node.name, evidence) for node in evidence.nodes):
+    if any(node.cordoned and _is_emptied(node.name, evidence) for node in evidence.nodes):
         return 0.0
     said = [noticed[1] for line in evidence.lines if (noticed := notice_of(line)) is not None]
     # Whoever is stopped by the gang's end is killed; only a notice lets a rank end as it wants to.

@@ -18,7 +18,8 @@ from enum import Enum
 
 from flows.decisions.diagnosis.clues import Rule
 from flows.decisions.policy import POLICY
-from workflows.model.attempt import NEVER_STARTED, Evidence, LogLine, PodFacts
+from workflows.model.attempt import Evidence, LogLine
+from workflows.model.cluster import NEVER_STARTED, Pod
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CTIME = r"(?:[A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}"
@@ -127,7 +128,7 @@ def gather(evidence: Evidence) -> tuple[LogLine, ...]:
     return _without_copies(clean(line) for line in lines)
 
 
-def _never_started(pod: PodFacts) -> bool:
+def _never_started(pod: Pod) -> bool:
     return pod.reason in NEVER_STARTED and bool(pod.message)
 
 

@@ -15,7 +15,9 @@ from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.exits import Exit
 from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
-from workflows.model.attempt import Evidence, NodeFacts, PodFacts, Signal
+from workflows.model.attempt import Evidence, Signal
+from workflows.model.cluster import Pod
+from workflows.model.nodes import Node
 from workflows.wire import RankEnd, Termination
 
 NODE_LOST = "node-lost"
@@ -41,10 +43,8 @@ def lost_nodes(evidence: Evidence) -> dict[str, str]:
     return lost
 
 
-def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
+def _proof_of_loss(evidence: Evidence, node: Node) -> str:
     named = f" ({node.reason})" if node.reason else ""
-    if not node.exists:
-        return "the node object is gone"
     if any(pod.node == node.name and pod.reason == "NodeLost" for pod in evidence.pods):
         return "the cluster says its pods were lost with it"
     silent = node.name in evidence.silent_nodes
@@ -250,7 +250,7 @@ def _suspended(evidence: Evidence) -> Iterator[Clue]:
                    supersedes=("process_killed", "collective_timeout", "unknown"))  # fmt: skip
 
 
-def _pod(pod: PodFacts, failed: bool) -> Iterator[Clue]:
+def _pod(pod: Pod, failed: bool) -> Iterator[Clue]:
     """Why it ended; of a pod whose ranks `failed` unasked, its deletion is the end of its gang and no reason."""
     ended_wrongly = pod.phase in ("Failed", "Gone") or pod.exit_code not in (None, 0)
     if pod.disrupted:
@@ -339,7 +339,7 @@ def _asked(evidence: Evidence) -> Iterator[Clue]:
             yield Clue(said[0], said[1], f"{record.pod}: {record.reason} {record.detail}".strip(),
                        f"launcher-{record.reason}", node=record.node)  # fmt: skip
     for node in evidence.nodes:
-        if node.unschedulable and asked:
+        if node.cordoned and asked:
             text = f"{node.name} is cordoned, and every rank ended because it was asked to"
             yield Clue(F.PREEMPTED, 0.85, text, "node-cordoned", node=node.name)
 

@@ -9,8 +9,8 @@ from flows.decisions.explain.reasons import Hold, Reason, Witness
 from flows.decisions.recovery.liveness import last_end
 from flows.decisions.recovery.moves import AwaitAnswer, CarryOut, Done, Finish, Move, Plan, Recover, Rest, Submit, Watch
 from profiles.vocabulary import Mode, RunState
-from workflows.model.cluster import RunSight
 from workflows.model.records import WAITS, IncidentRecord, Story
+from workflows.model.why import RunSight
 
 _EVIDENCE_LINES = 5
 

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 
 from flows.decisions.explain.reasons import Hold, Reason, Witness, of_condition, of_event
 from flows.decisions.recovery.nodes import NodeNeed, refusal
-from workflows.model.cluster import ClusterSight, ConditionFacts, ContainerFacts, EventSight, PodSight
+from workflows.model.cluster import Container, Event, Pod
 from workflows.model.fleet import NodeCandidate
+from workflows.model.manifest import Condition
+from workflows.model.why import ClusterSight
 
 IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
 CONFIG = frozenset(
@@ -48,9 +50,9 @@ _ADVICE = {
 _PULL_TEXT = re.compile(r"^Back-off pulling image \"[^\"]*\"(?:: )?")
 
 
-def pod_reasons(sight: ClusterSight, pods: Sequence[PodSight]) -> tuple[Reason, ...]:
+def pod_reasons(sight: ClusterSight, pods: Sequence[Pod]) -> tuple[Reason, ...]:
     """Why placed pods do not run; one reason for all pods held by the same thing."""
-    found: dict[tuple[Hold, str], list[tuple[PodSight, Witness]]] = {}
+    found: dict[tuple[Hold, str], list[tuple[Pod, Witness]]] = {}
     for pod in pods:
         held = _held(pod, sight)
         if held is not None:
@@ -59,7 +61,7 @@ def pod_reasons(sight: ClusterSight, pods: Sequence[PodSight]) -> tuple[Reason, 
     return tuple(_reason(hold, told, members) for (hold, told), members in found.items())
 
 
-def _reason(hold: Hold, told: str, members: list[tuple[PodSight, Witness]]) -> Reason:
+def _reason(hold: Hold, told: str, members: list[tuple[Pod, Witness]]) -> Reason:
     names = [pod.name for pod, _ in members]
     where = f"{len(names)} pods" if len(names) > 1 else f"pod {names[0]}"
     nodes = sorted({pod.node for pod, _ in members if pod.node})
@@ -67,7 +69,7 @@ def _reason(hold: Hold, told: str, members: list[tuple[PodSight, Witness]]) -> R
     return Reason(hold, f"{where}{on}: {told}", _ADVICE[hold], tuple(witness for _, witness in members[:8]))
 
 
-def _held(pod: PodSight, sight: ClusterSight) -> tuple[Hold, str, Witness] | None:
+def _held(pod: Pod, sight: ClusterSight) -> tuple[Hold, str, Witness] | None:
     """What holds the pod, in words without its own name, and who says so."""
     for container in pod.containers:
         hold = _container_hold(container)
@@ -86,7 +88,7 @@ def _held(pod: PodSight, sight: ClusterSight) -> tuple[Hold, str, Witness] | Non
     return Hold.STARTING, *_starting(pod, sight)
 
 
-def _container_hold(container: ContainerFacts) -> Hold | None:
+def _container_hold(container: Container) -> Hold | None:
     if container.state != "waiting":
         return None
     if container.reason in IMAGE:
@@ -96,7 +98,7 @@ def _container_hold(container: ContainerFacts) -> Hold | None:
     return Hold.CRASH_LOOP if container.reason == CRASH else None
 
 
-def _told(hold: Hold, container: ContainerFacts) -> str:
+def _told(hold: Hold, container: Container) -> str:
     if hold is Hold.IMAGE:
         why = _PULL_TEXT.sub("", container.message) or container.reason
         return f"image {container.image} cannot be had: {_short(why)}"
@@ -106,7 +108,7 @@ def _told(hold: Hold, container: ContainerFacts) -> str:
     return f"container {container.name} cannot be made: {_short(container.message or container.reason)}"
 
 
-def _starting(pod: PodSight, sight: ClusterSight) -> tuple[str, Witness]:
+def _starting(pod: Pod, sight: ClusterSight) -> tuple[str, Witness]:
     pulling = _newest(sight, pod, frozenset({"Pulling", "Pulled", "Created", "Started"}))
     if pulling is not None and pulling.reason == "Pulling":
         return _short(pulling.message).replace("Pulling", "is pulling", 1), of_event(pulling)
@@ -117,11 +119,11 @@ def _starting(pod: PodSight, sight: ClusterSight) -> tuple[str, Witness]:
     return f"is being started ({waiting.reason}{said})", _witness(pod, waiting)
 
 
-def _witness(pod: PodSight, container: ContainerFacts) -> Witness:
+def _witness(pod: Pod, container: Container) -> Witness:
     return Witness("Pod", pod.name, f"container {container.name}", container.reason, container.message)
 
 
-def _newest(sight: ClusterSight, pod: PodSight, reasons: frozenset[str]) -> EventSight | None:
+def _newest(sight: ClusterSight, pod: Pod, reasons: frozenset[str]) -> Event | None:
     found = [item for item in sight.events if item.name == pod.name and item.reason in reasons]
     return found[-1] if found else None
 
@@ -245,7 +247,7 @@ _NODES_TOLD = 12
 """So many nodes of the pool are told one by one."""
 
 
-def node_reasons(sight: ClusterSight, pods: Sequence[PodSight], avoid: tuple[str, ...] = ()) -> tuple[Reason, ...]:
+def node_reasons(sight: ClusterSight, pods: Sequence[Pod], avoid: tuple[str, ...] = ()) -> tuple[Reason, ...]:
     """Why pods have no node yet; one reason for all of them that the same thing keeps out.
 
     Args:
@@ -253,7 +255,7 @@ def node_reasons(sight: ClusterSight, pods: Sequence[PodSight], avoid: tuple[str
         pods: pods without a node that are not being deleted.
         avoid: nodes that the attempt must not use.
     """
-    told: dict[Hold, list[PodSight]] = {}
+    told: dict[Hold, list[Pod]] = {}
     for pod in pods:
         told.setdefault(_hold(pod, sight), []).append(pod)
     if len(told) > 1:
@@ -265,7 +267,7 @@ def node_reasons(sight: ClusterSight, pods: Sequence[PodSight], avoid: tuple[str
 def cordoned_notes(sight: ClusterSight) -> tuple[str, ...]:
     """Nodes that somebody wants empty while pods of the attempt run there."""
     used = {pod.node for pod in sight.pods if pod.node and pod.phase == "Running"}
-    nodes = sorted(used & {node.name for node in sight.nodes if node.unschedulable})
+    nodes = sorted(used & {node.name for node in sight.nodes if node.cordoned})
     if not nodes:
         return ()
     verb = "is" if len(nodes) == 1 else "are"
@@ -275,7 +277,7 @@ def cordoned_notes(sight: ClusterSight) -> tuple[str, ...]:
     )
 
 
-def _hold(pod: PodSight, sight: ClusterSight) -> Hold:
+def _hold(pod: Pod, sight: ClusterSight) -> Hold:
     condition = _placing(pod, sight)
     if pod.gates or condition.reason == "SchedulingGated":
         return Hold.SCHEDULING_GATE
@@ -285,18 +287,18 @@ def _hold(pod: PodSight, sight: ClusterSight) -> Hold:
     return _nearest(unfit)[0]
 
 
-def _placing(pod: PodSight, sight: ClusterSight) -> ConditionFacts:
+def _placing(pod: Pod, sight: ClusterSight) -> Condition:
     """Condition PodScheduled=False, or what the newest event of the scheduler says."""
     found = next((item for item in pod.conditions if item.type == "PodScheduled" and item.status == "False"), None)
     if found is not None:
         return found
     events = [item for item in sight.events if item.name == pod.name and item.reason == "FailedScheduling"]
     if events:
-        return ConditionFacts("PodScheduled", "False", "Unschedulable", events[-1].message, events[-1].at)
-    return ConditionFacts("PodScheduled", "Unknown")
+        return Condition("PodScheduled", "False", "Unschedulable", events[-1].message, events[-1].at)
+    return Condition("PodScheduled", "Unknown")
 
 
-def _node_reason(sight: ClusterSight, hold: Hold, pods: list[PodSight], avoid: tuple[str, ...]) -> Reason:
+def _node_reason(sight: ClusterSight, hold: Hold, pods: list[Pod], avoid: tuple[str, ...]) -> Reason:
     # What the hungriest hears is true for the gang: who asks for little only waits for it.
     pods = sorted(pods, key=lambda pod: (-_devices(pod), pod.name))
     condition = _placing(pods[0], sight)
@@ -319,16 +321,16 @@ def _node_reason(sight: ClusterSight, hold: Hold, pods: list[PodSight], avoid: t
     return Reason(hold, sentence, _nearest(unfit)[1], (witness, *_claims(sight, unfit), *nodes, *_events(sight, pods)))
 
 
-def _devices(pod: PodSight) -> int:
+def _devices(pod: Pod) -> int:
     """Extended resources that the pod asks for, all together."""
     return sum(int(value) for name, value in pod.requests.items() if "/" in name and value.isdigit())
 
 
-def _count(pods: Sequence[PodSight]) -> str:
+def _count(pods: Sequence[Pod]) -> str:
     return f"{len(pods)} pods" if len(pods) > 1 else f"pod {pods[0].name}"
 
 
-def _asked(pods: Sequence[PodSight], unfit: Unfit) -> str:
+def _asked(pods: Sequence[Pod], unfit: Unfit) -> str:
     """What each pod asks of the resources that are short."""
     each = {key: value for key, value in pods[0].requests.items() if key in unfit.lacking}
     return f" (each asks for {', '.join(f'{value} {key}' for key, value in sorted(each.items()))})" if each else ""
@@ -413,7 +415,7 @@ def _claims(sight: ClusterSight, unfit: Unfit) -> tuple[Witness, ...]:
     )
 
 
-def _events(sight: ClusterSight, pods: Sequence[PodSight]) -> tuple[Witness, ...]:
+def _events(sight: ClusterSight, pods: Sequence[Pod]) -> tuple[Witness, ...]:
     """What the autoscaler says, if one is there."""
     names = {pod.name for pod in pods}
     wanted = ("NotTriggerScaleUp", "TriggeredScaleUp", "FailedScaleUp")

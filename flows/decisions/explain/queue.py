@@ -11,7 +11,9 @@ from typing import Literal
 from flows.decisions.explain.pod_reasons import node_reasons, pod_reasons
 from flows.decisions.explain.queue_reasons import NamespaceQueues, finished, position, queue_reasons
 from flows.decisions.explain.reasons import BLOCKS_FIRST, Hold, Reason
-from workflows.model.cluster import ClusterSight, JobSetSight, PodSight, QueueSight, WorkloadSight
+from workflows.model.cluster import JobSet, Pod
+from workflows.model.queues import Workload
+from workflows.model.why import ClusterSight, QueueSight
 
 State = Literal["waiting", "starting", "running", "suspended"]
 _ORDER: tuple[State, ...] = ("waiting", "suspended", "starting", "running")
@@ -60,7 +62,7 @@ def _place(entry: Entry) -> tuple[str, int, int, int, float, str]:
     return (entry.queue, order, entry.position, -entry.priority, entry.created_at or 0.0, entry.name)
 
 
-def _of_workload(workload: WorkloadSight, sight: QueueSight, line: NamespaceQueues) -> Entry:
+def _of_workload(workload: Workload, sight: QueueSight, line: NamespaceQueues) -> Entry:
     jobset = next((item for item in sight.jobsets if item.name == workload.owner), None)
     reasons = queue_reasons(workload, line)
     pods = [pod for pod in sight.pods if sight.owners.get(pod.name) == workload.owner]
@@ -82,7 +84,7 @@ def _of_workload(workload: WorkloadSight, sight: QueueSight, line: NamespaceQueu
     return entry if reasons else _admitted(entry, pods)
 
 
-def _admitted(entry: Entry, pods: list[PodSight]) -> Entry:
+def _admitted(entry: Entry, pods: list[Pod]) -> Entry:
     """An entry that nothing holds but its pods."""
     living = [pod for pod in pods if pod.deleted_at is None and pod.role]
     reasons = _pod_reasons(living)
@@ -90,7 +92,7 @@ def _admitted(entry: Entry, pods: list[PodSight]) -> Entry:
     return replace(entry, state="running" if running else "starting", reasons=reasons)
 
 
-def _pod_reasons(pods: list[PodSight]) -> tuple[Reason, ...]:
+def _pod_reasons(pods: list[Pod]) -> tuple[Reason, ...]:
     sight = ClusterSight(pods=tuple(pods))
     unplaced = [pod for pod in pods if pod.phase == "Pending" and not pod.node]
     placed = [pod for pod in pods if pod.phase in ("Pending", "Running") and pod.node]
@@ -98,7 +100,7 @@ def _pod_reasons(pods: list[PodSight]) -> tuple[Reason, ...]:
     return tuple(sorted(found, key=lambda reason: BLOCKS_FIRST[reason.hold]))
 
 
-def _without_kueue(jobsets: list[JobSetSight], sight: QueueSight) -> list[Entry]:
+def _without_kueue(jobsets: list[JobSet], sight: QueueSight) -> list[Entry]:
     """JobSets that only the scheduler holds: they wait in the order in which it takes gangs."""
     found: list[Entry] = []
     for jobset in jobsets:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flows.decisions.explain.reasons import BLOCKS_FIRST, Hold, Reason, Witness, of_condition
-from workflows.model.cluster import ClusterQueueSight, ConditionFacts, LocalQueueSight, QuotaSight, WorkloadSight
+from workflows.model.manifest import Condition
+from workflows.model.queues import ClusterQueue, LocalQueue, Quota, Workload
 
 _MORE = re.compile(r"insufficient unused quota for (\S+) in flavor ([^\s,;]+), ([^\s,;]+) more needed")
 _NEVER = re.compile(
@@ -144,38 +145,38 @@ class NamespaceQueues:
     """Everything of a namespace that has to do with queues."""
 
     now: float
-    workloads: tuple[WorkloadSight, ...] = ()
-    local_queues: tuple[LocalQueueSight, ...] = ()
-    cluster_queues: tuple[ClusterQueueSight, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    local_queues: tuple[LocalQueue, ...] = ()
+    cluster_queues: tuple[ClusterQueue, ...] = ()
     unread: frozenset[str] = frozenset()
     """Kinds that could not be read: nothing is concluded from their absence."""
 
-    def local_queue(self, workload: WorkloadSight) -> LocalQueueSight | None:
+    def local_queue(self, workload: Workload) -> LocalQueue | None:
         """The workload's LocalQueue."""
         return next((item for item in self.local_queues if item.name == workload.queue), None)
 
-    def cluster_queue_of(self, workload: WorkloadSight) -> str:
+    def cluster_queue_of(self, workload: Workload) -> str:
         """Name of its ClusterQueue; "" where it is not known."""
         local = self.local_queue(workload)
         return workload.cluster_queue or (local.cluster_queue if local else "")
 
-    def cluster_queue(self, workload: WorkloadSight) -> ClusterQueueSight | None:
+    def cluster_queue(self, workload: Workload) -> ClusterQueue | None:
         """Its ClusterQueue."""
         name = self.cluster_queue_of(workload)
         return next((item for item in self.cluster_queues if item.name == name), None)
 
 
-def finished(workload: WorkloadSight) -> bool:
+def finished(workload: Workload) -> bool:
     """Whether its job has ended."""
     return workload.holds("Finished")
 
 
-def pending(workload: WorkloadSight) -> bool:
+def pending(workload: Workload) -> bool:
     """Whether it waits: neither admitted nor over nor put away."""
     return not (finished(workload) or workload.holds("QuotaReserved") or not workload.active)
 
 
-def waits_since(workload: WorkloadSight) -> float:
+def waits_since(workload: Workload) -> float:
     """The moment that counts in the line: when it was created, or evicted because its pods were not ready in time."""
     evicted = workload.condition("Evicted")
     late = evicted is not None and evicted.status == "True" and evicted.reason == "PodsReadyTimeout"
@@ -183,12 +184,12 @@ def waits_since(workload: WorkloadSight) -> float:
     return at or 0.0
 
 
-def in_order(workloads: Sequence[WorkloadSight]) -> list[WorkloadSight]:
+def in_order(workloads: Sequence[Workload]) -> list[Workload]:
     """As Kueue looks at them: higher priority first, then who waits longer."""
     return sorted(workloads, key=lambda item: (-item.priority, waits_since(item), item.name))
 
 
-def position(workload: WorkloadSight, line: NamespaceQueues) -> tuple[int, int]:
+def position(workload: Workload, line: NamespaceQueues) -> tuple[int, int]:
     """(place counted from 1, how many wait) among those of the same queue that this namespace shows; 0: not in line."""
     queue = line.cluster_queue_of(workload) or workload.queue
     waiting = [
@@ -198,7 +199,7 @@ def position(workload: WorkloadSight, line: NamespaceQueues) -> tuple[int, int]:
     return (names.index(workload.name) + 1 if workload.name in names else 0), len(names)
 
 
-def holders(workload: WorkloadSight, line: NamespaceQueues) -> list[WorkloadSight]:
+def holders(workload: Workload, line: NamespaceQueues) -> list[Workload]:
     """Who holds quota of the same ClusterQueue, as far as this namespace shows it; the largest first."""
     queue = line.cluster_queue_of(workload)
     held = [item for item in line.workloads if item.cluster_queue and item.cluster_queue == queue]
@@ -206,7 +207,7 @@ def holders(workload: WorkloadSight, line: NamespaceQueues) -> list[WorkloadSigh
     return sorted(held, key=lambda item: (-item.gpus, item.name))
 
 
-def quota(workload: WorkloadSight, line: NamespaceQueues, flavor: str, resource: str) -> QuotaSight | None:
+def quota(workload: Workload, line: NamespaceQueues, flavor: str, resource: str) -> Quota | None:
     """The quota in question."""
     queue = line.cluster_queue(workload)
     quotas = queue.quotas if queue else ()
@@ -229,7 +230,7 @@ _BY_REASON = {
 """Kueue's own finer reasons, where it is told to give them."""
 
 
-def queue_reasons(workload: WorkloadSight, line: NamespaceQueues) -> tuple[Reason, ...]:
+def queue_reasons(workload: Workload, line: NamespaceQueues) -> tuple[Reason, ...]:
     """Why Kueue does not let it run; empty where it is admitted or over."""
     if finished(workload) or workload.holds("Admitted"):
         return ()
@@ -242,17 +243,17 @@ def queue_reasons(workload: WorkloadSight, line: NamespaceQueues) -> tuple[Reaso
     return tuple(sorted(reasons.values(), key=lambda reason: BLOCKS_FIRST[reason.hold])) or (_queued(workload, line),)
 
 
-def reservation(workload: WorkloadSight) -> ConditionFacts:
+def reservation(workload: Workload) -> Condition:
     """Condition QuotaReserved; an empty one where Kueue has not said anything yet."""
-    return workload.condition("QuotaReserved") or ConditionFacts("QuotaReserved", "Unknown")
+    return workload.condition("QuotaReserved") or Condition("QuotaReserved", "Unknown")
 
 
-def _told(workload: WorkloadSight, *kinds: str) -> tuple[Witness, ...]:
+def _told(workload: Workload, *kinds: str) -> tuple[Witness, ...]:
     found = (workload.condition(kind) for kind in kinds)
     return tuple(of_condition("Workload", workload.name, item) for item in found if item is not None)
 
 
-def _deactivated(workload: WorkloadSight) -> Reason:
+def _deactivated(workload: Workload) -> Reason:
     evicted = workload.condition("Evicted")
     why = evicted.message or evicted.reason if evicted else "somebody set spec.active to false"
     limit = evicted is not None and "RequeuingLimitExceeded" in f"{evicted.reason} {evicted.message}"
@@ -265,7 +266,7 @@ def _deactivated(workload: WorkloadSight) -> Reason:
     )
 
 
-def _checks(workload: WorkloadSight) -> Reason:
+def _checks(workload: Workload) -> Reason:
     waiting = [item for item in workload.checks if item.state != "Ready"]
     said = ", ".join(f"{item.name} ({item.state})" for item in waiting[:_NAMED])
     rejected = any(item.state == "Rejected" for item in waiting)
@@ -289,7 +290,7 @@ def _checks(workload: WorkloadSight) -> Reason:
     )
 
 
-def _missing(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
+def _missing(workload: Workload, line: NamespaceQueues) -> Reason | None:
     told, refusal = reservation(workload), read_refusal(reservation(workload).message)
     kind, name = ("LocalQueue", workload.queue)
     gone = "LocalQueue" not in line.unread and line.local_queue(workload) is None
@@ -309,7 +310,7 @@ def _missing(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
     )
 
 
-def _stopped(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
+def _stopped(workload: Workload, line: NamespaceQueues) -> Reason | None:
     local, queue = line.local_queue(workload), line.cluster_queue(workload)
     for kind, item in (("LocalQueue", local), ("ClusterQueue", queue)):
         if item is None:
@@ -339,7 +340,7 @@ def _stopped(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
     return None
 
 
-def _later(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
+def _later(workload: Workload, line: NamespaceQueues) -> Reason | None:
     if workload.requeue_at is None or workload.requeue_at <= line.now:
         return None
     return Reason(
@@ -350,7 +351,7 @@ def _later(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
     )
 
 
-def _preempted(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
+def _preempted(workload: Workload, line: NamespaceQueues) -> Reason | None:
     if not (workload.holds("Preempted") or workload.holds("Evicted")):
         return None
     condition = workload.condition("Preempted") if workload.holds("Preempted") else workload.condition("Evicted")
@@ -369,7 +370,7 @@ def _preempted(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
     )
 
 
-def _queued(workload: WorkloadSight, line: NamespaceQueues) -> Reason:
+def _queued(workload: Workload, line: NamespaceQueues) -> Reason:
     place, of = position(workload, line)
     said = reservation(workload)
     return Reason(
@@ -387,7 +388,7 @@ def _place(place: int, of: int) -> str:
 # A message that says why no flavor was assigned. What is nearest to being let in is told first.
 
 
-def _refused(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
+def _refused(workload: Workload, line: NamespaceQueues) -> Reason | None:
     condition = reservation(workload)
     refusal = read_refusal(condition.message)
     kind = _BY_REASON.get(condition.reason) or next((hold for hold, holds in _NEAREST if holds(refusal)), None)
@@ -405,7 +406,7 @@ def _refused(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
             return _plainly(kind, refusal, condition, told)
 
 
-def _plainly(kind: Hold, refusal: Refusal, condition: ConditionFacts, told: tuple[Witness, ...]) -> Reason:
+def _plainly(kind: Hold, refusal: Refusal, condition: Condition, told: tuple[Witness, ...]) -> Reason:
     misfits = "; ".join(f"{item.flavor}: {item.why}" for item in refusal.misfits) or condition.message
     said, advice = {
         Hold.PREEMPTING: (
@@ -436,7 +437,7 @@ _NEAREST: tuple[tuple[Hold, Callable[[Refusal], bool]], ...] = (
 )
 
 
-def _quota(workload: WorkloadSight, line: NamespaceQueues, refusal: Refusal, told: tuple[Witness, ...]) -> Reason:
+def _quota(workload: Workload, line: NamespaceQueues, refusal: Refusal, told: tuple[Witness, ...]) -> Reason:
     queue = line.cluster_queue_of(workload) or workload.queue
     parts: list[str] = []
     witnesses = list(told)
@@ -466,7 +467,7 @@ def _borrowed(amount: str) -> str:
     return "" if amount in ("", "0") else f", {amount} of it borrowed"
 
 
-def _topology(refusal: Refusal, condition: ConditionFacts, told: tuple[Witness, ...]) -> Reason:
+def _topology(refusal: Refusal, condition: Condition, told: tuple[Witness, ...]) -> Reason:
     said = "; ".join(
         f"topology {item.topology} {item.told}{' (left out: ' + item.excluded + ')' if item.excluded else ''}"
         for item in refusal.places
@@ -479,7 +480,7 @@ def _topology(refusal: Refusal, condition: ConditionFacts, told: tuple[Witness, 
     )
 
 
-def _never(workload: WorkloadSight, line: NamespaceQueues, refusal: Refusal, told: tuple[Witness, ...]) -> Reason:
+def _never(workload: Workload, line: NamespaceQueues, refusal: Refusal, told: tuple[Witness, ...]) -> Reason:
     queue = line.cluster_queue_of(workload) or workload.queue
     said = "; ".join(
         f"{item.resource} of flavor {item.flavor}: {item.asked or 'the request'} is more than {item.capacity}"

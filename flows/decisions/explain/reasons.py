@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from workflows.model.cluster import ConditionFacts, EventSight
+from workflows.model.cluster import Event
+from workflows.model.manifest import Condition
 
 Standing = Literal["finished", "running", "waiting", "unknown"]
 
@@ -135,13 +136,13 @@ class Explanation:
     """What does not hold it and is worth knowing."""
 
 
-def of_condition(kind: str, name: str, condition: ConditionFacts) -> Witness:
+def of_condition(kind: str, name: str, condition: Condition) -> Witness:
     """The condition of an object as a witness."""
     told = f"{condition.type}={condition.status}"
     return Witness(kind, name, told, condition.reason, condition.message, condition.at)
 
 
-def of_event(event: EventSight) -> Witness:
+def of_event(event: Event) -> Witness:
     """An event as a witness."""
     times = f" ({event.count} times)" if event.count > 1 else ""
     return Witness(event.kind, event.name, f"event{times}", event.reason, event.message, event.at)

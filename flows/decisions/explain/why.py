@@ -21,8 +21,10 @@ from flows.decisions.explain.reasons import (
 )
 from flows.decisions.recovery.liveness import by_second_path
 from flows.decisions.recovery.moves import CarryOut, Plan, Submit, Watch, next_move
-from workflows.model.cluster import ClusterSight, JobSetSight, PodSight, RunSight, WorkflowSight
+from workflows.model.cluster import JobSet, Pod
 from workflows.model.records import AttemptRecord
+from workflows.model.why import ClusterSight, RunSight
+from workflows.model.workflow import Workflow
 
 REFUSED = frozenset({"FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed"})
 UNDRIVEN = frozenset({Hold.NO_DRIVER, Hold.UNWATCHED})
@@ -113,7 +115,7 @@ def _attempt_reasons(sight: RunSight, cluster: ClusterSight, attempt: AttemptRec
     return held or _started(sight, cluster, attempt)
 
 
-def _over(sight: RunSight, jobset: JobSetSight) -> Reason:
+def _over(sight: RunSight, jobset: JobSet) -> Reason:
     told = tuple(of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.status == "True")
     told = told or (Witness("JobSet", jobset.name, f"state {jobset.state}"),)
     sentence = f"JobSet {jobset.name} has {jobset.state.lower()}"
@@ -150,7 +152,7 @@ def _workflow_reasons(cluster: ClusterSight, attempt: AttemptRecord) -> list[Rea
     ]
 
 
-def _held_workflow(workflow: WorkflowSight) -> Reason | None:
+def _held_workflow(workflow: Workflow) -> Reason | None:
     own = Witness("Workflow", workflow.name, f"phase {workflow.phase or '(none)'}", "", workflow.message)
     stopped = next((step for step in workflow.steps if step.kind == "Suspend" and step.phase == "Running"), None)
     if workflow.suspended or stopped is not None:
@@ -181,7 +183,7 @@ def _held_workflow(workflow: WorkflowSight) -> Reason | None:
     return None
 
 
-def _jobset_reasons(sight: RunSight, cluster: ClusterSight, jobset: JobSetSight) -> list[Reason]:
+def _jobset_reasons(sight: RunSight, cluster: ClusterSight, jobset: JobSet) -> list[Reason]:
     workload = cluster.workload
     line = NamespaceQueues(
         now=sight.now,
@@ -219,7 +221,7 @@ def _jobset_reasons(sight: RunSight, cluster: ClusterSight, jobset: JobSetSight)
     return []
 
 
-def _suspended(cluster: ClusterSight, jobset: JobSetSight) -> Reason:
+def _suspended(cluster: ClusterSight, jobset: JobSet) -> Reason:
     told = tuple(of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.type == "Suspended")
     witness = told or (Witness("JobSet", jobset.name, "spec.suspend=true", at=jobset.created_at),)
     if jobset.queue and cluster.workload is None:
@@ -273,7 +275,7 @@ def attempt_words(attempt: AttemptRecord) -> str:
 
 def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> list[Reason]:
     """Nothing holds the pods: they start, or they run and the steps tell."""
-    training: list[PodSight] = [pod for pod in cluster.pods if pod.role]
+    training: list[Pod] = [pod for pod in cluster.pods if pod.role]
     if not training:
         return []
     gang = _gang(cluster, attempt)

@@ -23,7 +23,8 @@ from flows.decisions.diagnosis.rules.nvidia import xid
 from profiles.cluster import NodeCondition
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows import labels
-from workflows.model.nodes import ConditionSeen, NodeFinding, NodeSeen
+from workflows.model.manifest import Condition
+from workflows.model.nodes import Node, NodeFinding
 
 F = FaultClass
 
@@ -154,7 +155,7 @@ OURS = (labels.QUARANTINE_TAINT, labels.HOLD_TAINT)
 NOTHING: Mapping[str, float] = {}
 
 
-def held(node: NodeSeen) -> str:
+def held(node: Node) -> str:
     """Who keeps the node out of service already; "": nobody, and only then anything is done about it."""
     if node.leaving:
         return "it is being deleted"
@@ -164,7 +165,7 @@ def held(node: NodeSeen) -> str:
     return "somebody cordoned it" if node.cordoned else ""
 
 
-def find(node: NodeSeen, rules: FaultRules, now: float, turned: Mapping[str, float] = NOTHING) -> NodeFinding | None:
+def find(node: Node, rules: FaultRules, now: float, turned: Mapping[str, float] = NOTHING) -> NodeFinding | None:
     """The worst that the node's conditions say against it; None where they say nothing.
 
     Args:
@@ -188,22 +189,20 @@ def _order(item: NodeFinding) -> tuple[bool, bool, float, str]:
     return item.verdict is not VerdictWord.FAIL, not item.certain, item.since or 0.0, item.condition
 
 
-def _told(node: NodeSeen, rules: FaultRules) -> list[tuple[ConditionSeen, FaultRule]]:
+def _told(node: Node, rules: FaultRules) -> list[tuple[Condition, FaultRule]]:
     """Conditions that the table knows and that are not as they should be."""
     known = ((item, rules.of(item.type)) for item in node.conditions)
     good = {"True": "False", "False": "True"}
     return [(item, rule) for item, rule in known if rule is not None and item.status != good[rule.status]]
 
 
-def _judge(
-    node: NodeSeen, item: ConditionSeen, rule: FaultRule, now: float, turned: Mapping[str, float]
-) -> NodeFinding:
+def _judge(node: Node, item: Condition, rule: FaultRule, now: float, turned: Mapping[str, float]) -> NodeFinding:
     said = f"{item.type} is {item.status}" + (f" ({item.reason})" if item.reason else "")
     if item.status != rule.status:
-        return _unknown(node, item.type, rule.fault_class, said, item.since)
+        return _unknown(node, item.type, rule.fault_class, said, item.at)
     if doubt := _doubt(node, item, rule, now):
-        return _unknown(node, item.type, rule.fault_class, f"{said}: {doubt}", item.since)
-    begun = max((at for at in (item.since, turned.get(item.type)) if at is not None), default=None)
+        return _unknown(node, item.type, rule.fault_class, f"{said}: {doubt}", item.at)
+    begun = max((at for at in (item.at, turned.get(item.type)) if at is not None), default=None)
     if rule.stands_seconds and begun is None:
         return _unknown(node, item.type, rule.fault_class, f"{said}: it does not say since when")
     due_at = (begun or 0.0) + rule.stands_seconds
@@ -213,20 +212,20 @@ def _judge(
             item.type,
             rule.fault_class,
             f"{said}: for {max(0.0, now - (begun or 0.0)):.0f} s; it counts after {rule.stands_seconds:g} s",
-            item.since,
+            item.at,
             due_at,
         )
     why = f"{said}: {item.message}" if item.message else said
     return NodeFinding(
-        node.name, node.pool, item.type, VerdictWord.FAIL, rule.fault_class, why, item.since, not rule.stands_seconds
+        node.name, node.pool, item.type, VerdictWord.FAIL, rule.fault_class, why, item.at, not rule.stands_seconds
     )
 
 
-def _doubt(node: NodeSeen, item: ConditionSeen, rule: FaultRule, now: float) -> str:
+def _doubt(node: Node, item: Condition, rule: FaultRule, now: float) -> str:
     """Why a bad status says nothing now; "" where it does."""
     if rule.coming_up and node.created_at is not None and now - node.created_at < YOUNG_SECONDS:
         return "the node has just joined"
-    heard_at = item.heard_at if item.heard_at is not None else item.since
+    heard_at = item.heard_at if item.heard_at is not None else item.at
     if rule.beats and heard_at is None:
         return "it does not say when that was"
     if rule.beats and heard_at is not None and now - heard_at > STALE_SECONDS:
@@ -237,7 +236,7 @@ def _doubt(node: NodeSeen, item: ConditionSeen, rule: FaultRule, now: float) -> 
 
 
 def _unknown(
-    node: NodeSeen,
+    node: Node,
     condition: str,
     fault_class: FaultClass,
     why: str,

@@ -14,7 +14,7 @@ from flows.decisions.recovery.situation import with_examination
 from profiles.cluster import Monitor
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows.model.attempt import Evidence, Signal
-from workflows.model.nodes import NodeFinding, NodeSeen
+from workflows.model.nodes import Node, NodeFinding
 from workflows.node_tests.sweep import MOST
 from workflows.wire import GateReport
 
@@ -41,7 +41,7 @@ class Swept:
     """(node, what) of everything else that is not well or not known."""
 
 
-def next_nodes(nodes: Sequence[NodeSeen], looked_at: Mapping[str, float], monitor: Monitor) -> tuple[NodeSeen, ...]:
+def next_nodes(nodes: Sequence[Node], looked_at: Mapping[str, float], monitor: Monitor) -> tuple[Node, ...]:
     """The nodes of the next sweep, in the order of their names: those that were not looked at for the longest time.
 
     Args:
@@ -55,9 +55,9 @@ def next_nodes(nodes: Sequence[NodeSeen], looked_at: Mapping[str, float], monito
     return tuple(sorted(oldest, key=lambda node: (node.pool, _natural(node.name))))
 
 
-def is_ready(node: NodeSeen) -> bool:
+def is_ready(node: Node) -> bool:
     """Whether its kubelet says so."""
-    return any(item.type == "Ready" and item.status == "True" for item in node.conditions)
+    return node.ready is True
 
 
 def pause_seconds(swept: int, nodes: int, monitor: Monitor) -> float:

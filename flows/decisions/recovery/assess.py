@@ -15,7 +15,8 @@ from flows.decisions.recovery.straggler import leaving
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.labels import COORDINATOR_ROLE
-from workflows.model.attempt import AttemptView, PodFacts, Signal
+from workflows.model.attempt import AttemptView, Signal
+from workflows.model.cluster import Pod, running_coordinator
 from workflows.model.records import AttemptRecord
 
 HEARD_SECONDS = 5.0
@@ -57,7 +58,7 @@ def assess(view: AttemptView, case: Case) -> WatchFinding | None:
     return None
 
 
-def _deciding(view: AttemptView, case: Case) -> list[PodFacts]:
+def _deciding(view: AttemptView, case: Case) -> list[Pod]:
     return [pod for pod in view.pods if pod.role == case.resolved.run.deciding_role.name]
 
 
@@ -78,7 +79,7 @@ def _silent(view: AttemptView, node: str) -> bool:
     coordinator = view.coordinator
     if coordinator is not None and view.now - coordinator.at <= HEARD_SECONDS:
         return not any(at > view.now - HEARD_SECONDS for _, on, at in coordinator.heard if on == node)
-    if not any(pod.role == COORDINATOR_ROLE and pod.phase == "Running" for pod in view.pods):
+    if running_coordinator(view.pods) is None:
         return True  # there is no coordinator that could speak for the node
     return view.unheard_since is not None and view.now - view.unheard_since >= HEARD_SECONDS
 
@@ -222,7 +223,7 @@ def _cordoned(view: AttemptView, case: Case) -> WatchFinding | None:
     Whoever drains a node cordons it first, and while our disruption budget holds the pods that is all one sees: an
     eviction that was refused leaves no object. Pods that leave already are another matter.
     """
-    wanted = {node.name for node in view.nodes if node.unschedulable}
+    wanted = {node.name for node in view.nodes if node.cordoned}
     living = [pod for pod in view.pods if pod.phase in ("Running", "Pending")]
     nodes = tuple(sorted((wanted & {pod.node for pod in living}) - _spared(view)))
     leaving = any(pod.deleted or pod.disrupted for pod in view.pods)

@@ -145,7 +145,7 @@ def suspects(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
     if diagnosis.fault_class not in MAY_BE_HARDWARE or (diagnosis.confidence >= SURE and diagnosis.culprits):
         return ()
     refused = {report.node for report in evidence.gate if report.verdict != VerdictWord.PASS}
-    living = {node.name for node in evidence.nodes if node.exists and node.ready is True}
+    living = {node.name for node in evidence.nodes if node.ready is True}
     worth = living - refused - set(lost_nodes(evidence)) - set(evidence.unreached_nodes)
     return tuple(node for node in _named(diagnosis, evidence) if node in worth)[:MOST]
 

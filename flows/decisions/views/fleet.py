@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from flows.decisions.node_tests.grading.standing import NodeProof, NodeStanding
 from flows.decisions.recovery.nodes import natural
 from profiles.vocabulary import VerdictWord
-from workflows.model.fleet import ClusterNode
+from workflows.model.nodes import Node
 from workflows.model.records import NodeRecord, VerdictRecord
 
 
@@ -68,9 +68,19 @@ class Remembered:
     proofs: Mapping[str, NodeProof] = field(default_factory=dict[str, NodeProof])
 
 
-def seen_by_cluster(nodes: Iterable[ClusterNode], remembered: Remembered) -> list[FleetNode]:
+@dataclass(frozen=True)
+class Pools:
+    """What the profile says of its pools, by their names."""
+
+    gpus: Mapping[str, int | None]
+    """Of a node; None: neither the cluster nor the hardware profile says."""
+    tolerated: Mapping[str, Sequence[str]]
+    """Taints as `key=value:Effect` that the pool's pods tolerate."""
+
+
+def seen_by_cluster(nodes: Iterable[Node], remembered: Remembered, pools: Pools) -> list[FleetNode]:
     """The nodes that the cluster tells of, and those we hold out of service that it no longer has."""
-    fleet = [_seen(node, remembered) for node in nodes]
+    fleet = [_seen(node, remembered, pools) for node in nodes]
     there = {node.name for node in fleet}
     for name, record in remembered.states.items():
         if name not in there and record.state in ("quarantined", "testing"):
@@ -79,27 +89,22 @@ def seen_by_cluster(nodes: Iterable[ClusterNode], remembered: Remembered) -> lis
     return sorted(fleet, key=lambda node: natural(node.name))
 
 
-def told_by_ledger(remembered: Remembered, gpus: Mapping[str, int | None]) -> list[FleetNode]:
-    """The nodes that the ledger knows, while the cluster is away: schedulable is what we last made them.
-
-    Args:
-        remembered: what it knows.
-        gpus: of a node, by pool.
-    """
+def told_by_ledger(remembered: Remembered, pools: Pools) -> list[FleetNode]:
+    """The nodes that the ledger knows, while the cluster is away: schedulable is what we last made them."""
     names = sorted({*remembered.states, *remembered.proofs}, key=natural)
-    return [_remembered(name, remembered, gpus) for name in names]
+    return [_remembered(name, remembered, pools.gpus) for name in names]
 
 
-def _seen(node: ClusterNode, remembered: Remembered) -> FleetNode:
+def _seen(node: Node, remembered: Remembered, pools: Pools) -> FleetNode:
     record, proof = remembered.states.get(node.name), remembered.proofs.get(node.name)
-    reasons = _reasons(node, record)
+    reasons = _reasons(node, record, node.taints_against(pools.tolerated.get(node.pool, ())))
     state = reasons[0][0] if reasons else Schedulability.SCHEDULABLE
     ours = record is not None and record.state == state
     return FleetNode(
         name=node.name,
         pool=node.pool,
         rack=node.rack,
-        gpus=node.gpus,
+        gpus=pools.gpus.get(node.pool),
         state=state,
         why=tuple(why for _, why in reasons),
         since=record.since if ours and record is not None else None,
@@ -109,7 +114,7 @@ def _seen(node: ClusterNode, remembered: Remembered) -> FleetNode:
     )
 
 
-def _reasons(node: ClusterNode, record: NodeRecord | None) -> list[tuple[Schedulability, str]]:
+def _reasons(node: Node, record: NodeRecord | None, taints: Sequence[str]) -> list[tuple[Schedulability, str]]:
     """What keeps pods away, the weightiest first."""
     held = record.state if record is not None else ""
     why = record.why if record is not None else ""
@@ -125,7 +130,7 @@ def _reasons(node: ClusterNode, record: NodeRecord | None) -> list[tuple[Schedul
         (node.ready is None, Schedulability.UNKNOWN, "silent: the cluster does not know its state"),
         (node.leaving, Schedulability.CORDONED, "it is being deleted"),
         (node.cordoned, Schedulability.CORDONED, "cordoned"),
-        (bool(node.taints), Schedulability.TAINTED, f"tainted: {', '.join(node.taints)}"),
+        (bool(taints), Schedulability.TAINTED, f"tainted: {', '.join(taints)}"),
         (held == "unknown", Schedulability.UNKNOWN, why),
     )
     return [(state, said) for applies, state, said in table if applies]

@@ -25,7 +25,7 @@ from workflows.model.runs import RunLine
 if TYPE_CHECKING:
     from profiles.cluster import ClusterProfile
     from profiles.resolve import Resolved
-    from workflows.model.attempt import PodFacts
+    from workflows.model.cluster import Pod
 
 
 Json = dict[str, Any]
@@ -39,7 +39,7 @@ class Surroundings:
 
     now: float
     driver_alive: bool = False
-    pods: tuple[PodFacts, ...] = ()
+    pods: tuple[Pod, ...] = ()
     steps: Sequence[StepRow] = ()
     """All steps of the run, in the order they were completed."""
     by_attempt: Mapping[int, Sequence[StepRow]] = field(default_factory=lambda: {})
@@ -116,7 +116,7 @@ def steps_per_second(steps: Sequence[StepRow], now: float) -> float | None:
     return round(1.0 / median(gaps), 3)
 
 
-def _roles(pods: tuple[PodFacts, ...]) -> list[Json]:
+def _roles(pods: tuple[Pod, ...]) -> list[Json]:
     roles: dict[str, list[Json]] = {}
     for pod in pods:
         roles.setdefault(pod.role, []).append(
