@@ -12,9 +12,10 @@ from flows.decisions.recovery.liveness import broken
 from profiles.loading import load
 from workflows.model.attempt import AttemptView, CoordinatorFacts, NodeFacts, PodFacts, Signal, WorkflowFacts
 from workflows.model.fleet import NodeCandidate
-from workflows.model.gang_status import GangNews, Hang, RestartInPlace
+from workflows.model.gang_status import GangNews
 from workflows.model.records import AttemptRecord
 from workflows.programs.coordinator.hang_watch import Watch
+from workflows.status import Hang, RestartInPlace
 from workflows.wire import GateReport, ResumeChoice
 
 

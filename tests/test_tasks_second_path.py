@@ -16,9 +16,10 @@ from profiles.resolve import Resolved
 from tasks.cluster import Cluster
 from tasks.runs.liveness import SecondPath, further
 from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, PodFacts, SecondSight
-from workflows.model.gang_status import GangNews, Hang
+from workflows.model.gang_status import GangNews
 from workflows.model.liveness import CALM, LOG_LINES, LOOK_SECONDS
 from workflows.model.records import AttemptRecord
+from workflows.status import Hang
 from workflows.wire import StepSeen, line
 
 DEADLINE_SECONDS = 30.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.damaged import damaged, reaches
 from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, PodFacts, SecondSight
-from workflows.model.gang_status import GangNews, Hang
+from workflows.model.gang_status import GangNews
 from workflows.model.liveness import (
     CALM,
     LOOK_SECONDS,
@@ -25,6 +25,7 @@ from workflows.model.liveness import (
     sign_of,
     unheard_since,
 )
+from workflows.status import Hang
 from workflows.wire import PhaseSeen, RankEnd, StepSeen, line
 
 PODS = tuple(PodFacts(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(9))

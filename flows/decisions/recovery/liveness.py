@@ -15,11 +15,11 @@ from flows.decisions.recovery.checkpoints import prove_resume
 from profiles.run import RunProfile
 from profiles.vocabulary import VerdictWord
 from workflows.model.attempt import UNHEARD, AttemptView, CoordinatorFacts, SecondSight
-from workflows.model.gang_status import RestartInPlace
 from workflows.model.liveness import CALM, LOOK_SECONDS
 from workflows.model.records import IncidentRecord, Story
 from workflows.programs.coordinator.hang_watch import SECOND_WINDOW, HangLimits
 from workflows.programs.launcher.options import STEPLESS
+from workflows.status import RestartInPlace
 
 LOOKS = 2
 """One look says where a gang is, two say whether it goes on."""
