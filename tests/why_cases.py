@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from flows.decisions.explain.reasons import Hold
@@ -29,7 +28,7 @@ from tests.why_sights import (
 )
 from workflows.model.attempt import UNHEARD, NodeFacts
 from workflows.model.cluster import ClaimSight, ClusterSight, DriverSight, RunSight, StepSight, WorkflowSight
-from workflows.model.records import WAITS, ActionRecord, ApprovalRecord, IncidentRecord, Story
+from workflows.model.records import WAITS, ActionRecord, ApprovalRecord, Constraints, IncidentRecord, Story
 
 DEAD = DriverSight(alive=False, log="/home/me/.primus/runs/demo-1/driver.log")
 SEEN = IncidentRecord("demo-1-a1-i1", "demo-1", 1, 900.0, 900.1, "node-not-ready", evidence=("node-1 is gone",))
@@ -38,7 +37,7 @@ DECIDED = replace(
 )
 NEXT = ActionRecord("a", "demo-1", SEEN.id, Action.NEW_ATTEMPT, "", "planned", "w", 901.0)
 ASKED = ApprovalRecord("demo-1-a1-i1-approval", "demo-1", SEEN.id, "take node-1 out?", "waiting", 902.0, 1900.0)
-LATER = replace(NEXT, detail=json.dumps({"wait_until": NOW + 60}))
+LATER = replace(NEXT, detail=Constraints(wait_until=NOW + 60))
 ENDED = replace(LIVE, ended_at=905.0, outcome="node_lost")
 FAILED = replace(RUN, state=RunState.FAILED, why="user_code: it would fail again", ended_at=990.0)
 HELP = "preemption: 0/6 nodes are available: 6 Preemption is not helpful for scheduling."

@@ -207,6 +207,26 @@ class IncidentRecord:
 
 
 @dataclass(frozen=True)
+class Constraints:
+    """What the next attempt must heed: the detail of an action on a run."""
+
+    max_resume_step: int | None = None
+    excluded_checkpoints: tuple[str, ...] = ()
+    avoid_nodes: tuple[str, ...] = ()
+    wait_until: float = 0.0
+    """Not before."""
+
+
+@dataclass(frozen=True)
+class NodeFault:
+    """What the monitor found on a node: the detail of its action on it."""
+
+    pool: str = ""
+    fault_class: FaultClass = field(default=FaultClass.UNKNOWN, metadata={"key": "class"})
+    condition: str = ""
+
+
+@dataclass(frozen=True)
 class ActionRecord:
     """One thing we do. Written before it is carried out."""
 
@@ -222,7 +242,17 @@ class ActionRecord:
     why: str
     planned_at: float
     done_at: float | None = None
-    detail: str = ""
+    detail: Constraints | NodeFault | None = None
+
+    @property
+    def constraints(self) -> Constraints:
+        """What the next attempt must heed, by an action on the run."""
+        return self.detail if isinstance(self.detail, Constraints) else Constraints()
+
+    @property
+    def node_fault(self) -> NodeFault:
+        """What the monitor found on the node, by its action on it."""
+        return self.detail if isinstance(self.detail, NodeFault) else NodeFault()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import assert_never
 
 from flows.decisions.explain.reasons import Hold, Reason, Witness
@@ -157,8 +156,8 @@ def _working(sight: RunSight, move: Plan | Submit | Recover | CarryOut | Finish)
 def _wait_until(move: Plan | Submit | Recover | CarryOut | Finish) -> float | None:
     if not isinstance(move, CarryOut):
         return None
-    details = [json.loads(item.detail) for item in move.actions if item.detail and not item.target]
-    return next((float(item["wait_until"]) for item in details if item.get("wait_until")), None)
+    waits = [item.constraints.wait_until for item in move.actions if not item.target]
+    return next((until for until in waits if until), None)
 
 
 def _doing(move: Plan | Submit | Recover | CarryOut | Finish) -> str:
