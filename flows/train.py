@@ -49,7 +49,7 @@ from tasks.runs.examine import leave_nothing, post_flight
 from tasks.runs.open import resolved_of
 from tasks.runs.state import await_answer, begin, read_story, rest, set_state, version_of
 from tasks.runs.submit import end_attempt, let_start, submit_attempt, watch_attempt, write_attempt
-from workflows.model.attempt import UNHEARD, AttemptView, Signal
+from workflows.model.attempt import AttemptView, Signal
 from workflows.model.gang_status import lent_restarts
 from workflows.model.records import ActionRecord, AttemptRecord, Constraints, RunRecord, Story
 
@@ -226,12 +226,12 @@ def notice(
 
 
 def tell(view: AttemptView, resolved: Resolved) -> None:
-    """Say in the run's `why` that the cluster is away, or what is known of a gang whose coordinator is not heard."""
+    """Write down that the cluster is away, or what is known of a gang whose coordinator is not heard."""
     judged = judge(view, resolved.run)
     if view.waits_for:
         tell_waiting(view.waits_for)
     elif isinstance(judged, GoesOn):
-        tell_waiting(judged.why, judged.about, UNHEARD)
+        tell_waiting(judged.why, judged.about, goes_on=True)
     else:
         tell_waiting(judged.why, judged.about) if isinstance(judged, Held) else tell_waiting("")
 

@@ -26,9 +26,9 @@ from tests.why_sights import (
     waiting,
     workload,
 )
-from workflows.model.attempt import UNHEARD, NodeFacts
+from workflows.model.attempt import NodeFacts
 from workflows.model.cluster import ClaimSight, ClusterSight, DriverSight, RunSight, StepSight, WorkflowSight
-from workflows.model.records import WAITS, ActionRecord, ApprovalRecord, Constraints, IncidentRecord, Story
+from workflows.model.records import ActionRecord, ApprovalRecord, Constraints, IncidentRecord, Story
 
 DEAD = DriverSight(alive=False, log="/home/me/.primus/runs/demo-1/driver.log")
 SEEN = IncidentRecord("demo-1-a1-i1", "demo-1", 1, 900.0, 900.1, "node-not-ready", evidence=("node-1 is gone",))
@@ -82,7 +82,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     (Hold.DRIVER_WORKS, sight(story=story(incidents=(SEEN,))), "finds out what node-not-ready of attempt 1 was"),
     (Hold.BACK_OFF, sight(story=story(incidents=(DECIDED,), actions=(LATER,))), "waits 60 s more"),
     (Hold.CONTROL_PLANE, sight(away="list pods: the cluster does not answer"), "does not answer"),
-    (Hold.CONTROL_PLANE, sight(story=story(replace(RUN, why=f"up{WAITS}the API is away]"))), "the API is away"),
+    (Hold.CONTROL_PLANE, sight(story=story(replace(RUN, waits_for="the API is away"))), "the API is away"),
     (
         Hold.LEFTOVERS,
         sight(
@@ -243,7 +243,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
         Hold.RUNNING,
         sight(
             cluster(pods=running()),
-            story=story(replace(RUN, why=f"up{UNHEARD}rank 0 is at step 90 by its own log: training goes on]")),
+            story=story(replace(RUN, waits_for="rank 0 is at step 90 by its own log: training goes on", goes_on=True)),
             step=20,
             last_step_at=900.0,
         ),
@@ -251,9 +251,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     ),
     (
         Hold.CONTROL_PLANE,
-        sight(
-            cluster(pods=running()), story=story(replace(RUN, why=f"up{WAITS}the coordinator is not heard for 99 s]"))
-        ),
+        sight(cluster(pods=running()), story=story(replace(RUN, waits_for="the coordinator is not heard for 99 s"))),
         "what the run does is not known: the coordinator is not heard for 99 s",
     ),
     (Hold.NO_PROGRESS, sight(cluster(pods=running()), TRAINING, step=120, last_step_at=900.0), "for 100 s"),

@@ -9,7 +9,7 @@ from flows.decisions.recovery.liveness import last_end
 from flows.decisions.recovery.moves import AwaitAnswer, CarryOut, Done, Finish, Move, Plan, Recover, Rest, Submit, Watch
 from profiles.vocabulary import Mode, RunState
 from workflows.model.cluster import RunSight
-from workflows.model.records import WAITS, IncidentRecord, Story
+from workflows.model.records import IncidentRecord, Story
 
 _EVIDENCE_LINES = 5
 
@@ -119,9 +119,8 @@ def driver_witness(sight: RunSight) -> Witness:
 
 def _away(sight: RunSight) -> tuple[Reason, ...]:
     """The cluster is silent, to us or to the driver. Training is left alone meanwhile."""
-    told = sight.away
-    if not told and WAITS in sight.story.run.why:
-        told = sight.story.run.why.partition(WAITS)[2].rstrip("]")
+    run = sight.story.run
+    told = sight.away or ("" if run.goes_on else run.waits_for)
     if not told:
         return ()
     name = sight.resolved.cluster.name
