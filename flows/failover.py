@@ -45,7 +45,6 @@ from tasks.runs.actions import (
     Resolution,
     ask_instead,
     brake_state,
-    constraints_of,
     finish_action,
     node_candidates,
     write_decision,
@@ -58,7 +57,7 @@ from tasks.runs.open import resolved_of
 from tasks.runs.state import read_story, recent_incidents, set_state, wait_until
 from tasks.runs.submit import end_attempt
 from workflows.model.attempt import Evidence
-from workflows.model.records import ActionRecord, ApprovalRecord, AttemptRecord, IncidentRecord
+from workflows.model.records import ActionRecord, ApprovalRecord, AttemptRecord, Constraints, IncidentRecord
 from workflows.wire import GateReport
 
 SAID_NO = ("denied", "expired")
@@ -133,11 +132,7 @@ def resolution_of(decision: Decision, resolved: Resolved) -> Resolution:
         question=decision.approval or "",
         approval_seconds=resolved.run.recovery.approval_timeout_seconds,
         act=decision.act,
-        constraints={
-            "max_resume_step": decision.max_resume_step,
-            "excluded_checkpoints": list(decision.exclude_checkpoints),
-            "avoid_nodes": list(decision.avoid_nodes),
-        },
+        constraints=Constraints(decision.max_resume_step, decision.exclude_checkpoints, decision.avoid_nodes),
         wait_seconds=decision.wait_seconds,
     )
 
@@ -212,7 +207,7 @@ def _on_run(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) 
             grace = resolved.run.save_grace_seconds if saves else 0.0
             said = clear_attempt(resolved, attempt, grace, incident.lost_nodes)
         end_attempt(attempt, str(incident.fault_class), incident.detected_at)
-    until = float(constraints_of(action).get("wait_until", 0.0))
+    until = action.constraints.wait_until
     if until > world().now():
         wait_until(incident.run, until)
     return said
@@ -230,7 +225,7 @@ def see_out(resolved: Resolved, attempt: AttemptRecord) -> None:
 
 
 def _overlaps(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) -> bool:
-    until = float(constraints_of(action).get("wait_until", 0.0))
+    until = action.constraints.wait_until
     tests_first = bool(resolved.cluster.admission.depths.before_run)
     return ends_slowly(resolved) and overlaps(incident, action, until, tests_first=tests_first)
 

@@ -43,16 +43,15 @@ from profiles.vocabulary import OUTCOME_STOPPED, OUTCOME_SUCCEEDED, RunState
 from tasks.context import on_cluster, session, tell_waiting, world
 from tasks.lease import driving, taken_by_another
 from tasks.nodes.by_hand import keep_verdicts
-from tasks.runs.actions import constraints_of
 from tasks.runs.clear import clear_attempt
 from tasks.runs.evidence import open_incident, refuse
 from tasks.runs.examine import leave_nothing, post_flight
 from tasks.runs.open import resolved_of
 from tasks.runs.state import await_answer, begin, read_story, rest, set_state, version_of
 from tasks.runs.submit import end_attempt, let_start, submit_attempt, watch_attempt, write_attempt
-from workflows.model.attempt import UNHEARD, AttemptView, Signal
+from workflows.model.attempt import AttemptView, Signal
 from workflows.model.gang_status import lent_restarts
-from workflows.model.records import ActionRecord, AttemptRecord, Json, RunRecord, Story
+from workflows.model.records import ActionRecord, AttemptRecord, Constraints, RunRecord, Story
 
 
 def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord | None:
@@ -62,11 +61,9 @@ def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord 
     """
     action = decisive(story, plan)
     kept = lineage(story.attempts, tuple((item.step, item.path) for item in story.checkpoints))
-    standing: Json = {"max_resume_step": kept.max_step, "excluded_checkpoints": kept.exclude}
-    heed = constraints_of(action) if action else standing
+    heed = action.constraints if action else Constraints(kept.max_step, kept.exclude)
     previous = story.attempt
-    avoid: tuple[str, ...] = tuple(heed.get("avoid_nodes", ()))
-    need = need_of(resolved, previous.nodes if previous else (), avoid)
+    need = need_of(resolved, previous.nodes if previous else (), heed.avoid_nodes)
     choice = admitted(resolved, story.run.name, plan.number, need)
     if choice is None:
         return None
@@ -79,9 +76,9 @@ def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord 
         why=f"{plan.why} ({choice.why}{saves})",
         incident=plan.incident.id if plan.incident else "",
         nodes=choice.nodes,
-        avoid_nodes=avoid,
-        max_resume_step=heed.get("max_resume_step"),
-        excluded_checkpoints=tuple(heed.get("excluded_checkpoints", ())),
+        avoid_nodes=heed.avoid_nodes,
+        max_resume_step=heed.max_resume_step,
+        excluded_checkpoints=heed.excluded_checkpoints,
         restarts_lent=lent_restarts(resolved.run.recovery, story.run.mode, paused=story.paused),
         mttf_seconds=believed_mttf_seconds(story, resolved, now),
         interval_steps=interval,
@@ -229,12 +226,12 @@ def notice(
 
 
 def tell(view: AttemptView, resolved: Resolved) -> None:
-    """Say in the run's `why` that the cluster is away, or what is known of a gang whose coordinator is not heard."""
+    """Write down that the cluster is away, or what is known of a gang whose coordinator is not heard."""
     judged = judge(view, resolved.run)
     if view.waits_for:
         tell_waiting(view.waits_for)
     elif isinstance(judged, GoesOn):
-        tell_waiting(judged.why, judged.about, UNHEARD)
+        tell_waiting(judged.why, judged.about, goes_on=True)
     else:
         tell_waiting(judged.why, judged.about) if isinstance(judged, Held) else tell_waiting("")
 

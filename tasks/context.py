@@ -29,8 +29,6 @@ from tasks.cluster import Cluster, using
 from tasks.clusters import open_cluster
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
-from workflows.model.attempt import UNHEARD
-from workflows.model.records import WAITS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -139,15 +137,15 @@ def world() -> World:
     return here
 
 
-def tell_waiting(said: str, about: str = "", mark: str = WAITS) -> None:
-    """Let the `why` of the run that is driven say what is waited for; "" when it goes on.
+def tell_waiting(said: str, about: str = "", *, goes_on: bool = False) -> None:
+    """Write down what the run that is driven waits for; "" when it waits no more.
 
     Where no run is driven nobody is told, nor where the ledger itself is away.
 
     Args:
         said: in words.
         about: what makes it the same thing, though its words change: that is told once; "": the words themselves.
-        mark: as what it is told, `WAITS` or `UNHEARD`.
+        goes_on: training goes on meanwhile, by the ranks' own logs.
 
     Raises:
         Fenced: another driver has taken over.
@@ -158,10 +156,11 @@ def tell_waiting(said: str, about: str = "", mark: str = WAITS) -> None:
     try:
         record = here.ledger.run(here.right.run)
         if record is not None:
-            reason = record.why.partition(WAITS)[0].partition(UNHEARD)[0]
-            why = reason + (f"{mark}{said}]" if said else "")
-            if why != record.why:
-                here.ledger.set_run_state(record.name, here.fencing, record.state, why)
+            goes_on = goes_on and said != ""
+            if (said, goes_on) != (record.waits_for, record.goes_on):
+                here.ledger.set_run_state(
+                    record.name, here.fencing, record.state, record.reason, waits_for=said, goes_on=goes_on
+                )
             here.right.waits_for = about or said
     except Transient:
         return  # said again with the next try

@@ -33,7 +33,7 @@ sys.exit(main(sys.argv[1:]))
 """What a Python starts in the archive. Any from 2.7 on understands it up to the message; 126 is what shells say of a
 program that is there and cannot be run."""
 _PACKAGE = Path(str(workflows.__file__)).parent
-_BESIDE = ("__init__.py", "wire.py")
+_BESIDE = ("__init__.py", "status.py", "wire.py")
 """What the programs stand on."""
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 _HASH_BASED_UNCHECKED = (1).to_bytes(4, "little")

@@ -14,10 +14,11 @@ from tests.support.nodes import a_node
 from workflows.model.attempt import AttemptView, CoordinatorFacts, Signal
 from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
-from workflows.model.gang_status import GangNews, Hang, RestartInPlace
+from workflows.model.gang_status import GangNews
 from workflows.model.records import AttemptRecord
 from workflows.model.workflow import Workflow
 from workflows.programs.coordinator.hang_watch import Watch
+from workflows.status import Hang, RestartInPlace
 from workflows.wire import GateReport, ResumeChoice
 
 

@@ -91,12 +91,12 @@ LINES: list[tuple[str | None, HistoryRow, EventGround]] = [
     ("run.resumed", line("run", "demo", {"state": "pending", "resumed_at": 1.0, "resumes": 1}), GROUND),
     (
         "run.waiting",
-        line("run", "demo", {"state": "running"}, why="runs [waits, training is left alone: API away]"),
+        line("run", "demo", {"state": "running", "waits_for": "API away", "goes_on": False}),
         GROUND,
     ),
     (
         "run.waiting",
-        line("run", "demo", {"state": "running"}, why="runs [by the second path: rank 0 is at step 5 by its own log]"),
+        line("run", "demo", {"state": "running", "waits_for": "rank 0 is at step 5 by its own log", "goes_on": True}),
         GROUND,
     ),
     ("run.mode_changed", line("mode", "demo", {"mode": "ask"}), GROUND),

@@ -17,9 +17,10 @@ from profiles.recovery import RecoveryProfile
 from profiles.vocabulary import Action, FaultClass, Mode, RunState
 from workflows.model.attempt import CoordinatorFacts, Evidence, Signal
 from workflows.model.cluster import Pod
-from workflows.model.gang_status import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK, GangNews, RestartInPlace, lent_restarts
+from workflows.model.gang_status import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK, GangNews, lent_restarts
 from workflows.model.incidents import ended_by
 from workflows.model.records import AttemptRecord, IncidentRecord, MarkRecord, RunRecord, Story
+from workflows.status import RestartInPlace
 
 RUN = RunRecord("r", RunState.RUNNING, "", "demo", {}, "d", "local", Mode.ACT, 0.0)
 LIVE = AttemptRecord("r", 1, 1.0, "first", submitted_at=2.0)

@@ -17,8 +17,8 @@ from flows.decisions.views.status import Surroundings, status_of
 from flows.pages.run import run_page
 from profiles.vocabulary import Action, FaultClass, Mode, RunState
 from tests.simulated_runs import resolved
-from workflows.model.gang_status import RestartInPlace
 from workflows.model.records import AttemptRecord, IncidentRecord, RunRecord, StepRow, Story
+from workflows.status import RestartInPlace
 
 LIVE = AttemptRecord("r", 1, 1.0, "first", submitted_at=2.0, running_at=5.0, first_step=1, last_step=60)
 AGAIN = IncidentRecord("r-a1-r1", "r", 1, 123.0, 123.5, "rank-failed", FaultClass.PROCESS_KILLED, 0.75,

@@ -22,8 +22,9 @@ from tests.support.nodes import a_node
 from workflows.model.attempt import AttemptView, CoordinatorFacts, Evidence, Signal
 from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
-from workflows.model.gang_status import GangNews, Straggler
+from workflows.model.gang_status import GangNews
 from workflows.model.records import AttemptRecord
+from workflows.status import Straggler
 
 SLOW = Straggler(1, "node-1", 2.0, since_step=20, cost_seconds=30.0)
 ATTEMPT = AttemptRecord("r", 1, 0.0, "first", submitted_at=1.0, nodes=("node-0", "node-1"), first_step_at=20.0)

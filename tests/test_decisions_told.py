@@ -20,10 +20,11 @@ from flows.decisions.views.status import incident_row, node_rows
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, Tile
 from tasks.runs.evidence import past_incidents
 from tests.ledgers import a_run, an_attempt
-from workflows.model.gang_status import GangNews, Jump, Slower, Straggler
+from workflows.model.gang_status import GangNews
 from workflows.model.incidents import ended_by, notes_of
 from workflows.model.records import IncidentRecord, Story
 from workflows.model.runs import IncidentLine
+from workflows.status import Jump, Slower, Straggler
 
 ATTEMPT = replace(an_attempt(), submitted_at=1001.5, nodes=("node-0", "node-1"))
 NEWS = GangNews(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.attempt_plans import a_plan, a_run
 from tests.ledgers import an_attempt
 from workflows.attempt import commands, placeholders
 from workflows.model.gang_status import alike
+from workflows.status import read_status
 
 ALLOWED = CheckpointPolicy(interval_steps=20, follow_advice=True)
 
@@ -84,7 +86,9 @@ def test_an_attempt_is_told_its_own_interval_and_its_coordinator_the_failures() 
     ],
 )
 def test_advice_is_read_tolerantly(saves: object, steps: int | None) -> None:
-    assert gang_news({"saves": saves}).advised_steps == steps
+    status = read_status(json.dumps({"saves": saves}).encode())
+    assert status is not None
+    assert gang_news(status).advised_steps == steps
 
 
 def test_an_advice_that_wavers_is_the_same() -> None:

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.recovery.assess import Case, assess
-from flows.decisions.recovery.liveness import GoesOn, Held, Hung, Judged, by_second_path, judge, limit_seconds
+from flows.decisions.recovery.liveness import GoesOn, Held, Hung, Judged, judge, limit_seconds
 from profiles.loading import load
 from profiles.recovery import HangLimits
 from profiles.run import RunProfile
 from profiles.vocabulary import FaultClass
+from tests.ledgers import a_run
 from tests.support.nodes import a_node
-from workflows.model.attempt import UNHEARD, AttemptView, Evidence, LogSign, SecondSight, Signal
+from workflows.model.attempt import AttemptView, Evidence, LogSign, SecondSight, Signal
 from workflows.model.cluster import Pod
-from workflows.model.records import WAITS, AttemptRecord
+from workflows.model.records import AttemptRecord, waiting_words
 
 LIMIT = 1.5 * 1800 + 30
 """With the limits of the default profile: the longest phase, its second window, and the silence."""
@@ -136,11 +137,17 @@ def test_what_is_said_stays_the_same_thing_while_its_numbers_grow() -> None:
     assert held.about == hold.about
 
 
-def test_what_a_run_s_why_tells_is_found_again() -> None:
-    assert (
-        by_second_path(f"attempt 1 makes progress{UNHEARD}rank 0 [of 4] is at step 5]") == "rank 0 [of 4] is at step 5"
-    )
-    assert by_second_path(f"attempt 1 makes progress{WAITS}the cluster stands still]") == ""
+@pytest.mark.parametrize(
+    ("waits_for", "goes_on", "why"),
+    [
+        ("", False, "steps"),
+        ("the cluster stands still", False, "steps [waits, training is left alone: the cluster stands still]"),
+        ("rank 0 [of 4] is at step 5", True, "steps [by the second path: rank 0 [of 4] is at step 5]"),
+    ],
+)
+def test_the_reason_of_a_run_is_its_why_without_what_it_waits_for(waits_for: str, goes_on: bool, why: str) -> None:
+    assert f"steps{waiting_words(waits_for, goes_on=goes_on)}" == why
+    assert replace(a_run(), why=why, waits_for=waits_for, goes_on=goes_on).reason == "steps"
 
 
 def case() -> Case:

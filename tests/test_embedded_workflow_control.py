@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.embedded.engine.argo.names import fnv32a
-from tasks.embedded.engine.argo.state import Pod
+from tasks.embedded.engine.argo.state import PodFacts
 from tasks.embedded.engine.argo.workflow import advance
 from tests.workflow_simulator import (
     World,
@@ -155,7 +155,7 @@ def test_a_stop_ends_what_runs_and_spares_exit_hooks(strategy: str, hook: bool) 
     ]
     world = World(workflow(templates=templates, onExit="bye"))
     world.step()
-    world.pods = {name: Pod("Running", node="n0") for name in world.pods}
+    world.pods = {name: PodFacts("Running", node="n0") for name in world.pods}
     world.step()
     world.manifest["spec"]["shutdown"] = strategy
     found = world.step()
@@ -201,10 +201,10 @@ def test_suspend_waits_its_time() -> None:
 def test_pending_pods_say_why() -> None:
     world = World(workflow("t", templates=[container("t")]))
     world.step()
-    world.pods["wf"] = Pod("Pending", reason="Unschedulable", message="0/4 nodes are available")
+    world.pods["wf"] = PodFacts("Pending", reason="Unschedulable", message="0/4 nodes are available")
     world.step()
     assert world.nodes["wf"]["message"] == "Unschedulable: 0/4 nodes are available"
-    world.pods["wf"] = Pod("Running", node="n0")
+    world.pods["wf"] = PodFacts("Running", node="n0")
     world.step()
     assert "message" not in world.nodes["wf"]
     assert world.manifest["status"]["conditions"] == [{"type": "PodRunning", "status": "True"}]
@@ -216,7 +216,7 @@ def test_an_error_in_one_step_leaves_nothing_running() -> None:
         {"name": "main", "steps": [[{"name": "a", "template": "t"}], [{"name": "c", "template": "t"}, bad]]},
         container("t"),
     ]
-    world = World(workflow(templates=templates), lambda pod: Pod("Succeeded", exit_code=0, result="a b"))
+    world = World(workflow(templates=templates), lambda pod: PodFacts("Succeeded", exit_code=0, result="a b"))
     world.run()
     assert world.phase == "Failed"
     assert "Invalid 'when' expression 'a b == 1'" in world.message
@@ -230,7 +230,7 @@ def test_nothing_of_a_group_starts_where_a_step_of_it_cannot_be_resolved() -> No
         {"name": "main", "steps": [[{"name": "a", "template": "t"}], [{"name": "c", "template": "t"}, bad]]},
         container("t"),
     ]
-    world = World(workflow(templates=templates), lambda pod: Pod("Succeeded", exit_code=0, result="a b"))
+    world = World(workflow(templates=templates), lambda pod: PodFacts("Succeeded", exit_code=0, result="a b"))
     world.run()
     assert world.message.startswith("failed to resolve references: Invalid 'when' expression 'a b == 1'")
     assert world.phases() == {"wf": "Failed", "wf[0]": "Succeeded", "wf[0].a": "Succeeded", "wf[1]": "Error"}

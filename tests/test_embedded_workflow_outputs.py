@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.embedded.engine.argo.names import fnv32a
-from tasks.embedded.engine.argo.state import Pod
+from tasks.embedded.engine.argo.state import PodFacts
 from tests.workflow_simulator import (
     World,
     arguments,
@@ -46,7 +46,7 @@ def test_parameters_travel() -> None:
         },
     ]
     templates[2]["container"]["args"] += ["{{inputs.parameters.c}}", "{{inputs.parameters.d}}", "{{pod.name}}"]
-    made = Pod("Succeeded", exit_code=0, outputs={"value": "one\ntwo\n\n"}, result="printed", node="n0")
+    made = PodFacts("Succeeded", exit_code=0, outputs={"value": "one\ntwo\n\n"}, result="printed", node="n0")
     world = World(
         workflow(templates=templates, arguments=arguments(given=7)),
         lambda pod: made if node_of(pod).endswith("make") else 0,
@@ -64,7 +64,7 @@ def test_a_missing_output_is_an_error_unless_it_has_a_default() -> None:
     def template(**source: str) -> dict[str, Any]:
         return container("t", outputs={"parameters": [{"name": "v", "valueFrom": {"path": "/v", **source}}]})
 
-    ends: Any = lambda pod: Pod("Succeeded", exit_code=0, outputs={"v": None})  # noqa: E731
+    ends: Any = lambda pod: PodFacts("Succeeded", exit_code=0, outputs={"v": None})  # noqa: E731
     world = World(workflow("t", templates=[template()]), ends)
     world.run()
     assert world.phase == "Error"
@@ -167,7 +167,7 @@ def test_aggregated_outputs() -> None:
     given = arguments(**{f"p{i}": f"{{{{steps.make.{name}}}}}" for i, name in enumerate(names)})
     world = World(
         workflow(templates=[steps([loop], [task("use", template="use", arguments=given)]), make, use]),
-        lambda pod: Pod(
+        lambda pod: PodFacts(
             "Succeeded",
             exit_code=0,
             outputs={"v": f"v{node_of(pod)[-2]}\n", "j": '{"k": [1]}'},

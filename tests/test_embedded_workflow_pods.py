@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.embedded.engine.argo.state import Pod
+from tasks.embedded.engine.argo.state import PodFacts
 from tasks.embedded.engine.argo.workflow import advance
 from tests.workflow_simulator import (
     World,
@@ -39,13 +39,13 @@ def test_a_failed_container_says_what_argo_says() -> None:
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        (Pod("Failed", exit_code=1, reason="Error", message="no disk"), "main: Error (exit code 1): no disk"),
-        (Pod("Failed", exit_code=137, reason="OOMKilled"), "main: OOMKilled (exit code 137)"),
-        (Pod("Failed", reason="NodeLost", message="node n1 lost power"), "NodeLost: node n1 lost power"),
-        (Pod("Failed"), "pod failed: main container did not complete successfully"),
+        (PodFacts("Failed", exit_code=1, reason="Error", message="no disk"), "main: Error (exit code 1): no disk"),
+        (PodFacts("Failed", exit_code=137, reason="OOMKilled"), "main: OOMKilled (exit code 137)"),
+        (PodFacts("Failed", reason="NodeLost", message="node n1 lost power"), "NodeLost: node n1 lost power"),
+        (PodFacts("Failed"), "pod failed: main container did not complete successfully"),
     ],
 )
-def test_the_end_of_a_pod_in_words(facts: Pod, message: str) -> None:
+def test_the_end_of_a_pod_in_words(facts: PodFacts, message: str) -> None:
     world = World(workflow("t", templates=[container("t")]), lambda pod: facts)
     world.run()
     assert (world.phase, world.message) == ("Failed", message)
@@ -144,7 +144,7 @@ def test_a_pod_is_made_again_only_while_nobody_saw_it() -> None:
     world.pods.clear()
     (again,) = advance(world.manifest, {}, {}, world.now).create_pods
     assert again == world.manifests["wf"], "the keeper died between status and pod"
-    world.pods["wf"] = Pod("Running", node="n0")
+    world.pods["wf"] = PodFacts("Running", node="n0")
     world.step()
     world.pods.clear()
     world.step()

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.embedded.engine.argo.state import Pod, ResourceFacts
+from tasks.embedded.engine.argo.state import PodFacts, ResourceFacts
 from tasks.embedded.engine.argo.validate import validate_workflow
 from tasks.embedded.engine.argo.workflow import advance
 from tests.workflow_simulator import ENDED, arguments, container, workflow
@@ -100,7 +100,7 @@ class Chaos:
         self.manifest = manifest
         self.data = data
         self.now = 1_000_000.0
-        self.pods: dict[str, Pod] = {}
+        self.pods: dict[str, PodFacts] = {}
         self.resources: dict[str, ResourceFacts] = {}
         self.made: dict[str, dict[str, Any]] = {}
 
@@ -121,12 +121,12 @@ class Chaos:
             name = pod["metadata"]["name"]
             assert name not in self.made, f"{name} was made twice"
             self.made[name] = pod
-            self.pods[name] = Pod("Pending")
+            self.pods[name] = PodFacts("Pending")
         for node, _, manifest in found.apply_resources:
             self.resources[node] = ResourceFacts("Pending", object=manifest)
         for name in found.delete_pods:
             assert self.pods[name].phase in ("Pending", "Running")
-            self.pods[name] = Pod("Failed", exit_code=143, finished_at=self.now)
+            self.pods[name] = PodFacts("Failed", exit_code=143, finished_at=self.now)
         return found.wake_at if killed != "after-pods" else self.now
 
     def stopped(self, pod: dict[str, Any]) -> bool:
@@ -148,13 +148,13 @@ class Chaos:
             name = self.data.draw(st.sampled_from(living))
             match self.choose("run", "good", "good", "bad", "lost"):
                 case "run":
-                    self.pods[name] = Pod("Running", node="n1")
+                    self.pods[name] = PodFacts("Running", node="n1")
                 case "good":
-                    self.pods[name] = Pod("Succeeded", exit_code=0, finished_at=self.now)
+                    self.pods[name] = PodFacts("Succeeded", exit_code=0, finished_at=self.now)
                 case "bad":
-                    self.pods[name] = Pod("Failed", exit_code=2, reason="Error", finished_at=self.now)
+                    self.pods[name] = PodFacts("Failed", exit_code=2, reason="Error", finished_at=self.now)
                 case _:
-                    self.pods[name] = Pod("Failed", reason="NodeLost", finished_at=self.now)
+                    self.pods[name] = PodFacts("Failed", reason="NodeLost", finished_at=self.now)
         else:
             assert wake_at is not None, f"nothing can happen any more: {json.dumps(self.manifest)}"
             self.now = max(self.now, wake_at)

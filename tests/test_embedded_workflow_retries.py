@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tasks.embedded.engine.argo.names import fnv32a
-from tasks.embedded.engine.argo.state import Pod
+from tasks.embedded.engine.argo.state import PodFacts
 from tests.workflow_simulator import (
     World,
     container,
@@ -16,7 +16,7 @@ from tests.workflow_simulator import (
 )
 
 
-def retried(exits: list[int | Pod], **strategy: Any) -> World:
+def retried(exits: list[int | PodFacts], **strategy: Any) -> World:
     """A workflow of one retried container whose attempts end like this, one after the other."""
     ends = iter(exits)
     template = container("t", "{{retries}}", "{{lastRetry.exitCode}}", "{{lastRetry.status}}", retryStrategy=strategy)
@@ -25,7 +25,7 @@ def retried(exits: list[int | Pod], **strategy: Any) -> World:
     return world
 
 
-LOST = Pod("Failed", reason="NodeLost", message="n1")
+LOST = PodFacts("Failed", reason="NodeLost", message="n1")
 
 
 @pytest.mark.parametrize(

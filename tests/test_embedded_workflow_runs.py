@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasks.embedded.engine.argo.names import fnv32a
-from tasks.embedded.engine.argo.state import Pod
+from tasks.embedded.engine.argo.state import PodFacts
 from tests.workflow_simulator import (
     World,
     container,
@@ -131,7 +131,7 @@ def test_a_recursion_under_a_condition_ends() -> None:
     )
     ends = iter(["tails", "tails", "heads"])
     world = World(
-        workflow(templates=[flip, container("flip")]), lambda pod: Pod("Succeeded", exit_code=0, result=next(ends))
+        workflow(templates=[flip, container("flip")]), lambda pod: PodFacts("Succeeded", exit_code=0, result=next(ends))
     )
     world.run()
     assert world.phase == "Succeeded"

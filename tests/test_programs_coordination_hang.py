@@ -194,8 +194,8 @@ def test_without_the_right_a_hang_is_only_told() -> None:
     assert [type(event) for event in one.said] == [Suspected, HangFound]
     status = one.hang.status()
     assert status is not None
-    assert (status["verdict"], status["rank"], status["node"], status["phase"]) == ("confirmed", 2, "node-2", "step")
-    assert status["waited_seconds"] > status["budget_seconds"]
+    assert (status.verdict, status.rank, status.node, status.phase) == ("confirmed", 2, "node-2", "step")
+    assert status.waited_seconds > (status.budget_seconds or 0.0)
     one.steps(3)
     assert one.hang.status() is None
 
@@ -229,7 +229,7 @@ def test_while_most_launchers_are_silent_it_is_us_who_do_not_hear(
     one.wait(20.0)
     status = one.hang.status()
     assert status is not None
-    assert (status["verdict"], len(one.state.restarts)) == (verdict, restarts)
+    assert (status.verdict, len(one.state.restarts)) == (verdict, restarts)
 
 
 def test_a_stop_of_a_second_a_slow_gang_and_announced_pauses_are_no_hang() -> None:

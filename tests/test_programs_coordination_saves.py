@@ -149,14 +149,15 @@ def test_advice_is_daly_s_from_what_was_measured() -> None:
 def test_status_and_metrics_tell_it() -> None:
     state = State("trainer", mttf_seconds=24 * 3600.0, progress=trained(stall=10.0, between=30, count=4))
     told = saves(state)
-    assert {key: told[key] for key in ("staged", "written", "durable", "count", "steps_between")} == {
+    assert {key: getattr(told, key) for key in ("staged", "written", "durable", "count", "steps_between")} == {
         "staged": 120, "written": 120, "durable": 120, "count": 4, "steps_between": 30}  # fmt: skip
-    assert told["stall_seconds"] == pytest.approx(10.0)
-    assert told["advice"]["change"]
+    assert told.stall_seconds == pytest.approx(10.0)
+    assert told.advice is not None
+    assert told.advice.change
     text = exposed(state, {}, Uses(), Watch(), [], 0.0)
     assert 'primus_gang_save_step{stage="durable"} 120\n' in text
     assert "primus_gang_saves_total 4\n" in text
-    assert f"primus_gang_save_advised_steps {told['advice']['steps']}\n" in text
+    assert f"primus_gang_save_advised_steps {told.advice.steps}\n" in text
     assert "advised" not in exposed(State("trainer"), {}, Uses(), Watch(), [], 0.0)
 
 

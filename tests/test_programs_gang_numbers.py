@@ -14,7 +14,6 @@ from profiles.vocabulary import Action, FaultClass
 from tasks.observe.objects import coordinator_facts
 from tests.ledgers import an_attempt
 from tests.restarting_gangs import gang, told
-from workflows.model.gang_status import Jump
 from workflows.model.incidents import notes_of
 from workflows.programs.coordinator import journal
 from workflows.programs.coordinator.reducer import advance
@@ -25,6 +24,7 @@ from workflows.programs.coordinator.stragglers import KEPT_JUMPS, WARM_ROWS, Jum
 from workflows.programs.launcher.reporting import step_data
 from workflows.programs.progress.reader import Counting, ProgressReader, framework_of
 from workflows.programs.runtime.http_server import Request
+from workflows.status import Jump, read_status
 from workflows.wire import PhaseSeen, StepSeen, from_dict
 
 STEP_SECONDS = 0.1
@@ -60,7 +60,7 @@ class Gang:
         for rank, own in enumerate(times):
             self.tell(rank, StepSeen(self.step, self.now, rank, seconds=longest, compute_seconds=own, **more))
         for one in self.numbers.stragglers(lambda rank: f"node-{rank}"):
-            self.named.add(one["rank"])
+            self.named.add(one.rank)
             self.named_at = self.named_at or self.step
 
 
@@ -116,8 +116,8 @@ def test_what_a_slow_rank_costs_adds_up_and_says_where_and_since_when() -> None:
     for _ in range(WARM_ROWS + 39):
         one.run([0.1] * 7 + [0.2])
     (found,) = one.numbers.stragglers(lambda rank: f"node-{rank}")
-    assert (found["rank"], found["node"], found["ratio"], found["since_step"]) == (7, "node-7", 2.0, WARM_ROWS + 1)
-    assert found["cost_seconds"] == pytest.approx(0.1 * 39)
+    assert (found.rank, found.node, found.ratio, found.since_step) == (7, "node-7", 2.0, WARM_ROWS + 1)
+    assert found.cost_seconds == pytest.approx(0.1 * 39)
     assert one.numbers.slower() is None
 
 
@@ -135,8 +135,8 @@ def test_a_gang_that_becomes_slower_together_is_told_as_such_and_no_rank_is() ->
         one.run([seconds * factor for seconds in times(random.Random(dice.random()), 8, None)], STEP_SECONDS * factor)
     slower = one.numbers.slower()
     assert slower is not None
-    assert 58 <= slower["since_step"] <= 68
-    assert slower["ratio"] == pytest.approx(1.5, rel=0.1)
+    assert 58 <= (slower.since_step or 0) <= 68
+    assert slower.ratio == pytest.approx(1.5, rel=0.1)
     assert one.named == set()
 
 
@@ -154,7 +154,7 @@ def test_a_gang_three_times_slower_is_told_as_such_also_beside_a_rank_a_tenth_sl
         one.run([0.1 * factor] * 7 + [0.1 * factor * (1.12 if factor > 1 else 1.0)])
     slower = one.numbers.slower()
     assert slower is not None
-    assert slower["ratio"] == pytest.approx(3.36)
+    assert slower.ratio == pytest.approx(3.36)
     assert one.named == {7}
 
 
@@ -177,12 +177,12 @@ def test_votes_are_remembered_and_counted_once(tmp_path: Path) -> None:
         first.mind.take(told(rank, 1, state="running"))
     steps(first, 1, WARM_ROWS + 25)
     before = first.mind.numbers[0].stragglers(str)
-    assert [one["rank"] for one in before] == [3]
+    assert [one.rank for one in before] == [3]
     first.close()
     second = begun()
     assert second.mind.numbers[0].stragglers(str) == before
     steps(second, WARM_ROWS + 25, WARM_ROWS + 28)
-    assert second.mind.numbers[0].stragglers(str)[0]["cost_seconds"] == pytest.approx(before[0]["cost_seconds"] + 0.3)
+    assert second.mind.numbers[0].stragglers(str)[0].cost_seconds == pytest.approx(before[0].cost_seconds + 0.3)
     second.close()
 
 
@@ -223,7 +223,7 @@ def test_steps_beside_saves_say_nothing_about_speed() -> None:
 def test_a_figure_five_times_its_recent_median_is_told_once(values: list[float], said: list[Any]) -> None:
     jumps = Jumps("loss")
     found = [one for step, value in enumerate(values) if (one := jumps.take(step, value)) is not None]
-    assert [(one["step"], one["value"], one["before"]) for one in found] == said
+    assert [(one.step, one.value, one.before) for one in found] == said
 
 
 def test_losses_and_gradient_norms_of_the_gang_are_looked_at() -> None:
@@ -231,8 +231,8 @@ def test_losses_and_gradient_norms_of_the_gang_are_looked_at() -> None:
     for step in range(1, 31):
         one.run([0.1, 0.1], loss=3.0 if step != 25 else 20.0, gradient_norm=1.0 if step != 27 else 8.0)
     assert one.numbers.numeric() == [
-        {"step": 25, "what": "loss", "value": 20.0, "before": 3.0, "incarnation": 1},
-        {"step": 27, "what": "gradient_norm", "value": 8.0, "before": 1.0, "incarnation": 1},
+        Jump(25, "loss", 20.0, 3.0, 1),
+        Jump(27, "gradient_norm", 8.0, 1.0, 1),
     ]
 
 
@@ -243,7 +243,7 @@ def test_the_newest_jumps_are_told_however_many_there_were() -> None:
     found = one.numbers.numeric()
     assert len(found) == KEPT_JUMPS
     last = 3 * KEPT_JUMPS - 2
-    assert found[-1] == {"step": last, "what": "gradient_norm", "value": "inf", "before": 1.0, "incarnation": 1}
+    assert found[-1] == Jump(last, "gradient_norm", "inf", 1.0, 1)
 
 
 MEGATRON = (
@@ -267,8 +267,9 @@ def test_a_norm_that_is_no_number_is_told_on_its_whole_way_and_rolls_nothing_bac
                 one.mind.take(told(0, 10 + step, from_dict(StepSeen, sent)))
     answer = one.status(Request("GET", "/status", {}, "t")).body
     one.close()
-    facts = coordinator_facts(json.dumps(answer, allow_nan=False).encode(), 9.0)
-    assert facts is not None
+    status = read_status(json.dumps(answer, allow_nan=False).encode())
+    assert status is not None
+    facts = coordinator_facts(status, 9.0)
     assert (facts.step, facts.first_nan_step) == (3, None), "no roll-back: loss scalers skip such a step"
     assert facts.news.jumps == (Jump(2, "gradient_norm", norm, 0.231),)
     (note,) = notes_of(an_attempt(), facts.news, 9.0)

@@ -12,13 +12,12 @@ import pytest
 
 from deployments.cli.why import see
 from flows.decisions.explain.why import explain
-from flows.decisions.recovery.liveness import by_second_path
 from profiles.vocabulary import Action, FaultClass, RunState
 from tests.plain_ranks import weights_of_plain_ranks
 from tests.stages import PROFILE, Stage, beyond_noise, incident, outcomes, stage, succeeded
 from workflows import labels
-from workflows.model.attempt import UNHEARD, Signal
-from workflows.model.records import Story
+from workflows.model.attempt import Signal
+from workflows.model.records import UNHEARD, Story
 
 pytestmark = pytest.mark.story
 STEP_COUNT = 300
@@ -64,7 +63,7 @@ def stopped(scene: Stage) -> Iterator[int]:
 
 
 def unheard(story: Story) -> bool:
-    return UNHEARD in story.run.why
+    return story.run.goes_on
 
 
 def test_training_goes_on_unheard_and_the_run_says_so(scene: Stage, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -72,7 +71,7 @@ def test_training_goes_on_unheard_and_the_run_says_so(scene: Stage, tmp_path_fac
     with stopped(scene) as pid:
         told = scene.until(unheard, "what the logs say")
         assert told.run.state is RunState.RUNNING
-        said = by_second_path(told.run.why)
+        said = told.run.waits_for
         assert said.startswith("the coordinator is not heard for "), told.run.why
         assert said.endswith(" by its own log: training goes on"), told.run.why
         heard = max(row.step for row in scene.ledger.steps(scene.run, 1))

@@ -22,7 +22,7 @@ from tasks.settings import Settings
 from tests.ledgers import THERE, driven, everyone_died
 from tests.waiting import patience, until
 from workflows import labels as workflows_labels
-from workflows.model.attempt import AWAY_SECONDS, UNHEARD
+from workflows.model.attempt import AWAY_SECONDS
 from workflows.model.records import AttemptRecord
 
 DEADLINE_SECONDS = patience(30.0)
@@ -74,19 +74,20 @@ def test_the_run_says_what_is_waited_for_from_the_second_try_on(here: World, sil
 
 
 def test_what_an_earlier_driver_waited_for_is_taken_back(here: World) -> None:
-    here.ledger.set_run_state("demo", here.fencing, RunState.RUNNING, "x [waits, training is left alone: y]")
+    here.ledger.set_run_state("demo", here.fencing, RunState.RUNNING, "x", waits_for="y")
+    assert why(here) == "x [waits, training is left alone: y]"
     tell_waiting("")
     assert why(here) == "x"
 
 
 def test_the_same_thing_is_told_once_though_its_words_change(here: World) -> None:
-    here.ledger.set_run_state("demo", here.fencing, RunState.RUNNING, "x [waits, training is left alone: y]")
+    here.ledger.set_run_state("demo", here.fencing, RunState.RUNNING, "x", waits_for="y")
     for step in (5, 6, 7):
-        tell_waiting(f"rank 0 is at step {step}", "goes on", UNHEARD)
+        tell_waiting(f"rank 0 is at step {step}", "goes on", goes_on=True)
     assert why(here) == "x [by the second path: rank 0 is at step 5]"
     tell_waiting("rank 0 is at step 8", "stands still")
     assert why(here) == "x [waits, training is left alone: rank 0 is at step 8]"
-    tell_waiting("rank 0 is at step 9", "goes on", UNHEARD)
+    tell_waiting("rank 0 is at step 9", "goes on", goes_on=True)
     assert why(here) == "x [by the second path: rank 0 is at step 9]"
     tell_waiting("")
     assert why(here) == "x"

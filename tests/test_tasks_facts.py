@@ -14,6 +14,7 @@ from workflows.model.cluster import pod_of
 from workflows.model.gang_status import PROGRAM_MARKS
 from workflows.model.records import MarkRecord
 from workflows.programs.coordinator.progress import STALLS
+from workflows.status import read_status
 
 
 def test_moments_of_loading_and_saving_are_marks() -> None:
@@ -79,6 +80,7 @@ def test_what_a_launcher_left_is_no_message_of_the_runtime() -> None:
     ids=["nobody", "an error and a signal", "a good end", "asked to end", "garbage"],
 )
 def test_ranks_that_failed_are_known_from_the_coordinator(ended: list[object], failed: tuple[int, ...]) -> None:
-    said = coordinator_facts(json.dumps({"ended": ended}).encode(), 1.0)
-    assert said is not None
-    assert said.failed_ranks == failed
+    whole = [item | {"local_rank": 0, "at": 1.0} if isinstance(item, dict) else item for item in ended]
+    status = read_status(json.dumps({"ended": whole}).encode())
+    assert status is not None
+    assert coordinator_facts(status, 1.0).failed_ranks == failed

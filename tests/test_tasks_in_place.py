@@ -22,19 +22,10 @@ from tasks.runs.watch import failed_since
 from tasks.settings import Settings
 from tests.ledgers import an_attempt, driven
 from workflows.model.attempt import CoordinatorFacts
-from workflows.model.gang_status import (
-    JUMP_MARK,
-    RESTART_MARK,
-    STRAGGLERS_MARK,
-    GangNews,
-    Hang,
-    Jump,
-    RestartInPlace,
-    Slower,
-    Straggler,
-)
+from workflows.model.gang_status import JUMP_MARK, RESTART_MARK, STRAGGLERS_MARK, GangNews
 from workflows.model.records import MarkRecord, Story
 from workflows.model.runs import IncidentQuery
+from workflows.status import CoordinatorStatus, Hang, Jump, RestartInPlace, Slower, Straggler, read_status
 
 pytest_plugins = ["tests.ledger_fixtures"]
 
@@ -69,6 +60,12 @@ TOLD: dict[str, Any] = {
 }  # fmt: skip
 
 
+def status_of(told: dict[str, Any]) -> CoordinatorStatus:
+    status = read_status(json.dumps(told).encode())
+    assert status is not None
+    return status
+
+
 def restart(number: int = 1, **changes: Any) -> RestartInPlace:
     why = "rank 1 of p ended with signal 9"
     first = RestartInPlace(
@@ -78,7 +75,7 @@ def restart(number: int = 1, **changes: Any) -> RestartInPlace:
 
 
 def test_everything_that_is_told_is_read() -> None:
-    news = gang_news(TOLD)
+    news = gang_news(status_of(TOLD))
     first, second = news.restarts
     assert (first.kind, first.rank, first.node, first.step, first.resume_step) == ("rank-failed", 1, "node-1", 23, 20)
     assert (first.first_step, first.first_step_at, first.words) == (21, 1010.4, "rank 1, from step 20")
@@ -89,7 +86,7 @@ def test_everything_that_is_told_is_read() -> None:
     assert news.slower is not None
     assert (news.slower.since_step, news.slower.ratio) == (50, 1.4)
     assert news.jumps == (Jump(12, "loss", 50.0, 2.0),)
-    assert news.hang == Hang(31.0, "step", "confirmed", "no progress", 3, "node-3", "rank 3: sleep")
+    assert news.hang == Hang(31.0, "step", "confirmed", "no progress", 3, "node-3", "rank 3: sleep", None, 20.0)
 
 
 @pytest.mark.parametrize(
@@ -103,13 +100,13 @@ def test_everything_that_is_told_is_read() -> None:
     ],
 )
 def test_only_what_is_confirmed_counts_as_hung(told: str | None, verdict: str, confirmed: bool) -> None:
-    hang = gang_news({"hang": {"verdict": told, "waited_seconds": 31.0}}).hang
+    hang = gang_news(status_of({"hang": {"verdict": told, "waited_seconds": 31.0}})).hang
     assert hang is not None
     assert (hang.verdict, hang.confirmed) == (verdict, confirmed)
 
 
 def test_a_coordinator_of_before_tells_nothing() -> None:
-    assert gang_news({}) == GangNews()
+    assert gang_news(status_of({})) == GangNews()
 
 
 JSON = st.recursive(
@@ -122,7 +119,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(list(TOLD)), JSON))
 def test_nothing_that_is_told_breaks_it(told: dict[str, Any]) -> None:
-    news = gang_news(told)
+    news = gang_news(status_of(told))
     assert all(item.number >= 1 for item in news.restarts)
     json.dumps([item.ratio for item in news.stragglers or ()], allow_nan=False)
 
@@ -319,5 +316,5 @@ def test_a_gang_whose_figures_jump_for_ever_fills_no_ledger(here: World) -> None
     ],
 )
 def test_a_norm_that_is_no_number_is_read(said: dict[str, Any], read: Jump | None) -> None:
-    news = gang_news({"numeric": [{"step": 12, "what": "gradient_norm", **said}]})
+    news = gang_news(status_of({"numeric": [{"step": 12, "what": "gradient_norm", **said}]}))
     assert news.jumps == (() if read is None else (read,))

@@ -13,7 +13,15 @@ from tasks.ledger.attempts import pack, unpack
 from tasks.ledger.rows import from_row, storable, to_changes, to_row
 from tasks.ledger.tables import METADATA
 from workflows.model import records
-from workflows.model.records import ActionRecord, CheckpointRecord, IncidentRecord, RunRecord, StepRow
+from workflows.model.records import (
+    ActionRecord,
+    CheckpointRecord,
+    Constraints,
+    IncidentRecord,
+    NodeFault,
+    RunRecord,
+    StepRow,
+)
 
 TABLES = {
     "runs": records.RunRecord,
@@ -66,6 +74,37 @@ def test_actions_on_runs_and_on_nodes_are_told_apart(kind: Action | NodeAction) 
     found = from_row(ActionRecord, to_row(record))
     assert found == record
     assert found.kind is kind
+
+
+WAITS = Constraints(20, ("/c/step-30",), ("node-1",), 1005.5)
+FAULT = NodeFault("gpu", FaultClass.GPU_HARDWARE, "GPUProblem")
+
+
+@pytest.mark.parametrize(
+    ("text", "detail"),
+    [
+        ("", None),
+        ('{"max_resume_step": 20, "excluded_checkpoints": ["/c/step-30"], "avoid_nodes": ["node-1"], '
+         '"wait_until": 1005.5}', WAITS),
+        ('{"max_resume_step": null, "excluded_checkpoints": [], "avoid_nodes": [], "wait_until": 0.0}', Constraints()),
+        ('{"pool": "gpu", "class": "gpu_hardware", "condition": "GPUProblem"}', FAULT),
+    ],
+)  # fmt: skip
+def test_what_actions_carry_is_read_and_written_byte_for_byte(
+    text: str, detail: Constraints | NodeFault | None
+) -> None:
+    record = ActionRecord("i", "r", "i", Action.NEW_ATTEMPT, "", "planned", "why", 1.0, detail=detail)
+    assert to_row(record)["detail"] == text
+    assert from_row(ActionRecord, to_row(record)) == record
+
+
+def test_what_an_action_does_not_say_is_nothing_and_what_it_says_besides_is_left_out() -> None:
+    row = to_row(ActionRecord("i", "r", "i", Action.WAIT, "", "planned", "why", 1.0))
+    later = from_row(ActionRecord, row | {"detail": '{"wait_until": 2.0, "of_a_later_version": 1}'})
+    assert (later.constraints, later.node_fault) == (Constraints(wait_until=2.0), NodeFault())
+    assert from_row(ActionRecord, row | {"detail": '{"pool": "gpu"}'}).node_fault == NodeFault("gpu")
+    with pytest.raises(Permanent):
+        from_row(ActionRecord, row | {"detail": '{"pool": "gpu", "class": "a class of later"}'})
 
 
 @given(st.text())

@@ -6,15 +6,18 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import MetaData, Table, create_engine, text
 
 import tasks.ledger.schema
 from profiles.errors import Permanent
+from tasks.ledger.database import parse_url
 from tasks.ledger.ledger import Ledger
+from tasks.ledger.rows import to_row
 from tasks.ledger.tables import METADATA, SCHEMA
 from tests.ledgers import a_run
 from tests.postgres_server import PostgresServer
@@ -51,7 +54,7 @@ def _stamp(ledger: Ledger, version: str) -> None:
 
 def test_a_ledger_of_a_development_version_is_refused_and_says_what_to_do(ledger_url: str, ledger: Ledger) -> None:
     ledger.open_run(a_run())
-    for version in (f"{number:04}" for number in range(1, int(SCHEMA))):
+    for version in (f"{number:04}" for number in range(1, 13)):
         _stamp(ledger, version)
         older = Ledger(ledger_url)
         says = rf"schema {version}, of a development version.*a new one.*PRIMUS_LEDGER_URL.*brings it to 0013;"
@@ -64,6 +67,51 @@ def test_a_ledger_of_a_development_version_is_refused_and_says_what_to_do(ledger
     same = Ledger(ledger_url)
     assert [run.name for run in same.runs()] == ["demo"]
     same.close()
+
+
+def _at_0013(url: str) -> None:
+    """Make a ledger as 0013 left it, with a run that waits and two that do not."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(tasks.ledger.schema.__file__).parent / "migrations"))
+    engine = create_engine(parse_url(url))
+    with engine.connect() as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0013")
+        connection.execute(text("INSERT INTO ledger (id, created_at) VALUES ('the-same', 1.0)"))
+        runs = Table("runs", MetaData(), autoload_with=connection)
+        for name, why in _WHYS.items():
+            row = {key: value for key, value in to_row(a_run(name, why=why)).items() if key in runs.c}
+            connection.execute(runs.insert().values(row))
+    engine.dispose()
+
+
+_WHYS = {
+    "away": "attempt 1 makes progress [waits, training is left alone: the API [of a] is away]",
+    "steps": "attempt 1 makes progress",
+    "unheard": "up [by the second path: rank 0 is at step 9]",
+}
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_a_ledger_of_0013_is_brought_up_and_says_what_its_runs_wait_for(
+    database: str, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.sqlite" if database == "sqlite" else postgres.url(postgres.new_database())
+    _at_0013(url)
+    ledger = Ledger(url)
+    runs = {run.name: run for run in ledger.runs()}
+    assert {name: run.why for name, run in runs.items()} == _WHYS
+    assert {name: (run.waits_for, run.goes_on, run.reason) for name, run in runs.items()} == {
+        "away": ("the API [of a] is away", False, "attempt 1 makes progress"),
+        "steps": ("", False, "attempt 1 makes progress"),
+        "unheard": ("rank 0 is at step 9", True, "up"),
+    }
+    assert ledger.identity() == "the-same"
+    with ledger.database.reading() as transaction:
+        context = MigrationContext.configure(transaction.connection, opts={"compare_type": True})
+        assert compare_metadata(context, METADATA) == []
+    ledger.open_run(a_run())
+    ledger.close()
 
 
 def test_a_refused_ledger_is_the_same_byte_for_byte(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_other_content_is_another_file(tmp_path: Path, monkeypatch: pytest.Monke
     package = tmp_path / "workflows"
     (package / "programs" / "stacks" / "python_start").mkdir(parents=True)
     changing = ("programs/main.py", "programs/stacks/python_start/sitecustomize.py")
-    for name in ("__init__.py", "wire.py", "programs/__init__.py", *changing):
+    for name in ("__init__.py", "status.py", "wire.py", "programs/__init__.py", *changing):
         (package / name).write_text("A = 1\n")
     monkeypatch.setattr(tasks_programs_archive, "_PACKAGE", package)
     before = programs_archive(tmp_path)
@@ -54,7 +54,7 @@ def test_every_module_is_there_as_source_and_compiled(tmp_path: Path) -> None:
     with zipfile.ZipFile(programs_archive(tmp_path)) as archive:
         names = set(archive.namelist())
         sources = {name for name in names if name.endswith(".py")}
-        assert {"__main__.py", "workflows/__init__.py", "workflows/wire.py"} <= sources
+        assert {"__main__.py", "workflows/__init__.py", "workflows/status.py", "workflows/wire.py"} <= sources
         assert {"workflows/programs/main.py", "workflows/programs/stacks/python_start/sitecustomize.py"} <= sources
         assert {f"{name}c" for name in sources} == names - sources
         assert archive.read("workflows/wire.pyc")[:4] == importlib.util.MAGIC_NUMBER
@@ -63,7 +63,13 @@ def test_every_module_is_there_as_source_and_compiled(tmp_path: Path) -> None:
 def test_nothing_but_the_programs_and_the_reports_is_inside(tmp_path: Path) -> None:
     with zipfile.ZipFile(programs_archive(tmp_path)) as archive:
         for name in archive.namelist():
-            allowed = ("__main__.", "workflows/__init__.", "workflows/wire.", "workflows/programs/")
+            allowed = (
+                "__main__.",
+                "workflows/__init__.",
+                "workflows/status.",
+                "workflows/wire.",
+                "workflows/programs/",
+            )
             assert name.startswith(allowed), name
 
 

@@ -18,9 +18,10 @@ from tasks.runs.liveness import SecondPath, further
 from tests.waiting import patience
 from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, SecondSight
 from workflows.model.cluster import Pod
-from workflows.model.gang_status import GangNews, Hang
+from workflows.model.gang_status import GangNews
 from workflows.model.liveness import CALM, LOG_LINES, LOOK_SECONDS
 from workflows.model.records import AttemptRecord
+from workflows.status import Hang
 from workflows.wire import StepSeen, line
 
 DEADLINE_SECONDS = patience(30.0)

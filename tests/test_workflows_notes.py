@@ -9,9 +9,10 @@ import pytest
 from profiles.vocabulary import Action, FaultClass
 from tests.ledgers import an_attempt
 from workflows.model.attempt import Signal
-from workflows.model.gang_status import GangNews, Jump, Slower, Straggler
+from workflows.model.gang_status import GangNews
 from workflows.model.incidents import fact_of, notes_of, well_again
 from workflows.model.records import TOLD, IncidentRecord
+from workflows.status import Jump, Slower, Straggler
 
 ATTEMPT = an_attempt(2)
 SLOW = Straggler(1, "node-1", 1.83, 40, 2.5)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.damaged import damaged, reaches
 from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, SecondSight
 from workflows.model.cluster import Pod
-from workflows.model.gang_status import GangNews, Hang
+from workflows.model.gang_status import GangNews
 from workflows.model.liveness import (
     CALM,
     LOOK_SECONDS,
@@ -26,6 +26,7 @@ from workflows.model.liveness import (
     sign_of,
     unheard_since,
 )
+from workflows.status import Hang
 from workflows.wire import PhaseSeen, RankEnd, StepSeen, line
 
 PODS = tuple(Pod(f"t-{index}", "trainer", index, f"node-{index}", "Running", ranks=(index,)) for index in range(9))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from flows.decisions.explain.reasons import Hold
@@ -28,9 +27,8 @@ from tests.why_sights import (
     waiting,
     workload,
 )
-from workflows.model.attempt import UNHEARD
 from workflows.model.cluster import Claim
-from workflows.model.records import WAITS, ActionRecord, ApprovalRecord, IncidentRecord, Story
+from workflows.model.records import ActionRecord, ApprovalRecord, Constraints, IncidentRecord, Story
 from workflows.model.why import ClusterSight, DriverSight, RunSight
 from workflows.model.workflow import Workflow, WorkflowStep
 
@@ -41,7 +39,7 @@ DECIDED = replace(
 )
 NEXT = ActionRecord("a", "demo-1", SEEN.id, Action.NEW_ATTEMPT, "", "planned", "w", 901.0)
 ASKED = ApprovalRecord("demo-1-a1-i1-approval", "demo-1", SEEN.id, "take node-1 out?", "waiting", 902.0, 1900.0)
-LATER = replace(NEXT, detail=json.dumps({"wait_until": NOW + 60}))
+LATER = replace(NEXT, detail=Constraints(wait_until=NOW + 60))
 ENDED = replace(LIVE, ended_at=905.0, outcome="node_lost")
 FAILED = replace(RUN, state=RunState.FAILED, why="user_code: it would fail again", ended_at=990.0)
 HELP = "preemption: 0/6 nodes are available: 6 Preemption is not helpful for scheduling."
@@ -86,7 +84,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     (Hold.DRIVER_WORKS, sight(story=story(incidents=(SEEN,))), "finds out what node-not-ready of attempt 1 was"),
     (Hold.BACK_OFF, sight(story=story(incidents=(DECIDED,), actions=(LATER,))), "waits 60 s more"),
     (Hold.CONTROL_PLANE, sight(away="list pods: the cluster does not answer"), "does not answer"),
-    (Hold.CONTROL_PLANE, sight(story=story(replace(RUN, why=f"up{WAITS}the API is away]"))), "the API is away"),
+    (Hold.CONTROL_PLANE, sight(story=story(replace(RUN, waits_for="the API is away"))), "the API is away"),
     (
         Hold.LEFTOVERS,
         sight(
@@ -247,7 +245,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
         Hold.RUNNING,
         sight(
             cluster(pods=running()),
-            story=story(replace(RUN, why=f"up{UNHEARD}rank 0 is at step 90 by its own log: training goes on]")),
+            story=story(replace(RUN, waits_for="rank 0 is at step 90 by its own log: training goes on", goes_on=True)),
             step=20,
             last_step_at=900.0,
         ),
@@ -255,9 +253,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     ),
     (
         Hold.CONTROL_PLANE,
-        sight(
-            cluster(pods=running()), story=story(replace(RUN, why=f"up{WAITS}the coordinator is not heard for 99 s]"))
-        ),
+        sight(cluster(pods=running()), story=story(replace(RUN, waits_for="the coordinator is not heard for 99 s"))),
         "what the run does is not known: the coordinator is not heard for 99 s",
     ),
     (Hold.NO_PROGRESS, sight(cluster(pods=running()), TRAINING, step=120, last_step_at=900.0), "for 100 s"),

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.embedded.engine.argo.state import Pod, ResourceFacts, Step
+from tasks.embedded.engine.argo.state import PodFacts, ResourceFacts, Step
 from tasks.embedded.engine.argo.validate import validate_workflow
 from tasks.embedded.engine.argo.workflow import advance
 
-Outcome = Pod | int
+Outcome = PodFacts | int
 """How a pod ends: its exit code, or the whole facts."""
 ENDED = ("Succeeded", "Failed", "Error")
 
@@ -75,7 +75,7 @@ def steps(*groups: list[dict[str, Any]], name: str = "main", **more: Any) -> dic
 
 def with_value(**values: str) -> Any:
     """Every pod ends well and leaves these outputs."""
-    return lambda pod: Pod("Succeeded", exit_code=0, outputs=values, node="n0")
+    return lambda pod: PodFacts("Succeeded", exit_code=0, outputs=values, node="n0")
 
 
 def a_workflow() -> dict[str, Any]:
@@ -128,7 +128,7 @@ class World:
     manifest: dict[str, Any]
     outcome: Callable[[dict[str, Any]], Outcome] = lambda pod: 0
     now: float = 1_000_000.0
-    pods: dict[str, Pod] = field(default_factory=dict)
+    pods: dict[str, PodFacts] = field(default_factory=dict)
     manifests: dict[str, dict[str, Any]] = field(default_factory=dict)
     resources: dict[str, ResourceFacts] = field(default_factory=dict)
     applied: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -149,14 +149,14 @@ class World:
             assert name not in self.manifests, f"pod {name} was created twice"
             assert len(name) <= 63
             self.manifests[name] = pod
-            self.pods[name] = Pod("Pending")
+            self.pods[name] = PodFacts("Pending")
         for node, action, manifest in found.apply_resources:
             assert node not in self.resources
             self.applied.append((action, manifest))
             self.resources[node] = ResourceFacts("Pending", object=manifest)
         for name in found.delete_pods:
             self.deleted.append(name)
-            self.pods[name] = Pod("Failed", exit_code=143, reason="Error", finished_at=self.now)
+            self.pods[name] = PodFacts("Failed", exit_code=143, reason="Error", finished_at=self.now)
         self.most_at_once = max(self.most_at_once, len(self.living()))
         self.wake_at = found.wake_at
         if self.strict:
@@ -180,10 +180,10 @@ class World:
 
     def end(self, name: str, outcome: Outcome) -> None:
         """Let a pod end."""
-        if isinstance(outcome, Pod):
+        if isinstance(outcome, PodFacts):
             self.pods[name] = outcome
             return
-        self.pods[name] = Pod(
+        self.pods[name] = PodFacts(
             "Failed" if outcome else "Succeeded",
             exit_code=outcome,
             reason="Error" if outcome else "Completed",

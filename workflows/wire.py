@@ -47,7 +47,8 @@ from typing import (
     get_type_hints,
 )
 
-_NOT_FINITE = ("nan", "inf", "-inf")
+NOT_FINITE = ("nan", "inf", "-inf")
+"""How JSON says what is no number."""
 Reader = Callable[[Any, str], Any]
 """A value of JSON and where it stands, to the value of a field."""
 
@@ -113,7 +114,7 @@ def _object(kind: Any, value: Any, where: str) -> Any:
 def _scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is Any or get_origin(hint) is dict:
         return value
-    if hint is float and not isinstance(value, bool) and (isinstance(value, (int, float)) or value in _NOT_FINITE):
+    if hint is float and not isinstance(value, bool) and (isinstance(value, (int, float)) or value in NOT_FINITE):
         try:
             return float(value)
         except OverflowError as error:

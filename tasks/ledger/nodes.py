@@ -27,12 +27,12 @@ from sqlalchemy import Float, Text, bindparam, func, select
 
 from profiles.vocabulary import NodeAction, VerdictWord
 from tasks.ledger.database import LedgerPart, LedgerTransaction, as_json
-from tasks.ledger.rows import from_row, to_row
+from tasks.ledger.rows import from_row, read_column, to_row
 from tasks.ledger.runs import pause_of_everything
 from tasks.ledger.tables import ACTIONS, APPROVALS, NODE_STATES, VERDICTS
 from workflows.model.fleet import BrakeState, brake_trips
 from workflows.model.nodes import DEPTH, LedgerGround, NodeFinding, NodeQuestion, Settled, Settlement, watcher_of
-from workflows.model.records import ActionRecord, ApprovalRecord, NodeRecord, VerdictRecord
+from workflows.model.records import ActionRecord, ApprovalRecord, NodeFault, NodeRecord, VerdictRecord
 
 OUT = ("quarantined", "testing")
 """States in which we hold a node out of service: one under test after its quarantine is still out."""
@@ -192,7 +192,8 @@ def asked_pools(transaction: LedgerTransaction, run: str) -> frozenset[str]:
     if transaction.one(select(APPROVALS.c.id).where(APPROVALS.c.run == run).limit(1)) is None:
         return frozenset()  # no question was ever put: what waits need not be looked for among all actions
     query = select(ACTIONS.c.detail).where(ACTIONS.c.run == run, ACTIONS.c.state == "waiting").distinct()
-    return frozenset(_pool(str(row["detail"])) for row in transaction.all(query))
+    details = [read_column(ActionRecord, "detail", row["detail"]) for row in transaction.all(query)]
+    return frozenset(item.pool if isinstance(item, NodeFault) else "" for item in details)
 
 
 def update_states(transaction: LedgerTransaction, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -236,7 +237,7 @@ def _carry_over(transaction: LedgerTransaction, cluster: str, question: Approval
     run, now = watcher_of(cluster), transaction.at
     pool = question.incident.removeprefix(f"{run}/")
     rows = transaction.all(select(ACTIONS).where(ACTIONS.c.run == run, ACTIONS.c.state == "waiting"))
-    actions = [one for one in (from_row(ActionRecord, row) for row in rows) if _pool(one.detail) == pool]
+    actions = [one for one in (from_row(ActionRecord, row) for row in rows) if one.node_fault.pool == pool]
     if approved:
         queue_up(transaction, cluster, pool)
         records = [NodeRecord(cluster, one.target, "quarantined", one.why, now, one.incident, pool) for one in actions]
@@ -244,11 +245,6 @@ def _carry_over(transaction: LedgerTransaction, cluster: str, question: Approval
     to, at = ("planned", None) if approved else ("refused", now)
     update_states(transaction, [{"one": one.id, "to": to, "at": at} for one in actions])
     transaction.note_all("action", [(one.id, f"{to}: {question.state} {question.why}", "{}") for one in actions])
-
-
-def _pool(detail: str) -> str:
-    """The pool that the node of an action belongs to, by the action's detail."""
-    return str(json.loads(detail or "{}").get("pool", ""))
 
 
 Stand = tuple[int, int]
@@ -447,5 +443,5 @@ def _action(cluster: str, item: Settled, now: float) -> ActionRecord:
         state=STATES[item.step],  # type: ignore[arg-type]
         why=why,
         planned_at=now,
-        detail=json.dumps({"pool": finding.pool, "class": str(finding.fault_class), "condition": finding.condition}),
+        detail=NodeFault(finding.pool, finding.fault_class, finding.condition),
     )

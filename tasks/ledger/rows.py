@@ -18,13 +18,19 @@ if TYPE_CHECKING:
 
 
 Record = TypeVar("Record", bound="DataclassInstance")
+Json = Mapping[str, Any]
 Row = dict[str, Any]
 """Column name -> str, int, float, bool, bytes or None."""
 
 
 def to_row(record: DataclassInstance) -> Row:
-    """The record's fields as column values: enumerations by their word, tuples and dictionaries as JSON text."""
-    return {field.name: _encode(getattr(record, field.name)) for field in dataclasses.fields(record)}
+    """The record's fields as column values: enumerations by their word, all that has parts as JSON text.
+
+    A value with fields of its own is an object of JSON, and "" where there is none.
+    """
+    details = _details(type(record))
+    row = {field.name: _encode(getattr(record, field.name)) for field in dataclasses.fields(record)}
+    return row | {name: row[name] or "" for name in details} if details else row
 
 
 def to_changes(record_type: type[DataclassInstance], changes: Mapping[str, object]) -> Row:
@@ -55,6 +61,11 @@ def from_row(record_type: type[Record], row: Mapping[Any, Any]) -> Record:
         ) from error
 
 
+def read_column(record_type: type[DataclassInstance], name: str, value: object) -> Any:
+    """One field of a record, by the value of its column."""
+    return dict(_decoders(record_type))[name](value)
+
+
 def storable(text: str) -> str:
     """The text without what databases refuse: NUL characters and halves of surrogate pairs (from undecodable logs)."""
     if text.isascii():
@@ -70,7 +81,25 @@ def _encode(value: object) -> object:
     if isinstance(value, (tuple, list, dict)):
         # Escaped to ASCII by json, so NUL and lone surrogates survive as escapes in a text column.
         return json.dumps(value, separators=(",", ":"))
+    if dataclasses.is_dataclass(value):
+        return json.dumps({_key(field): getattr(value, field.name) for field in dataclasses.fields(value)})
     return value
+
+
+def _key(field: dataclasses.Field[Any]) -> str:
+    """Its name in JSON."""
+    return field.metadata.get("key", field.name)
+
+
+@cache
+def _details(record_type: type[DataclassInstance]) -> tuple[str, ...]:
+    """Fields that hold a value with fields of its own."""
+    hints = get_type_hints(record_type)
+    return tuple(field.name for field in dataclasses.fields(record_type) if _with_fields(hints[field.name]))
+
+
+def _with_fields(hint: Any) -> list[type[DataclassInstance]]:
+    return [part for part in get_args(hint) if dataclasses.is_dataclass(part) and isinstance(part, type)]
 
 
 @cache
@@ -83,7 +112,17 @@ def _column(hint: Any) -> Callable[[Any], Any]:
     shape = _shape(hint)
     if get_origin(hint) in (tuple, dict):
         return lambda value: shape(json.loads(value))
+    if kinds := _with_fields(hint):
+        return lambda value: _detail(kinds, json.loads(value)) if value else None
     return shape
+
+
+def _detail(kinds: list[type[DataclassInstance]], told: Json) -> DataclassInstance:
+    """The value whose fields were told; the first kind where several may be meant, a default where one is missing."""
+    kind = max(kinds, key=lambda kind: len({_key(field) for field in dataclasses.fields(kind)} & told.keys()))
+    hints = get_type_hints(kind)
+    known = [field for field in dataclasses.fields(kind) if _key(field) in told]
+    return kind(**{field.name: _shape(hints[field.name])(told[_key(field)]) for field in known})
 
 
 def _shape(hint: Any) -> Callable[[Any], Any]:

@@ -15,7 +15,7 @@ from profiles.vocabulary import FINISHED, Mode, RunState
 from tasks.ledger.database import NAMES_AT_ONCE, LedgerPart, LedgerTransaction, change, create_or_get, get
 from tasks.ledger.rows import from_row
 from tasks.ledger.tables import ATTEMPTS, LEASES, MARKS, REQUESTS, RUNS, SWITCHES
-from workflows.model.records import Driver, Lease, RequestRecord, RunRecord
+from workflows.model.records import Driver, Lease, RequestRecord, RunRecord, waiting_words
 from workflows.model.runs import OpenRun
 
 _PAUSE = "pause"
@@ -42,7 +42,15 @@ class RunLedger(LedgerPart):
         return [from_row(RunRecord, row) for row in rows]
 
     def set_run_state(
-        self, run: str, fencing: int | None, state: RunState, why: str, ended_at: float | None = None
+        self,
+        run: str,
+        fencing: int | None,
+        state: RunState,
+        why: str,
+        ended_at: float | None = None,
+        *,
+        waits_for: str = "",
+        goes_on: bool = False,
     ) -> RunRecord:
         """Say where the run stands and why.
 
@@ -52,11 +60,14 @@ class RunLedger(LedgerPart):
             state: the new state.
             why: one sentence.
             ended_at: when it ended; None keeps what stands there.
+            waits_for: what the driver waits for; `why` tells it too.
+            goes_on: training goes on meanwhile, by the ranks' own logs.
 
         Raises:
             Fenced, NotFound.
         """
-        changes: dict[str, object] = {"state": state, "why": why}
+        told = why + waiting_words(waits_for, goes_on=goes_on)
+        changes: dict[str, object] = {"state": state, "why": told, "waits_for": waits_for, "goes_on": goes_on}
         if ended_at is not None:
             changes["ended_at"] = ended_at
         with self.database.writing(run, fencing, synced=state in FINISHED) as transaction:

@@ -90,7 +90,7 @@ def packed(name: str) -> Column[bytes]:
     return Column(name, LargeBinary, nullable=False)
 
 
-SCHEMA = "0013"  # the migration that METADATA is equal to
+SCHEMA = "0014"  # the migration that METADATA is equal to
 
 RUNS = Table(
     "runs",
@@ -107,6 +107,8 @@ RUNS = Table(
     flag("paused"),
     whole("resumes"),
     maybe_time("resumed_at"),
+    text("waits_for"),
+    flag("goes_on"),
     text("resolved"),
 )
 

@@ -5,11 +5,10 @@ Always in that order, so that whoever is killed between two of them goes on wher
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 
 from profiles.cluster import ClusterProfile
-from profiles.vocabulary import FaultClass, VerdictWord
+from profiles.vocabulary import VerdictWord
 from tasks.context import world
 from tasks.ledger.nodes import key_of
 from tasks.nodes.marks import Marked, Order, mark_of
@@ -71,13 +70,13 @@ def left_over_orders(profile: ClusterProfile) -> list[Order]:
 
 def _order(cluster: str, action: ActionRecord, now: float) -> Order:
     """The mark that an action asks for; the node is read anew."""
-    said = json.loads(action.detail or "{}")
+    found = action.node_fault
     finding = NodeFinding(
         node=action.target,
-        pool=str(said.get("pool", "")),
-        condition=str(said.get("condition", "")),
+        pool=found.pool,
+        condition=found.condition,
         verdict=VerdictWord.FAIL,
-        fault_class=FaultClass(said.get("class", FaultClass.UNKNOWN)),
+        fault_class=found.fault_class,
         why=action.why,
     )
     return Order(key_of(cluster, action), action.target, mark_of(finding, now))

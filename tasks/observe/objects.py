@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, cast
@@ -17,40 +16,30 @@ from workflows.model.gang_status import PROGRAM_MARKS
 from workflows.model.manifest import Json
 from workflows.model.nodes import node_of
 from workflows.model.records import MarkRecord
+from workflows.status import CoordinatorStatus
 
 Names = Mapping[str, str]
 
 
-def coordinator_facts(body: bytes, now: float) -> CoordinatorFacts | None:
-    """The coordinator's `/status`; None where it is unreadable."""
-    try:
-        said = json.loads(body)
-    except ValueError:
-        return None
-    if not isinstance(said, dict):
-        return None
-    status = cast("dict[str, Any]", said)
-    first: Json = status.get("first_step") or {}
-    members: list[Json] = status.get("members") or []
+def coordinator_facts(status: CoordinatorStatus, now: float) -> CoordinatorFacts:
+    """What a flow takes from the coordinator's `/status`."""
+    first = status.first_step
     return CoordinatorFacts(
         at=now,
-        told_at=_number(status.get("now")),
-        incarnation=int(status.get("incarnation") or 0),
-        step=status.get("step"),
-        loss=_number(status.get("loss")),
-        first_step=first.get("step"),
-        first_step_at=first.get("at"),
-        first_nan_step=status.get("first_nan_step"),
-        last_checkpoint_step=status.get("last_checkpoint_step"),
-        steps_per_second=_number(status.get("steps_per_second")),
-        phase=str(status.get("phase") or ""),
-        heard=tuple(
-            (str(item.get("pod", "")), str(item.get("node", "")), float(item.get("last_heard_at") or 0.0))
-            for item in members
-        ),
-        ranks=tuple((str(item.get("pod", "")), tuple(item.get("ranks") or ())) for item in members),
-        launched_at=_number(status.get("launched_at")),
-        failed_ranks=tuple(sorted(int(end["rank"]) for end in status.get("ended") or () if _badly(end))),
+        told_at=status.now,
+        incarnation=status.incarnation,
+        step=status.step,
+        loss=None if status.loss is None else float(status.loss),
+        first_step=None if first is None else first.step,
+        first_step_at=None if first is None else first.at,
+        first_nan_step=status.first_nan_step,
+        last_checkpoint_step=status.last_checkpoint_step,
+        steps_per_second=status.steps_per_second,
+        phase=status.phase,
+        heard=tuple((item.pod, item.node, item.last_heard_at or 0.0) for item in status.members),
+        ranks=tuple((item.pod, tuple(item.ranks)) for item in status.members),
+        launched_at=status.launched_at,
+        failed_ranks=tuple(sorted(end.rank for end in status.ended if not end.requested and end.exit_code != 0)),
         news=gang_news(status),
     )
 
@@ -69,21 +58,6 @@ def moments(run: str, attempt: int, told: object) -> list[MarkRecord]:
         except (ValueError, TypeError):
             continue
     return found
-
-
-def _number(value: object) -> float | None:
-    try:
-        return None if value is None else float(str(value))
-    except ValueError:
-        return None
-
-
-def _badly(end: object) -> bool:
-    """Whether a rank's end as the coordinator tells it is a failure that nobody had asked for."""
-    if not isinstance(end, dict):
-        return False
-    told = cast("dict[str, object]", end)
-    return isinstance(told.get("rank"), int) and not told.get("requested") and told.get("exit_code") != 0
 
 
 def pool_selector(resolved: Resolved) -> Mapping[str, str]:

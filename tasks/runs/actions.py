@@ -5,8 +5,7 @@ What a decision about nodes needs to know: the pool's nodes, and where the brake
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from profiles.errors import PrimusError
 from profiles.resolve import Resolved
@@ -17,7 +16,7 @@ from tasks.nodes.by_hand import busy_nodes
 from tasks.observe.objects import node_candidate, pool_selector
 from workflows.model.attempt import AttemptView
 from workflows.model.fleet import BrakeState, NodeCandidate
-from workflows.model.records import ActionRecord, ApprovalRecord, AttemptRecord, IncidentRecord, Json, MarkRecord
+from workflows.model.records import ActionRecord, ApprovalRecord, AttemptRecord, Constraints, IncidentRecord, MarkRecord
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ class Resolution:
     wait_seconds: float = 0.0
     act: bool = True
     """False in mode observe: everything is recorded and nothing is done."""
-    constraints: Json | None = None
-    """What the next attempt must heed: `max_resume_step`, `excluded_checkpoints`, `avoid_nodes`, `wait_until`."""
+    constraints: Constraints = field(default_factory=Constraints)
+    """What the next attempt must heed, but for the wait."""
 
 
 @touch("diagnoses {finding.fault_class} ({finding.confidence:.2f})")
@@ -87,7 +86,6 @@ def write_decision(incident: IncidentRecord, resolution: Resolution) -> Incident
         ActionRecord(f"{incident.id}-{kind}-{node}", incident.run, incident.id, kind, node, state, why, now)
         for kind, node, why in resolution.node_actions
     ]
-    constraints = {**(resolution.constraints or {}), "wait_until": now + resolution.wait_seconds}
     actions.append(
         ActionRecord(
             id=f"{incident.id}-{resolution.carried_out}",
@@ -98,7 +96,7 @@ def write_decision(incident: IncidentRecord, resolution: Resolution) -> Incident
             state=state,
             why=resolution.why,
             planned_at=now,
-            detail=json.dumps(constraints),
+            detail=replace(resolution.constraints, wait_until=now + resolution.wait_seconds),
         )
     )
     decided = replace(
@@ -139,11 +137,6 @@ def ask_instead(
     now = here.now()
     asked = replace(incident, action=Action.ASK, why=why, would_change=would_change)
     return here.ledger.decide(here.fencing, asked, (), _approval(incident, question, now, approval_seconds))
-
-
-def constraints_of(action: ActionRecord) -> Json:
-    """What the next attempt must heed."""
-    return json.loads(action.detail) if action.detail else {}
 
 
 @patient

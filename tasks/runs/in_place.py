@@ -25,10 +25,10 @@ from workflows.model.gang_status import (
     SLOWER_MARK,
     STRAGGLERS_MARK,
     GangNews,
-    RestartInPlace,
 )
 from workflows.model.incidents import fact_of, notes_of, well_again
 from workflows.model.records import TOLD, AttemptRecord, IncidentRecord, MarkRecord
+from workflows.status import RestartInPlace
 
 MOST = 200
 """Of one attempt: a gang whose figures jump for ever says nothing new by it, and every reader reads them all."""
@@ -269,7 +269,8 @@ def _changing(news: GangNews) -> list[tuple[str, str]]:
     if news.stragglers is not None:
         found.append((STRAGGLERS_MARK, json.dumps([asdict(item) for item in news.stragglers])))
     if news.slower is not None:
-        found.append((SLOWER_MARK, json.dumps(asdict(news.slower))))
+        told = {"since_step": news.slower.since_step, "ratio": news.slower.ratio}
+        found.append((SLOWER_MARK, json.dumps(told)))
     return found
 
 

@@ -13,13 +13,11 @@ Rarely, a few pods, the newest lines, and in a thread of its own: whoever watche
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 from profiles.errors import PrimusError
 from profiles.resolve import Resolved
@@ -30,6 +28,7 @@ from workflows.model.cluster import Pod, running_coordinator
 from workflows.model.liveness import LOG_LINES, Look, after, pace_seconds, runs, sample, sign_of, unheard_since
 from workflows.model.nodes import Node
 from workflows.model.records import AttemptRecord
+from workflows.status import read_status
 
 REACH_SECONDS = 2.0
 """Limit of the question to a kubelet."""
@@ -183,13 +182,18 @@ def _heard(asker: Asker, coordinator: str) -> dict[str, float] | None:
         return None
     try:
         answer = asker.cluster.call(coordinator, labels.COORDINATOR_PORT, "GET", "/status", token=token)
-        told: Any = json.loads(answer.body) if answer.status == 200 else None
-        status = cast("dict[str, Any]", told)
-        now = float(status["now"])
-        ages = [(str(item["node"]), now - float(item["last_heard_at"])) for item in status["members"]]
-    except (PrimusError, ValueError, KeyError, TypeError):
+    except PrimusError:
         return None
-    return {node: min(age for on, age in ages if on == node) for node, _ in ages}
+    status = read_status(answer.body) if answer.status == 200 else None
+    if status is None or status.now is None:
+        return None
+    ages: dict[str, float] = {}
+    for member in status.members:
+        if not member.node or member.last_heard_at is None:
+            return None
+        age = status.now - member.last_heard_at
+        ages[member.node] = min(age, ages.get(member.node, age))
+    return ages
 
 
 class SecondPath:

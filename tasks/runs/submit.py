@@ -317,20 +317,20 @@ class Notebook:
     def _keep_checkpoints(self, watch: AttemptWatch) -> None:
         here = world()
         for item in watch.checkpoints():
-            key = f"{item.get('path')}@{item.get('at')}"
+            key = f"{item.path}@{item.at}"
             if key not in self._checkpoints:
                 here.ledger.add_checkpoint(
                     here.fencing,
                     CheckpointRecord(
                         run=self.attempt.run,
-                        step=int(item["step"]),
-                        path=str(item["path"]),
+                        step=item.step,
+                        path=item.path,
                         attempt=self.attempt.number,
-                        at=float(item["at"]),
-                        verdict=VerdictWord(item.get("verdict", "unknown")),
-                        why=str(item.get("why", "")),
-                        bytes=int(item.get("bytes", 0)),
-                        format=str(item.get("format", "")),
+                        at=item.at,
+                        verdict=VerdictWord(item.verdict),
+                        why=item.why,
+                        bytes=item.bytes,
+                        format=item.format,
                     ),
                 )
                 self._checkpoints.add(key)

@@ -31,7 +31,8 @@ from workflows.model.nodes import Node, node_of
 from workflows.model.records import AttemptRecord, MarkRecord, StepRow
 from workflows.model.workflow import Workflow, workflow_of
 from workflows.programs.coordinator.service import LENT
-from workflows.wire import Termination
+from workflows.status import read_status
+from workflows.wire import CheckpointSeen, Termination
 
 View = Pod | JobSet | Workflow
 READ: Mapping[Kind, Callable[[Manifest], View]] = {"Pod": pod_of, "JobSet": jobset_of, "Workflow": workflow_of}
@@ -56,7 +57,7 @@ class Known:
     coordinator: CoordinatorFacts | None = None
     unheard_since: float | None = None
     """Since when the coordinator has not answered although the cluster did."""
-    checkpoints: tuple[dict[str, Any], ...] = ()
+    checkpoints: tuple[CheckpointSeen, ...] = ()
     steps: list[StepRow] = field(default_factory=lambda: [])
     moments: list[MarkRecord] = field(default_factory=lambda: [])
     pending_since: float | None = None
@@ -160,17 +161,14 @@ class GangUpdate:
     next_moment: int
     moments: object
     """As programs tell them; see `tasks.observe.objects.moments`."""
-    checkpoints: tuple[dict[str, Any], ...]
 
 
-def news_of(status: bytes, steps: bytes) -> GangUpdate | None:
-    """The two answers of a coordinator; None where they are unreadable."""
+def news_of(steps: bytes) -> GangUpdate | None:
+    """A coordinator's answer about new steps; None where it is unreadable."""
     try:
         news: dict[str, Any] = json.loads(steps)
         rows = [StepRow(int(row[0]), float(row[1]), _float(row[2]), _float(row[3])) for row in news["steps"]]
-        told: dict[str, Any] = json.loads(status)
-        checkpoints = tuple(told.get("checkpoints") or ())
-        return GangUpdate(rows, int(news["next"]), int(news.get("next_moment", 0)), news.get("moments"), checkpoints)
+        return GangUpdate(rows, int(news["next"]), int(news.get("next_moment", 0)), news.get("moments"))
     except (ValueError, KeyError, TypeError, IndexError):
         return None
 
@@ -288,7 +286,7 @@ class AttemptWatch:
             found, self._known.moments = self._known.moments, []
         return found
 
-    def checkpoints(self) -> tuple[dict[str, Any], ...]:
+    def checkpoints(self) -> tuple[CheckpointSeen, ...]:
         """What the coordinator last said about proven checkpoints."""
         return self._known.checkpoints
 
@@ -427,19 +425,19 @@ class AttemptWatch:
         return "/status" if why_not is None else "/status?" + urlencode({"right": why_not or LENT})
 
     def _learn(self, status: bytes, steps: bytes) -> None:
-        news = news_of(status, steps)
-        if news is None:
+        told, news = read_status(status), news_of(steps)
+        if told is None or news is None:
             return
         with self._known.lock:
             before = self._known.coordinator
-            said = coordinator_facts(status, self._now())
-            self._known.coordinator = before if said is None else replace(said, failed_since=failed_since(said, before))
+            said = coordinator_facts(told, self._now())
+            self._known.coordinator = replace(said, failed_since=failed_since(said, before))
             self._known.unheard_since = None
-            self._known.checkpoints = news.checkpoints
+            self._known.checkpoints = tuple(told.checkpoints)
             self._known.steps.extend(news.steps)
             self._known.moments += moments(self._attempt.run, self._attempt.number, news.moments)
             self._next_step, self._next_moment = news.next_step, news.next_moment
-        if news.steps or before is None or (said is not None and said.news != before.news):
+        if news.steps or before is None or said.news != before.news:
             self._known.changed.set()
 
     def _unheard(self, pod: str) -> None:

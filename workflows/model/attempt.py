@@ -15,10 +15,6 @@ from workflows.model.nodes import Node
 from workflows.model.workflow import Workflow
 from workflows.wire import GateReport, ResumeChoice, Termination
 
-UNHEARD = " [by the second path: "
-"""Stands in a run's `why` behind why it is in its state, as long as its coordinator is not heard and its ranks' own
-logs say that training goes on. As `records.WAITS` where nothing is known."""
-
 
 @dataclass(frozen=True)
 class LogSign:

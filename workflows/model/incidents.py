@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from profiles.vocabulary import Action, FaultClass
 from workflows.model.attempt import LIVING, Signal
-from workflows.model.gang_status import GangNews, Jump, Slower, Straggler
+from workflows.model.gang_status import GangNews
 from workflows.model.records import LASTING, AttemptRecord, IncidentRecord, Story, Told
+from workflows.status import Jump, Slower, Straggler
 
 END = "end"
 """An attempt ends once: whoever sees a pod fail, its JobSet fail or its pods gone sees the same."""

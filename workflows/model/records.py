@@ -53,7 +53,9 @@ LASTING: frozenset[str] = frozenset({Told.SLOW_RANK, Told.SLOW_GANG})
 
 Json = dict[str, Any]
 WAITS = " [waits, training is left alone: "
-"""Stands in a run's `why` behind why it is in its state, as long as a neighbour does not answer."""
+UNHEARD = " [by the second path: "
+"""How the `why` of a run tells people what it waits for, behind why it is in its state: nothing is known of its
+training, or its ranks' own logs say that it goes on."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,20 @@ class RunRecord:
     resumes: int = 0
     resumed_at: float | None = None
     """How often a person continued it after its end, and when last: the budget starts anew, the history stays."""
+    waits_for: str = ""
+    """What its driver waits for, while training is left alone: a neighbour or the coordinator does not answer."""
+    goes_on: bool = False
+    """The ranks' own logs say meanwhile that training goes on."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is in this state, without what it waits for."""
+        return self.why.removesuffix(waiting_words(self.waits_for, goes_on=self.goes_on))
+
+
+def waiting_words(waits_for: str, *, goes_on: bool) -> str:
+    """What a run waits for, as its `why` ends; "" where it waits for nothing."""
+    return f"{UNHEARD if goes_on else WAITS}{waits_for}]" if waits_for else ""
 
 
 @dataclass(frozen=True)
@@ -207,6 +223,26 @@ class IncidentRecord:
 
 
 @dataclass(frozen=True)
+class Constraints:
+    """What the next attempt must heed: the detail of an action on a run."""
+
+    max_resume_step: int | None = None
+    excluded_checkpoints: tuple[str, ...] = ()
+    avoid_nodes: tuple[str, ...] = ()
+    wait_until: float = 0.0
+    """Not before."""
+
+
+@dataclass(frozen=True)
+class NodeFault:
+    """What the monitor found on a node: the detail of its action on it."""
+
+    pool: str = ""
+    fault_class: FaultClass = field(default=FaultClass.UNKNOWN, metadata={"key": "class"})
+    condition: str = ""
+
+
+@dataclass(frozen=True)
 class ActionRecord:
     """One thing we do. Written before it is carried out."""
 
@@ -222,7 +258,17 @@ class ActionRecord:
     why: str
     planned_at: float
     done_at: float | None = None
-    detail: str = ""
+    detail: Constraints | NodeFault | None = None
+
+    @property
+    def constraints(self) -> Constraints:
+        """What the next attempt must heed, by an action on the run."""
+        return self.detail if isinstance(self.detail, Constraints) else Constraints()
+
+    @property
+    def node_fault(self) -> NodeFault:
+        """What the monitor found on the node, by its action on it."""
+        return self.detail if isinstance(self.detail, NodeFault) else NodeFault()
 
 
 @dataclass(frozen=True)

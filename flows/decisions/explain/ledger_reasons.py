@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import assert_never
 
 from flows.decisions.explain.reasons import Hold, Reason, Witness
 from flows.decisions.recovery.liveness import last_end
 from flows.decisions.recovery.moves import AwaitAnswer, CarryOut, Done, Finish, Move, Plan, Recover, Rest, Submit, Watch
 from profiles.vocabulary import Mode, RunState
-from workflows.model.records import WAITS, IncidentRecord, Story
+from workflows.model.records import IncidentRecord, Story
 from workflows.model.why import RunSight
 
 _EVIDENCE_LINES = 5
@@ -120,9 +119,8 @@ def driver_witness(sight: RunSight) -> Witness:
 
 def _away(sight: RunSight) -> tuple[Reason, ...]:
     """The cluster is silent, to us or to the driver. Training is left alone meanwhile."""
-    told = sight.away
-    if not told and WAITS in sight.story.run.why:
-        told = sight.story.run.why.partition(WAITS)[2].rstrip("]")
+    run = sight.story.run
+    told = sight.away or ("" if run.goes_on else run.waits_for)
     if not told:
         return ()
     name = sight.resolved.cluster.name
@@ -157,8 +155,8 @@ def _working(sight: RunSight, move: Plan | Submit | Recover | CarryOut | Finish)
 def _wait_until(move: Plan | Submit | Recover | CarryOut | Finish) -> float | None:
     if not isinstance(move, CarryOut):
         return None
-    details = [json.loads(item.detail) for item in move.actions if item.detail and not item.target]
-    return next((float(item["wait_until"]) for item in details if item.get("wait_until")), None)
+    waits = [item.constraints.wait_until for item in move.actions if not item.target]
+    return next((until for until in waits if until), None)
 
 
 def _doing(move: Plan | Submit | Recover | CarryOut | Finish) -> str:

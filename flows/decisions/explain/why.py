@@ -19,7 +19,6 @@ from flows.decisions.explain.reasons import (
     of_condition,
     of_event,
 )
-from flows.decisions.recovery.liveness import by_second_path
 from flows.decisions.recovery.moves import CarryOut, Plan, Submit, Watch, next_move
 from workflows.model.cluster import JobSet, Pod
 from workflows.model.records import AttemptRecord
@@ -243,8 +242,13 @@ def _suspended(cluster: ClusterSight, jobset: JobSet) -> Reason:
 
 def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> Reason | None:
     """It makes steps, and somebody watches: whatever else is pending does not hold it."""
-    if sight.driver.alive and (told := by_second_path(sight.story.run.why)):
-        return Reason(Hold.RUNNING, f"it runs: {told}", "look at the coordinator's pod", _gang(cluster, attempt))
+    if sight.driver.alive and sight.story.run.goes_on:
+        return Reason(
+            Hold.RUNNING,
+            f"it runs: {sight.story.run.waits_for}",
+            "look at the coordinator's pod",
+            _gang(cluster, attempt),
+        )
     if sight.steps_per_second is None or attempt.first_step is None or not sight.driver.alive:
         return None
     total = sight.resolved.run.steps
@@ -282,9 +286,14 @@ def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> 
     if not sight.driver.alive:
         step = "" if sight.step is None else f"; the last step that the ledger knows is {sight.step}"
         return [_unwatched(sight, f"its pods run and nobody watches{step}")]
-    if told := by_second_path(sight.story.run.why):
+    if sight.story.run.goes_on:
         return [
-            Reason(Hold.RUNNING, f"it runs: {told}", "look at the coordinator's pod; nothing else is touched", gang)
+            Reason(
+                Hold.RUNNING,
+                f"it runs: {sight.story.run.waits_for}",
+                "look at the coordinator's pod; nothing else is touched",
+                gang,
+            )
         ]
     limits = sight.resolved.run.recovery.hang
     if attempt.first_step is None or sight.last_step_at is None:

@@ -43,7 +43,7 @@ def noticed(restarts: Sequence[float], after: float, until: float) -> float | No
 
 Json = dict[str, Any]
 _FROM = re.compile(r"from step (\d+)$")
-"""How `workflows.model.gang_status.RestartInPlace.words` ends; else it was from scratch."""
+"""How `workflows.status.RestartInPlace.words` ends; else it was from scratch."""
 
 
 def incarnations(

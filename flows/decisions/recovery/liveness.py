@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from flows.decisions.recovery.checkpoints import prove_resume
 from profiles.run import RunProfile
 from profiles.vocabulary import VerdictWord
-from workflows.model.attempt import UNHEARD, AttemptView, CoordinatorFacts, SecondSight
-from workflows.model.gang_status import RestartInPlace
+from workflows.model.attempt import AttemptView, CoordinatorFacts, SecondSight
 from workflows.model.liveness import CALM, LOOK_SECONDS
 from workflows.model.records import IncidentRecord, Story
 from workflows.programs.coordinator.hang_watch import SECOND_WINDOW, HangLimits
 from workflows.programs.launcher.options import STEPLESS
+from workflows.status import RestartInPlace
 
 LOOKS = 2
 """One look says where a gang is, two say whether it goes on."""
@@ -82,11 +82,6 @@ def limit_seconds(sight: SecondSight, run: RunProfile) -> float:
     phases = {"init", "step", "checkpoint", furthest.phase if furthest is not None else "init"}
     first = max(hang.step_factor * sight.longest_seconds, *map(known.of, phases))
     return first * (1 + SECOND_WINDOW) + run.recovery.observer_silence_seconds
-
-
-def by_second_path(why: str) -> str:
-    """What the `why` of a run tells of a training that goes on unheard; "" where it does not."""
-    return why.partition(UNHEARD)[2].removesuffix("]")
 
 
 def _goes_on(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:

@@ -17,8 +17,9 @@ from typing import Any
 
 from profiles.vocabulary import FINISHED
 from workflows.model.attempt import CoordinatorFacts
-from workflows.model.gang_status import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK, Straggler
+from workflows.model.gang_status import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK
 from workflows.model.records import AttemptRecord, MarkRecord, Story
+from workflows.status import Straggler
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,9 @@ from typing import Any
 from flows.decisions.recovery.liveness import last_end
 from flows.decisions.text import timestamp
 from profiles.vocabulary import FINISHED, Action, VerdictWord
-from workflows.model.attempt import UNHEARD
 from workflows.model.events import SCHEMA_VERSION, ConsoleEvent, EventGround, Json, Place
 from workflows.model.nodes import WATCHER
-from workflows.model.records import TOLD, WAITS, IncidentRecord
+from workflows.model.records import TOLD, IncidentRecord
 from workflows.model.runs import HistoryRow
 
 FIELDS: Mapping[str, Any] = {
@@ -237,7 +236,7 @@ def _run(line: _Line) -> _Told | None:
         return _Told("run.opened", {"state": state})
     if "resumed_at" in line.data:
         return _Told("run.resumed", {"state": state})
-    if WAITS in line.row.why or UNHEARD in line.row.why:
+    if line.data.get("waits_for"):
         return _Told("run.waiting", {"state": state})
     if not state:
         return None

@@ -13,7 +13,7 @@ from profiles.errors import Conflict, PrimusError, Unavailable
 from tasks.embedded import admission
 from tasks.embedded.control.pods import create_pods, end_pods, put_status
 from tasks.embedded.engine.argo.names import NodeFailure
-from tasks.embedded.engine.argo.state import Pod, ResourceFacts
+from tasks.embedded.engine.argo.state import PodFacts, ResourceFacts
 from tasks.embedded.engine.argo.workflow import advance
 from tasks.embedded.objects import (
     BREAKS,
@@ -49,7 +49,7 @@ class WorkflowDriver:
         self._namespace: str = settings["namespace"]
         self._wakes: dict[str, float] = {}
         self._rests: dict[str, float] = {}
-        self._facts: dict[str, tuple[str, Pod]] = {}
+        self._facts: dict[str, tuple[str, PodFacts]] = {}
         self._results: dict[str, dict[str, ResourceFacts]] = {}
 
     def run(self, names: list[str]) -> None:
@@ -125,7 +125,7 @@ class WorkflowDriver:
 
     # Facts.
 
-    def _pod_facts(self, pod: Object) -> Pod:
+    def _pod_facts(self, pod: Object) -> PodFacts:
         uid, version = pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]
         known = self._facts.get(uid)
         if known is None or known[0] != version:
@@ -226,7 +226,7 @@ def _recorded(pod: Object, status: Object) -> bool:
     return section(status, "nodes", node_id).get("phase") in DONE
 
 
-def pod_facts(pod: Object) -> Pod:
+def pod_facts(pod: Object) -> PodFacts:
     """What the interpreter is told about a pod."""
     status, annotations = section(pod, "status"), section(pod["metadata"], "annotations")
     containers = [*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")]
@@ -236,7 +236,7 @@ def pod_facts(pod: Object) -> Pod:
     values: Object = json.loads(annotations.get(OUTPUT_VALUES_ANNOTATION, "{}"))
     reason, message = _why(pod, containers, end)
     lost = end.get("reason") == "ContainerStatusUnknown"
-    return Pod(
+    return PodFacts(
         phase=status.get("phase", "Pending"),
         exit_code=None if not end or lost else end["exitCode"],
         message=message,

@@ -10,7 +10,7 @@ that is started again hears the journal once more, and counts the time without p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Union
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from workflows.programs.coordinator.hang_watch import (
     NEVER,
@@ -41,6 +41,7 @@ from workflows.programs.coordinator.state import (
 from workflows.programs.runtime.flags import replace
 from workflows.programs.stacks.groups import Stack, StackFinding, find, node_of, stacks_of
 from workflows.programs.stacks.values import StackAnswer
+from workflows.status import Hang
 from workflows.wire import CheckpointSeen, PhaseSeen, StepSeen
 
 ANSWER_SECONDS = 3.0
@@ -48,9 +49,9 @@ ANSWER_SECONDS = 3.0
 TICK_SECONDS = 0.1
 TEXT_BYTES = 4000
 """Of the stacks in words."""
+_DOUBT: Tuple[Literal["suspect", "observer", "confirmed"], ...] = ("suspect", "observer", "confirmed")
 FRAMES_SAID = 6
 RANKS_SAID = 16
-_DOUBT = ("suspect", "observer", "confirmed")
 
 
 @dataclass(frozen=True)
@@ -155,22 +156,22 @@ class HangWatch:
         self.found = self._finding(state, now)
         return self.found
 
-    def status(self) -> Optional[Dict[str, Any]]:
+    def status(self) -> Optional[Hang]:
         """The doubt there is about the gang; None: there is none."""
-        if self.watch.verdict not in _DOUBT:
+        verdict, found = self.watch.verdict, self.found
+        if verdict not in _DOUBT:
             return None
-        found = self.found
-        return {
-            "verdict": self.watch.verdict,
-            "phase": self.watch.phase,
-            "step": self.watch.step if self.watch.stepped else None,
-            "budget_seconds": finite_seconds(self.watch.budget.seconds),
-            "waited_seconds": round(self.watch.quiet_seconds, 3),
-            "why": found.why if found else self.watch.why,
-            "rank": found.rank if found else None,
-            "node": found.node if found else "",
-            "stacks": found.stacks if found else "",
-        }
+        return Hang(
+            waited_seconds=round(self.watch.quiet_seconds, 3),
+            phase=self.watch.phase,
+            verdict=verdict,
+            why=found.why if found else self.watch.why,
+            rank=found.rank if found else None,
+            node=found.node if found else "",
+            stacks=found.stacks if found else "",
+            step=self.watch.step if self.watch.stepped else None,
+            budget_seconds=finite_seconds(self.watch.budget.seconds),
+        )
 
     def _asked(self, before: State, state: State, event: Suspected) -> None:
         order = state.orders[-1] if state.orders else None

@@ -11,6 +11,7 @@ from workflows.programs.coordinator.hang_watch import Watch
 from workflows.programs.coordinator.state import Key, Member, State
 from workflows.programs.coordinator.status import saves
 from workflows.programs.runtime.prometheus import Family, Labels, exposition
+from workflows.status import Straggler
 
 POD = ("memory_bytes", "memory_limit_bytes", "shared_memory_bytes", "shared_memory_limit_bytes")
 OF_EACH = {
@@ -128,7 +129,7 @@ def exposed(
     heard: Mapping[Key, float],
     uses: Uses,
     watch: Watch,
-    stragglers: Iterable[Mapping[str, Any]],
+    stragglers: Iterable[Straggler],
     now: float,
 ) -> str:
     """The text that Prometheus reads.
@@ -138,7 +139,7 @@ def exposed(
         heard: Unix time of each launcher's last word.
         uses: what their pods use.
         watch: over hangs.
-        stragglers: as `/status` tells them.
+        stragglers: slow ranks.
         now: Unix time in seconds.
     """
     gang = [*_progress(state), *_saves(state), *_restarts(state, now)]
@@ -162,22 +163,21 @@ def _progress(state: State) -> List[Family]:
 
 def _saves(state: State) -> List[Family]:
     told = saves(state)
+    stages = (("staged", told.staged), ("written", told.written), ("durable", told.durable))
     steps: List[Tuple[Labels, float]] = [
-        ((("stage", stage),), float(told[stage]))
-        for stage in ("staged", "written", "durable")
-        if told[stage] is not None
+        ((("stage", stage),), float(step)) for stage, step in stages if step is not None
     ]
-    advice = told["advice"]
+    advice = told.advice
     return [
         Family("primus_gang_save_step", "gauge",
                "Newest step whose save let the ranks go on, lies whole on the storage, was proven good.", steps),
-        _one("primus_gang_saves_total", "counter", "Saves in this attempt.", told["count"]),
+        _one("primus_gang_saves_total", "counter", "Saves in this attempt.", told.count),
         _one("primus_gang_save_stall_seconds", "gauge", "Ranks stand still so long for a save, the median.",
-             told["stall_seconds"]),
+             told.stall_seconds),
         _one("primus_gang_save_drain_seconds", "gauge", "From the begin of a save until it is durable, the median.",
-             told["drain_seconds"]),
+             told.drain_seconds),
         _one("primus_gang_save_advised_steps", "gauge", "Steps between two saves at which least is lost.",
-             advice["steps"] if advice and advice["measured"] else None),
+             advice.steps if advice and advice.measured else None),
     ]  # fmt: skip
 
 
@@ -237,13 +237,13 @@ def _hang(watch: Watch) -> List[Family]:
     ]  # fmt: skip
 
 
-def _slow(stragglers: Iterable[Mapping[str, Any]]) -> List[Family]:
+def _slow(stragglers: Iterable[Straggler]) -> List[Family]:
     ratios: List[Tuple[Labels, float]] = []
     costs: List[Tuple[Labels, float]] = []
     for one in stragglers:
-        labels = (("rank", one["rank"]), ("node", one["node"]))
-        ratios.append((labels, one["ratio"]))
-        costs.append((labels, one["cost_seconds"]))
+        labels = (("rank", one.rank), ("node", one.node))
+        ratios.append((labels, one.ratio))
+        costs.append((labels, one.cost_seconds))
     return [
         Family("primus_gang_straggler_ratio", "gauge", "Own time before the barrier, times the peers'.", ratios),
         Family("primus_gang_straggler_cost_seconds", "gauge", "What the gang has waited for it.", costs),

@@ -27,7 +27,6 @@ from workflows.programs.coordinator.state import (
     Member,
     Next,
     Order,
-    Restart,
     Resume,
     RightSaid,
     Settling,
@@ -35,6 +34,7 @@ from workflows.programs.coordinator.state import (
     Suspected,
 )
 from workflows.programs.runtime.flags import replace
+from workflows.status import RestartInPlace
 from workflows.wire import CheckpointSeen, RankEnd
 
 SETTLE_SECONDS = 0.3
@@ -208,7 +208,7 @@ def _gone(state: State, member: Member) -> bool:
 def _restart(state: State, cause: Cause, choice: Choice, at: float) -> Next:
     """The next incarnation: nobody has met yet, nobody runs, and what earlier ranks still say counts no more."""
     incarnation, end = state.incarnation + 1, state.first_pod + state.pods
-    restart = Restart(
+    restart = RestartInPlace(
         number=len(state.restarts) + len(state.elsewhere) + 1,
         at=at,
         incarnation=incarnation,

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from workflows.programs.runtime.flags import replace
+from workflows.status import SaveAdvice, SavesStatus
 from workflows.wire import CheckpointSeen
 
 _HALVINGS = 80
@@ -77,30 +78,13 @@ def asynchronous_seconds(stall_seconds: float, drain_seconds: float, mttf_second
     return max(optimal_seconds(stall_seconds, mttf_seconds), drain_seconds)
 
 
-@dataclass(frozen=True)
-class Advice:
-    """How often to save, and what that gains."""
-
-    seconds: float
-    """Of training between two saves."""
-    steps: int
-    """The same in steps, at least 1."""
-    gain: float
-    """Share of the wall time that it saves against the interval of today; 0 where that is as good."""
-    change: bool
-    """Whether the gain is worth a change."""
-    why: str
-    measured: bool = True
-    """False: too little is known, and this is the interval of today."""
-
-
 def advice(
     stalls: Sequence[float],
     drains: Sequence[float],
     step_seconds: float,
     steps_between: int,
     mttf_seconds: float,
-) -> Advice:
+) -> SaveAdvice:
     """Advice from what was measured; too few saves or an unknown figure: the interval of today, and why.
 
     Args:
@@ -114,11 +98,9 @@ def advice(
     """
     today = max(1, steps_between) * step_seconds
     if not (math.isfinite(step_seconds) and math.isfinite(mttf_seconds)) or step_seconds <= 0 or mttf_seconds <= 0:
-        return Advice(today, max(1, steps_between), 0.0, False, "step time or mean time to failure is not known", False)
+        return SaveAdvice(max(1, steps_between), today, why="step time or mean time to failure is not known")
     if len(stalls) < LEAST_SAVES:
-        return Advice(
-            today, max(1, steps_between), 0.0, False, f"{len(stalls)} of {LEAST_SAVES} saves measured so far", False
-        )
+        return SaveAdvice(max(1, steps_between), today, why=f"{len(stalls)} of {LEAST_SAVES} saves measured so far")
     stall, drain = _middle(stalls), _middle(drains)
     steps = max(1, round(asynchronous_seconds(stall, drain, mttf_seconds) / step_seconds))
     steps = max(steps, math.ceil(drain / step_seconds))
@@ -126,7 +108,7 @@ def advice(
     gain = max(0.0, 1 - best / cost) if math.isfinite(cost) else float(math.isfinite(best))
     must = today < drain  # saves that overtake each other never become durable in time
     why = f"a save stalls {stall:.3g} s and is durable after {drain:.3g} s, a failure every {mttf_seconds:.3g} s"
-    return Advice(steps * step_seconds, steps, gain, must or gain >= WORTH, why)
+    return SaveAdvice(steps, steps * step_seconds, gain, must or gain >= WORTH, measured=True, why=why)
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -243,7 +225,7 @@ def _came_so_far(saves: Saves, report: CheckpointSeen, written_at: float, interv
     return replace(saves, recent=tuple(changed))
 
 
-def advised(saves: Saves, step_seconds: Optional[float], mttf_seconds: float) -> Optional[Advice]:
+def advised(saves: Saves, step_seconds: Optional[float], mttf_seconds: float) -> Optional[SaveAdvice]:
     """How often to save; None: nobody told how often the gang fails, or how often it saves is not known yet.
 
     Args:
@@ -256,22 +238,18 @@ def advised(saves: Saves, step_seconds: Optional[float], mttf_seconds: float) ->
     return advice(saves.stalls, saves.drains, step_seconds, saves.steps_between, mttf_seconds)
 
 
-def told(saves: Saves, found: Optional[Advice]) -> Dict[str, Any]:
-    """As `/status` says it: `staged`, `written`, `durable` (steps), `count`, medians in seconds, `advice`."""
-    said: Optional[Dict[str, Any]] = None
-    if found is not None:
-        said = {"steps": found.steps, "seconds": found.seconds, "gain": found.gain, "change": found.change,
-                "measured": found.measured, "why": found.why}  # fmt: skip
-    return {
-        "staged": saves.staged,
-        "written": saves.written,
-        "durable": saves.durable,
-        "count": saves.count,
-        "stall_seconds": middle(saves.stalls),
-        "drain_seconds": middle(saves.drains),
-        "steps_between": saves.steps_between or None,
-        "advice": said,
-    }
+def told(saves: Saves, found: Optional[SaveAdvice]) -> SavesStatus:
+    """As `/status` says it."""
+    return SavesStatus(
+        staged=saves.staged,
+        written=saves.written,
+        durable=saves.durable,
+        count=saves.count,
+        stall_seconds=middle(saves.stalls),
+        drain_seconds=middle(saves.drains),
+        steps_between=saves.steps_between or None,
+        advice=found,
+    )
 
 
 def middle(values: Sequence[float]) -> Optional[float]:

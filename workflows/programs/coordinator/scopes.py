@@ -33,12 +33,12 @@ from workflows.programs.coordinator.state import (
     Published,
     RefusedError,
     Reported,
-    Restart,
     RightSaid,
     State,
     StopAsked,
 )
 from workflows.programs.runtime.flags import replace
+from workflows.status import RestartInPlace
 from workflows.wire import CheckpointSeen
 
 
@@ -197,7 +197,7 @@ def place_of(gangs: Gangs, event: Event) -> int:
     return place
 
 
-def restarts(gangs: Gangs) -> List[Restart]:
+def restarts(gangs: Gangs) -> List[RestartInPlace]:
     """Every use of the right, in order."""
     return sorted((one for state in gangs.states for one in state.restarts), key=lambda one: one.number)
 

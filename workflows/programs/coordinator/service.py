@@ -26,11 +26,12 @@ from workflows.programs.coordinator.state import (
     State,
     StopAsked,
 )
-from workflows.programs.coordinator.status import finite, status
+from workflows.programs.coordinator.status import finite
 from workflows.programs.coordinator.store import ExpectedGang, Mind
 from workflows.programs.runtime.http_server import Later, Request, Response, Server
 from workflows.programs.runtime.report_token import same
 from workflows.programs.stacks.values import from_json
+from workflows.status import plain
 
 LONGEST_WAIT_SECONDS = 60.0
 LENT = "lent"
@@ -256,9 +257,7 @@ class Coordinator:
         if "right" in request.query:
             said = unquote_plus(request.query["right"])[:WITHHELD_CHARACTERS]
             self._right("" if said == LENT else said)
-        state = self.mind.state
-        told = status(state, self.mind.heard, self._environment, time.time())
-        return Response(200, {**told, "hang": self.mind.hang_status(), **self.mind.numbers_told()})
+        return Response(200, plain(self.mind.status(self._environment)))
 
     def _right(self, withheld: str) -> None:
         """Only a change is an event: the flow says it with every look."""
@@ -269,7 +268,7 @@ class Coordinator:
 
     def metrics(self, _request: Request) -> Response:
         """GET /metrics."""
-        state, slow = self.mind.state, self.mind.numbers_told()["stragglers"]
+        state, slow = self.mind.state, self.mind.stragglers()
         return Response(200, exposed(state, self.mind.heard, self._uses, self.mind.quietest, slow, time.time()))
 
     def use(self, _request: Request) -> Response:

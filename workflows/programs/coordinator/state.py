@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Literal, Mapping, NamedTuple, Optional, Tuple, Union
 
 from workflows.programs.coordinator.members import Members
 from workflows.programs.coordinator.progress import Moment, Progress, StepRow
+from workflows.status import RestartInPlace
 from workflows.wire import RankEnd
 
 Key = Tuple[str, int]
 """Role and index of a pod."""
-RANK_FAILED, HANG = "rank-failed", "hang"
+RANK_FAILED: Literal["rank-failed"] = "rank-failed"
+HANG: Literal["hang"] = "hang"
 """What a restart in place answers."""
 GANG, ROLE, REPLICA = "gang", "role", "replica"
 """Who begins again with a rank: all roles without which the attempt fails, its own role, or its replica group."""
@@ -75,44 +77,10 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Restart:
-    """One use of the right to restart in place."""
-
-    number: int
-    at: float
-    incarnation: int
-    """That began with it."""
-    why: str
-    rank: Optional[int]
-    """Who was the reason; None: nobody could be named."""
-    node: str
-    """Where it ran; "": not known."""
-    step: Optional[int]
-    """The last one seen before."""
-    resume_step: Optional[int]
-    resume_from: str
-    first_step: Optional[int] = None
-    """The first one seen afterwards; None: not yet."""
-    first_step_at: Optional[float] = None
-    kind: str = RANK_FAILED
-    """Or `HANG`."""
-    scope: str = ROLE
-    """Who began again."""
-    pods: Tuple[int, int] = (0, 0)
-    """Of a replica group: its first pod, and the one after its last; else zeros."""
-    share: float = 1.0
-    """Of the deciding role's ranks that began again."""
-    role: str = ""
-    """Of the rank that was the reason, where it does not train."""
-    stacks: str = ""
-    """After a hang: where the ranks stood, alike ones together."""
-
-
-@dataclass(frozen=True)
 class Cause:
     """Why ranks should begin again."""
 
-    kind: str
+    kind: Literal["rank-failed", "hang"]
     why: str
     rank: Optional[int]
     node: str
@@ -395,11 +363,11 @@ class State:
     """0: in all of its life."""
     withheld: str = ""
     """Why the right may not be used now; "": it may."""
-    elsewhere: Tuple[Restart, ...] = ()
+    elsewhere: Tuple[RestartInPlace, ...] = ()
     """Uses of the same right by the attempt's other gangs."""
     mttf_seconds: float = 0.0
     """Mean time to failure of the whole gang, as the flow believes it; 0: not known."""
-    restarts: Tuple[Restart, ...] = ()
+    restarts: Tuple[RestartInPlace, ...] = ()
     settling: Optional[Settling] = None
     cleared: int = 0
     """Pods in which no rank of an earlier incarnation lives."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 from workflows.programs.coordinator import saves as coordinator_saves
 from workflows.programs.coordinator.state import Key, Member, State
+from workflows.status import CoordinatorStatus, FirstStep, MemberStatus, Right, SavesStatus
 
 
-def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, str], now: float) -> Dict[str, Any]:
-    """Everything that is known, as JSON.
+def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, str], now: float) -> CoordinatorStatus:
+    """Everything that is known but for hangs and the numbers of steps.
 
     Args:
         state: of the coordinator.
@@ -20,46 +20,38 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
     """
     progress = state.progress
     first = progress.first_step
-    return {
-        "run": environment.get("PRIMUS_RUN", ""),
-        "attempt": int(environment.get("PRIMUS_ATTEMPT", "") or 0),
-        "incarnation": state.incarnation,
-        "members": [_member(state, one, heard.get(one.key, 0.0)) for one in state.members.values()],
-        "step": progress.step,
-        "steps": state.steps or None,
-        "loss": finite(progress.loss),
-        "first_step": None if first is None else {"step": first[0], "at": first[1]},
-        "steps_per_second": progress.steps_per_second,
-        "step_interval": progress.interval,
-        "first_nan_step": progress.first_nan_step,
-        "last_checkpoint_step": progress.last_checkpoint_step,
-        "checkpoints": [asdict(one) for one in progress.checkpoints],
-        "saves": saves(state),
-        "ended": [asdict(end) for end in state.ended],
-        "phase": progress.phase,
-        "phase_at": progress.phase_at,
-        "orders": [order.told() for order in state.orders],
-        "restarts": [asdict(one) for one in state.restarts],
-        "right": _right(state, now),
-        "recent_steps": [list(row[:3]) for row in progress.recent],
-        "started_at": state.started_at,
-        "launched_at": state.launched_at,
-        "now": now,
-    }
+    return CoordinatorStatus(
+        run=environment.get("PRIMUS_RUN", ""),
+        attempt=int(environment.get("PRIMUS_ATTEMPT", "") or 0),
+        incarnation=state.incarnation,
+        members=[_member(state, one, heard.get(one.key, 0.0)) for one in state.members.values()],
+        step=progress.step,
+        steps=state.steps or None,
+        loss=finite(progress.loss),
+        first_step=None if first is None else FirstStep(*first),
+        steps_per_second=progress.steps_per_second,
+        step_interval=progress.interval,
+        first_nan_step=progress.first_nan_step,
+        last_checkpoint_step=progress.last_checkpoint_step,
+        checkpoints=list(progress.checkpoints),
+        saves=saves(state),
+        ended=list(state.ended),
+        phase=progress.phase,
+        phase_at=progress.phase_at,
+        orders=[order.told() for order in state.orders],
+        restarts=list(state.restarts),
+        right=Right(
+            state.restarts_lent, state.restarts_left(now), state.window_seconds or None, state.scope, state.withheld
+        ),
+        recent_steps=[list(row[:3]) for row in progress.recent],
+        started_at=state.started_at,
+        launched_at=state.launched_at,
+        now=now,
+    )
 
 
-def _right(state: State, now: float) -> Dict[str, Any]:
-    return {
-        "restarts": state.restarts_lent,
-        "left": state.restarts_left(now),
-        "window_seconds": state.window_seconds or None,
-        "scope": state.scope,
-        "withheld": state.withheld,
-    }
-
-
-def saves(state: State) -> Dict[str, Any]:
-    """How far the newest saves are, what they cost and how often to save; see `coordination_saves.told`."""
+def saves(state: State) -> SavesStatus:
+    """How far the newest saves are, what they cost and how often to save; see `coordinator.saves.told`."""
     progress = state.progress
     advice = coordinator_saves.advised(progress.saves, progress.step_seconds, state.mttf_seconds)
     return coordinator_saves.told(progress.saves, advice)
@@ -76,17 +68,17 @@ def finite(value: Optional[float]) -> Any:
     return value if value is None or value - value == 0 else str(value)
 
 
-def _member(state: State, member: Member, heard_at: float) -> Dict[str, Any]:
+def _member(state: State, member: Member, heard_at: float) -> MemberStatus:
     processes = state.processes if member.role == state.deciding_role else member.processes
     first = member.pod_index * processes
-    return {
-        "role": member.role,
-        "pod_index": member.pod_index,
-        "pod": member.pod,
-        "node": member.node,
-        "address": member.address,
-        "state": member.state,
-        "last_heard_at": heard_at,
-        "ranks": list(range(first, first + processes)),
-        "pids": dict(member.pids),
-    }
+    return MemberStatus(
+        role=member.role,
+        pod_index=member.pod_index,
+        pod=member.pod,
+        node=member.node,
+        address=member.address,
+        state=member.state,
+        last_heard_at=heard_at,
+        ranks=list(range(first, first + processes)),
+        pids=dict(member.pids),
+    )

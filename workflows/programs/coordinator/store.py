@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Generic, List, Optional, Tuple, TypeVar
+from typing import Callable, Dict, Generic, List, Mapping, Optional, Tuple, TypeVar
 
 from workflows.programs.coordinator import journal
 from workflows.programs.coordinator import stragglers as coordinator_stragglers
@@ -35,8 +35,11 @@ from workflows.programs.coordinator.state import (
     Ticked,
 )
 from workflows.programs.coordinator.status import place_of as node_of
+from workflows.programs.coordinator.status import status
 from workflows.programs.coordinator.stragglers import Numbers
+from workflows.programs.runtime.flags import replace
 from workflows.programs.stacks.values import StackAnswer
+from workflows.status import CoordinatorStatus, Straggler
 
 T = TypeVar("T")
 
@@ -230,19 +233,24 @@ class Mind:
         """The watch over the gang that has stood still the longest."""
         return max((one.watch for one in self.hangs), key=lambda watch: watch.quiet_seconds)
 
-    def hang_status(self) -> Optional[Dict[str, Any]]:
-        """The worst doubt that there is about any gang."""
-        found = [told for told in (one.status() for one in self.hangs) if told is not None]
-        return max(found, key=lambda told: told["verdict"] == "confirmed", default=None)
-
-    def numbers_told(self) -> Dict[str, Any]:
-        """Slow ranks, slower gangs and figures that jumped, as `/status` tells them."""
-        stragglers: List[Dict[str, Any]] = []
+    def stragglers(self) -> List[Straggler]:
+        """Slow ranks of all gangs."""
+        found: List[Straggler] = []
         for state, one in zip(self.gangs.trainers, self.numbers):  # noqa: B905 - 3.10
-            stragglers += one.stragglers(lambda rank, state=state: node_of(state, rank))
+            found += one.stragglers(lambda rank, state=state: node_of(state, rank))
+        return found
+
+    def status(self, environment: Mapping[str, str]) -> CoordinatorStatus:
+        """Everything that is known; `environment`: of the pod."""
+        hangs = [told for told in (one.status() for one in self.hangs) if told is not None]
         slower = (told for told in (one.slower() for one in self.numbers) if told is not None)
-        numeric = [told for one in self.numbers for told in one.numeric()]
-        return {"stragglers": stragglers, "slower": next(slower, None), "numeric": numeric}
+        return replace(
+            status(self.state, self.heard, environment, time.time()),
+            hang=max(hangs, key=lambda told: told.confirmed, default=None),
+            stragglers=self.stragglers(),
+            slower=next(slower, None),
+            numeric=[told for one in self.numbers for told in one.numeric()],
+        )
 
     def _apply(self, event: Event) -> int:
         before = self.gangs

@@ -41,6 +41,7 @@ from workflows.programs.coordinator.state import (
 from workflows.programs.coordinator.state import Slow as SlowTold
 from workflows.programs.coordinator.status import finite
 from workflows.programs.coordinator.step_change import Change, Cusum, whose
+from workflows.status import Jump, Slower, Straggler
 from workflows.wire import PhaseSeen, StepSeen
 
 STEPS_PER_WINDOW = 3
@@ -237,7 +238,7 @@ class Jumps:
         self._not_finite = False
         self._step: Optional[int] = None
 
-    def take(self, step: int, value: float) -> Optional[Dict[str, Any]]:
+    def take(self, step: int, value: float) -> Optional[Jump]:
         """What is to be said about a step's value; None: nothing. What stays high is said once."""
         if step == self._step:
             return None
@@ -252,8 +253,8 @@ class Jumps:
         self._recent.append(value)
         return self._said(step, value, before) if self._high and not was else None
 
-    def _said(self, step: int, value: float, before: Optional[float]) -> Dict[str, Any]:
-        return {"step": step, "what": self._what, "value": finite(value), "before": before}
+    def _said(self, step: int, value: float, before: Optional[float]) -> Jump:
+        return Jump(step, self._what, finite(value), before)
 
 
 class Numbers:
@@ -289,7 +290,7 @@ class Numbers:
         self._cusum = Cusum()
         self._change: Optional[Change] = None
         self._figures = {"loss": Jumps("loss"), "gradient_norm": Jumps("gradient_norm")}
-        self._numeric: Deque[Dict[str, Any]] = deque(maxlen=KEPT_JUMPS)
+        self._numeric: Deque[Jump] = deque(maxlen=KEPT_JUMPS)
 
     def heard(self, state: State, event: Event, effects: Sequence[Effect]) -> None:
         """An event changed what the coordinator knows.
@@ -315,7 +316,7 @@ class Numbers:
         vote, self._vote = self._vote, None
         return vote
 
-    def stragglers(self, place: Callable[[int], str]) -> List[Dict[str, Any]]:
+    def stragglers(self, place: Callable[[int], str]) -> List[Straggler]:
         """Ranks that are slow, the costliest first.
 
         Args:
@@ -323,31 +324,27 @@ class Numbers:
         """
         named = sorted(self._votes.named(self._limits), key=lambda rank: -self._cost(rank))[:TOLD_STRAGGLERS]
         return [
-            {
-                "rank": self._first_rank + rank,
-                "node": place(self._first_rank + rank),
-                "ratio": round(self._ratios.get(rank, 0.0), 3),
-                "since_step": self._since.get(rank),
-                "cost_seconds": round(self._cost(rank), 3),
-            }
+            Straggler(
+                rank=self._first_rank + rank,
+                node=place(self._first_rank + rank),
+                ratio=round(self._ratios.get(rank, 0.0), 3),
+                since_step=self._since.get(rank),
+                cost_seconds=round(self._cost(rank), 3),
+            )
             for rank in named
         ]
 
-    def slower(self) -> Optional[Dict[str, Any]]:
+    def slower(self) -> Optional[Slower]:
         """The last time that all became slower together; None: they did not, or wait for a rank that did."""
         change = self._change
         slow = {one.rank: one.ratio for one in self._window}
         slow |= {rank: self._ratios.get(rank, 1.0) for rank in self._votes.slow}
         if change is None or whose(change, slow.values()) != "job":
             return None
-        return {
-            "since_step": change.step,
-            "before_seconds": change.before_seconds,
-            "after_seconds": change.after_seconds,
-            "ratio": round(change.after_seconds / change.before_seconds, 3),
-        }
+        ratio = round(change.after_seconds / change.before_seconds, 3)
+        return Slower(change.step, ratio, change.before_seconds, change.after_seconds)
 
-    def numeric(self) -> List[Dict[str, Any]]:
+    def numeric(self) -> List[Jump]:
         """The newest figures that jumped or are none, oldest first."""
         return list(self._numeric)
 
@@ -414,11 +411,9 @@ class Numbers:
 
     def _figure(self, what: str, step: int, value: float) -> None:
         said = self._figures[what].take(step, value)
-        told = None if said is None else {**said, "incarnation": self._incarnation}
-        if told is not None and not any(_alike(one, told) for one in self._numeric):
-            self._numeric.append(told)
-
-
-def _alike(one: Dict[str, Any], other: Dict[str, Any]) -> bool:
-    """Whether both tell of one step of one figure: what was heard before is heard once more from a journal."""
-    return all(one[name] == other[name] for name in ("step", "what", "incarnation"))
+        if said is None:
+            return
+        # What was heard before is heard once more from a journal.
+        known = {(one.step, one.what, one.incarnation) for one in self._numeric}
+        if (step, what, self._incarnation) not in known:
+            self._numeric.append(replace(said, incarnation=self._incarnation))

@@ -14,7 +14,7 @@ from tasks.embedded.engine.argo.names import NodeFailure, seconds_of
 from tasks.embedded.engine.argo.outputs import output_field, publish, stored
 from tasks.embedded.engine.argo.plan import Template
 from tasks.embedded.engine.argo.scope import Values, inputs_field
-from tasks.embedded.engine.argo.state import DONE, Computation, Place, Pod
+from tasks.embedded.engine.argo.state import DONE, Computation, Place, PodFacts
 from tasks.embedded.engine.argo.substitution import Lookup, substitute, substitute_all
 from tasks.embedded.engine.json_values import Json, as_list, as_map, go_json, maps, moment, text_of
 
@@ -250,7 +250,7 @@ def no_start_reason(run: Computation, place: Place) -> str:
     return OVERDUE if run.overdue and not place.on_exit else ""
 
 
-def pod_changed(run: Computation, node: Json, facts: Pod, template: Template) -> None:
+def pod_changed(run: Computation, node: Json, facts: PodFacts, template: Template) -> None:
     """Write what is known about a pod into its node."""
     if facts.node and node.get("hostNodeName") != facts.node:
         node = run.edit(node["id"])
@@ -269,11 +269,11 @@ def pod_changed(run: Computation, node: Json, facts: Pod, template: Template) ->
             run.mark(node, "Error", f"Unexpected pod phase for {run.pod_of(node)}: {facts.phase}")
 
 
-def _sentence(facts: Pod) -> str:
+def _sentence(facts: PodFacts) -> str:
     return f"{facts.reason}: {facts.message}" if facts.reason and facts.message else facts.reason or facts.message
 
 
-def failure_message(facts: Pod) -> str:
+def failure_message(facts: PodFacts) -> str:
     """What a failed pod's node says: `main: Error (exit code 3)`, or why the pod failed as a whole."""
     if facts.exit_code and facts.reason != _OVERDUE_POD:
         text = f"main: {facts.reason or 'Error'} (exit code {facts.exit_code})"
@@ -283,7 +283,7 @@ def failure_message(facts: Pod) -> str:
     return _sentence(facts) or "pod failed: main container did not complete successfully"
 
 
-def _ended(run: Computation, node: Json, facts: Pod, template: Template, phase: str, message: str) -> None:
+def _ended(run: Computation, node: Json, facts: PodFacts, template: Template, phase: str, message: str) -> None:
     outputs, missing = _outputs(facts, template)
     if missing and phase == "Succeeded":
         phase, message = "Error", missing
@@ -296,7 +296,7 @@ def _ended(run: Computation, node: Json, facts: Pod, template: Template, phase: 
     run.mark(node, phase, message, facts.finished_at)
 
 
-def _outputs(facts: Pod, template: Template) -> tuple[Json, str]:
+def _outputs(facts: PodFacts, template: Template) -> tuple[Json, str]:
     """The outputs a pod left behind, and which required one is missing ("" where none is)."""
     found: list[Json] = []
     missing = ""
@@ -324,7 +324,7 @@ def _outputs(facts: Pod, template: Template) -> tuple[Json, str]:
     return outputs, missing
 
 
-def _artifacts(facts: Pod, template: Template) -> tuple[list[Json], str]:
+def _artifacts(facts: PodFacts, template: Template) -> tuple[list[Json], str]:
     """The artifacts a pod left behind, and which required one is missing ("" where none is)."""
     found: list[Json] = []
     missing = ""

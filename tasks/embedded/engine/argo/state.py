@@ -15,7 +15,7 @@ from tasks.embedded.engine.json_values import Json, as_map, moment, stamp
 
 
 @dataclass(frozen=True)
-class Pod:
+class PodFacts:
     """One pod of a workflow as it stands; the pod's name is the key under which it is given."""
 
     phase: str
@@ -107,7 +107,7 @@ class Computation:
         self,
         plan: Plan,
         status: Json,
-        pods: Mapping[str, Pod],
+        pods: Mapping[str, PodFacts],
         resources: Mapping[str, ResourceFacts],
         now: float,
     ) -> None:

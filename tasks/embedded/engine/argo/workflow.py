@@ -24,12 +24,12 @@ from tasks.embedded.engine.argo.reconcile import (
     survey,
 )
 from tasks.embedded.engine.argo.scope import Values
-from tasks.embedded.engine.argo.state import DONE, FAILED, Computation, Place, Pod, ResourceFacts, Step
+from tasks.embedded.engine.argo.state import DONE, FAILED, Computation, Place, PodFacts, ResourceFacts, Step
 from tasks.embedded.engine.argo.validate import validate_workflow
 from tasks.embedded.engine.argo.walk import Walker
 from tasks.embedded.engine.json_values import Json, as_map, maps, moment, stamp, text_of
 
-__all__ = ["Pod", "ResourceFacts", "Step", "advance", "validate_workflow"]
+__all__ = ["PodFacts", "ResourceFacts", "Step", "advance", "validate_workflow"]
 
 _PHASES = {
     "Succeeded": "Succeeded",
@@ -42,7 +42,7 @@ _PHASES = {
 _FINISHED = frozenset(("Succeeded", "Failed", "Error"))
 
 
-def advance(workflow: Json, pods: Mapping[str, Pod], resources: Mapping[str, ResourceFacts], now: float) -> Step:
+def advance(workflow: Json, pods: Mapping[str, PodFacts], resources: Mapping[str, ResourceFacts], now: float) -> Step:
     """The next step of a workflow.
 
     Args:
