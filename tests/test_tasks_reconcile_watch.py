@@ -13,7 +13,7 @@ import pytest
 
 from profiles.errors import Unavailable
 from tasks.cluster import Seen
-from tasks.observe.reflector import JobSetWatch
+from tasks.observe.reflector import RELIST_SECONDS, JobSetWatch
 from tests.embedded_stage import cluster, jobset, role
 from tests.waiting import until
 from workflows import labels
@@ -87,12 +87,13 @@ NOTHING: list[Seen] = []
     ],
 )
 def test_a_list_counts_only_when_it_was_read_to_its_end(calls: list[Any], says: Any, since: str | None) -> None:
-    told: Any = Told(*calls)
+    told: Any = Told(*calls, NOTHING)
     watch = JobSetWatch(told, time.time)
-    found: str | None = None
     with suppress(Unavailable):
-        found = watch.listed()
-    assert (names(watch), found) == (says, since)
+        watch.reflector.turn()
+    assert names(watch) == says
+    watch.reflector.turn()
+    assert told.since == [None, since], "where the next call goes on"
 
 
 @pytest.mark.parametrize(
@@ -107,11 +108,26 @@ def test_a_list_counts_only_when_it_was_read_to_its_end(calls: list[Any], says: 
 def test_changes_are_taken_in_until_everything_is_listed_anew(call: Any, says: Any, since: str | None) -> None:
     told: Any = Told([seen("a")], call)
     watch = JobSetWatch(told, time.time)
-    first = watch.listed()
-    assert first == "7"
-    assert watch.followed(first) == since
+    watch.reflector.turn()
+    assert watch.reflector.since == "7"
+    watch.reflector.turn()
+    assert watch.reflector.since == since
     assert names(watch) == says
     assert told.since == [None, "7"]
+
+
+def test_after_a_while_everything_is_listed_anew_and_the_old_table_stands_until_it_is_whole() -> None:
+    now = [0.0]
+    told: Any = Told([seen("a")], [seen("b", version="8")], [seen("c", version="9"), AWAY], [seen("d", version="9")])
+    watch = JobSetWatch(told, lambda: now[0])
+    for _ in range(2):
+        watch.reflector.turn()
+    now[0] = RELIST_SECONDS
+    with pytest.raises(Unavailable):
+        watch.reflector.turn()
+    assert names(watch) == {"a-a1", "b-a1"}
+    watch.reflector.turn()
+    assert (names(watch), told.since) == ({"d-a1"}, [None, "7", None, None])
 
 
 def test_while_the_cluster_is_away_nothing_is_known() -> None:
@@ -122,7 +138,7 @@ def test_while_the_cluster_is_away_nothing_is_known() -> None:
 
 
 def test_a_mistake_of_ours_is_told_and_everything_listed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.observe.reflector.EMPTY_SECONDS", 0.01)
+    monkeypatch.setattr("tasks.observe.reflector.AGAIN_SECONDS", 0.01)
     told: Any = Told([seen("a")], KeyError("metadata"), [seen("c")])
     with JobSetWatch(told, time.time) as watch:
         until("it is listed anew", lambda: names(watch) == {"c-a1"})

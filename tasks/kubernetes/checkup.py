@@ -11,8 +11,9 @@ from profiles.cluster import ClusterProfile
 from profiles.errors import NotFound, Permanent
 from tasks.kubernetes.api_server import ApiServer, Request
 from tasks.kubernetes.configuration import configuration_of
-from tasks.kubernetes.resources import RESOURCES, part, parts
+from tasks.kubernetes.resources import RESOURCES
 from workflows.model.checkup import Attempted, RightFacts
+from workflows.model.manifest import items, part
 from workflows.platform.workspace import NODE_RIGHTS, RUNNER_RIGHTS, Right
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -54,7 +55,7 @@ def served(server: ApiServer, queue: bool) -> dict[str, Attempted]:
         name = f"{resource.api_version} {resource.plural}"
         try:
             answer = server.json(Request("GET", f"/apis/{resource.api_version}", f"read {resource.api_version}"))
-            plurals = {item.get("name") for item in parts(answer, "resources")}
+            plurals = {item.get("name") for item in items(answer, "resources")}
             here = resource.plural in plurals
             found[name] = Attempted(here, "served" if here else "not served")
         except NotFound:

@@ -16,9 +16,10 @@ from tasks.kubernetes.api_server import ApiServer, Reply, Request, decoded
 from tasks.kubernetes.configuration import configuration_of
 from tasks.kubernetes.errors import failure, is_other_manager, parse_status
 from tasks.kubernetes.logs import LogSource, follow_log, read_log
-from tasks.kubernetes.resources import APPLY, MERGE, RESOURCES, objection, part, parts, resource_of, selector
+from tasks.kubernetes.resources import APPLY, MERGE, RESOURCES, objection, resource_of, selector
 from tasks.kubernetes.watch import Collection, list_all, watch
 from workflows.labels import FIELD_MANAGER
+from workflows.model.manifest import items, part
 
 _KUBELET_AWAY = (
     "dial tcp",
@@ -251,7 +252,7 @@ class KubernetesCluster:
         """
         version = self._server.json(Request("GET", "/version", "read the version"))
         answer = self._server.json(Request("GET", "/apis", "read the API groups"))
-        served = {group["name"]: group["preferredVersion"]["version"] for group in parts(answer, "groups")}
+        served = {group["name"]: group["preferredVersion"]["version"] for group in items(answer, "groups")}
         groups = {"argo": "argoproj.io", "jobset": "jobset.x-k8s.io", "kueue": "kueue.x-k8s.io"}
         found = {word: str(served.get(group, "absent")) for word, group in groups.items()}
         return {"engine": "kubernetes", "kubernetes": str(version.get("gitVersion", "unknown"))} | found

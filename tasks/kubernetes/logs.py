@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from profiles.errors import NotFound, Refused, Unavailable
 from tasks.cluster import Manifest
 from tasks.kubernetes.api_server import ApiServer, Request
-from tasks.kubernetes.resources import RESOURCES, part, parts
+from tasks.kubernetes.resources import RESOURCES
+from workflows.model.manifest import items, part
 
 LOG_BYTES = 32 << 20
 """The newest part of a log that is kept in memory."""
@@ -46,8 +47,8 @@ class LogSource:
             NotFound: the pod is gone.
         """
         pod = self._pod()
-        chosen = part(part(pod, "metadata"), "annotations").get("kubectl.kubernetes.io/default-container")
-        name = str(chosen or parts(part(pod, "spec"), "containers")[0]["name"])
+        chosen = part(pod, "metadata", "annotations").get("kubectl.kubernetes.io/default-container")
+        name = str(chosen or items(pod, "spec", "containers")[0]["name"])
         return LogSource(self.server, self.namespace, self.pod, name)
 
     def ended(self) -> bool:
@@ -58,7 +59,7 @@ class LogSource:
             return True
         if status.get("phase") in ("Succeeded", "Failed"):
             return True
-        containers = [*parts(status, "initContainerStatuses"), *parts(status, "containerStatuses")]
+        containers = [*items(status, "initContainerStatuses"), *items(status, "containerStatuses")]
         return any(each["name"] == self.name and "terminated" in part(each, "state") for each in containers)
 
     def _pod(self) -> Manifest:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 from profiles.errors import Conflict, Fenced, PrimusError, Refused, Unavailable
 from tasks.cluster import Kind, Manifest
 from workflows import labels
+from workflows.model.manifest import Json, items, part
 from workflows.model.ownership import foreign, is_foreign, owner_of
 
 JSON = "application/json"
@@ -81,18 +81,6 @@ RESOURCES: Mapping[Kind, Resource] = {
 }
 
 
-def part(manifest: Manifest, key: str) -> Manifest:
-    """The object under `key`; {} where there is none or null."""
-    found: Any = manifest.get(key)
-    return found or {}
-
-
-def parts(manifest: Manifest, key: str) -> list[Manifest]:
-    """The list under `key`; [] where there is none or null."""
-    found: Any = manifest.get(key)
-    return found or []
-
-
 def resource_of(manifest: Manifest, namespace: str) -> Resource:
     """Where a manifest belongs.
 
@@ -136,13 +124,13 @@ def objection(existing: Manifest, wanted: Manifest) -> PrimusError | None:
     return None
 
 
-def _is_ours(there: Manifest, ours: Manifest) -> bool:
+def _is_ours(there: Json, ours: Json) -> bool:
     run = part(ours, "labels").get(labels.RUN)
     if run is not None:
         return part(there, "labels").get(labels.RUN) == run
-    return any(entry.get("manager") == labels.FIELD_MANAGER for entry in parts(there, "managedFields"))
+    return any(entry.get("manager") == labels.FIELD_MANAGER for entry in items(there, "managedFields"))
 
 
-def _fencing(metadata: Manifest) -> int:
+def _fencing(metadata: Json) -> int:
     text = str(part(metadata, "annotations").get(labels.FENCING, ""))
     return int(text) if text.isdecimal() else 0

@@ -1,30 +1,90 @@
-"""The nodes of a cluster as they are now, kept by a watch in the background; slim, so that many fit.
+"""What a cluster has of a kind, as it is now: one loop lists, follows, lists anew and bears failures, for every watch.
 
-Whoever uses it asks for the nodes that changed since it last asked. A cluster that does not answer changes nothing:
-what was known stays known, and `away` says since when nothing was heard.
+Nodes are kept slim, so that many fit. Whoever uses their table asks for those that changed since it last asked. A
+cluster that does not answer changes nothing: what was known stays known, and `away` says since when nothing was heard.
 
-The JobSets of our runs as they are now, kept by a watch in the background: a round of reconciling costs no list.
-
-A list of a thousand is megabytes of text, and parsing it holds up every other thread. What the table says is whole or
-it says nothing: before the first list was read to its end, and while the cluster does not answer, nothing is known.
+JobSets of our runs are kept so that a round of reconciling costs no list: one of a thousand is megabytes of text, and
+parsing it holds up every other thread. What that table says is whole or it says nothing: before the first list was
+read to its end, and while the cluster does not answer, nothing is known.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
-from types import TracebackType
 
 from profiles.cluster import ClusterProfile
 from profiles.errors import PrimusError, Transient
-from tasks.cluster import Cluster, Manifest
+from tasks.cluster import Cluster, Kind, Manifest
 from tasks.observe.nodes import pool_node
 from tasks.observe.reconcile import jobset_seen
 from workflows import labels
 from workflows.attempt.gang_pods import PIPELINE
 from workflows.model.nodes import Node
 from workflows.model.runs import ObjectSeen
+
+AGAIN_SECONDS = 1.0
+"""After a refusal, or a mistake of ours, everything is read anew."""
+
+
+@dataclass
+class Reflector:
+    """Reads a kind in a thread of its own, call after call of the seam, for whoever keeps what is told.
+
+    A version that the cluster forgot, a refusal and a mistake of ours lead to a new list; after a failure that may
+    pass the watch goes on where it was.
+    """
+
+    cluster: Cluster
+    kind: Kind
+    selector: Mapping[str, str] | None
+    pace: Callable[[], float]
+    """Gives the seconds of the next call; 0: it tells everything that exists, and nothing more."""
+    note: Callable[[str, Manifest], None]
+    """Takes one line in; `SYNC` begins a new list."""
+    heard: Callable[[], None]
+    """A call came to its end: the cluster answers, and a list is whole."""
+    failed: Callable[[Exception], None]
+    """A call broke off."""
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Ends the reading. A thread that sits in a read, for as long as the cluster is quiet, is not waited for."""
+    since: str | None = None
+    """Where the next call goes on; None: it begins with everything that exists."""
+
+    def start(self) -> None:
+        """Begin to read."""
+        threading.Thread(target=self._read, name=f"{self.kind} watch", daemon=True).start()
+
+    def turn(self) -> None:
+        """One call, with all that it tells."""
+        seconds = self.pace()
+        self.since = self.since if seconds else None
+        for event in self.cluster.watch(self.kind, self.selector, since=self.since, timeout_seconds=seconds):
+            self.since = event.resource_version
+            self.note(event.type, event.object)
+            if self.ended.is_set():
+                return
+            if event.type == "SYNC" and seconds:
+                self.since = None
+                return
+        self.heard()
+
+    def _read(self) -> None:
+        while not self.ended.is_set():
+            try:
+                self.turn()
+            except Exception as error:  # a mistake of ours too: a dead thread would leave an old table for the present
+                self.since = self.since if isinstance(error, Transient) else None
+                self.failed(error)
+                self.ended.wait(error.retry_after_seconds if isinstance(error, Transient) else AGAIN_SECONDS)
+
+
+def words_of(error: Exception) -> str:
+    """What is said of a call that broke off; a mistake of ours is named with its type."""
+    return str(error) if isinstance(error, PrimusError) else f"{type(error).__name__}: {error}"
+
 
 NODE_WATCH_SECONDS = 3600.0
 """One call of the seam; it is begun anew where it stood."""
@@ -34,7 +94,7 @@ answers. Longer than the seam itself bears failures."""
 
 
 class NodeWatch:
-    """The table of nodes. Thread-safe; use it in a `with` block, which reads in a thread of its own.
+    """The table of nodes. Thread-safe; use it in a `with` block.
 
     Args:
         cluster: where the nodes are.
@@ -46,24 +106,20 @@ class NodeWatch:
     def __init__(
         self, cluster: Cluster, profile: ClusterProfile, now: Callable[[], float], wake: Callable[[], None]
     ) -> None:
-        self._cluster, self._profile, self._now, self._wake = cluster, profile, now, wake
+        self.reflector = Reflector(cluster, "Node", None, self._pace, self.note, self._heard, self._failed)
+        self._profile, self._now, self._wake = profile, now, wake
         self._lock = threading.Lock()
         self._nodes: dict[str, Node] = {}
         self._changed: dict[str, None] = {}
         self._turned: dict[str, dict[str, float]] = {}
         self._away: tuple[float, str] | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._read, name="node watch", daemon=True)
 
     def __enter__(self) -> NodeWatch:
-        self._thread.start()
+        self.reflector.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # The thread may sit in a read of the watch for as long as the cluster is quiet: it is not waited for.
-        self._ended.set()
+    def __exit__(self, *_: object) -> None:
+        self.reflector.ended.set()
 
     def changed(self, limit: int) -> list[Node]:
         """Nodes that changed since they were last given out, at most `limit` of them, first come first served."""
@@ -137,25 +193,8 @@ class NodeWatch:
             if item.type not in statuses or statuses[item.type] != item.status:
                 self._turned.setdefault(after.name, {})[item.type] = self._now()
 
-    def _read(self) -> None:
-        since: str | None = None
-        while not self._ended.is_set():
-            seconds = DOUBTED_WATCH_SECONDS if self.away else NODE_WATCH_SECONDS
-            try:
-                for event in self._cluster.watch("Node", None, since=since, timeout_seconds=seconds):
-                    since = event.resource_version
-                    if self._ended.is_set():
-                        return
-                    self.note(event.type, event.object)
-                self._heard()
-            except Transient as error:
-                self._silent(str(error))
-                self._ended.wait(error.retry_after_seconds)
-            except Exception as error:  # a mistake of ours too: a dead thread would leave an old table for the present
-                since = None  # the list is read anew
-                self.note("SYNC", {})
-                self._silent(str(error) if isinstance(error, PrimusError) else f"{type(error).__name__}: {error}")
-                self._ended.wait(1.0)
+    def _pace(self) -> float:
+        return DOUBTED_WATCH_SECONDS if self.away else NODE_WATCH_SECONDS
 
     def _heard(self) -> None:
         with self._lock:
@@ -163,9 +202,11 @@ class NodeWatch:
         if was_away:
             self._wake()
 
-    def _silent(self, why: str) -> None:
+    def _failed(self, error: Exception) -> None:
+        if not isinstance(error, Transient):
+            self.note("SYNC", {})
         with self._lock:
-            self._away = (self._away[0] if self._away else self._now(), why)
+            self._away = (self._away[0] if self._away else self._now(), words_of(error))
         self._wake()
 
 
@@ -188,13 +229,11 @@ class Bell:
 RELIST_SECONDS = 600.0
 """Everything is listed anew so often: a watch may lose an event."""
 RECONCILE_WATCH_SECONDS = 60.0
-EMPTY_SECONDS = 5.0
-"""Between two lists while there is nothing that a watch could go on from."""
 SELECTOR = {labels.PIPELINE: PIPELINE}
 
 
 class JobSetWatch:
-    """The table. Thread-safe; use it in a `with` block, which reads in a thread of its own.
+    """The table of JobSets. Thread-safe; use it in a `with` block.
 
     Args:
         cluster: where the JobSets are.
@@ -202,90 +241,55 @@ class JobSetWatch:
     """
 
     def __init__(self, cluster: Cluster, now: Callable[[], float]) -> None:
-        self._cluster, self._now = cluster, now
+        self.reflector = Reflector(cluster, "JobSet", SELECTOR, self._pace, self._note, self._heard, self._failed)
+        self._now = now
         self._lock = threading.Lock()
         self._known: dict[str, ObjectSeen] = {}
+        self._listing: dict[str, ObjectSeen] | None = {}
+        """What a list has told that was not read to its end; None: none is being read."""
+        self._listed_at = 0.0
         self._away = "they are being listed"
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._read, name="jobset watch", daemon=True)
 
     def __enter__(self) -> JobSetWatch:
-        self._thread.start()
+        self.reflector.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # The thread may sit in a read of the watch for as long as the cluster is quiet: it is not waited for.
-        self._ended.set()
+    def __exit__(self, *_: object) -> None:
+        self.reflector.ended.set()
 
     def all(self) -> list[ObjectSeen] | str:
         """Every JobSet; or why that is not known."""
         with self._lock:
             return self._away or list(self._known.values())
 
-    def _read(self) -> None:
-        since: str | None = None
-        listed_at = -RELIST_SECONDS
-        while not self._ended.is_set():
-            try:
-                if since is None or self._now() - listed_at >= RELIST_SECONDS:
-                    since, listed_at = self.listed(), self._now()
-                if since is None:
-                    self._ended.wait(EMPTY_SECONDS)
-                else:
-                    since = self.followed(since)
-            except PrimusError as error:
-                self._tell_away(str(error))
-                self._ended.wait(getattr(error, "retry_after_seconds", 1.0))
-            except (
-                Exception
-            ) as error:  # a mistake of ours must not leave an old table that is taken for the present one
-                self._tell_away(f"{type(error).__name__}: {error}")
-                since = None
-                self._ended.wait(EMPTY_SECONDS)
-
-    def listed(self) -> str | None:
-        """Read everything; where a watch can go on from, None where there is nothing.
-
-        Raises:
-            PrimusError: the list was not read to its end; the table stays as it was.
-        """
-        found: dict[str, ObjectSeen] = {}
-        since: str | None = None
-        for event in self._cluster.watch("JobSet", SELECTOR, timeout_seconds=0.0):
-            if event.type == "SYNC":
-                found.clear()
-            elif event.type != "DELETED" and (seen := jobset_seen(event.object)) is not None:
-                found[seen.name] = seen
-            since = event.resource_version or since
+    def _pace(self) -> float:
         with self._lock:
-            self._known, self._away = found, ""
-        return since
+            if self._listing is None and self._now() - self._listed_at < RELIST_SECONDS:
+                return RECONCILE_WATCH_SECONDS
+            self._listing = {}
+            return 0.0
 
-    def followed(self, since: str) -> str | None:
-        """Take changes in for a while; where to go on, None where everything must be listed anew.
-
-        Raises:
-            PrimusError: the cluster does not answer.
-        """
-        for event in self._cluster.watch("JobSet", SELECTOR, since=since, timeout_seconds=RECONCILE_WATCH_SECONDS):
-            if event.type == "SYNC":
-                self._tell_away("they are being listed anew")
-                return None
-            since = event.resource_version or since
-            seen = jobset_seen(event.object)
-            with self._lock:
-                self._away = ""
-                if event.type == "DELETED":
-                    self._known.pop(str(event.object["metadata"]["name"]), None)
-                elif seen is not None:
-                    self._known[seen.name] = seen
-            if self._ended.is_set():
-                return since
-        self._tell_away("")
-        return since
-
-    def _tell_away(self, why: str) -> None:
+    def _note(self, change: str, manifest: Manifest) -> None:
+        seen = jobset_seen(manifest)
         with self._lock:
-            self._away = why
+            if change == "SYNC":
+                self._away = self._away if self._listing is not None else "they are being listed anew"
+                self._listing = {}
+                return
+            table = self._known if self._listing is None else self._listing
+            if change == "DELETED":
+                table.pop(str(manifest["metadata"]["name"]), None)
+            elif seen is not None:
+                table[seen.name] = seen
+            self._away = self._away if self._listing is not None else ""
+
+    def _heard(self) -> None:
+        with self._lock:
+            self._away = ""
+            if self._listing is not None:
+                self._known, self._listing, self._listed_at = self._listing, None, self._now()
+
+    def _failed(self, error: Exception) -> None:
+        with self._lock:
+            self._away = words_of(error)
+            self._listing = self._listing if isinstance(error, Transient) else {}

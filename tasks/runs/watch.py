@@ -17,11 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from profiles.errors import PrimusError, Transient
+from profiles.errors import Permanent, PrimusError, Transient
 from profiles.resolve import Resolved
 from profiles.run import Role
 from tasks.cluster import Cluster, Kind, Manifest, cluster_answers
 from tasks.observe.objects import coordinator_facts, moments
+from tasks.observe.reflector import Reflector, words_of
 from tasks.runs.liveness import MOST, out_of_reach, unready
 from workflows import labels
 from workflows.model.attempt import AttemptView, CoordinatorFacts
@@ -38,6 +39,7 @@ View = Pod | JobSet | Workflow
 READ: Mapping[Kind, Callable[[Manifest], View]] = {"Pod": pod_of, "JobSet": jobset_of, "Workflow": workflow_of}
 OURS: tuple[Kind, ...] = tuple(READ)
 """Kinds of objects of an attempt that are watched."""
+KINDS: tuple[Kind, ...] = (*OURS, "Node")
 
 
 @dataclass
@@ -228,9 +230,8 @@ class AttemptWatch:
         self._ours = {labels.RUN: attempt.run, labels.ATTEMPT: str(attempt.number)}
 
     def __enter__(self) -> AttemptWatch:
-        for kind in (*OURS, "Node"):
-            selector = None if kind == "Node" else self._ours
-            threading.Thread(target=self._read, args=(kind, selector), daemon=True).start()
+        for kind in KINDS:
+            self._reader(kind).start()
         for ask in (self._ask_coordinator, self._ask_kubelets):
             threading.Thread(target=ask, daemon=True).start()
         return self
@@ -332,29 +333,22 @@ class AttemptWatch:
             except PrimusError:
                 self._ended.wait(1.0)
 
-    def _read(self, kind: Kind, selector: dict[str, str] | None) -> None:
-        since: str | None = None
-        seconds = 0.0  # at first only what exists: a watch does not say when it has told it all
-        while not self._ended.is_set():
-            try:
-                for event in self._cluster.watch(kind, selector, since=since, timeout_seconds=seconds):
-                    since = event.resource_version
-                    self._note(kind, event.type, event.object)
-                    if self._ended.is_set():
-                        return
-                self._answered(kind)
-                seconds = WATCH_SECONDS
-            except Transient as error:
-                self._silent(kind, str(error))
-                self._ended.wait(error.retry_after_seconds)
-            except PrimusError:
-                since = None
-                self._ended.wait(1.0)
-            except Exception as error:  # a mistake of ours: who is deaf says so, and reads everything anew
-                since, seconds = None, 0.0
-                self._note(kind, "SYNC", {})
-                self._silent(kind, f"{type(error).__name__}: {error}")
-                self._ended.wait(1.0)
+    def _reader(self, kind: Kind) -> Reflector:
+        return Reflector(
+            self._cluster,
+            kind,
+            None if kind == "Node" else self._ours,
+            pace=lambda: self._pace(kind),
+            note=lambda change, manifest: self._note(kind, change, manifest),
+            heard=lambda: self._answered(kind),
+            failed=lambda error: self._failed(kind, error),
+            ended=self._ended,
+        )
+
+    def _pace(self, kind: Kind) -> float:
+        # At first only what exists: a watch does not say when it has told it all.
+        with self._known.lock:
+            return WATCH_SECONDS if kind in self._known.listed else 0.0
 
     def _answered(self, kind: Kind) -> None:
         with self._known.lock:
@@ -363,6 +357,13 @@ class AttemptWatch:
                 return
             self._known.listed.add(kind)
         self._known.changed.set()
+
+    def _failed(self, kind: Kind, error: Exception) -> None:
+        """Who was refused knows what it knew; a mistake of ours leaves nothing that could be relied on."""
+        if not isinstance(error, PrimusError):
+            self._note(kind, "SYNC", {})
+        if not isinstance(error, Permanent):
+            self._silent(kind, words_of(error))
 
     def _silent(self, kind: Kind, why: str) -> None:
         with self._known.lock:

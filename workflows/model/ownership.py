@@ -6,13 +6,11 @@ version and counts as ours; so does every object for somebody who has no ledger.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from profiles.errors import Foreign
 from workflows import labels
-
-Manifest = Mapping[str, Any]
+from workflows.model.manifest import Json, part
 
 
 def marks(fencing: int, ledger: str) -> dict[str, str]:
@@ -20,12 +18,12 @@ def marks(fencing: int, ledger: str) -> dict[str, str]:
     return {labels.FENCING: str(fencing), **({labels.LEDGER: ledger} if ledger else {})}
 
 
-def owner_of(manifest: Manifest) -> str:
+def owner_of(manifest: Json) -> str:
     """Identity of the ledger that owns the object; "" where it says none."""
-    return str(_part(_part(manifest, "metadata"), "annotations").get(labels.LEDGER) or "")
+    return str(part(manifest, "metadata", "annotations").get(labels.LEDGER) or "")
 
 
-def is_foreign(manifest: Manifest, ledger: str) -> bool:
+def is_foreign(manifest: Json, ledger: str) -> bool:
     """Whether the object belongs to another ledger than this one."""
     return bool(ledger) and owner_of(manifest) not in ("", ledger)
 
@@ -33,15 +31,15 @@ def is_foreign(manifest: Manifest, ledger: str) -> bool:
 def signed(manifest: dict[str, Any], ledger: str) -> dict[str, Any]:
     """The manifest, saying that it belongs to this ledger."""
     metadata = dict(manifest["metadata"])
-    metadata["annotations"] = {**_part(metadata, "annotations"), labels.LEDGER: ledger}
+    metadata["annotations"] = {**part(metadata, "annotations"), labels.LEDGER: ledger}
     return {**manifest, "metadata": metadata}
 
 
-def foreign(manifest: Manifest) -> Foreign:
+def foreign(manifest: Json) -> Foreign:
     """What is said of an object of another ledger."""
-    metadata = _part(manifest, "metadata")
+    metadata = part(manifest, "metadata")
     what = f"{manifest.get('kind', 'object')} {metadata.get('name', '')}"
-    run = str(_part(metadata, "labels").get(labels.RUN) or "")
+    run = str(part(metadata, "labels").get(labels.RUN) or "")
     whose = f"a run {run} of another ledger is on this cluster" if run else "it belongs to another ledger"
     return Foreign(
         f"{what} exists and is not ours: {whose} ({owner_of(manifest)[:8]}); nothing of it was touched. "
@@ -49,7 +47,7 @@ def foreign(manifest: Manifest) -> Foreign:
     )
 
 
-def refuse_foreign(manifest: Manifest | None, ledger: str) -> None:
+def refuse_foreign(manifest: Json | None, ledger: str) -> None:
     """Nothing where the object is not there or ours.
 
     Raises:
@@ -57,8 +55,3 @@ def refuse_foreign(manifest: Manifest | None, ledger: str) -> None:
     """
     if manifest is not None and is_foreign(manifest, ledger):
         raise foreign(manifest)
-
-
-def _part(manifest: Manifest, key: str) -> Manifest:
-    found: Manifest | None = manifest.get(key)
-    return found or {}
