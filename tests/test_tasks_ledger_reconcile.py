@@ -77,9 +77,9 @@ def test_questions_lapse_when_their_time_is_up(ledger: Ledger, clock: Clock) -> 
 
 
 def test_a_pause_says_why(ledger: Ledger) -> None:
-    assert ledger.why_paused() is None
+    assert ledger.everything_paused() is None
     ledger.pause(None, "night")
-    assert ledger.why_paused() == "night"
+    assert ledger.everything_paused() == "night"
 
 
 def test_cursors_and_verdicts_of_many_nodes(ledger: Ledger) -> None:

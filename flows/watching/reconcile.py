@@ -105,7 +105,7 @@ class Reconciler:
         if self._open is None:
             self._open = standing(self.profile.name)
         paused = frozenset(gang.run.name for gang in sight.gangs if gang.paused)
-        hold = Restraint(self.mode, world().ledger.why_paused(), paused)
+        hold = Restraint(self.mode, world().ledger.everything_paused(), paused)
         dealt = tuple(self._deal(finding, hold, self._open) for finding in found.findings)
         self._close(found, sight, self._open)
         self._tell_away(tuple(self._looker.away))

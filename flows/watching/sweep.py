@@ -69,7 +69,7 @@ class Sweeper:
     def _is_due(self, nodes: Sequence[Node]) -> bool:
         if not nodes or not self.profile.monitor.sweep_seconds or self.mode is Mode.OBSERVE:
             return False
-        if world().ledger.why_paused() is not None:
+        if world().ledger.everything_paused() is not None:
             return False
         now = world().now()
         if self._next_at is None:

@@ -24,7 +24,7 @@ _MOMENT = ("at",)
 
 
 class AttemptLedger(LedgerPart):
-    """Gangs of pods, one row each."""
+    """Attempts with their checkpoints, moments and steps."""
 
     def plan_attempt(self, fencing: int, record: AttemptRecord) -> AttemptRecord:
         """Write the attempt before it is submitted; a number that was planned before is returned as it stands.
@@ -108,36 +108,6 @@ class AttemptLedger(LedgerPart):
             rows = transaction.all(select(MARKS).where(MARKS.c.run == run).order_by(MARKS.c.at, MARKS.c.seq))
         return [from_row(MarkRecord, row) for row in rows]
 
-
-def _end_incidents(transaction: LedgerTransaction, run: str, number: int, at: object) -> None:
-    """The run trains again: what happened in earlier attempts is over."""
-    table = INCIDENTS.c
-    open_ones = (table.run == run, table.attempt < number, table.resumed_at.is_(None), table.signal.not_in(TOLD))
-    _change_all(transaction, open_ones, {"resumed_at": at})
-
-
-def _end_told(transaction: LedgerTransaction, run: str, number: int, at: object) -> None:
-    """The attempt has ended: its ranks lag no more."""
-    table = INCIDENTS.c
-    lasting = (table.run == run, table.attempt == number, table.over_at.is_(None), table.signal.in_(LASTING))
-    _change_all(transaction, lasting, {"over_at": at})
-
-
-def _change_all(
-    transaction: LedgerTransaction, wanted: tuple[ColumnElement[bool], ...], changes: Mapping[str, object]
-) -> None:
-    for row in transaction.all(select(INCIDENTS.c.id).where(*wanted)):
-        change(transaction, INCIDENTS, IncidentRecord, {"id": row["id"]}, "incident", changes)
-
-
-BATCH = 256
-"""Steps in one row: about 4 kB, so that adding one step to it rewrites one page."""
-_HAS_SECONDS, _HAS_LOSS = 1, 2
-
-
-class StepLedger(LedgerPart):
-    """Completed steps of attempts."""
-
     def add_steps(self, run: str, attempt: int, rows: Sequence[StepRow], *, fencing: int | None = None) -> int:
         """Add completed steps; a step that stands there with the same time is not added again.
 
@@ -170,6 +140,32 @@ class StepLedger(LedgerPart):
             kept = by_attempt.setdefault(int(batch["attempt"]), [])
             kept.extend(row for row in unpack(batch["packed"]) if row.at >= since)
         return [row for number in sorted(by_attempt) for row in sorted(by_attempt[number], key=_order)]
+
+
+def _end_incidents(transaction: LedgerTransaction, run: str, number: int, at: object) -> None:
+    """The run trains again: what happened in earlier attempts is over."""
+    table = INCIDENTS.c
+    open_ones = (table.run == run, table.attempt < number, table.resumed_at.is_(None), table.signal.not_in(TOLD))
+    _change_all(transaction, open_ones, {"resumed_at": at})
+
+
+def _end_told(transaction: LedgerTransaction, run: str, number: int, at: object) -> None:
+    """The attempt has ended: its ranks lag no more."""
+    table = INCIDENTS.c
+    lasting = (table.run == run, table.attempt == number, table.over_at.is_(None), table.signal.in_(LASTING))
+    _change_all(transaction, lasting, {"over_at": at})
+
+
+def _change_all(
+    transaction: LedgerTransaction, wanted: tuple[ColumnElement[bool], ...], changes: Mapping[str, object]
+) -> None:
+    for row in transaction.all(select(INCIDENTS.c.id).where(*wanted)):
+        change(transaction, INCIDENTS, IncidentRecord, {"id": row["id"]}, "incident", changes)
+
+
+BATCH = 256
+"""Steps in one row: about 4 kB, so that adding one step to it rewrites one page."""
+_HAS_SECONDS, _HAS_LOSS = 1, 2
 
 
 def pack(rows: Sequence[StepRow]) -> bytes:

@@ -170,6 +170,12 @@ class IncidentLedger(LedgerPart):
         with self.database.reading() as transaction:
             return get(transaction, APPROVALS, ApprovalRecord, {"id": approval}, "approval").run
 
+    def lapsing(self, now: float) -> list[ApprovalRecord]:
+        """Questions whose time is up and that nobody has let lapse, oldest first."""
+        query = select(APPROVALS).where(APPROVALS.c.state == "waiting", APPROVALS.c.expires_at <= now)
+        with self.database.reading() as transaction:
+            return [from_row(ApprovalRecord, row) for row in transaction.all(query.order_by(APPROVALS.c.asked_at))]
+
 
 def _same(transaction: LedgerTransaction, record: IncidentRecord) -> IncidentRecord | None:
     """The incident that another observer wrote of the same fact, or a program that knew no facts under the same id."""

@@ -11,34 +11,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tasks.ledger.attempts import AttemptLedger, StepLedger
+from tasks.ledger.attempts import AttemptLedger
 from tasks.ledger.database import Database
-from tasks.ledger.findings import FindingLedger, ReconcileLedger
+from tasks.ledger.findings import FindingLedger
 from tasks.ledger.incidents import IncidentLedger
-from tasks.ledger.nodes import FleetLedger, NodeLedger
-from tasks.ledger.overview import ConsoleLedger, OverviewLedger, WindowLedger
-from tasks.ledger.runs import LeaseLedger, RunLedger
+from tasks.ledger.nodes import NodeLedger
+from tasks.ledger.overview import OverviewLedger
+from tasks.ledger.runs import RunLedger
 from tasks.ledger.story import StoryLedger
-from tasks.ledger.verdicts import LinkLedger, LookLedger, VerdictLedger
+from tasks.ledger.verdicts import VerdictLedger
 
 
 class Ledger(
     RunLedger,
-    ReconcileLedger,
-    LeaseLedger,
     AttemptLedger,
     IncidentLedger,
-    FleetLedger,
-    VerdictLedger,
-    LookLedger,
-    LinkLedger,
     NodeLedger,
-    StepLedger,
+    VerdictLedger,
     StoryLedger,
     OverviewLedger,
     FindingLedger,
-    ConsoleLedger,
-    WindowLedger,
 ):
     """One ledger. Cheap to make: nothing is opened before the first method is called.
 

@@ -53,8 +53,11 @@ class BrakeCounts:
         return len(self.out)
 
 
-class FleetLedger(LedgerPart):
-    """Nodes of clusters."""
+class NodeLedger(LedgerPart):
+    """What we did to nodes, and what the node watch writes."""
+
+    _tally: Tally | None = None
+    """Of the last settlement, while nobody else writes about nodes."""
 
     def set_node(self, record: NodeRecord, *, run: str = "", fencing: int | None = None) -> None:
         """Write what we did to a node, before it is done; the same state since the same time is written once.
@@ -124,6 +127,81 @@ class FleetLedger(LedgerPart):
         with self.database.reading() as transaction:
             return _counts(transaction, cluster, pool, since)
 
+    def answer_node_questions(self, cluster: str, now: float, fencing: int | None) -> list[ApprovalRecord]:
+        """Carry people's answers over to the nodes they are about; the questions that were settled by this.
+
+        Approved: the nodes are written as taken out, whatever the brake says, and their actions as planned. Denied or
+        not answered in time: their actions are refused, and nothing is done.
+
+        Raises:
+            Fenced.
+        """
+        run = watcher_of(cluster)
+        with self.database.reading() as transaction:
+            waiting = _questions_with_waiting_actions(transaction, run)
+        if not any(item.state != "waiting" or now >= item.expires_at for item in waiting):
+            return []
+        settled: list[ApprovalRecord] = []
+        with self.database.writing(run, fencing, synced=True) as transaction:
+            for item in _questions_with_waiting_actions(transaction, run):
+                if item.state == "waiting" and now >= item.expires_at:
+                    lapsed = {"state": "expired", "answered_at": now, "why": "nobody answered in time"}
+                    transaction.update(APPROVALS, {"id": item.id}, lapsed)
+                    transaction.note("approval", item.id, "nobody answered in time", json.dumps(lapsed))
+                elif item.state == "waiting":
+                    continue
+                _carry_over(transaction, cluster, item, item.state == "approved")
+                settled.append(item)
+        return settled
+
+    def settle(
+        self, cluster: str, findings: Sequence[NodeFinding], window_seconds: float, decide: Decide, fencing: int | None
+    ) -> Settlement:
+        """Settle findings in one go; what is to be done stands on disk when this returns. Safe to repeat.
+
+        Args:
+            cluster: name of the cluster.
+            findings: a few hundred at most.
+            window_seconds: of the brake.
+            decide: pure; what becomes of the findings, given what the ledger says now.
+            fencing: number of the monitor's lease; None: nobody holds one.
+
+        Raises:
+            Fenced, Unavailable: nothing was written.
+        """
+        with self.database.writing(watcher_of(cluster), fencing, synced=True) as transaction:
+            for pool in sorted({item.pool for item in findings}):
+                queue_up(transaction, cluster, pool)
+            tally = tally_of(transaction, cluster, self._tally)
+            ground = _ground(transaction, cluster, findings, window_seconds, tally)
+            settlement = decide(ground)
+            _write(transaction, cluster, settlement, ground)
+            taken = [(item.finding.node, item.finding.pool) for item in settlement.of("quarantine")]
+            at, stand = transaction.at, stand_of(transaction)
+        tally.add(taken, at, stand)
+        self._tally = tally
+        return settlement
+
+    def finish_node_actions(self, cluster: str, ended: Sequence[tuple[str, str]], fencing: int | None) -> None:
+        """Write what became of planned actions: key of the finding and `done`, or why it was refused.
+
+        Raises:
+            Fenced.
+        """
+        if not ended:
+            return
+        with self.database.writing(watcher_of(cluster), fencing) as transaction:
+            ids = [(action_id(cluster, key), "done" if said == "done" else "refused", said) for key, said in ended]
+            update_states(transaction, [{"one": one, "to": to, "at": transaction.at} for one, to, _ in ids])
+            transaction.note_all("action", [(one, said, "{}") for one, _, said in ids])
+
+    def planned_node_actions(self, cluster: str) -> list[ActionRecord]:
+        """Quarantines that were written and not seen to their end, oldest first."""
+        query = select(ACTIONS).where(ACTIONS.c.run == watcher_of(cluster), ACTIONS.c.state == "planned")
+        with self.database.reading() as transaction:
+            rows = transaction.all(query.order_by(ACTIONS.c.planned_at, ACTIONS.c.id))
+        return [from_row(ActionRecord, row) for row in rows]
+
 
 def queue_up(transaction: LedgerTransaction, cluster: str, pool: str) -> None:
     """Whoever takes nodes of one pool out waits for whoever does so now: nobody comes between a look and its write.
@@ -154,37 +232,6 @@ def _newest(transaction: LedgerTransaction, cluster: str) -> list[NodeRecord]:
     last = select(func.max(NODE_STATES.c.seq)).where(NODE_STATES.c.cluster == cluster).group_by(NODE_STATES.c.node)
     rows = transaction.all(select(NODE_STATES).where(NODE_STATES.c.seq.in_(last)).order_by(NODE_STATES.c.node))
     return [from_row(NodeRecord, row) for row in rows]
-
-
-class NodeQuestionLedger(LedgerPart):
-    """Answers."""
-
-    def answer_node_questions(self, cluster: str, now: float, fencing: int | None) -> list[ApprovalRecord]:
-        """Carry people's answers over to the nodes they are about; the questions that were settled by this.
-
-        Approved: the nodes are written as taken out, whatever the brake says, and their actions as planned. Denied or
-        not answered in time: their actions are refused, and nothing is done.
-
-        Raises:
-            Fenced.
-        """
-        run = watcher_of(cluster)
-        with self.database.reading() as transaction:
-            waiting = _questions_with_waiting_actions(transaction, run)
-        if not any(item.state != "waiting" or now >= item.expires_at for item in waiting):
-            return []
-        settled: list[ApprovalRecord] = []
-        with self.database.writing(run, fencing, synced=True) as transaction:
-            for item in _questions_with_waiting_actions(transaction, run):
-                if item.state == "waiting" and now >= item.expires_at:
-                    lapsed = {"state": "expired", "answered_at": now, "why": "nobody answered in time"}
-                    transaction.update(APPROVALS, {"id": item.id}, lapsed)
-                    transaction.note("approval", item.id, "nobody answered in time", json.dumps(lapsed))
-                elif item.state == "waiting":
-                    continue
-                _carry_over(transaction, cluster, item, item.state == "approved")
-                settled.append(item)
-        return settled
 
 
 def asked_pools(transaction: LedgerTransaction, run: str) -> frozenset[str]:
@@ -311,61 +358,6 @@ def stand_of(transaction: LedgerTransaction) -> Stand:
 Decide = Callable[[LedgerGround], Settlement]
 STATES: Mapping[str, str] = {"quarantine": "planned", "ask": "waiting", "record": "recorded"}
 """Step of a settled finding -> state of its action."""
-
-
-class NodeLedger(NodeQuestionLedger):
-    """What the node watch writes."""
-
-    _tally: Tally | None = None
-    """Of the last settlement, while nobody else writes about nodes."""
-
-    def settle(
-        self, cluster: str, findings: Sequence[NodeFinding], window_seconds: float, decide: Decide, fencing: int | None
-    ) -> Settlement:
-        """Settle findings in one go; what is to be done stands on disk when this returns. Safe to repeat.
-
-        Args:
-            cluster: name of the cluster.
-            findings: a few hundred at most.
-            window_seconds: of the brake.
-            decide: pure; what becomes of the findings, given what the ledger says now.
-            fencing: number of the monitor's lease; None: nobody holds one.
-
-        Raises:
-            Fenced, Unavailable: nothing was written.
-        """
-        with self.database.writing(watcher_of(cluster), fencing, synced=True) as transaction:
-            for pool in sorted({item.pool for item in findings}):
-                queue_up(transaction, cluster, pool)
-            tally = tally_of(transaction, cluster, self._tally)
-            ground = _ground(transaction, cluster, findings, window_seconds, tally)
-            settlement = decide(ground)
-            _write(transaction, cluster, settlement, ground)
-            taken = [(item.finding.node, item.finding.pool) for item in settlement.of("quarantine")]
-            at, stand = transaction.at, stand_of(transaction)
-        tally.add(taken, at, stand)
-        self._tally = tally
-        return settlement
-
-    def finish_node_actions(self, cluster: str, ended: Sequence[tuple[str, str]], fencing: int | None) -> None:
-        """Write what became of planned actions: key of the finding and `done`, or why it was refused.
-
-        Raises:
-            Fenced.
-        """
-        if not ended:
-            return
-        with self.database.writing(watcher_of(cluster), fencing) as transaction:
-            ids = [(action_id(cluster, key), "done" if said == "done" else "refused", said) for key, said in ended]
-            update_states(transaction, [{"one": one, "to": to, "at": transaction.at} for one, to, _ in ids])
-            transaction.note_all("action", [(one, said, "{}") for one, _, said in ids])
-
-    def planned_node_actions(self, cluster: str) -> list[ActionRecord]:
-        """Quarantines that were written and not seen to their end, oldest first."""
-        query = select(ACTIONS).where(ACTIONS.c.run == watcher_of(cluster), ACTIONS.c.state == "planned")
-        with self.database.reading() as transaction:
-            rows = transaction.all(query.order_by(ACTIONS.c.planned_at, ACTIONS.c.id))
-        return [from_row(ActionRecord, row) for row in rows]
 
 
 def incident_id(cluster: str, key: str) -> str:

@@ -55,7 +55,7 @@ _ENDED = tuple(state.value for state in FINISHED)
 
 
 class OverviewLedger(LedgerPart):
-    """What stands where, over all runs and nodes."""
+    """What stands where, over all runs and nodes, now and in a window of time."""
 
     def run_lines(self, states: Sequence[RunState] = (), since: float = 0.0, limit: int = 0) -> list[RunLine]:
         """Runs, the newest last.
@@ -160,6 +160,64 @@ class OverviewLedger(LedgerPart):
         rows = [row for batch in batches for row in unpack(batch["packed"])]
         return sorted(rows, key=lambda row: (row.at, row.step))[-count:]
 
+    def window(self, cluster: str, since: float, until: float) -> LedgerWindow:
+        """What is known of every run of the cluster that lived in [since, until].
+
+        Args:
+            cluster: name of the cluster profile; "": of all clusters.
+            since: Unix seconds.
+            until: Unix seconds.
+        """
+        lived = [RUNS.c.created_at < until, or_(RUNS.c.ended_at.is_(None), RUNS.c.ended_at > since)]
+        if cluster:
+            lived.append(RUNS.c.cluster == cluster)
+        with self.database.reading() as transaction:
+            return LedgerWindow(
+                since,
+                until,
+                _runs(transaction, lived, since, until),
+                _held(transaction, lived, since, until),
+                _incidents(transaction, lived, since, until),
+            )
+
+    def keep_summary(self, summary: RunSummary) -> None:
+        """Write the summary of a run that has ended; a later one (the run was resumed) takes the place of the first."""
+        row = {
+            "begin": summary.begin,
+            "end": summary.end,
+            "gpus": summary.gpus,
+            "nodes": summary.nodes,
+            "price_per_gpu_hour": summary.price_per_gpu_hour,
+            "currency": summary.currency,
+            "by_state": json.dumps(summary.by_state),
+            "lost_by_class": json.dumps(summary.lost_by_class),
+            "stretches": zlib.compress(json.dumps(summary.stretches).encode(), 1),
+        }
+        with self.database.writing() as transaction:
+            if not transaction.update(SUMMARIES, {"run": summary.run}, row):
+                transaction.insert_once(SUMMARIES, row | {"run": summary.run})
+
+    def identity(self) -> str:
+        """What tells this ledger from every other one, as long as it lives: random, and made with it."""
+        if not self.database.ledger_id:
+            with self.database.reading():
+                pass  # whoever opens a ledger learns which one it is
+        return self.database.ledger_id
+
+    def note_fall(self, run: str, attempt: int, fall: Fall, nodes: tuple[str, ...]) -> bool:
+        """Write that an attempt became slower; True where that was not known. The same fall is written once."""
+        why = (
+            f"steps take {fall.after_seconds:.3g} s instead of {fall.before_seconds:.3g} s "
+            f"({fall.ratio:.2f} times as long) since step {fall.step} of attempt {attempt}"
+        )
+        mark = MarkRecord(run, attempt, FELL, fall.at, why)
+        data = {"attempt": attempt, **asdict(fall), "ratio": round(fall.ratio, 3), "nodes": list(nodes)}
+        with self.database.writing(run) as transaction:
+            fresh = transaction.insert_once(MARKS, to_row(mark))
+            if fresh:
+                transaction.note("throughput", f"{run}/{attempt}", why, json.dumps(data))
+        return fresh
+
 
 _RUN_COLUMNS = ("name", "state", "why", "profile", "cluster", "created_at", "ended_at", "paused")
 """Without the resolved profile: kilobytes that nobody reads here."""
@@ -208,47 +266,6 @@ def _incident_line(row: Any) -> IncidentLine:
 
 def _state(word: str | None) -> RunState | None:
     return None if word is None else RunState(word)
-
-
-class WindowLedger(LedgerPart):
-    """All runs between two moments."""
-
-    def window(self, cluster: str, since: float, until: float) -> LedgerWindow:
-        """What is known of every run of the cluster that lived in [since, until].
-
-        Args:
-            cluster: name of the cluster profile; "": of all clusters.
-            since: Unix seconds.
-            until: Unix seconds.
-        """
-        lived = [RUNS.c.created_at < until, or_(RUNS.c.ended_at.is_(None), RUNS.c.ended_at > since)]
-        if cluster:
-            lived.append(RUNS.c.cluster == cluster)
-        with self.database.reading() as transaction:
-            return LedgerWindow(
-                since,
-                until,
-                _runs(transaction, lived, since, until),
-                _held(transaction, lived, since, until),
-                _incidents(transaction, lived, since, until),
-            )
-
-    def keep_summary(self, summary: RunSummary) -> None:
-        """Write the summary of a run that has ended; a later one (the run was resumed) takes the place of the first."""
-        row = {
-            "begin": summary.begin,
-            "end": summary.end,
-            "gpus": summary.gpus,
-            "nodes": summary.nodes,
-            "price_per_gpu_hour": summary.price_per_gpu_hour,
-            "currency": summary.currency,
-            "by_state": json.dumps(summary.by_state),
-            "lost_by_class": json.dumps(summary.lost_by_class),
-            "stretches": zlib.compress(json.dumps(summary.stretches).encode(), 1),
-        }
-        with self.database.writing() as transaction:
-            if not transaction.update(SUMMARIES, {"run": summary.run}, row):
-                transaction.insert_once(SUMMARIES, row | {"run": summary.run})
 
 
 _RUN = ("name", "cluster", "state", "created_at", "ended_at")
@@ -312,28 +329,3 @@ def _nodes(culprits: str) -> tuple[str, ...]:
 
 FELL = "throughput-fell"
 """Kind of the mark; `cuts` of the accounting know nothing of it."""
-
-
-class ConsoleLedger(LedgerPart):
-    """Events and falls of throughput."""
-
-    def identity(self) -> str:
-        """What tells this ledger from every other one, as long as it lives: random, and made with it."""
-        if not self.database.ledger_id:
-            with self.database.reading():
-                pass  # whoever opens a ledger learns which one it is
-        return self.database.ledger_id
-
-    def note_fall(self, run: str, attempt: int, fall: Fall, nodes: tuple[str, ...]) -> bool:
-        """Write that an attempt became slower; True where that was not known. The same fall is written once."""
-        why = (
-            f"steps take {fall.after_seconds:.3g} s instead of {fall.before_seconds:.3g} s "
-            f"({fall.ratio:.2f} times as long) since step {fall.step} of attempt {attempt}"
-        )
-        mark = MarkRecord(run, attempt, FELL, fall.at, why)
-        data = {"attempt": attempt, **asdict(fall), "ratio": round(fall.ratio, 3), "nodes": list(nodes)}
-        with self.database.writing(run) as transaction:
-            fresh = transaction.insert_once(MARKS, to_row(mark))
-            if fresh:
-                transaction.note("throughput", f"{run}/{attempt}", why, json.dumps(data))
-        return fresh

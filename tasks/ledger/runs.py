@@ -1,28 +1,30 @@
 """Runs: their state, mode and pause, and what people ask of them.
 
 Who may drive a run: one lease a run, and a fencing number that grows with every holder.
+
+What reconciling reads of runs: a few queries for all of them at once, whatever their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 
 from profiles.errors import Conflict, Fenced
-from profiles.vocabulary import FINISHED, Mode, RunState
+from profiles.vocabulary import FINISHED, Action, Mode, RunState
 from tasks.ledger.database import NAMES_AT_ONCE, LedgerPart, LedgerTransaction, change, create_or_get, get
 from tasks.ledger.rows import from_row
-from tasks.ledger.tables import ATTEMPTS, LEASES, MARKS, REQUESTS, RUNS, SWITCHES
+from tasks.ledger.tables import ATTEMPTS, INCIDENTS, LEASES, MARKS, REQUESTS, RUNS, SWITCHES
 from workflows.model.records import Driver, Lease, RequestRecord, RunRecord, waiting_words
-from workflows.model.runs import OpenRun
+from workflows.model.runs import Fate, GangSeen, OpenRun
 
 _PAUSE = "pause"
 
 
 class RunLedger(LedgerPart):
-    """What the ledger knows of runs as a whole."""
+    """Runs: where they stand, who may drive them, and what is left of them."""
 
     def open_run(self, record: RunRecord) -> RunRecord:
         """Create the run, or return the one of that name as it stands (compare `digest`: it may be another profile)."""
@@ -172,52 +174,6 @@ class RunLedger(LedgerPart):
             if run is None:
                 transaction.touch_all(names)
 
-
-def pause_of_everything(transaction: LedgerTransaction) -> str | None:
-    """Why everything is paused, or None."""
-    row = transaction.one(select(SWITCHES).where(SWITCHES.c.name == _PAUSE, SWITCHES.c.on))
-    return None if row is None else str(row["why"])
-
-
-def _switch_everything(transaction: LedgerTransaction, on: bool, why: str) -> list[str]:
-    """Names of the runs that this concerns, in the order in which all writers lock them."""
-    if (pause_of_everything(transaction) is not None) == on:
-        return []
-    row: dict[str, Any] = {"on": on, "why": why, "at": transaction.at}
-    if not transaction.update(SWITCHES, {"name": _PAUSE}, row):
-        transaction.insert_once(SWITCHES, row | {"name": _PAUSE})
-    transaction.note("paused" if on else "unpaused", "everything", why, run="")
-    living = select(RUNS.c.name).where(RUNS.c.state.not_in([state.value for state in FINISHED]))
-    return [row["name"] for row in transaction.all(living.order_by(RUNS.c.name))]
-
-
-def _mark_all(transaction: LedgerTransaction, runs: Sequence[str], kind: str, why: str) -> None:
-    """The moment in the newest attempt of each run; a few statements for thousands of them."""
-    newest = select(ATTEMPTS.c.run, func.max(ATTEMPTS.c.number).label("number")).group_by(ATTEMPTS.c.run)
-    numbers: dict[str, int] = {}
-    for start in range(0, len(runs), NAMES_AT_ONCE):
-        rows = transaction.all(newest.where(ATTEMPTS.c.run.in_(runs[start : start + NAMES_AT_ONCE])))
-        numbers |= {row["run"]: int(row["number"]) for row in rows}
-    moment = {"kind": kind, "at": transaction.at, "detail": why}
-    transaction.insert_all(MARKS, [moment | {"run": run, "attempt": numbers.get(run, 0)} for run in runs])
-
-
-def _change(transaction: LedgerTransaction, run: str, changes: dict[str, object]) -> RunRecord:
-    return change(transaction, RUNS, RunRecord, {"name": run}, "run", changes)
-
-
-def _finish_requests(transaction: LedgerTransaction, run: str, now: float) -> None:
-    still_open = REQUESTS.update().where(REQUESTS.c.run == run, REQUESTS.c.done_at.is_(None))
-    transaction.connection.execute(still_open.values(done_at=now))
-
-
-LEASE_SECONDS = 15.0
-"""A holder that did not renew for so long is taken over; holders renew every third of it."""
-
-
-class LeaseLedger(LedgerPart):
-    """The right to drive."""
-
     def acquire(self, run: str, driver: Driver, now: float, alive: Callable[[Driver], bool | None]) -> Lease:
         """Become the run's driver.
 
@@ -290,6 +246,77 @@ class LeaseLedger(LedgerPart):
             rows = transaction.all(query)
         return [_open_run(row, alive) for row in rows]
 
+    def gangs(self, cluster: str, alive: Callable[[Driver], bool | None]) -> list[GangSeen]:
+        """Every run on a cluster that has not ended, with its newest attempt; see `acquire` for `alive`."""
+        here = (_OPEN, RUNS.c.cluster == cluster)
+        with self.database.reading() as transaction:
+            runs = {row["name"]: row for row in transaction.all(select(*_ABOUT_RUNS).where(*here))}
+            attempts = _newest_attempts(transaction, here)
+            busy = _dealt_with(transaction, here)
+        opened = [run for run in self.open_runs(alive) if run.name in runs]
+        return [_gang(run, runs[run.name], attempts.get(run.name), busy) for run in opened]
+
+    def fates(self, runs: Collection[str]) -> dict[str, Fate]:
+        """What became of the runs with these names, and of their attempts; those that are not known are left out."""
+        found: dict[str, Fate] = {}
+        with self.database.reading() as transaction:
+            for names in _chunks(sorted(runs)):
+                rows = transaction.all(
+                    select(RUNS.c.name, RUNS.c.cluster, RUNS.c.state, RUNS.c.ended_at, RUNS.c.created_at).where(
+                        RUNS.c.name.in_(names)
+                    )
+                )
+                ends = select(ATTEMPTS.c.run, ATTEMPTS.c.number, ATTEMPTS.c.ended_at).where(ATTEMPTS.c.run.in_(names))
+                numbers: dict[str, dict[int, float | None]] = {}
+                for row in transaction.all(ends):
+                    numbers.setdefault(row["run"], {})[int(row["number"])] = row["ended_at"]
+                for row in rows:
+                    ended_at = row["ended_at"] if row["state"] in FINISHED else None
+                    found[row["name"]] = Fate(row["cluster"], ended_at, numbers.get(row["name"], {}), row["created_at"])
+        return found
+
+
+def pause_of_everything(transaction: LedgerTransaction) -> str | None:
+    """Why everything is paused, or None."""
+    row = transaction.one(select(SWITCHES).where(SWITCHES.c.name == _PAUSE, SWITCHES.c.on))
+    return None if row is None else str(row["why"])
+
+
+def _switch_everything(transaction: LedgerTransaction, on: bool, why: str) -> list[str]:
+    """Names of the runs that this concerns, in the order in which all writers lock them."""
+    if (pause_of_everything(transaction) is not None) == on:
+        return []
+    row: dict[str, Any] = {"on": on, "why": why, "at": transaction.at}
+    if not transaction.update(SWITCHES, {"name": _PAUSE}, row):
+        transaction.insert_once(SWITCHES, row | {"name": _PAUSE})
+    transaction.note("paused" if on else "unpaused", "everything", why, run="")
+    living = select(RUNS.c.name).where(RUNS.c.state.not_in([state.value for state in FINISHED]))
+    return [row["name"] for row in transaction.all(living.order_by(RUNS.c.name))]
+
+
+def _mark_all(transaction: LedgerTransaction, runs: Sequence[str], kind: str, why: str) -> None:
+    """The moment in the newest attempt of each run; a few statements for thousands of them."""
+    newest = select(ATTEMPTS.c.run, func.max(ATTEMPTS.c.number).label("number")).group_by(ATTEMPTS.c.run)
+    numbers: dict[str, int] = {}
+    for start in range(0, len(runs), NAMES_AT_ONCE):
+        rows = transaction.all(newest.where(ATTEMPTS.c.run.in_(runs[start : start + NAMES_AT_ONCE])))
+        numbers |= {row["run"]: int(row["number"]) for row in rows}
+    moment = {"kind": kind, "at": transaction.at, "detail": why}
+    transaction.insert_all(MARKS, [moment | {"run": run, "attempt": numbers.get(run, 0)} for run in runs])
+
+
+def _change(transaction: LedgerTransaction, run: str, changes: dict[str, object]) -> RunRecord:
+    return change(transaction, RUNS, RunRecord, {"name": run}, "run", changes)
+
+
+def _finish_requests(transaction: LedgerTransaction, run: str, now: float) -> None:
+    still_open = REQUESTS.update().where(REQUESTS.c.run == run, REQUESTS.c.done_at.is_(None))
+    transaction.connection.execute(still_open.values(done_at=now))
+
+
+LEASE_SECONDS = 15.0
+"""A holder that did not renew for so long is taken over; holders renew every third of it."""
+
 
 def lease_of(transaction: LedgerTransaction, run: str) -> Lease | None:
     """See `LeaseLedger.lease`."""
@@ -346,3 +373,63 @@ def _why_granted(before: Mapping[Any, Any] | None, driver: Driver, now: float) -
 def _fenced(lease: Lease, row: Mapping[Any, Any] | None) -> str:
     holder = "nobody" if row is None or not row["held"] else f"process {row['pid']} on {row['host']}"
     return f"run {lease.run}: number {lease.fencing} is over, {holder} drives now: this driver must stop"
+
+
+_OPEN = RUNS.c.state.not_in([state.value for state in FINISHED])
+_ABOUT_RUNS = (RUNS.c.name, RUNS.c.mode, RUNS.c.paused)
+_ABOUT_ATTEMPTS = (
+    ATTEMPTS.c.run,
+    ATTEMPTS.c.number,
+    ATTEMPTS.c.submitted_at,
+    ATTEMPTS.c.applied_at,
+    ATTEMPTS.c.running_at,
+    ATTEMPTS.c.last_step_at,
+    ATTEMPTS.c.ended_at,
+)
+
+
+def _newest_attempts(transaction: LedgerTransaction, here: tuple[Any, ...]) -> dict[str, Mapping[Any, Any]]:
+    newest = (
+        select(ATTEMPTS.c.run, func.max(ATTEMPTS.c.number).label("number"))
+        .join(RUNS, RUNS.c.name == ATTEMPTS.c.run)
+        .where(*here)
+        .group_by(ATTEMPTS.c.run)
+        .subquery()
+    )
+    same = (ATTEMPTS.c.run == newest.c.run) & (ATTEMPTS.c.number == newest.c.number)
+    return {row["run"]: row for row in transaction.all(select(*_ABOUT_ATTEMPTS).join(newest, same))}
+
+
+def _dealt_with(transaction: LedgerTransaction, here: tuple[Any, ...]) -> frozenset[tuple[str, int]]:
+    """(run, attempt) with an incident that leads to something, and (run, 0) where a person asked for the end."""
+    acted = or_(INCIDENTS.c.action.is_(None), INCIDENTS.c.action != Action.NONE.value)
+    incidents = select(INCIDENTS.c.run, INCIDENTS.c.attempt).join(RUNS, RUNS.c.name == INCIDENTS.c.run)
+    stops = select(REQUESTS.c.run).join(RUNS, RUNS.c.name == REQUESTS.c.run)
+    stops = stops.where(*here, REQUESTS.c.kind == "stop", REQUESTS.c.done_at.is_(None))
+    pairs = {(row["run"], int(row["attempt"])) for row in transaction.all(incidents.where(*here, acted).distinct())}
+    return frozenset(pairs | {(row["run"], 0) for row in transaction.all(stops)})
+
+
+def _gang(
+    run: OpenRun, about: Mapping[Any, Any], attempt: Mapping[Any, Any] | None, busy: Collection[tuple[str, int]]
+) -> GangSeen:
+    mode, paused = Mode(about["mode"]), bool(about["paused"])
+    if attempt is None:
+        return GangSeen(run, mode, paused)
+    moments = [attempt[name] for name in ("applied_at", "running_at", "last_step_at")]
+    return GangSeen(
+        run=run,
+        mode=mode,
+        paused=paused,
+        attempt=int(attempt["number"]),
+        submitted_at=attempt["submitted_at"],
+        applied_at=attempt["applied_at"],
+        heard_at=max((at for at in moments if at is not None), default=None),
+        ended_at=attempt["ended_at"],
+        handled=(run.name, int(attempt["number"])) in busy or (run.name, 0) in busy,
+    )
+
+
+def _chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for begin in range(0, len(names), NAMES_AT_ONCE):
+        yield names[begin : begin + NAMES_AT_ONCE]

@@ -35,78 +35,8 @@ SHARDS = 64
 DAY_SECONDS = 86400.0
 
 
-class LookLedger(LedgerPart):
-    """What tests measured."""
-
-    def looks(self, cluster: str, nodes: Sequence[str], since: float) -> list[Looks]:
-        """Looks at nodes in the order in which they were written; those of other nodes and older ones are among them.
-
-        Args:
-            cluster: its name.
-            nodes: names of nodes.
-            since: Unix seconds; nothing is left out that was seen later, as far as `PAST_DAYS` back.
-        """
-        shards = sorted({shard_of(node) for node in nodes})
-        wanted = [LOOKS.c.cluster == cluster, LOOKS.c.last_at >= since]
-        if len(shards) < SHARDS:
-            wanted.append(LOOKS.c.shard.in_(shards))
-        with self.database.reading() as transaction:
-            rows = transaction.connection.execute(select(LOOKS.c.seq, LOOKS.c.packed).where(*wanted)).all()
-        # Put into order here: the database would carry 200 MB along.
-        return [unpack(packed) for _, packed in sorted(rows, key=lambda row: row[0])]
-
-
-def keep_looks(transaction: LedgerTransaction, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write down what `look_rows` made, and forget what is too old where something is added."""
-    transaction.insert_all(LOOKS, rows)
-    too_old = LOOKS.c.last_at < transaction.at - PAST_DAYS * DAY_SECONDS
-    for cluster in {row["cluster"] for row in rows}:
-        shards = {row["shard"] for row in rows if row["cluster"] == cluster}
-        old = LOOKS.delete().where(LOOKS.c.cluster == cluster, LOOKS.c.shard.in_(shards), too_old)
-        transaction.connection.execute(old)
-
-
-def look_rows(records: Iterable[VerdictRecord]) -> list[dict[str, Any]]:
-    """The rows of `LOOKS` that verdicts make."""
-    parts: dict[tuple[str, int], list[VerdictRecord]] = {}
-    for record in records:
-        parts.setdefault((record.cluster, shard_of(record.node)), []).append(record)
-    return [
-        {"cluster": cluster, "shard": shard, "last_at": max(looks.times), "packed": pack(looks)}
-        for (cluster, shard), some in sorted(parts.items(), key=lambda part: part[0])
-        for looks in looks_of(some)
-    ]
-
-
-def shard_of(node: str) -> int:
-    """The part that a node belongs to, for ever."""
-    return zlib.crc32(node.encode()) % SHARDS
-
-
-SKEW_SECONDS = 300.0
-"""What is dated further ahead than this clears nothing; a test holds it equal to what decides (grading.standing)."""
-CLEARED_BY: Mapping[str, tuple[str, ...]] = {
-    "gate": ("gate", "sweep", "smoke", "condition", "device", "fabric", "storage", "training"),
-    "sweep": ("gate", "sweep", "smoke", "condition", "device", "fabric", "storage", "training"),
-    "smoke": ("smoke", "condition", "device", "training"),
-    "condition": ("smoke", "condition", "device", "training"),
-    "device": ("device", "training"),
-    "fabric": ("fabric", "training"),
-    "storage": ("storage", "training"),
-}
-"""Depth of a failure -> depths of which a newer pass clears it; of any other depth `training` alone does.
-
-The words of `flows.decisions.node_tests.grading.standing`, which nothing here may import; a test holds both equal. A
-failure that is kept too long would be harmless, since standing is decided there.
-"""
-_KEY = ("cluster", "node", "depth", "at", "source")
-_DEEPEST = ("training",)
-_TOLD = tuple(VERDICTS.c[name] for name in ("seq", "node", "verdict", "depth", "at", "source"))
-_PASS, _FAIL, _UNKNOWN = (word.value for word in (VerdictWord.PASS, VerdictWord.FAIL, VerdictWord.UNKNOWN))
-
-
 class VerdictLedger(LedgerPart):
-    """What tests said about nodes."""
+    """What tests said of nodes and of the links between them."""
 
     def add_verdict(self, record: VerdictRecord) -> None:
         """Write what a test said; the same test of the same node at the same time is one verdict."""
@@ -191,6 +121,110 @@ class VerdictLedger(LedgerPart):
                     found = transaction.all(select(VERDICTS).where(some).order_by(VERDICTS.c.node))
                 for row in found:
                     yield turn, from_row(VerdictRecord, row)
+
+    def looks(self, cluster: str, nodes: Sequence[str], since: float) -> list[Looks]:
+        """Looks at nodes in the order in which they were written; those of other nodes and older ones are among them.
+
+        Args:
+            cluster: its name.
+            nodes: names of nodes.
+            since: Unix seconds; nothing is left out that was seen later, as far as `PAST_DAYS` back.
+        """
+        shards = sorted({shard_of(node) for node in nodes})
+        wanted = [LOOKS.c.cluster == cluster, LOOKS.c.last_at >= since]
+        if len(shards) < SHARDS:
+            wanted.append(LOOKS.c.shard.in_(shards))
+        with self.database.reading() as transaction:
+            rows = transaction.connection.execute(select(LOOKS.c.seq, LOOKS.c.packed).where(*wanted)).all()
+        # Put into order here: the database would carry 200 MB along.
+        return [unpack(packed) for _, packed in sorted(rows, key=lambda row: row[0])]
+
+    def link_rounds(self, cluster: str, test: int) -> list[RoundRecord]:
+        """Those of one test, in their order."""
+        query = select(LINK_ROUNDS).where(LINK_ROUNDS.c.cluster == cluster, LINK_ROUNDS.c.test == test)
+        with self.database.reading() as transaction:
+            rows = transaction.all(query.order_by(LINK_ROUNDS.c.step))
+        return [from_row(RoundRecord, row) for row in rows]
+
+    def keep_link_round(self, record: RoundRecord) -> None:
+        """Write a round down, in place of what stands there for the same step. Safe to repeat."""
+        row = to_row(record)
+        key = {name: row[name] for name in ("cluster", "test", "step")}
+        with self.database.writing() as transaction:
+            if not transaction.insert_once(LINK_ROUNDS, row):
+                transaction.update(LINK_ROUNDS, key, row)
+
+    def end_link_test(self, cluster: str, test: int, cursor: str, at: float, missed: Sequence[str] = ()) -> None:
+        """Its verdicts stand: `cursor` goes to its number, and its rounds go in the same moment. Safe to repeat.
+
+        So do rounds of other tests with which nobody went on for a day. The cursors `missed` grow by one: in so many
+        tests these links missed.
+        """
+        own = and_(LINK_ROUNDS.c.test == test, LINK_ROUNDS.c.cluster == cluster)
+        with self.database.writing() as transaction:
+            stands = transaction.one(select(CURSORS).where(CURSORS.c.name == cursor, CURSORS.c.position >= test))
+            for name in missed if stands is None else ():
+                known = transaction.one(select(CURSORS).where(CURSORS.c.name == name))
+                put_cursor(transaction, name, 1 if known is None else known["position"] + 1, at)
+            put_cursor(transaction, cursor, test, at)
+            transaction.connection.execute(LINK_ROUNDS.delete().where(or_(own, LINK_ROUNDS.c.at < at - KEPT_SECONDS)))
+
+    def last_verdicts(self, cluster: str, depth: str, nodes: Sequence[str]) -> dict[str, tuple[str, float]]:
+        """Word and time of the newest verdict of a depth about each of these nodes; a few hundred at most."""
+        of_these = (VERDICTS.c.cluster == cluster, VERDICTS.c.depth == depth, VERDICTS.c.node.in_(nodes))
+        newest = select(func.max(VERDICTS.c.seq)).where(*of_these).group_by(VERDICTS.c.node)
+        query = select(VERDICTS.c.node, VERDICTS.c.verdict, VERDICTS.c.at).where(VERDICTS.c.seq.in_(newest))
+        with self.database.reading() as transaction:
+            return {row["node"]: (row["verdict"], float(row["at"])) for row in transaction.all(query)}
+
+
+def keep_looks(transaction: LedgerTransaction, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write down what `look_rows` made, and forget what is too old where something is added."""
+    transaction.insert_all(LOOKS, rows)
+    too_old = LOOKS.c.last_at < transaction.at - PAST_DAYS * DAY_SECONDS
+    for cluster in {row["cluster"] for row in rows}:
+        shards = {row["shard"] for row in rows if row["cluster"] == cluster}
+        old = LOOKS.delete().where(LOOKS.c.cluster == cluster, LOOKS.c.shard.in_(shards), too_old)
+        transaction.connection.execute(old)
+
+
+def look_rows(records: Iterable[VerdictRecord]) -> list[dict[str, Any]]:
+    """The rows of `LOOKS` that verdicts make."""
+    parts: dict[tuple[str, int], list[VerdictRecord]] = {}
+    for record in records:
+        parts.setdefault((record.cluster, shard_of(record.node)), []).append(record)
+    return [
+        {"cluster": cluster, "shard": shard, "last_at": max(looks.times), "packed": pack(looks)}
+        for (cluster, shard), some in sorted(parts.items(), key=lambda part: part[0])
+        for looks in looks_of(some)
+    ]
+
+
+def shard_of(node: str) -> int:
+    """The part that a node belongs to, for ever."""
+    return zlib.crc32(node.encode()) % SHARDS
+
+
+SKEW_SECONDS = 300.0
+"""What is dated further ahead than this clears nothing; a test holds it equal to what decides (grading.standing)."""
+CLEARED_BY: Mapping[str, tuple[str, ...]] = {
+    "gate": ("gate", "sweep", "smoke", "condition", "device", "fabric", "storage", "training"),
+    "sweep": ("gate", "sweep", "smoke", "condition", "device", "fabric", "storage", "training"),
+    "smoke": ("smoke", "condition", "device", "training"),
+    "condition": ("smoke", "condition", "device", "training"),
+    "device": ("device", "training"),
+    "fabric": ("fabric", "training"),
+    "storage": ("storage", "training"),
+}
+"""Depth of a failure -> depths of which a newer pass clears it; of any other depth `training` alone does.
+
+The words of `flows.decisions.node_tests.grading.standing`, which nothing here may import; a test holds both equal. A
+failure that is kept too long would be harmless, since standing is decided there.
+"""
+_KEY = ("cluster", "node", "depth", "at", "source")
+_DEEPEST = ("training",)
+_TOLD = tuple(VERDICTS.c[name] for name in ("seq", "node", "verdict", "depth", "at", "source"))
+_PASS, _FAIL, _UNKNOWN = (word.value for word in (VerdictWord.PASS, VerdictWord.FAIL, VerdictWord.UNKNOWN))
 
 
 def _last_two(cluster: str, depth: str) -> tuple[Select[Any], Select[Any]]:
@@ -305,37 +339,3 @@ LINK_ROUNDS = Table(
     packed("told"),
 )
 """`workflows.model.link_rounds.RoundRecord` of tests between nodes whose verdicts do not stand yet."""
-
-
-class LinkLedger(LedgerPart):
-    """Rounds of tests between nodes."""
-
-    def link_rounds(self, cluster: str, test: int) -> list[RoundRecord]:
-        """Those of one test, in their order."""
-        query = select(LINK_ROUNDS).where(LINK_ROUNDS.c.cluster == cluster, LINK_ROUNDS.c.test == test)
-        with self.database.reading() as transaction:
-            rows = transaction.all(query.order_by(LINK_ROUNDS.c.step))
-        return [from_row(RoundRecord, row) for row in rows]
-
-    def keep_link_round(self, record: RoundRecord) -> None:
-        """Write a round down, in place of what stands there for the same step. Safe to repeat."""
-        row = to_row(record)
-        key = {name: row[name] for name in ("cluster", "test", "step")}
-        with self.database.writing() as transaction:
-            if not transaction.insert_once(LINK_ROUNDS, row):
-                transaction.update(LINK_ROUNDS, key, row)
-
-    def end_link_test(self, cluster: str, test: int, cursor: str, at: float, missed: Sequence[str] = ()) -> None:
-        """Its verdicts stand: `cursor` goes to its number, and its rounds go in the same moment. Safe to repeat.
-
-        So do rounds of other tests with which nobody went on for a day. The cursors `missed` grow by one: in so many
-        tests these links missed.
-        """
-        own = and_(LINK_ROUNDS.c.test == test, LINK_ROUNDS.c.cluster == cluster)
-        with self.database.writing() as transaction:
-            stands = transaction.one(select(CURSORS).where(CURSORS.c.name == cursor, CURSORS.c.position >= test))
-            for name in missed if stands is None else ():
-                known = transaction.one(select(CURSORS).where(CURSORS.c.name == name))
-                put_cursor(transaction, name, 1 if known is None else known["position"] + 1, at)
-            put_cursor(transaction, cursor, test, at)
-            transaction.connection.execute(LINK_ROUNDS.delete().where(or_(own, LINK_ROUNDS.c.at < at - KEPT_SECONDS)))
