@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from profiles.vocabulary import FaultClass, VerdictWord
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 WATCHER = "monitor"
 DEPTH = "condition"
@@ -167,7 +167,7 @@ STATES = ("True", "False")
 PARTS_SHOWN = 4
 
 
-def told_by_node_object(manifest: Mapping[str, Any], gpu_resource: str, nic_resource: str = "") -> Parsed:
+def told_by_node_object(manifest: Mapping[str, Any], gpu_resource: str, nic_resource: str = "") -> ParsedOutput:
     """Readings of the probe `kubernetes-node`.
 
     Args:
@@ -194,7 +194,7 @@ def told_by_node_object(manifest: Mapping[str, Any], gpu_resource: str, nic_reso
         found.append(Reading("kubelet_ready", word=state, line=line))
     else:
         why.append(line)
-    return Parsed(tuple(found), "; ".join(why))
+    return ParsedOutput(tuple(found), "; ".join(why))
 
 
 def _part(manifest: Mapping[str, Any], *path: str) -> Mapping[str, Any] | None:

@@ -10,13 +10,9 @@ from workflows.programs.coordinator.state import Key, Member, State
 
 
 def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, str], now: float) -> Dict[str, Any]:
-    """Everything that is known, as JSON.
+    """The coordinator's state as JSON.
 
-    Args:
-        state: of the coordinator.
-        heard: Unix time of each launcher's last word.
-        environment: of the pod, for the names of run and attempt.
-        now: Unix time, for readers whose clock differs.
+    `heard` has the Unix time of each launcher's last request; `now` (Unix time) is for readers whose clock differs.
     """
     progress = state.progress
     first = progress.first_step
@@ -27,7 +23,7 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
         "members": [_member(state, one, heard.get(one.key, 0.0)) for one in state.members.values()],
         "step": progress.step,
         "steps": state.steps or None,
-        "loss": finite(progress.loss),
+        "loss": json_number(progress.loss),
         "first_step": None if first is None else {"step": first[0], "at": first[1]},
         "steps_per_second": progress.steps_per_second,
         "step_interval": progress.interval,
@@ -35,10 +31,10 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
         "last_checkpoint_step": progress.last_checkpoint_step,
         "checkpoints": [asdict(one) for one in progress.checkpoints],
         "saves": saves(state),
-        "ended": [asdict(end) for end in state.ended],
+        "ended": [asdict(end) for end in state.rank_ends],
         "phase": progress.phase,
         "phase_at": progress.phase_at,
-        "orders": [order.told() for order in state.orders],
+        "orders": [order.to_json() for order in state.orders],
         "restarts": [asdict(one) for one in state.restarts],
         "right": _right(state, now),
         "recent_steps": [list(row[:3]) for row in progress.recent],
@@ -59,20 +55,20 @@ def _right(state: State, now: float) -> Dict[str, Any]:
 
 
 def saves(state: State) -> Dict[str, Any]:
-    """How far the newest saves are, what they cost and how often to save; see `coordination_saves.told`."""
+    """How far the newest saves are, what they cost and how often to save; see `saves.to_json`."""
     progress = state.progress
-    advice = coordinator_saves.advised(progress.saves, progress.step_seconds, state.mttf_seconds)
-    return coordinator_saves.told(progress.saves, advice)
+    advice = coordinator_saves.advice_for(progress.saves, progress.step_seconds, state.mttf_seconds)
+    return coordinator_saves.to_json(progress.saves, advice)
 
 
-def place_of(state: State, rank: int) -> str:
-    """Where a rank of the gang runs; "": not known."""
+def node_of_rank(state: State, rank: int) -> str:
+    """Node of a rank of the gang; "": not known."""
     member = state.members.get((state.deciding_role, rank // state.processes))
     return "" if member is None else member.place
 
 
-def finite(value: Optional[float]) -> Any:
-    """A number as JSON can say it: NaN and infinities become strings."""
+def json_number(value: Optional[float]) -> Any:
+    """A number for JSON: NaN and infinities become strings."""
     return value if value is None or value - value == 0 else str(value)
 
 
