@@ -22,8 +22,8 @@ from profiles.hardware import HardwareProfile
 from profiles.loading.load import load_hardware, load_suite
 from profiles.vocabulary import FaultClass, NodeAction, VerdictWord
 from tests.fault_node import Said, VirtualNode
-from workflows.programs.parsers.text import Parsed, Reading
-from workflows.programs.probes.call import parsed_to
+from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.probes.call import dump_parsed
 
 A, F, V = NodeAction, FaultClass, VerdictWord
 Make = Callable[[VirtualNode, HardwareProfile], None]
@@ -102,7 +102,7 @@ class Seen:
 
     grade: NodeGrade
     fault: NodeFault | None
-    told: tuple[Parsed, ...]
+    told: tuple[ParsedOutput, ...]
     """By the check's call, each attempt."""
 
     def reason(self, check: str) -> dict[str, object]:
@@ -161,7 +161,7 @@ def run(case: Case, folder: Path, as_processes: bool = False) -> Seen:
 
 def answered(readings: Sequence[Reading], unknown: str = "") -> Said:
     """What a probe of ours prints when it has looked."""
-    return Said(parsed_to(Parsed(tuple(readings), unknown)) + "\n")
+    return Said(dump_parsed(ParsedOutput(tuple(readings), unknown)) + "\n")
 
 
 def good_answer(probe: str, hardware: HardwareProfile, worse: dict[tuple[str, str], float] | None = None) -> Said:

@@ -23,9 +23,9 @@ from profiles.hardware import HardwareProfile
 from tests.fault_here import ProgramsHere
 from tests.fault_stand_ins import MadeUp
 from workflows.node_tests.preflight import calls_of
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes.call import to_json
-from workflows.programs.probes.run import Options, unpacked
+from workflows.programs.probes.run import Options, unpack_answers
 
 ROOT = Path(__file__).resolve().parent.parent
 START = """
@@ -108,7 +108,7 @@ class VirtualNode:
         hardware: HardwareProfile,
         deadline_seconds: float = 60.0,
         as_processes: bool = True,
-    ) -> dict[str, tuple[Parsed, ...]]:
+    ) -> dict[str, tuple[ParsedOutput, ...]]:
         """Run the real program for these checks; what each attempt told, by check."""
         calls = calls_of(checks)
         options = Options(
@@ -122,7 +122,7 @@ class VirtualNode:
         argv = ["probe", *options.argv()]
         with _greets(self.greeting) as port:
             printed = self._run(argv, port) if as_processes else self._run_here(argv, port)
-        told = unpacked(json.loads(printed.splitlines()[-1])["answers"])
+        told = unpack_answers(json.loads(printed.splitlines()[-1])["answers"])
         return {name: tuple(told[number]) for name, number in calls.number_of.items()}
 
     def _run(self, argv: Sequence[str], ssh_port: int) -> str:

@@ -17,11 +17,11 @@ from workflows.programs.health.fleet_status import Fleet
 from workflows.programs.health.gpu_checks import Tools
 from workflows.programs.health.kubernetes import ApiError, Hold, NoHold
 from workflows.programs.health.labels import Marks
-from workflows.programs.health.limits import Gate, Rate, Room
+from workflows.programs.health.limits import ConnectionLimiter, Gate, RateLimiter
 from workflows.programs.health.peers import Nodes, Peer, ToldNodes
 from workflows.programs.health.routes import PageResponse, Pages
 from workflows.programs.health.server import HealthPort, HealthPorts
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.call import Call, execute
 
 Json = dict[str, Any]
@@ -219,18 +219,18 @@ def merged(target: Any, patch: Any) -> Any:
 class Told:
     """Answers probes as told, and runs everything else."""
 
-    def __init__(self, **answers: Parsed) -> None:
+    def __init__(self, **answers: ParsedOutput) -> None:
         self.answers = {name.replace("_", "-"): parsed for name, parsed in answers.items()}
         self.asked: list[str] = []
 
-    def __call__(self, call: Call, places: Mapping[str, str], seconds: float, parsers: Any) -> Parsed:
+    def __call__(self, call: Call, places: Mapping[str, str], seconds: float, parsers: Any) -> ParsedOutput:
         self.asked.append(call.title)
         if call.probe:
-            return self.answers.get(call.probe, Parsed(unknown=f"no {call.probe} here"))
+            return self.answers.get(call.probe, ParsedOutput(unknown=f"no {call.probe} here"))
         return execute(call, places, seconds, parsers)
 
 
-IDLE = Parsed((Reading("gpu_foreign_processes", 0.0, "count", line="no process computes"),))
+IDLE = ParsedOutput((Reading("gpu_foreign_processes", 0.0, "count", line="no process computes"),))
 
 
 @dataclass
@@ -293,7 +293,14 @@ def serving(one: Made, rate: float = 1e6, connections: int = 512, port: int = 0)
     place = ("127.0.0.1", port)
     try:
         yield servers.add(
-            HealthPort(place, one.pages, (), rate=Rate(rate), room=Room(connections), count=one.daemon.known.count)
+            HealthPort(
+                place,
+                one.pages,
+                (),
+                rate=RateLimiter(rate),
+                room=ConnectionLimiter(connections),
+                count=one.daemon.known.count,
+            )
         )
     finally:
         servers.close()

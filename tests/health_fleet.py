@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from workflows.programs.health.main import started
+from workflows.programs.health.main import start_daemon
 from workflows.programs.health.options import parse
 
 QUIET = [
@@ -54,7 +54,7 @@ def fleet(first: int, count: int, *flags: str) -> Generator[tuple[str, subproces
 def asking(peers: str, *flags: str) -> Generator[int]:
     """The daemon of `node-000` in this process, which knows `peers`: its port."""
     wanted = [*QUIET, "--node=node-000", f"--peers={peers}", *(flags or [QUICK])]
-    running = started(parse(wanted), {})
+    running = start_daemon(parse(wanted), {})
     try:
         yield running.ports["health"]
     finally:
@@ -63,7 +63,7 @@ def asking(peers: str, *flags: str) -> Generator[int]:
 
 def main(first: int, count: int, flags: Sequence[str]) -> None:
     running = [
-        started(parse([*QUIET, f"--node=node-{index:03d}", *flags]), {}) for index in range(first, first + count)
+        start_daemon(parse([*QUIET, f"--node=node-{index:03d}", *flags]), {}) for index in range(first, first + count)
     ]
     print(",".join(f"{one.daemon.plan.node}=127.0.0.1:{one.ports['health']}" for one in running), flush=True)
     sys.stdin.read()

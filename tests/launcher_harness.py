@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.waiting import patience
-from workflows.programs.runtime.http_client import AwayError, Client
+from workflows.programs.runtime.http_client import Client, UnreachableError
 from workflows.wire import Termination, from_json, from_line
 
 DEADLINE_SECONDS = patience(30.0)
@@ -234,7 +234,7 @@ class GangOnLoopback:
         client = Client(f"http://{self.net}.1:{PORT}", TOKEN)
         try:
             return client.request("GET", path).body
-        except AwayError:
+        except UnreachableError:
             return {}
         finally:
             client.close()

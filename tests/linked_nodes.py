@@ -13,12 +13,12 @@ from tests.fabrics import World
 from workflows import labels
 from workflows.programs.fabric.pair_member import PairCall, pair_calls
 from workflows.programs.fabric.report import GPUS, SOCKETS, GangReport, PairReport
-from workflows.programs.parsers.text import Parsed, Reading
-from workflows.programs.probes.run import packed
+from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.probes.run import pack_answers
 
 Object = dict[str, Any]
 Measure = Callable[[tuple[str, ...]], Measurement]
-Asked = Callable[[str, str, PairCall], Parsed]
+Asked = Callable[[str, str, PairCall], ParsedOutput]
 """What a node tells of a call when it asks another one."""
 GOOD: dict[str, tuple[float, str]] = {
     "pair_round_trip": (20.0, "us"),
@@ -30,9 +30,9 @@ GOOD: dict[str, tuple[float, str]] = {
 }
 
 
-def good(_asking: str, _asked: str, call: PairCall) -> Parsed:
+def good(_asking: str, _asked: str, call: PairCall) -> ParsedOutput:
     """What two good nodes tell."""
-    return Parsed(tuple(Reading(name, *GOOD[name], line=f"{name} as usual") for name in call.quantities))
+    return ParsedOutput(tuple(Reading(name, *GOOD[name], line=f"{name} as usual") for name in call.quantities))
 
 
 class LinkedNodes:
@@ -123,7 +123,7 @@ class LinkedNodes:
         node, other = seat["node"], pair[1 - int(seat["rank"])]
         report = PairReport(node, int(seat["group"]), int(seat["rank"]), 5.0, why="its partner did not come in time")
         if other not in self.silent:
-            answers = packed({call.number: [self.asked(node, other, call)] * call.attempts for call in calls})
+            answers = pack_answers({call.number: [self.asked(node, other, call)] * call.attempts for call in calls})
             report = replace(report, partner=other, answers=answers, why="")
         return self._ended(node, report.text())
 

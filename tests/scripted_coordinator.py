@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from tests.launcher_harness import PORT, GangOnLoopback, until
-from workflows.programs.runtime.http_server import Later, Request, Response, Server
+from workflows.programs.runtime.http_server import DeferredResponse, Request, Response, Server
 
 
 def number_of(order: Any, otherwise: int) -> int:
@@ -46,14 +46,16 @@ class ScriptedCoordinator:
         """So many answers to orders of stacks."""
         return until(lambda: len(self.stacks) >= count and self.stacks, f"{count} answers")
 
-    def _answer(self, request: Request) -> Response | Later:
+    def _answer(self, request: Request) -> Response | DeferredResponse:
         self.seen.append(request)
         if request.path == "/v1/rendezvous":
             meeting = {"incarnation": 1, "master_addr": self._address, "master_port": 23456, "assignments": {"0": 0}}
             return Response(200, meeting)
         if request.path == "/v1/orders":
             since = int(request.query["since"])
-            return Later(lambda: self._orders(since), float(request.query["wait"]), Response(200, {"orders": []}))
+            return DeferredResponse(
+                lambda: self._orders(since), float(request.query["wait"]), Response(200, {"orders": []})
+            )
         if request.path == "/v1/stacks":
             self.stacks.append(dict(request.body))
             return Response(self._statuses.pop(0) if self._statuses else 200, {})

@@ -18,7 +18,7 @@ from flows.decisions.node_tests.grading.model import (
     Peers,
     Word,
 )
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 
 def rule(**more: Any) -> CheckRule:
@@ -26,13 +26,13 @@ def rule(**more: Any) -> CheckRule:
     return CheckRule("copy", Depth.DEVICE, "bandwidth", **values)
 
 
-def told(*values: float | None, unit: str = "GB/s", unknown: str = "") -> Parsed:
+def told(*values: float | None, unit: str = "GB/s", unknown: str = "") -> ParsedOutput:
     """One attempt: a figure for each GPU."""
     readings = tuple(Reading("bandwidth", value, unit, f"gpu {index}") for index, value in enumerate(values))
-    return Parsed(readings, unknown)
+    return ParsedOutput(readings, unknown)
 
 
-def of_one(check: CheckRule, *attempts: Parsed, hardware: str = "h") -> CheckColumn:
+def of_one(check: CheckRule, *attempts: ParsedOutput, hardware: str = "h") -> CheckColumn:
     return column(check, [NodeReadings("node-1", hardware, {"copy": attempts} if attempts else {})])
 
 
@@ -51,11 +51,11 @@ def figure(found: CheckColumn) -> float:
         (rule(attempts=2, combine="median"), [told(80.0), told(120.0)], 80.0, ""),
         (rule(attempts=3, combine="worst"), [told(80.0), told(120.0), told(90.0)], 80.0, ""),
         (rule(attempts=3, combine="all"), [told(80.0), told(120.0), told(90.0)], 80.0, ""),
-        (rule(attempts=3, combine="best"), [told(None), told(120.0), Parsed(unknown="timed out")], 120.0, ""),
+        (rule(attempts=3, combine="best"), [told(None), told(120.0), ParsedOutput(unknown="timed out")], 120.0, ""),
         (rule(attempts=3, combine="worst"), [told(None), told(120.0)], 120.0, ""),
         (rule(attempts=3, combine="median"), [told(None), told(120.0)], 120.0, "1 of 3 attempts"),
         (rule(attempts=2, combine="all"), [told(120.0), told(math.nan)], 120.0, "1 of 2 attempts"),
-        (rule(attempts=2, combine="all"), [told(120.0), Parsed(unknown="timed out")], 120.0, "timed out"),
+        (rule(attempts=2, combine="all"), [told(120.0), ParsedOutput(unknown="timed out")], 120.0, "timed out"),
         (rule(attempts=2, combine="best"), [told(80.0, 120.0), told(120.0, 80.0)], 120.0, ""),
         (rule(subjects={"h": 8}), [told(*[120.0] * 7)], 120.0, "7 of 8 told"),
         (rule(subjects={"h": 8}), [told(*[120.0] * 7, unknown="it broke off")], 120.0, "it broke off"),
@@ -66,7 +66,7 @@ def figure(found: CheckColumn) -> float:
     ],
 )
 def test_the_reading_that_counts_and_what_is_missing(
-    check: CheckRule, attempts: list[Parsed], value: float, gap: str
+    check: CheckRule, attempts: list[ParsedOutput], value: float, gap: str
 ) -> None:
     found = of_one(check, *attempts)
     assert figure(found) == value
@@ -79,18 +79,18 @@ def test_the_reading_that_counts_and_what_is_missing(
     ("attempts", "gap"),
     [
         ([], "did not run"),
-        ([Parsed(unknown="the tool is not there")], "the tool is not there"),
-        ([Parsed((Reading("something else", 120.0, "GB/s"),))], "nothing was told of bandwidth"),
+        ([ParsedOutput(unknown="the tool is not there")], "the tool is not there"),
+        ([ParsedOutput((Reading("something else", 120.0, "GB/s"),))], "nothing was told of bandwidth"),
         ([told(None)], "no figure was told"),
         ([told(math.nan)], "nan is no figure"),
         ([told(math.inf)], "inf is no figure"),
         ([told(120.0, unit="TB/s")], "told in TB/s, judged in GB/s"),
         ([told(120.0, unit="")], "told in no unit"),
-        ([Parsed((Reading("bandwidth", word="N/A"),))], "no figure: N/A"),
-        ([Parsed((Reading("bandwidth", unit="GB/s", said="pass"),))], "no figure"),
+        ([ParsedOutput((Reading("bandwidth", word="N/A"),))], "no figure: N/A"),
+        ([ParsedOutput((Reading("bandwidth", unit="GB/s", said="pass"),))], "no figure"),
     ],
 )
-def test_what_cannot_be_judged_is_no_figure_and_says_why(attempts: list[Parsed], gap: str) -> None:
+def test_what_cannot_be_judged_is_no_figure_and_says_why(attempts: list[ParsedOutput], gap: str) -> None:
     found = of_one(rule(), *attempts)
     assert found.cells == [None]
     assert math.isnan(figure(found))
@@ -99,19 +99,19 @@ def test_what_cannot_be_judged_is_no_figure_and_says_why(attempts: list[Parsed],
 
 def test_a_tools_own_failure_outranks_a_worse_figure_and_needs_none() -> None:
     failed = Reading("bandwidth", 130.0, "GB/s", "gpu 1", said="fail")
-    assert of_one(rule(), Parsed((*told(120.0).readings, failed))).cells == [failed]
+    assert of_one(rule(), ParsedOutput((*told(120.0).readings, failed))).cells == [failed]
     without = Reading("bandwidth", None, "", "gpu 1", said="fail")
-    assert of_one(rule(), Parsed((*told(120.0).readings, without))).cells == [without]
+    assert of_one(rule(), ParsedOutput((*told(120.0).readings, without))).cells == [without]
 
 
 def test_of_words_the_one_that_differs_counts() -> None:
     check = rule(direction="text_equal", unit="", limits=(Word("Active"),))
     ports = [Reading("bandwidth", subject=f"mlx5_{n}", word="Active" if n != 1 else "Down") for n in range(3)]
-    found = of_one(check, Parsed(tuple(ports)))
+    found = of_one(check, ParsedOutput(tuple(ports)))
     assert found.cells == [ports[1]]
     free = rule(direction="text_equal", unit="", limits=(Majority(),))
-    assert [cell.word for cell in of_one(free, Parsed(tuple(ports))).cells if cell] == ["Active, Down"]
-    assert of_one(check, Parsed((Reading("bandwidth"),))).gaps == ["no word was told"]
+    assert [cell.word for cell in of_one(free, ParsedOutput(tuple(ports))).cells if cell] == ["Active, Down"]
+    assert of_one(check, ParsedOutput((Reading("bandwidth"),))).gaps == ["no word was told"]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from flows.decisions.node_tests.grading.model import (
     Word,
 )
 from profiles.vocabulary import VerdictWord
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 F, P, U = VerdictWord.FAIL, VerdictWord.PASS, VerdictWord.UNKNOWN
 RANK = {F: 0, U: 1, P: 2}
@@ -53,7 +53,7 @@ def node(name: str, *values: float | None, hardware: str = "h", check: str = "co
         Reading("bandwidth", value, more.pop("unit", "GB/s"), f"gpu {index}" if len(values) > 1 else "", **more)
         for index, value in enumerate(values)
     )
-    return NodeReadings(name, hardware, {check: (Parsed(readings),)})
+    return NodeReadings(name, hardware, {check: (ParsedOutput(readings),)})
 
 
 def past(values: Sequence[float] = (), outcomes: Sequence[int] = (), name: str = "n") -> History:
@@ -321,7 +321,7 @@ def test_attempts_of_any_kind_give_one_reason_each(
     told: list[tuple[float | None, str]], combine: str, attempts: list[float | None]
 ) -> None:
     check = rule(AtLeast(100.0), Peers(), attempts=3, combine=combine)
-    parsed = tuple(Parsed((Reading("bandwidth", value, "GB/s"),)) for value in attempts)
+    parsed = tuple(ParsedOutput((Reading("bandwidth", value, "GB/s"),)) for value in attempts)
     nodes = [replace(item, told={"copy": (*parsed, *item.told["copy"])}) for item in fleet(told)]
     found: Mapping[str, NodeGrade] = grade([check], nodes)
     assert [len(item.reasons) for item in found.values()] == [1] * len(told)

@@ -29,7 +29,7 @@ from flows.decisions.node_tests.grading.history_arrays import DAY_SECONDS
 from flows.decisions.node_tests.grading.model import CheckRule, Depth, Direction, Drift, Fall, NodeReadings
 from profiles.vocabulary import VerdictWord
 from workflows.model.records import VerdictRecord
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 NOW = 1e9
 NAN = math.nan
@@ -41,7 +41,7 @@ def now_and_before(
     limit: Fall | Drift, value: float, past: Sequence[float], direction: Direction = "higher_is_better"
 ) -> Stage:
     rule = CheckRule("copy", Depth.DEVICE, "bandwidth", "GB/s", direction)
-    told = column(rule, [NodeReadings("n", "h", {"copy": (Parsed((Reading("bandwidth", value, "GB/s"),)),)})])
+    told = column(rule, [NodeReadings("n", "h", {"copy": (ParsedOutput((Reading("bandwidth", value, "GB/s"),)),)})])
     known = Past(np.array(past, dtype=np.float64).reshape(-1, 1), np.zeros((0, 1), dtype=np.int8))
     return by_fall(told, known, limit) if isinstance(limit, Fall) else by_drift(told, known, limit)
 

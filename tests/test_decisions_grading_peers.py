@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flows.decisions.node_tests.grading.columns import Stage, column
 from flows.decisions.node_tests.grading.comparisons import MAD_TO_SIGMA, by_majority, by_peers, others
 from flows.decisions.node_tests.grading.model import CheckRule, Depth, Direction, Majority, NodeReadings, Peers
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 FIGURES = st.floats(1.0, 1e6)
 
@@ -28,7 +28,7 @@ def judged(
     rule = CheckRule("copy", Depth.DEVICE, "bandwidth", "GB/s", direction)
     kinds = hardware or ["h"] * len(values)
     nodes = [
-        NodeReadings(f"node-{n}", kinds[n], {"copy": (Parsed((Reading("bandwidth", value, "GB/s"),)),)})
+        NodeReadings(f"node-{n}", kinds[n], {"copy": (ParsedOutput((Reading("bandwidth", value, "GB/s"),)),)})
         for n, value in enumerate(values)
     ]
     good = np.array(sound or [True] * len(values))
@@ -127,7 +127,7 @@ def test_figures_too_large_to_have_a_median_say_nothing() -> None:
 def worded(words: Sequence[str], sound: Sequence[bool] = (), least: int = 4) -> Stage:
     rule = CheckRule("driver", Depth.SMOKE, "driver_version", direction="text_equal")
     nodes = [
-        NodeReadings(f"node-{n}", "h", {"driver": (Parsed((Reading("driver_version", word=word),)),)})
+        NodeReadings(f"node-{n}", "h", {"driver": (ParsedOutput((Reading("driver_version", word=word),)),)})
         for n, word in enumerate(words)
     ]
     return by_majority(column(rule, nodes), Majority(least), np.array(sound or [True] * len(words)))

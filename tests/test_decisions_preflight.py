@@ -8,7 +8,7 @@ from profiles.checks.check import Check
 from profiles.hardware import HardwareProfile
 from profiles.loading.load import load_hardware, load_suite
 from profiles.vocabulary import VerdictWord
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 CPU = load_hardware("cpu")
 SUITE = load_suite("any-machine")
@@ -21,11 +21,11 @@ def check(name: str) -> Check:
 GEMM, CORRECT = check("cpu-gemm"), check("cpu-gemm-correct")
 
 
-def told(quantity: str, *values: float, unit: str = "GFLOP/s") -> tuple[Parsed, ...]:
-    return tuple(Parsed((Reading(quantity, value, unit, line=f"{value} measured"),)) for value in values)
+def told(quantity: str, *values: float, unit: str = "GFLOP/s") -> tuple[ParsedOutput, ...]:
+    return tuple(ParsedOutput((Reading(quantity, value, unit, line=f"{value} measured"),)) for value in values)
 
 
-def answer(node: str, *values: float, **more: tuple[Parsed, ...]) -> NodeAnswer:
+def answer(node: str, *values: float, **more: tuple[ParsedOutput, ...]) -> NodeAnswer:
     return NodeAnswer(node, "cpu", {"cpu-gemm": told("cpu_gemm", *values), **more})
 
 
@@ -61,7 +61,10 @@ def test_a_wrong_value_blames_at_once() -> None:
 
 @pytest.mark.parametrize(
     "silent",
-    [NodeAnswer("node-0", "cpu", {}), NodeAnswer("node-0", "cpu", {"cpu-gemm": (Parsed(unknown="it hung"),) * 3})],
+    [
+        NodeAnswer("node-0", "cpu", {}),
+        NodeAnswer("node-0", "cpu", {"cpu-gemm": (ParsedOutput(unknown="it hung"),) * 3}),
+    ],
 )
 def test_a_node_that_told_nothing_is_unknown(silent: NodeAnswer) -> None:
     found = judge({"cpu": (GEMM, CORRECT)}, {"cpu": CPU}, [silent, answer("node-1", 5.0, 5.0, 5.0)])
@@ -86,7 +89,7 @@ XGMI, BABEL = (
 @pytest.mark.parametrize(("gpus", "verdict"), [(8, VerdictWord.PASS), (7, VerdictWord.UNKNOWN)])
 def test_a_gpu_that_a_tool_s_list_leaves_out_was_not_looked_at(gpus: int, verdict: VerdictWord) -> None:
     kind = load_hardware("mi300x")
-    listed = Parsed(tuple(Reading("xgmi_links_down", 0.0, "count", f"gpu {index}") for index in range(gpus)))
+    listed = ParsedOutput(tuple(Reading("xgmi_links_down", 0.0, "count", f"gpu {index}") for index in range(gpus)))
     found = judge({"mi300x": (XGMI,)}, {"mi300x": kind}, [NodeAnswer("node-0", "mi300x", {"xgmi-links": (listed,)})])
     assert found["node-0"].verdict is verdict
     if verdict is VerdictWord.UNKNOWN:
@@ -95,7 +98,7 @@ def test_a_gpu_that_a_tool_s_list_leaves_out_was_not_looked_at(gpus: int, verdic
 
 def test_a_failure_counts_though_a_gpu_is_missing_from_the_list() -> None:
     kind = load_hardware("mi300x")
-    listed = Parsed((Reading("xgmi_links_down", 1.0, "count", "gpu 2"),))
+    listed = ParsedOutput((Reading("xgmi_links_down", 1.0, "count", "gpu 2"),))
     found = judge({"mi300x": (XGMI,)}, {"mi300x": kind}, [NodeAnswer("node-0", "mi300x", {"xgmi-links": (listed,)})])
     assert found["node-0"].verdict is VerdictWord.FAIL
 
@@ -104,7 +107,7 @@ def test_a_failure_counts_though_a_gpu_is_missing_from_the_list() -> None:
 def test_several_figures_of_each_gpu_hide_no_gpu(gpus: int, unknown: str) -> None:
     kind = load_hardware("mi300x")
     kernels = [(index, name) for index in range(gpus) for name in ("copy", "mul", "add", "triad", "dot")]
-    told = Parsed(
+    told = ParsedOutput(
         tuple(Reading("hbm_bandwidth", 4000.0, "GB/s", f"gpu {one} {name}") for one, name in kernels), unknown
     )
     answers = [NodeAnswer("node-0", "mi300x", {"babelstream": (told, told)})]

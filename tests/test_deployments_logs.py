@@ -16,9 +16,9 @@ from tasks.settings import Settings
 from tests.ledgers import THERE, everyone_died
 from workflows.model.records import AttemptRecord
 from workflows.programs.launcher.options import Place, Rendezvous
-from workflows.programs.launcher.output import RankLog, RankOutput, Stamps
-from workflows.programs.launcher.rank_set import beginning
-from workflows.programs.progress.reader import Counting, ProgressReader
+from workflows.programs.launcher.output import RankLog, RankOutput, TimestampFormatter
+from workflows.programs.launcher.rank_set import describe_restart
+from workflows.programs.progress.reader import ProgressReader, StepCounting
 from workflows.programs.runtime.files import GENERATIONS, Appender
 
 BEGINS = "2026-11-21T10:02:56.123456Z launcher: incarnation {} begins after step 20"
@@ -48,12 +48,12 @@ PLACE = Place("r", 1, 0, "node-0", "p", "127.0.0.5", "", "", "/c/step-20", 20, "
 def written(path: Path, limit_bytes: int = 0, long: int = 0) -> None:
     """A rank's log as a launcher writes it, over two incarnations."""
     appender = Appender(limit_bytes)
-    log = RankLog(str(path), appender, Stamps())
-    output = RankOutput(0, ProgressReader(None, Counting(), 0), log, Stamps())
+    log = RankLog(str(path), appender, TimestampFormatter())
+    output = RankOutput(0, ProgressReader(None, StepCounting(), 0), log, TimestampFormatter())
     output.open(1)
     for line in ["first life", *(f"line {number} of it" for number in range(long))]:
         output.feed(1, f"{line}\n".encode(), 1.0)
-    log.note(beginning(PLACE, Rendezvous(2, "127.0.0.5", 1, 0)), 2.0)
+    log.note(describe_restart(PLACE, Rendezvous(2, "127.0.0.5", 1, 0)), 2.0)
     output.feed(1, b"second life\n", 3.0)
     assert appender.close(30.0)
 

@@ -19,7 +19,7 @@ from tasks.settings import Settings
 from tests.fabrics import untold, world_of
 from tests.linked_nodes import LinkedNodes, good
 from workflows.programs.fabric.pair_member import PairCall
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 
 def taken_in() -> SuiteProfile:
@@ -81,13 +81,15 @@ def reason_of(outcome: LinksOutcome, node: str, check: str) -> dict[str, object]
 def slow_rail(node: str, rail: str, gigabits: float) -> object:
     """One RDMA device of a node is slow, whoever asks."""
 
-    def told(asking: str, asked: str, call: PairCall) -> Parsed:
+    def told(asking: str, asked: str, call: PairCall) -> ParsedOutput:
         if "rdma_bandwidth" not in call.quantities:
             return good(asking, asked, call)
         rate = {nic: 391.0 for nic in ("mlx5_0", "mlx5_1")}
         if node in (asking, asked):
             rate[rail] = gigabits
-        return Parsed(tuple(Reading("rdma_bandwidth", one, "Gb/s", nic, line="a row") for nic, one in rate.items()))
+        return ParsedOutput(
+            tuple(Reading("rdma_bandwidth", one, "Gb/s", nic, line="a row") for nic, one in rate.items())
+        )
 
     return told
 
@@ -112,11 +114,13 @@ def test_an_odd_node_meets_a_proven_one_in_a_second_round(stage: Stage) -> None:
 
 
 def test_where_a_rail_is_slow_everywhere_nobody_is_blamed_and_the_rail_is_named(stage: Stage) -> None:
-    def told(asking: str, asked: str, call: PairCall) -> Parsed:
+    def told(asking: str, asked: str, call: PairCall) -> ParsedOutput:
         if "rdma_bandwidth" not in call.quantities:
             return good(asking, asked, call)
         rate = {"mlx5_0": 391.0, "mlx5_1": 120.0}
-        return Parsed(tuple(Reading("rdma_bandwidth", one, "Gb/s", nic, line="a row") for nic, one in rate.items()))
+        return ParsedOutput(
+            tuple(Reading("rdma_bandwidth", one, "Gb/s", nic, line="a row") for nic, one in rate.items())
+        )
 
     cluster = nodes_of(6)
     cluster.asked = told
@@ -147,10 +151,10 @@ def test_a_slow_rail_is_the_fault_of_its_node_and_every_partner_is_proven(stage:
 def test_one_bad_moment_of_two_good_nodes_is_told_and_fails_nobody(stage: Stage) -> None:
     cluster, missed = nodes_of(6), []
 
-    def told(asking: str, asked: str, call: PairCall) -> Parsed:
+    def told(asking: str, asked: str, call: PairCall) -> ParsedOutput:
         if "packet_loss" in call.quantities and (not missed or {asking, asked} == missed[0]):
             missed.append({asking, asked})
-            return Parsed((Reading("packet_loss", 10.0, "%", line="10% packet loss"),))
+            return ParsedOutput((Reading("packet_loss", 10.0, "%", line="10% packet loss"),))
         return good(asking, asked, call)
 
     cluster.asked = told
@@ -174,8 +178,8 @@ def test_a_node_whose_pod_is_lost_is_unknown_with_its_reason(stage: Stage, phase
 def test_a_tool_that_nobody_has_is_unknown_everywhere_and_asked_for_once(stage: Stage) -> None:
     cluster = nodes_of(8)
 
-    def told(asking: str, asked: str, call: PairCall) -> Parsed:
-        missing = Parsed(unknown="ib_write_bw cannot be started: No such file or directory")
+    def told(asking: str, asked: str, call: PairCall) -> ParsedOutput:
+        missing = ParsedOutput(unknown="ib_write_bw cannot be started: No such file or directory")
         return missing if call.title == "ib_write_bw" else good(asking, asked, call)
 
     cluster.asked = told
@@ -191,9 +195,9 @@ def test_a_tool_that_nobody_has_is_unknown_everywhere_and_asked_for_once(stage: 
 def test_a_server_that_one_node_lacks_leaves_that_node_unknown_and_no_other(stage: Stage) -> None:
     cluster = nodes_of(8)
 
-    def told(asking: str, asked: str, call: PairCall) -> Parsed:
+    def told(asking: str, asked: str, call: PairCall) -> ParsedOutput:
         if call.title == "ib_write_bw" and asked == "n5":
-            return Parsed(unknown="n5: ib_write_bw cannot be started")
+            return ParsedOutput(unknown="n5: ib_write_bw cannot be started")
         return good(asking, asked, call)
 
     cluster.asked = told
@@ -203,12 +207,12 @@ def test_a_server_that_one_node_lacks_leaves_that_node_unknown_and_no_other(stag
 def test_a_figure_far_from_those_of_other_pairs_is_measured_again_and_then_blamed(stage: Stage) -> None:
     cluster = nodes_of(12)
 
-    def told(asking: str, asked: str, call: PairCall) -> Parsed:
+    def told(asking: str, asked: str, call: PairCall) -> ParsedOutput:
         found = good(asking, asked, call)
         if "n7" not in (asking, asked):
             return found
         slow = [Reading(one.quantity, 400.0 if one.unit == "us" else one.value, one.unit) for one in found.readings]
-        return Parsed(tuple(slow))
+        return ParsedOutput(tuple(slow))
 
     cluster.asked = told
     outcome = stage.test(cluster, only_pairs(load_suite("any-machine")))

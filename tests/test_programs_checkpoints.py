@@ -29,9 +29,9 @@ from tests.checkpoint_samples import (
     torch_file,
 )
 from workflows.programs.checkpoints import choice, integrity, manifest
-from workflows.programs.checkpoints.choice import Kept, ResumeLimits
-from workflows.programs.checkpoints.formats import recognise, take
-from workflows.programs.checkpoints.inventory import SurveyRequest, look, survey
+from workflows.programs.checkpoints.choice import OwnCopy, ResumeLimits
+from workflows.programs.checkpoints.formats import find_candidates, list_files
+from workflows.programs.checkpoints.inventory import SurveyRequest, list_checkpoints, survey
 
 
 def word_of(folder: Path, **request: str) -> tuple[str, str]:
@@ -44,7 +44,7 @@ def word_of(folder: Path, **request: str) -> tuple[str, str]:
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_a_whole_checkpoint_of_each_kind_is_recognised_by_content(kind: str, tmp_path: Path) -> None:
     put(tmp_path / "ck", SAMPLES[kind](20))
-    [state] = look(str(tmp_path / "ck"), str(tmp_path / "run"))
+    [state] = list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"))
     assert (state.usable, state.would_resume, state.complete) == (True, True, True), state
     assert state.step == (20 if kind != "one_file" else -1)
     assert state.format == {
@@ -75,7 +75,7 @@ def test_each_file_of_each_kind_is_needed_whole(kind: str, change: str, tmp_path
         damaged = {"delete": None, "empty": b"", "cut": cut(data)}[change]
         files = {**whole, name: damaged} if damaged is not None else {k: v for k, v in whole.items() if k != name}
         put(tmp_path / f"{number}", files)
-        states = look(str(tmp_path / f"{number}"), str(tmp_path / "run"))
+        states = list_checkpoints(str(tmp_path / f"{number}"), str(tmp_path / "run"))
         assert not any(state.usable for state in states), (name, states)
 
 
@@ -137,14 +137,14 @@ def test_what_is_wrong_is_said(files: Callable[[], Files], word: str, why: str, 
 
 def test_a_bad_newest_one_is_passed_over_with_its_reason(tmp_path: Path) -> None:
     put(tmp_path / "ck", primus(20) | primus(40) | without(primus(60), "shard-0.npz"))
-    states = look(str(tmp_path / "ck"), str(tmp_path / "run"))
+    states = list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"))
     assert [(one.step, one.would_resume) for one in states] == [(60, False), (40, True), (20, False)]
     assert states[0].why == "shard-0.npz is missing"
 
 
 def test_limits_never_let_a_resume_go_forward(tmp_path: Path) -> None:
     put(tmp_path / "ck", primus(20) | primus(40) | primus(60) | primus(80))
-    states = look(str(tmp_path / "ck"), str(tmp_path / "run"), max_step=65, excluded=["60", "x/step-40"])
+    states = list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"), max_step=65, excluded=["60", "x/step-40"])
     assert [one.step for one in states if one.would_resume] == [40]
     assert "rolled back" in states[0].why
     assert "could not resume" in states[1].why
@@ -152,7 +152,7 @@ def test_limits_never_let_a_resume_go_forward(tmp_path: Path) -> None:
 
 def test_an_unfinished_save_of_ours_is_no_candidate(tmp_path: Path) -> None:
     put(tmp_path / "ck", {".step-40.unfinished/shard-0.npz": b"x"} | primus(20))
-    assert [one.step for one in look(str(tmp_path / "ck"), str(tmp_path / "run"))] == [20]
+    assert [one.step for one in list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"))] == [20]
 
 
 @pytest.mark.parametrize(
@@ -171,23 +171,23 @@ def test_an_unfinished_save_of_ours_is_no_candidate(tmp_path: Path) -> None:
 )
 def test_single_files_by_pattern(name: str, pattern: str, step: int | None, tmp_path: Path) -> None:
     put(tmp_path, {name: torch_file()})
-    found = recognise(take(str(tmp_path)), "pattern", pattern)
+    found = find_candidates(list_files(str(tmp_path)), "pattern", pattern)
     assert [one.step for one in found] == ([] if step is None else [step])
     assert all(one.path == name and one.overwritten == (step == -1) for one in found)
 
 
 def test_a_wrong_pattern_or_format_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="pattern: not a regular expression"):
-        look(str(tmp_path), str(tmp_path), "pattern", "(")
+        list_checkpoints(str(tmp_path), str(tmp_path), "pattern", "(")
     with pytest.raises(ValueError, match="format: 'zip' is not one of auto, none, primus"):
-        look(str(tmp_path), str(tmp_path), "zip")
-    assert look(str(tmp_path), str(tmp_path), "none") == []
+        list_checkpoints(str(tmp_path), str(tmp_path), "zip")
+    assert list_checkpoints(str(tmp_path), str(tmp_path), "none") == []
 
 
 def test_files_beside_folders_are_no_checkpoints_unless_a_pattern_says_so(tmp_path: Path) -> None:
     put(tmp_path / "ck", primus(20) | numbered_file(99))
-    assert [one.step for one in look(str(tmp_path / "ck"), str(tmp_path / "run"))] == [20]
-    both = look(str(tmp_path / "ck"), str(tmp_path / "run"), pattern=r"model_(?P<step>\d+)\.pt")
+    assert [one.step for one in list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"))] == [20]
+    both = list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"), pattern=r"model_(?P<step>\d+)\.pt")
     assert [one.step for one in both] == [99, 20]
 
 
@@ -198,7 +198,7 @@ def test_the_step_of_an_overwritten_file_is_the_last_one_reported_before_it_was_
         "a1/trainer-0/steps.jsonl": b'{"step": 10, "at": 999.0}\n{"step": 20, "at": 1000.0}\n{"step": 30, "at": 1001.0}\n',
         "a2/trainer-0/steps.jsonl": b'{"step": 21, "at": 1500.0}\nnonsense\n',
     })  # fmt: skip
-    assert look(str(tmp_path / "ck"), str(tmp_path / "run"))[0].step == 20
+    assert list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"))[0].step == 20
 
 
 def test_counters_that_start_again_are_mapped_by_what_was_reported(tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ def test_counters_that_start_again_are_mapped_by_what_was_reported(tmp_path: Pat
     ],
 )
 def test_retention_keeps_the_newest_two_usable_ones(kept: str, keep: int, gone: str) -> None:
-    copies = [Kept(int(word[:-1]), word[:-1], word.endswith("+")) for word in kept.split()]
-    assert choice.surplus(copies, keep) == tuple(gone.split())
+    copies = [OwnCopy(int(word[:-1]), word[:-1], word.endswith("+")) for word in kept.split()]
+    assert choice.surplus_copies(copies, keep) == tuple(gone.split())
 
 
 def test_limits_forbid_an_unknown_step_after_a_roll_back() -> None:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.checkpoint_samples import SAMPLES, Files, npy_file, put, safetensors_file, torch_file
 from workflows.programs.checkpoints import choice as checkpoints_choice
 from workflows.programs.checkpoints import integrity, manifest, prover, verify
-from workflows.programs.checkpoints.choice import Kept
+from workflows.programs.checkpoints.choice import OwnCopy
 from workflows.programs.checkpoints.integrity import PickleError, storage_needs
-from workflows.programs.checkpoints.inventory import look
+from workflows.programs.checkpoints.inventory import list_checkpoints
 
 WORDS = {"pass", "fail", "unknown"}
 SEVERAL = settings(max_examples=260, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -85,7 +85,9 @@ def test_a_roll_back_never_goes_forward(steps: list[int], max_step: int, exclude
     with folder() as run:
         for step in steps:
             put(run / "checkpoints", SAMPLES["primus"](step))
-        states = look(str(run / "checkpoints"), str(run), max_step=max_step, excluded=[str(step) for step in excluded])
+        states = list_checkpoints(
+            str(run / "checkpoints"), str(run), max_step=max_step, excluded=[str(step) for step in excluded]
+        )
     allowed = [step for step in steps if (max_step == -1 or step <= max_step) and step not in excluded]
     assert [one.step for one in states if one.would_resume] == sorted(allowed, reverse=True)[:1]
     assert [one.step for one in states] == sorted(steps, reverse=True)
@@ -94,8 +96,8 @@ def test_a_roll_back_never_goes_forward(steps: list[int], max_step: int, exclude
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), unique_by=lambda one: one[0]), st.integers(0, 6))
 def test_retention_never_deletes_the_newest_two_usable_ones(kept: list[tuple[int, bool]], keep: int) -> None:
-    copies = [Kept(step, str(step), usable) for step, usable in kept]
-    gone = {int(path) for path in checkpoints_choice.surplus(copies, keep)}
+    copies = [OwnCopy(step, str(step), usable) for step, usable in kept]
+    gone = {int(path) for path in checkpoints_choice.surplus_copies(copies, keep)}
     usable = sorted((step for step, good in kept if good), reverse=True)
     assert not gone & set(usable[: max(2, keep)])
     if len(usable) >= max(2, keep):
@@ -118,7 +120,7 @@ def test_no_bytes_crash_a_header_probe(name: str, whole: bytes, data: st.DataObj
     if said == "":
         try:
             integrity.checksummed_parts(str(path))
-        except integrity.Unsound as error:
+        except integrity.UnsoundFileError as error:
             said = str(error)
     assert isinstance(said, str)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.checkpoint_samples import put
 from workflows.programs import collect
 from workflows.programs.coordinator import journal
-from workflows.programs.coordinator.state import Reported
+from workflows.programs.coordinator.state import ReportsReceived
 from workflows.programs.launcher.reporting import step_data
 from workflows.wire import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 
@@ -91,8 +91,8 @@ def test_a_record_that_cannot_be_read_is_none(run: Path) -> None:
 def test_what_was_saved_at_the_end_is_in_the_coordinators_memory(run: Path) -> None:
     steps = [StepSeen(step, float(step), rank=1) for step in range(1, 9)]
     phases = [PhaseSeen("checkpoint", 8.5, rank=0, detail="saving"), PhaseSeen("step", 9.0, rank=0)]
-    other = Reported(9.0, ("reader", 0), 1, (PhaseSeen("restore", 1.0), PhaseSeen("init", 5.0)))
-    events = [Reported(9.0, ("trainer", 0), n, (one,)) for n, one in enumerate([*steps, *phases], 1)]
+    other = ReportsReceived(9.0, ("reader", 0), 1, (PhaseSeen("restore", 1.0), PhaseSeen("init", 5.0)))
+    events = [ReportsReceived(9.0, ("trainer", 0), n, (one,)) for n, one in enumerate([*steps, *phases], 1)]
     text = "".join(journal.to_line(event) + "\n" for event in (other, *events))
     put(run, {"a2/coordinator/journal.jsonl": text.encode() + b'{"event": "Reported", "cut'})
     found = collect.gather(collect.Options(str(run), 2))

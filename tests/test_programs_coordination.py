@@ -18,25 +18,27 @@ from workflows.programs.coordinator.state import (
     AppendStep,
     Event,
     GiveOrder,
-    Joined,
+    LauncherJoined,
     Meeting,
+    MeetingPublished,
     Member,
-    Published,
     RefusedError,
     ReplaceStep,
-    Reported,
+    ReportsReceived,
     State,
-    StopAsked,
+    StopRequested,
 )
 from workflows.wire import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 
-def joined(index: int, role: str = "trainer", pod: str = "", essential: bool = True) -> Joined:
-    return Joined(1.0, Member(role, index, pod or f"{role}-{index}", f"node-{index}", essential=essential))
+def joined(index: int, role: str = "trainer", pod: str = "", essential: bool = True) -> LauncherJoined:
+    return LauncherJoined(1.0, Member(role, index, pod or f"{role}-{index}", f"node-{index}", essential=essential))
 
 
-def told(index: int, sequence: int, *reports: Any, state: str = "", why: str = "", role: str = "trainer") -> Reported:
-    return Reported(10.0 + sequence, (role, index), sequence, reports, state, why)
+def told(
+    index: int, sequence: int, *reports: Any, state: str = "", why: str = "", role: str = "trainer"
+) -> ReportsReceived:
+    return ReportsReceived(10.0 + sequence, (role, index), sequence, reports, state, why)
 
 
 def after(state: State, *events: Event) -> State:
@@ -54,7 +56,7 @@ def end(rank: int, **how: Any) -> RankEnd:
     return RankEnd(rank=rank, local_rank=0, at=1.0, **how)
 
 
-MEETING = Published(2.0, "trainer", Meeting(1, "127.0.0.5", 23456))
+MEETING = MeetingPublished(2.0, "trainer", Meeting(1, "127.0.0.5", 23456))
 
 
 def test_a_gang_meets_when_all_have_joined_and_the_first_has_published() -> None:
@@ -76,7 +78,7 @@ def test_a_gang_meets_when_all_have_joined_and_the_first_has_published() -> None
 
 def test_another_role_meets_by_itself() -> None:
     helper = replace(joined(0, "reader").member, pods=1, processes=3)
-    state = gang(2, 2, Joined(1.0, helper), Published(2.0, "reader", Meeting(1, "127.0.0.7", 1)))
+    state = gang(2, 2, LauncherJoined(1.0, helper), MeetingPublished(2.0, "reader", Meeting(1, "127.0.0.7", 1)))
     found = meeting_of(state, "reader")
     assert found is not None
     assert found["world_size"] == 3
@@ -88,7 +90,7 @@ def test_another_role_meets_by_itself() -> None:
     [
         (joined(0, pod="an impostor"), 409),
         (joined(7), 409),
-        (Published(2.0, "trainer", Meeting(2, "127.0.0.5", 1)), 409),
+        (MeetingPublished(2.0, "trainer", Meeting(2, "127.0.0.5", 1)), 409),
         (told(5, 1, StepSeen(1, 1.0)), 404),
     ],
 )
@@ -115,8 +117,8 @@ def test_joining_again_keeps_what_is_known_of_the_member() -> None:
         (told(0, 1, state="leaving", why="SIGTERM"), [(True, ("trainer", 0))]),
         (told(0, 1, state="failed", why="exit 0 too early"), [(False, ("trainer", 0))]),
         (told(0, 1, state="ended"), []),
-        (StopAsked(5.0, "asked", True), [(True, None)]),
-        (StopAsked(5.0, "asked", False), [(False, None)]),
+        (StopRequested(5.0, "asked", True), [(True, None)]),
+        (StopRequested(5.0, "asked", False), [(False, None)]),
     ],
 )
 def test_what_ends_a_gang_and_whether_it_may_save(event: Event, orders: list[tuple[bool, Any]]) -> None:
@@ -133,11 +135,11 @@ def test_the_one_who_caused_an_order_is_not_told_and_everybody_else_is() -> None
 def test_a_stop_is_said_once_and_again_only_when_it_becomes_urgent() -> None:
     state = after(
         gang(3),
-        StopAsked(1.0, "drain", True),
-        StopAsked(2.0, "drain", True),
+        StopRequested(1.0, "drain", True),
+        StopRequested(2.0, "drain", True),
         told(0, 1, end(0, signal=9)),
         told(1, 1, end(2, signal=9)),
-        StopAsked(3.0, "drain", True),
+        StopRequested(3.0, "drain", True),
     )
     assert [(order.number, order.save) for order in state.orders] == [(1, True), (2, False)]
 
@@ -214,7 +216,7 @@ reports = st.one_of(
 events = st.one_of(
     st.builds(joined, st.integers(0, 3)),
     st.builds(
-        Reported,
+        ReportsReceived,
         st.floats(0, 100),
         st.tuples(st.just("trainer"), st.integers(0, 3)),
         st.integers(1, 30),
@@ -222,7 +224,7 @@ events = st.one_of(
         st.sampled_from(["", "running", "leaving", "failed", "ended"]),
     ),
     st.just(MEETING),
-    st.builds(StopAsked, st.floats(0, 100), st.text(max_size=5), st.booleans()),
+    st.builds(StopRequested, st.floats(0, 100), st.text(max_size=5), st.booleans()),
 )
 
 
@@ -231,7 +233,7 @@ def play(history: list[Event]) -> tuple[State, list[Event], list[Any]]:
     kept: list[Event] = []
     rows: list[Any] = []
     for event in history:
-        remembered = journal.worth_keeping(state, event)
+        remembered = journal.for_journal(state, event)
         try:
             state, effects = advance(state, event)
         except RefusedError:
@@ -243,10 +245,10 @@ def play(history: list[Event]) -> tuple[State, list[Event], list[Any]]:
 
 def as_launchers_number(history: list[Event]) -> list[Event]:
     """Batches are numbered in the order in which they are sent, and one that is sent again is the same."""
-    sent: dict[tuple[str, int], dict[int, Reported]] = {}
+    sent: dict[tuple[str, int], dict[int, ReportsReceived]] = {}
     told: list[Event] = []
     for event in history:
-        if isinstance(event, Reported):
+        if isinstance(event, ReportsReceived):
             before = sent.setdefault(event.key, {})
             if event.sequence not in before and event.sequence < max(before, default=0):
                 continue
@@ -260,7 +262,7 @@ def as_launchers_number(history: list[Event]) -> list[Event]:
 def test_a_journal_brings_back_the_same_state(history: list[Event]) -> None:
     state, kept, rows = play(history)
     again, _, rows_again = play(journal.read_events(journal.to_line(event) for event in kept))
-    for name in ("orders", "ended", "incarnation", "meetings"):
+    for name in ("orders", "rank_ends", "incarnation", "meetings"):
         assert repr(getattr(again, name)) == repr(getattr(state, name))
     assert repr(again.progress) == repr(state.progress)
     assert repr(rows_again) == repr(rows)
@@ -279,7 +281,7 @@ def test_orders_are_numbered_and_at_most_two(history: list[Event]) -> None:
 
 JOURNALS = damaged(
     [
-        *(journal.to_line(event) for event in (joined(0), MEETING, StopAsked(1.0, "why", True))),
+        *(journal.to_line(event) for event in (joined(0), MEETING, StopRequested(1.0, "why", True))),
         journal.to_line(told(0, 1, StepSeen(3, 5.0), end(0, exit_code=1), state="failed", why="x")),
     ],
     ["null", "{}", "[]", '"', "NaN", "1e999", '{"event":', '"Joined"', '"Reported"', ","],
@@ -295,7 +297,7 @@ def test_no_line_breaks_the_reading_of_a_journal(text: str) -> None:
 
 def test_such_lines_are_events_and_broken_events() -> None:
     whole = journal.to_line(MEETING)
-    assert reaches(JOURNALS, lambda text: text != whole and isinstance(journal.from_line(text), Published))
+    assert reaches(JOURNALS, lambda text: text != whole and isinstance(journal.from_line(text), MeetingPublished))
     assert reaches(JOURNALS, lambda text: '{"event":' in text and journal.from_line(text) is None)
 
 
@@ -305,5 +307,5 @@ def test_a_line_that_was_cut_off_is_left_out() -> None:
 
 
 def test_effects_name_their_order() -> None:
-    effects = advance(gang(), StopAsked(1.0, "why", True)).effects
+    effects = advance(gang(), StopRequested(1.0, "why", True)).effects
     assert [effect.order.why for effect in effects if isinstance(effect, GiveOrder)] == ["why"]

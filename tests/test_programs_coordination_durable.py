@@ -14,9 +14,9 @@ import pytest
 from tests.launcher_harness import until
 from tests.test_programs_coordination_http import ask
 from workflows.programs.coordinator import journal, store
-from workflows.programs.coordinator.journal import Memory
+from workflows.programs.coordinator.journal import Journal
 from workflows.programs.coordinator.service import Coordinator
-from workflows.programs.coordinator.state import StopAsked
+from workflows.programs.coordinator.state import StopRequested
 from workflows.programs.coordinator.store import ExpectedGang
 from workflows.programs.runtime.files import Appender
 
@@ -38,9 +38,9 @@ class Counted:
 
 def gang(path: Path, sync: Sync, monkeypatch: pytest.MonkeyPatch, restarts: int = 3) -> Coordinator:
     """A gang of two pods that writes to a journal."""
-    monkeypatch.setattr(store, "Memory", partial(Memory, sync=sync))
+    monkeypatch.setattr(store, "Journal", partial(Journal, sync=sync))
     one = Coordinator(ExpectedGang("trainer", 2, 1, 100, restarts), {"PRIMUS_TOKEN": "t"})
-    one.remember(str(path))
+    one.open_journal(str(path))
     for index in range(2):
         ask(one, "POST", "/v1/join", {"role": "trainer", "pod_index": index, "pods": 2, "node": f"n{index}"})
         told(one, index, 1, state="running", pids={str(index): 7})
@@ -122,7 +122,7 @@ def test_a_storage_that_hangs_is_told_and_the_order_goes_out(
     assert said.count("not synced in 0.02 s; going on") == 1
     # What could not be synced was written all the same.
     again = Coordinator(ExpectedGang("trainer", 2, 1, 100, 3), {"PRIMUS_TOKEN": "t"})
-    again.remember(str(tmp_path / "journal"))
+    again.open_journal(str(tmp_path / "journal"))
     assert len(again.state.restarts) == len(one.state.restarts) >= 1
     again.close()
 
@@ -158,11 +158,11 @@ def test_a_line_that_was_cut_off_costs_no_other(tmp_path: Path, cut: str) -> Non
     path = tmp_path / "journal"
     path.write_text(cut)
     for life in range(2):
-        memory = Memory(str(path))
+        memory = Journal(str(path))
         assert len(memory.read()) == life
-        memory.write(StopAsked(5.0, f"life {life}", True), order=True, surely=True)
+        memory.write(StopRequested(5.0, f"life {life}", True), order=True, surely=True)
         memory.close()
-    memory = Memory(str(path))
-    assert [event.why for event in memory.read() if isinstance(event, StopAsked)] == ["life 0", "life 1"]
+    memory = Journal(str(path))
+    assert [event.why for event in memory.read() if isinstance(event, StopRequested)] == ["life 0", "life 1"]
     memory.close()
     assert path.read_text().count("\n") == 3

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.coordinator_talk import TOKEN, Talk, gang
 from tests.test_programs_coordination_http import ask
 from workflows.programs.coordinator import service
-from workflows.programs.runtime.http_server import Later, Request
+from workflows.programs.runtime.http_server import DeferredResponse, Request
 
 NAMES = [
     *("role", "pod_index", "pod", "node", "sequence", "reports", "state", "why", "pids", "incarnation", "id", "stacks"),
@@ -55,7 +55,7 @@ def test_no_request_breaks_the_coordinator(requests: list[tuple[tuple[str, str],
     one = gang()
     for (method, path), body, query in requests:
         answer = one.handle(Request(method, path, {**query, "wait": "0"}, TOKEN, body))
-        answer = (answer.look() or answer.otherwise) if isinstance(answer, Later) else answer
+        answer = (answer.poll() or answer.timeout_response) if isinstance(answer, DeferredResponse) else answer
         assert answer.status in (200, 400, 403, 404, 409), (path, body, answer)
         one.tick()
     for path in ("/status", "/metrics", "/v1/steps"):
@@ -71,7 +71,7 @@ def test_with_a_wrong_token_nothing_happens(route: tuple[str, str], body: Any, t
     one = gang()
     before = one.state
     answer = one.handle(Request(*route, {}, token, body))
-    assert not isinstance(answer, Later)
+    assert not isinstance(answer, DeferredResponse)
     assert answer.status == 401
     assert one.state is before
 

@@ -13,15 +13,15 @@ from workflows.programs.coordinator.hang_watch import HangLimits
 from workflows.programs.coordinator.hangs import ANSWER_SECONDS, TEXT_BYTES, TICK_SECONDS, HangWatch
 from workflows.programs.coordinator.reducer import advance, orders_for
 from workflows.programs.coordinator.state import (
-    Cleared,
     Event,
-    HangFound,
+    HangConfirmed,
+    HangSuspected,
     Meeting,
-    Published,
+    MeetingPublished,
+    PodCleared,
     RefusedError,
     State,
-    StopAsked,
-    Suspected,
+    StopRequested,
 )
 from workflows.programs.stacks.values import STOPPED, Dump, Frame, ProcessStacks, StackAnswer, Thread
 from workflows.wire import PhaseSeen, StepSeen
@@ -68,10 +68,10 @@ class Watched:
 
     def take(self, event: Event) -> None:
         before = self.state
-        worth = journal.worth_keeping(before, event)
+        worth = journal.for_journal(before, event)
         self.kept += [] if worth is None else [worth]
         self.state = advance(before, event).state
-        self.hang.heard(before, self.state, event)
+        self.hang.update(before, self.state, event)
 
     def tell(self, index: int, *reports: Any, **more: Any) -> None:
         self.sequence += 1
@@ -95,25 +95,25 @@ class Watched:
                 self._answer(event)
 
     def _answer(self, event: Event) -> None:
-        for index in range(PODS) if isinstance(event, Suspected) else ():
+        for index in range(PODS) if isinstance(event, HangSuspected) else ():
             (order,) = [one for one in orders_for(self.state, ("trainer", index), 0) if one.stacks]
             if index in self.answers:
                 one = self.answers[index]
-                self.hang.answer(StackAnswer(one.pod, order.stacks, one.dump), self.state)
+                self.hang.add_stacks(StackAnswer(one.pod, order.stacks, one.dump), self.state)
 
     def begin_again(self) -> None:
         """All pods have cleared their ranks and run the next incarnation."""
         number = self.state.incarnation
         for index in range(PODS):
-            self.take(Cleared(self.now, ("trainer", index), number))
-        self.take(Published(self.now, "trainer", Meeting(number, "127.0.0.5", 23456 + number)))
+            self.take(PodCleared(self.now, ("trainer", index), number))
+        self.take(MeetingPublished(self.now, "trainer", Meeting(number, "127.0.0.5", 23456 + number)))
         for index in range(PODS):
             self.tell(index, state="running", pids={str(index): 200 + index}, incarnation=number)
         self.step = (self.state.restarts[-1].resume_step or 0) if self.state.restarts else 0
 
     @property
     def orders(self) -> list[str]:
-        return [order.told()["order"] for order in self.state.orders]
+        return [order.to_json()["order"] for order in self.state.orders]
 
 
 ONE_WORKS = {0: dump(0, WAITS), 1: dump(1, WAITS), 2: dump(2, WORKS), 3: dump(3, WAITS)}
@@ -126,7 +126,7 @@ def test_after_the_last_step_of_the_profile_the_end_may_take_as_long_as_the_begi
     one.wait(LIMITS.init_seconds - 1)
     assert not one.said
     one.wait(2.0)
-    assert [type(event) for event in one.said] == [Suspected]
+    assert [type(event) for event in one.said] == [HangSuspected]
     earlier = Watched(answers=ONE_WORKS, planned=41)
     earlier.steps(40)
     earlier.wait(2.5)
@@ -141,7 +141,7 @@ def test_the_rank_for_which_the_others_wait_is_named_and_all_begin_again(answers
     while not one.state.restarts:
         one.wait(TICK_SECONDS)
     assert one.now - began <= 2.0
-    assert [type(event) for event in one.said] == [Suspected, HangFound]
+    assert [type(event) for event in one.said] == [HangSuspected, HangConfirmed]
     (restart,) = one.state.restarts
     assert (restart.kind, restart.rank, restart.node, restart.step) == ("hang", 2, "node-2", 40)
     assert "no progress for" in restart.why
@@ -191,7 +191,7 @@ def test_without_the_right_a_hang_is_only_told() -> None:
     one.steps(40)
     one.wait(60.0)
     assert one.orders == ["stacks"]
-    assert [type(event) for event in one.said] == [Suspected, HangFound]
+    assert [type(event) for event in one.said] == [HangSuspected, HangConfirmed]
     status = one.hang.status()
     assert status is not None
     assert (status.verdict, status.rank, status.node, status.phase) == ("confirmed", 2, "node-2", "step")
@@ -244,7 +244,7 @@ def test_a_stop_of_a_second_a_slow_gang_and_announced_pauses_are_no_hang() -> No
     one.steps(5)
     # A look at the stacks harms nobody.
     assert set(one.orders) <= {"stacks"}
-    assert not any(isinstance(event, HangFound) for event in one.said)
+    assert not any(isinstance(event, HangConfirmed) for event in one.said)
 
 
 def test_ranks_that_never_come_to_a_first_step_hang_where_a_limit_is_known() -> None:
@@ -260,11 +260,11 @@ def test_a_gang_that_was_told_to_stop_or_has_ended_is_not_watched() -> None:
     one, other = Watched(), Watched()
     for watched in (one, other):
         watched.steps(40)
-    one.take(StopAsked(one.now, "asked", True))
+    one.take(StopRequested(one.now, "asked", True))
     for index in range(PODS):
         other.tell(index, state="ended")
     for watched in (one, other):
-        assert not watched.hang.watching
+        assert not watched.hang.is_watching
         watched.wait(100.0)
         assert watched.said == []
 
@@ -276,7 +276,7 @@ def test_stacks_that_nobody_asked_for_are_refused(pod: str, order: str) -> None:
     one.wait(1.5)
     assert one.orders == ["stacks"]
     with pytest.raises(RefusedError) as refused:
-        one.hang.answer(StackAnswer(pod, order, dump(2, WORKS).dump), one.state)
+        one.hang.add_stacks(StackAnswer(pod, order, dump(2, WORKS).dump), one.state)
     assert refused.value.status == 409
 
 
@@ -306,7 +306,7 @@ def test_a_journal_brings_back_restarts_orders_and_the_watch() -> None:
     state, watch = one.start, HangWatch(LIMITS)
     for event in journal.read_events(journal.to_line(event) for event in one.kept):
         before, state = state, advance(state, event).state
-        watch.heard(before, state, event)
+        watch.update(before, state, event)
     assert (state.restarts, state.orders, state.restarts_left(one.now)) == (one.state.restarts, one.state.orders, 2)
     assert state.incarnation == 2
     assert watch.watch.steps.count == one.hang.watch.steps.count > 20
@@ -317,5 +317,5 @@ def test_what_is_said_of_an_earlier_incarnation_starts_nothing() -> None:
     one.steps(40)
     one.wait(3.0)
     state = one.state
-    for late in (Suspected(one.now, 1, "late"), HangFound(one.now, 1, "late", 2, "node-2")):
+    for late in (HangSuspected(one.now, 1, "late"), HangConfirmed(one.now, 1, "late", 2, "node-2")):
         assert advance(state, late).state == state

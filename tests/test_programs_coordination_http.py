@@ -14,13 +14,13 @@ from workflows.programs.coordinator.main import Options, parse
 from workflows.programs.coordinator.service import Coordinator
 from workflows.programs.coordinator.store import ExpectedGang
 from workflows.programs.runtime.flags import UsageError
-from workflows.programs.runtime.http_server import Later, Request, Response
+from workflows.programs.runtime.http_server import DeferredResponse, Request, Response
 
 
 def ask(coordinator: Coordinator, method: str, path: str, body: Any = None, token: str = "t", **query: str) -> Response:
     answer = coordinator.handle(Request(method, path, query, token, body or {}))
-    if isinstance(answer, Later):
-        answer = answer.look() or answer.otherwise
+    if isinstance(answer, DeferredResponse):
+        answer = answer.poll() or answer.timeout_response
     json.dumps(answer.body, allow_nan=False)
     return answer
 
@@ -86,13 +86,13 @@ def test_status_and_steps_tell_what_was_reported(coordinator: Coordinator) -> No
 
 
 def test_a_checkpoint_that_nobody_has_read_is_written_and_in_no_list(coordinator: Coordinator, tmp_path: Path) -> None:
-    coordinator.remember(str(tmp_path / "journal"))
+    coordinator.open_journal(str(tmp_path / "journal"))
     ask(coordinator, "POST", "/v1/join", {"role": "trainer", "pod_index": 0})
     seen = {"report": "CheckpointSeen", "step": 20, "path": "/c/20", "at": 9.0, "written_at": 8.0, "verdict": "unknown"}
     ask(coordinator, "POST", "/v1/report", report(seen))
     coordinator.close()
     again = Coordinator(ExpectedGang("trainer", 1, 2, 300), {"PRIMUS_TOKEN": "t"})
-    again.remember(str(tmp_path / "journal"))
+    again.open_journal(str(tmp_path / "journal"))
     again.close()
     for one in (coordinator, again):
         # The flow writes what is listed into the ledger, and what is not bad there it may go on from.
@@ -144,7 +144,7 @@ def test_a_coordinator_that_is_started_again_remembers(tmp_path: Path) -> None:
     statuses: list[Any] = []
     for _ in range(2):
         one = Coordinator(ExpectedGang("trainer", 1, 1), {"PRIMUS_TOKEN": "t"})
-        one.remember(path)
+        one.open_journal(path)
         if not statuses:
             ask(one, "POST", "/v1/join", {"role": "trainer", "pod_index": 0, "pod": "p"})
             ask(one, "POST", "/v1/publish", {"incarnation": 1, "master_addr": "127.0.0.5", "master_port": 5})

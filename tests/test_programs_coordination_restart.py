@@ -12,32 +12,32 @@ import pytest
 
 from tests.restarting_gangs import KILLED, LENT, RAISED, after, end, gang, joined, saved, told
 from workflows.programs.coordinator.reducer import advance, meeting_of, orders_for
-from workflows.programs.coordinator.restarts import PROOF_SECONDS, SETTLE_SECONDS, choose
+from workflows.programs.coordinator.restarts import PROOF_SECONDS, SETTLE_SECONDS, choose_checkpoint
 from workflows.programs.coordinator.service import Coordinator
 from workflows.programs.coordinator.state import (
     AppendMoment,
     AppendStep,
-    Cleared,
     Event,
-    Joined,
+    LauncherJoined,
     Meeting,
+    MeetingPublished,
     Member,
-    Published,
+    PodCleared,
     RefusedError,
     State,
-    StopAsked,
-    Ticked,
+    StopRequested,
+    TimePassed,
 )
 from workflows.programs.coordinator.store import ExpectedGang
-from workflows.programs.runtime.http_server import Later, Request
+from workflows.programs.runtime.http_server import DeferredResponse, Request
 from workflows.wire import PhaseSeen, StepSeen
 
 
 def kinds(state: State) -> list[str]:
-    return [order.told()["order"] for order in state.orders]
+    return [order.to_json()["order"] for order in state.orders]
 
 
-SETTLED = Ticked(13.0)
+SETTLED = TimePassed(13.0)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ SETTLED = Ticked(13.0)
         ([told(0, 2, end(0, **KILLED))], ["restart"]),
         ([told(0, 2, end(0, signal=int(signal.SIGSEGV)))], ["restart"]),
         ([told(0, 2, end(0, **RAISED))], []),
-        ([told(0, 2, end(0, **RAISED)), Ticked(12.0)], []),
+        ([told(0, 2, end(0, **RAISED)), TimePassed(12.0)], []),
         ([told(0, 2, end(0, **RAISED)), SETTLED], ["stop"]),
         ([told(0, 2, end(0, **RAISED)), told(1, 2, end(1, **KILLED)), SETTLED], ["restart"]),
         ([told(0, 2, end(0, **RAISED)), told(1, 2, end(1, **RAISED)), SETTLED], ["stop"]),
@@ -57,8 +57,8 @@ SETTLED = Ticked(13.0)
         ([told(0, 2, end(0, **KILLED)), told(1, 2, end(1, **RAISED)), SETTLED], ["restart"]),
         ([told(1, 2, state="leaving", why="SIGTERM"), told(0, 2, end(0, **KILLED))], ["stop", "stop"]),
         ([told(1, 2, state="ended"), told(0, 2, end(0, **KILLED))], ["stop"]),
-        ([StopAsked(5.0, "asked", True), told(0, 2, end(0, **KILLED))], ["stop", "stop"]),
-        ([told(0, 2, end(0, **RAISED)), StopAsked(12.0, "asked", True), SETTLED], ["stop"]),
+        ([StopRequested(5.0, "asked", True), told(0, 2, end(0, **KILLED))], ["stop", "stop"]),
+        ([told(0, 2, end(0, **RAISED)), StopRequested(12.0, "asked", True), SETTLED], ["stop"]),
         ([told(0, 2, end(0, **KILLED)), told(1, 2, state="failed", why="held too long")], ["restart", "stop"]),
         ([told(0, 2, end(0, **KILLED)), told(1, 2, state="ended", why="completed")], ["restart", "stop"]),
     ],
@@ -69,7 +69,7 @@ def test_what_is_ordered_when_ranks_fail(events: Sequence[Event], orders: list[s
 
 def test_without_the_right_everything_is_as_it_was() -> None:
     state = gang(told(0, 2, end(0, **KILLED)), lent=0)
-    assert [(order.told(), order.source) for order in state.orders] == [
+    assert [(order.to_json(), order.source) for order in state.orders] == [
         (
             {"number": 1, "order": "stop", "why": "rank 0 of pod-0 ended with signal 9", "save": False},
             ("trainer", 0),
@@ -78,10 +78,10 @@ def test_without_the_right_everything_is_as_it_was() -> None:
 
 
 def test_an_order_to_begin_again_reaches_all_pods_of_the_gang_and_nobody_else() -> None:
-    helper = Joined(1.0, Member("reader", 0, essential=False))
+    helper = LauncherJoined(1.0, Member("reader", 0, essential=False))
     state = gang(helper, told(0, 2, end(0, **KILLED)))
     (order,) = orders_for(state, ("trainer", 0), 0)
-    assert order.told() == {
+    assert order.to_json() == {
         "number": 1,
         "order": "restart",
         "why": "rank 0 of pod-0 ended with signal 9",
@@ -101,9 +101,9 @@ def test_a_stop_that_a_failed_rank_causes_is_told_to_its_pod_too_for_it_holds() 
 def begun_again(state: State, incarnation: int) -> list[Event]:
     """Every pod has cleared its ranks, the first one says where they meet, and all run."""
     keys = list(state.members)
-    cleared = [Cleared(20.0, key, incarnation) for key in keys]
+    cleared = [PodCleared(20.0, key, incarnation) for key in keys]
     runs = [told(key[1], 50 * incarnation, state="running", incarnation=incarnation) for key in keys]
-    return [*cleared, Published(20.0, "trainer", Meeting(incarnation, "127.0.0.5", 23457)), *runs]
+    return [*cleared, MeetingPublished(20.0, "trainer", Meeting(incarnation, "127.0.0.5", 23457)), *runs]
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ def test_nobody_meets_before_all_earlier_ranks_are_gone() -> None:
 @pytest.mark.parametrize(
     ("event", "status"),
     [
-        (Cleared(20.0, ("trainer", 0), 1), 409),
-        (Cleared(20.0, ("trainer", 0), 3), 409),
-        (Cleared(20.0, ("trainer", 7), 2), 404),
-        (Published(20.0, "trainer", Meeting(1, "127.0.0.5", 1)), 409),
+        (PodCleared(20.0, ("trainer", 0), 1), 409),
+        (PodCleared(20.0, ("trainer", 0), 3), 409),
+        (PodCleared(20.0, ("trainer", 7), 2), 404),
+        (MeetingPublished(20.0, "trainer", Meeting(1, "127.0.0.5", 1)), 409),
     ],
 )
 def test_words_of_another_incarnation_are_refused(event: Event, status: int) -> None:
@@ -159,7 +159,7 @@ def test_words_of_another_incarnation_are_refused(event: Event, status: int) -> 
 def test_what_is_known_of_the_ranks_that_were_is_not_said_of_those_that_come() -> None:
     state = gang(told(0, 2, StepSeen(7, 5.0), end(0, **KILLED)))
     assert state.launched_at is None
-    assert state.ended == ()
+    assert state.rank_ends == ()
     assert [(one.state, one.pids) for one in state.members.values()] == [("joined", {}), ("joined", {})]
     late = told(1, 2, end(1, **RAISED), StepSeen(9, 6.0, 1), state="running", pids={"1": 101})
     known = after(state, late)
@@ -180,7 +180,7 @@ def test_steps_that_were_done_before_a_restart_and_told_after_it_are_rows_that_w
     assert following.effects == (AppendStep((8, began - 0.1, None, None)), AppendStep((9, began, None, None)))
     known = following.state
     assert (known.restarts[0].step, known.restarts[0].first_step, known.progress.phase) == (9, None, "init")
-    assert (known.orders, known.ended, known.incarnation) == (state.orders, (), 2)
+    assert (known.orders, known.rank_ends, known.incarnation) == (state.orders, (), 2)
     again = advance(known, told(0, 4, StepSeen(8, 30.0, incarnation=2)))
     assert again.effects == (AppendStep((8, 30.0, None, None)),)
     assert again.state.restarts[0].first_step == 8
@@ -238,7 +238,7 @@ def test_a_stall_ends_with_its_ranks_and_an_unfinished_save_is_taken_back(phase:
 )
 def test_the_newest_proven_checkpoint_of_this_attempt_is_chosen(reports: list[Any], expected: Any) -> None:
     state = gang(told(0, 2, *reports), resume_from="/c/20", resume_step=20)
-    assert choose(state) == expected
+    assert choose_checkpoint(state) == expected
 
 
 @pytest.mark.parametrize("proof_first", [True, False])
@@ -260,19 +260,19 @@ SAVED = (PhaseSeen("checkpoint", 5.0, detail="saved in 0.1 s"), PhaseSeen("step"
 def test_a_save_that_was_just_told_is_waited_for_until_it_is_proven() -> None:
     state = gang(told(0, 2, StepSeen(25, 4.0), *SAVED), told(1, 3, end(1, **KILLED)))
     assert kinds(state) == []
-    state = after(state, Ticked(13.0 + 2 * SETTLE_SECONDS))
+    state = after(state, TimePassed(13.0 + 2 * SETTLE_SECONDS))
     assert kinds(state) == []
     unread = after(state, told(0, 4, saved(25, "unknown")))
     assert kinds(unread) == []
     assert [one.resume_step for one in after(unread, told(0, 5, saved(25))).restarts] == [25]
     assert [one.resume_step for one in after(state, told(0, 4, saved(25))).restarts] == [25]
-    assert [one.resume_step for one in after(state, Ticked(13.0 + PROOF_SECONDS)).restarts] == [None]
+    assert [one.resume_step for one in after(state, TimePassed(13.0 + PROOF_SECONDS)).restarts] == [None]
 
 
 def test_a_proof_says_nothing_about_ranks_that_raised() -> None:
     state = gang(told(0, 2, StepSeen(25, 4.0), *SAVED, end(0, **RAISED)), told(0, 3, saved(25)))
     assert kinds(state) == []
-    assert kinds(after(state, Ticked(14.0))) == ["stop"]
+    assert kinds(after(state, TimePassed(14.0))) == ["stop"]
 
 
 def test_where_only_a_new_attempt_can_go_on_the_attempt_ends() -> None:
@@ -293,20 +293,20 @@ def test_a_coordinator_that_dies_while_it_waits_decides_when_it_is_back(tmp_path
 
     def ask(one: Coordinator, method: str, where: str, sent: dict[str, Any]) -> Any:
         answer = one.handle(Request(method, where, {"pod_index": "0"}, "t", sent))
-        return ((answer.look() or answer.otherwise) if isinstance(answer, Later) else answer).body
+        return ((answer.poll() or answer.timeout_response) if isinstance(answer, DeferredResponse) else answer).body
 
     statuses: list[Any] = []
     for number in range(3):
         one = Coordinator(ExpectedGang("trainer", 1, 1, 0, LENT), {"PRIMUS_TOKEN": "t"})
-        one.remember(path)
+        one.open_journal(path)
         if number == 0:
             ask(one, "POST", "/v1/join", {"role": "trainer", "pod_index": 0, "pod": "p", "node": "n"})
             failure = {"report": "RankEnd", "rank": 0, "local_rank": 0, "at": 1.0, "exit_code": 1}
             ask(one, "POST", "/v1/report", {**body, "reports": [failure]})
-            assert 0 < one.patience_seconds <= SETTLE_SECONDS
+            assert 0 < one.idle_seconds <= SETTLE_SECONDS
             assert ask(one, "GET", "/v1/orders", {}) == {"orders": []}
         else:
-            while one.state.settling is not None:
+            while one.state.pending is not None:
                 one.tick()
             statuses.append(ask(one, "GET", "/v1/orders", {})["orders"])
         one.close()

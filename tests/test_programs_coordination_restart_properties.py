@@ -15,15 +15,15 @@ from workflows.programs.coordinator import journal
 from workflows.programs.coordinator.progress import STALLS
 from workflows.programs.coordinator.reducer import advance, meeting_of
 from workflows.programs.coordinator.state import (
-    Cleared,
     Event,
     Meeting,
-    Published,
+    MeetingPublished,
+    PodCleared,
     RefusedError,
-    Reported,
+    ReportsReceived,
     State,
-    StopAsked,
-    Ticked,
+    StopRequested,
+    TimePassed,
 )
 from workflows.wire import PhaseSeen, StepSeen
 
@@ -39,13 +39,13 @@ def event_of(state: State, number: int, move: tuple[str, int, int]) -> Event:
     kind, index, age = move[0], move[1] % state.pods, move[2]
     at, key, now = 20.0 + number * 0.06, ("trainer", index), max(1, state.incarnation - age)
     said: dict[str, Event] = {
-        "clear": Cleared(at, key, now),
-        "publish": Published(at, "trainer", Meeting(now, "127.0.0.5", 20000 + number)),
-        "tick": Ticked(at),
-        "stop": StopAsked(at, "why", index > 1),
+        "clear": PodCleared(at, key, now),
+        "publish": MeetingPublished(at, "trainer", Meeting(now, "127.0.0.5", 20000 + number)),
+        "tick": TimePassed(at),
+        "stop": StopRequested(at, "why", index > 1),
         "join": joined(index, incarnation=now),
-        "run": Reported(at, key, number, (), "running", "", {str(index): number}, now),
-        "leave": Reported(at, key, number, (), "leaving", "SIGTERM"),
+        "run": ReportsReceived(at, key, number, (), "running", "", {str(index): number}, now),
+        "leave": ReportsReceived(at, key, number, (), "leaving", "SIGTERM"),
     }
     reports: dict[str, Any] = {
         "kill": end(index, now, **KILLED),
@@ -56,7 +56,7 @@ def event_of(state: State, number: int, move: tuple[str, int, int]) -> Event:
         "saved": PhaseSeen("step", at, index, "saved in 0.1 s", now),
         "prove": saved(max(0, number - index)),  # a step before the first one comes through no door
     }
-    return said[kind] if kind in said else Reported(at, key, number, (reports[kind],))
+    return said[kind] if kind in said else ReportsReceived(at, key, number, (reports[kind],))
 
 
 often = ["kill", "kill", "raise", "step", "clear", "clear", "clear", "publish", "run", "tick", "prove", "save", "saved"]
@@ -73,7 +73,7 @@ def play(state: State, history: Sequence[tuple[str, int, int]]) -> tuple[list[St
     states, kept = [state], list[Event]()
     for number, move in enumerate(history, start=2):
         event = event_of(states[-1], number, move)
-        remembered = journal.worth_keeping(states[-1], event)
+        remembered = journal.for_journal(states[-1], event)
         try:
             states.append(advance(states[-1], event).state)
         except RefusedError:
@@ -95,7 +95,7 @@ def test_never_more_restarts_than_lent_nor_an_order_lost_or_doubled(
         assert [one.incarnation for one in resumes] == [one.incarnation for one in state.restarts]
         assert len({one.node for one in state.restarts}) == len(state.restarts)
         # After a stop nobody is ordered to begin again.
-        assert not (before.stopping and len(state.restarts) > len(before.restarts))
+        assert not (before.is_stopping and len(state.restarts) > len(before.restarts))
 
 
 @given(histories)
@@ -125,5 +125,5 @@ def test_a_report_of_an_old_incarnation_changes_no_progress(
 def test_a_journal_brings_back_the_same_decisions(history: list[tuple[str, int, int]]) -> None:
     states, kept = play(gang(pods=4), history)
     again = after(gang(pods=4), *journal.read_events(journal.to_line(event) for event in kept))
-    for name in ("orders", "restarts", "settling", "ended", "incarnation", "meetings", "cleared", "progress"):
+    for name in ("orders", "restarts", "pending", "rank_ends", "incarnation", "meetings", "cleared_pods", "progress"):
         assert getattr(again, name) == getattr(states[-1], name), name

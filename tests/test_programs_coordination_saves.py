@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from workflows.programs.coordinator import saves as coordinator_saves
 from workflows.programs.coordinator.hang_watch import Watch
-from workflows.programs.coordinator.metrics import Uses, exposed
-from workflows.programs.coordinator.progress import Progress, learn, restarted
+from workflows.programs.coordinator.metrics import UsageByLauncher, render_metrics
+from workflows.programs.coordinator.progress import Progress, after_restart, apply_report
 from workflows.programs.coordinator.saves import KEPT_SAVES, Saves
 from workflows.programs.coordinator.state import State
 from workflows.programs.coordinator.status import saves
@@ -21,7 +21,7 @@ Report = StepSeen | PhaseSeen | CheckpointSeen
 def after(*reports: Report, since: Progress | None = None) -> Progress:
     progress = since or Progress()
     for report in reports:
-        progress = learn(progress, report).progress
+        progress = apply_report(progress, report).progress
     return progress
 
 
@@ -81,7 +81,7 @@ def test_a_save_that_is_only_whole_is_still_waited_for() -> None:
 
 def test_a_save_that_ranks_did_not_finish_is_none() -> None:
     progress = after(*saved(20, 10.0), StepSeen(40, 20.0), PhaseSeen("checkpoint", 20.0))
-    progress = restarted(progress, 20.2).progress
+    progress = after_restart(progress, 20.2).progress
     assert [one.step for one in progress.saves.recent] == [20]
     progress = after(StepSeen(21, 25.0), *saved(40, 30.0, 0.1), proven(40, 31.0), since=progress)
     assert progress.saves.count == 2
@@ -133,17 +133,17 @@ def trained(stall: float, between: int, count: int) -> Progress:
 def test_advice_is_daly_s_from_what_was_measured() -> None:
     progress = trained(stall=10.0, between=30, count=4)
     assert progress.step_seconds == pytest.approx(1.0)
-    found = coordinator_saves.advised(progress.saves, progress.step_seconds, 24 * 3600.0)
+    found = coordinator_saves.advice_for(progress.saves, progress.step_seconds, 24 * 3600.0)
     assert found is not None
     # Daly: sqrt(2 * 10 * 86400) = 1314.5 s, times 1.0025, less the save itself
     assert found.steps == 1308
     assert found.change
     few = trained(stall=10.0, between=30, count=2)
-    early = coordinator_saves.advised(few.saves, few.step_seconds, 24 * 3600.0)
+    early = coordinator_saves.advice_for(few.saves, few.step_seconds, 24 * 3600.0)
     assert early is not None
     assert not early.measured
-    assert coordinator_saves.advised(progress.saves, progress.step_seconds, 0.0) is None, "nobody knows the failures"
-    assert coordinator_saves.advised(Saves(), 1.0, 3600.0) is None
+    assert coordinator_saves.advice_for(progress.saves, progress.step_seconds, 0.0) is None, "nobody knows the failures"
+    assert coordinator_saves.advice_for(Saves(), 1.0, 3600.0) is None
 
 
 def test_status_and_metrics_tell_it() -> None:
@@ -154,11 +154,11 @@ def test_status_and_metrics_tell_it() -> None:
     assert told.stall_seconds == pytest.approx(10.0)
     assert told.advice is not None
     assert told.advice.change
-    text = exposed(state, {}, Uses(), Watch(), [], 0.0)
+    text = render_metrics(state, {}, UsageByLauncher(), Watch(), [], 0.0)
     assert 'primus_gang_save_step{stage="durable"} 120\n' in text
     assert "primus_gang_saves_total 4\n" in text
     assert f"primus_gang_save_advised_steps {told.advice.steps}\n" in text
-    assert "advised" not in exposed(State("trainer"), {}, Uses(), Watch(), [], 0.0)
+    assert "advised" not in render_metrics(State("trainer"), {}, UsageByLauncher(), Watch(), [], 0.0)
 
 
 @given(st.lists(st.one_of(

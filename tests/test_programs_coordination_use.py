@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_programs_coordination_http import ask
-from workflows.programs.coordinator.metrics import MOST_OF_EACH, use_of
+from workflows.programs.coordinator.metrics import MOST_OF_EACH, parse_usage
 from workflows.programs.coordinator.service import Coordinator
 from workflows.programs.coordinator.store import ExpectedGang
 
@@ -76,7 +76,7 @@ def test_a_pod_that_has_not_joined_says_nothing(coordinator: Coordinator) -> Non
 
 @given(JSON)
 def test_whatever_is_told_only_figures_are_believed(told: Any) -> None:
-    found = use_of(told)
+    found = parse_usage(told)
     json.dumps(found, allow_nan=False)
     if found is not None:
         figures = [value for value in found.values() if not isinstance(value, dict)]
@@ -87,6 +87,6 @@ def test_whatever_is_told_only_figures_are_believed(told: Any) -> None:
 
 
 def test_no_more_is_kept_than_a_node_can_have() -> None:
-    found = use_of({"at": 1, "gpus": {str(index): {"power_watts": 1} for index in range(500)}})
+    found = parse_usage({"at": 1, "gpus": {str(index): {"power_watts": 1} for index in range(500)}})
     assert found is not None
     assert len(found["gpus"]) == MOST_OF_EACH

@@ -18,11 +18,17 @@ from workflows.model.incidents import notes_of
 from workflows.programs.coordinator import journal
 from workflows.programs.coordinator.reducer import advance
 from workflows.programs.coordinator.service import Coordinator
-from workflows.programs.coordinator.state import Joined, Member, Slow, State, Voted
+from workflows.programs.coordinator.state import LauncherJoined, Member, SlowVote, State, WindowClosed
 from workflows.programs.coordinator.store import ExpectedGang as CoordinatorGang
-from workflows.programs.coordinator.stragglers import KEPT_JUMPS, WARM_ROWS, Jumps, Numbers, StragglerLimits
+from workflows.programs.coordinator.stragglers import (
+    KEPT_JUMPS,
+    WARM_ROWS,
+    GangStatistics,
+    JumpDetector,
+    StragglerLimits,
+)
 from workflows.programs.launcher.reporting import step_data
-from workflows.programs.progress.reader import Counting, ProgressReader, framework_of
+from workflows.programs.progress.reader import ProgressReader, StepCounting, framework_of
 from workflows.programs.runtime.http_server import Request
 from workflows.status import Jump, read_status
 from workflows.wire import PhaseSeen, StepSeen, from_dict
@@ -36,7 +42,7 @@ class Gang:
 
     ranks: int = 8
     state: State = field(init=False)
-    numbers: Numbers = field(init=False)
+    numbers: GangStatistics = field(init=False)
     step: int = 0
     now: float = 100.0
     sequence: int = 10
@@ -45,13 +51,13 @@ class Gang:
 
     def __post_init__(self) -> None:
         self.state = gang(pods=self.ranks, lent=0)
-        self.numbers = Numbers(self.ranks, StragglerLimits())
+        self.numbers = GangStatistics(self.ranks, StragglerLimits())
 
     def tell(self, rank: int, *reports: Any) -> None:
         self.sequence += 1
         event = told(rank, self.sequence, *reports)
         self.state, effects = advance(self.state, event)
-        self.numbers.heard(self.state, event, effects)
+        self.numbers.update(self.state, event, effects)
 
     def run(self, times: list[float], step_seconds: float | None = None, **more: Any) -> None:
         self.step += 1
@@ -118,7 +124,7 @@ def test_what_a_slow_rank_costs_adds_up_and_says_where_and_since_when() -> None:
     (found,) = one.numbers.stragglers(lambda rank: f"node-{rank}")
     assert (found.rank, found.node, found.ratio, found.since_step) == (7, "node-7", 2.0, WARM_ROWS + 1)
     assert found.cost_seconds == pytest.approx(0.1 * 39)
-    assert one.numbers.slower() is None
+    assert one.numbers.slowdown() is None
 
 
 def test_a_rank_that_is_well_again_is_named_no_more() -> None:
@@ -133,7 +139,7 @@ def test_a_gang_that_becomes_slower_together_is_told_as_such_and_no_rank_is() ->
     dice, one = random.Random(3), Gang()
     for factor in [1.0] * 60 + [1.5] * 40:
         one.run([seconds * factor for seconds in times(random.Random(dice.random()), 8, None)], STEP_SECONDS * factor)
-    slower = one.numbers.slower()
+    slower = one.numbers.slowdown()
     assert slower is not None
     assert 58 <= (slower.since_step or 0) <= 68
     assert slower.ratio == pytest.approx(1.5, rel=0.1)
@@ -144,7 +150,7 @@ def test_a_gang_that_waits_for_one_rank_is_not_slower_as_a_whole() -> None:
     one = Gang()
     for own in [0.1] * 60 + [0.3] * 40:
         one.run([0.1] * 7 + [own])
-    assert one.numbers.slower() is None
+    assert one.numbers.slowdown() is None
     assert one.named == {7}
 
 
@@ -152,7 +158,7 @@ def test_a_gang_three_times_slower_is_told_as_such_also_beside_a_rank_a_tenth_sl
     one = Gang()
     for factor in [1.0] * 60 + [3.0] * 40:
         one.run([0.1 * factor] * 7 + [0.1 * factor * (1.12 if factor > 1 else 1.0)])
-    slower = one.numbers.slower()
+    slower = one.numbers.slowdown()
     assert slower is not None
     assert slower.ratio == pytest.approx(3.36)
     assert one.named == {7}
@@ -164,34 +170,34 @@ def test_votes_are_remembered_and_counted_once(tmp_path: Path) -> None:
             for rank in range(4):
                 own = 0.1 if rank < 3 else 0.2
                 seen = StepSeen(step, 100.0 + step, rank, seconds=0.2, compute_seconds=own)
-                one.mind.take(told(rank, 10 + step, seen))
+                one.store.take(told(rank, 10 + step, seen))
 
     def begun() -> Coordinator:
         one = Coordinator(CoordinatorGang("trainer", 4, 1, 1000), {"PRIMUS_TOKEN": "t"})
-        one.remember(str(tmp_path / "journal"))
+        one.open_journal(str(tmp_path / "journal"))
         return one
 
     first = begun()
     for rank in range(4):
-        first.mind.take(Joined(1.0, Member("trainer", rank, f"pod-{rank}", f"node-{rank}")))
-        first.mind.take(told(rank, 1, state="running"))
+        first.store.take(LauncherJoined(1.0, Member("trainer", rank, f"pod-{rank}", f"node-{rank}")))
+        first.store.take(told(rank, 1, state="running"))
     steps(first, 1, WARM_ROWS + 25)
-    before = first.mind.numbers[0].stragglers(str)
+    before = first.store.statistics[0].stragglers(str)
     assert [one.rank for one in before] == [3]
     first.close()
     second = begun()
-    assert second.mind.numbers[0].stragglers(str) == before
+    assert second.store.statistics[0].stragglers(str) == before
     steps(second, WARM_ROWS + 25, WARM_ROWS + 28)
-    assert second.mind.numbers[0].stragglers(str)[0].cost_seconds == pytest.approx(before[0].cost_seconds + 0.3)
+    assert second.store.statistics[0].stragglers(str)[0].cost_seconds == pytest.approx(before[0].cost_seconds + 0.3)
     second.close()
 
 
 def test_a_vote_that_makes_no_sense_is_no_vote() -> None:
-    good = Voted(5.0, 1, 9, (Slow(3, 0.2, 2.0),))
+    good = WindowClosed(5.0, 1, 9, (SlowVote(3, 0.2, 2.0),))
     assert journal.from_line(journal.to_line(good)) == good
     assert journal.from_line(
         '{"event":"Voted","at":1,"incarnation":1,"step":2,"slow":[[-1,1,2],[1,1e999,2],[2,1,0.5]]}'
-    ) == (Voted(1.0, 1, 2, ()))
+    ) == (WindowClosed(1.0, 1, 2, ()))
     assert journal.from_line('{"event":"Voted","at":1,"incarnation":1,"step":2,"slow":[7]}') is None
 
 
@@ -203,7 +209,7 @@ def test_steps_beside_saves_say_nothing_about_speed() -> None:
             one.tell(0, PhaseSeen("checkpoint", one.now, detail="saving"))
             one.tell(0, PhaseSeen("step", one.now, detail="saved"))
     assert one.numbers.stragglers(str) == []
-    assert one.numbers.slower() is None
+    assert one.numbers.slowdown() is None
 
 
 @pytest.mark.parametrize(
@@ -221,8 +227,8 @@ def test_steps_beside_saves_say_nothing_about_speed() -> None:
     ],
 )
 def test_a_figure_five_times_its_recent_median_is_told_once(values: list[float], said: list[Any]) -> None:
-    jumps = Jumps("loss")
-    found = [one for step, value in enumerate(values) if (one := jumps.take(step, value)) is not None]
+    jumps = JumpDetector("loss")
+    found = [one for step, value in enumerate(values) if (one := jumps.check(step, value)) is not None]
     assert [(one.step, one.value, one.before) for one in found] == said
 
 
@@ -230,7 +236,7 @@ def test_losses_and_gradient_norms_of_the_gang_are_looked_at() -> None:
     one = Gang(2)
     for step in range(1, 31):
         one.run([0.1, 0.1], loss=3.0 if step != 25 else 20.0, gradient_norm=1.0 if step != 27 else 8.0)
-    assert one.numbers.numeric() == [
+    assert one.numbers.anomalies() == [
         Jump(25, "loss", 20.0, 3.0, 1),
         Jump(27, "gradient_norm", 8.0, 1.0, 1),
     ]
@@ -240,7 +246,7 @@ def test_the_newest_jumps_are_told_however_many_there_were() -> None:
     one = Gang(2)
     for step in range(1, 3 * KEPT_JUMPS):
         one.run([0.1, 0.1], gradient_norm=1.0 if step % 2 else float("inf"))
-    found = one.numbers.numeric()
+    found = one.numbers.anomalies()
     assert len(found) == KEPT_JUMPS
     last = 3 * KEPT_JUMPS - 2
     assert found[-1] == Jump(last, "gradient_norm", "inf", 1.0, 1)
@@ -256,15 +262,15 @@ MEGATRON = (
 def test_a_norm_that_is_no_number_is_told_on_its_whole_way_and_rolls_nothing_back(norm: str) -> None:
     """From the line that a trainer prints to the incident of the flow."""
     one = Coordinator(CoordinatorGang("trainer", 1, 1, 2000), {"PRIMUS_TOKEN": "t"})
-    one.mind.take(Joined(1.0, Member("trainer", 0, "pod-0", "node-0")))
-    one.mind.take(told(0, 1, state="running"))
-    reader = ProgressReader(framework_of("megatron", ""), Counting(steps=2000), rank=0)
+    one.store.take(LauncherJoined(1.0, Member("trainer", 0, "pod-0", "node-0")))
+    one.store.take(told(0, 1, state="running"))
+    reader = ProgressReader(framework_of("megatron", ""), StepCounting(steps=2000), rank=0)
     for step, printed in ((1, "0.231"), (2, norm), (3, "0.4")):
         for report in reader.feed(MEGATRON.format(step=step, norm=printed), 100.0 + step):
             if isinstance(report, StepSeen):
                 sent = json.loads(json.dumps(step_data(report), allow_nan=False))
                 del sent["report"]
-                one.mind.take(told(0, 10 + step, from_dict(StepSeen, sent)))
+                one.store.take(told(0, 10 + step, from_dict(StepSeen, sent)))
     answer = one.status(Request("GET", "/status", {}, "t")).body
     one.close()
     status = read_status(json.dumps(answer, allow_nan=False).encode())

@@ -17,10 +17,10 @@ import pytest
 from tests.pair_tools import script, tool
 from tests.waiting import patience
 from workflows.programs.fabric import pair_member
-from workflows.programs.fabric.pair_member import Half, Options, PairCall, to_json
-from workflows.programs.fabric.report import PairReport, pair_report_from
-from workflows.programs.parsers.text import Parsed
-from workflows.programs.probes.run import parsers, unpacked
+from workflows.programs.fabric.pair_member import Options, PairCall, PairMember, to_json
+from workflows.programs.fabric.report import PairReport, parse_pair_report
+from workflows.programs.parsers.text import ParsedOutput
+from workflows.programs.probes.run import parsers, unpack_answers
 
 MAIN = Path(pair_member.__file__).parents[1] / "main.py"
 PATIENCE_SECONDS = patience(60.0)
@@ -64,7 +64,7 @@ class Pair:
     def report(self, rank: int) -> PairReport:
         told, _ = self.members[rank].communicate(timeout=PATIENCE_SECONDS)
         assert self.members[rank].returncode == 0
-        return pair_report_from(told)
+        return parse_pair_report(told)
 
     def both(self, *calls: PairCall, **more: Any) -> list[PairReport]:
         for rank in (0, 1):
@@ -84,8 +84,8 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
             member.stdout.close()
 
 
-def told(report: PairReport, number: int = 0) -> list[Parsed]:
-    return unpacked(report.answers)[number]
+def told(report: PairReport, number: int = 0) -> list[ParsedOutput]:
+    return unpack_answers(report.answers)[number]
 
 
 def wait_for(path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_partner_that_does_not_come_is_waited_for_no_longer_than_said(pair: Pa
     pair.start(0, SOCKETS, meet_seconds=0.3)
     report = pair.report(0)
     assert (report.partner, report.why) == ("", "its partner did not come in time")
-    assert unpacked(report.answers) == {}
+    assert unpack_answers(report.answers) == {}
 
 
 def test_a_partner_that_is_killed_leaves_what_was_told_before(pair: Pair) -> None:
@@ -237,7 +237,7 @@ def test_rails_are_asked_by_their_place_and_a_node_with_fewer_says_so(
     folder = str(tmp_path / "shared" / "round-1")
     options = [Options(folder, to_json([call]), 0, rank, 2, 20.0, 40.0) for rank in (0, 1)]
     made = [
-        Half(own, f"node-{own.rank}", "", nics, parsers())
+        PairMember(own, f"node-{own.rank}", "", nics, parsers())
         for own, nics in zip(options, (("a0", "a1"), ("b0",)), strict=True)
     ]
     threads = [threading.Thread(target=half.measure) for half in made]

@@ -16,15 +16,15 @@ from tests.pair_tools import script
 from tests.waiting import patience
 from workflows.programs.fabric import pair_member
 from workflows.programs.fabric.pair_member import Options, PairCall, ServerProcess, listens, pair_calls, to_json
-from workflows.programs.fabric.report import PairReport, pair_report_from
-from workflows.programs.fabric.transport import ECHO, TOKEN_BYTES, Echo, datagrams, measure, round_trips
+from workflows.programs.fabric.report import PairReport, parse_pair_report
+from workflows.programs.fabric.transport import ECHO, TOKEN_BYTES, EchoServer, datagrams, measure, round_trips
 from workflows.programs.runtime import flags
 
 PATIENCE_SECONDS = patience(60.0)
 
 
 def test_the_echo_answers_only_whoever_knows_its_number_and_with_no_more_bytes() -> None:
-    echo = Echo("127.0.0.1")
+    echo = EchoServer("127.0.0.1")
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
             asking.settimeout(5)
@@ -67,13 +67,13 @@ def test_options_and_calls_become_flags_and_come_back(made: list[PairCall], rank
 @given(st.text(max_size=20), st.text(max_size=400), st.floats(0, 1e9))
 def test_a_report_comes_back(node: str, why: str, at: float) -> None:
     report = PairReport(node, 1, 0, at, "n2", "xyz", why[:200], "", 1.5)
-    assert pair_report_from(report.text()) == report
+    assert parse_pair_report(report.text()) == report
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"node": 1}', "{broken"])
 def test_what_is_no_report_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        pair_report_from(text)
+        parse_pair_report(text)
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ class Mute:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def say(self, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
         assert message.startswith(ECHO)
 
-    def hear(self) -> bytes:
+    def receive(self) -> bytes:
         time.sleep(self.seconds)
         return ECHO
 

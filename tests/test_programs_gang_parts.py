@@ -24,22 +24,22 @@ from flows.decisions.node_tests.fabric.groups import read
 from tests.damaged import damaged, reaches
 from tests.waiting import patience
 from workflows.programs.fabric import group_member
-from workflows.programs.fabric.group_member import bus
+from workflows.programs.fabric.group_member import bus_bandwidth
 from workflows.programs.fabric.meeting import (
     STALE_SECONDS,
-    Card,
-    Folder,
+    CardSummary,
+    MemberCard,
     Options,
-    Sign,
+    RendezvousFolder,
     address_of,
-    hosts,
-    machine_of,
-    shared,
-    sweep,
+    machine_id,
+    rail_addresses,
+    ranks_on_shared_machines,
+    remove_stale_rounds,
 )
-from workflows.programs.fabric.report import SOCKETS, GangReport, report_from
+from workflows.programs.fabric.report import SOCKETS, GangReport, parse_report
 from workflows.programs.fabric.ring import RingMember, waited_seconds
-from workflows.programs.fabric.transport import HELLO, NONCE_BYTES, Doors, MemberLostError
+from workflows.programs.fabric.transport import HELLO, NONCE_BYTES, MemberLostError, RailConnections
 from workflows.programs.runtime import flags
 
 MAIN = Path(group_member.__file__).parents[1] / "main.py"
@@ -64,7 +64,7 @@ texts = st.text(max_size=30)
     )
 )  # fmt: skip
 def test_a_report_comes_back_as_it_was(report: GangReport) -> None:
-    assert report_from(report.text()) == report
+    assert parse_report(report.text()) == report
 
 
 OTHER_REPORTS = damaged(
@@ -82,14 +82,14 @@ OTHER_REPORTS = damaged(
 )
 def test_whatever_else_is_no_report(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of json as well
-        report_from(text)
+        parse_report(text)
 
 
 @given(OTHER_REPORTS)
 def test_a_damaged_report_is_one_or_is_refused(text: str) -> None:
     if _is_report(text):
-        found = report_from(text)
-        assert repr(report_from(found.text())) == repr(found)
+        found = parse_report(text)
+        assert repr(parse_report(found.text())) == repr(found)
 
 
 def test_some_damaged_reports_are_reports_and_others_are_json_alone() -> None:
@@ -99,7 +99,7 @@ def test_some_damaged_reports_are_reports_and_others_are_json_alone() -> None:
 
 def _is_report(text: str) -> bool:
     try:
-        report_from(text)
+        parse_report(text)
     except ValueError:
         return False
     return True
@@ -114,18 +114,18 @@ def _is_json(text: str) -> bool:
 
 
 def test_bus_bandwidth_is_that_of_the_collective_libraries() -> None:
-    assert bus(8_000_000_000, 4, 1.0, 2.0) == pytest.approx(12.0)  # 2 * 3 / 4 * 8 GB/s
-    assert bus(8_000_000_000, 4, 1.0, 1.0) == pytest.approx(6.0)
+    assert bus_bandwidth(8_000_000_000, 4, 1.0, 2.0) == pytest.approx(12.0)  # 2 * 3 / 4 * 8 GB/s
+    assert bus_bandwidth(8_000_000_000, 4, 1.0, 1.0) == pytest.approx(6.0)
 
 
 @contextmanager
-def doors_of(folder: Path, ranks: int, seconds: float = 10.0) -> Iterator[list[Doors]]:
+def doors_of(folder: Path, ranks: int, seconds: float = 10.0) -> Iterator[list[RailConnections]]:
     """The doors of all ranks of a group in this process, with their cards laid."""
-    until, made = time.monotonic() + seconds, list[Doors]()
+    until, made = time.monotonic() + seconds, list[RailConnections]()
     for rank in range(ranks):
-        place = Folder(str(folder), rank, ranks)
-        one = Doors(rank, place, ["127.0.0.1"], until)
-        place.lay(Card(rank, f"node-{rank}", one.addresses, one.key.hex()), Sign("m", SOCKETS))
+        place = RendezvousFolder(str(folder), rank, ranks)
+        one = RailConnections(rank, place, ["127.0.0.1"], until)
+        place.publish(MemberCard(rank, f"node-{rank}", one.addresses, one.key.hex()), CardSummary("m", SOCKETS))
         made.append(one)
     try:
         yield made
@@ -145,8 +145,8 @@ def test_nobody_comes_in_without_the_key(tmp_path: Path) -> None:
             nonce = guest.recv(NONCE_BYTES)
             guest.sendall(HELLO.pack(1, hmac.new(door.key, nonce + struct.pack(">I", 0), hashlib.sha256).digest()))
             assert guest.recv(2) == b"", "the proof names who it is"
-        assert other.to(0, 0).getpeername() == door.addresses[0]
-        assert door.coming(1, 0) is not None
+        assert other.connection_to(0, 0).getpeername() == door.addresses[0]
+        assert door.connection_from(1, 0) is not None
 
 
 def test_cards_are_for_their_owner_only_and_whole_at_once(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_cards_are_for_their_owner_only_and_whole_at_once(tmp_path: Path) -> Non
         with pytest.raises(ValueError, match="no card of a member"):
             door.folder.card(0)
         with pytest.raises(MemberLostError, match="rank 0 cannot be reached"):
-            door.to(0, 0)
+            door.connection_to(0, 0)
 
 
 def test_a_value_that_changes_on_the_way_is_counted(tmp_path: Path) -> None:
@@ -214,10 +214,12 @@ def test_a_hop_is_slow_where_its_receiver_reads_slowly(tmp_path: Path) -> None:
 
 
 def test_members_of_one_machine_know_it() -> None:
-    assert shared({0: Sign("a", SOCKETS), 1: Sign("b", SOCKETS), 2: Sign("a", SOCKETS)}) == {0, 2}
-    assert shared({0: Sign("a", SOCKETS), 1: Sign("b", SOCKETS)}) == set()
-    assert machine_of() == machine_of()
-    assert machine_of("/no/such/file").isalnum()
+    assert ranks_on_shared_machines(
+        {0: CardSummary("a", SOCKETS), 1: CardSummary("b", SOCKETS), 2: CardSummary("a", SOCKETS)}
+    ) == {0, 2}
+    assert ranks_on_shared_machines({0: CardSummary("a", SOCKETS), 1: CardSummary("b", SOCKETS)}) == set()
+    assert machine_id() == machine_id()
+    assert machine_id("/no/such/file").isalnum()
 
 
 def test_what_killed_members_left_is_removed_a_day_later(tmp_path: Path) -> None:
@@ -226,17 +228,17 @@ def test_what_killed_members_left_is_removed_a_day_later(tmp_path: Path) -> None
         (tmp_path / name / "group-0" / "0.m.sockets.card").write_text("{}")
     old = time.time() - STALE_SECONDS - 60
     os.utime(tmp_path / "old", (old, old))
-    sweep(str(tmp_path), time.time())
+    remove_stale_rounds(str(tmp_path), time.time())
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
-    sweep(str(tmp_path / "nosuch"), time.time())
+    remove_stale_rounds(str(tmp_path / "nosuch"), time.time())
 
 
 def test_rails_are_the_nics_that_have_an_address_here(tmp_path: Path) -> None:
     for nic, interface in (("mlx5_1", "lo"), ("mlx5_0", "nosuch0"), ("mlx5_2", "lo")):
         (tmp_path / nic / "device" / "net" / interface).mkdir(parents=True)
-    assert hosts("10.0.0.1", str(tmp_path)) == ("127.0.0.1",)
-    assert hosts("10.0.0.1", str(tmp_path / "nosuch")) == ("10.0.0.1",)
-    assert hosts("", str(tmp_path / "nosuch")) == ("127.0.0.1",)
+    assert rail_addresses("10.0.0.1", str(tmp_path)) == ("127.0.0.1",)
+    assert rail_addresses("10.0.0.1", str(tmp_path / "nosuch")) == ("10.0.0.1",)
+    assert rail_addresses("", str(tmp_path / "nosuch")) == ("127.0.0.1",)
     assert address_of("nosuch0") is None
 
 

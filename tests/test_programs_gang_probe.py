@@ -17,8 +17,8 @@ import pytest
 from flows.decisions.node_tests.fabric.groups import read
 from tests.waiting import patience
 from workflows.programs.fabric import group_member
-from workflows.programs.fabric.meeting import Options, machine_of
-from workflows.programs.fabric.report import SOCKETS, GangReport, report_from
+from workflows.programs.fabric.meeting import Options, machine_id
+from workflows.programs.fabric.report import SOCKETS, GangReport, parse_report
 
 MAIN = Path(group_member.__file__).parents[1] / "main.py"
 PATIENCE_SECONDS = patience(60.0)
@@ -41,7 +41,7 @@ class Gang:
     def report(self, rank: int) -> GangReport:
         told, _ = self.members[rank].communicate(timeout=PATIENCE_SECONDS)
         assert self.members[rank].returncode == 0
-        return report_from(told)
+        return parse_report(told)
 
     def cards(self) -> int:
         with suppress(FileNotFoundError):
@@ -118,7 +118,7 @@ def test_a_member_that_hangs_is_missed_and_the_deadline_ends_everybody(gang: Gan
 
 
 def test_a_process_that_hangs_itself_says_so_at_its_deadline(tmp_path: Path) -> None:
-    pipe = tmp_path / "round-1" / "group-0" / f"1.{machine_of()}.{SOCKETS}.card"
+    pipe = tmp_path / "round-1" / "group-0" / f"1.{machine_id()}.{SOCKETS}.card"
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)  # whoever opens it waits for ever
     gang = Gang(tmp_path)

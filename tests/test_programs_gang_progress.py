@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs.coordinator.progress import STALLS, Moment, Progress, learn
+from workflows.programs.coordinator.progress import STALLS, Moment, Progress, apply_report
 from workflows.programs.coordinator.store import NumberedRows
 from workflows.wire import CheckpointSeen, PhaseSeen, StepSeen
 
@@ -18,7 +18,7 @@ Report = StepSeen | PhaseSeen | CheckpointSeen
 def moments(*reports: Report) -> list[tuple[str, float]]:
     progress, found = Progress(), list[Moment]()
     for report in reports:
-        learned = learn(progress, report)
+        learned = apply_report(progress, report)
         progress = learned.progress
         found += learned.moments
     return [(moment.kind, moment.at) for moment in found]

@@ -11,8 +11,8 @@ import pytest
 from tests.launcher_harness import PORT, GangOnLoopback, terminate, until
 from tests.scripted_coordinator import ScriptedCoordinator
 from workflows.programs.launcher.coordinator_link import CoordinatorLink
-from workflows.programs.launcher.options import parse, place_of
-from workflows.programs.launcher.rendezvous import Heard, Met, Note
+from workflows.programs.launcher.options import parse, parse_place
+from workflows.programs.launcher.rendezvous import GangComplete, LinkEvent, LogNote
 from workflows.programs.runtime.http_server import Response
 
 OPTIONS = ["--role=trainer", "--pods=1", "--processes-per-node=1", "--world-size=1", "--", "train"]
@@ -41,7 +41,7 @@ def coordinator(gang: GangOnLoopback) -> Iterator[Callable[[], ScriptedCoordinat
 
 
 def link(gang: GangOnLoopback, url: str = f"http://coordinator:{PORT}") -> CoordinatorLink:
-    place = place_of({**gang.environment, "PRIMUS_COORDINATOR_URL": url, "PRIMUS_POD_IP": f"{gang.net}.10"})
+    place = parse_place({**gang.environment, "PRIMUS_COORDINATOR_URL": url, "PRIMUS_POD_IP": f"{gang.net}.10"})
     return CoordinatorLink(parse(OPTIONS), place)
 
 
@@ -66,8 +66,11 @@ def test_at_the_end_a_coordinator_that_is_away_is_tried_until_the_bound(
     first = coordinator()
     one = link(gang)
     one.start()
-    heard: list[Heard] = []
-    until(lambda: heard.extend(one.heard()) or any(isinstance(news, Met) for news in heard), "the gang has met")
+    heard: list[LinkEvent] = []
+    until(
+        lambda: heard.extend(one.take_events()) or any(isinstance(news, GangComplete) for news in heard),
+        "the gang has met",
+    )
     first.close()
     one.report({"report": "StepSeen", "step": 7})
     assert not one.flush(0.05), "the bound is kept"
@@ -87,6 +90,6 @@ def test_where_there_is_no_coordinator_nothing_is_kept_and_nothing_waited_for(ga
     one.start()
     for number in range(30_000):
         one.report({"report": "StepSeen", "step": number})
-    one.say("ended")
+    one.report_state("ended")
     assert not one.flush(3600.0)
-    assert not any(isinstance(news, Note) for news in one.heard())
+    assert not any(isinstance(news, LogNote) for news in one.take_events())

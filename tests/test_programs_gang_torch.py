@@ -40,14 +40,14 @@ REPORT = GangReport("n", 0, 0, 1.0)
 def test_the_answers_of_gpus_are_one_or_unknown(
     told: list[dict[str, Any]], rails: tuple[float, ...] | None, why: str
 ) -> None:
-    found = torch_group.merged(REPORT, told)
+    found = torch_group.merge_reports(REPORT, told)
     assert (found.rails, found.why.startswith(why), found.by) == (rails, True, "gpus")
 
 
 def test_without_torch_or_gpus_nothing_is_tried_between_gpus(tmp_path: Path) -> None:
-    assert not torch_group.usable(0)
-    assert not torch_group.usable(8, str(tmp_path))
-    assert not torch_group.usable(8, str(tmp_path / "nosuch"))
+    assert not torch_group.is_usable(0)
+    assert not torch_group.is_usable(8, str(tmp_path))
+    assert not torch_group.is_usable(8, str(tmp_path / "nosuch"))
 
 
 def test_a_gpus_process_without_torch_says_so(tmp_path: Path) -> None:

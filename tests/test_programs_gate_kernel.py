@@ -52,13 +52,13 @@ def test_chatter_is_not_telling(text: str) -> None:
 
 def test_lines_before_the_moment_are_left_out_but_for_the_drift_of_clocks() -> None:
     said = [KernelLine(float(second), f"{XID} {second}") for second in (0, 100, 139, 140, 200, 300)]
-    kept = kernel_log.telling(said, BOOTED, since=BOOTED + 200)
+    kept = kernel_log.relevant_lines(said, BOOTED, since=BOOTED + 200)
     assert [at - BOOTED for at, _ in kept] == [140, 200, 300]
 
 
 def test_of_equal_lines_the_first_counts() -> None:
     said = [KernelLine(1.0, XID), KernelLine(2.0, CHATTER), KernelLine(3.0, "mlx5_core: link"), KernelLine(4.0, XID)]
-    assert kernel_log.telling(said, BOOTED, 0.0) == [(BOOTED + 1, XID), (BOOTED + 3, "mlx5_core: link")]
+    assert kernel_log.relevant_lines(said, BOOTED, 0.0) == [(BOOTED + 1, XID), (BOOTED + 3, "mlx5_core: link")]
 
 
 LONG = st.text(min_size=200, max_size=400) | st.just("\x01" * 400) | st.just("ðŸ˜€" * 400)
@@ -67,7 +67,7 @@ LONG = st.text(min_size=200, max_size=400) | st.just("\x01" * 400) | st.just("ðŸ
 @given(st.lists(LONG, min_size=1, max_size=20), st.integers(1, 40))
 def test_a_report_is_small_whatever_the_kernel_said(texts: list[str], times: int) -> None:
     said = [KernelLine(float(number), f"NVRM {number} {text}") for number, text in enumerate(texts * times)]
-    kept = kernel_log.small(kernel_log.telling(said, BOOTED, 0.0))
+    kept = kernel_log.shorten(kernel_log.relevant_lines(said, BOOTED, 0.0))
     assert len(kept) <= kernel_log.LINES
     assert kept[-1][0] == BOOTED + len(said) - 1, "the newest is kept"
     checks = [gate.Check(name, "unknown", 1.5, 2.5, "bytes", "x" * 9999) for name in gate.CHECKS]
@@ -90,13 +90,13 @@ def test_records_of_the_buffer_one_a_read_until_there_are_no_more() -> None:
 
 def test_lines_of_dmesg() -> None:
     text = f"<4>[    5.140900] {XID}\n[12345.000001][  T17] mlx5_core: x\n<6>no time\n[Tue Nov 18] odd\n"
-    assert kernel_log.raw(text) == [KernelLine(5.1409, XID), KernelLine(12345.000001, "mlx5_core: x")]
+    assert kernel_log.parse_text(text) == [KernelLine(5.1409, XID), KernelLine(12345.000001, "mlx5_core: x")]
 
 
 @given(st.binary(max_size=60), st.text(max_size=60))
 def test_no_bytes_crash_the_readers(data: bytes, text: str) -> None:
     kernel_log.record(data)
-    kernel_log.raw(text)
+    kernel_log.parse_text(text)
 
 
 def test_a_kernel_that_said_nothing_telling_passes(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from profiles.recovery import HangLimits
 from workflows.programs.coordinator.hang_watch import (
-    FEW,
-    KEPT,
+    KEPT_SAMPLES,
+    LEAST_SAMPLES,
     Samples,
     early_budget,
     floor_seconds,
-    measured,
+    measured_budget,
     pause_budget,
     step_budget,
 )
@@ -25,7 +25,7 @@ from workflows.programs.coordinator.hang_watch import HangLimits as Limits
 def samples(*seconds: float) -> Samples:
     found = Samples()
     for one in seconds:
-        found = found.and_(one)
+        found = found.with_sample(one)
     return found
 
 
@@ -49,7 +49,7 @@ ONE_LONG = (*(1.0,) * 30, 4.0)
     ],
 )
 def test_golden_budgets(seconds: tuple[float, ...], floor: float, factor: float, expected: float, rule: str) -> None:
-    found = measured(samples(*seconds), floor, factor)
+    found = measured_budget(samples(*seconds), floor, factor)
     assert (found.seconds, found.rule) == (pytest.approx(expected), rule)
 
 
@@ -77,9 +77,9 @@ def test_steps_that_are_hardly_known_keep_the_configured_floor() -> None:
 
 
 def test_the_longest_step_is_remembered_though_the_spread_is_of_the_newest() -> None:
-    found = samples(7.0, *(0.1,) * (2 * KEPT))
-    assert (found.longest, len(found.newest), max(found.newest)) == (7.0, KEPT, 0.1)
-    assert measured(found, 1.0).seconds == 35.0
+    found = samples(7.0, *(0.1,) * (2 * KEPT_SAMPLES))
+    assert (found.longest, len(found.newest), max(found.newest)) == (7.0, KEPT_SAMPLES, 0.1)
+    assert measured_budget(found, 1.0).seconds == 35.0
 
 
 def test_declared_pauses_keep_their_own_limit_or_five_times_the_longest() -> None:
@@ -94,13 +94,13 @@ def test_defaults_are_the_profiles() -> None:
     assert {name: getattr(HangLimits(), name) for name in shared} == {name: getattr(Limits(), name) for name in shared}
 
 
-@given(st.lists(st.floats(1e-3, 1e4), min_size=FEW, max_size=60), st.floats(0.1, 100), st.floats(1.1, 10))
+@given(st.lists(st.floats(1e-3, 1e4), min_size=LEAST_SAMPLES, max_size=60), st.floats(0.1, 100), st.floats(1.1, 10))
 def test_no_window_is_shorter_than_the_floor_or_five_times_the_longest(
     seconds: list[float], floor: float, factor: float
 ) -> None:
-    found = measured(samples(*seconds), floor, factor)
+    found = measured_budget(samples(*seconds), floor, factor)
     assert found.seconds >= max(floor, factor * max(seconds) * (1 - 1e-12))
-    more = measured(samples(*seconds, max(seconds) * 2), floor, factor)
+    more = measured_budget(samples(*seconds, max(seconds) * 2), floor, factor)
     assert more.seconds >= factor * max(seconds) * 2 * (1 - 1e-12), "a step that was survived makes it longer"
     assert found.second_seconds >= max(0.75, found.seconds / 2)
 

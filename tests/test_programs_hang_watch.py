@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from workflows.programs.coordinator.hang_watch import (
     NEVER,
-    Entered,
+    CheckpointProven,
+    GangLaunched,
+    GangOver,
     HangLimits,
-    Launched,
-    Over,
-    Saved,
-    Stepped,
+    PhaseEntered,
+    StepReported,
     Watch,
-    half_heard_at,
-    hear,
+    apply_event,
+    majority_heard_at,
     tick,
 )
 
@@ -43,7 +43,7 @@ class Gang:
     incarnation: int = 1
 
     def __post_init__(self) -> None:
-        self.watch = hear(Watch(self.limits), Launched(self.now))
+        self.watch = apply_event(Watch(self.limits), GangLaunched(self.now))
         self.heard = self.now
 
     def wait(self, seconds: float, ticks: float = TICK) -> None:
@@ -60,18 +60,18 @@ class Gang:
             self.wait(seconds)
             self.step += 1
             told = self.now + self.skew
-            event = Stepped(self.now, rank, self.step, told, self.incarnation, total)
-            self.watch = hear(self.watch, event)
+            event = StepReported(self.now, rank, self.step, told, self.incarnation, total)
+            self.watch = apply_event(self.watch, event)
 
     def enters(self, phase: str, rank: int = 0, told_before: float = 0.0) -> None:
         told = self.now - told_before + self.skew
-        self.watch = hear(self.watch, Entered(self.now, rank, phase, told, self.incarnation))
+        self.watch = apply_event(self.watch, PhaseEntered(self.now, rank, phase, told, self.incarnation))
 
     def saves(self, seconds: float = 0.02) -> None:
         self.enters("checkpoint")
         self.wait(seconds, min(TICK, seconds))
         self.enters("step")
-        self.watch = hear(self.watch, Saved(self.now, self.step))
+        self.watch = apply_event(self.watch, CheckpointProven(self.now, self.step))
 
     def seen(self) -> set[str]:
         return {verdict for _, verdict in self.verdicts}
@@ -150,7 +150,7 @@ def test_reports_that_were_held_up_are_measured_by_the_clock_that_made_them() ->
     start = gang.now
     gang.wait(1.5)  # the coordinator hears nothing, then all at once
     for step in range(34, 49):
-        gang.watch = hear(gang.watch, Stepped(gang.now, 0, step, start + (step - 33) * 0.1))
+        gang.watch = apply_event(gang.watch, StepReported(gang.now, 0, step, start + (step - 33) * 0.1))
     assert gang.watch.verdict == "watching"
     assert gang.watch.steps.longest == pytest.approx(0.1, abs=1e-6)
 
@@ -190,7 +190,7 @@ def test_a_program_that_was_never_seen_to_announce_a_save_keeps_the_configured_f
     gang.steps(20, 0.1)
     gang.saves(seconds=0.5)
     gang.steps(5, 0.1)
-    assert gang.watch.announced == {"checkpoint"}
+    assert gang.watch.announced_phases == {"checkpoint"}
     assert gang.watch.budget.rule != "floor", "five times the minute that was survived"
 
 
@@ -211,8 +211,8 @@ def test_pauses_that_are_only_told_when_they_are_over_are_waited_for(skew: float
     gang.enters("checkpoint", told_before=30.0)
     gang.enters("step")
     gang.steps(40, 0.1)
-    assert gang.watch.hindsight == {"checkpoint"}
-    assert gang.watch.announced == set()
+    assert gang.watch.late_phases == {"checkpoint"}
+    assert gang.watch.announced_phases == set()
     assert gang.watch.budget.seconds == 1800.0
     gang.wait(600, 0.5)
     gang.steps(5, 0.1)
@@ -224,7 +224,7 @@ def test_nothing_is_learned_from_saves_shorter_than_a_batch_of_reports() -> None
     gang.steps(40, 0.1)
     gang.enters("checkpoint", told_before=0.01)
     gang.enters("step")
-    assert (gang.watch.announced, gang.watch.hindsight) == (set(), set())
+    assert (gang.watch.announced_phases, gang.watch.late_phases) == (set(), set())
 
 
 def test_start_compilation_and_end_have_limits_of_their_own() -> None:
@@ -239,7 +239,7 @@ def test_start_compilation_and_end_have_limits_of_their_own() -> None:
     gang.wait(290, 1.0)
     assert gang.watch.phase == "ending"
     assert gang.seen() == {"watching"}
-    gang.watch = hear(gang.watch, Over(gang.now))
+    gang.watch = apply_event(gang.watch, GangOver(gang.now))
     gang.wait(1000, 1.0)
     assert gang.watch.verdict == "over"
 
@@ -254,7 +254,7 @@ def test_after_a_restart_the_first_steps_may_compile_again() -> None:
     gang.wait(10)
     assert gang.watch.verdict == "confirmed"
     gang.incarnation, gang.step = 2, 42
-    gang.watch = hear(gang.watch, Launched(gang.now, 2, resume_step=42))
+    gang.watch = apply_event(gang.watch, GangLaunched(gang.now, 2, resume_step=42))
     gang.verdicts.clear()
     gang.steps(1, 0.3)
     gang.steps(1, 25.0)
@@ -272,7 +272,7 @@ def test_at_the_same_step_again_it_is_waited_longer_each_time() -> None:
         gang.wait(2000, 0.5)
         found.append(gang.first("confirmed") - since)
         gang.incarnation, gang.step = incarnation, 30
-        gang.watch = hear(gang.watch, Launched(gang.now, incarnation, resume_step=30))
+        gang.watch = apply_event(gang.watch, GangLaunched(gang.now, incarnation, resume_step=30))
         gang.steps(3, 0.1)
     assert found == pytest.approx([2.0, 90.0, 720.0], abs=1.5)
 
@@ -281,15 +281,15 @@ def test_reports_of_an_old_incarnation_are_no_progress() -> None:
     gang = trained()
     gang.wait(3)
     gang.incarnation = 2
-    gang.watch = hear(gang.watch, Launched(gang.now, 2, resume_step=30))
+    gang.watch = apply_event(gang.watch, GangLaunched(gang.now, 2, resume_step=30))
     before = gang.watch
     late = (
-        Stepped(gang.now, 0, 34, gang.now, 1),
-        Entered(gang.now, 0, "checkpoint", gang.now, 1),
-        Launched(gang.now, 1),
+        StepReported(gang.now, 0, 34, gang.now, 1),
+        PhaseEntered(gang.now, 0, "checkpoint", gang.now, 1),
+        GangLaunched(gang.now, 1),
     )
     for event in late:
-        assert hear(before, event) == before
+        assert apply_event(before, event) == before
 
 
 def test_who_is_cut_off_from_most_launchers_holds_and_looks_again() -> None:
@@ -315,11 +315,11 @@ def test_a_hang_behind_the_silence_is_found_when_launchers_are_heard_again() -> 
 
 
 def test_more_than_half() -> None:
-    assert half_heard_at([]) == NEVER
-    assert half_heard_at([5.0]) == 5.0
-    assert half_heard_at([1.0, 9.0]) == 9.0, "one of two is not more than half"
-    assert half_heard_at([1.0, 2.0, 9.0]) == 2.0, "two of three are"
-    assert half_heard_at([9.0, 1.0, 8.0, 2.0]) == 8.0
+    assert majority_heard_at([]) == NEVER
+    assert majority_heard_at([5.0]) == 5.0
+    assert majority_heard_at([1.0, 9.0]) == 9.0, "one of two is not more than half"
+    assert majority_heard_at([1.0, 2.0, 9.0]) == 2.0, "two of three are"
+    assert majority_heard_at([9.0, 1.0, 8.0, 2.0]) == 8.0
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])

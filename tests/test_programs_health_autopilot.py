@@ -12,7 +12,7 @@ import pytest
 
 from tests.health_daemons import TOKEN, Made, Toolbox, get, made, ping_text, serving
 from workflows.programs.health import iperf
-from workflows.programs.health.main import started
+from workflows.programs.health.main import start_daemon
 from workflows.programs.health.options import parse
 from workflows.programs.health.peers import Peer, ToldNodes, fetch
 from workflows.programs.health.query import Status
@@ -141,9 +141,9 @@ def test_the_block_of_a_node_that_is_away_has_its_empty_line(box: Toolbox) -> No
 
 def test_a_reason_of_two_probes_is_said_once(box: Toolbox) -> None:
     def refuse(*_: object) -> object:
-        from workflows.programs.parsers.text import Parsed
+        from workflows.programs.parsers.text import ParsedOutput
 
-        return Parsed(unknown="no torch here")
+        return ParsedOutput(unknown="no torch here")
 
     assert made("n0", run=refuse).text("/gpumem").endswith("[[ GPU-MEM ]] ABORT\nno torch here\n")
 
@@ -172,7 +172,7 @@ def test_a_pod_answers_on_loopback_too_where_port_forward_asks(taken: bool) -> N
         else:
             other.close()
         options = parse([*quiet, "--metrics-port=-1", f"--port={port}"])
-        running = started(options, {"POD_IP": addresses[0], "NODE_NAME": "n0"})
+        running = start_daemon(options, {"POD_IP": addresses[0], "NODE_NAME": "n0"})
         try:
             assert running.address == addresses[0]
             assert fetch(Peer("n0", addresses[0], port), "/healthz", 20.0, {}).text == "ok\n"

@@ -218,9 +218,9 @@ def test_a_node_that_is_busy_or_cannot_be_held_is_not_tested(
 
 
 def test_a_process_on_the_gpus_makes_a_node_busy(box: Toolbox, cluster: Any) -> None:
-    from workflows.programs.parsers.text import Parsed, Reading
+    from workflows.programs.parsers.text import ParsedOutput, Reading
 
-    used = Parsed((Reading("gpu_foreign_processes", 1.0, "count", line="processes 4711"),))
+    used = ParsedOutput((Reading("gpu_foreign_processes", 1.0, "count", line="processes 4711"),))
     one = made(cluster=cluster, hold=TaintHold(cluster), run=Told(gpu_devices=used))
     assert one.daemon.deep().why == "GPUs are busy: processes 4711"
 
@@ -350,7 +350,7 @@ def test_the_account_of_the_cluster_is_used_for_the_cluster_only(tmp_path: Path)
 
 
 def test_a_whole_daemon_against_an_api_server(box: Toolbox, tmp_path: Path) -> None:
-    from workflows.programs.health.main import started
+    from workflows.programs.health.main import start_daemon
     from workflows.programs.health.options import parse
 
     with FakeApiServer().running() as server:
@@ -360,7 +360,7 @@ def test_a_whole_daemon_against_an_api_server(box: Toolbox, tmp_path: Path) -> N
         server.put("pods", {"metadata": {"name": "d1", "labels": labels}, "spec": {"nodeName": "n1"}, "status": {}})
         flags = ["--port=0", "--readiness-port=-1", "--metrics-port=-1", "--loglevel=0", "--label", "--compatible"]
         flags += ["--w=1h", "--invasive-check-timer=0", f"--api={server.url}", "--checks=remapped,gpupower"]
-        running = started(parse(flags), {"NODE_NAME": "n0", "NAMESPACE": "health"})
+        running = start_daemon(parse(flags), {"NODE_NAME": "n0", "NAMESPACE": "health"})
         try:
             with server.changed:
                 assert server.changed.wait_for(lambda: HEALTH in labels_of(server), 30)

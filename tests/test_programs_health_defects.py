@@ -29,10 +29,10 @@ from tests.tool_samples import printed
 from workflows.programs.health import gpu_checks, node_checks
 from workflows.programs.health.kubernetes import TaintHold
 from workflows.programs.health.labels import HEALTH, level_label, output_annotation
-from workflows.programs.health.main import started
+from workflows.programs.health.main import start_daemon
 from workflows.programs.health.peers import ClusterNodes, Peer
 from workflows.programs.health.query import Status
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 GPUS = "check=pciebw,remapped,gpupower,dcgm"
 
@@ -107,7 +107,7 @@ def test_defect_5_own_fatal_words_are_whole_words(box: Toolbox, failed: str, wor
 def probes(wrong: float) -> Told:
     memory = [Reading("gpu_memory_wrong_bytes", 0.0, "count", f"gpu {gpu}") for gpu in range(2)]
     products = [Reading("gemm_wrong_values", wrong * gpu, "count", f"gpu {gpu}") for gpu in range(2)]
-    return Told(gpu_memory=Parsed(tuple(memory)), gpu_gemm=Parsed(tuple(products)))
+    return Told(gpu_memory=ParsedOutput(tuple(memory)), gpu_gemm=ParsedOutput(tuple(products)))
 
 
 def test_defect_6_the_memory_test_tests_memory(box: Toolbox) -> None:
@@ -270,7 +270,7 @@ def test_defect_16_chosen_tests_of_the_diagnostic_count_alone(box: Toolbox, path
     from workflows.programs.health.options import parse
 
     environment = {"AUTOPILOT_DCGM_RESULT_PATHS": paths, "NODE_NAME": "n0"}
-    running = started(parse([*options, "--api=none", "--loglevel=0"]), environment)
+    running = start_daemon(parse([*options, "--api=none", "--loglevel=0"]), environment)
     try:
         assert running.daemon.plan.paths == (paths,)
     finally:
@@ -312,14 +312,14 @@ def test_defect_18_however_many_nodes_few_processes_run_at_once(monkeypatch: pyt
     now, most, lock = [0], [0], threading.Lock()
     together = threading.Barrier(node_checks.AT_ONCE)
 
-    def run(call: object, places: object, seconds: object, parsers: object) -> Parsed:
+    def run(call: object, places: object, seconds: object, parsers: object) -> ParsedOutput:
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
         together.wait(20)  # so many there are; were there more, the highest count would say so
         with lock:
             now[0] -= 1
-        return Parsed((Reading("packet_loss", 0.0, "%"),))
+        return ParsedOutput((Reading("packet_loss", 0.0, "%"),))
 
     peers = [Peer(f"n{index}", f"10.0.{index // 250}.{index % 250}") for index in range(1, 1001)]
     one = made(peers=peers, run=run, ping_peers=64)

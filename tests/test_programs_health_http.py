@@ -22,11 +22,11 @@ from tests.health_daemons import (
     ping_text,
     serving,
 )
-from workflows.programs.health.limits import Gate, Once, Rate, Turns, side_by_side
-from workflows.programs.health.main import Running, started
+from workflows.programs.health.limits import ExclusiveTurns, Gate, RateLimiter, SharedResult, side_by_side
+from workflows.programs.health.main import RunningDaemon, start_daemon
 from workflows.programs.health.peers import Peer, fetch
 from workflows.programs.health.query import Status
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes.call import Call
 
 BEARER = f"Bearer {TOKEN}"
@@ -203,7 +203,7 @@ def test_two_hundred_callers_cause_one_test(box: Toolbox, tmp_path: Path) -> Non
     gate = threading.Event()
     runs: list[str] = []
 
-    def run(call: Call, places: object, seconds: float, parsers: object) -> Parsed:
+    def run(call: Call, places: object, seconds: float, parsers: object) -> ParsedOutput:
         runs.append(call.title)
         assert gate.wait(60)
         return Told()(call, {}, seconds, parsers)
@@ -286,7 +286,7 @@ def test_odd_requests(lines: str, code: bytes) -> None:
 
 
 def test_a_check_that_crashes_is_unknown_and_the_others_go_on(box: Toolbox) -> None:
-    def run(call: Call, places: object, seconds: float, parsers: object) -> Parsed:
+    def run(call: Call, places: object, seconds: float, parsers: object) -> ParsedOutput:
         if call.title == "nvidia-smi":
             raise RuntimeError("a fault of ours")
         return Told()(call, {}, seconds, parsers)
@@ -377,10 +377,10 @@ def test_rounds_are_made_at_the_start_and_end_with_the_daemon(box: Toolbox) -> N
         assert not thread.is_alive()
 
 
-def daemon(*flags: str, **environment: str) -> Running:
+def daemon(*flags: str, **environment: str) -> RunningDaemon:
     from workflows.programs.health.options import parse
 
-    return started(parse([*QUIET, *flags]), environment)
+    return start_daemon(parse([*QUIET, *flags]), environment)
 
 
 def test_the_ports_beside_the_main_one_serve_their_own_paths_only(box: Toolbox) -> None:
@@ -401,7 +401,7 @@ def test_the_ports_beside_the_main_one_serve_their_own_paths_only(box: Toolbox) 
 
 
 def test_once_and_turns() -> None:
-    once, turns = Once(), Turns()
+    once, turns = SharedResult(), ExclusiveTurns()
     begun = threading.Event()
     waits = threading.Event()
     ran: list[int] = []
@@ -435,7 +435,7 @@ def test_once_and_turns() -> None:
 
 def test_a_rate_fills_again_with_time() -> None:
     now = [0.0]
-    rate = Rate(2.0, lambda: now[0])
+    rate = RateLimiter(2.0, lambda: now[0])
     assert [rate.take() for _ in range(21)] == [True] * 20 + [False]
     now[0] = 1.0
     assert [rate.take() for _ in range(3)] == [True, True, False]
@@ -444,9 +444,9 @@ def test_a_rate_fills_again_with_time() -> None:
 def test_the_report_runs_checks_side_by_side() -> None:
     together = threading.Barrier(2)
 
-    def run(call: Call, places: object, seconds: float, parsers: object) -> Parsed:
+    def run(call: Call, places: object, seconds: float, parsers: object) -> ParsedOutput:
         together.wait(30)  # only where both are under way
-        return Parsed(unknown="said nothing")
+        return ParsedOutput(unknown="said nothing")
 
     peers = (Peer("n1", "10.0.0.2"), Peer("n2", "10.0.0.3"))
     (result,) = made(peers=peers, run=run).daemon.report(Status(checks=("ping",))).results

@@ -13,37 +13,37 @@ from hypothesis import strategies as st
 from tests.damaged import reaches
 from workflows.programs.health.iperf_results import (
     Flow,
-    Measured,
+    IperfMatrix,
+    IperfRequest,
     Sums,
-    Wish,
     clients_json,
     flow_of,
     matrix_text,
     metrics_of,
+    parse_request,
     path,
     ports_of,
     received_gbits,
     steps,
-    wish_of,
 )
 
 
 @pytest.mark.parametrize(
     ("query", "wish"),
     [
-        ({}, Wish(8, 5200, False, "data", 1)),
-        ({"workload": "ring", "pclients": "4", "startport": "6000", "cleanup": ""}, Wish(4, 6000, True)),
-        ({"cleanup": "false"}, Wish(8, 5200, False)),
-        ({"host": "a,b", "source": "a", "job": "None"}, Wish(8, 5200)),
-        ({"serverspernode": "4"}, Wish(1, 5200, False, "data", 4)),
-        ({"clientsperiface": "3", "plane": "data"}, Wish(3, 5200, False, "data", 1)),
-        ({"plane": "mgmt", "pclients": "8", "serverspernode": "9"}, Wish(1, 5200, False, "mgmt", 1)),
-        ({"pclients": "2", "clientsperiface": "3"}, Wish(2, 5200)),
+        ({}, IperfRequest(8, 5200, False, "data", 1)),
+        ({"workload": "ring", "pclients": "4", "startport": "6000", "cleanup": ""}, IperfRequest(4, 6000, True)),
+        ({"cleanup": "false"}, IperfRequest(8, 5200, False)),
+        ({"host": "a,b", "source": "a", "job": "None"}, IperfRequest(8, 5200)),
+        ({"serverspernode": "4"}, IperfRequest(1, 5200, False, "data", 4)),
+        ({"clientsperiface": "3", "plane": "data"}, IperfRequest(3, 5200, False, "data", 1)),
+        ({"plane": "mgmt", "pclients": "8", "serverspernode": "9"}, IperfRequest(1, 5200, False, "mgmt", 1)),
+        ({"pclients": "2", "clientsperiface": "3"}, IperfRequest(2, 5200)),
     ],
     ids=["nothing", "today", "cleanup-false", "others", "servers", "clients", "management", "both"],
 )
-def test_what_is_asked_of_iperf_today_and_of_old(query: dict[str, str], wish: Wish) -> None:
-    assert wish_of(query) == wish
+def test_what_is_asked_of_iperf_today_and_of_old(query: dict[str, str], wish: IperfRequest) -> None:
+    assert parse_request(query) == wish
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_is_asked_of_iperf_today_and_of_old(query: dict[str, str], wish: Wi
     [(1, 1, 2, 1), (1, 8, 2, 4), (1, 3, 2, 1), (4, 4, 2, 4), (8, 1, 1, 8), (1, 1, 0, 1)],
 )
 def test_each_interface_has_its_servers(clients: int, per_node: int, interfaces: int, servers: int) -> None:
-    assert Wish(clients=clients, servers_per_node=per_node).servers(interfaces) == servers
+    assert IperfRequest(clients=clients, servers_per_node=per_node).servers(interfaces) == servers
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_each_interface_has_its_servers(clients: int, per_node: int, interfaces:
 )
 def test_what_cannot_be_asked_of_iperf_is_told_by_its_name(query: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=r"^" + re.escape(said)):
-        wish_of(query)
+        parse_request(query)
 
 
 def test_what_clients_are_asked_for() -> None:
@@ -117,7 +117,7 @@ WISHES = st.dictionaries(
 
 def _is_wish(query: dict[str, str]) -> bool:
     try:
-        wish_of(query)
+        parse_request(query)
     except ValueError:
         return False
     return True
@@ -131,9 +131,9 @@ def test_such_wishes_are_granted_and_refused_for_their_size() -> None:
 @given(WISHES)
 def test_whatever_is_asked_is_bounded_or_refused(query: dict[str, str]) -> None:
     refused = ""
-    wish = Wish()
+    wish = IperfRequest()
     try:
-        wish = wish_of(query)
+        wish = parse_request(query)
     except ValueError as error:
         refused = str(error)
     if refused:
@@ -201,7 +201,7 @@ def test_what_old_daemons_answer_is_read() -> None:
     assert received_gbits('{ "receiver": {"aggregate": {"transfer": "5.4", "bitrate": "9.41"}} }') == 9.41
 
 
-FOUND = Measured(
+FOUND = IperfMatrix(
     ("node-a", "node-b", "node-c"),
     {"net1-0": {("node-a", "node-b"): 9.4, ("node-b", "node-a"): 9.6}, "net1-1": {}},
     ("node-c: its daemon does not answer: timed out",),
@@ -230,7 +230,7 @@ def test_the_matrix_names_each_destination_once_and_leaves_holes() -> None:
 
 def test_long_names_do_not_run_into_each_other() -> None:
     long = "gpu-node-" + "x" * 50
-    lines = matrix_text(Measured((long, "b"), {"eth0": {(long, "b"): 1.0}})).split("\n")
+    lines = matrix_text(IperfMatrix((long, "b"), {"eth0": {(long, "b"): 1.0}})).split("\n")
     assert lines[2].split() == ["src/dst", long, "b"]
     assert lines[3].split() == [long, "N/A", "1.00"]
 
@@ -245,6 +245,6 @@ def test_holes_have_no_sample() -> None:
         'autopilot_iperf_gbits{iface="net1-0",source="node-a",destination="node-b"} 9.4',
         'autopilot_iperf_gbits{iface="net1-0",source="node-b",destination="node-a"} 9.6',
     ]
-    told = metrics_of(Measured(("a",), {'e"\n\\': {("a", "b"): 1.0}})).splitlines()
+    told = metrics_of(IperfMatrix(("a",), {'e"\n\\': {("a", "b"): 1.0}})).splitlines()
     assert told == [*head, 'autopilot_iperf_gbits{iface="e\\"\\n\\\\",source="a",destination="b"} 1']
-    assert not metrics_of(Measured(("a",), {})), "no sample, no family"
+    assert not metrics_of(IperfMatrix(("a",), {})), "no sample, no family"

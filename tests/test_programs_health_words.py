@@ -323,7 +323,7 @@ def test_fatal_words() -> None:
 
 def test_metrics_turn_when_the_cause_is_gone_and_unknown_has_no_figure() -> None:
     known = KnownResults()
-    known.learn(
+    known.add(
         Result("remapped", FAIL, devices=(DeviceResult("0", FAIL), DeviceResult("1", UNKNOWN)), at=1.0, seconds=0.5)
     )
     text = metrics_text("n", ("cpu", 'g"pu\n'), known.results(), {}, 11.5)
@@ -332,9 +332,9 @@ def test_metrics_turn_when_the_cause_is_gone_and_unknown_has_no_figure() -> None
     assert 'deviceid="1"' not in text
     assert 'primus_node_verdict{node="n",depth="smoke",verdict="fail"} 1\n' in text
     assert 'primus_node_check_age_seconds{node="n",check="remapped"} 10\n' in text
-    known.learn(Result("remapped", PASS, devices=(DeviceResult("0", PASS),), at=2.0))
-    known.learn(Result("remapped", FAIL, at=1.5))
-    known.learn(Result("remapped", UNKNOWN, at=9.0, kept=False))
+    known.add(Result("remapped", PASS, devices=(DeviceResult("0", PASS),), at=2.0))
+    known.add(Result("remapped", FAIL, at=1.5))
+    known.add(Result("remapped", UNKNOWN, at=9.0, kept=False))
     text = metrics_text("n", ("", ""), known.results(), {("/status", 200): 3}, 12.0)
     assert 'deviceid="0"} 0\n' in text
     assert 'verdict="pass"} 1\n' in text
@@ -350,10 +350,10 @@ def test_a_bandwidth_that_is_not_known_has_no_series() -> None:
 
 def test_the_diagnostic_s_metric_is_1_while_any_level_fails() -> None:
     known = KnownResults()
-    known.learn(result(PASS, 1))
-    known.learn(result(FAIL, 3, "pcie.0"))
+    known.add(result(PASS, 1))
+    known.add(result(FAIL, 3, "pcie.0"))
     assert 'deviceid=""} 1\n' in metrics_text("n", ("", ""), known.results(), {}, 9.0)
-    known.learn(replace(result(PASS, 4), at=10.0))
+    known.add(replace(result(PASS, 4), at=10.0))
     assert 'deviceid=""} 0\n' in metrics_text("n", ("", ""), known.results(), {}, 11.0)
 
 
@@ -391,7 +391,7 @@ def test_the_url_of_a_peer() -> None:
 @given(st.integers(1, 60), st.integers(1, 20))
 def test_in_the_end_everybody_pings_everybody(count: int, most: int) -> None:
     peers = [Peer(f"n{index}", "h") for index in range(count + 1)]
-    rounds = [node_checks.chosen(peers, "n0", most, run) for run in range(-(-count // most))]
+    rounds = [node_checks.choose_peers(peers, "n0", most, run) for run in range(-(-count // most))]
     assert {one.node for chosen in rounds for one in chosen} == {f"n{index}" for index in range(1, count + 1)}
     assert all(len({one.node for one in chosen}) == min(most, count) for chosen in rounds)
 
@@ -399,7 +399,7 @@ def test_in_the_end_everybody_pings_everybody(count: int, most: int) -> None:
 @given(st.integers(2, 40), st.integers(1, 8), st.integers(0, 9))
 def test_nobody_is_pinged_by_more_than_his_share(count: int, most: int, run: int) -> None:
     peers = [Peer(f"n{index}", "h") for index in range(count)]
-    asked = [one.node for own in peers for one in node_checks.chosen(peers, own.node, most, run)]
+    asked = [one.node for own in peers for one in node_checks.choose_peers(peers, own.node, most, run)]
     assert {asked.count(one.node) for one in peers} == {min(most, count - 1)}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from workflows.programs.checkpoints import prover
 from workflows.programs.launcher import prover_child
-from workflows.programs.launcher.options import Options, Rendezvous, command_of, make_folders, parse, place_of
+from workflows.programs.launcher.options import Options, Rendezvous, make_folders, parse, parse_place, rank_command
 from workflows.programs.launcher.rank_environment import rank_environment
 from workflows.programs.launcher.reporting import LOOK_SECONDS, GrowingFile
 from workflows.programs.runtime.flags import UsageError
@@ -59,7 +59,7 @@ def test_wrong_options_are_named(argv: list[str], said: str) -> None:
 @pytest.mark.parametrize("name", ["PRIMUS_ATTEMPT", "PRIMUS_POD_INDEX", "PRIMUS_RESUME_STEP"])
 def test_a_variable_that_is_no_number_is_named(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name}: expected a whole number, got 'many'"):
-        place_of({name: "many"})
+        parse_place({name: "many"})
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_variable_that_is_no_number_is_named(name: str) -> None:
 def test_the_command_knows_what_to_resume(environment: dict[str, str], expected: list[str]) -> None:
     command = ("run", "{steps}", "--left={remaining_steps}", "at={resume_step}")
     options = Options("t", steps=300, command=command, resume_argument=("--resume", "{resume_from}"))
-    assert list(command_of(options, place_of(environment))) == expected
+    assert list(rank_command(options, parse_place(environment))) == expected
 
 
 def test_a_rank_gets_torchruns_names_and_ours_and_no_token() -> None:
@@ -95,7 +95,7 @@ def test_a_rank_gets_torchruns_names_and_ours_and_no_token() -> None:
         "PRIMUS_CHECKPOINT_DIR": "/c",
     }
     meeting = Rendezvous(incarnation=2, master_address="10.0.0.1", master_port=23456, first_rank=4)
-    found = rank_environment(base, options, place_of(base), meeting, local_rank=3)
+    found = rank_environment(base, options, parse_place(base), meeting, local_rank=3)
     expected = {
         "RANK": "7",
         "LOCAL_RANK": "3",
@@ -116,7 +116,7 @@ def test_a_rank_gets_torchruns_names_and_ours_and_no_token() -> None:
     }
     assert {name: found.get(name) for name in expected} == expected
     assert not any("secret" in value for value in found.values())
-    assert rank_environment({"OMP_NUM_THREADS": "5"}, options, place_of({}), meeting, 0)["OMP_NUM_THREADS"] == "5"
+    assert rank_environment({"OMP_NUM_THREADS": "5"}, options, parse_place({}), meeting, 0)["OMP_NUM_THREADS"] == "5"
 
 
 def test_a_growing_file_is_progress(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_growing_file_is_progress(tmp_path: Path) -> None:
 
 
 def test_the_prover_understands_how_it_is_started() -> None:
-    place = place_of({"PRIMUS_CHECKPOINT_DIR": "/c", "PRIMUS_RUN_DIR": "/r"})
+    place = parse_place({"PRIMUS_CHECKPOINT_DIR": "/c", "PRIMUS_RUN_DIR": "/r"})
     options = Options(
         "t", checkpoint_pattern="a b", keep=5, keep_overwritten=False, counter_restarts=True, command=("x",)
     )
@@ -157,12 +157,12 @@ def test_the_prover_understands_how_it_is_started() -> None:
 def test_one_prover_is_enough_and_only_where_there_is_something_to_prove(
     options: Options, environment: dict[str, str]
 ) -> None:
-    assert prover_child.command(options, place_of(environment)) == []
+    assert prover_child.command(options, parse_place(environment)) == []
 
 
 @pytest.mark.parametrize(("form", "made"), [("auto", ["work", "checkpoints"]), ("none", ["work"])])
 def test_folders_that_ranks_write_into_are_there(tmp_path: Path, form: str, made: list[str]) -> None:
-    place = place_of({"PRIMUS_RUN_DIR": str(tmp_path), "PRIMUS_CHECKPOINT_DIR": str(tmp_path / "checkpoints")})
+    place = parse_place({"PRIMUS_RUN_DIR": str(tmp_path), "PRIMUS_CHECKPOINT_DIR": str(tmp_path / "checkpoints")})
     options = Options("t", command=("x",), checkpoint_format=form)
     assert (make_folders(options, place), make_folders(options, place)) == ("", "")
     assert sorted(one.name for one in tmp_path.iterdir()) == sorted(made)
@@ -171,5 +171,5 @@ def test_folders_that_ranks_write_into_are_there(tmp_path: Path, form: str, made
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file")
     folder = str(tmp_path / "checkpoints" / "deep")
-    place = place_of({"PRIMUS_RUN_DIR": str(tmp_path), "PRIMUS_CHECKPOINT_DIR": folder})
+    place = parse_place({"PRIMUS_RUN_DIR": str(tmp_path), "PRIMUS_CHECKPOINT_DIR": folder})
     assert make_folders(Options("t", command=("x",)), place) == f"the folder {folder} cannot be made: Not a directory"

@@ -142,9 +142,9 @@ def test_the_prover_child_is_told_of_the_first_nan_also_after_a_restart() -> Non
     for _ in range(2):
         assert child.start() == ""
         assert until(child.read, "what it found") == [FOUND]
-        child.nan(7)
+        child.report_nan(7)
         assert os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1]) == 5
-        child.ended()
+        child.mark_ended()
     assert child.start() == ""
     assert child.pid == 0
 
@@ -152,6 +152,6 @@ def test_the_prover_child_is_told_of_the_first_nan_also_after_a_restart() -> Non
 def test_a_prover_that_cannot_be_started_is_told() -> None:
     child = ProverChild(["/no/such/python"])
     assert "the prover cannot be started: No such file" in child.start()
-    child.nan(3)
+    child.report_nan(3)
     child.finish()
     assert child.pid == 0

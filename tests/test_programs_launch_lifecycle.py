@@ -15,22 +15,22 @@ from hypothesis import strategies as st
 from workflows.programs.launcher import termination
 from workflows.programs.launcher.lifecycle import (
     Action,
-    AskToSave,
-    Broken,
     Event,
+    GangReady,
     KillRanks,
+    LauncherFailed,
     PodState,
     RanksEnded,
-    Ready,
     ReportStop,
-    Signalled,
+    RequestSave,
+    SignalReceived,
     StartRanks,
     StopOrdered,
     Tick,
     advance,
 )
-from workflows.programs.launcher.options import place_of
-from workflows.programs.launcher.termination import Goal, OutOfMemory, Seen
+from workflows.programs.launcher.options import parse_place
+from workflows.programs.launcher.termination import Goal, OutOfMemoryCounter, SeenSteps
 from workflows.wire import RankEnd
 
 
@@ -39,8 +39,8 @@ def end(rank: int, **how: Any) -> RankEnd:
 
 
 START = PodState(grace_seconds=10.0)
-RUNNING = advance(START, Ready(frozenset({0, 1})), 0.0).state
-SAVING = advance(RUNNING, Signalled("SIGTERM"), 100.0).state
+RUNNING = advance(START, GangReady(frozenset({0, 1})), 0.0).state
+SAVING = advance(RUNNING, SignalReceived("SIGTERM"), 100.0).state
 TOLD = advance(RUNNING, StopOrdered("drain", True), 100.0).state
 ENDING = advance(RUNNING, RanksEnded((end(1, signal=9),)), 0.0).state
 
@@ -48,30 +48,30 @@ ENDING = advance(RUNNING, RanksEnded((end(1, signal=9),)), 0.0).state
 @pytest.mark.parametrize(
     ("state", "event", "stage", "reason", "actions"),
     [
-        (START, Ready(frozenset({0, 1})), "running", "", [StartRanks]),
-        (START, Signalled("SIGTERM"), "done", "signalled", []),
+        (START, GangReady(frozenset({0, 1})), "running", "", [StartRanks]),
+        (START, SignalReceived("SIGTERM"), "done", "signalled", []),
         (START, StopOrdered("drain", True), "done", "told-to-stop", []),
-        (START, Broken("no coordinator"), "done", "launcher-error", []),
-        (RUNNING, Ready(frozenset({5})), "running", "", []),
+        (START, LauncherFailed("no coordinator"), "done", "launcher-error", []),
+        (RUNNING, GangReady(frozenset({5})), "running", "", []),
         (RUNNING, Tick(), "running", "", []),
         (RUNNING, RanksEnded((end(0, exit_code=0),)), "running", "", []),
         (RUNNING, RanksEnded((end(0, exit_code=0), end(1, exit_code=0))), "done", "completed", []),
         (RUNNING, RanksEnded((end(0, exit_code=1),)), "ending", "rank-failed", [KillRanks]),
         (RUNNING, RanksEnded((end(0, signal=9), end(1, exit_code=1))), "done", "rank-failed", []),
         (RUNNING, StopOrdered("gang member died", False), "ending", "told-to-stop", [KillRanks]),
-        (RUNNING, StopOrdered("drain", True), "saving", "told-to-stop", [AskToSave]),
-        (RUNNING, Signalled("SIGTERM"), "saving", "signalled", [AskToSave, ReportStop]),
-        (RUNNING, Broken("the disk is gone"), "ending", "launcher-error", [KillRanks]),
-        (RUNNING, Broken("no folder", unstarted=True), "done", "launcher-error", []),
+        (RUNNING, StopOrdered("drain", True), "saving", "told-to-stop", [RequestSave]),
+        (RUNNING, SignalReceived("SIGTERM"), "saving", "signalled", [RequestSave, ReportStop]),
+        (RUNNING, LauncherFailed("the disk is gone"), "ending", "launcher-error", [KillRanks]),
+        (RUNNING, LauncherFailed("no folder", unstarted=True), "done", "launcher-error", []),
         (SAVING, Tick(), "saving", "signalled", []),
-        (SAVING, Signalled("SIGTERM"), "ending", "signalled", [KillRanks]),
+        (SAVING, SignalReceived("SIGTERM"), "ending", "signalled", [KillRanks]),
         (SAVING, StopOrdered("drain", True), "saving", "signalled", []),
         (SAVING, StopOrdered("gang member died", False), "ending", "signalled", [KillRanks]),
         (SAVING, RanksEnded((end(0, exit_code=1),)), "saving", "signalled", []),
         (SAVING, RanksEnded((end(0, exit_code=0), end(1, exit_code=143))), "done", "signalled", []),
-        (TOLD, Signalled("SIGTERM"), "saving", "signalled", []),
+        (TOLD, SignalReceived("SIGTERM"), "saving", "signalled", []),
         (ENDING, RanksEnded((end(0, signal=9),)), "done", "rank-failed", []),
-        (ENDING, Signalled("SIGTERM"), "ending", "rank-failed", [KillRanks]),
+        (ENDING, SignalReceived("SIGTERM"), "ending", "rank-failed", [KillRanks]),
     ],
 )
 def test_how_ranks_live_and_end(
@@ -102,15 +102,15 @@ def test_ranks_that_end_after_they_were_asked_to_are_victims() -> None:
 
 
 events = st.one_of(
-    st.just(Ready(frozenset({0, 1, 2}))),
+    st.just(GangReady(frozenset({0, 1, 2}))),
     st.lists(st.integers(0, 2), min_size=1, unique=True).flatmap(
         lambda ranks: st.sampled_from([{"exit_code": 0}, {"exit_code": 1}, {"signal": 9}]).map(
             lambda how: RanksEnded(tuple(end(rank, **how) for rank in ranks))
         )
     ),
     st.builds(StopOrdered, st.just("why"), st.booleans()),
-    st.just(Signalled("SIGTERM")),
-    st.just(Broken("why")),
+    st.just(SignalReceived("SIGTERM")),
+    st.just(LauncherFailed("why")),
     st.just(Tick()),
 )
 
@@ -134,23 +134,27 @@ def test_every_life_has_one_reason_and_ends_for_good(history: list[Event]) -> No
 @pytest.mark.parametrize(
     ("goal", "seen", "said"),
     [
-        (Goal(300, None, True, 0), Seen(300, None, False), ""),
-        (Goal(300, None, True, 0), Seen(299, None, False), "exit 0 after step 299, before the planned last step 300"),
-        (Goal(300, None, True, 0), Seen(None, None, True), "exit 0 without any step of the 300 planned ones"),
-        (Goal(300, 20, True, 0), Seen(None, None, True), "exit 0 without any step"),
-        (Goal(300, 300, True, 0), Seen(None, None, True), ""),
-        (Goal(300, 310, True, 0), Seen(None, None, False), ""),
-        (Goal(0, None, True, 0), Seen(None, None, True), ""),
-        (Goal(300, None, False, 0), Seen(None, None, True), ""),
-        (Goal(305, None, True, 0), Seen(300, None, False, 10), ""),
-        (Goal(310, None, True, 0), Seen(300, None, False, 10), "exit 0 after step 300"),
-        (Goal(300, None, True, 1), Seen(None, 300, True), ""),
-        (Goal(300, None, True, 1), Seen(None, 200, True), "exit 0 after step 200"),
-        (Goal(300, None, True, 1), Seen(None, None, False), ""),
-        (Goal(300, None, True, 0), Seen(None, None, False), "exit 0 without any step"),
+        (Goal(300, None, True, 0), SeenSteps(300, None, False), ""),
+        (
+            Goal(300, None, True, 0),
+            SeenSteps(299, None, False),
+            "exit 0 after step 299, before the planned last step 300",
+        ),
+        (Goal(300, None, True, 0), SeenSteps(None, None, True), "exit 0 without any step of the 300 planned ones"),
+        (Goal(300, 20, True, 0), SeenSteps(None, None, True), "exit 0 without any step"),
+        (Goal(300, 300, True, 0), SeenSteps(None, None, True), ""),
+        (Goal(300, 310, True, 0), SeenSteps(None, None, False), ""),
+        (Goal(0, None, True, 0), SeenSteps(None, None, True), ""),
+        (Goal(300, None, False, 0), SeenSteps(None, None, True), ""),
+        (Goal(305, None, True, 0), SeenSteps(300, None, False, 10), ""),
+        (Goal(310, None, True, 0), SeenSteps(300, None, False, 10), "exit 0 after step 300"),
+        (Goal(300, None, True, 1), SeenSteps(None, 300, True), ""),
+        (Goal(300, None, True, 1), SeenSteps(None, 200, True), "exit 0 after step 200"),
+        (Goal(300, None, True, 1), SeenSteps(None, None, False), ""),
+        (Goal(300, None, True, 0), SeenSteps(None, None, False), "exit 0 without any step"),
     ],
 )
-def test_exit_0_is_success_only_after_the_planned_last_step(goal: Goal, seen: Seen, said: str) -> None:
+def test_exit_0_is_success_only_after_the_planned_last_step(goal: Goal, seen: SeenSteps, said: str) -> None:
     found = termination.ended_early(goal, seen)
     assert found.startswith(said) if said else found == ""
 
@@ -158,16 +162,16 @@ def test_exit_0_is_success_only_after_the_planned_last_step(goal: Goal, seen: Se
 @pytest.mark.parametrize(
     ("status", "recorded", "expected"),
     [
-        ({"step": 300, "step_interval": 10}, None, Seen(7, 300, True, 10)),
-        ({"step": None}, 5, Seen(7, None, True, 2)),
-        (None, 300, Seen(7, 300, True, 2)),
-        (None, None, Seen(7, None, False, 2)),
+        ({"step": 300, "step_interval": 10}, None, SeenSteps(7, 300, True, 10)),
+        ({"step": None}, 5, SeenSteps(7, None, True, 2)),
+        (None, 300, SeenSteps(7, 300, True, 2)),
+        (None, None, SeenSteps(7, None, False, 2)),
     ],
 )
 def test_the_gangs_last_step_comes_from_the_coordinator_or_from_the_storage(
-    status: dict[str, Any] | None, recorded: int | None, expected: Seen
+    status: dict[str, Any] | None, recorded: int | None, expected: SeenSteps
 ) -> None:
-    assert termination.with_gang(Seen(7, None, True, 2), status, lambda: recorded) == expected
+    assert termination.with_gang(SeenSteps(7, None, True, 2), status, lambda: recorded) == expected
 
 
 @pytest.mark.parametrize(
@@ -195,15 +199,15 @@ def test_the_exit_code_says_how_it_ended(
 def test_only_ranks_that_the_kernel_killed_are_out_of_memory(tmp_path: Path) -> None:
     events_file = tmp_path / "memory.events"
     events_file.write_text("low 0\noom 1\noom_kill 1\n")
-    counter = OutOfMemory(str(tmp_path))
-    assert not counter.happened()
+    counter = OutOfMemoryCounter(str(tmp_path))
+    assert not counter.has_grown()
     events_file.write_text("low 0\noom 2\noom_kill 2\n")
-    assert counter.happened()
-    assert not counter.happened()
+    assert counter.has_grown()
+    assert not counter.has_grown()
     ends = (end(0, signal=9), end(1, exit_code=1), end(2, signal=9, requested=True), end(3, exit_code=137))
     assert [e.oom_killed for e in termination.with_oom(ends, True)] == [True, False, False, True]
     assert not any(e.oom_killed for e in termination.with_oom(ends, False))
-    assert not OutOfMemory(str(tmp_path / "nothing")).happened()
+    assert not OutOfMemoryCounter(str(tmp_path / "nothing")).has_grown()
 
 
 def test_the_steps_of_other_pods_are_found_on_the_storage(tmp_path: Path) -> None:
@@ -215,7 +219,7 @@ def test_the_steps_of_other_pods_are_found_on_the_storage(tmp_path: Path) -> Non
 
 
 def test_a_record_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    record = place_of({"PRIMUS_RUN": "r"}).record("trainer", "completed", "")
+    record = parse_place({"PRIMUS_RUN": "r"}).record("trainer", "completed", "")
     blocked = tmp_path / "file"
     blocked.write_text("")
     problems = termination.write(record, str(tmp_path / "message"), str(blocked / "termination.json"))

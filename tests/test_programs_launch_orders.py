@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from tests.launcher_harness import MAIN, GangOnLoopback, Program, alive, terminate, until
 from tests.scripted_coordinator import ScriptedCoordinator
-from workflows.programs.launcher.rendezvous import Note, Numbered, RestartOrder, Stacks, Stop, orders_of
+from workflows.programs.launcher.rendezvous import (
+    LogNote,
+    NumberedOrder,
+    RestartOrder,
+    StacksOrder,
+    StopOrder,
+    parse_orders,
+)
 from workflows.programs.stacks.collect import LIMIT_SECONDS
 from workflows.programs.stacks.values import from_json
 
@@ -30,20 +37,20 @@ def test_orders_are_read() -> None:
         {"number": 3, "order": "stacks", "why": "no progress", "id": "s3"},
         {"number": 4, "order": "stop", "why": "enough", "save": True, "later": "fields are ignored"},
     ]
-    assert orders_of({"orders": said}) == [
+    assert parse_orders({"orders": said}) == [
         (1, RestartOrder(2, "/c/5", 5, "w")),
         (2, RestartOrder(3, "", None, "w")),
-        (3, Stacks("s3", "no progress")),
-        (4, Stop("enough", True)),
+        (3, StacksOrder("s3", "no progress")),
+        (4, StopOrder("enough", True)),
     ]
-    assert orders_of({}) == []
+    assert parse_orders({}) == []
 
 
 @pytest.mark.parametrize("order", ["dance", "", None, "STOP", ["stop"], {}])
 def test_an_unknown_order_is_no_stop(order: Any) -> None:
-    ((number, news),) = orders_of({"orders": [{"number": 7, "order": order, "why": "w", "save": True}]})
+    ((number, news),) = parse_orders({"orders": [{"number": 7, "order": order, "why": "w", "save": True}]})
     assert number == 7
-    assert isinstance(news, Note)
+    assert isinstance(news, LogNote)
     assert NOTHING in news.text
 
 
@@ -57,14 +64,14 @@ def test_an_unknown_order_is_no_stop(order: Any) -> None:
     ],
 )
 def test_half_an_order_is_none(said: dict[str, Any]) -> None:
-    ((number, news),) = orders_of({"orders": [said]})
-    assert (number, type(news)) == (1, Note)
+    ((number, news),) = parse_orders({"orders": [said]})
+    assert (number, type(news)) == (1, LogNote)
 
 
 @pytest.mark.parametrize("number", [None, 0, -1, True, "1", 1.5])
 def test_an_order_without_a_number_is_not_carried_out(number: Any) -> None:
-    ((known, news),) = orders_of({"orders": [{"number": number, "order": "stop"}]})
-    assert (known, type(news)) == (0, Note)
+    ((known, news),) = parse_orders({"orders": [{"number": number, "order": "stop"}]})
+    assert (known, type(news)) == (0, LogNote)
 
 
 JSON = st.recursive(
@@ -77,9 +84,9 @@ KEYS = ("number", "order", "why", "incarnation", "resume_from", "resume_step", "
 
 @given(JSON | st.lists(JSON | st.dictionaries(st.sampled_from(KEYS), JSON)))
 def test_whatever_is_said_nothing_but_a_stop_stops(said: Any) -> None:
-    found = orders_of({"orders": said})
-    assert all(isinstance(one, Numbered) and one.number >= 0 for one in found)
-    assert "'stop'" in str(said) or not any(isinstance(one.order, Stop) for one in found)
+    found = parse_orders({"orders": said})
+    assert all(isinstance(one, NumberedOrder) and one.number >= 0 for one in found)
+    assert "'stop'" in str(said) or not any(isinstance(one.order, StopOrder) for one in found)
 
 
 @pytest.fixture

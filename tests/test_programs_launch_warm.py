@@ -27,7 +27,7 @@ from tests.test_programs_launch_in_place import (
     weights,
 )
 from workflows.programs.launcher import prefork
-from workflows.programs.launcher.options import Options, Rendezvous, place_of
+from workflows.programs.launcher.options import Options, Rendezvous, parse_place
 from workflows.programs.launcher.rank_environment import rank_environment
 from workflows.programs.prefork.parent import RANK_NAMES
 from workflows.programs.runtime import processes
@@ -249,26 +249,26 @@ def test_one_is_parked_once_where_it_is_wanted(tmp_path: Path) -> None:
     said: list[str] = []
     heard: list[int] = []
     example = processes.Start(0, 0, ("true",), {}, str(tmp_path))
-    unwanted = prefork.WarmRanks(False, (), said.append, heard.append)
-    unwanted.started(example, 0.0)
+    unwanted = prefork.RankStarter(False, (), said.append, heard.append)
+    unwanted.after_start(example, 0.0)
     assert unwanted.due is None
-    wanted = prefork.WarmRanks(True, (), said.append, heard.append)
-    wanted.started(example, 10.0)
+    wanted = prefork.RankStarter(True, (), said.append, heard.append)
+    wanted.after_start(example, 10.0)
     assert wanted.due == 10.0 + prefork.PARK_AFTER_SECONDS
-    wanted.trains(10.2)
-    wanted.trains(10.5)
+    wanted.note_step(10.2)
+    wanted.note_step(10.5)
     assert wanted.due == 10.2
     wanted.tick(10.1)
     assert (said, wanted.due) == ([], 10.2)
     wanted.tick(10.2)
     assert said == ["ranks that begin again are started plainly: true: not a Python program"]
-    wanted.started(example, 20.0)
+    wanted.after_start(example, 20.0)
     assert (wanted.due, wanted.pid, wanted.fd, heard) == (None, 0, -1, [])
 
 
 def test_nothing_in_the_parked_process_names_a_rank() -> None:
     options = Options("trainer", pods=4, processes_per_node=2, world_size=8, replica_groups=2, command=("x",))
-    place = replace(place_of({}), token="t", coordinator_url="http://c:1", pod_index=3)
+    place = replace(parse_place({}), token="t", coordinator_url="http://c:1", pod_index=3)
     both = [rank_environment({}, options, place, Rendezvous(2, "127.0.0.1", 1, 6), local) for local in (0, 1)]
     differ = {name for one, other in permutations(both, 2) for name in one if one[name] != other.get(name)}
     assert differ <= RANK_NAMES, "who looks for a rank would take the parked process for one"

@@ -23,14 +23,14 @@ from workflows.programs.runtime import copy
 from workflows.programs.runtime.flags import UsageError
 from workflows.programs.runtime.http_client import (
     AddressError,
-    AwayError,
     Client,
+    UnreachableError,
     addresses,
     hosts_of,
     parse_head,
     split_url,
 )
-from workflows.programs.runtime.http_server import Later, Request, Response, Server
+from workflows.programs.runtime.http_server import DeferredResponse, Request, Response, Server
 
 ROOT = Path(__file__).parent.parent
 
@@ -63,7 +63,7 @@ def test_the_hosts_file_is_asked_before_the_name_server(tmp_path: Path) -> None:
     assert addresses("ME", str(path)) == ["127.0.0.9", "fd00::1"]
     assert hosts_of(path.read_text())["other"] == ["127.0.0.8"]
     assert addresses("127.0.0.7", str(path)) == ["127.0.0.7"]
-    with pytest.raises(AwayError, match="name not known"):
+    with pytest.raises(UnreachableError, match="name not known"):
         addresses("no-such-host.invalid", str(path))
 
 
@@ -88,11 +88,13 @@ class Served:
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
-    def answer(self, request: Request) -> Response | Later:
+    def answer(self, request: Request) -> Response | DeferredResponse:
         self.seen.append(request)
         if request.path == "/wait":
             seconds = float(request.query["seconds"])
-            return Later(lambda: Response(200, {"box": self.box}) if self.box else None, seconds, Response(200, {}))
+            return DeferredResponse(
+                lambda: Response(200, {"box": self.box}) if self.box else None, seconds, Response(200, {})
+            )
         if request.path == "/put":
             self.box.append(request.body["text"])
             self.server.wake()
@@ -200,9 +202,9 @@ def test_a_server_that_went_away_is_an_away_error_and_a_new_one_is_found() -> No
     client = first.client()
     client.request("GET", "/x")
     first.close()
-    with pytest.raises(AwayError):
+    with pytest.raises(UnreachableError):
         client.request("GET", "/x", timeout_seconds=1)
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(AwayError):
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(UnreachableError):
         client.request("GET", "/x", timeout_seconds=0.05)
     client.close()
 
@@ -221,7 +223,7 @@ def test_a_peer_that_speaks_something_else_is_away(answer: bytes) -> None:
 
         thread = threading.Thread(target=speak)
         thread.start()
-        with pytest.raises(AwayError):
+        with pytest.raises(UnreachableError):
             Client(f"http://127.0.0.1:{peer.getsockname()[1]}").request("GET", "/x", timeout_seconds=5)
         thread.join()
 

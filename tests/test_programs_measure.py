@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import measure
 from workflows.programs.probes.arguments import ArgumentError, number
 from workflows.programs.probes.measure import MIB, best_rate, pattern, process_all_reduce
@@ -22,7 +22,7 @@ SMALL = {
 WRONG = ("cpu_gemm_wrong_values", "storage_wrong_bytes", "process_all_reduce_wrong_values")
 
 
-def figures(parsed: Parsed) -> dict[str, float]:
+def figures(parsed: ParsedOutput) -> dict[str, float]:
     assert parsed.unknown == ""
     return {one.quantity: one.value for one in parsed.readings if one.value is not None}
 

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from tests.damaged import damaged, reaches
 from workflows.programs.launcher.output import (
     BAR_IDLE_SECONDS,
-    Allowance,
     LineSplitter,
     OutputLine,
     RankLog,
     RankOutput,
-    Shown,
-    Stamps,
+    RelayBudget,
     Tail,
-    text_of,
+    TimestampFormatter,
+    TransientFilter,
+    printable_text,
 )
 from workflows.programs.launcher.rank_set import READ_BYTES
 from workflows.programs.launcher.termination import fingerprint
-from workflows.programs.progress.reader import Counting, ProgressReader, framework_of
+from workflows.programs.progress.reader import ProgressReader, StepCounting, framework_of
 from workflows.programs.runtime.files import Appender
 from workflows.wire import StepSeen
 
@@ -37,8 +37,8 @@ def split(*chunks: bytes, limit: int = 100) -> list[tuple[bytes, bool]]:
     found: list[tuple[bytes, bool]] = []
     for line in [*lines, *splitter.close()]:
         assert 0 <= len(line.raw) <= limit
-        before = found.pop()[0] if line.goes_on else b""
-        found.append((before + line.raw, line.transient))
+        before = found.pop()[0] if line.is_continuation else b""
+        found.append((before + line.raw, line.is_transient))
     return found
 
 
@@ -63,8 +63,8 @@ def test_bytes_become_lines(chunks: tuple[bytes, ...], expected: list[tuple[byte
 
 
 def test_for_people_what_is_no_text_is_replaced() -> None:
-    assert text_of(b"\xff\x00\x07bell") == "\ufffd" * 3 + "bell"
-    assert text_of(b"tab\tstays \x1b[31mred\x1b[0m") == "tab\tstays \x1b[31mred\x1b[0m"
+    assert printable_text(b"\xff\x00\x07bell") == "\ufffd" * 3 + "bell"
+    assert printable_text(b"tab\tstays \x1b[31mred\x1b[0m") == "tab\tstays \x1b[31mred\x1b[0m"
 
 
 def test_a_line_of_ten_megabytes_comes_in_pieces_and_costs_little_memory() -> None:
@@ -75,8 +75,8 @@ def test_a_line_of_ten_megabytes_comes_in_pieces_and_costs_little_memory() -> No
         assert len(splitter._pending) <= 65537  # pyright: ignore[reportPrivateUsage] - the bound is the point
     pieces += splitter.feed(b"end\nnext\n")
     assert [len(line.raw) for line in pieces] == [65536] * 160 + [3, 4]
-    assert [line.goes_on for line in pieces] == [False] + [True] * 160 + [False]
-    assert [line.more for line in pieces] == [True] * 160 + [False] * 2
+    assert [line.is_continuation for line in pieces] == [False] + [True] * 160 + [False]
+    assert [line.is_continued for line in pieces] == [True] * 160 + [False] * 2
 
 
 @given(st.lists(st.sampled_from([b"a", b"bc\n", b"\n", b"long" * 9, b"\xff\x00"]), max_size=60), st.integers(1, 40))
@@ -181,7 +181,7 @@ def test_the_tail_keeps_the_last_lines() -> None:
 
 
 def test_a_bar_is_written_once_a_second_and_in_its_last_state() -> None:
-    shown = Shown()
+    shown = TransientFilter()
     bars = [OutputLine(b"%d%%" % percent, True) for percent in range(5)]
     assert shown.pick([bars[0]], 0.0) == [bars[0]]
     assert shown.pick([bars[1], bars[2]], 0.5) == []
@@ -192,23 +192,23 @@ def test_a_bar_is_written_once_a_second_and_in_its_last_state() -> None:
 
 
 def test_times_are_in_utc_with_microseconds() -> None:
-    stamps = Stamps()
+    stamps = TimestampFormatter()
     assert stamps.of(1_700_000_000.25) == "2023-11-14T22:13:20.250000Z"
     assert stamps.of(1_700_000_000.75) == "2023-11-14T22:13:20.750000Z"
     assert stamps.of(1_700_000_001.0) == "2023-11-14T22:13:21.000000Z"
 
 
 def test_a_flood_is_relayed_up_to_an_allowance_that_fills_again() -> None:
-    allowance = Allowance(bytes_per_second=10, burst_bytes=100)
+    allowance = RelayBudget(bytes_per_second=10, burst_bytes=100)
     assert [allowance.take(40, 0.0) for _ in range(4)] == [True, True, False, False]
     assert allowance.withheld == 2
     assert allowance.take(40, 2.0)
 
 
 def make_output(tmp_path: Path, appender: Appender, framework: str = "primus-demo") -> RankOutput:
-    reading = ProgressReader(framework_of(framework), Counting(steps=300), 1)
-    log = RankLog(str(tmp_path / "a1" / "rank-1.log"), appender, Stamps())
-    output = RankOutput(1, reading, log, Stamps())
+    reading = ProgressReader(framework_of(framework), StepCounting(steps=300), 1)
+    log = RankLog(str(tmp_path / "a1" / "rank-1.log"), appender, TimestampFormatter())
+    output = RankOutput(1, reading, log, TimestampFormatter())
     output.open(0)
     output.open(1)
     return output
@@ -225,7 +225,7 @@ def test_both_streams_stand_in_one_log_with_their_times_and_are_relayed_with_the
         "1970-01-01T00:00:00.000000Z step 1/300 | loss 3.2 | tokens/s 1 | step time 1 s",
         "1970-01-01T00:00:01.000000Z warning",
     ]
-    assert b"[rank1]: warning\n" in output.relayed()
+    assert b"[rank1]: warning\n" in output.take_relayed()
     assert output.tail.lines()[-1] == "warning"
 
 
@@ -235,7 +235,7 @@ def test_a_flood_stays_out_of_the_launchers_output_but_not_out_of_the_ranks_log(
     for _ in range(200):
         output.feed(0, b"noise " * 10_000 + b"\n", 0.0)
     output.feed(0, b"later\n", 60.0)
-    relayed = output.relayed()
+    relayed = output.take_relayed()
     assert len(relayed) < 5_000_000
     assert b"lines are not shown here, they are in rank-1.log\n" in relayed
     assert relayed.endswith(b"[rank1]: later\n")
@@ -248,11 +248,13 @@ def test_what_was_not_shown_at_the_end_is_told_when_the_stream_ends(tmp_path: Pa
     output = make_output(tmp_path, appender)
     for _ in range(100):
         output.feed(0, b"noise " * 10_000 + b"\n", 0.0)
-    assert b"not shown" not in output.relayed()
+    assert b"not shown" not in output.take_relayed()
     output.close(0, 0.0)
-    assert re.search(rb"\[rank1\]: \.\.\. (\d+) lines are not shown here, they are in rank-1.log\n$", output.relayed())
+    assert re.search(
+        rb"\[rank1\]: \.\.\. (\d+) lines are not shown here, they are in rank-1.log\n$", output.take_relayed()
+    )
     output.close(1, 0.0)
-    assert output.relayed() == b"", "once"
+    assert output.take_relayed() == b"", "once"
     assert appender.close(10)
 
 

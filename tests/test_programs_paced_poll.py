@@ -48,7 +48,7 @@ def test_output_is_heard_at_once_and_after_the_rest_in_the_same_turn(
     poll = PacedPoll(output, [urgent])
     os.write(printing, b"line\n")
     assert poll.wait(30) == (True, [])
-    poll.worked(flooded=False)
+    poll.pace(flooded=False)
     assert poll.wait(0) == (False, [])
     assert poll.wait(30) == (True, []), "no turn for nothing when the rest is over"
 
@@ -56,7 +56,7 @@ def test_output_is_heard_at_once_and_after_the_rest_in_the_same_turn(
 def test_what_is_urgent_is_heard_while_the_reader_rests(clock: Clock, pipes: tuple[int, int, int, int]) -> None:
     output, printing, urgent, telling = pipes
     poll = PacedPoll(output, [urgent])
-    poll.worked(flooded=False)
+    poll.pace(flooded=False)
     os.write(printing, b"line\n")
     os.write(telling, b"!")
     assert poll.wait(30) == (False, [urgent])
@@ -74,16 +74,16 @@ def test_who_always_has_more_waits_longer_and_longer(clock: Clock, pipes: tuple[
     output, printing, urgent, _ = pipes
     poll = PacedPoll(output, [urgent])
     os.write(printing, b"line\n")
-    poll.worked(flooded=False)
+    poll.pace(flooded=False)
     seconds = SHORTEST_REST_SECONDS
     while seconds < LONGEST_REST_SECONDS:
         assert rests(poll, clock, seconds)
         clock.processor += 1.0
-        poll.worked(flooded=False)
+        poll.pace(flooded=False)
         seconds = min(2 * seconds, LONGEST_REST_SECONDS)
     assert rests(poll, clock, LONGEST_REST_SECONDS)
     clock.processor += 0.5 * LONGEST_REST_SECONDS * WORK_SHARE
-    poll.worked(flooded=False)
+    poll.pace(flooded=False)
     assert rests(poll, clock, 0.5 * LONGEST_REST_SECONDS), "no longer than the work of all threads asks for"
 
 
@@ -96,7 +96,7 @@ def test_who_prints_line_by_line_is_heard_so_whatever_the_work(clock: Clock, pip
         assert poll.wait(0)[0]
         os.read(output, 99)
         clock.processor += 1.0
-        poll.worked(flooded=False)
+        poll.pace(flooded=False)
         clock.now += 1.01 * SHORTEST_REST_SECONDS
 
 
@@ -105,5 +105,5 @@ def test_who_waits_for_the_reader_is_not_held_up(clock: Clock, pipes: tuple[int,
     poll = PacedPoll(output, [urgent])
     os.write(printing, b"line\n")
     clock.processor = 1.0
-    poll.worked(flooded=True)
+    poll.pace(flooded=True)
     assert poll.wait(0) == (True, [])

@@ -17,23 +17,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.damaged import damaged, reaches
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes import run
-from workflows.programs.probes.call import Call, execute, from_json, not_started, parsed_from, parsed_to, to_json
-from workflows.programs.probes.run import Node, Options, about, packed, together, turns, unpacked
+from workflows.programs.probes.call import (
+    Call,
+    describe_start_error,
+    dump_parsed,
+    execute,
+    from_json,
+    load_parsed,
+    to_json,
+)
+from workflows.programs.probes.run import (
+    Node,
+    Options,
+    join_parsed,
+    pack_answers,
+    places_of,
+    unpack_answers,
+    with_subject,
+)
 
 MAIN = Path(run.__file__).parents[1] / "main.py"
 
 
-def words(text: str) -> Parsed:
+def words(text: str) -> ParsedOutput:
     """A tool that prints one figure."""
     try:
-        return Parsed((Reading("q", float(text.split(maxsplit=1)[0]), "s"),))
+        return ParsedOutput((Reading("q", float(text.split(maxsplit=1)[0]), "s"),))
     except (ValueError, IndexError):
-        return Parsed(unknown="no figure was printed")
+        return ParsedOutput(unknown="no figure was printed")
 
 
-PARSERS: Mapping[str, Callable[[str], Parsed]] = {"words": words, "bad": lambda text: 1 / 0}  # pyright: ignore
+PARSERS: Mapping[str, Callable[[str], ParsedOutput]] = {"words": words, "bad": lambda text: 1 / 0}  # pyright: ignore
 
 
 def shell(script: str, number: int = 0, **more: object) -> Call:
@@ -66,8 +82,8 @@ def test_what_tells_nothing_is_unknown_with_the_reason(call: Call, said: str) ->
 
 def test_a_tool_whose_file_wants_capabilities_says_what_to_do_with_the_image() -> None:
     refused = OSError(errno.EPERM, os.strerror(errno.EPERM))
-    assert not_started(refused).startswith("Operation not permitted: its file may carry capabilities")
-    assert not_started(OSError(errno.EACCES, os.strerror(errno.EACCES))) == "Permission denied"
+    assert describe_start_error(refused).startswith("Operation not permitted: its file may carry capabilities")
+    assert describe_start_error(OSError(errno.EACCES, os.strerror(errno.EACCES))) == "Permission denied"
 
 
 def test_a_tool_that_complains_and_prints_its_figures_is_read() -> None:
@@ -105,15 +121,15 @@ def test_more_output_than_anybody_needs_is_not_kept(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("workflows.programs.probes.call.MOST_BYTES", 1000)
     seen: list[int] = []
 
-    def count(text: str) -> Parsed:
+    def count(text: str) -> ParsedOutput:
         seen.append(len(text))
-        return Parsed(unknown="x")
+        return ParsedOutput(unknown="x")
 
     execute(shell("yes | head -c 500000"), {}, 20.0, {"words": count})
     assert seen == [1000]
 
 
-def node(calls: tuple[Call, ...], nics: tuple[str, ...] = (), **options: object) -> dict[int, list[Parsed]]:
+def node(calls: tuple[Call, ...], nics: tuple[str, ...] = (), **options: object) -> dict[int, list[ParsedOutput]]:
     return Node(Options("[]", **options), nics, PARSERS).make(calls)  # type: ignore[arg-type]
 
 
@@ -127,7 +143,7 @@ def test_a_call_is_made_for_every_gpu_whether_it_is_there_or_not() -> None:
 
 
 def test_nics_are_asked_one_after_the_other() -> None:
-    assert turns(shell("{nic}"), 2, ("mlx5_0", "mlx5_1")) == [{"nic": "mlx5_0"}, {"nic": "mlx5_1"}]
+    assert places_of(shell("{nic}"), 2, ("mlx5_0", "mlx5_1")) == [{"nic": "mlx5_0"}, {"nic": "mlx5_1"}]
     script = "mkdir {path}/../one && echo 1 && rmdir {path}/../one"
     [found] = node((shell(script + " # {nic}"),), ("a", "b"))[0]
     assert [one.subject for one in found.readings] == ["a", "b"]
@@ -178,25 +194,25 @@ READINGS = st.builds(
     said=st.sampled_from(["", "pass", "fail"]),
     line=st.text(max_size=20),
 )
-ANSWERS = st.builds(Parsed, readings=st.lists(READINGS, max_size=4).map(tuple), unknown=st.text(max_size=9))
+ANSWERS = st.builds(ParsedOutput, readings=st.lists(READINGS, max_size=4).map(tuple), unknown=st.text(max_size=9))
 
 
 @given(st.dictionaries(st.integers(0, 99), st.lists(ANSWERS, min_size=1, max_size=3), max_size=5))
-def test_answers_come_back_as_they_were(answers: dict[int, list[Parsed]]) -> None:
-    assert unpacked(packed(answers)) == answers
+def test_answers_come_back_as_they_were(answers: dict[int, list[ParsedOutput]]) -> None:
+    assert unpack_answers(pack_answers(answers)) == answers
 
 
 @given(ANSWERS)
-def test_what_a_probe_prints_is_read_among_other_lines(parsed: Parsed) -> None:
-    assert parsed_from(f"warning: x\n{parsed_to(parsed)}\ntrailing\n") == parsed
+def test_what_a_probe_prints_is_read_among_other_lines(parsed: ParsedOutput) -> None:
+    assert load_parsed(f"warning: x\n{dump_parsed(parsed)}\ntrailing\n") == parsed
 
 
-TOLD = Parsed((Reading("hbm", 4200.5, "GB/s", "gpu 3", line="x"), Reading("ecc", word="on")), version="2")
+TOLD = ParsedOutput((Reading("hbm", 4200.5, "GB/s", "gpu 3", line="x"), Reading("ecc", word="on")), version="2")
 PRINTED = damaged(
-    [f"warning: x\n{parsed_to(TOLD)}\n", parsed_to(Parsed(unknown="no"))], ["null", "[]", "{}", '"', "\n"]
+    [f"warning: x\n{dump_parsed(TOLD)}\n", dump_parsed(ParsedOutput(unknown="no"))], ["null", "[]", "{}", '"', "\n"]
 )
 PACKED = damaged(
-    [zlib.decompress(base64.b85decode(packed({0: [TOLD], 7: [Parsed(unknown="it hung")]}))).decode()],
+    [zlib.decompress(base64.b85decode(pack_answers({0: [TOLD], 7: [ParsedOutput(unknown="it hung")]}))).decode()],
     ["null", "[]", "{}", '"', ",", '"r":', "NaN", "1e999"],
 ).map(lambda text: base64.b85encode(zlib.compress(text.encode("utf-8", "replace"))).decode())
 CALLS = damaged(
@@ -215,15 +231,15 @@ def _refused(read: Callable[[str], object], text: str) -> bool:
 
 @given(PRINTED)
 def test_a_damaged_answer_of_a_probe_is_read_or_is_unknown(text: str) -> None:
-    found = parsed_from(text)
-    assert isinstance(found, Parsed)
+    found = load_parsed(text)
+    assert isinstance(found, ParsedOutput)
     assert all(isinstance(one, Reading) for one in found.readings)
 
 
 @given(PACKED)
 def test_damaged_answers_of_a_node_are_answers_or_refused(text: str) -> None:
-    if not _refused(unpacked, text):
-        assert all(isinstance(one, Parsed) for answers in unpacked(text).values() for one in answers)
+    if not _refused(unpack_answers, text):
+        assert all(isinstance(one, ParsedOutput) for answers in unpack_answers(text).values() for one in answers)
 
 
 @given(CALLS)
@@ -233,9 +249,9 @@ def test_damaged_calls_are_calls_or_refused(text: str) -> None:
 
 
 def test_such_texts_are_read_and_refused() -> None:
-    assert reaches(PRINTED, lambda text: parsed_from(text).readings not in ((), TOLD.readings))
-    assert reaches(PRINTED, lambda text: '{"primus_probe"' in text and not parsed_from(text).readings)
-    for texts, read in ((PACKED, unpacked), (CALLS, from_json)):
+    assert reaches(PRINTED, lambda text: load_parsed(text).readings not in ((), TOLD.readings))
+    assert reaches(PRINTED, lambda text: '{"primus_probe"' in text and not load_parsed(text).readings)
+    for texts, read in ((PACKED, unpack_answers), (CALLS, from_json)):
         assert reaches(texts, lambda text, read=read: not _refused(read, text))
         assert reaches(texts, lambda text, read=read: _refused(read, text))
 
@@ -243,16 +259,16 @@ def test_such_texts_are_read_and_refused() -> None:
 @given(st.text())
 def test_no_text_is_taken_for_answers(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
-        unpacked(text)
-    assert parsed_from(text).readings == ()
+        unpack_answers(text)
+    assert load_parsed(text).readings == ()
     with pytest.raises(ValueError):  # noqa: PT011
         from_json(text if text != "[]" else "{}x")
 
 
 def test_parts_of_which_one_is_unknown_are_not_wholly_known() -> None:
-    known = Parsed((Reading("q", 1.0),), version="2")
-    assert together([known, Parsed(unknown="no")]) == Parsed((Reading("q", 1.0),), "no", "2")
-    assert together([]).unknown == "nothing was told"
+    known = ParsedOutput((Reading("q", 1.0),), version="2")
+    assert join_parsed([known, ParsedOutput(unknown="no")]) == ParsedOutput((Reading("q", 1.0),), "no", "2")
+    assert join_parsed([]).unknown == "nothing was told"
 
 
 def test_calls_travel_as_an_argument() -> None:
@@ -269,7 +285,7 @@ def test_the_program_measures_reports_and_ends_well(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads((tmp_path / "report").read_text())
     assert report == json.loads(done.stdout)
-    answers = unpacked(report["answers"])
+    answers = unpack_answers(report["answers"])
     assert report["node"] == "node-7"
     assert [one.quantity for one in answers[0][0].readings] == ["loopback_bandwidth", "loopback_latency"]
     assert "no probe" in answers[1][0].unknown
@@ -295,12 +311,12 @@ def test_calls_that_are_none_are_a_wrong_usage() -> None:
     ],
 )
 def test_a_reading_says_of_which_gpu_or_nic_it_is(told: str, places: dict[str, str], subject: str) -> None:
-    found = about(Parsed((Reading("speed", 1.0, "GB/s", told),)), places)
+    found = with_subject(ParsedOutput((Reading("speed", 1.0, "GB/s", told),)), places)
     assert found.readings[0].subject == subject
 
 
 def test_figures_of_a_program_that_ended_with_an_error_are_not_all_that_there_is_to_know() -> None:
     call = Call(0, command=("sh", "-c", "echo told; exit 14"), parser="told")
-    whole = Parsed((Reading("speed", 1.0, "GB/s"),))
+    whole = ParsedOutput((Reading("speed", 1.0, "GB/s"),))
     found = execute(call, {}, 5.0, {"told": lambda _: whole})
     assert (found.readings, found.unknown) == (whole.readings, "sh ended with 14; it said: told")

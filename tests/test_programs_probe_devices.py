@@ -10,7 +10,7 @@ import pytest
 
 from profiles.checks.catalogue import PROBES as WORDS
 from tests.made_gpus import MEMORY_BYTES, MadePlatform
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import gpus as probes_gpus
 from workflows.programs.probes import one as probes_one
 from workflows.programs.probes.call import LIMIT_VARIABLE
@@ -44,11 +44,11 @@ def granted(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setenv(LIMIT_VARIABLE, str(seconds + END_SECONDS))
 
 
-def ask(name: str, faults: Mapping[int, str] | None = None, gpus: int = 2, **arguments: str) -> Parsed:
+def ask(name: str, faults: Mapping[int, str] | None = None, gpus: int = 2, **arguments: str) -> ParsedOutput:
     return OF_PLATFORM[name]({**SMALL[name], **arguments}, MadePlatform(gpus, faults or {}))
 
 
-def figures(parsed: Parsed, quantity: str) -> dict[str, float | None]:
+def figures(parsed: ParsedOutput, quantity: str) -> dict[str, float | None]:
     return {one.subject: one.value for one in parsed.readings if one.quantity == quantity}
 
 

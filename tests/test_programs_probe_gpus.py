@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import gpu_count, node
 from workflows.programs.probes.gpu_count import gpu_devices
 
@@ -44,11 +44,11 @@ def amd(write: Write, bus: int, driver: int) -> None:
         write(f"sys/class/kfd/kfd/topology/nodes/{number + 1}/gpu_id", f"{50000 + number}\n")
 
 
-def figures(parsed: Parsed) -> dict[str, float | None]:
+def figures(parsed: ParsedOutput) -> dict[str, float | None]:
     return {f"{one.quantity} {one.subject}".strip(): one.value for one in parsed.readings if one.value is not None}
 
 
-def words(parsed: Parsed) -> dict[str, str]:
+def words(parsed: ParsedOutput) -> dict[str, str]:
     return {one.quantity: one.word for one in parsed.readings if one.word}
 
 
@@ -98,7 +98,7 @@ exit {code}
 """
 
 
-def nvidia(write: Write, pids: str = "", used: str = "4\\n[N/A]\\n", code: int = 0) -> Parsed:
+def nvidia(write: Write, pids: str = "", used: str = "4\\n[N/A]\\n", code: int = 0) -> ParsedOutput:
     write("sys/module/nvidia/version", "550.54")
     for number in range(2):
         device(write, number, "0x10de", "0x030200")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.waiting import patience
 from workflows.programs.probes.call import Call, to_json
 from workflows.programs.probes.over_ssh import MARK, OLD_SECONDS, Options, main, remove_left, storage_folder
-from workflows.programs.probes.run import unpacked
+from workflows.programs.probes.run import unpack_answers
 from workflows.programs.runtime import flags
 
 PROGRAMS = Path(__file__).parents[1] / "workflows" / "programs" / "main.py"
@@ -112,7 +112,7 @@ def test_it_reports_as_a_pod_does(tmp_path: Path) -> None:
     _, error = process.communicate(timeout=LIMIT_SECONDS)
     assert (process.returncode, error) == (0, "")
     report = json.loads((folder / "out" / "report").read_text())
-    [told] = unpacked(report["answers"])[0]
+    [told] = unpack_answers(report["answers"])[0]
     assert (told.readings, bool(told.unknown)) == ((), True)
     assert report["at"] > 0
 

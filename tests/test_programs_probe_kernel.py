@@ -15,10 +15,10 @@ from flows.decisions.diagnosis.clues import Rule
 from flows.decisions.diagnosis.rules import amd, host, nvidia
 from tests.damaged import damaged, reaches
 from tests.tool_samples import whole
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import kernel_log
 from workflows.programs.probes import one as probes_one
-from workflows.programs.probes.kernel_log import FATAL, LOCKUPS, KernelLine, counted
+from workflows.programs.probes.kernel_log import FATAL, LOCKUPS, KernelLine, count_readings
 
 BOOTED = 1_700_000_000.0
 RULES: dict[str, Rule] = {
@@ -35,7 +35,9 @@ STUCK = ("kernel-panic", "soft-lockup")
 def counts(*texts: str) -> dict[str, float | None]:
     """Of these lines, one a second after boot: quantity and port -> count."""
     said = [KernelLine(float(second), text) for second, text in enumerate(texts)]
-    return {f"{one.quantity} {one.subject}".strip(): one.value for one in counted(said, BOOTED, since=BOOTED - 1.0)}
+    return {
+        f"{one.quantity} {one.subject}".strip(): one.value for one in count_readings(said, BOOTED, since=BOOTED - 1.0)
+    }
 
 
 @pytest.mark.parametrize("name", DEADLY)
@@ -91,7 +93,7 @@ def test_only_lines_that_are_young_enough_count(ages: list[float]) -> None:
     now = 20_000.0
     text = RULES["xid-off-the-bus"].example
     said = [KernelLine(now - age, text) for age in ages]
-    [fatal, *_] = counted(said, BOOTED, since=BOOTED + now - 3000.0)
+    [fatal, *_] = count_readings(said, BOOTED, since=BOOTED + now - 3000.0)
     assert fatal.value == sum(age <= 3060.0 for age in ages)
 
 
@@ -106,14 +108,14 @@ def test_damaged_lines_count_and_do_not() -> None:
 
 @given(st.lists(SPOKEN | st.text(max_size=300), max_size=6))
 def test_any_lines_are_counted_without_a_crash(texts: list[str]) -> None:
-    found = counted([KernelLine(1.0, text) for text in texts], BOOTED, BOOTED)
+    found = count_readings([KernelLine(1.0, text) for text in texts], BOOTED, BOOTED)
     assert {one.quantity for one in found} == {"kernel_fatal_lines", "kernel_lockups", "kernel_link_losses"}
     assert all(one.value is not None and one.value <= len(texts) for one in found)
 
 
 def test_the_newest_lines_are_the_evidence() -> None:
     texts = [f"NVRM: Xid (PCI:0000:4f:00): 79, pid={number}, GPU has fallen off the bus." for number in range(9)]
-    [fatal, *_] = counted([KernelLine(1.0, text) for text in texts], BOOTED, BOOTED)
+    [fatal, *_] = count_readings([KernelLine(1.0, text) for text in texts], BOOTED, BOOTED)
     assert fatal.value == 9
     assert fatal.line.startswith("NVRM: Xid (PCI:0000:4f:00): 79, pid=8")
 
@@ -133,7 +135,7 @@ def test_every_pattern_is_that_of_a_line_which_kernels_print(pattern: str) -> No
     assert any(re.search(pattern, line) for line in lines)
 
 
-Dmesg = Callable[[str], Parsed]
+Dmesg = Callable[[str], ParsedOutput]
 
 
 @pytest.fixture
@@ -141,7 +143,7 @@ def dmesg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dmesg:
     """Asks the probe on a machine whose `dmesg` is that script, and whose buffer may not be opened."""
     monkeypatch.setattr(kernel_log, "DEVICE", str(tmp_path / "kmsg"))
 
-    def ask(script: str) -> Parsed:
+    def ask(script: str) -> ParsedOutput:
         (tmp_path / "dmesg").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "dmesg").chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import links, node
 from workflows.programs.probes.links import nics, pcie_links
 
@@ -38,11 +38,11 @@ def nic(write: Write, name: str, state: str = "4: ACTIVE", layer: str = "Etherne
     return folder
 
 
-def told(parsed: Parsed, quantity: str) -> dict[str, float | None]:
+def told(parsed: ParsedOutput, quantity: str) -> dict[str, float | None]:
     return {one.subject: one.value for one in parsed.readings if one.quantity == quantity}
 
 
-def line(parsed: Parsed, quantity: str) -> str:
+def line(parsed: ParsedOutput, quantity: str) -> str:
     return next(one.line for one in parsed.readings if one.quantity == quantity)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import node, reach
 from workflows.programs.probes.node import STORAGE_VARIABLE, disk_space, lasting, processes, settings, versions
 from workflows.programs.probes.one import PROBES, answer
@@ -32,11 +32,11 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return make
 
 
-def words(parsed: Parsed) -> dict[str, str]:
+def words(parsed: ParsedOutput) -> dict[str, str]:
     return {one.quantity: one.word for one in parsed.readings if one.word}
 
 
-def figures(parsed: Parsed) -> dict[str, float]:
+def figures(parsed: ParsedOutput) -> dict[str, float]:
     return {one.quantity: one.value for one in parsed.readings if one.value is not None}
 
 
@@ -126,9 +126,9 @@ def test_the_smaller_limit_of_processes_and_threads_holds(
 def test_a_node_that_tells_nothing_is_unknown(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "_iommu", lambda: ("", ""))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (0, resource.RLIM_INFINITY))
-    assert settings({}) == Parsed(unknown="neither /proc nor /sys can be read")
-    assert versions({}) == Parsed(unknown="no version can be read")
-    assert processes({}) == Parsed(unknown="/proc/uptime cannot be read")
+    assert settings({}) == ParsedOutput(unknown="neither /proc nor /sys can be read")
+    assert versions({}) == ParsedOutput(unknown="no version can be read")
+    assert processes({}) == ParsedOutput(unknown="/proc/uptime cannot be read")
 
 
 def test_versions_are_read_from_files(write: Write) -> None:

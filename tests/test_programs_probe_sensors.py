@@ -9,7 +9,7 @@ import pytest
 
 from workflows.programs.parsers import amd as parsers_amd
 from workflows.programs.parsers import nvidia as parsers_nvidia
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes.gpu.sensors import NVIDIA_FIELDS, TOOLS, Parse, Sensors
 
 NVIDIA_HEAD = ", ".join(
@@ -21,7 +21,7 @@ def nvidia(*rows: str) -> str:
     return "\n".join([NVIDIA_HEAD, *rows]) + "\n"
 
 
-def after(looks: list[str], parse: Parse, tmp_path: Path) -> Parsed:
+def after(looks: list[str], parse: Parse, tmp_path: Path) -> ParsedOutput:
     """What the sensors tell after a tool printed these texts, one a look."""
     sensors = Sensors((((str(tmp_path / "tool"),), parse),))
     for number, text in enumerate(looks):
@@ -30,11 +30,11 @@ def after(looks: list[str], parse: Parse, tmp_path: Path) -> Parsed:
         (tmp_path / "tool").chmod(0o755)
         if not number:
             sensors = Sensors((((str(tmp_path / "tool"),), parse),))
-        sensors.look()
-    return sensors.told()
+        sensors.sample()
+    return sensors.to_parsed()
 
 
-def figures(parsed: Parsed) -> dict[str, float | None]:
+def figures(parsed: ParsedOutput) -> dict[str, float | None]:
     return {f"{one.quantity} {one.subject}".strip(): one.value for one in parsed.readings}
 
 
@@ -116,13 +116,13 @@ def test_one_look_that_failed_leaves_figures_and_says_so(tmp_path: Path) -> None
 def test_without_any_tool_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     sensors = Sensors()
-    sensors.look()
+    sensors.sample()
     names = ", ".join(command[0] for command, _ in TOOLS)
-    assert sensors.told() == Parsed(unknown=f"none of {names} is here to tell power, heat and clocks")
+    assert sensors.to_parsed() == ParsedOutput(unknown=f"none of {names} is here to tell power, heat and clocks")
 
 
 def test_a_tool_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflows.programs.probes.gpu.sensors.ANSWER_SECONDS", 0.2)
     sensors = Sensors(((("sleep", "60"), parsers_nvidia.parse),))
-    sensors.look()
-    assert sensors.told().unknown == "sleep does not answer: TimeoutExpired"
+    sensors.sample()
+    assert sensors.to_parsed().unknown == "sleep does not answer: TimeoutExpired"

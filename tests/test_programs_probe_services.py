@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import node, one
 from workflows.programs.probes import services as probes_services
 from workflows.programs.probes.services import fabric_environment, services
@@ -33,13 +33,13 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return make
 
 
-def systemctl(write: Write, script: str) -> Parsed:
+def systemctl(write: Write, script: str) -> ParsedOutput:
     write("run/systemd/system/running", "")
     write("bin/systemctl", f"#!/bin/sh\n{script}\n")
     return services(NAMES)
 
 
-def told(found: Parsed) -> tuple[float | None, str]:
+def told(found: ParsedOutput) -> tuple[float | None, str]:
     return (found.readings[0].value if found.readings else None), found.unknown
 
 
@@ -137,7 +137,7 @@ def test_what_differs_is_shown_but_never_a_secret(monkeypatch: pytest.MonkeyPatc
 
 
 def test_where_nobody_said_what_is_wanted_nothing_is_known() -> None:
-    assert fabric_environment({}) == Parsed(unknown="nobody said which variables the fabric wants: give `wanted`")
+    assert fabric_environment({}) == ParsedOutput(unknown="nobody said which variables the fabric wants: give `wanted`")
 
 
 @pytest.mark.parametrize("wanted", ["", "[]", '{"A": 1}', "{", "null"])

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from profiles.checks.catalogue import PROBES
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import measure
-from workflows.programs.probes.call import parsed_from
+from workflows.programs.probes.call import load_parsed
 from workflows.programs.probes.node import STORAGE_VARIABLE
 
 MAIN = Path(measure.__file__).parents[1] / "main.py"
@@ -29,7 +29,7 @@ def mounts_here() -> bool:
     return done.returncode == 0
 
 
-def fault(parsed: Parsed) -> tuple[float | None, str]:
+def fault(parsed: ParsedOutput) -> tuple[float | None, str]:
     [reading] = parsed.readings
     assert (reading.quantity, reading.unit) == ("volume_faults", PROBES["volume"].quantities["volume_faults"])
     return reading.value, reading.line
@@ -56,7 +56,7 @@ def test_a_file_system_that_does_not_take_what_is_written_is_a_fault(
         check=True,
         env={**os.environ, STORAGE_VARIABLE: str(tmp_path)},
     )
-    found, line = fault(parsed_from(done.stdout))
+    found, line = fault(load_parsed(done.stdout))
     assert found == value
     assert line.startswith(said)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.damaged import damaged, reaches
 from workflows.programs.progress.formats import FRAMEWORKS
-from workflows.programs.progress.reader import Counting, PatternError, ProgressReader, framework_of
+from workflows.programs.progress.reader import PatternError, ProgressReader, StepCounting, framework_of
 from workflows.wire import PhaseSeen, StepSeen
 
 MEGATRON = (
@@ -49,12 +49,12 @@ NEMO_BAR = (
 HUGGING_BAR = " 12%|█▎        | 250/2000 [01:02<07:11,  4.05it/s]"
 LIGHTNING = "Epoch 0:  22%|██▏       | 4/18 [00:17<01:02,  4.47s/it, loss=9.947, v_num=193315] "
 LIGHTNING_NEW = "Epoch 3:  50%|█████     | 9/18 [00:04<00:04,  2.1it/s, v_num=0, train_loss_step=0.52, train_loss=0.6]"
-FROM_SCRATCH = Counting()
+FROM_SCRATCH = StepCounting()
 DEMO = "step 12/300 | loss 3.2112 | tokens/s 12345 | step time 0.1012 s"
 OTHER_RANK = "step 12/300 | compute 0.0512 s"
 
 
-def reader(framework: str, pattern: str = "", counting: Counting = FROM_SCRATCH) -> ProgressReader:
+def reader(framework: str, pattern: str = "", counting: StepCounting = FROM_SCRATCH) -> ProgressReader:
     return ProgressReader(framework_of(framework, pattern), counting, rank=3)
 
 
@@ -63,7 +63,7 @@ def steps(reading: ProgressReader, *lines: str) -> list[StepSeen]:
     return [report for report in found if isinstance(report, StepSeen)]
 
 
-def one(framework: str, line: str, counting: Counting = FROM_SCRATCH) -> StepSeen:
+def one(framework: str, line: str, counting: StepCounting = FROM_SCRATCH) -> StepSeen:
     found = steps(reader(framework, counting=counting), line)
     assert len(found) == 1, found
     return found[0]
@@ -167,7 +167,7 @@ def test_a_ranks_own_time_before_the_barrier_is_read_from_its_line() -> None:
     ],
 )
 def test_the_norm_of_gradients_is_read_where_it_is_printed(framework: str, lines: list[str], norm: float) -> None:
-    assert steps(reader(framework, counting=Counting(steps=2000)), *lines)[-1].gradient_norm == norm
+    assert steps(reader(framework, counting=StepCounting(steps=2000)), *lines)[-1].gradient_norm == norm
 
 
 @pytest.mark.parametrize("framework", ["none", "regex", "primus-demo"])
@@ -194,17 +194,17 @@ def test_every_rank_printing_the_same_line_through_one_pipe_is_one_step() -> Non
 
 
 def test_a_loss_that_comes_apart_from_its_step_belongs_to_the_latest_step() -> None:
-    reading = reader("huggingface", counting=Counting(steps=2000))
+    reading = reader("huggingface", counting=StepCounting(steps=2000))
     seen = steps(reading, HUGGING_BAR, "{'loss': 0.4881, 'grad_norm': 2.5, 'learning_rate': 4.5e-05, 'epoch': 0.13}")
     assert [(s.step, s.loss) for s in seen] == [(250, None), (250, 0.4881)]
 
 
 @pytest.mark.parametrize("text", ["{'loss': nan, 'epoch': 0.1}", "{'loss': 'nan', 'grad_norm': 'nan'}"])
 def test_a_bare_nan_in_a_printed_dict_is_seen(text: str) -> None:
-    seen = steps(reader("huggingface", counting=Counting(steps=2000)), HUGGING_BAR, text)
+    seen = steps(reader("huggingface", counting=StepCounting(steps=2000)), HUGGING_BAR, text)
     assert seen[-1].loss is not None
     assert math.isnan(seen[-1].loss)
-    assert len(steps(reader("huggingface", counting=Counting(steps=2000)), HUGGING_BAR, text, text, text)) == 2
+    assert len(steps(reader("huggingface", counting=StepCounting(steps=2000)), HUGGING_BAR, text, text, text)) == 2
 
 
 def test_megatron_counts_nan_iterations_instead_of_printing_the_loss() -> None:
@@ -214,7 +214,7 @@ def test_megatron_counts_nan_iterations_instead_of_printing_the_loss() -> None:
 
 def test_a_bar_with_another_total_is_evaluation_not_training() -> None:
     seen = steps(
-        reader("huggingface", counting=Counting(steps=2000)),
+        reader("huggingface", counting=StepCounting(steps=2000)),
         " 50%|█████     | 4/8 [00:00<00:00, 91.12it/s]",
         HUGGING_BAR,
         " 75%|███████▌  | 6/8 [00:00<00:00, 91.12it/s]",
@@ -231,7 +231,7 @@ def test_the_first_bar_decides_where_the_number_of_steps_is_not_known() -> None:
 
 def test_a_bar_that_jumps_to_the_resumed_step_shows_where_it_resumed() -> None:
     bars = ["  0%|          | 0/2000 [00:00<?, ?it/s]", " 25%|██▌       | 501/2000 [00:00<00:00, 9000.1it/s]"]
-    seen = steps(reader("huggingface", counting=Counting(steps=2000, resume_step=500)), *bars)
+    seen = steps(reader("huggingface", counting=StepCounting(steps=2000, resume_step=500)), *bars)
     assert [(s.step, s.seconds) for s in seen] == [(501, None)]
 
 
@@ -247,14 +247,14 @@ def test_lightning_resumed_in_a_later_epoch_is_at_that_position() -> None:
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_pattern_whose_counter_falls_back_goes_on_counting(first: int) -> None:
     reading = reader(
-        "regex", r"\[(?P<epoch_name>\d+)\] batch (?P<step>\d+) loss (?P<loss>\S+)", Counting(first_counter=first)
+        "regex", r"\[(?P<epoch_name>\d+)\] batch (?P<step>\d+) loss (?P<loss>\S+)", StepCounting(first_counter=first)
     )
     lines = [f"[{epoch}] batch {n} loss 1.{epoch}{n}" for epoch in range(3) for n in range(first, first + 4)]
     assert [s.step for s in steps(reading, *lines)] == list(range(1, 13))
 
 
 def test_an_epochs_length_counts_where_its_last_lines_were_not_printed() -> None:
-    reading = reader("regex", r"(?P<step>\d+)/(?P<total>\d+) loss (?P<loss>\S+)", Counting(first_counter=0))
+    reading = reader("regex", r"(?P<step>\d+)/(?P<total>\d+) loss (?P<loss>\S+)", StepCounting(first_counter=0))
     assert [s.step for s in steps(reading, "0/937 loss 2", "900/937 loss 1", "0/937 loss 1", "100/937 loss 1")] == [
         1,
         901,
@@ -285,7 +285,7 @@ def test_an_epochs_length_counts_where_its_last_lines_were_not_printed() -> None
     ],
 )
 def test_positions_are_counted_over_all_attempts(counting: dict[str, Any], line: str, step: int) -> None:
-    assert steps(reader("regex", r"^step (?P<step>\d+)", Counting(**counting)), line)[0].step == step
+    assert steps(reader("regex", r"^step (?P<step>\d+)", StepCounting(**counting)), line)[0].step == step
 
 
 def test_an_absolute_counter_that_goes_back_is_reported_as_it_is() -> None:
@@ -294,7 +294,7 @@ def test_an_absolute_counter_that_goes_back_is_reported_as_it_is() -> None:
 
 
 def test_rates_per_rank_become_rates_of_the_gang() -> None:
-    assert one("torchtitan", TITAN, Counting(world_size=8)).tokens_per_second == 8 * 7282
+    assert one("torchtitan", TITAN, StepCounting(world_size=8)).tokens_per_second == 8 * 7282
 
 
 @pytest.mark.parametrize(

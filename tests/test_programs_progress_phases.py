@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from workflows.programs.progress import formats
 from workflows.programs.progress.formats import FRAMEWORKS
-from workflows.programs.progress.reader import Counting, ProgressReader, framework_of, told_once
+from workflows.programs.progress.reader import ProgressReader, StepCounting, framework_of, without_revised_begins
 from workflows.wire import PhaseSeen, StepSeen
 
 STARTED = 100.0
@@ -41,7 +41,7 @@ TITAN_OLD = "Finished saving the checkpoint (or staging if async is enabled)in 0
 
 def reader(framework: str) -> ProgressReader:
     pattern = r"^step (?P<step>\d+) loss (?P<loss>\S+)" if framework == "regex" else ""
-    return ProgressReader(framework_of(framework, pattern), Counting(steps=2000), 0, STARTED)
+    return ProgressReader(framework_of(framework, pattern), StepCounting(steps=2000), 0, STARTED)
 
 
 def phases(framework: str, *lines: tuple[float, str]) -> list[tuple[str, float]]:
@@ -235,10 +235,10 @@ def test_a_save_whose_beginning_and_end_are_read_in_one_go_is_as_long_as_it_says
     said = ("checkpoint step 20 is being saved", "checkpoint step 20 saved to /data/step-20 in 0.5 s")
     reading = reader("primus-demo")
     at_once = [report for text in said for report in reading.feed(text, 112.0)]
-    told = [(report.phase, report.at) for report in told_once(at_once) if isinstance(report, PhaseSeen)]
+    told = [(report.phase, report.at) for report in without_revised_begins(at_once) if isinstance(report, PhaseSeen)]
     assert told == [("checkpoint", 111.5), ("step", 112.0)]
     one_by_one = [report for at, text in zip((120.0, 120.53), said, strict=True) for report in reading.feed(text, at)]
-    told = [(report.phase, report.at) for report in told_once(one_by_one) if isinstance(report, PhaseSeen)]
+    told = [(report.phase, report.at) for report in without_revised_begins(one_by_one) if isinstance(report, PhaseSeen)]
     assert told == [("checkpoint", 120.0), ("step", 120.5)], "its beginning was heard in time, its end late"
 
 
@@ -262,7 +262,7 @@ def test_a_rank_that_prints_no_steps_and_no_ends_says_each_save() -> None:
 
 
 def test_without_a_start_a_bare_end_of_a_restore_is_none() -> None:
-    reading = ProgressReader(framework_of("lightning"), Counting(), 0)
+    reading = ProgressReader(framework_of("lightning"), StepCounting(), 0)
     assert reading.feed("Restored all states from the checkpoint at /x.ckpt", 5.0) == []
 
 
@@ -273,7 +273,7 @@ TABLES = (
     formats.LIGHTNING,
     formats.NEMO,
     formats.HUGGING_FACE,
-    formats.ANYBODY,
+    formats.GENERIC,
 )
 OTHERS = [
     "Evaluating on 51200 samples",
@@ -313,10 +313,10 @@ def test_pauses_of_a_rank_follow_each_other(framework: str, found: list[tuple[fl
     together: list[PhaseSeen] = []
     for gap, which in found:
         if gap:  # what is read in one go has one time
-            reports, together = [*reports, *told_once(together)], []
+            reports, together = [*reports, *without_revised_begins(together)], []
         at += gap
         together += [report for report in reading.feed(lines[which], at) if isinstance(report, PhaseSeen)]
-    reports += told_once(together)
+    reports += without_revised_begins(together)
     ended = -math.inf
     for report, following in pairwise(reports):
         if report.phase in ("checkpoint", "restore"):

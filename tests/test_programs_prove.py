@@ -65,13 +65,13 @@ def test_what_is_whole_is_told_before_it_is_read(run: Path, monkeypatch: pytest.
     prover.look()
     put(run / "checkpoints", primus(20) | primus(40))
     known_when_read: list[list[int]] = []
-    real = checkpoints_prover.checkpoints_proofs.write
+    real = checkpoints_prover.checkpoints_proofs.write_proof
 
     def write(run_dir: str, proof: Proof) -> None:
         known_when_read.append([one.step for one in told])
         real(run_dir, proof)
 
-    monkeypatch.setattr(checkpoints_prover.checkpoints_proofs, "write", write)
+    monkeypatch.setattr(checkpoints_prover.checkpoints_proofs, "write_proof", write)
     assert [(seen.step, seen.verdict) for seen in prover.look()] == [(40, "pass"), (20, "pass")]
     assert known_when_read == [[40, 20]] * 2
     assert {(one.verdict, one.resume_from, one.format) for one in told} == {("unknown", "", "primus")}
@@ -168,9 +168,9 @@ def test_nan_marks_later_ones_and_takes_back_what_was_proven_too_early(run: Path
     prover = checkpoints_prover.Prover(options(run))
     put(run / "checkpoints", primus(40) | primus(60))
     assert {seen.verdict for seen in prover.look()} == {"pass"}
-    assert prover.told("nonsense") == prover.told("nan x") == prover.told("nan") == []
-    assert [(seen.step, seen.verdict) for seen in prover.told("nan 57")] == [(60, "fail")]
-    assert prover.told("nan 59") == []
+    assert prover.take_line("nonsense") == prover.take_line("nan x") == prover.take_line("nan") == []
+    assert [(seen.step, seen.verdict) for seen in prover.take_line("nan 57")] == [(60, "fail")]
+    assert prover.take_line("nan 59") == []
     put(run / "checkpoints", primus(80))
     assert [(seen.step, seen.verdict, seen.why) for seen in prover.look()] == [
         (80, "fail", "after the first NaN (step 57)")
@@ -268,9 +268,9 @@ def test_a_storage_that_fails_is_told_once(run: Path, capsys: pytest.CaptureFixt
     def ask() -> list[CheckpointSeen]:
         raise OSError(5, "Input/output error", "/data")
 
-    voice = checkpoints_prover.Voice("/data")
-    voice.say(ask)
-    voice.say(ask)
+    voice = checkpoints_prover.ReportOutput("/data")
+    voice.print_reports(ask)
+    voice.print_reports(ask)
     [said] = [from_line(text) for text in capsys.readouterr().out.splitlines()]
     assert isinstance(said, CheckpointSeen)
     assert (said.verdict, said.why) == ("unknown", "Input/output error (/data)")
@@ -307,14 +307,14 @@ FACTS = st.builds(FileFacts, st.just("x"), st.integers(0, 2), st.integers(0, 2),
 def test_looks_count_only_what_stayed_the_same(signatures: list[checkpoints_prover.Signature]) -> None:
     memory = None
     for signature in signatures:
-        memory = checkpoints_prover.watch(memory, signature)
+        memory = checkpoints_prover.remember(memory, signature)
     assert memory is not None
     same = 0
     for signature in reversed(signatures):
         if signature != signatures[-1]:
             break
         same += 1
-    assert memory.looks == same
+    assert memory.look_count == same
 
 
 def test_a_prover_that_is_behind_proves_the_newest_first(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

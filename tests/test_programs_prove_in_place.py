@@ -26,13 +26,13 @@ def options(run: Path, **changes: object) -> checkpoints_prover.Options:
 def test_a_look_that_was_asked_for_proves_what_has_a_manifest_and_only_that(run: Path) -> None:
     prover = checkpoints_prover.Prover(options(run))
     put(run / "checkpoints", primus(20))
-    assert [(seen.step, seen.verdict) for seen in prover.told("look")] == [(20, "pass")]
-    assert prover.told("look") == []
+    assert [(seen.step, seen.verdict) for seen in prover.take_line("look")] == [(20, "pass")]
+    assert prover.take_line("look") == []
     put(run / "checkpoints", dcp(40))
     # However often it is asked, one without digests stays unproven until two looks of its own have seen it at rest.
-    assert [prover.told("look") for _ in range(5)] == [[]] * 5
+    assert [prover.take_line("look") for _ in range(5)] == [[]] * 5
     assert prover.look() == []
-    assert prover.told("look") == []
+    assert prover.take_line("look") == []
     assert [(seen.step, seen.verdict) for seen in prover.look()] == [(40, "pass")]
 
 

@@ -17,7 +17,7 @@ from tasks.programs_archive import programs_archive
 from tests.launcher_harness import until
 from workflows.programs.launcher import rank_environment
 from workflows.programs.launcher.rank_environment import PYTHON_START, python_path
-from workflows.programs.prefork.parent import PARKED
+from workflows.programs.prefork.parent import PARKED_VARIABLE
 from workflows.programs.stacks import collect
 from workflows.programs.stacks.python_start.stack_signal import MEMORY_FILE, SIGNAL
 
@@ -41,7 +41,7 @@ def start_folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def environment(python_path: str | None, **more: str) -> dict[str, str]:
-    base = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", PARKED)}
+    base = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", PARKED_VARIABLE)}
     return {**base, **({} if python_path is None else {"PYTHONPATH": python_path}), **more}
 
 
@@ -96,7 +96,7 @@ def test_who_wants_nothing_of_the_environment_gets_nothing(option: str) -> None:
 
 
 def test_the_parked_process_is_left_alone() -> None:
-    assert told(PYTHON_START, **{PARKED: "1"})["answers"] is False
+    assert told(PYTHON_START, **{PARKED_VARIABLE: "1"})["answers"] is False
 
 
 def test_programs_that_a_program_starts_answer_too_each_with_one_file() -> None:
@@ -125,10 +125,10 @@ def script(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_stacks_of_a_program_that_nobody_prepared(script: subprocess.Popen[bytes]) -> None:
-    assert collect.catches(script.pid, SIGNAL)
+    assert collect.has_handler(script.pid, SIGNAL)
     assert collect.descriptor(script.pid, f"/memfd:{MEMORY_FILE}")
     for _ in range(2):
-        (process,) = collect.gather({0: script.pid}, "n", collect.Look(seconds=3.0)).processes
+        (process,) = collect.gather({0: script.pid}, "n", collect.CollectOptions(seconds=3.0)).processes
         assert process.how == "faulthandler"
         assert process.main is not None
         assert process.main.frames[0].function == "stand_still"

@@ -14,8 +14,8 @@ from deployments.cli.diagnose import diagnose_logs
 from deployments.cli.logs import lines_of
 from deployments.exit_codes import GOOD
 from tests.launcher_harness import GangOnLoopback
-from workflows.programs.launcher.output import GOES_ON, LINE_BYTES, RankLog, RankOutput, Stamps
-from workflows.programs.progress.reader import Counting, ProgressReader, framework_of
+from workflows.programs.launcher.output import CONTINUATION, LINE_BYTES, RankLog, RankOutput, TimestampFormatter
+from workflows.programs.progress.reader import ProgressReader, StepCounting, framework_of
 from workflows.programs.runtime.files import Appender
 
 STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ", re.ASCII)
@@ -42,8 +42,8 @@ def lines_in(log: bytes) -> list[bytes]:
 
 
 def output_into(log: Kept) -> RankOutput:
-    reader = ProgressReader(framework_of("primus-demo"), Counting(), 0)
-    output = RankOutput(0, reader, RankLog("log", log, Stamps()), Stamps())
+    reader = ProgressReader(framework_of("primus-demo"), StepCounting(), 0)
+    output = RankOutput(0, reader, RankLog("log", log, TimestampFormatter()), TimestampFormatter())
     output.open(1)
     output.open(2)
     return output
@@ -84,9 +84,9 @@ def test_a_long_line_stands_in_it_whole_unless_another_stream_breaks_it(sizes: l
     own = [line for line in lines_in(log.data) if line != b"another word"]
     assert own[-1] == b"next"
     first, *others = own[:-1]
-    assert all(line.startswith(GOES_ON) for line in others)
+    assert all(line.startswith(CONTINUATION) for line in others)
     assert broken or not others
-    assert first + b"".join(line[len(GOES_ON) :] for line in others) == expected
+    assert first + b"".join(line[len(CONTINUATION) :] for line in others) == expected
 
 
 def test_a_note_does_not_stand_within_a_long_line() -> None:
@@ -95,7 +95,7 @@ def test_a_note_does_not_stand_within_a_long_line() -> None:
     output.feed(1, b"x" * (LINE_BYTES + 1), 1000.0)
     output.log.note("told to stop", 1000.0)
     output.feed(1, b"y\n", 1000.0)
-    assert lines_in(log.data) == [b"x" * LINE_BYTES, b"launcher: told to stop", GOES_ON + b"xy"]
+    assert lines_in(log.data) == [b"x" * LINE_BYTES, b"launcher: told to stop", CONTINUATION + b"xy"]
 
 
 def test_bars_are_thinned_but_their_last_state_stands_before_the_next_line() -> None:
@@ -109,7 +109,7 @@ def test_bars_are_thinned_but_their_last_state_stands_before_the_next_line() -> 
 def test_the_launchers_output_and_the_last_lines_are_cut_and_clean() -> None:
     output = output_into(Kept())
     output.feed(1, b"\xff\x00bell\n\n" + b"x" * (LINE_BYTES + 1) + b"\nlast\n", 0.0)
-    first, second, third, _ = output.relayed().decode().split("\n")
+    first, second, third, _ = output.take_relayed().decode().split("\n")
     assert first.endswith("[rank0]: \ufffd\ufffdbell")
     assert second.endswith("x ... [this line goes on in rank-0.log]")
     assert len(second) < LINE_BYTES + 100
@@ -147,7 +147,12 @@ def dirty(tmp_path: Path) -> Path:
     """The log of a rank that prints bytes, and then fails."""
     appender = Appender()
     path = tmp_path / "rank-0.log"
-    output = RankOutput(0, ProgressReader(None, Counting(), 0), RankLog(str(path), appender, Stamps()), Stamps())
+    output = RankOutput(
+        0,
+        ProgressReader(None, StepCounting(), 0),
+        RankLog(str(path), appender, TimestampFormatter()),
+        TimestampFormatter(),
+    )
     output.open(1)
     for _ in range(50):
         output.feed(1, ALL_BYTES + b"\n\n", 1_700_000_000.0)

@@ -19,12 +19,12 @@ from tests.test_programs_coordination_fuzz import bodies, scalars
 from tests.test_programs_coordination_http import ask
 from workflows.attempt.training import manifests
 from workflows.programs.coordinator import journal, service
-from workflows.programs.coordinator.rank_reports import Trust
+from workflows.programs.coordinator.rank_reports import ReportFilter
 from workflows.programs.coordinator.reducer import advance
 from workflows.programs.coordinator.service import Coordinator
-from workflows.programs.coordinator.state import REPLICA, Joined, Member, Reported, State
+from workflows.programs.coordinator.state import REPLICA, LauncherJoined, Member, ReportsReceived, State
 from workflows.programs.coordinator.store import ExpectedGang
-from workflows.programs.launcher.options import Options, Rendezvous, place_of
+from workflows.programs.launcher.options import Options, Rendezvous, parse_place
 from workflows.programs.launcher.rank_environment import rank_environment
 from workflows.programs.launcher.reporting import LOOK_SECONDS
 from workflows.programs.runtime.http_server import Request, Response
@@ -73,10 +73,10 @@ def test_a_posted_step_is_progress_at_the_coordinators_time() -> None:
     status = ask(one, "GET", "/status", token=TOKEN).body
     assert (status["step"], status["loss"]) == (7, 2.5)
     assert status["first_step"]["at"] > 1e9
-    assert one.mind.hangs[0].watch.step == 7
+    assert one.store.hangs[0].watch.step == 7
     assert post(one, report="PhaseSeen", phase="checkpoint", detail="x" * 999, step=...).status == 200
     assert one.state.progress.phase == "checkpoint"
-    assert one.mind.hangs[0].watch.phase == "checkpoint"
+    assert one.store.hangs[0].watch.phase == "checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -185,15 +185,15 @@ def test_a_file_that_grows_counts_only_until_somebody_tells_a_step(by: str) -> N
 
 
 def test_in_the_next_incarnation_trust_is_earned_anew() -> None:
-    trust, key = Trust(), ("trainer", 0)
-    printed = Reported(5.0, key, 1, (StepSeen(9, 5.0, 0),))
+    trust, key = ReportFilter(), ("trainer", 0)
+    printed = ReportsReceived(5.0, key, 1, (StepSeen(9, 5.0, 0),))
     first, second = State("trainer"), State("trainer", incarnation=2)
-    assert trust.sifted(first, printed) is printed
-    again = Reported(6.0, key, 1, (StepSeen(3, 6.0, 0, incarnation=2),), posted=True)
-    assert trust.sifted(first, Reported(5.5, key, 1, (StepSeen(10, 5.5, 0),), posted=True)).reports == ()
-    assert trust.sifted(second, again) is again
-    grown = Reported(7.0, key, 2, (PhaseSeen("step", 7.0, 0, "grown", 2, FILE), PhaseSeen("evaluation", 7.0, 0)))
-    assert [one.phase for one in trust.sifted(second, grown).reports] == ["evaluation"]
+    assert trust.filter_event(first, printed) is printed
+    again = ReportsReceived(6.0, key, 1, (StepSeen(3, 6.0, 0, incarnation=2),), posted=True)
+    assert trust.filter_event(first, ReportsReceived(5.5, key, 1, (StepSeen(10, 5.5, 0),), posted=True)).reports == ()
+    assert trust.filter_event(second, again) is again
+    grown = ReportsReceived(7.0, key, 2, (PhaseSeen("step", 7.0, 0, "grown", 2, FILE), PhaseSeen("evaluation", 7.0, 0)))
+    assert [one.phase for one in trust.filter_event(second, grown).reports] == ["evaluation"]
 
 
 def test_each_gang_has_an_incarnation_of_its_own() -> None:
@@ -201,12 +201,12 @@ def test_each_gang_has_an_incarnation_of_its_own() -> None:
     for index in range(2):
         joined = {"role": "trainer", "pod_index": index, "processes": 2, "pods": 2, "incarnation": 1 + index}
         assert ask(one, "POST", "/v1/join", joined, TOKEN).status == 200
-    assert [gang.incarnation for gang in one.mind.gangs.states] == [1, 2]
+    assert [gang.incarnation for gang in one.store.gangs.states] == [1, 2]
     second = {"pod_index": 1, "rank": 2, "token": report_token(TOKEN, "trainer", 1)}
     assert post(one).status == 200
     assert post(one, **second).status == 409
     assert post(one, **second, incarnation=2).body == {"counted": True}
-    assert [gang.progress.step for gang in one.mind.gangs.states] == [7, 7]
+    assert [gang.progress.step for gang in one.store.gangs.states] == [7, 7]
     assert post(one, **{**second, "rank": 1}, incarnation=2).status == 403
     printed = {"report": "StepSeen", "step": 8, "at": 5.0, "rank": 0}
     launched(one, printed, sequence=1)
@@ -217,7 +217,7 @@ def test_each_gang_has_an_incarnation_of_its_own() -> None:
 def test_a_rank_of_a_further_replica_group_is_told_its_number_over_all_of_them() -> None:
     base = {"PRIMUS_TOKEN": TOKEN, "PRIMUS_COORDINATOR_URL": "http://c:1", "PRIMUS_POD_INDEX": "3"}
     options = Options("trainer", pods=4, processes_per_node=2, world_size=8, replica_groups=2)
-    got = rank_environment(base, options, place_of(base), Rendezvous(1, "127.0.0.1", 29500, 6), 1)
+    got = rank_environment(base, options, parse_place(base), Rendezvous(1, "127.0.0.1", 29500, 6), 1)
     assert (got["RANK"], got["PRIMUS_RANK"], got["PRIMUS_POD_INDEX"]) == ("3", "7", "3")
 
 
@@ -231,7 +231,7 @@ def test_posts_of_a_helping_role_are_no_progress() -> None:
 
 def test_what_was_posted_is_known_to_a_coordinator_that_is_started_again(tmp_path: Path) -> None:
     path, one = str(tmp_path / "journal.jsonl"), gang()
-    one.remember(path)
+    one.open_journal(path)
     for index in range(2):
         ask(one, "POST", "/v1/join", {"role": "trainer", "pod_index": index, "processes": 2, "pods": 2}, TOKEN)
     launched(one, {"report": "PhaseSeen", "phase": "init", "at": 5.0}, sequence=4)
@@ -240,27 +240,31 @@ def test_what_was_posted_is_known_to_a_coordinator_that_is_started_again(tmp_pat
     one.close()
     assert OWN not in Path(path).read_text()
     again = Coordinator(ExpectedGang("trainer", 2, 2, 100, 3), {"PRIMUS_TOKEN": TOKEN})
-    again.remember(path)
+    again.open_journal(path)
     again.close()
     assert (again.state.progress.step, rows(again)) == (3, [1, 2, 3])
     assert again.state.members["trainer", 0].sequence == 4
 
 
 def test_a_post_is_written_down_as_what_it_is() -> None:
-    posted = Reported(5.0, ("trainer", 0), 4, (StepSeen(7, 5.0, 1, loss=2.0),), posted=True)
+    posted = ReportsReceived(5.0, ("trainer", 0), 4, (StepSeen(7, 5.0, 1, loss=2.0),), posted=True)
     assert journal.from_line(journal.to_line(posted)) == posted
-    plain = Reported(5.0, ("trainer", 0), 4, ())
+    plain = ReportsReceived(5.0, ("trainer", 0), 4, ())
     assert "posted" not in journal.to_line(plain)
     assert journal.from_line(journal.to_line(plain)) == plain
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(1, 9)), max_size=20))
 def test_a_batch_of_the_launcher_counts_once_whatever_is_posted_between(history: list[tuple[bool, int, int]]) -> None:
-    state, key, seen = advance(State("trainer"), Joined(0.0, Member("trainer", 0))).state, ("trainer", 0), set[int]()
+    state, key, seen = (
+        advance(State("trainer"), LauncherJoined(0.0, Member("trainer", 0))).state,
+        ("trainer", 0),
+        set[int](),
+    )
     for posted, sequence, step in history:
         own = state.members[key].sequence if posted else sequence
         before = state
-        state = advance(state, Reported(1.0, key, own, (StepSeen(step, 1.0, 0),), posted=posted)).state
+        state = advance(state, ReportsReceived(1.0, key, own, (StepSeen(step, 1.0, 0),), posted=posted)).state
         if not posted and sequence <= max(seen, default=0):
             assert state is before
         if not posted:
@@ -297,12 +301,12 @@ def test_no_malformed_post_breaks_the_coordinator_or_is_believed(
 def test_only_ranks_of_a_gang_get_a_token_and_never_the_attempts() -> None:
     base = {"PRIMUS_TOKEN": TOKEN, "PRIMUS_COORDINATOR_URL": "http://c:1", "PRIMUS_POD_INDEX": "3"}
     meeting = Rendezvous(1, "127.0.0.1", 29500, 3)
-    got = rank_environment(base, Options("trainer"), place_of(base), meeting, 0)
+    got = rank_environment(base, Options("trainer"), parse_place(base), meeting, 0)
     assert got["PRIMUS_REPORT_TOKEN"] == report_token(TOKEN, "trainer", 3)
     assert TOKEN not in got.values()
     for missing in ("PRIMUS_TOKEN", "PRIMUS_COORDINATOR_URL"):
         less = {**base, missing: ""}
-        assert "PRIMUS_REPORT_TOKEN" not in rank_environment(less, Options("trainer"), place_of(less), meeting, 0)
+        assert "PRIMUS_REPORT_TOKEN" not in rank_environment(less, Options("trainer"), parse_place(less), meeting, 0)
     # It is made where ranks are started, so nothing that is sent to a cluster or printed by `primus render` has it.
     assert "PRIMUS_REPORT_TOKEN" not in json.dumps(manifests(a_plan()))
 

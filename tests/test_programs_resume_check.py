@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from workflows.programs.checkpoints import proofs
-from workflows.programs.launcher.options import Options, Rendezvous, place_of
-from workflows.programs.launcher.saves import changed, unlike_the_proof
+from workflows.programs.launcher.options import Options, Rendezvous, parse_place
+from workflows.programs.launcher.saves import why_changed, why_not_resumable
 from workflows.wire import FileRecord, Proof
 
 
@@ -23,7 +23,7 @@ def proven(run: Path) -> Path:
         (folder / name).write_bytes(b"12345")
         now = (folder / name).stat()
         records.append(FileRecord(name, now.st_size, now.st_mtime_ns, now.st_ino, ""))
-    proofs.write(str(run), Proof(10, str(folder), "primus", "pass", "", records, 5.0))
+    proofs.write_proof(str(run), Proof(10, str(folder), "primus", "pass", "", records, 5.0))
     return folder
 
 
@@ -67,12 +67,12 @@ def test_what_has_changed_since_the_proof(tmp_path: Path, hurt: object, said: st
     folder = proven(tmp_path)
     assert callable(hurt)
     hurt(folder)
-    found = changed(str(tmp_path), str(folder))
+    found = why_changed(str(tmp_path), str(folder))
     assert found == (said and f"the checkpoint {folder} is not what was proven: {said}")
 
 
 def test_without_a_proof_nothing_is_said(tmp_path: Path) -> None:
-    assert changed(str(tmp_path), str(tmp_path / "checkpoints" / "step-5")) == ""
+    assert why_changed(str(tmp_path), str(tmp_path / "checkpoints" / "step-5")) == ""
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,6 @@ def test_one_pod_of_a_gang_looks_when_ranks_begin_again(
 ) -> None:
     folder = proven(tmp_path)
     cut(folder)
-    place = replace(place_of({}), run_dir=str(tmp_path), resume_from=str(folder), pod_index=pod)
+    place = replace(parse_place({}), run_dir=str(tmp_path), resume_from=str(folder), pod_index=pod)
     options = Options("trainer", pods=4, world_size=4, replica_groups=groups)
-    assert bool(unlike_the_proof(options, place, Rendezvous(incarnation, "127.0.0.1", 1, pod))) == looks
+    assert bool(why_not_resumable(options, place, Rendezvous(incarnation, "127.0.0.1", 1, pod))) == looks

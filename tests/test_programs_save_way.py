@@ -15,28 +15,28 @@ from tests.launcher_harness import until
 from workflows.programs.launcher import lifecycle
 from workflows.programs.launcher.lifecycle import (
     Action,
-    AskToSave,
     EndRanks,
+    GangReady,
     KillRanks,
     PodState,
     RanksEnded,
-    Ready,
-    SaveSeen,
+    RequestSave,
+    SaveComplete,
     SaveWay,
-    Signalled,
+    SignalReceived,
     StopOrdered,
     Tick,
     advance,
 )
 from workflows.programs.launcher.options import Options
-from workflows.programs.launcher.rendezvous import Note
-from workflows.programs.launcher.saves import SaveAsker
-from workflows.programs.progress.reader import Counting, ProgressReader, framework_of
+from workflows.programs.launcher.rendezvous import LogNote
+from workflows.programs.launcher.saves import SaveRequester
+from workflows.programs.progress.reader import ProgressReader, StepCounting, framework_of
 from workflows.wire import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 USR1 = SaveWay("USR1")
-RUNNING = advance(PodState(20.0, save_way=USR1), Ready(frozenset({0, 1})), 0.0).state
-SAVING = advance(RUNNING, Signalled("SIGTERM"), 100.0).state
+RUNNING = advance(PodState(20.0, save_way=USR1), GangReady(frozenset({0, 1})), 0.0).state
+SAVING = advance(RUNNING, SignalReceived("SIGTERM"), 100.0).state
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_of_a_short_notice_most_is_left_for_the_save() -> None:
 def test_ranks_are_told_to_end_once_their_save_was_seen() -> None:
     assert (SAVING.stage, SAVING.kill_at, SAVING.end_at) == ("saving", 120.0, 115.0)
     assert advance(SAVING, Tick(), 114.9).actions == ()
-    seen = advance(SAVING, SaveSeen("step 7 is there"), 101.0)
+    seen = advance(SAVING, SaveComplete("step 7 is there"), 101.0)
     assert seen.actions == (EndRanks("the save was seen: step 7 is there"),)
     assert (seen.state.stage, seen.state.end_at, seen.state.kill_at) == ("saving", None, 120.0)
-    assert advance(seen.state, SaveSeen("again"), 102.0).actions == ()
+    assert advance(seen.state, SaveComplete("again"), 102.0).actions == ()
     assert advance(seen.state, Tick(), 119.0).actions == ()
     assert advance(seen.state, Tick(), 120.0).actions == (KillRanks(),)
 
@@ -77,24 +77,24 @@ def test_ranks_of_which_no_save_was_seen_are_told_to_end_before_they_are_killed(
 
 def test_a_stop_that_lets_save_goes_the_same_way_and_one_that_does_not_kills() -> None:
     told = advance(RUNNING, StopOrdered("drain", True), 100.0)
-    assert told.actions == (AskToSave(),)
+    assert told.actions == (RequestSave(),)
     assert told.state.end_at == 115.0
     assert advance(told.state, StopOrdered("a member died", False), 101.0).actions == (KillRanks(),)
 
 
 def test_what_is_seen_of_saves_means_nothing_to_ranks_that_were_not_asked() -> None:
-    for state in (RUNNING, advance(PodState(20.0), Ready(frozenset({0})), 0.0).state):
-        assert advance(state, SaveSeen("an ordinary save"), 1.0) == (state, ())
-    by_term = advance(replace(RUNNING, save_way=SaveWay()), Signalled("SIGTERM"), 100.0).state
+    for state in (RUNNING, advance(PodState(20.0), GangReady(frozenset({0})), 0.0).state):
+        assert advance(state, SaveComplete("an ordinary save"), 1.0) == (state, ())
+    by_term = advance(replace(RUNNING, save_way=SaveWay()), SignalReceived("SIGTERM"), 100.0).state
     assert by_term.end_at is None
-    assert advance(by_term, SaveSeen("step 7"), 101.0).actions == ()
+    assert advance(by_term, SaveComplete("step 7"), 101.0).actions == ()
 
 
 events = st.sampled_from(
     [
-        Signalled("SIGTERM"),
+        SignalReceived("SIGTERM"),
         StopOrdered("drain", True),
-        SaveSeen("x"),
+        SaveComplete("x"),
         Tick(),
         RanksEnded((RankEnd(0, 0, 1.0, exit_code=0),)),
     ]
@@ -108,10 +108,10 @@ def test_ranks_are_told_to_end_once_at_most_and_only_after_they_were_asked(histo
         state, actions = advance(state, event, 6.0 * now)
         done += [type(action) for action in actions]
     assert done.count(EndRanks) <= 1
-    assert EndRanks not in done or AskToSave in done[: done.index(EndRanks)]
+    assert EndRanks not in done or RequestSave in done[: done.index(EndRanks)]
 
 
-ASKED = lifecycle.asked(100.0, 7)
+ASKED = lifecycle.new_save_request(100.0, 7)
 
 
 def phase(name: str, at: float, detail: str = "", rank: int = 0) -> PhaseSeen:
@@ -172,14 +172,14 @@ def checkpoint(step: int, written_at: float | None = 100.5, verdict: str = "pass
 def test_what_says_that_a_save_is_complete(reports: list[Any], seen: str) -> None:
     known = ASKED
     for report in reports:
-        known = lifecycle.hear(known, report)
-    assert known.seen == seen
+        known = lifecycle.update_save_request(known, report)
+    assert known.completion == seen
 
 
 def test_without_steps_a_checkpoint_written_after_the_request_counts() -> None:
-    known = lifecycle.asked(100.0, None)
-    assert lifecycle.hear(known, checkpoint(3, 99.5)).seen == ""
-    assert lifecycle.hear(known, checkpoint(3, 100.5)).seen == "/c/3 is complete, step 3"
+    known = lifecycle.new_save_request(100.0, None)
+    assert lifecycle.update_save_request(known, checkpoint(3, 99.5)).completion == ""
+    assert lifecycle.update_save_request(known, checkpoint(3, 100.5)).completion == "/c/3 is complete, step 3"
 
 
 MEGATRON = "saving checkpoint at iteration   7 to /c"
@@ -206,13 +206,13 @@ OWN = '@primus {"report": "PhaseSeen", "phase": "%s"}'
     ],
 )
 def test_what_programs_print_of_their_saves(framework: str, lines: list[str], complete: bool) -> None:
-    reader = ProgressReader(framework_of(framework, r"step (?P<step>\d+)"), Counting(), rank=0)
+    reader = ProgressReader(framework_of(framework, r"step (?P<step>\d+)"), StepCounting(), rank=0)
     known, at = ASKED, 101.0
     for text in lines:
         at += 0.1
         for report in reader.feed(text, at):
-            known = lifecycle.hear(known, report)
-    assert bool(known.seen) == complete
+            known = lifecycle.update_save_request(known, report)
+    assert bool(known.completion) == complete
 
 
 def test_a_helping_role_is_told_to_end_whatever_the_trainer_wants() -> None:
@@ -224,25 +224,25 @@ class Heard:
     """Who an asker talks to."""
 
     def __init__(self) -> None:
-        self.seen: list[SaveSeen] = []
-        self.notes: list[Note] = []
+        self.seen: list[SaveComplete] = []
+        self.notes: list[LogNote] = []
 
-    def asker(self, file: Path) -> SaveAsker:
-        return SaveAsker(SaveWay(file=str(file)), list, self.seen.append, self.notes.append)
+    def asker(self, file: Path) -> SaveRequester:
+        return SaveRequester(SaveWay(file=str(file)), list, self.seen.append, self.notes.append)
 
 
 def test_the_file_comes_whole_and_goes_when_the_save_was_seen(tmp_path: Path) -> None:
     file, heard = tmp_path / "not" / "yet" / "there", Heard()
     asker = heard.asker(file)
-    asker.ask(7, "SIGTERM reached the launcher")
+    asker.request(7, "SIGTERM reached the launcher")
     until(file.exists, "the file")
     assert file.read_text() == "SIGTERM reached the launcher\n"
     assert [one.name for one in file.parent.iterdir()] == ["there"]
-    asker.hear([StepSeen(8, 1.0)])
+    asker.update([StepSeen(8, 1.0)])
     assert heard.seen == []
-    asker.hear([checkpoint(8)])
-    asker.hear([checkpoint(9)])
-    assert heard.seen == [SaveSeen("/c/8 is complete, step 8")]
+    asker.update([checkpoint(8)])
+    asker.update([checkpoint(9)])
+    assert heard.seen == [SaveComplete("/c/8 is complete, step 8")]
     until(lambda: not file.exists(), "the end of the file")
 
 
@@ -257,7 +257,7 @@ def test_a_file_of_an_earlier_request_is_gone_before_ranks_start(tmp_path: Path)
 def test_a_storage_that_refuses_the_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     heard = Heard()
-    heard.asker(tmp_path / "file" / "save").ask(7, "why")
+    heard.asker(tmp_path / "file" / "save").request(7, "why")
     (note,) = until(lambda: heard.notes, "the complaint")
     assert str(tmp_path / "file" / "save") in note.text
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
@@ -269,9 +269,9 @@ def test_a_storage_that_hangs_keeps_nobody_from_asking(tmp_path: Path, monkeypat
     def hang(_path: str, _text: str) -> None:
         gate.wait()
 
-    monkeypatch.setattr("workflows.programs.launcher.saves.make", hang)
+    monkeypatch.setattr("workflows.programs.launcher.saves.make_file", hang)
     asker = Heard().asker(tmp_path / "save")
-    asker.ask(7, "why")  # returns although nothing was written
-    asker.hear([checkpoint(8)])
+    asker.request(7, "why")  # returns although nothing was written
+    asker.update([checkpoint(8)])
     assert not (tmp_path / "save").exists()
     gate.set()

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.programs.stacks.groups import Stack, find, grouped, node_of, of_frames, stacks_of
+from workflows.programs.stacks.groups import (
+    Stack,
+    blamed_node,
+    find_minority,
+    group_stacks,
+    stack_from_frames,
+    stacks_of,
+)
 from workflows.programs.stacks.values import Dump, Frame, ProcessStacks, Thread
 
 Frames = list[tuple[str, str]]
@@ -34,7 +41,7 @@ OURS: Frames = [("_fill", "programs.pyz/workflows/programs/demo/collective.py"),
 
 def of(*frames: Frames) -> list[Stack]:
     """Rank r on node r / 2."""
-    return [of_frames(rank, f"node-{rank // 2}", one) for rank, one in enumerate(frames)]
+    return [stack_from_frames(rank, f"node-{rank // 2}", one) for rank, one in enumerate(frames)]
 
 
 TABLE: dict[str, tuple[list[Frames], list[int], str]] = {
@@ -67,12 +74,12 @@ TABLE: dict[str, tuple[list[Frames], list[int], str]] = {
 @pytest.mark.parametrize("name", TABLE)
 def test_who_is_named(name: str) -> None:
     frames, ranks, words = TABLE[name]
-    finding = find(of(*frames))
-    assert [one.rank for one in finding.named] == ranks
+    finding = find_minority(of(*frames))
+    assert [one.rank for one in finding.blamed] == ranks
     assert words in finding.why
-    assert all(one.node == f"node-{one.rank // 2}" for one in finding.named)
+    assert all(one.node == f"node-{one.rank // 2}" for one in finding.blamed)
     if ranks:
-        assert words in finding.named[0].frame
+        assert words in finding.blamed[0].frame
 
 
 def test_what_differs_from_look_to_look_is_taken_off() -> None:
@@ -80,8 +87,10 @@ def test_what_differs_from_look_to_look_is_taken_off() -> None:
                    ("step+0x1f/0x20", "/a/venv/train.py")]  # fmt: skip
     two: Frames = [("sched_yield", "libc.so.6"), ("kernel_7f12ab_000456", "/tmp/torchinductor_u/x67890.py"),
                    ("step+0x2f/0x20", "/b/venv/train.py")]  # fmt: skip
-    assert of_frames(0, "n", one).signature == of_frames(0, "n", two).signature
-    assert of_frames(0, "n", [("poll", "libc.so.6")]).signature == ("poll (libc.so.6)",), "nothing else to go by"
+    assert stack_from_frames(0, "n", one).signature == stack_from_frames(0, "n", two).signature
+    assert stack_from_frames(0, "n", [("poll", "libc.so.6")]).signature == ("poll (libc.so.6)",), (
+        "nothing else to go by"
+    )
 
 
 def rank_at(
@@ -100,9 +109,9 @@ NODES = {0: "a", 1: "a", 2: "b", 3: "b"}
 def test_a_rank_that_cannot_run_is_named_whatever_its_stack(state: str) -> None:
     first = Dump("a", 1.0, 0.1, [rank_at(0, frames=ALL_REDUCE), rank_at(1, state, ALL_REDUCE)])
     second = Dump("b", 1.0, 0.1, [rank_at(2, frames=ALL_REDUCE), rank_at(3, frames=ALL_REDUCE), rank_at(3, top=False)])
-    finding = find(stacks_of([first, second], NODES))
-    assert [(one.rank, one.frame) for one in finding.named] == [(1, state)]
-    assert node_of(finding) == "a"
+    finding = find_minority(stacks_of([first, second], NODES))
+    assert [(one.rank, one.frame) for one in finding.blamed] == [(1, state)]
+    assert blamed_node(finding) == "a"
 
 
 BUSY: Frames = [("futex in futex_do_wait", "kernel")]
@@ -114,36 +123,36 @@ BUSY: Frames = [("futex in futex_do_wait", "kernel")]
      ([], "stopped", [])],
 )  # fmt: skip
 def test_who_is_stopped_is_named_wherever_the_others_stand(others: list[Frames], state: str, ranks: list[int]) -> None:
-    finding = find([*of(*others), Stack(len(others), "b", (state,), state, state=state)])
-    assert [one.rank for one in finding.named] == ranks
-    assert finding.named == () or "stopped" in finding.why
+    finding = find_minority([*of(*others), Stack(len(others), "b", (state,), state, state=state)])
+    assert [one.rank for one in finding.blamed] == ranks
+    assert finding.blamed == () or "stopped" in finding.why
 
 
 @pytest.mark.parametrize("state", ["stopped", "uninterruptible", "no stacks"])
 @pytest.mark.parametrize("seen", [BUSY, ALL_REDUCE])
 def test_where_most_cannot_be_seen_the_others_are_not_named(state: str, seen: Frames) -> None:
-    finding = find([*of(seen), *(Stack(rank, "b", (state,), state, state=state) for rank in (1, 2, 3))])
-    assert finding.named == ()
+    finding = find_minority([*of(seen), *(Stack(rank, "b", (state,), state, state=state) for rank in (1, 2, 3))])
+    assert finding.blamed == ()
     assert finding.why
 
 
 def test_who_gave_no_stacks_is_named_when_all_others_wait() -> None:
     dump = Dump("a", 1.0, 0.1, [rank_at(0, frames=ALL_REDUCE), rank_at(1, frames=ALL_REDUCE)])
-    finding = find(stacks_of([dump], NODES))
-    assert [(one.rank, one.node, one.frame) for one in finding.named] == [(2, "b", "no stacks"), (3, "b", "no stacks")]
-    assert node_of(finding) == "b"
-    assert find(stacks_of([], NODES)).named == (), "silence of all names nobody"
+    finding = find_minority(stacks_of([dump], NODES))
+    assert [(one.rank, one.node, one.frame) for one in finding.blamed] == [(2, "b", "no stacks"), (3, "b", "no stacks")]
+    assert blamed_node(finding) == "b"
+    assert find_minority(stacks_of([], NODES)).blamed == (), "silence of all names nobody"
     silent = Dump("a", 1.0, 3.0, [ProcessStacks(0, 5, why="no answer within 3 s")])
-    assert find(stacks_of([silent], NODES)).named == ()
+    assert find_minority(stacks_of([silent], NODES)).blamed == ()
 
 
 def test_programs_without_python_are_told_apart_by_the_kernel() -> None:
     processes = [
         rank_at(rank, waits="futex in futex_wait_queue" if rank else "read(5 /data/x) in nfs_wait") for rank in NODES
     ]
-    finding = find(stacks_of([Dump("a", 1.0, 0.1, processes)], NODES))
-    assert [one.rank for one in finding.named] == [0]
-    assert "nfs_wait" in finding.named[0].frame
+    finding = find_minority(stacks_of([Dump("a", 1.0, 0.1, processes)], NODES))
+    assert [one.rank for one in finding.blamed] == [0]
+    assert "nfs_wait" in finding.blamed[0].frame
 
 
 FRAMES = st.sampled_from([ALL_REDUCE, BARRIER, RECV, SYNCHRONIZE, LOADER, WRITING, HANDLING, []])
@@ -152,17 +161,17 @@ FRAMES = st.sampled_from([ALL_REDUCE, BARRIER, RECV, SYNCHRONIZE, LOADER, WRITIN
 @given(st.lists(FRAMES, max_size=12), st.randoms())
 def test_never_more_than_half_and_never_by_their_order(frames: list[Frames], dice: random.Random) -> None:
     stacks = of(*frames)
-    finding = find(stacks)
-    assert 2 * len(finding.named) <= len(stacks)
+    finding = find_minority(stacks)
+    assert 2 * len(finding.blamed) <= len(stacks)
     assert sorted(rank for group in finding.groups for rank in group.ranks) == list(range(len(stacks)))
     shuffled = list(stacks)
     dice.shuffle(shuffled)
-    assert {one.rank for one in find(shuffled).named} == {one.rank for one in finding.named}
+    assert {one.rank for one in find_minority(shuffled).blamed} == {one.rank for one in finding.blamed}
     assert finding.why
 
 
 @given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40)), max_size=30))
 def test_any_words_are_a_stack(frames: Frames) -> None:
-    stack = of_frames(0, "n", frames)
+    stack = stack_from_frames(0, "n", frames)
     assert stack.signature
-    assert grouped([stack, of_frames(1, "n", frames)])[0].ranks == (0, 1)
+    assert group_stacks([stack, stack_from_frames(1, "n", frames)])[0].ranks == (0, 1)

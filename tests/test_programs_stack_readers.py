@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from flows.decisions.diagnosis.observers import stacks
 from tests.damaged import damaged, reaches
 from tests.told_logs import lines_of
-from workflows.programs.stacks.collect import faulthandler, kernel_stack, py_spy
-from workflows.programs.stacks.values import Dump, Frame, ProcessStacks, Thread, fitted, from_dict, text, to_json
+from workflows.programs.stacks.collect import parse_faulthandler, parse_kernel_stack, parse_py_spy
+from workflows.programs.stacks.values import Dump, Frame, ProcessStacks, Thread, fit_dump, from_dict, text, to_json
 
 SPY = [
     {"pid": 7, "thread_id": 140649571047104, "thread_name": "loader-0", "os_thread_id": 9, "active": True,
@@ -42,14 +42,14 @@ KERNEL = """[<0>] unix_stream_read_generic+0x29c/0xa10
 
 
 def test_py_spy() -> None:
-    loader, main = py_spy(json.dumps(SPY))
+    loader, main = parse_py_spy(json.dumps(SPY))
     frames = [Frame("inner", "/w/t.py", 2), Frame("Thread.run", "/usr/lib/threading.py", 982)]
     assert loader == Thread(9, "loader-0", "running", frames)
     assert main == Thread(7, "MainThread", "sleeping", [Frame("<module>", "/w/t.py", 5)])
 
 
 def test_faulthandler_lists_the_main_thread_last() -> None:
-    main, silent, loader = faulthandler(HANDLER)
+    main, silent, loader = parse_faulthandler(HANDLER)
     assert (main.name, main.id) == ("MainThread", 0x7F11A8B3C740)
     assert main.frames == [Frame("<listcomp>", "/w/t.py", 0), Frame("_run_module_as_main", "<frozen runpy>", 198)]
     assert silent.frames == []
@@ -57,7 +57,7 @@ def test_faulthandler_lists_the_main_thread_last() -> None:
 
 
 def test_kernel_functions_without_those_that_all_share() -> None:
-    assert kernel_stack(KERNEL) == ["unix_stream_read_generic", "unix_stream_recvmsg"]
+    assert parse_kernel_stack(KERNEL) == ["unix_stream_read_generic", "unix_stream_recvmsg"]
 
 
 KEYS = st.sampled_from(["frames", "name", "line", "filename", "os_thread_id", "thread_name"])
@@ -74,17 +74,22 @@ STACKS = damaged(
 
 
 def test_damaged_stacks_are_read() -> None:
-    assert reaches(STACKS, lambda text: py_spy(text) not in ([], py_spy(json.dumps(SPY))))
-    assert reaches(STACKS, lambda text: faulthandler(text) not in ([], faulthandler(HANDLER)))
-    assert reaches(STACKS, lambda text: kernel_stack(text) not in ([], kernel_stack(KERNEL)))
+    assert reaches(STACKS, lambda text: parse_py_spy(text) not in ([], parse_py_spy(json.dumps(SPY))))
+    assert reaches(STACKS, lambda text: parse_faulthandler(text) not in ([], parse_faulthandler(HANDLER)))
+    assert reaches(STACKS, lambda text: parse_kernel_stack(text) not in ([], parse_kernel_stack(KERNEL)))
 
 
 @settings(deadline=None)
 @given(STACKS | st.text() | VALUES.map(json.dumps))
 def test_garbage_is_no_stack_and_no_crash(said: str) -> None:
-    for thread in [*py_spy(said), *py_spy(f"[{said}]"), *faulthandler(said), *faulthandler(HANDLER[:40] + said)]:
+    for thread in [
+        *parse_py_spy(said),
+        *parse_py_spy(f"[{said}]"),
+        *parse_faulthandler(said),
+        *parse_faulthandler(HANDLER[:40] + said),
+    ]:
         assert isinstance(thread.id, int)
-    assert isinstance(kernel_stack(said), list)
+    assert isinstance(parse_kernel_stack(said), list)
 
 
 def big(processes: int, threads: int, frames: int) -> Dump:
@@ -101,7 +106,7 @@ def big(processes: int, threads: int, frames: int) -> Dump:
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 30), st.sampled_from([2_000, 20_000, 200_000]))
 def test_a_dump_is_cut_to_its_limit_and_keeps_what_says_most(p: int, t: int, f: int, limit: int) -> None:
-    found = fitted(big(p, t, f), limit)
+    found = fit_dump(big(p, t, f), limit)
     assert len(to_json(found).encode()) <= limit
     assert len(found.processes) + found.left_out == p
     if found.processes and found.left_out:
@@ -113,12 +118,12 @@ def test_a_dump_is_cut_to_its_limit_and_keeps_what_says_most(p: int, t: int, f: 
 
 
 def test_a_dump_travels_as_json() -> None:
-    dump = fitted(big(2, 2, 3), 100_000)
+    dump = fit_dump(big(2, 2, 3), 100_000)
     assert from_dict(json.loads(to_json(dump))) == dump
 
 
 def test_the_diagnosis_reads_our_text_as_any_dump() -> None:
-    (main, _), *_ = [py_spy(json.dumps(SPY))[::-1]]
+    (main, _), *_ = [parse_py_spy(json.dumps(SPY))[::-1]]
     waits = Thread(7, "MainThread", "sleeping", main.frames, "read(5 socket:[7])", ["unix_stream_read_generic"])
     rank = ProcessStacks(3, 7, "python", True, "sleeping", "py-spy", "", [waits], ["5 x"])
     below = ProcessStacks(3, 8, "pt_data_worker", False, "stopped", "kernel", "no py-spy")

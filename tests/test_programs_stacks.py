@@ -15,12 +15,12 @@ import pytest
 
 from tests.launcher_harness import until
 from workflows.programs.stacks import collect
-from workflows.programs.stacks.groups import find, stacks_of
+from workflows.programs.stacks.groups import find_minority, stacks_of
 from workflows.programs.stacks.python_start import stack_signal
 from workflows.programs.stacks.values import Dump, ProcessStacks, Thread, text, to_json
 
 ROOT = Path(__file__).parents[1]
-NO_SPY = collect.Look(seconds=3.0)
+NO_SPY = collect.CollectOptions(seconds=3.0)
 RANK = """
 import os, sys, threading, time
 sys.path.insert(0, {root!r})
@@ -101,14 +101,14 @@ def test_without_a_handler_nothing_is_sent_and_the_kernel_is_asked(
     start: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
     rank = start(install="")
-    assert not collect.catches(rank.pid, stack_signal.SIGNAL)
+    assert not collect.has_handler(rank.pid, stack_signal.SIGNAL)
     until(lambda: collect.state_of(rank.pid) == "sleeping", "it sleeps in its step")
     process = only(collect.gather({0: rank.pid}, "n", NO_SPY))
     assert (process.how, process.why) == ("kernel", "no py-spy here; no answer of a faulthandler")
     assert len(process.threads) == 2
     assert process.main is not None
     assert process.main.waits
-    assert collect.ask(rank.pid, 1.0) == []
+    assert collect.ask_faulthandler(rank.pid, 1.0) == []
     assert rank.poll() is None
 
 
@@ -154,12 +154,12 @@ def test_a_rank_that_is_gone_is_said_to_be(start: Callable[..., subprocess.Popen
     assert [(one.rank, one.how) for one in dump.processes] == [(0, "faulthandler"), (1, "")]
 
 
-def spy(folder: Path, script: str) -> collect.Look:
+def spy(folder: Path, script: str) -> collect.CollectOptions:
     """A program in place of py-spy."""
     path = folder / "py-spy"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    return collect.Look(3.0, str(path))
+    return collect.CollectOptions(3.0, str(path))
 
 
 def test_py_spy_is_asked_first_and_believed(start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> None:
@@ -194,15 +194,15 @@ def test_py_spies_that_hang_take_a_third_of_the_time_together(
 ) -> None:
     rank = start(before="os.fork(); os.fork()", processes=4)
     asked: list[float] = []
-    ask = collect.ask
+    ask = collect.ask_faulthandler
 
     def noted(pid: int, seconds: float) -> list[Thread]:
         asked.append(time.monotonic())
         return ask(pid, seconds)
 
-    monkeypatch.setattr(collect, "ask", noted)
+    monkeypatch.setattr(collect, "ask_faulthandler", noted)
     limit = 6.0
-    look = collect.Look(limit, spy(tmp_path, "exec sleep 600").py_spy)
+    look = collect.CollectOptions(limit, spy(tmp_path, "exec sleep 600").py_spy)
     began = time.monotonic()
     dump = collect.gather({0: rank.pid}, "n", look)
     assert [(one.how, functions(one)[0]) for one in dump.processes] == [("faulthandler", "in_the_step")] * 4
@@ -215,7 +215,7 @@ def test_of_a_rank_that_only_a_hanging_py_spy_could_see_the_kernel_tells(
     start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     rank = start(install="")
-    dump = collect.gather({0: rank.pid}, "n", collect.Look(1.0, spy(tmp_path, "exec sleep 600").py_spy))
+    dump = collect.gather({0: rank.pid}, "n", collect.CollectOptions(1.0, spy(tmp_path, "exec sleep 600").py_spy))
     process = only(dump)
     assert (process.how, process.why) == ("kernel", "py-spy did not answer in time; no answer of a faulthandler")
     assert process.threads
@@ -227,15 +227,15 @@ def test_what_is_late_is_left_to_itself(
     rank = start()
     pipe = tmp_path / "blocks"
     os.mkfifo(pipe)
-    real = collect.process
+    real = collect.read_process
 
     def blocked(number: int, pid: int, top: bool) -> ProcessStacks | None:
         if number == 1:
             pipe.read_text(encoding="utf-8")  # as a file of /proc that blocks its reader
         return real(number, pid, top)
 
-    monkeypatch.setattr(collect, "process", blocked)
-    dump = collect.gather({0: rank.pid, 1: rank.pid}, "n", collect.Look(1.0))
+    monkeypatch.setattr(collect, "read_process", blocked)
+    dump = collect.gather({0: rank.pid, 1: rank.pid}, "n", collect.CollectOptions(1.0))
     assert [(one.rank, one.how, one.why) for one in dump.processes] == [
         (0, "faulthandler", ""), (1, "", "no answer within 1 s"),
     ]  # fmt: skip
@@ -249,7 +249,7 @@ def test_who_keeps_a_gang_waiting_is_named_within_half_a_second_of_looking(
 ) -> None:
     waits = start(before="def all_reduce(): os.read(os.pipe()[0], 1)", body="all_reduce()")
     loads = start()
-    dump = collect.gather({0: waits.pid, 1: loads.pid}, "node-1", collect.Look(0.5))
-    finding = find(stacks_of([dump], {0: "node-1", 1: "node-1"}))
-    assert [(one.rank, one.frame) for one in finding.named] == [(1, "in_the_step (<string>)")]
+    dump = collect.gather({0: waits.pid, 1: loads.pid}, "node-1", collect.CollectOptions(0.5))
+    finding = find_minority(stacks_of([dump], {0: "node-1", 1: "node-1"}))
+    assert [(one.rank, one.frame) for one in finding.blamed] == [(1, "in_the_step (<string>)")]
     assert dump.seconds <= 0.6, "bounded, whatever the machine does"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.recovery import StragglerLimits
-from workflows.programs.coordinator.step_change import BASELINE, Change, Cusum, whose
+from workflows.programs.coordinator.step_change import BASELINE_STEPS, Cusum, StepTimeChange, attribute_change
 from workflows.programs.coordinator.stragglers import (
     SAMPLE,
     STEPS_PER_WINDOW,
@@ -19,8 +19,8 @@ from workflows.programs.coordinator.stragglers import (
     Peers,
     SlowRank,
     Votes,
-    middle_of,
-    slow,
+    find_slow_ranks,
+    lower_median,
 )
 from workflows.programs.coordinator.stragglers import StragglerLimits as Limits
 
@@ -49,21 +49,21 @@ INF = math.inf
     ],
 )
 def test_one_window(values: list[float], named: list[int]) -> None:
-    assert [one.rank for one in slow(values, LIMITS)] == named
+    assert [one.rank for one in find_slow_ranks(values, LIMITS)] == named
 
 
 def test_the_formula() -> None:
-    (one,) = slow([1.0, 1.1, 0.9, 1.0, 1.2, 0.8, 2.0], LIMITS)
+    (one,) = find_slow_ranks([1.0, 1.1, 0.9, 1.0, 1.2, 0.8, 2.0], LIMITS)
     assert (one.rank, one.seconds, one.ratio) == (6, 2.0, 2.0)
     assert one.z == pytest.approx(0.6745 * 1.0 / 0.1)
-    (few,) = slow([1.0, 1.5], LIMITS)
+    (few,) = find_slow_ranks([1.0, 1.5], LIMITS)
     assert (few.ratio, few.z) == (1.5, INF)
 
 
 def test_a_gang_that_looks_perfectly_even_has_a_spread_of_a_hundredth() -> None:
     sharp = Limits(ratio=1.02)
-    assert slow([1.0] * 5 + [1.05], sharp) == ()
-    assert [one.rank for one in slow([1.0] * 5 + [1.053], sharp)] == [5]
+    assert find_slow_ranks([1.0] * 5 + [1.05], sharp) == ()
+    assert [one.rank for one in find_slow_ranks([1.0] * 5 + [1.053], sharp)] == [5]
 
 
 def test_limits_are_the_profiles() -> None:
@@ -75,15 +75,15 @@ def test_four_of_the_last_five_windows() -> None:
     bad, good = (SlowRank(3, 2.0, 2.0, 9.0),), ()
     votes = Votes()
     for window in (bad, bad, good, bad):
-        votes = votes.and_(window)
-        assert votes.named(LIMITS) == ()
-    votes = votes.and_(bad)
-    assert votes.named(LIMITS) == (3,)
+        votes = votes.with_window(window)
+        assert votes.stragglers(LIMITS) == ()
+    votes = votes.with_window(bad)
+    assert votes.stragglers(LIMITS) == (3,)
     for _ in range(2):
-        votes = votes.and_(good)
-    assert votes.named(LIMITS) == ()
+        votes = votes.with_window(good)
+    assert votes.stragglers(LIMITS) == ()
     for _ in range(5):
-        votes = votes.and_(good)
+        votes = votes.with_window(good)
     assert votes == Votes(), "who is well again is forgotten"
 
 
@@ -96,10 +96,10 @@ def trial(seed: int, ranks: int, slow_rank: int | None, steps: int, factor: floa
         for rank in range(ranks):
             seconds = 0.1 * dice.lognormvariate(0, 0.05) * (factor if rank == slow_rank else 1.0)
             peers.add(rank, seconds * (dice.uniform(2, 10) if dice.random() < 0.02 else 1.0))
-        window = peers.stepped()
+        window = peers.close_step()
         if window is not None:
-            votes = votes.and_(window)
-            named.update(votes.named(LIMITS))
+            votes = votes.with_window(window)
+            named.update(votes.stragglers(LIMITS))
             first = step if named and first is None else first
     return first, named
 
@@ -122,16 +122,16 @@ def test_a_healthy_gang_names_nobody_whatever_its_pace(ranks: int) -> None:
 @settings(deadline=None)
 @given(st.lists(st.floats(0.01, 100), min_size=5, max_size=50), st.floats(0.1, 100))
 def test_all_of_them_slower_is_nobody_slower(values: list[float], factor: float) -> None:
-    before = [one.rank for one in slow(values, LIMITS)]
-    borders = [value for value in values if math.isclose(value, 1.1 * middle_of(values), rel_tol=1e-6)]
+    before = [one.rank for one in find_slow_ranks(values, LIMITS)]
+    borders = [value for value in values if math.isclose(value, 1.1 * lower_median(values), rel_tol=1e-6)]
     if not borders:
-        after = [one.rank for one in slow([value * factor for value in values], LIMITS)]
+        after = [one.rank for one in find_slow_ranks([value * factor for value in values], LIMITS)]
         assert set(before) ^ set(after) <= {r for r, value in enumerate(values) if _near_z(value, values)}
 
 
 def _near_z(value: float, values: list[float]) -> bool:
-    middle = middle_of(values)
-    spread = max(middle_of([abs(one - middle) for one in values]), 0.01 * middle)
+    middle = lower_median(values)
+    spread = max(lower_median([abs(one - middle) for one in values]), 0.01 * middle)
     return math.isclose(0.6745 * (value - middle) / spread, 3.5, rel_tol=1e-6)
 
 
@@ -143,12 +143,12 @@ def test_the_median_is_exact(some: list[float], more: int, order: str) -> None:
     dice = random.Random(more)
     values = some + [dice.choice(some) if order == "same" else dice.random() for _ in range(more)]
     values = sorted(values) if order == "up" else values
-    assert middle_of(values) == statistics.median_low(values)
+    assert lower_median(values) == statistics.median_low(values)
 
 
 def test_the_median_of_an_order_that_meets_the_sample() -> None:
     values = [0.0 if index % 5 == 0 else 1.0 + index for index in range(SAMPLE * 5)]
-    assert middle_of(values) == statistics.median_low(values)
+    assert lower_median(values) == statistics.median_low(values)
 
 
 def test_a_rank_is_judged_by_its_second_best_step() -> None:
@@ -156,24 +156,24 @@ def test_a_rank_is_judged_by_its_second_best_step() -> None:
     for times in ((1.0,) * 6, (1.0,) * 6, (1.0,) * 5 + (9.0,)):
         for rank, seconds in enumerate(times):
             peers.add(rank, seconds)
-        found = peers.stepped()
+        found = peers.close_step()
     assert found == (), "a pause in a window"
     for step in range(STEPS_PER_WINDOW):
         for rank in range(6):
             peers.add(rank, 1.0 if rank < 5 or step == 0 else 1.5)
-        found = peers.stepped()
+        found = peers.close_step()
     assert found is not None
     assert [(one.rank, one.ratio) for one in found] == [(5, 1.5)]
     for seconds in (math.nan, -1.0, 0.0, INF):
         peers.add(0, seconds)
     peers.add(99, 1.0)
-    assert [peers.stepped() for _ in range(STEPS_PER_WINDOW)][-1] == ()
+    assert [peers.close_step() for _ in range(STEPS_PER_WINDOW)][-1] == ()
 
 
-def cusum(times: list[float]) -> tuple[Cusum, list[Change]]:
-    found, changes = Cusum(), list[Change]()
+def cusum(times: list[float]) -> tuple[Cusum, list[StepTimeChange]]:
+    found, changes = Cusum(), list[StepTimeChange]()
     for step, seconds in enumerate(times, 1):
-        found = found.and_(step, seconds)
+        found = found.with_step(step, seconds)
         changes += [found.change] if found.change else []
     return found, changes
 
@@ -181,7 +181,7 @@ def cusum(times: list[float]) -> tuple[Cusum, list[Change]]:
 def test_a_change_of_pace_is_found_where_it_began() -> None:
     even = [1.0, 1.02, 0.98, 1.01, 0.99] * 6
     _, changes = cusum([*even, 1.3, 1.31, 1.29, 1.3, 1.3, 1.3])
-    assert changes == [Change(31, 1.0, 1.3)]
+    assert changes == [StepTimeChange(31, 1.0, 1.3)]
     assert cusum(even + [1.08] * 60)[1] == [], "less than a tenth"
     assert cusum([*even, 9.0] * 6)[1] == [], "single pauses"
     assert cusum(even + [0.5] * 60)[1] == [], "faster"
@@ -194,32 +194,32 @@ def test_a_change_of_pace_is_found_where_it_began() -> None:
 @pytest.mark.parametrize(("sigmas", "steps"), [(1.0, 11), (1.5, 6), (3.0, 5)])
 def test_golden_alarms(sigmas: float, steps: int) -> None:
     """S grows by the shift less a half each step, and the alarm comes above 5, with at least five steps."""
-    base = [1.0 + 0.1 * (index % 3 - 1) for index in range(BASELINE + 1)][:BASELINE]
+    base = [1.0 + 0.1 * (index % 3 - 1) for index in range(BASELINE_STEPS + 1)][:BASELINE_STEPS]
     found, _ = cusum(base)
     assert (found.mu, found.sigma) == (1.0, pytest.approx(0.14826))
     changes = cusum(base + [found.mu + sigmas * found.sigma * 0.9999] * 30)[1]
     assert changes
-    assert changes[0].step == BASELINE + 1
+    assert changes[0].step == BASELINE_STEPS + 1
     count = next(n for n in range(1, 31) if cusum(base + [found.mu + sigmas * found.sigma * 0.9999] * n)[1])
     assert count == steps
 
 
 def test_one_slow_rank_is_told_from_a_slower_job() -> None:
-    change = Change(31, 1.0, 2.0)
-    assert whose(change, ()) == "job"
-    assert whose(change, (2.0,)) == "rank"
-    assert whose(change, (1.1, 1.6)) == "rank"
-    assert whose(change, (1.1, 1.2)) == "job"
-    assert whose(Change(31, 1.0, 1.15), (1.1,)) == "rank"
+    change = StepTimeChange(31, 1.0, 2.0)
+    assert attribute_change(change, ()) == "job"
+    assert attribute_change(change, (2.0,)) == "rank"
+    assert attribute_change(change, (1.1, 1.6)) == "rank"
+    assert attribute_change(change, (1.1, 1.2)) == "job"
+    assert attribute_change(StepTimeChange(31, 1.0, 1.15), (1.1,)) == "rank"
 
 
 @given(st.floats(1.01, 10), st.floats(1, 1000), st.integers(1, 1000))
 def test_acting_pays_when_waiting_has_cost_as_much(slower: float, cost: float, gpus: int) -> None:
     """A restart costing C comes at t where (s-1)/s * t = C: twice as dear as knowing the future, at most."""
     loss, waited = Loss(), 0.0
-    while not loss.pays(cost, gpus):
-        loss = loss.and_(slower * cost / 100, cost / 100, gpus)
+    while not loss.justifies(cost, gpus):
+        loss = loss.with_step(slower * cost / 100, cost / 100, gpus)
         waited += slower * cost / 100
     assert (slower - 1) / slower * waited == pytest.approx(cost, abs=slower * cost / 99)
-    assert loss.and_(0.5, 1.0, gpus) == loss
-    assert not Loss().pays(0.0, gpus)
+    assert loss.with_step(0.5, 1.0, gpus) == loss
+    assert not Loss().justifies(0.0, gpus)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from profiles.checks import catalogue
 from tests.tool_samples import FOLDER, SAMPLES, counted, printed, whole
 from workflows.programs.parsers.registry import PARSERS
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 UNITS = ("", "count", "GB/s", "Gb/s", "TFLOP/s", "W", "degC", "MHz", "GiB", "GT/s", "%", "s", "ms", "us", "1/s")
 ENDLESS = {"nvidia-smi", "amd-smi", "rvs", "rocblas-bench", "rdma-link", "ethtool", "lspci", "kernel-log", "sysfs"}
@@ -28,13 +28,13 @@ each_ended = pytest.mark.parametrize(
 )
 
 
-def sound(parsed: Parsed) -> None:
+def sound(parsed: ParsedOutput) -> None:
     assert unsound(parsed) == []
 
 
-def unsound(parsed: Parsed) -> list[object]:
+def unsound(parsed: ParsedOutput) -> list[object]:
     """What must not be in an answer."""
-    assert isinstance(parsed, Parsed)
+    assert isinstance(parsed, ParsedOutput)
     if not parsed.readings and not parsed.unknown:
         return ["it says nothing"]
     return [one for one in parsed.readings if not _is_sound(one)]
@@ -151,7 +151,7 @@ def test_another_tools_output_is_not_taken_for_ones_own(tool: str, name: str) ->
 @pytest.mark.parametrize("tool", PARSERS)
 def test_silence_is_unknown(tool: str) -> None:
     for text in ("", "\n", "   \n\t\n"):
-        assert PARSERS[tool](text) == Parsed(unknown="nothing was printed")
+        assert PARSERS[tool](text) == ParsedOutput(unknown="nothing was printed")
 
 
 @pytest.mark.parametrize("tool", PARSERS)

@@ -14,8 +14,8 @@ import pytest
 from tests.launcher_harness import GangOnLoopback, until
 from tests.test_programs_probe_node import Write, write
 from workflows.programs.launcher import usage
-from workflows.programs.launcher.meter import Looks, Meter
-from workflows.programs.launcher.usage import Library, opened
+from workflows.programs.launcher.meter import Meter, UsageSampler
+from workflows.programs.launcher.usage import NvmlLibrary, open_library
 
 __all__ = ["write"]  # the fixture
 MIB = 1 << 20
@@ -38,11 +38,11 @@ def test_a_rank_is_counted_with_what_it_started() -> None:
         assert rank.stdin is not None
         assert rank.stdout is not None
         assert {rank.stdout.readline(), rank.stdout.readline()} == {"ready\n", "\n"}
-        before = usage.ranks({3: rank.pid})
+        before = usage.rank_usage({3: rank.pid})
         rank.stdin.write("work\n")
         rank.stdin.flush()
         assert rank.stdout.readline() == f"{sum(range(3_000_000))}\n"
-        after = usage.ranks({3: rank.pid, 4: 2**22 + 1})
+        after = usage.rank_usage({3: rank.pid, 4: 2**22 + 1})
         rank.stdin.close()
     assert set(after) == {3}, "a rank that is gone uses nothing"
     assert after[3].processes == 2
@@ -50,10 +50,10 @@ def test_a_rank_is_counted_with_what_it_started() -> None:
     assert 40 < after[3].open_files < 80
     assert after[3].open_files_limit
     assert after[3].cpu_seconds > before[3].cpu_seconds
-    found = usage.told({3: after[3]._replace(cpu_seconds=before[3].cpu_seconds + 5)}, before, 10.0)
+    found = usage.to_json({3: after[3]._replace(cpu_seconds=before[3].cpu_seconds + 5)}, before, 10.0)
     assert found["3"]["cpu_cores"] == 0.5
-    assert "cpu_cores" not in usage.told(after, {}, 10.0)["3"], "not known before the second look"
-    assert usage.ranks({3: rank.pid}) == {}
+    assert "cpu_cores" not in usage.to_json(after, {}, 10.0)["3"], "not known before the second look"
+    assert usage.rank_usage({3: rank.pid}) == {}
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_pods_memory_is_what_the_kernel_kills_by(
 ) -> None:
     for name, text in files.items():
         write(f"sys/fs/cgroup/{name}", text)
-    found = usage.pod(shared="/nowhere")
+    found = usage.pod_usage(shared="/nowhere")
     assert (found.get("memory_bytes"), found.get("memory_limit_bytes")) == memory
-    assert usage.pod()["shared_memory_limit_bytes"] >= usage.pod()["shared_memory_bytes"] >= 0
+    assert usage.pod_usage()["shared_memory_limit_bytes"] >= usage.pod_usage()["shared_memory_bytes"] >= 0
 
 
 def test_what_is_nearly_used_up_is_named() -> None:
@@ -107,7 +107,7 @@ def test_nics_tell_traffic_and_errors(write: Write) -> None:
         write(f"sys/class/net/eth0/statistics/{name}", f"{count}\n")
         write(f"sys/class/net/lo/statistics/{name}", f"{count}\n")
     write("sys/class/net/odd/statistics/rx_bytes", "")
-    assert usage.nics() == {
+    assert usage.nic_usage() == {
         "mlx5_0": {"received_bytes": 4040, "sent_bytes": 8080, "errors": 6},
         "eth0": {"received_bytes": 7, "sent_bytes": 8, "errors": 3},
     }
@@ -126,7 +126,7 @@ def test_gpus_of_amd_tell_of_themselves(write: Write) -> None:
     write(f"{folder}/ras/umc_err_count", "ue: 2\nce: 17\n")
     write(f"{folder}/ras/gfx_err_count", "ue: 1\nce: 0\n")
     write(f"{folder}/ras/features", "ue: 9\n")
-    assert usage.gpus(None) == {
+    assert usage.gpu_usage(None) == {
         "1": {
             "memory_bytes": 5,
             "memory_limit_bytes": 9,
@@ -163,13 +163,13 @@ class Nvml:
 
 
 def test_nvidias_library_is_asked_and_what_it_refuses_is_absent() -> None:
-    assert usage.gpus(Library(Nvml())) == {
+    assert usage.gpu_usage(NvmlLibrary(Nvml())) == {
         "0": {"memory_bytes": 30, "memory_limit_bytes": 80, "temperature_celsius": 61, "power_watts": 700.0},
         "1": {"temperature_celsius": 62},
     }
-    assert Library(object()).gpus() == {}
-    assert opened("libnothing.so.9") is None
-    assert opened("libc.so.6") is None, "a library of something else"
+    assert NvmlLibrary(object()).gpus() == {}
+    assert open_library("libnothing.so.9") is None
+    assert open_library("libc.so.6") is None, "a library of something else"
 
 
 def test_a_look_that_hangs_holds_up_nobody() -> None:
@@ -186,29 +186,30 @@ def test_a_look_that_hangs_holds_up_nobody() -> None:
         return {"look": len(looks)}
 
     meter = Meter(lambda: look, seconds=0.001, first_seconds=0.001)
-    assert meter.newest() is None
+    assert meter.take_newest() is None
     meter.watch({"0": 11})
     assert hung.wait(30)
-    assert meter.newest() == {"look": 1}
-    assert meter.newest() is None, "each is given once"
+    assert meter.take_newest() == {"look": 1}
+    assert meter.take_newest() is None, "each is given once"
     meter.watch({"0": 12})
     released.set()
     until(
-        lambda: looks[-1] == {0: 12} and (meter.newest() or {}).get("look", 0) > 3, "a look after the one that failed"
+        lambda: looks[-1] == {0: 12} and (meter.take_newest() or {}).get("look", 0) > 3,
+        "a look after the one that failed",
     )
     assert looks[:2] == [{0: 11}, {0: 11}]
 
 
 def test_a_limit_is_said_once_for_the_same_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    looks = Looks(said.append)
+    looks = UsageSampler(said.append)
 
     def full(_found: dict[str, Any]) -> dict[str, str]:
         return {"memory": "nearly full"}
 
     monkeypatch.setattr(usage, "close_to_its_limit", full)
     for pids in ({0: 1}, {0: 1}, {0: 2}):
-        found = looks.look(pids)
+        found = looks.sample(pids)
         assert {"at", "ranks", "nics", "gpus"} <= set(found)
     assert said == ["nearly full"] * 2
 

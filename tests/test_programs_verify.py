@@ -47,7 +47,7 @@ def prove_all(run: Path, told: str = "", **changes: object) -> list[tuple[int, s
         replace(checkpoints_prover.Options(str(run / "checkpoints"), str(run)), **changes)
     )  # type: ignore[arg-type]
     if told:
-        prover.told(told)
+        prover.take_line(told)
     return [(seen.step, seen.verdict) for _ in range(checkpoints_prover.CORRUPT_AFTER_LOOKS) for seen in prover.look()]
 
 
@@ -99,7 +99,7 @@ def test_of_two_ledgers_that_begin_at_once_one_has_the_folder(tmp_path: Path) ->
         run = tmp_path / "data" / "runs" / str(turn)
         (tmp_path / "data").mkdir(exist_ok=True)
         with ThreadPoolExecutor(len(ledgers)) as threads:
-            owners = list(threads.map(partial(proofs.claim, str(run)), ledgers))
+            owners = list(threads.map(partial(proofs.claim_folder, str(run)), ledgers))
         winner = proofs.owner_of(str(run))
         assert winner in ledgers
         assert owners == ["" if ledger == winner else winner for ledger in ledgers]
@@ -114,9 +114,9 @@ def test_a_storage_without_hard_links_keeps_the_owner_too(run: Path, monkeypatch
         raise PermissionError(1, "Operation not permitted", source)
 
     monkeypatch.setattr(os, "link", refuse)
-    assert proofs.claim(str(run), "1" * 32) == ""
+    assert proofs.claim_folder(str(run), "1" * 32) == ""
     assert tried == [str(run / "ledger")], "it was tried"
-    assert proofs.claim(str(run), "2" * 32) == "1" * 32
+    assert proofs.claim_folder(str(run), "2" * 32) == "1" * 32
     assert [path.name for path in run.iterdir()] == ["ledger"]
 
 

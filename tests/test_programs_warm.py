@@ -20,9 +20,9 @@ from workflows.programs.prefork.protocol import (
     FrameError,
     ParkedProgram,
     Program,
-    forkable,
     mismatch,
-    order_of,
+    parse_command,
+    parse_order,
 )
 
 FORKABLE = [
@@ -48,16 +48,16 @@ PLAIN = [
 @pytest.mark.parametrize(("command", "expected"), FORKABLE, ids=[row[0] for row in FORKABLE])
 def test_python_programs_can_be_forked(command: str, expected: tuple[Any, ...]) -> None:
     words = command.split()
-    assert forkable(words) == Program(words[0], *expected)
+    assert parse_command(words) == Program(words[0], *expected)
 
 
 @pytest.mark.parametrize("command", PLAIN)
 def test_everything_else_is_started_plainly(command: str) -> None:
-    assert forkable(command.split()) is None
+    assert parse_command(command.split()) is None
 
 
 def test_an_empty_word_is_no_script() -> None:
-    assert forkable(["python3", ""]) is None
+    assert parse_command(["python3", ""]) is None
 
 
 def test_the_park_reads_its_command_line() -> None:
@@ -87,7 +87,7 @@ def test_an_order_travels_whole(order: ForkOrder) -> None:
         protocol.send(mine, order.message())
         heard = protocol.receive(theirs)
     assert heard is not None
-    assert order_of(heard[0]) == order
+    assert parse_order(heard[0]) == order
 
 
 @given(ORDERS, st.data())
@@ -115,7 +115,7 @@ def test_garbage_is_never_an_order(garbage: bytes) -> None:
             return
     if heard is not None:
         with pytest.raises(FrameError):
-            order_of(heard[0])
+            parse_order(heard[0])
     else:
         assert garbage == b""
 
@@ -129,17 +129,17 @@ def test_one_wrong_field_spoils_an_order(order: ForkOrder, data: st.DataObject) 
     field = data.draw(st.sampled_from(sorted(message)))
     wrong = data.draw(JSON.filter(lambda value: type(value) is not type(message[field])))
     with pytest.raises(FrameError, match=field):
-        order_of({**message, field: wrong})
+        parse_order({**message, field: wrong})
     del message[field]
     with pytest.raises(FrameError, match=field):
-        order_of(message)
+        parse_order(message)
 
 
 @pytest.mark.parametrize("name", ["", "a=b", "a\0b"])
 def test_no_process_can_have_such_a_variable(name: str) -> None:
     message = ForkOrder(ParkedProgram("t.py", False, "/w"), (), (), {}, False).message()
     with pytest.raises(FrameError, match="environment"):
-        order_of({**message, "environment": {name: "x"}})
+        parse_order({**message, "environment": {name: "x"}})
 
 
 def test_descriptors_travel_and_more_than_asked_for_are_refused() -> None:

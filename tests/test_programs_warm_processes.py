@@ -23,7 +23,7 @@ from tests.launcher_harness import alive, until
 from tests.old_pythons import old_python
 from tests.warm_harness import Ended, Yard, end_of, kill, python
 from workflows.programs.prefork import parent, process_image, protocol
-from workflows.programs.prefork.parent import NotWarmError
+from workflows.programs.prefork.parent import ForkUnavailableError
 from workflows.programs.runtime import processes
 from workflows.programs.stacks.python_start import stack_signal
 
@@ -249,17 +249,17 @@ def test_torch_draws_in_forks_as_in_plain_starts(tmp_path: Path, seeding: str) -
 
 
 def test_a_device_that_is_open_stands_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = process_image.remember(())
+    home = process_image.capture_state(())
     monkeypatch.setattr(process_image, "DEVICES", (str(tmp_path / "nvidia"),))
     (tmp_path / "nvidia0").write_text("")
     (tmp_path / "other").write_text("")
     words = "a GPU context is open, which no fork can share"
     with (tmp_path / "other").open():
-        assert process_image.obstacle(home, ()) != words
+        assert process_image.fork_obstacle(home, ()) != words
     with (tmp_path / "nvidia0").open() as device:
-        assert process_image.obstacle(home, ()) == words
-        assert process_image.obstacle(home, (device.fileno(),)) == words, "also where the descriptor is known"
-    assert process_image.obstacle(home, ()) != words
+        assert process_image.fork_obstacle(home, ()) == words
+        assert process_image.fork_obstacle(home, (device.fileno(),)) == words, "also where the descriptor is known"
+    assert process_image.fork_obstacle(home, ()) != words
 
 
 @pytest.mark.story
@@ -303,7 +303,7 @@ def test_a_module_that_kills_its_process_leaves_plain_starts(tmp_path: Path) -> 
     (tmp_path / "bad.py").write_text("import os\nos.kill(os.getpid(), 11)\n")
     with Yard(tmp_path, python("t.py"), ["bad"]) as yard:
         assert yard.listen() == ["ranks are started plainly: the parked process has ended"]
-        with pytest.raises(NotWarmError, match="has ended"):
+        with pytest.raises(ForkUnavailableError, match="has ended"):
             yard.forked(yard.start_of())
 
 
@@ -327,7 +327,7 @@ def test_what_a_fork_would_share_wrongly_keeps_it_from_being_made(tmp_path: Path
         (said,) = yard.listen()
         assert said.startswith("ranks are started plainly: ")
         assert why in said
-        with pytest.raises(NotWarmError, match=re.escape(why)):
+        with pytest.raises(ForkUnavailableError, match=re.escape(why)):
             yard.forked(yard.start_of())
 
 
@@ -335,14 +335,14 @@ def test_what_a_fork_would_share_wrongly_keeps_it_from_being_made(tmp_path: Path
 def test_orders_that_do_not_fit_are_refused_and_the_next_one_is_served(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text("print('ran')\n")
     with Yard(tmp_path, python("t.py")) as yard:
-        with pytest.raises(NotWarmError, match="it still imports"):
+        with pytest.raises(ForkUnavailableError, match="it still imports"):
             yard.forked(yard.start_of())
         yard.listen()
         fits = yard.start_of()
 
         def refused(why: str, **changed: Any) -> None:
             values = {**fits.__dict__, **changed}
-            with pytest.raises(NotWarmError, match=why):
+            with pytest.raises(ForkUnavailableError, match=why):
                 yard.forked(processes.Start(**values))
 
         refused("another OMP_NUM_THREADS", environment={**fits.environment, "OMP_NUM_THREADS": "3"})
@@ -364,7 +364,7 @@ def test_a_late_answer_starts_nothing(tmp_path: Path) -> None:
         yard.listen()
         os.kill(yard.parked.pid, signal.SIGSTOP)
         began = time.monotonic()
-        with pytest.raises(NotWarmError, match="in time"):
+        with pytest.raises(ForkUnavailableError, match="in time"):
             yard.parked.fork(yard.start_of(0, "late"))
         assert time.monotonic() - began >= parent.ANSWER_SECONDS
         os.kill(yard.parked.pid, signal.SIGCONT)
@@ -385,9 +385,9 @@ def test_garbage_ends_the_park_and_forks_nothing(tmp_path: Path, garbage: bytes)
         connection.shutdown(socket.SHUT_WR)
         assert yard.next_words() == ["ranks are started plainly: the parked process has ended"]
         assert os.waitpid(yard.parked.pid, 0)[1] == 0
-        yard.parked.ended()
+        yard.parked.mark_ended()
         assert processes.descendants(os.getpid()) == []
-        with pytest.raises(NotWarmError, match="has ended"):
+        with pytest.raises(ForkUnavailableError, match="has ended"):
             yard.forked(yard.start_of())
     assert not marks.exists()
 
@@ -411,7 +411,7 @@ def test_a_killed_park_leaves_plain_starts(tmp_path: Path) -> None:
         before = os.listdir("/proc/self/fd")
         os.kill(yard.parked.pid, signal.SIGKILL)
         os.waitid(os.P_PID, yard.parked.pid, os.WEXITED | os.WNOWAIT)
-        with pytest.raises(NotWarmError, match=r"it takes no orders|died over it"):
+        with pytest.raises(ForkUnavailableError, match=r"it takes no orders|died over it"):
             yard.forked(yard.start_of())
         assert len(os.listdir("/proc/self/fd")) <= len(before)
         assert end_of(processes.start(yard.start_of())).out == "ran\n"
@@ -480,7 +480,7 @@ def test_an_orphan_that_falls_to_another_is_no_rank(tmp_path: Path) -> None:
     with Yard(tmp_path, python("t.py")) as yard:
         yard.listen()
         ctypes.CDLL(None).prctl(processes.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-        with pytest.raises(NotWarmError, match="its parent would be process"):
+        with pytest.raises(ForkUnavailableError, match="its parent would be process"):
             yard.forked(yard.start_of())
         assert not marks.exists()
         assert processes.become_subreaper()

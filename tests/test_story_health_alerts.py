@@ -19,7 +19,7 @@ from tests.prometheus_server import (
 )
 from tests.support.generators.health_board import board
 from workflows.platform.health_alerts import JOB, rules, scrape_config
-from workflows.programs.health.iperf_results import Measured, metrics_of
+from workflows.programs.health.iperf_results import IperfMatrix, metrics_of
 from workflows.programs.health.results import FAIL, PASS, UNKNOWN, DeviceResult, Result, metrics_text
 
 pytestmark = pytest.mark.story
@@ -56,7 +56,7 @@ class Node:
             Result("pvc", PASS),
         )
         timed = tuple(one.timed(now - self.age_seconds, 0.5) for one in made)
-        found = Measured((self.name, "node-c"), {"net1-0": {(self.name, "node-c"): 391.5}})
+        found = IperfMatrix((self.name, "node-c"), {"net1-0": {(self.name, "node-c"): 391.5}})
         models = ("Some CPU", "Some GPU")
         page = metrics_text(self.name, models, timed, {("/status", 200): int(now), ("/dcgm", 401): 3}, now)
         return page + metrics_of(found)

@@ -50,7 +50,7 @@ def scene(prefect_server: str) -> Iterator[Stage]:
 
 def holders() -> set[int]:
     """Processes that have a context on a GPU."""
-    if usage.opened() is not None:
+    if usage.open_library() is not None:
         asked = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
         return {int(pid) for pid in subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()}
     found = set[int]()
@@ -99,7 +99,7 @@ def test_a_rank_whose_kernel_does_not_end_is_found_and_begins_again(
 
 
 def test_the_library_says_what_the_tool_says() -> None:
-    library = usage.opened()
+    library = usage.open_library()
     if library is None:
         pytest.skip("NO NVIDIA DRIVER HERE: its library is not asked")
     fields = "memory.total,memory.used,temperature.gpu,power.draw,ecc.errors.uncorrected.aggregate.total"

@@ -17,7 +17,7 @@ from profiles.vocabulary import Action, FaultClass, NodeAction, Tile, VerdictWor
 from tests.own_trainer import PROFILE, RESTARTS, by_hand
 from tests.stages import Stage, incident, numbers_are_unique, outcomes, stage, succeeded
 from workflows.model.records import AttemptRecord
-from workflows.programs.checkpoints.proofs import read_all
+from workflows.programs.checkpoints.proofs import read_proofs
 
 pytestmark = pytest.mark.story
 
@@ -110,7 +110,7 @@ def test_a_program_that_knows_nothing_of_us_loses_its_node(scene: Stage, unfaile
     second = comes_back(scene, node)
     taken = Path(second.resume_path)
     assert taken.name == f"model.{second.resumed_from_step}"
-    proven = {proof.path: proof for proof in read_all(str(scene.folder)) if proof.verdict == "pass"}
+    proven = {proof.path: proof for proof in read_proofs(str(scene.folder)) if proof.verdict == "pass"}
     digest = hashlib.sha256(taken.read_bytes()).hexdigest()
     assert digest == hashlib.sha256((unfailed.parent / taken.name).read_bytes()).hexdigest()
     assert str(taken) not in proven or digest in [file.sha256 for file in proven[str(taken)].files]

@@ -17,11 +17,14 @@ from profiles.admission import BareMetal
 from tasks.ssh.probe import SAID_CHARACTERS, HostResults, TaskEnd, event_of, report_of, short
 from tests.damaged import damaged, reaches
 from workflows.model.node_results import NodeResult
-from workflows.programs.parsers.text import Parsed, Reading
-from workflows.programs.probes.run import packed
+from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.probes.run import pack_answers
 
-ANSWERS = {0: [Parsed((Reading("hbm_bandwidth", 4200.5, "GB/s", "gpu 3"),))], 1: [Parsed(unknown="it hung")]}
-REPORT = {"node": "a", "at": 1795381299.7, "seconds": 0.117, "answers": packed(ANSWERS)}
+ANSWERS = {
+    0: [ParsedOutput((Reading("hbm_bandwidth", 4200.5, "GB/s", "gpu 3"),))],
+    1: [ParsedOutput(unknown="it hung")],
+}
+REPORT = {"node": "a", "at": 1795381299.7, "seconds": 0.117, "answers": pack_answers(ANSWERS)}
 
 
 def reader(**more: object) -> HostResults:

@@ -13,7 +13,7 @@ from workflows.model.attempt import Signal
 from workflows.model.cluster import Pod
 from workflows.model.records import AttemptRecord
 from workflows.programs.launcher.options import Place, Rendezvous
-from workflows.programs.launcher.rank_set import beginning
+from workflows.programs.launcher.rank_set import describe_restart
 
 PLACE = Place("r", 1, 0, "node-0", "p", "127.0.0.1", "/r", "/r/c", "", 20, "", "", "", "")
 RAN = AttemptRecord("demo", 1, 1.0, "first", submitted_at=2.0, running_at=3.0)
@@ -64,7 +64,7 @@ class OneLog:
 
 
 def test_what_an_earlier_incarnation_said_is_no_evidence_of_a_later_failure() -> None:
-    begun = [beginning(PLACE, Rendezvous(number, "127.0.0.1", 1, 0)) for number in (2, 3)]
+    begun = [describe_restart(PLACE, Rendezvous(number, "127.0.0.1", 1, 0)) for number in (2, 3)]
     again = [f"2026-11-23T12:00:00.5Z launcher: {text}" for text in begun]
     hung = ["2026-11-23T12:00:00.1Z [rank1]: hung", "2026-11-23T12:00:00Z launcher: joining: no progress for 9 s"]
     said = [*hung, again[0], "2026-11-23T12:00:01Z [rank1]: killed", again[1], "2026-11-23T12:00:02Z [rank1]: step 21"]

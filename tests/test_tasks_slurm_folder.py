@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 
 from profiles.errors import Refused
 from tasks.slurm import probe
-from workflows.programs.parsers.text import Parsed, Reading
-from workflows.programs.probes.run import packed
+from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.probes.run import pack_answers
 
-GOOD = {"at": 12.5, "seconds": 1.0, "answers": packed({0: [Parsed((Reading("memory_bandwidth", 5.0, "GB/s"),))]})}
+GOOD = {
+    "at": 12.5,
+    "seconds": 1.0,
+    "answers": pack_answers({0: [ParsedOutput((Reading("memory_bandwidth", 5.0, "GB/s"),))]}),
+}
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,9 @@ from workflows.node_tests.links import (
     waves,
 )
 from workflows.programs.fabric import meeting, pair_member
-from workflows.programs.fabric.report import GangReport, PairReport, report_from
-from workflows.programs.parsers.text import Parsed, Reading
-from workflows.programs.probes.run import packed
+from workflows.programs.fabric.report import GangReport, PairReport, parse_report
+from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.probes.run import pack_answers
 from workflows.programs.runtime import flags
 
 WORST_STATUS_BYTES = 4096
@@ -154,7 +154,7 @@ def test_a_report_of_a_pair_with_eight_rails_and_three_attempts_stays_small() ->
         Reading("rdma_latency", 1.87 + rail / 100, "us", f"mlx5_{rail}", line=row.replace("1.87", f"1.{rail}{rail}"))
         for rail in range(8)
     )
-    answers = packed({number: [Parsed(lines)] * 3 for number in range(3)})
+    answers = pack_answers({number: [ParsedOutput(lines)] * 3 for number in range(3)})
     assert len(PairReport("n" * 60, 1, 1, 1e9, "m" * 60, answers).text()) * 2 < WORST_STATUS_BYTES
 
 
@@ -225,7 +225,7 @@ def member(node: str, report: str | None, phase: str = "Succeeded", **more: str)
 def test_a_pod_without_a_readable_report_told_nothing(pods: list[dict[str, object]], why: str) -> None:
     good = member("b", GangReport("b", 0, 1, 5.0, rails=(1.0,)).text())
     manifest = {"status": {"nodes": {str(index): item for index, item in enumerate([*pods, good])}}}
-    [found] = told_by(pods_of([manifest]), [["a", "b"]], report_from)
+    [found] = told_by(pods_of([manifest]), [["a", "b"]], parse_report)
     assert (dict(found.silent), list(found.reports)) == ({"a": why}, ["b"])
 
 

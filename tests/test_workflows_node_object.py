@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from profiles.checks.catalogue import PROBES
 from workflows.model.nodes import told_by_node_object
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
 
@@ -19,7 +19,7 @@ def node(allocatable: Any = None, *conditions: Any) -> dict[str, Any]:
     return {"kind": "Node", "status": {"allocatable": allocatable, "conditions": list(conditions or (READY,))}}
 
 
-def told(parsed: Parsed) -> dict[str, float | str | None]:
+def told(parsed: ParsedOutput) -> dict[str, float | str | None]:
     return {one.quantity: one.word or one.value for one in parsed.readings}
 
 

@@ -20,9 +20,9 @@ from workflows.node_tests.preflight import (
     pod_seconds,
     preflight_workflow,
 )
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.call import from_json
-from workflows.programs.probes.run import packed
+from workflows.programs.probes.run import pack_answers
 
 WORST_STATUS_BYTES = 8192
 """Of one node: its entry in the status with the packed answers of a smoke test of eight GPUs."""
@@ -66,8 +66,8 @@ def test_answers_of_a_smoke_test_of_eight_gpus_are_small() -> None:
         )
         for gpu in range(8)
     ]
-    calls = {number: [Parsed(tuple(readings))] for number in range(40)}
-    assert len(packed(calls)) < WORST_STATUS_BYTES
+    calls = {number: [ParsedOutput(tuple(readings))] for number in range(40)}
+    assert len(pack_answers(calls)) < WORST_STATUS_BYTES
 
 
 def test_checks_with_the_same_call_share_it() -> None:
@@ -102,7 +102,7 @@ def pod(node: str, report: str | None, phase: str = "Succeeded", **more: str) ->
 
 
 def report(**more: object) -> str:
-    answers = packed({0: [Parsed((Reading("q", 1.0),))]})
+    answers = pack_answers({0: [ParsedOutput((Reading("q", 1.0),))]})
     return json.dumps({"node": "x", "at": 5.0, "seconds": 1.0, "answers": answers, **more})
 
 

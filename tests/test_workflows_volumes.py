@@ -18,11 +18,11 @@ from workflows import labels
 from workflows.lint.lint import lint
 from workflows.node_tests.preflight import PreflightPlan, deadline_seconds, left_out, node_checks, preflight_workflow
 from workflows.node_tests.volumes import VOLUME, NodeClaim, told_of_claim
-from workflows.programs.parsers.text import Parsed, Reading
-from workflows.programs.probes.run import packed
+from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.probes.run import pack_answers
 
-GOOD = Parsed((Reading("volume_faults", 0.0, "count", line="64 MiB written"),))
-BAD = Parsed((Reading("volume_faults", 1.0, "count", line="it is full"),))
+GOOD = ParsedOutput((Reading("volume_faults", 0.0, "count", line="64 MiB written"),))
+BAD = ParsedOutput((Reading("volume_faults", 1.0, "count", line="it is full"),))
 NAMES = ("volume-lifecycle", "volume-claim", "volume-time")
 TOLD = "volume_faults", "volume_claims_stuck", "volume_seconds"
 
@@ -79,7 +79,7 @@ def test_it_is_left_out_without_a_storage_class_and_not_made_without_kubernetes(
         ),
         (NodeClaim(bound=True, said="it hangs"), (None, None, None), "its pod did not start within 120 s: it hangs"),
         (NodeClaim(bound=True, ran=True, said="OOMKilled"), (None, None, None), "ended without a report: OOMKilled"),
-        (NodeClaim(Parsed(unknown="no answer"), True, True, 1.0, 9.0, 0.0), (None, 0.0, 10.0), "no answer"),
+        (NodeClaim(ParsedOutput(unknown="no answer"), True, True, 1.0, 9.0, 0.0), (None, 0.0, 10.0), "no answer"),
     ],
 )
 def test_what_was_seen_says_who_failed(sight: NodeClaim, figures: tuple[float | None, ...], unknown: str) -> None:
@@ -112,12 +112,12 @@ class Storage:
         self.at += seconds
 
 
-def workflow(phase: str, message: str = "", parsed: Parsed | None = None) -> dict[str, Any]:
+def workflow(phase: str, message: str = "", parsed: ParsedOutput | None = None) -> dict[str, Any]:
     """One in which a pod with a volume is in that phase; it took 3 s, of which it worked 1 s."""
     node: dict[str, Any] = {"type": "Pod", "templateName": "volume-0", "phase": phase, "message": message}
     node["inputs"] = {"parameters": [{"name": "node", "value": "node-a"}]}
     if parsed is not None:
-        report = json.dumps({"node": "node-a", "at": 5.0, "seconds": 1.0, "answers": packed({4: [parsed]})})
+        report = json.dumps({"node": "node-a", "at": 5.0, "seconds": 1.0, "answers": pack_answers({4: [parsed]})})
         node["outputs"] = {"parameters": [{"name": "report", "value": report}]}
         node |= {"startedAt": "2025-11-23T00:00:00Z", "finishedAt": "2025-11-23T00:00:03Z"}
     probe: dict[str, Any] = {**node, "templateName": "probe-0", "message": "a probe's", "outputs": {}}

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from tests.waiting import patience
 from workflows.programs.prefork import parent
-from workflows.programs.prefork.protocol import forkable
+from workflows.programs.prefork.protocol import parse_command
 from workflows.programs.runtime import processes
 
 DEADLINE_SECONDS = patience(60.0)
@@ -53,9 +53,9 @@ class Yard:
     ) -> None:
         self.folder, self.command, self.terminal = folder, tuple(command), terminal
         self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
-        program = forkable(self.command)
+        program = parse_command(self.command)
         assert program is not None
-        self.parked = parent.Parked(program, preload, self.environment, str(folder), terminal)
+        self.parked = parent.ParkedProcess(program, preload, self.environment, str(folder), terminal)
         self.said: list[str] = []
 
     def __enter__(self) -> Yard:

@@ -20,7 +20,7 @@ from profiles.resolve import Resolved
 from tasks.ledger.ledger import Ledger
 from tasks.runs.open import checkpoint_folder, run_folder
 from tasks.settings import Settings
-from workflows.programs.checkpoints.inventory import look
+from workflows.programs.checkpoints.inventory import list_checkpoints
 
 
 @app.command()
@@ -39,7 +39,7 @@ def checkpoints(
 def show_checkpoints(run_or_path: str, *, verify: bool, as_json: bool) -> int:
     """Every checkpoint of a run or folder; 1 where none is usable though some exist."""
     directory, run_directory, form, pattern = _where(run_or_path)
-    states = look(str(directory), str(run_directory), form, pattern, deep=verify)
+    states = list_checkpoints(str(directory), str(run_directory), form, pattern, deep=verify)
     rows = [asdict(state) for state in states]
     if as_json:
         out_json(rows)

@@ -25,7 +25,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.runs.open import run_folder
 from tasks.settings import Settings
 from workflows.model.records import Story
-from workflows.programs.launcher.output import text_of
+from workflows.programs.launcher.output import printable_text
 from workflows.programs.runtime.files import GENERATIONS
 
 
@@ -168,7 +168,7 @@ def lines_of(path: Path) -> Iterator[str]:
     for part in [*sorted(path.parent.glob(f"{path.name}.*"), reverse=True), path]:
         with part.open("rb") as log:
             for line in log:
-                yield text_of(line.rstrip(b"\n"))
+                yield printable_text(line.rstrip(b"\n"))
 
 
 def _is_over(ledger: Ledger, run: str, number: int) -> bool:
@@ -181,7 +181,7 @@ def _follow(path: Path, is_over: Callable[[], bool], incarnation: int = 0) -> No
         while True:
             over = is_over()
             for line in log:
-                text = text_of(line.rstrip(b"\n"))
+                text = printable_text(line.rstrip(b"\n"))
                 begins = _BEGINS.match(text)
                 if incarnation and begins is not None and int(begins[1]) > incarnation:
                     return

@@ -72,7 +72,7 @@ from tasks.node_tests.links import Asked, LinksTest, WantedLinks, close_links, o
 from tasks.node_tests.preflight import keep_verdicts
 from workflows.model.records import VerdictRecord
 from workflows.node_tests.links import LINKS, Demand, PairCalls, pair_calls_of
-from workflows.programs.fabric.report import PairReport, pair_report_from, report_from
+from workflows.programs.fabric.report import PairReport, parse_pair_report, parse_report
 
 DEPTH = "fabric"
 
@@ -180,7 +180,7 @@ def _measured_pairs(
 
     asked = Asked(ground.profile, ground.suite.name, calls.demand, ground.pools, ground.most)
     found: dict[str, Told] = {}
-    for pair, group in zip(pairs, run_round(asked, ground.test, pairs, progress, pair_report_from), strict=True):
+    for pair, group in zip(pairs, run_round(asked, ground.test, pairs, progress, parse_pair_report), strict=True):
         reports: Mapping[str, PairReport] = group.reports
         book.notes |= dict.fromkeys(one.notes for one in reports.values() if one.notes)
         found |= halves(pair, reports, group.silent, calls.number_of)
@@ -319,7 +319,7 @@ def _measured_groups(ground: GangGround, groups: Sequence[Group], number: int) -
 
     return [
         read(told.group, told.reports, told.silent)
-        for told in run_round(ground.asked, ground.test, groups, progress, report_from)
+        for told in run_round(ground.asked, ground.test, groups, progress, parse_report)
     ]
 
 

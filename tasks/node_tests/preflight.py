@@ -28,7 +28,7 @@ from workflows.model.records import VerdictRecord
 from workflows.model.workflow import nodes_of, parameter_of
 from workflows.node_tests.preflight import PREFLIGHT, PROBE, PreflightPlan, planned, preflight_workflow
 from workflows.node_tests.volumes import told_of_claim, volume_seconds
-from workflows.programs.probes.run import unpacked
+from workflows.programs.probes.run import unpack_answers
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _told(manifest: Manifest) -> Iterator[NodeResult]:
         ended = f"its pod {str(node.get('phase', '')).lower()}: {node.get('message') or 'it left no report'}"
         try:
             report: dict[str, Any] = json.loads(text)
-            answers = unpacked(str(report["answers"]))
+            answers = unpack_answers(str(report["answers"]))
             yield NodeResult(name, float(report["at"]), float(report["seconds"]), answers)
         except (ValueError, KeyError, TypeError, AttributeError):
             yield NodeResult(name, why=ended)

@@ -16,8 +16,8 @@ from workflows import labels
 from workflows.model.manifest import seconds
 from workflows.model.workflow import nodes_of, parameter_of
 from workflows.node_tests.volumes import VOLUME, NodeClaim
-from workflows.programs.parsers.text import Parsed
-from workflows.programs.probes.run import unpacked
+from workflows.programs.parsers.text import ParsedOutput
+from workflows.programs.probes.run import unpack_answers
 
 GONE_SECONDS = 30.0
 """Kubernetes removes a claim within seconds of its pod; a provider of storage that has not done so by then is stuck."""
@@ -33,7 +33,7 @@ class _Pod:
     message: str
     seconds: float
     """From its creation to its end; 0 before."""
-    answers: Mapping[int, Sequence[Parsed]]
+    answers: Mapping[int, Sequence[ParsedOutput]]
     worked_seconds: float
 
 
@@ -49,7 +49,7 @@ class Claims:
     def __init__(self, test: str, now: Callable[[], float], wait: Callable[[float], object] = time.sleep) -> None:
         self._test, self._now, self._wait = test, now, wait
         self._sights: dict[str, NodeClaim] = {}
-        self._answers: dict[str, Mapping[int, Sequence[Parsed]]] = {}
+        self._answers: dict[str, Mapping[int, Sequence[ParsedOutput]]] = {}
         self._ended_at = 0.0
 
     def look(self, manifest: Manifest) -> None:
@@ -101,11 +101,11 @@ def _pods(manifest: Manifest) -> list[_Pod]:
 
 
 def _pod(node: Mapping[str, Any]) -> _Pod:
-    answers: Mapping[int, Sequence[Parsed]] = {}
+    answers: Mapping[int, Sequence[ParsedOutput]] = {}
     worked = 0.0
     with suppress(ValueError, KeyError, TypeError, AttributeError):
         report: dict[str, Any] = json.loads(parameter_of(node, "outputs", "report"))
-        answers, worked = unpacked(str(report["answers"])), float(report["seconds"])
+        answers, worked = unpack_answers(str(report["answers"])), float(report["seconds"])
     began, ended = seconds(node.get("startedAt")), seconds(node.get("finishedAt"))
     return _Pod(
         node=parameter_of(node, "inputs", "node"),

@@ -32,7 +32,7 @@ from workflows.model.node_results import NodeResult
 from workflows.node_tests import slurm_job
 from workflows.node_tests.preflight import PreflightPlan
 from workflows.node_tests.slurm_job import ARCHIVE, OUTPUT, REPORT, SENT
-from workflows.programs.probes.run import unpacked
+from workflows.programs.probes.run import unpack_answers
 
 PREFIX = ".primus-preflight-"
 """Beginning of the folders' names; a test's name follows, which begins so itself."""
@@ -106,7 +106,7 @@ def report(own: Path, node: str) -> NodeResult | None:
         at, seconds = float(told["at"]), float(told["seconds"])
         if not (math.isfinite(at) and at > 0):
             raise ValueError("it says no time")
-        return NodeResult(node, at, seconds, unpacked(str(told["answers"])))
+        return NodeResult(node, at, seconds, unpack_answers(str(told["answers"])))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return NodeResult(node, why=f"its report cannot be read: {type(error).__name__}: {str(error)[:200]}")
 

@@ -38,7 +38,7 @@ from tasks.programs_archive import programs_archive
 from tasks.ssh.inventory import PERSIST_SECONDS, Archive, aim, inventory, whole_seconds
 from workflows.model.node_results import NodeResult
 from workflows.node_tests.preflight import PreflightPlan
-from workflows.programs.probes.run import unpacked
+from workflows.programs.probes.run import unpack_answers
 
 FOLDER, PROGRAMS, PROBE, REPORT, REMOVAL = "folder", "programs", "probe", "report", "removal"
 """Tasks of the playbook, in their order."""
@@ -132,7 +132,7 @@ def report_of(node: str, text: str) -> NodeResult:
     try:
         report: Any = json.loads(text)
         at, seconds = float(report["at"]), float(report["seconds"])
-        answers = unpacked(str(report["answers"]))
+        answers = unpack_answers(str(report["answers"]))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         return NodeResult(node, why=f"its report cannot be read: {short(str(error)) or type(error).__name__}")
     if not (math.isfinite(at) and math.isfinite(seconds) and at > 0):

@@ -180,24 +180,24 @@ def driven(steps: int = WARM_ROWS + STEPS_PER_WINDOW) -> tuple[float, float]:
             bodies.append({"role": "trainer", "pod_index": index, "sequence": step + 1, "reports": told})
         asked = [Request("POST", "/v1/report", {}, TOKEN, body) for body in bodies]
         costs.append(processor_seconds(lambda asked=asked: [one.handle(each) for each in asked]))
-        decisions.append(1000 * processor_seconds(lambda: one.mind.hangs[0].tick(one.state, {}, time.time())))
-    (numbers,) = one.mind.numbers
+        decisions.append(1000 * processor_seconds(lambda: one.store.hangs[0].tick(one.state, {}, time.time())))
+    (numbers,) = one.store.statistics
     for _ in range(STEPS_PER_WINDOW):
-        decisions.append(1000 * processor_seconds(lambda: numbers._stepped(steps, 0.0)))  # pyright: ignore[reportPrivateUsage]
+        decisions.append(1000 * processor_seconds(lambda: numbers._close_step(steps, 0.0)))  # pyright: ignore[reportPrivateUsage]
     return statistics.median(costs), max(decisions)
 
 
 def restarted(folder: Path) -> tuple[float, int]:
     """Seconds until a coordinator has read its journal again, and how many bytes that is."""
     path, one = folder / "journal.jsonl", coordinator()
-    one.remember(str(path))
+    one.open_journal(str(path))
     join(one)
     for step in range(1, STEPS_IN_JOURNAL + 1):
         told = {"report": "StepSeen", "step": step, "at": 100.0 + step, "loss": 2.0, "seconds": 1.0}
         post(one, "/v1/report", 0, sequence=step + 1, reports=[told])
     one.close()
     again = coordinator()
-    took = processor_seconds(lambda: again.remember(str(path)))
+    took = processor_seconds(lambda: again.open_journal(str(path)))
     assert len(again.state.members) == LAUNCHERS, len(again.state.members)
     assert again.state.progress.step == STEPS_IN_JOURNAL, again.state.progress.step
     again.close()

@@ -39,7 +39,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.ledger.tables import LOOKS
 from tasks.ledger.verdicts import shard_of
 from workflows.model.verdict_history import Looks, pack
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 NODES, CHECKS = 12_500, 60
 SECONDS_GOAL = 5.0
@@ -165,7 +165,9 @@ def bytes_of(ledger: Ledger) -> int:
 def node(rules: list[CheckRule], name: str, figures: list[float]) -> NodeReadings:
     """What the tools told of one node."""
     told = {
-        rule.name: (Parsed((Reading(rule.quantity, figure, rule.unit, line=f"{rule.quantity}: {figure:.1f} GB/s"),)),)
+        rule.name: (
+            ParsedOutput((Reading(rule.quantity, figure, rule.unit, line=f"{rule.quantity}: {figure:.1f} GB/s"),)),
+        )
         for rule, figure in zip(rules, figures, strict=True)
     }
     return NodeReadings(name, "mi300x", told)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.launcher_harness import GangOnLoopback
-from workflows.programs.progress.reader import Counting, ProgressReader, framework_of
+from workflows.programs.progress.reader import ProgressReader, StepCounting, framework_of
 
 LINES_PER_SECOND = 1000
 SECONDS = 10.0
@@ -117,7 +117,7 @@ def bare_percent(folder: Path, form: str) -> float:
 
 def reading_percent(framework: str, form: str) -> float:
     """Of finding steps in as many lines as come in a second."""
-    reader = ProgressReader(framework_of(framework), Counting(steps=1_000_000), 0)
+    reader = ProgressReader(framework_of(framework), StepCounting(steps=1_000_000), 0)
     lines = [form.format(n=number) for number in range(1, READ_LINES + 1)]
     began = time.process_time()
     for line in lines:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.launcher_harness import MAIN, GangOnLoopback
 from tests.scripted_coordinator import ScriptedCoordinator
-from workflows.programs.stacks.collect import ANSWER_SECONDS, LIMIT_SECONDS, ask
+from workflows.programs.stacks.collect import ANSWER_SECONDS, LIMIT_SECONDS, ask_faulthandler
 from workflows.programs.stacks.values import from_json
 
 TRIALS = 20
@@ -35,7 +35,7 @@ def measured(folder: Path, trials: int) -> tuple[list[float], list[float]]:
             assert all(one.threads for one in dump.processes if one.top)
             looks.append(dump.seconds)
             began = time.perf_counter()
-            assert ask(dump.processes[0].pid, ANSWER_SECONDS)
+            assert ask_faulthandler(dump.processes[0].pid, ANSWER_SECONDS)
             asked.append(time.perf_counter() - began)
     finally:
         gang.close()

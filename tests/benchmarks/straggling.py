@@ -25,10 +25,10 @@ def decision_ms(ranks: int = RANKS, windows: int = 5, slow_rank: int | None = 7)
         for rank, seconds in enumerate(times):
             peers.add(rank, seconds * (2.0 if rank == slow_rank else 1.0))
         began = time.process_time()
-        window = peers.stepped()
+        window = peers.close_step()
         if window is not None:
-            votes = votes.and_(window)
-            named = votes.named(StragglerLimits())
+            votes = votes.with_window(window)
+            named = votes.stragglers(StragglerLimits())
             took.append(1000 * (time.process_time() - began))
             if step + 1 == windows * STEPS_PER_WINDOW:
                 return statistics.median(took), one_pass_ms(times), named == (() if slow_rank is None else (slow_rank,))

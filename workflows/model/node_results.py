@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class NodeResult:
     at: float = 0.0
     """Unix seconds by the node's clock; 0: it told nothing."""
     seconds: float = 0.0
-    answers: Mapping[int, Sequence[Parsed]] = field(default_factory=dict[int, Sequence[Parsed]])
+    answers: Mapping[int, Sequence[ParsedOutput]] = field(default_factory=dict[int, Sequence[ParsedOutput]])
     """Number of a call -> what each attempt told."""
     why: str = ""
     """Why there is no answer."""

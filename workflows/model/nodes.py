@@ -18,7 +18,7 @@ from typing import Literal
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows import labels
 from workflows.model.manifest import Condition, Json, conditions, items, part, seconds
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 WATCHER = "monitor"
 DEPTH = "condition"
@@ -231,7 +231,7 @@ class LedgerGround:
 PARTS_SHOWN = 4
 
 
-def told_by_node_object(manifest: Json, gpu_resource: str, nic_resource: str = "") -> Parsed:
+def told_by_node_object(manifest: Json, gpu_resource: str, nic_resource: str = "") -> ParsedOutput:
     """Readings of the probe `kubernetes-node`.
 
     Args:
@@ -259,7 +259,7 @@ def told_by_node_object(manifest: Json, gpu_resource: str, nic_resource: str = "
         found.append(Reading("kubelet_ready", word=state, line=line))
     else:
         why.append(line)
-    return Parsed(tuple(found), "; ".join(why))
+    return ParsedOutput(tuple(found), "; ".join(why))
 
 
 def _count(allocatable: Json | None, resource: str) -> tuple[float | None, str]:

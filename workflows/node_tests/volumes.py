@@ -20,7 +20,7 @@ from workflows import labels
 from workflows.attempt import commands, pods
 from workflows.attempt.commands import whole_seconds
 from workflows.attempt.placeholders import folder_variable
-from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, Parsed, Reading
+from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
 from workflows.programs.probes import run
 from workflows.programs.probes.call import Call, to_json
 
@@ -96,7 +96,7 @@ def _claim(cluster: ClusterProfile, test: str) -> pods.Part:
 class NodeClaim:
     """One node's claim, from its creation until it is gone."""
 
-    report: Parsed | None = None
+    report: ParsedOutput | None = None
     """What the pod told; None: nothing."""
     bound: bool = False
     """The claim was seen bound."""
@@ -112,7 +112,7 @@ class NodeClaim:
     """The last thing that the cluster said of the pod while it waited, or of its end."""
 
 
-def told_of_claim(sight: NodeClaim, storage_class: str, limit_seconds: float) -> Parsed:
+def told_of_claim(sight: NodeClaim, storage_class: str, limit_seconds: float) -> ParsedOutput:
     """Readings of the probe `volume`.
 
     Args:
@@ -128,15 +128,17 @@ def told_of_claim(sight: NodeClaim, storage_class: str, limit_seconds: float) ->
     if sight.report is not None:
         return _whole(sight, sight.report, storage_class)
     if sight.ran:
-        return Parsed(unknown=f"the pod with the volume ended without a report{because}")
+        return ParsedOutput(unknown=f"the pod with the volume ended without a report{because}")
     if sight.bound:
-        return Parsed(unknown=f"the volume is bound, and its pod did not start within {limit_seconds:g} s{because}")
+        return ParsedOutput(
+            unknown=f"the volume is bound, and its pod did not start within {limit_seconds:g} s{because}"
+        )
     why = f"no volume of storage class {storage_class} was bound within {limit_seconds:g} s{because}"
     stuck = Reading("volume_claims_stuck", 1.0, "count", line=why[:EVIDENCE_CHARACTERS])
-    return Parsed((stuck,), f"{why}; this is the storage's failure, not the node's")
+    return ParsedOutput((stuck,), f"{why}; this is the storage's failure, not the node's")
 
 
-def _whole(sight: NodeClaim, report: Parsed, storage_class: str) -> Parsed:
+def _whole(sight: NodeClaim, report: ParsedOutput, storage_class: str) -> ParsedOutput:
     gone = sight.gone_seconds
     ended = f"gone after {gone:.2g} s" if gone is not None else "not gone: look at who holds the claim"
     steps = f"bound and mounted after {sight.ready_seconds:.2g} s, worked on {sight.worked_seconds:.2g} s, {ended}"
@@ -148,4 +150,4 @@ def _whole(sight: NodeClaim, report: Parsed, storage_class: str) -> Parsed:
     ]
     if gone is not None:
         readings.append(Reading("volume_seconds", round(took, 3), "s", line=line))
-    return Parsed(tuple(readings), report.unknown)
+    return ParsedOutput(tuple(readings), report.unknown)

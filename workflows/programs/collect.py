@@ -17,10 +17,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from workflows.programs.checkpoints import proofs
 from workflows.programs.coordinator import journal
-from workflows.programs.coordinator.progress import Moment, Progress, learn
-from workflows.programs.coordinator.state import Reported
-from workflows.programs.launcher.lifecycle import failed
-from workflows.programs.launcher.output import text_of
+from workflows.programs.coordinator.progress import Moment, Progress, apply_report
+from workflows.programs.coordinator.state import ReportsReceived
+from workflows.programs.launcher.lifecycle import is_failure
+from workflows.programs.launcher.output import printable_text
 from workflows.programs.runtime import flags
 from workflows.wire import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 
@@ -95,7 +95,7 @@ class Collected:
 
 def first_failing(pods: List[Termination]) -> Tuple[Optional[RankEnd], Optional[Termination]]:
     """The earliest wrong end over all pods, and its pod."""
-    ends = [(end.at, end.rank, end, pod) for pod in pods for end in pod.ranks if failed(end)]
+    ends = [(end.at, end.rank, end, pod) for pod in pods for end in pod.ranks if is_failure(end)]
     if not ends:
         return None, None
     _, _, end, pod = min(ends, key=lambda one: one[:2])
@@ -106,8 +106,8 @@ def fit(collected: Collected, limit_bytes: int) -> Collected:
     """The same, cut until it fits: ranks that ended well go first, then logs, then pods, then lines."""
     small = collected
     while len(to_json(small).encode()) > limit_bytes:
-        if any(not failed(end) for pod in small.pods for end in pod.ranks):
-            small = replace(small, pods=[replace(p, ranks=[e for e in p.ranks if failed(e)]) for p in small.pods])
+        if any(not is_failure(end) for pod in small.pods for end in pod.ranks):
+            small = replace(small, pods=[replace(p, ranks=[e for e in p.ranks if is_failure(e)]) for p in small.pods])
         elif len(small.logs) > 10:
             small = _halve_logs(small)
         elif len(small.steps) > 10 or len(small.moments) > 10:
@@ -164,7 +164,7 @@ def gather(options: Options) -> Collected:
 
 
 def _failure_time(pod: Termination) -> Tuple[float, str]:
-    return min((end.at for end in pod.ranks if failed(end)), default=float("inf")), pod.pod
+    return min((end.at for end in pod.ranks if is_failure(end)), default=float("inf")), pod.pod
 
 
 def _halve_logs(collected: Collected) -> Collected:
@@ -198,14 +198,14 @@ def _moments(options: Options) -> List[List[Any]]:
     """What the coordinator made of its last reports, thought through once more from its memory."""
     path = os.path.join(options.run_dir, f"a{options.attempt}", "coordinator", "journal.jsonl")
     lines = _last_lines(path) if os.path.exists(path) else []
-    events = [event for event in journal.read_events(lines) if isinstance(event, Reported)]
+    events = [event for event in journal.read_events(lines) if isinstance(event, ReportsReceived)]
     role = next((event.key[0] for event in events if any(isinstance(one, StepSeen) for one in event.reports)), "")
     found: List[Moment] = []
     progress = Progress()
     for event in events:
         for report in event.reports if role in ("", event.key[0]) else ():
             if isinstance(report, (StepSeen, PhaseSeen)):
-                learned = learn(progress, report)
+                learned = apply_report(progress, report)
                 progress = learned.progress
                 found += learned.moments
     return [list(moment) for moment in found[-LAST_MOMENTS:]]
@@ -233,7 +233,7 @@ def _tail(options: Options, pod: Termination, rank: int) -> List[str]:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))
             lines = file.read().rstrip(b"\n").split(b"\n")
-        return [text_of(raw)[:LINE_CHARACTERS] for raw in lines[-LAST_LINES:]]
+        return [printable_text(raw)[:LINE_CHARACTERS] for raw in lines[-LAST_LINES:]]
     return []
 
 

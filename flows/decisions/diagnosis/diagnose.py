@@ -23,7 +23,7 @@ from flows.decisions.diagnosis.witnesses import exit_clue, testimony
 from flows.decisions.policy import policy_of
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import Evidence, LogLine, Signal
-from workflows.programs.launcher.termination import stable
+from workflows.programs.launcher.termination import without_volatile_parts
 
 UNOPPOSED_ODDS = 5.0
 """A weight is the probability where one line alone is known. Whole logs are more: another cause would have left its own
@@ -142,7 +142,7 @@ def _fingerprint(weighed: Weighed, gang: Gang) -> str:
         return ""
     strongest = weighed.telling[0]
     text = strongest.text.replace(strongest.node, "") if strongest.node else strongest.text
-    return f"{weighed.fault_class}:{strongest.rule}:{stable(text)[:160]}"
+    return f"{weighed.fault_class}:{strongest.rule}:{without_volatile_parts(text)[:160]}"
 
 
 def _step(evidence: Evidence, gang: Gang) -> int | None:

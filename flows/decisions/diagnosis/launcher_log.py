@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from flows.decisions.diagnosis.lines import Clock, stamp
 from workflows.model.attempt import Evidence, LogLine
-from workflows.programs.launcher.lifecycle import failed
+from workflows.programs.launcher.lifecycle import is_failure
 from workflows.programs.launcher.termination import EXIT_TERMINATED
 from workflows.wire import LINE_PREFIX, RankEnd, Termination, from_line
 
@@ -93,7 +93,7 @@ def notice_of(line: LogLine) -> tuple[str, float] | None:
 
 def first_failed(ends: Iterable[RankEnd]) -> RankEnd | None:
     """Of the ranks that ended wrongly by themselves the first one; None where none did."""
-    return min(filter(failed, ends), key=lambda end: (end.at, end.rank), default=None)
+    return min(filter(is_failure, ends), key=lambda end: (end.at, end.rank), default=None)
 
 
 def _record(name: str, log: _Told) -> Termination:

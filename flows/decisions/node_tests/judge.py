@@ -26,7 +26,7 @@ from flows.decisions.node_tests.grading.model import (
 from profiles.checks.check import Check
 from profiles.checks.limits import Bound
 from profiles.hardware import HardwareProfile
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 
 STEADY_UNITS = ("count", "")
 """Counters, states and versions: one bad reading is bad. Everything else is measured again before it counts."""
@@ -40,7 +40,7 @@ class NodeAnswer:
 
     node: str
     hardware: str
-    told: Mapping[str, tuple[Parsed, ...]]
+    told: Mapping[str, tuple[ParsedOutput, ...]]
     """Name of a check -> what each attempt told; empty: the pod said nothing."""
 
 

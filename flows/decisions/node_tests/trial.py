@@ -26,7 +26,7 @@ from flows.decisions.node_tests.grading.model import (
 from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows.model.records import Json, StepRow
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 STEPS, LOSS, RATE = "trial-steps", "trial-loss", "trial-rate"
 CHECKS = (STEPS, LOSS, RATE)
@@ -137,10 +137,10 @@ def rates(seen: Sequence[TrialSeen], floor: float | None, history: History | Non
     return [_rate(grades[one.nodes[0]].reasons[0], rate_of(one)) for one in seen]
 
 
-def _parsed(rate: float | None) -> Parsed:
+def _parsed(rate: float | None) -> ParsedOutput:
     if rate is None:
-        return Parsed(unknown="fewer than two steps were told after the first ones")
-    return Parsed((Reading(QUANTITY, rate, "1/s"),))
+        return ParsedOutput(unknown="fewer than two steps were told after the first ones")
+    return ParsedOutput((Reading(QUANTITY, rate, "1/s"),))
 
 
 def _rate(reason: Json, rate: float | None) -> Rate:

@@ -1,6 +1,6 @@
-"""Which checkpoint to resume from, and which of our copies may go: pure decisions.
+"""Which checkpoint to resume from, and our own copies of checkpoints: `kept/step-<n>/`.
 
-Copies of our own: a proven checkpoint that the trainer is about to overwrite stays in `kept/step-<n>/`.
+A copy keeps a proven checkpoint that the trainer is about to overwrite.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ ALWAYS_KEPT = 2
 
 @dataclass(frozen=True)
 class ResumeLimits:
-    """What a resume may not take."""
+    """Limits on the checkpoint to resume from."""
 
     max_step: int = NO_LIMIT
-    """Roll-back: nothing later than this step; `NO_LIMIT`: anything."""
+    """Highest step, for a roll-back; `NO_LIMIT`: any."""
     excluded: Tuple[str, ...] = ()
-    """Steps (as text) or paths that were tried and failed."""
+    """Steps (as text) or paths of checkpoints that failed."""
 
 
 NO_LIMITS = ResumeLimits()
 
 
 @dataclass(frozen=True)
-class Kept:
+class OwnCopy:
     """One of our own copies."""
 
     step: int
@@ -48,12 +48,12 @@ def why_not(step: int, path: str, limits: ResumeLimits) -> str:
         return f"its step is not known, and nothing after step {limits.max_step} may be taken"
     if limits.max_step != NO_LIMIT and step > limits.max_step:
         return f"later than step {limits.max_step}, to which the run is rolled back"
-    if str(step) in limits.excluded or _names(path, limits.excluded):
+    if str(step) in limits.excluded or _matches(path, limits.excluded):
         return "excluded: an attempt could not resume from it"
     return ""
 
 
-def surplus(kept: Sequence[Kept], keep: int) -> Tuple[str, ...]:
+def surplus_copies(kept: Sequence[OwnCopy], keep: int) -> Tuple[str, ...]:
     """Our copies that may be deleted: older than the newest `keep` usable ones, of which there are at least two."""
     usable = sorted({one.step for one in kept if one.usable}, reverse=True)
     protected = usable[: max(ALWAYS_KEPT, keep)]
@@ -64,7 +64,7 @@ def surplus(kept: Sequence[Kept], keep: int) -> Tuple[str, ...]:
     )
 
 
-def _names(path: str, excluded: Collection[str]) -> bool:
+def _matches(path: str, excluded: Collection[str]) -> bool:
     return any(path == one or path.endswith("/" + one.strip("/")) for one in excluded if one.strip("/"))
 
 
@@ -73,7 +73,7 @@ FICLONE = 0x40049409
 
 
 def keep_copy(folder: str, run_dir: str, proof: Proof) -> Proof:
-    """Copy the proven files of `folder` to `kept/step-<n>`; the proof with what was kept added to its records.
+    """Copy the proven files of `folder` to `kept/step-<n>`; the proof with records of the copies.
 
     A hard link would not do: most trainers open the same file for writing and cut it to nothing first, and a link
     shares that fate. Where the file system can share blocks, the copy costs nothing.
@@ -81,20 +81,23 @@ def keep_copy(folder: str, run_dir: str, proof: Proof) -> Proof:
     Raises:
         OSError: the storage refused; nothing is left behind under the final name.
     """
-    final = os.path.join(run_dir, proofs.KEPT, proofs.step_name(proof.step))
+    final = os.path.join(run_dir, proofs.COPIES_FOLDER, proofs.step_name(proof.step))
     unfinished = f"{final}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     os.makedirs(unfinished)
     for record in proof.files:
         _copy(os.path.join(folder, record.path), os.path.join(unfinished, record.path))
-    if any(file_facts(folder, record.path) != _facts(record) for record in proof.files):
+    if any(
+        file_facts(folder, record.path) != FileFacts(record.path, record.bytes, record.mtime_ns, record.inode)
+        for record in proof.files
+    ):
         shutil.rmtree(unfinished)
         return proof
     kept: List[FileRecord] = []
     for record in proof.files:
         facts = file_facts(unfinished, record.path)
         if facts is not None:
-            path = proofs.KEPT_RECORD + record.path
+            path = proofs.COPY_RECORD_PREFIX + record.path
             kept.append(FileRecord(path, facts.bytes, facts.mtime_ns, facts.inode, record.sha256))
     shutil.rmtree(final, ignore_errors=True)
     os.rename(unfinished, final)
@@ -102,29 +105,25 @@ def keep_copy(folder: str, run_dir: str, proof: Proof) -> Proof:
     return replace(proof, kept_path=path, files=[*proof.files, *kept])
 
 
-def prune(run_dir: str, keep: int) -> List[str]:
-    """Delete our copies that are no longer needed; the paths that went.
+def prune_copies(run_dir: str, keep: int) -> List[str]:
+    """Delete our copies that are no longer needed; the deleted paths.
 
     Raises:
         OSError: the storage cannot be read.
     """
     kept = [
-        Kept(
+        OwnCopy(
             proof.step,
-            os.path.join(run_dir, proofs.KEPT, proofs.step_name(proof.step)),
+            os.path.join(run_dir, proofs.COPIES_FOLDER, proofs.step_name(proof.step)),
             proof.verdict == "pass",
         )
-        for proof in proofs.read_all(run_dir)
+        for proof in proofs.read_proofs(run_dir)
         if proof.kept_path
     ]
-    gone = [path for path in surplus([one for one in kept if os.path.isdir(one.path)], keep)]
+    gone = [path for path in surplus_copies([one for one in kept if os.path.isdir(one.path)], keep)]
     for path in gone:
         shutil.rmtree(path, ignore_errors=True)
     return gone
-
-
-def _facts(record: FileRecord) -> FileFacts:
-    return FileFacts(record.path, record.bytes, record.mtime_ns, record.inode)
 
 
 def _copy(source: str, target: str) -> None:

@@ -25,15 +25,15 @@ THREADS = 2
 
 @dataclass(frozen=True)
 class Digest:
-    """What reading a whole file came to."""
+    """Result of reading a whole file."""
 
     sha256: str
     """Hexadecimal, of the file with each part that was compared replaced by the checksum it came to; "" where the file
     could not be read to its end."""
     bytes: int
-    """Read."""
+    """Bytes read."""
     why: str = ""
-    """What the system said where reading failed, or which checksum inside the file does not agree."""
+    """The read error, or the checksum inside the file that does not agree; "": none."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,9 @@ def digest_files(
 def digest_file(
     path: str, buffers: Sequence[memoryview], *, from_storage: bool = False, parts: Sequence[Part] = ()
 ) -> Digest:
-    """SHA-256 of one file; a read error is an answer, not an exception.
+    """SHA-256 of one file; a read error is part of the result, not an exception. Arguments as for `digest_files`.
 
-    Args:
-        path: the file.
-        buffers: to read through; with several, a thread of its own reads ahead while this one hashes.
-        from_storage: see `digest_files`.
-        parts: see `digest_files`.
+    With several `buffers` a second thread reads ahead while this one hashes.
     """
     running = hashlib.sha256()
     checksums = Checksums(parts)

@@ -1,4 +1,4 @@
-"""One candidate: judged by its proof where nothing moved, else by its structure, else by reading it."""
+"""Examines one candidate: by its proof where no file changed, else by its structure, else by reading it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from workflows.wire import FileRecord, Proof
 
 TEXT_LIMIT_BYTES = 64 << 20
 NEVER, NEEDED, ALL = "never", "needed", "all"
-"""How much is read: names and headers only; what is not proven, until a usable one is found; everything."""
+"""How much is read: names and headers only; unproven candidates until a usable one is found; everything."""
 
 
 @dataclass(frozen=True)
 class CheckpointFinding:
-    """One candidate and what came out."""
+    """One candidate and the result of its examination."""
 
     candidate: Candidate
     root: str
@@ -59,16 +59,10 @@ def examine(
     kept: bool = False,
     from_storage: bool = False,
 ) -> CheckpointFinding:
-    """What one candidate is.
+    """Examine one candidate, whose path is relative to `root`.
 
-    Args:
-        root: folder that the candidate's path is relative to.
-        candidate: as the listing showed it.
-        proof: what was recorded about it, if anything.
-        clues: tracker and usual names; texts, headers and digests are added here.
-        reading: `never`, `needed` or `all`.
-        kept: our own copy.
-        from_storage: forget what the kernel has cached of the files first.
+    `clues` has the tracker and the usual names; texts, headers and digests are added here. `reading` is `never`,
+    `needed` or `all`; `kept` marks our own copy; `from_storage` drops the kernel's cache of the files first.
     """
     records = proofs.records_of(proof, kept) if proof is not None else ()
     check = proofs.recheck(candidate.files, records)
@@ -83,7 +77,7 @@ def examine(
     digests = {**check.proven, **{path: found.sha256 for path, found in read.items()}}
     wrong = {path: found.why for path, found in read.items() if found.why}
     judgement = judge(candidate, replace(evidence, digests=digests, broken=wrong))
-    if changed(root, candidate):
+    if has_changed(root, candidate):
         judgement = Judgement(PARTIAL, "it changed while it was read: somebody is still writing it")
     elif judgement.word == COMPLETE and proof is not None and records:
         judgement = against_proof(candidate, judgement, digests, proof, records)
@@ -94,7 +88,7 @@ def examine(
 def against_proof(
     candidate: Candidate, judgement: Judgement, digests: Mapping[str, str], proof: Proof, records: Sequence[FileRecord]
 ) -> Judgement:
-    """A whole candidate whose files moved since they were proven: the same content, a later save, or damage?"""
+    """Judge a complete candidate whose files changed since the proof: the same content, a later save, or damage."""
     now = {one.path: one for one in candidate.files}
     gone = [record.path for record in records if record.path not in now]
     if gone and candidate.format != "primus":
@@ -136,7 +130,7 @@ def read_files(
         try:
             own = candidate.format == "primus"
             parts[place] = () if own else integrity.checksummed_parts(place, pieces.get(path, ()))
-        except integrity.Unsound as error:
+        except integrity.UnsoundFileError as error:
             broken[path] = Digest("", 0, str(error))
         except OSError as error:
             broken[path] = Digest("", 0, f"cannot be read: {error.strerror}")
@@ -144,12 +138,8 @@ def read_files(
     return {**{path: found[place] for path, place in places.items() if place in found}, **broken}
 
 
-def changed(root: str, candidate: Candidate) -> bool:
-    """True where a second look finds other files than the first did.
-
-    Raises:
-        OSError: the storage cannot be read.
-    """
+def has_changed(root: str, candidate: Candidate) -> bool:
+    """Whether the files differ from those of the candidate; raises OSError where the storage cannot be read."""
     folder = folder_of(root, candidate)
     return any(formats.file_facts(folder, one.path) != one for one in candidate.files)
 
@@ -199,7 +189,7 @@ def _as_proven(proof: Proof) -> Judgement:
 
 
 def _unread(root: str, candidate: Candidate, judgement: Judgement) -> CheckpointFinding:
-    """Whole by its structure; where digests exist, that is not enough to be usable."""
+    """A candidate that is complete by its structure; where digests exist, that is not enough to be usable."""
     if candidate.format == "primus":
         why = f"{judgement.why}; its digests were not compared, a newer one is usable"
         return replace(_finding(root, candidate, Judgement(COMPLETE, why, ABSENT)), usable=False)

@@ -1,8 +1,6 @@
-"""Which checkpoints lie in a folder: a table of formats, each a pure function from a listing to candidates.
+"""Finds checkpoints in a folder: a listing of its files, and a table of formats from listing to candidates.
 
-A candidate is what *may* be a checkpoint; whether it is whole is judged in `checkpoint_judgement`.
-
-What lies in a checkpoint folder: a frozen listing, taken once, over which everything else decides.
+A candidate *may* be a checkpoint; `judge` decides whether it is complete.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ MOUNT_LEVELS = 2
 
 @dataclass(frozen=True)
 class FileFacts:
-    """One file, as a look found it."""
+    """One file of a listing."""
 
     path: str
     """Relative to the folder that was listed."""
@@ -34,7 +32,7 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class Listing:
-    """One look at a folder."""
+    """All files of a folder at one moment."""
 
     root: str
     files: Tuple[FileFacts, ...] = ()
@@ -51,8 +49,8 @@ class Listing:
             if one.path.startswith(prefix)
         )
 
-    def with_remembered(self, earlier: "Listing", folders: Collection[str]) -> "Listing":
-        """This listing, with what an earlier one knew below `folders` (which were left out of this one)."""
+    def merge_earlier(self, earlier: "Listing", folders: Collection[str]) -> "Listing":
+        """This listing with an earlier one's files below `folders`, which were skipped in this one."""
         if not folders:
             return self
 
@@ -70,7 +68,7 @@ class Listing:
         return Listing(self.root, tuple(sorted(files, key=lambda one: one.path)), tuple(sorted(below)))
 
 
-def take(root: str, skip: Optional[Callable[[str, int, int], bool]] = None) -> Listing:
+def list_files(root: str, skip: Optional[Callable[[str, int, int], bool]] = None) -> Listing:
     """List `root`; a folder that does not exist is an empty listing.
 
     Args:
@@ -87,7 +85,7 @@ def take(root: str, skip: Optional[Callable[[str, int, int], bool]] = None) -> L
 
 
 def storage_is_there(run_dir: str) -> bool:
-    """False where a run's storage is not mounted: then nothing can be said, and writing would fill the container."""
+    """Whether a run's storage is mounted: without it nothing is known, and writing would fill the container."""
     place = os.path.abspath(run_dir)
     for _ in range(MOUNT_LEVELS):
         place = os.path.dirname(place)
@@ -147,23 +145,23 @@ DEFAULT_OVERWRITTEN = r"^(?!\.)\D*\.(?:pt|pth|ckpt|safetensors|npz)$"
 
 @dataclass(frozen=True)
 class Candidate:
-    """What may be a checkpoint."""
+    """Files that may be a checkpoint."""
 
     format: str
     """`primus`, `dcp`, `megatron`, `huggingface`, `pattern`."""
     step: int
-    """As its name says; `UNKNOWN_STEP` where it says none."""
+    """Step in its name; `UNKNOWN_STEP`: none."""
     path: str
     """Relative to the listing's root."""
     files: Tuple[FileFacts, ...]
     """Paths relative to the candidate's folder; for a single file its own name."""
     overwritten: bool = False
-    """One file that the trainer writes again and again."""
+    """Whether the trainer overwrites it with each save."""
     single: bool = False
     """A file, not a folder."""
 
     def newest_mtime_ns(self) -> int:
-        """When the last of its files was written."""
+        """Modification time of its newest file."""
         return max((one.mtime_ns for one in self.files), default=0)
 
     def total_bytes(self) -> int:
@@ -175,7 +173,7 @@ class Candidate:
         return {one.path for one in self.files}
 
 
-def recognise(listing: Listing, format: str = "auto", pattern: str = "") -> Tuple[Candidate, ...]:
+def find_candidates(listing: Listing, format: str = "auto", pattern: str = "") -> Tuple[Candidate, ...]:
     """All candidates of the wanted format in `listing`, highest step first.
 
     Args:
@@ -198,7 +196,7 @@ def recognise(listing: Listing, format: str = "auto", pattern: str = "") -> Tupl
 
 
 def _auto(listing: Listing, pattern: str) -> List[Candidate]:
-    """Folders by the most telling content first; single files only where no folder was recognised or a pattern asks."""
+    """Folders, the most specific format first; single files only where there is no folder or a pattern is given."""
     found: List[Candidate] = []
     claimed: Set[str] = set()
     for name in ("megatron", "huggingface", "dcp", "primus"):

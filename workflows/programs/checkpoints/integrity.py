@@ -1,16 +1,12 @@
-"""Is a file readable as what its name says? Headers and directories only, without torch, safe on any bytes.
+"""Checks files against the format in their name: headers and directories only, without torch, safe on any bytes.
 
-Every probe answers with "" for sound or with one sentence about what is wrong; none raises on what the file holds.
+`probe` returns "" for a sound file or one sentence about the fault; the content of a file never makes it raise.
 
-Zip files, as `torch.save` and numpy write them: their directory, and where their checksums apply.
-
-A zip may also be a piece of a larger file: a shard of a Distributed Checkpoint is one `torch.save` after the other.
-
-What a pickle says, read as data: its operation codes are listed, nothing is ever constructed or imported.
-
-Files that `torch.save` wrote before version 1.6: five pickles, then the tensors' bytes, without any directory.
-
-The pickles are only listed. They say how many numbers of which width follow, so a cut is seen; a flipped byte is not.
+* Zip files, as `torch.save` and numpy write them: their directory, and the ranges of their checksums. A zip may be a
+  part of a larger file: a shard of a Distributed Checkpoint is one `torch.save` after the other.
+* Pickles are read as data: their operation codes are listed, nothing is ever constructed or imported.
+* Files of `torch.save` before version 1.6: five pickles, then the tensors' bytes, without a directory. The pickles say
+  how many numbers of which width follow, so a cut is seen; a flipped byte is not.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ DIRECTORY_LIMIT_BYTES = 256 << 20
 ZIP64_FIELD = 0xFFFFFFFF
 
 
-class Unsound(ValueError):  # noqa: N818 - it describes the file
+class UnsoundFileError(ValueError):
     """The file is not what its name says."""
 
 
@@ -71,7 +67,7 @@ class ZipEntry:
     """Where its local header starts."""
 
 
-def whole(file: BinaryIO) -> Region:
+def whole_file(file: BinaryIO) -> Region:
     """All of an open file."""
     return Region(file, 0, os.fstat(file.fileno()).st_size)
 
@@ -84,16 +80,16 @@ def entries(region: Region) -> List[ZipEntry]:
     """
     offset, length, count = _find_directory(region)
     if length > DIRECTORY_LIMIT_BYTES or offset + length > region.size:
-        raise Unsound("its zip directory lies outside of the file")
+        raise UnsoundFileError("its zip directory lies outside of the file")
     data = region.read(offset, length)
     found: List[ZipEntry] = []
     at = 0
     while len(found) < count:
         if data[at : at + 4] != ENTRY_OF_ZIP or at + 46 > len(data):
-            raise Unsound(f"its zip directory is broken after {len(found)} of {count} entries")
+            raise UnsoundFileError(f"its zip directory is broken after {len(found)} of {count} entries")
         entry, at = _zip_entry(data, at)
         if entry.offset + entry.packed_bytes > offset:
-            raise Unsound(f"its member {entry.name!r} lies outside of the file")
+            raise UnsoundFileError(f"its member {entry.name!r} lies outside of the file")
         found.append(entry)
     return found
 
@@ -115,7 +111,7 @@ def checksummed_parts(path: str, pieces: Sequence[Tuple[int, int]] = ()) -> Tupl
         return ()
     parts: List[Part] = []
     with open(path, "rb") as file:
-        size = whole(file).size
+        size = whole_file(file).size
         for start, length in pieces or ((0, size),):
             region = Region(file, start, min(length, size - start))
             if region.read(0, 4) == LOCAL_HEADER:
@@ -128,14 +124,14 @@ def _parts_of(region: Region) -> List[Part]:
     for entry in entries(region):
         head = region.read(entry.offset, 30)
         if len(head) < 30 or head[:4] != LOCAL_HEADER:
-            raise Unsound(f"its member {entry.name!r} does not start where the directory says")
+            raise UnsoundFileError(f"its member {entry.name!r} does not start where the directory says")
         name_length, extra_length = struct.unpack_from("<HH", head, 26)
         name = region.read(entry.offset + 30, name_length).decode("utf-8", "replace")
         if name != entry.name or struct.unpack_from("<H", head, 8)[0] != entry.method:
-            raise Unsound(f"its member {entry.name!r} is called or stored otherwise where it starts")
+            raise UnsoundFileError(f"its member {entry.name!r} is called or stored otherwise where it starts")
         start = entry.offset + 30 + name_length + extra_length
         if start + entry.packed_bytes > region.size:
-            raise Unsound(f"its member {entry.name!r} lies outside of the file")
+            raise UnsoundFileError(f"its member {entry.name!r} lies outside of the file")
         if entry.method == 0 and entry.crc32:
             parts.append(Part(region.start + start, entry.packed_bytes, entry.crc32, entry.name))
     return parts
@@ -146,14 +142,14 @@ def _find_directory(region: Region) -> Tuple[int, int, int]:
     tail = region.read(max(0, region.size - TAIL_BYTES), TAIL_BYTES)
     at = tail.rfind(END_OF_ZIP)
     if at < 0 or at + 22 > len(tail):
-        raise Unsound("has no zip directory at its end: it was cut off")
+        raise UnsoundFileError("has no zip directory at its end: it was cut off")
     count, length, offset = struct.unpack_from("<HII", tail, at + 10)
     locator = at - 20
     if locator >= 0 and tail[locator : locator + 4] == LOCATOR_OF_ZIP64:
         (record,) = struct.unpack_from("<Q", tail, locator + 8)
         big = region.read(record, 56)
         if len(big) < 56 or big[:4] != END_OF_ZIP64:
-            raise Unsound("its zip64 record is broken or lies outside of the file")
+            raise UnsoundFileError("its zip64 record is broken or lies outside of the file")
         count, length, offset = struct.unpack_from("<QQQ", big, 32)
     return offset, length, count
 
@@ -213,7 +209,7 @@ def atoms(data: bytes) -> Iterator[Any]:
             elif name in _PUTS:
                 memo[int(str(argument))] = top
             else:
-                top = _pushed(name, argument, memo)
+                top = _pushed_value(name, argument, memo)
                 if top is not None:
                     yield top
     except (ValueError, IndexError, KeyError, OverflowError, UnicodeError, MemoryError) as error:
@@ -259,7 +255,7 @@ def storage_pieces(data: bytes) -> Dict[str, List[Tuple[int, int]]]:
     return found
 
 
-def _pushed(name: str, argument: Any, memo: Dict[int, Any]) -> Any:
+def _pushed_value(name: str, argument: Any, memo: Dict[int, Any]) -> Any:
     if name in _ATOMS:
         return argument
     if name in _GETS:
@@ -267,9 +263,9 @@ def _pushed(name: str, argument: Any, memo: Dict[int, Any]) -> Any:
     return None
 
 
-PICKLES = 5
+LEGACY_PICKLES = 5
 """Magic number, protocol, system, the object, and the keys of the storages that follow."""
-WIDTHS = {
+STORAGE_WIDTH_BYTES = {
     "DoubleStorage": 8,
     "LongStorage": 8,
     "ComplexFloatStorage": 8,
@@ -287,7 +283,7 @@ WIDTHS = {
 """Bytes of one number, by the class of its storage."""
 
 
-def check(file: BinaryIO, size: int) -> None:
+def check_legacy_torch(file: BinaryIO, size: int) -> None:
     """Walk over the whole file.
 
     Raises:
@@ -295,18 +291,18 @@ def check(file: BinaryIO, size: int) -> None:
     """
     file.seek(0)
     try:
-        pickles = [list(pickletools.genops(file)) for _ in range(PICKLES)]
+        pickles = [list(pickletools.genops(file)) for _ in range(LEGACY_PICKLES)]
     except (ValueError, IndexError, KeyError, OverflowError, UnicodeError, MemoryError) as error:
-        raise Unsound(f"is not a whole torch file of the old kind: {error}") from error
+        raise UnsoundFileError(f"is not a whole torch file of the old kind: {error}") from error
     widths = dict(_storages(pickles[3]))
     keys = [str(argument) for operation, argument, _ in pickles[4] if "UNICODE" in operation.name]
     for key in keys:
         head = file.read(8)
         if len(head) < 8:
-            raise Unsound("ends before its tensors: it was cut off")
+            raise UnsoundFileError("ends before its tensors: it was cut off")
         (count,) = struct.unpack("<q", head)
         if count < 0 or file.tell() + count * widths.get(key, 1) > size:
-            raise Unsound(f"ends inside of its tensor {key}: it was cut off")
+            raise UnsoundFileError(f"ends inside of its tensor {key}: it was cut off")
         file.seek(count * widths.get(key, 1), os.SEEK_CUR)
 
 
@@ -323,8 +319,8 @@ def _storages(operations: List[Tuple[Any, Any, Any]]) -> Iterator[Tuple[str, int
         if not isinstance(top, str):
             continue
         name = top.rpartition(" ")[2]
-        if name in WIDTHS:
-            width = WIDTHS[name]
+        if name in STORAGE_WIDTH_BYTES:
+            width = STORAGE_WIDTH_BYTES[name]
         elif width:
             yield top, width
             width = 0
@@ -349,7 +345,7 @@ def probe(path: str) -> str:
     with open(path, "rb") as file:
         try:
             check(file, size)
-        except Unsound as error:
+        except UnsoundFileError as error:
             return str(error)
     return ""
 
@@ -357,50 +353,50 @@ def probe(path: str) -> str:
 def _torch(file: BinaryIO, size: int) -> None:
     """A `torch.save` file: a zip with `data.pkl`, or several pickles as versions before 1.6 wrote it."""
     if file.read(2) == b"\x80\x02":
-        check(file, size)
+        check_legacy_torch(file, size)
         return
-    names = [entry.name for entry in entries(whole(file))]
+    names = [entry.name for entry in entries(whole_file(file))]
     if not any(name.endswith("data.pkl") or name.endswith(".npy") for name in names):
-        raise Unsound("is a zip file without data.pkl")
+        raise UnsoundFileError("is a zip file without data.pkl")
 
 
 def _zip(file: BinaryIO, _size: int) -> None:
-    if not entries(whole(file)):
-        raise Unsound("is a zip file without members")
+    if not entries(whole_file(file)):
+        raise UnsoundFileError("is a zip file without members")
 
 
 def _safetensors(file: BinaryIO, size: int) -> None:
     head = file.read(8)
     if len(head) < 8:
-        raise Unsound("is shorter than a safetensors header")
+        raise UnsoundFileError("is shorter than a safetensors header")
     (length,) = struct.unpack("<Q", head)
     if length > min(HEADER_LIMIT_BYTES, size - 8):
-        raise Unsound("its safetensors header lies outside of the file: it was cut off")
+        raise UnsoundFileError("its safetensors header lies outside of the file: it was cut off")
     header = _json_object(file.read(length), "safetensors header")
     ends = [_tensor_end(name, tensor) for name, tensor in header.items() if name != "__metadata__"]
     expected = 8 + length + max(ends, default=0)
     if expected != size:
-        raise Unsound(f"has {size} bytes where its safetensors header says {expected}")
+        raise UnsoundFileError(f"has {size} bytes where its safetensors header says {expected}")
 
 
 def _tensor_end(name: str, tensor: Any) -> int:
     offsets = cast("Dict[str, Any]", tensor).get("data_offsets") if isinstance(tensor, dict) else None
     if not isinstance(offsets, list) or len(cast("List[Any]", offsets)) != 2:
-        raise Unsound(f"its safetensors header gives no place for {name!r}")
+        raise UnsoundFileError(f"its safetensors header gives no place for {name!r}")
     end = cast("List[Any]", offsets)[1]
     if not isinstance(end, int) or end < 0:
-        raise Unsound(f"its safetensors header gives no place for {name!r}")
+        raise UnsoundFileError(f"its safetensors header gives no place for {name!r}")
     return end
 
 
 def _npy(file: BinaryIO, size: int) -> None:
     head = file.read(10)
     if len(head) < 10 or head[:6] != b"\x93NUMPY":
-        raise Unsound("does not start as an array file")
+        raise UnsoundFileError("does not start as an array file")
     width, start = ("<H", 10) if head[6] == 1 else ("<I", 12)
     (length,) = struct.unpack(width, (head[8:] + file.read(start - 10))[: start - 8])
     if start + length > size:
-        raise Unsound("its array header lies outside of the file: it was cut off")
+        raise UnsoundFileError("its array header lies outside of the file: it was cut off")
     try:
         described = ast.literal_eval(file.read(length).decode("latin-1").strip())
         width_bytes = int("".join(c for c in described["descr"] if c.isdigit()))
@@ -408,9 +404,9 @@ def _npy(file: BinaryIO, size: int) -> None:
         for extent in described["shape"]:
             count *= int(extent)
     except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
-        raise Unsound("its array header cannot be read") from error
+        raise UnsoundFileError("its array header cannot be read") from error
     if start + length + count * width_bytes != size:
-        raise Unsound(f"has {size} bytes where its array header says {start + length + count * width_bytes}")
+        raise UnsoundFileError(f"has {size} bytes where its array header says {start + length + count * width_bytes}")
 
 
 def _json(file: BinaryIO, size: int) -> None:
@@ -421,9 +417,9 @@ def _json_object(data: bytes, what: str) -> Dict[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Unsound(f"its {what} cannot be read") from error
+        raise UnsoundFileError(f"its {what} cannot be read") from error
     if not isinstance(found, dict):
-        raise Unsound(f"its {what} is no object")
+        raise UnsoundFileError(f"its {what} is no object")
     return cast("Dict[str, Any]", found)
 
 

@@ -1,9 +1,8 @@
-"""Checkpoints of a run as they lie on the storage: found, judged, held against their proofs, newest usable first.
+"""Lists a run's checkpoints on the storage: found, judged and compared with their proofs, newest usable first.
 
-The shell around the pure modules `checkpoint_formats`, `checkpoint_judgement`, `checkpoint_proofs` and
-`checkpoint_choice`. Used inside pods by `verify` and `prove`, and on the host by the command that lists checkpoints.
-
-The step of a file whose name says none: the last step that was reported before the file was written.
+It connects the pure modules `formats`, `judge`, `proofs` and `choice`. `verify` and `prove` use it inside pods, the
+command that lists checkpoints on the host. The step of a file without one in its name is the last step that was
+reported before the file was written.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from workflows.programs.checkpoints import choice, formats
 from workflows.programs.checkpoints import proofs as checkpoints_proofs
 from workflows.programs.checkpoints.choice import NO_LIMITS, ResumeLimits
 from workflows.programs.checkpoints.examine import ALL, NEEDED, NEVER, CheckpointFinding, examine, read_small
-from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, Candidate, recognise
+from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, Candidate, find_candidates
 from workflows.programs.checkpoints.judge import COMPLETE, STALE, Evidence, Judgement, usual_names
 from workflows.wire import LINE_PREFIX, CheckpointState, Proof
 
 Row = Tuple[float, int]
-"""Unix time in seconds, and the step that was seen then."""
+"""Unix time in seconds and step of a report."""
 
 TAIL_BYTES = 1 << 20
 """So much of the end of each record of steps is read: some 10,000 steps."""
 LATE_SECONDS = 0.25
 LATE_SHARE = 0.25
-"""A line is read a little after it was printed, on a busy machine later than a small file is written: a step seen so
-soon after the file belongs before it. At most this share of the shortest step nearby, or a slow save would pass for it.
-"""
+"""A line is read a little after it was printed, on a busy machine later than a small file is written: a step reported
+so soon after the file belongs before it. The delay is at most this share of the shortest step nearby, or a slow save
+would count as such a delay."""
 NEARBY = 3
-"""Steps on either side that tell how long a step is."""
+"""Steps on either side from which the shortest step is taken."""
 
 
 def reported_step(run_dir: str, mtime_ns: int) -> int:
@@ -51,7 +50,7 @@ def _last_by(path: str, moment: float) -> Optional[Row]:
     before: List[Row] = []
     after: List[Row] = []
     for line in reversed(_last_lines(path)):
-        for row in _seen(line):
+        for row in _parse_row(line):
             (before if row[0] <= moment else after).append(row)
         if len(before) >= NEARBY:
             break
@@ -72,7 +71,7 @@ def _last_lines(path: str) -> List[bytes]:
         return []
 
 
-def _seen(line: bytes) -> Iterator[Row]:
+def _parse_row(line: bytes) -> Iterator[Row]:
     text = line.decode("utf-8", "replace")
     try:
         data = json.loads(text[len(LINE_PREFIX) :] if text.startswith(LINE_PREFIX) else text)
@@ -92,7 +91,7 @@ TIER = "durable"
 
 @dataclass(frozen=True)
 class SurveyRequest:
-    """Where to look, and for what."""
+    """Folders, format and limits of a survey."""
 
     directory: str
     """The trainer's checkpoint folder."""
@@ -106,7 +105,7 @@ class SurveyRequest:
     """Steps in names start again after a resume: the reported step at the time of writing counts instead."""
 
 
-def look(
+def list_checkpoints(
     directory: str,
     run_dir: str,
     format: str = "auto",
@@ -132,7 +131,7 @@ def look(
     """
     limits = ResumeLimits(max_step, tuple(excluded))
     reading = ALL if deep else NEEDED
-    return states(survey(SurveyRequest(directory, run_dir, format, pattern, limits, reading)))
+    return to_states(survey(SurveyRequest(directory, run_dir, format, pattern, limits, reading)))
 
 
 def survey(request: SurveyRequest) -> List[CheckpointFinding]:
@@ -144,8 +143,8 @@ def survey(request: SurveyRequest) -> List[CheckpointFinding]:
     """
     if request.format == "none":
         return []
-    proofs = checkpoints_proofs.read_all(request.run_dir)
-    placed = _placed(request, proofs)
+    proofs = checkpoints_proofs.read_proofs(request.run_dir)
+    placed = _locations(request, proofs)
     tracker = read_small(os.path.join(request.directory, TRACKER))
     findings: List[CheckpointFinding] = []
     settled = False
@@ -157,13 +156,13 @@ def survey(request: SurveyRequest) -> List[CheckpointFinding]:
         proof = checkpoints_proofs.proof_of(one.candidate, proofs, one.kept)
         clues = Evidence(tracker=tracker, usual_names=usual)
         found = examine(one.root, one.candidate, proof, clues, reading, one.kept)
-        found = _limited(replace(found, step=one.step), forbidden)
+        found = _within_limits(replace(found, step=one.step), forbidden)
         settled = settled or found.usable
         findings.append(found)
     return findings
 
 
-def states(findings: Sequence[CheckpointFinding]) -> List[CheckpointState]:
+def to_states(findings: Sequence[CheckpointFinding]) -> List[CheckpointState]:
     """The findings in the shape that users see."""
     chosen = next((index for index, found in enumerate(findings) if found.usable), None)
     return [
@@ -184,8 +183,8 @@ def states(findings: Sequence[CheckpointFinding]) -> List[CheckpointState]:
 
 
 @dataclass(frozen=True)
-class _Placed:
-    """A candidate, where it lies and which step it really is."""
+class _Location:
+    """A candidate with its folder and its true step."""
 
     candidate: Candidate
     root: str
@@ -193,15 +192,15 @@ class _Placed:
     kept: bool
 
 
-def _placed(request: SurveyRequest, proofs: Sequence[Proof]) -> List[_Placed]:
+def _locations(request: SurveyRequest, proofs: Sequence[Proof]) -> List[_Location]:
     """The trainer's checkpoints and our own copies, newest first; of equals the trainer's comes first."""
-    listing = formats.take(request.directory)
+    listing = formats.list_files(request.directory)
     found = [
-        _Placed(one, request.directory, _step(one, request, proofs), kept=False)
-        for one in recognise(listing, request.format, request.pattern)
+        _Location(one, request.directory, _step(one, request, proofs), kept=False)
+        for one in find_candidates(listing, request.format, request.pattern)
     ]
-    kept_root = os.path.join(request.run_dir, checkpoints_proofs.KEPT)
-    found += [_Placed(one, kept_root, one.step, kept=True) for one in kept_candidates(kept_root)]
+    kept_root = os.path.join(request.run_dir, checkpoints_proofs.COPIES_FOLDER)
+    found += [_Location(one, kept_root, one.step, kept=True) for one in kept_candidates(kept_root)]
     return sorted(found, key=lambda one: (one.step, not one.kept, one.candidate.newest_mtime_ns()), reverse=True)
 
 
@@ -211,7 +210,7 @@ def kept_candidates(kept_root: str) -> List[Candidate]:
     Raises:
         OSError: the storage cannot be read.
     """
-    listing = formats.take(kept_root)
+    listing = formats.list_files(kept_root)
     found: List[Candidate] = []
     for folder in listing.folders:
         match = KEPT_FOLDER.match(folder)
@@ -223,7 +222,7 @@ def kept_candidates(kept_root: str) -> List[Candidate]:
 
 
 def _step(candidate: Candidate, request: SurveyRequest, proofs: Sequence[Proof]) -> int:
-    """As the name says; else as it was proven; else the last step reported before it was written."""
+    """Step in the name, else in the proof, else the last step reported before it was written."""
     if candidate.step != UNKNOWN_STEP and not request.counter_restarts:
         return candidate.step
     proof = checkpoints_proofs.proof_of(candidate, proofs, kept=False)
@@ -234,8 +233,8 @@ def _step(candidate: Candidate, request: SurveyRequest, proofs: Sequence[Proof])
     return reported_step(request.run_dir, candidate.newest_mtime_ns())
 
 
-def _limited(found: CheckpointFinding, forbidden: str) -> CheckpointFinding:
-    """A whole one that may not be taken is stale; what is wrong with one outweighs that it may not be taken."""
+def _within_limits(found: CheckpointFinding, forbidden: str) -> CheckpointFinding:
+    """A complete candidate that the limits forbid is stale; a fault outweighs that it is forbidden."""
     if not forbidden or found.judgement.word != COMPLETE:
         return found
     return replace(found, usable=False, judgement=Judgement(STALE, forbidden, found.judgement.digest))

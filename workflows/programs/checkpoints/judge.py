@@ -1,7 +1,7 @@
-"""Is a candidate whole? Pure decisions over what a look at the storage brought back; a table of formats.
+"""Judges whether a candidate is complete: pure decisions over what was read from the storage; a table of formats.
 
-`complete`: every file that belongs together is there and readable. `partial`: a save that did not finish, or files
-missing. `corrupt`: the files are there and not what they should be. `stale`: whole, yet not to be resumed from.
+`complete`: every file is there and readable. `partial`: a save did not finish, or files are missing. `corrupt`: the
+files are there but wrong. `stale`: complete, but not to be resumed from.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ RANK_OF_MEGATRON = re.compile(r"^mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?/")
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the shell read for one candidate."""
+    """What was read from the storage for one candidate."""
 
     texts: Mapping[str, bytes] = field(default_factory=lambda: {})
     """Content of the small files that `texts_wanted` asked for; a file that could not be read is left out."""
     headers: Mapping[str, str] = field(default_factory=lambda: {})
-    """What is wrong with each file's header, "" for sound."""
+    """Fault of each file's header; "": none."""
     digests: Mapping[str, str] = field(default_factory=lambda: {})
     """SHA-256 of the files that were read now; "" where reading failed."""
     broken: Mapping[str, str] = field(default_factory=lambda: {})
-    """What reading a file to its end showed to be wrong, by path."""
+    """Fault found by reading a file to its end, by path."""
     tracker: Optional[bytes] = None
     """Content of Megatron's tracker file."""
     usual_names: FrozenSet[str] = frozenset()
@@ -46,10 +46,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a candidate is."""
+    """The verdict on a candidate."""
 
     word: str
-    """One of the four words above."""
+    """`complete`, `partial`, `corrupt` or `stale`."""
     why: str
     digest: str = ABSENT
     """`ok`: every digest that exists was compared and agrees; `bad`: one does not; `absent`: none was compared."""
@@ -197,7 +197,7 @@ def _judge_huggingface(candidate: Candidate, evidence: Evidence) -> Judgement:
     text = evidence.texts.get(TRAINER_STATE)
     if text is None:
         return Judgement(PARTIAL, f"{TRAINER_STATE} is missing: the save did not finish")
-    step = _object(text).get("global_step")
+    step = _parse_object(text).get("global_step")
     if step != candidate.step:
         return Judgement(CORRUPT, f"{TRAINER_STATE} says step {step!r}")
     found = next(_of_huggingface(candidate, evidence), None) or _by_headers(evidence)
@@ -223,7 +223,7 @@ def _missing_weights(names: Set[str], texts: Mapping[str, bytes]) -> str:
     """What is missing of the weights, or ""."""
     for index in WEIGHT_INDEXES:
         if index in names:
-            shards = _object(texts.get(index, b"")).get("weight_map")
+            shards = _parse_object(texts.get(index, b"")).get("weight_map")
             if not isinstance(shards, dict) or not shards:
                 return f"{index} names no shards"
             wanted = {str(name) for name in cast("Dict[str, Any]", shards).values()}
@@ -259,7 +259,7 @@ def tracked_iteration(text: bytes) -> Optional[int]:
     return int(words[0]) if words and words[0].isdigit() and len(words[0]) < 19 else None
 
 
-def _object(text: bytes) -> Dict[str, Any]:
+def _parse_object(text: bytes) -> Dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,11 +1,10 @@
-"""Proofs: what was found when a checkpoint was read once, and whether the files are still those.
+"""Proofs: records of checkpoints that were read once, and whether the files are still the same.
 
-A restart compares path, size, mtime and inode with the record and reads again only what moved, so resuming terabytes
-costs no digest.
+A restart compares path, size, mtime and inode with the record and reads again only files that changed, so resuming
+terabytes costs no digest.
 
-Whose a run's folder is: the ledger of the run is written there once, and no run of another one goes on there.
-
-Names of runs are told apart by the ledger alone, and runs of many ledgers may share one storage.
+Also the owner of a run's folder: it holds the identity of the run's ledger, and no run of another ledger continues
+there. Only within one ledger are names of runs unique, and many ledgers may share one storage.
 """
 
 from __future__ import annotations
@@ -18,28 +17,23 @@ from workflows.programs.checkpoints.formats import UNKNOWN_STEP, Candidate, File
 from workflows.wire import FileRecord, Proof, from_json, to_json
 
 FOLDER = "proofs"
-KEPT = "kept"
-KEPT_RECORD = "kept/"
+COPIES_FOLDER = "kept"
+COPY_RECORD_PREFIX = "kept/"
 """Start of a record's path that describes our own copy, not the trainer's file."""
 
 
 @dataclass(frozen=True)
 class Recheck:
-    """A candidate held against its record."""
+    """A candidate compared with its record."""
 
     moved: Tuple[str, ...]
-    """Files that are new, gone, or differ in size, mtime or inode; empty: all is as it was proven."""
+    """Files that are new, gone, or differ in size, mtime or inode; empty: none changed since the proof."""
     proven: Mapping[str, str]
     """Digest by path of the files that did not move."""
 
 
 def recheck(files: Sequence[FileFacts], records: Sequence[FileRecord]) -> Recheck:
-    """Which files are not those of the record.
-
-    Args:
-        files: as they are now.
-        records: as they were when they were read.
-    """
+    """Compare the files of now with the records of the proof."""
     known = {record.path: record for record in records}
     same: Dict[str, str] = {}
     moved: List[str] = [path for path in known if path not in {one.path for one in files}]
@@ -58,14 +52,14 @@ def records_of(proof: Proof, kept: bool) -> Tuple[FileRecord, ...]:
         return () if kept else tuple(proof.files)
     found: List[FileRecord] = []
     for record in proof.files:
-        if record.path.startswith(KEPT_RECORD) == kept:
-            path = record.path[len(KEPT_RECORD) :] if kept else record.path
+        if record.path.startswith(COPY_RECORD_PREFIX) == kept:
+            path = record.path[len(COPY_RECORD_PREFIX) :] if kept else record.path
             found.append(FileRecord(path, record.bytes, record.mtime_ns, record.inode, record.sha256))
     return tuple(found)
 
 
 def to_records(files: Iterable[FileFacts], digests: Mapping[str, str], prefix: str = "") -> List[FileRecord]:
-    """Records of files and what reading them gave."""
+    """Records of files with their digests."""
     return [
         FileRecord(prefix + one.path, one.bytes, one.mtime_ns, one.inode, digests.get(one.path, "")) for one in files
     ]
@@ -76,12 +70,12 @@ def proof_of(candidate: Candidate, proofs: Sequence[Proof], kept: bool) -> Optio
 
     Paths are compared by their end: the same storage may be mounted elsewhere here than where it was proven.
     """
-    end = "/" + (f"{KEPT}/{candidate.path}" if kept else candidate.path)
+    end = "/" + (f"{COPIES_FOLDER}/{candidate.path}" if kept else candidate.path)
     about = [proof for proof in proofs if (proof.kept_path if kept else proof.path).endswith(end)]
     return max(about, key=lambda proof: proof.at, default=None)
 
 
-def read_all(run_dir: str) -> Tuple[Proof, ...]:
+def read_proofs(run_dir: str) -> Tuple[Proof, ...]:
     """Every proof of a run; broken ones are left out (their checkpoints are then read again).
 
     Raises:
@@ -107,7 +101,7 @@ def step_name(step: int) -> str:
     return "step-unknown" if step == UNKNOWN_STEP else f"step-{step}"
 
 
-def write(run_dir: str, proof: Proof) -> None:
+def write_proof(run_dir: str, proof: Proof) -> None:
     """Keep a proof as `proofs/step-<n>.json`: whole or not at all.
 
     Raises:
@@ -142,7 +136,7 @@ VARIABLE = "PRIMUS_LEDGER"
 """Environment variable with the identity of the ledger that the run stands in."""
 
 
-def claim(run_dir: str, ledger: str) -> str:
+def claim_folder(run_dir: str, ledger: str) -> str:
     """Identity of the other ledger that owns the folder; "" where it is ours.
 
     A folder without an owner becomes ours: nobody was there yet, or an older version that wrote none.
@@ -161,7 +155,7 @@ def claim(run_dir: str, ledger: str) -> str:
 
 
 def other_owner(run_dir: str, ledger: str) -> str:
-    """The same, and nothing is written.
+    """As `claim_folder`, but writes nothing.
 
     Raises:
         OSError: the storage cannot be read.
@@ -184,7 +178,7 @@ def owner_of(run_dir: str) -> str:
 
 
 def refusal(run_dir: str, owner: str) -> str:
-    """What is said of a folder that another ledger owns; short, since whoever diagnoses it cuts long lines."""
+    """Message about a folder that another ledger owns; short, since the diagnosis cuts long lines."""
     return (
         f"{run_dir} belongs to another ledger ({owner[:8]}): choose another --name; "
         f"where that ledger is lost, delete the file `{NAME}` there"

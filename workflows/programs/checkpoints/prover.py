@@ -9,9 +9,6 @@ with 0.
 
     python3 programs.pyz prove --directory=/data/runs/x/checkpoints --run-dir=/data/runs/x
 
-What the prover remembers about one candidate from look to look, and what it may make of it. Pure.
-
-How the prover hears and speaks: lines of standard input without waiting for them, reports on standard output.
 """
 
 from __future__ import annotations
@@ -26,9 +23,9 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from workflows.programs.checkpoints import formats
 from workflows.programs.checkpoints import proofs as checkpoints_proofs
-from workflows.programs.checkpoints.choice import keep_copy, prune
+from workflows.programs.checkpoints.choice import keep_copy, prune_copies
 from workflows.programs.checkpoints.examine import NEEDED, NEVER, CheckpointFinding, examine, folder_of, read_small
-from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, Candidate, FileFacts, Listing, recognise
+from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, Candidate, FileFacts, Listing, find_candidates
 from workflows.programs.checkpoints.inventory import reported_step
 from workflows.programs.checkpoints.judge import COMPLETE, CORRUPT, Evidence, usual_names
 from workflows.programs.runtime import flags
@@ -38,49 +35,49 @@ Signature = Tuple[FileFacts, ...]
 
 
 @dataclass(frozen=True)
-class Watched:
-    """What is remembered about one candidate between looks."""
+class CandidateMemory:
+    """What the prover remembers about one candidate between two looks."""
 
     signature: Signature
-    looks: int = 1
-    """Looks in a row at which it was just so."""
+    look_count: int = 1
+    """Looks in a row that found it unchanged."""
     settled: bool = False
-    """Said all there is to say about it as it is."""
+    """Whether everything about its present state is reported."""
 
 
-def watch(previous: Optional[Watched], signature: Signature, counts: bool = True) -> Watched:
+def remember(previous: Optional[CandidateMemory], signature: Signature, counts: bool = True) -> CandidateMemory:
     """The memory after one more look.
 
     Args:
-        previous: what was remembered; None: it is new.
-        signature: how it is now.
-        counts: False for a look that was asked for: it may come right after another one, and what is still written
+        previous: the memory so far; None: the candidate is new.
+        signature: its files now.
+        counts: False for a requested look, which may come right after another one, so that a file still being written
             would seem to be at rest.
     """
     if previous is None or previous.signature != signature:
-        return Watched(signature, int(counts))
-    return replace(previous, looks=previous.looks + counts)
+        return CandidateMemory(signature, int(counts))
+    return replace(previous, look_count=previous.look_count + counts)
 
 
-def due_now(candidate: Candidate, now: Watched) -> bool:
+def is_at_rest(candidate: Candidate, now: CandidateMemory) -> bool:
     """Whether it is at rest: our own format, whose folder gets its name last, is so from the first look on."""
-    return not now.settled and (now.looks >= 2 or candidate.format == "primus")
+    return not now.settled and (now.look_count >= 2 or candidate.format == "primus")
 
 
-def resumable(found: CheckpointFinding, since_ns: int) -> str:
-    """What ranks restarted in place are told to go on from it; "": only a new attempt may.
+def resume_path_in_place(found: CheckpointFinding, since_ns: int) -> str:
+    """Resume argument for a restart in place from this checkpoint; "": only a new attempt may resume it.
 
-    Nobody looks at the storage before a restart in place. So it must have been written by this attempt, or it may be
-    one that was passed over; it must not be overwritten by the next save; and its path alone must say which one it is,
-    which it does not where a tracker file does.
+    Nobody reads the storage before a restart in place. So this attempt must have written the checkpoint (an older one
+    may have been passed over), the next save must not overwrite it, and its path alone must identify it, which it does
+    not where a tracker file names the iteration.
     """
     candidate = found.candidate
     older = candidate.newest_mtime_ns() < since_ns
     return "" if older or candidate.overwritten or candidate.format == "megatron" else found.path
 
 
-class Input:
-    """Lines of standard input, without ever waiting longer than asked."""
+class LineInput:
+    """Reads lines of standard input without blocking."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -100,27 +97,27 @@ class Input:
         return [text.decode("utf-8", "replace") for text in whole]
 
 
-class Voice:
-    """Says what the prover finds on standard output; a storage that fails is told once, and tried again."""
+class ReportOutput:
+    """Prints the prover's reports on standard output; a failing storage is printed once, and tried again."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._complained = ""
 
-    def say(self, ask: Callable[[], List[CheckpointSeen]]) -> None:
+    def print_reports(self, ask: Callable[[], List[CheckpointSeen]]) -> None:
         """Print a line for each report of `ask`."""
         try:
             for report in ask():
-                self.tell(report)
+                self.print_report(report)
             self._complained = ""
         except OSError as error:
             why = f"{error.strerror or error} ({error.filename})"
             if why != self._complained:
                 report = CheckpointSeen(UNKNOWN_STEP, self._directory, time.time(), "unknown", why)
-                self.tell(report)
+                self.print_report(report)
             self._complained = why
 
-    def tell(self, report: CheckpointSeen) -> None:
+    def print_report(self, report: CheckpointSeen) -> None:
         """Print one report's line."""
         print(line(report), flush=True)
 
@@ -128,11 +125,11 @@ class Voice:
 NICENESS = 10
 NO_NAN = -1
 CORRUPT_AFTER_LOOKS = 4
-"""A broken file that no longer changes is called broken after so many looks: until then it may still be written."""
+"""Looks that must find a broken file unchanged before it counts as corrupt: until then it may still be written."""
 GIVE_WAY_SECONDS = 2.0
-"""A look that has proven something for so long ends: a newer checkpoint may have come, and it is worth more."""
+"""A look that has read for so long ends, since a newer checkpoint, which is worth more, may have come."""
 EVERYTHING_EACH_LOOKS = 20
-"""A file that is overwritten inside an untouched folder is noticed at such a look: every 10 s by default."""
+"""Every so many looks (10 s by default) settled folders are listed too, to notice a file overwritten in place."""
 
 
 @dataclass(frozen=True)
@@ -172,19 +169,14 @@ def parse(argv: List[str]) -> Options:
 Proofs = Sequence[Proof]
 
 
-def _quiet(_report: CheckpointSeen) -> None:
+def _ignore(_report: CheckpointSeen) -> None:
     """Nobody listens."""
 
 
 class Prover:
-    """One watch over one folder.
+    """Watches one folder; `tell` is called at once with each checkpoint that is complete but was not read yet."""
 
-    Args:
-        options: what to watch.
-        tell: hears at once of each checkpoint that is whole and was not read yet; looks return what was read.
-    """
-
-    def __init__(self, options: Options, tell: Callable[[CheckpointSeen], None] = _quiet) -> None:
+    def __init__(self, options: Options, tell: Callable[[CheckpointSeen], None] = _ignore) -> None:
         self.options = options
         self._tell = tell
         self._whole: Dict[str, Signature] = {}
@@ -192,15 +184,15 @@ class Prover:
         self.first_nan_step = NO_NAN
         self.behind = False
         """The last look gave way before everything was proven."""
-        self._memory: Dict[str, Watched] = {}
+        self._memory: Dict[str, CandidateMemory] = {}
         self._passed: Dict[int, Proof] = {}
         self._looks = 0
         self._known = Listing(options.directory)
         self._places: Dict[str, Tuple[int, int]] = {}
         self._since_ns = time.time_ns()
 
-    def told(self, text: str) -> List[CheckpointSeen]:
-        """Take in one line of standard input; what was proven too early is taken back.
+    def take_line(self, text: str) -> List[CheckpointSeen]:
+        """Handle one line of standard input; `nan` withdraws proofs of later steps.
 
         Raises:
             OSError: the storage refused.
@@ -216,7 +208,7 @@ class Prover:
         for proof in [one for at, one in self._passed.items() if at >= self.first_nan_step]:
             del self._passed[proof.step]
             why = self._after_nan()
-            checkpoints_proofs.write(
+            checkpoints_proofs.write_proof(
                 self.options.run_dir, replace(proof, verdict="fail", why=why, first_nan_step=self.first_nan_step)
             )
             size = sum(record.bytes for record in checkpoints_proofs.records_of(proof, kept=False))
@@ -224,10 +216,10 @@ class Prover:
         return taken_back
 
     def look(self, asked: bool = False) -> List[CheckpointSeen]:
-        """One look: what is newly proven or found broken, newest first; it gives way when it takes long.
+        """One look: reports on newly proven or broken checkpoints, newest first; it ends early when it takes long.
 
-        One that was asked for proves only what needs no second look: our own format, whose folder gets its name when
-        all is written and synced, and whose manifest holds the digest of every file, which is read back.
+        A requested look (`asked`) proves only our own format, which needs no second look: its folder gets its name when
+        all is written and synced, and its manifest holds the digest of every file.
 
         Raises:
             OSError: the storage cannot be read.
@@ -237,28 +229,28 @@ class Prover:
         listing = self._listing()
         if listing == before and all(one.settled for one in self._memory.values()):
             return []
-        candidates = recognise(listing, self.options.format, self.options.pattern)
+        candidates = find_candidates(listing, self.options.format, self.options.pattern)
         tracker = read_small(os.path.join(self.options.directory, TRACKER))
-        proofs = checkpoints_proofs.read_all(self.options.run_dir)
-        memory = {one.path: watch(self._memory.get(one.path), one.files, not asked) for one in candidates}
+        proofs = checkpoints_proofs.read_proofs(self.options.run_dir)
+        memory = {one.path: remember(self._memory.get(one.path), one.files, not asked) for one in candidates}
         due = {one.path: Evidence(tracker=tracker, usual_names=usual_names(one, candidates))
-               for one in candidates if due_now(one, memory[one.path])}  # fmt: skip
-        self._tell_of_whole([(one, due[one.path]) for one in candidates if one.path in due], proofs)
+               for one in candidates if is_at_rest(one, memory[one.path])}  # fmt: skip
+        self._report_complete([(one, due[one.path]) for one in candidates if one.path in due], proofs)
         seen: List[CheckpointSeen] = []
         for candidate in candidates:
             now = memory[candidate.path]
             if seen and not now.settled and time.monotonic() > give_way_at:
                 self.behind = True
             elif candidate.path in due:
-                report = self._prove(candidate, due[candidate.path], now.looks, proofs)
+                report = self._prove(candidate, due[candidate.path], now.look_count, proofs)
                 if report is not None:
                     memory[candidate.path] = replace(now, settled=True)
                     seen.append(report)
         self._memory = memory
         return [report for report in seen if report.path]
 
-    def _tell_of_whole(self, due: Sequence[Tuple[Candidate, Evidence]], proofs: Proofs) -> None:
-        """Say which ones of this attempt are whole, before any of them is read: that may take minutes."""
+    def _report_complete(self, due: Sequence[Tuple[Candidate, Evidence]], proofs: Proofs) -> None:
+        """Report which checkpoints of this attempt are complete before any is read, which may take minutes."""
         self._whole = {one.path: self._whole[one.path] for one, _ in due if one.path in self._whole}
         for candidate, clues in due:
             earlier = candidate.newest_mtime_ns() < self._since_ns
@@ -287,9 +279,9 @@ class Prover:
                 return True
             return False
 
-        fresh = formats.take(self.options.directory, skip)
+        fresh = formats.list_files(self.options.directory, skip)
         self._places = places
-        self._known = fresh.with_remembered(self._known, skipped)
+        self._known = fresh.merge_earlier(self._known, skipped)
         return self._known
 
     def _prove(self, candidate: Candidate, clues: Evidence, looks: int, proofs: Proofs) -> Optional[CheckpointSeen]:
@@ -330,13 +322,13 @@ class Prover:
         )
         if verdict == "pass" and found.candidate.overwritten and self.options.keep_overwritten:
             proof = keep_copy(folder_of(found.root, found.candidate), self.options.run_dir, proof)
-        checkpoints_proofs.write(self.options.run_dir, proof)
+        checkpoints_proofs.write_proof(self.options.run_dir, proof)
         if verdict == "pass":
             self._passed[step] = proof
         if proof.kept_path:
-            prune(self.options.run_dir, self.options.keep)
+            prune_copies(self.options.run_dir, self.options.keep)
         size = found.candidate.total_bytes()
-        resume_from = resumable(found, self._since_ns) if verdict == "pass" else ""
+        resume_from = resume_path_in_place(found, self._since_ns) if verdict == "pass" else ""
         written_at = found.candidate.newest_mtime_ns() / 1e9
         seen = CheckpointSeen(step, found.path, proof.at, verdict, why, size, found.candidate.format, resume_from)
         return replace(seen, written_at=written_at)
@@ -350,30 +342,30 @@ class Prover:
         return reported_step(self.options.run_dir, candidate.newest_mtime_ns())
 
 
-def run(prover: Prover, source: Input, voice: Voice) -> None:
-    """Look again and again until the input ends, and once more then."""
+def run(prover: Prover, source: LineInput, voice: ReportOutput) -> None:
+    """Look repeatedly until the input ends, and once more then."""
     while True:
         ended = source.ended
-        voice.say(prover.look)
+        voice.print_reports(prover.look)
         if ended:
             # Formats without a manifest are believed at the second look only.
-            voice.say(prover.look)
+            voice.print_reports(prover.look)
             return
         deadline = time.monotonic() + (0.01 if prover.behind else prover.options.poll_seconds)
         while not source.ended and time.monotonic() < deadline:
             for text in source.lines(max(0.0, deadline - time.monotonic())):
-                voice.say(partial(prover.told, text))
+                voice.print_reports(partial(prover.take_line, text))
 
 
 def main(argv: List[str]) -> int:
     """Watch until standard input ends; the exit code."""
     try:
         options = parse(argv)
-        recognise(Listing(options.directory), options.format, options.pattern)
+        find_candidates(Listing(options.directory), options.format, options.pattern)
     except ValueError as error:
         print(f"prove: {error}", file=sys.stderr)
         return 2
     os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
-    voice = Voice(options.directory)
-    run(Prover(options, voice.tell), Input(sys.stdin.fileno()), voice)
+    voice = ReportOutput(options.directory)
+    run(Prover(options, voice.print_report), LineInput(sys.stdin.fileno()), voice)
     return 0

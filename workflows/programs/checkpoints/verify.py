@@ -1,7 +1,8 @@
 """Before an attempt: which checkpoint to resume from, proven from where the storage is mounted.
 
-Records made when checkpoints were written are held against the files; only what moved, or was never proven, is read
-again. The verdict speaks, not the exit code: 0 for pass, fail and unknown alike; 3 only where the program itself broke.
+Files are compared with the records of earlier proofs, and read again only where they changed or were never proven. The
+result is the verdict, not the exit code, which is 0 for pass, fail and unknown, and 3 only where the program itself
+broke.
 
     python3 programs.pyz verify --directory=/data/runs/x/checkpoints --run-dir=/data/runs/x --out-dir=/tmp/out
 """
@@ -18,18 +19,18 @@ from workflows.programs.checkpoints import proofs
 from workflows.programs.checkpoints.choice import NO_LIMIT, ResumeLimits
 from workflows.programs.checkpoints.examine import ALL, NEEDED, CheckpointFinding, read_small
 from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, storage_is_there
-from workflows.programs.checkpoints.inventory import SurveyRequest, states, survey
+from workflows.programs.checkpoints.inventory import SurveyRequest, survey, to_states
 from workflows.programs.checkpoints.judge import tracked_iteration
 from workflows.programs.runtime import flags
 from workflows.wire import ResumeChoice, to_json
 
-LOOKED_AT_LIMIT = 50
-"""So many candidates are named in the answer: it travels as a parameter of a step."""
+MOST_LISTED = 50
+"""Most candidates named in the answer, which is a parameter of a workflow step."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to look at and where to answer."""
+    """Folders, limits and outputs."""
 
     directory: str
     """The trainer's checkpoint folder."""
@@ -38,17 +39,17 @@ class Options:
     format: str = "auto"
     pattern: str = ""
     max_step: int = NO_LIMIT
-    """Roll-back: nothing later than this step; -1: anything."""
+    """Highest step, for a roll-back; -1: any."""
     excluded: Tuple[str, ...] = ()
-    """Steps or paths that were tried and failed."""
+    """Steps or paths of checkpoints that failed."""
     deep: bool = False
-    """Read everything again, also what is proven."""
+    """Read everything again, also proven files."""
     counter_restarts: bool = False
     """Steps in names start again after a resume."""
     out_dir: str = ""
     """Folder for the outputs `resume-from`, `resume-step`, `choice`, `verdict`; empty: standard output only."""
     ledger: str = ""
-    """Identity of the ledger that the run stands in; the folder is kept for it. Empty: nobody asks whose it is."""
+    """Identity of the run's ledger, for which the folder is claimed; empty: no owner is checked."""
 
     def argv(self) -> List[str]:
         """These options as flags."""
@@ -80,7 +81,7 @@ def choose(options: Options) -> ResumeChoice:
 def _choose(options: Options) -> ResumeChoice:
     if not storage_is_there(options.run_dir):
         return ResumeChoice("", None, [], "unknown", f"the storage of {options.run_dir} is not there")
-    if owner := proofs.claim(options.run_dir, options.ledger):
+    if owner := proofs.claim_folder(options.run_dir, options.ledger):
         return ResumeChoice("", None, [], "fail", proofs.refusal(options.run_dir, owner), owner=owner)
     if options.max_step == 0:
         return ResumeChoice("", None, [], "pass", "rolled back to the beginning: nothing is resumed")
@@ -98,18 +99,18 @@ def _choose(options: Options) -> ResumeChoice:
         )
     )
     chosen = next((found for found in findings if found.usable), None)
-    looked_at = states(findings)[:LOOKED_AT_LIMIT]
+    looked_at = to_states(findings)[:MOST_LISTED]
     count = sum(found.bytes_read for found in findings)
     if chosen is not None:
         path, why = resume_path(options, chosen)
         step = None if chosen.step == UNKNOWN_STEP else chosen.step
         return ResumeChoice(path, step, looked_at, "pass", why, bytes_read=count)
-    verdict, why = _nothing_usable(options, findings)
+    verdict, why = _why_none_usable(options, findings)
     return ResumeChoice("", None, looked_at, verdict, why, bytes_read=count)
 
 
 def resume_path(options: Options, chosen: CheckpointFinding) -> Tuple[str, str]:
-    """What the trainer is told, and why.
+    """Value of the trainer's resume argument, and why.
 
     The path of the checkpoint itself, except for Megatron: its `--load` wants the folder whose tracker file names the
     iteration. Where the tracker names another one, a folder of our own is made that holds a link to the chosen
@@ -123,7 +124,7 @@ def resume_path(options: Options, chosen: CheckpointFinding) -> Tuple[str, str]:
     tracker = read_small(os.path.join(options.directory, TRACKER))
     if tracker is not None and tracked_iteration(tracker) == chosen.candidate.step:
         return options.directory, chosen.judgement.why
-    view = os.path.join(options.run_dir, proofs.KEPT, f"megatron-{chosen.candidate.step}")
+    view = os.path.join(options.run_dir, proofs.COPIES_FOLDER, f"megatron-{chosen.candidate.step}")
     os.makedirs(view, exist_ok=True)
     link = os.path.join(view, os.path.basename(chosen.path))
     if not os.path.islink(link):
@@ -132,11 +133,11 @@ def resume_path(options: Options, chosen: CheckpointFinding) -> Tuple[str, str]:
     return view, f"{chosen.judgement.why}; the tracker file names another iteration, so {view} points to this one"
 
 
-def _nothing_usable(options: Options, findings: List[CheckpointFinding]) -> Tuple[str, str]:
+def _why_none_usable(options: Options, findings: List[CheckpointFinding]) -> Tuple[str, str]:
     if findings:
         reasons = "; ".join(f"{found.candidate.path}: {found.judgement.why}" for found in findings[:3])
         return "fail", f"{len(findings)} found, none usable: {reasons}"
-    gone = [proof.path for proof in proofs.read_all(options.run_dir) if proof.verdict == "pass"]
+    gone = [proof.path for proof in proofs.read_proofs(options.run_dir) if proof.verdict == "pass"]
     if gone:
         return "fail", f"{len(gone)} checkpoints were proven and all are gone, e.g. {gone[-1]}"
     return "pass", "there is no checkpoint: training starts from the beginning"

@@ -1,7 +1,4 @@
-"""The coordinator's memory: every event as one JSON line, read back when it is started again.
-
-Where the coordinator's journal lies: read once at its start, appended to from then on.
-"""
+"""The coordinator's journal: every event as one JSON line. Read at the start, then appended to."""
 
 from __future__ import annotations
 
@@ -10,42 +7,42 @@ import gc
 import json
 import os
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Generator, Iterable, List, Optional, cast
+from typing import Any, Callable, Dict, Generator, Iterable, List, Optional, Type, cast
 
-from workflows.programs.coordinator.restarts import due
+from workflows.programs.coordinator.restarts import is_due
 from workflows.programs.coordinator.state import (
-    Cleared,
     Event,
-    HangFound,
-    Joined,
+    HangConfirmed,
+    HangSuspected,
+    LauncherJoined,
     Meeting,
+    MeetingPublished,
     Member,
-    Published,
-    Reported,
-    RightSaid,
-    Slow,
+    PodCleared,
+    ReportsReceived,
+    RightChanged,
+    SlowVote,
     State,
-    StopAsked,
-    Suspected,
-    Ticked,
-    Voted,
+    StopRequested,
+    TimePassed,
+    WindowClosed,
 )
 from workflows.programs.runtime.files import Appender
 from workflows.wire import REPORTS, CheckpointSeen, StepSeen, from_dict, line
 
 _LINE_START = len("@primus ")
 MOST = 1e15
-"""No step, no rank and no time in seconds is larger."""
+"""Upper limit of steps, ranks and times in seconds; anything larger is garbage."""
 _SECONDS = ("seconds", "compute_seconds", "tokens_per_second")
 
 
 def to_line(event: Event) -> str:
     """The event as one line."""
-    return json.dumps({"event": type(event).__name__, **_plain(event)}, separators=(",", ":"))
+    return json.dumps({"event": _NAMES[type(event)], **_to_json(event)}, separators=(",", ":"))
 
 
 def from_line(text: str) -> Optional[Event]:
-    """The event in a line; None where it is broken (the last line of a writer that was killed) or unknown."""
+    """The event in a line; None for an unknown event and for a broken line, as a killed writer leaves it."""
     try:
         data: Dict[str, Any] = json.loads(text)
         return _READERS[data.pop("event")](data)
@@ -58,13 +55,13 @@ def read_events(lines: Iterable[str]) -> List[Event]:
     return [event for event in (from_line(text) for text in lines) if event is not None]
 
 
-def reports_of(items: Any) -> List[Any]:
+def parse_reports(items: Any) -> List[Any]:
     """The reports in the JSON list of a batch; unknown and broken ones are left out (a newer launcher may say more)."""
     found: List[Any] = []
     for item in cast("List[Any]", items) if isinstance(items, list) else []:
         try:
             data: Dict[str, Any] = dict(item)
-            report = _sane(from_dict(REPORTS[data.pop("report")], data))
+            report = _valid_report(from_dict(REPORTS[data.pop("report")], data))
         except (ValueError, KeyError, TypeError):
             continue
         if report is not None:
@@ -72,8 +69,8 @@ def reports_of(items: Any) -> List[Any]:
     return found
 
 
-def _sane(report: Any) -> Optional[Any]:
-    """The report without figures that are none; None where its time, its step or its rank cannot be."""
+def _valid_report(report: Any) -> Optional[Any]:
+    """The report without impossible figures; None where its time, its step or its rank is impossible."""
     if not (0 <= getattr(report, "at", 0.0) < MOST and 0 <= getattr(report, "rank", 0) < MOST):
         return None
     if not 0 <= (getattr(report, "step", 0) or 0) < MOST:
@@ -86,11 +83,11 @@ def _sane(report: Any) -> Optional[Any]:
     return report
 
 
-def worth_keeping(state: State, event: Event) -> Optional[Event]:
-    """What of an event must be remembered: no heartbeats, no steps that another rank reports as well."""
-    if isinstance(event, Ticked):
-        return event if due(state, event.at) else None
-    if not isinstance(event, Reported):
+def for_journal(state: State, event: Event) -> Optional[Event]:
+    """The part of an event that the journal keeps: no heartbeats, and no steps that a lower rank reports as well."""
+    if isinstance(event, TimePassed):
+        return event if is_due(state, event.at) else None
+    if not isinstance(event, ReportsReceived):
         return event
     rank = state.progress.reporting_rank
     kept = tuple(one for one in event.reports if not isinstance(one, StepSeen) or rank is None or one.rank <= rank)
@@ -99,8 +96,8 @@ def worth_keeping(state: State, event: Event) -> Optional[Event]:
     return dataclasses.replace(event, reports=kept)
 
 
-def _plain(event: Event) -> Dict[str, Any]:
-    if isinstance(event, Reported):
+def _to_json(event: Event) -> Dict[str, Any]:
+    if isinstance(event, ReportsReceived):
         return {
             "at": event.at,
             "key": list(event.key),
@@ -116,21 +113,21 @@ def _plain(event: Event) -> Dict[str, Any]:
 
 
 def _joined(data: Dict[str, Any]) -> Event:
-    return Joined(float(data["at"]), Member(**data["member"]))
+    return LauncherJoined(float(data["at"]), Member(**data["member"]))
 
 
 def _published(data: Dict[str, Any]) -> Event:
     index = int(data.get("pod_index", 0))
-    return Published(float(data["at"]), str(data["role"]), Meeting(**data["meeting"]), index)
+    return MeetingPublished(float(data["at"]), str(data["role"]), Meeting(**data["meeting"]), index)
 
 
 def _reported(data: Dict[str, Any]) -> Event:
     role, index = data["key"]
-    return Reported(
+    return ReportsReceived(
         at=float(data["at"]),
         key=(str(role), int(index)),
         sequence=int(data["sequence"]),
-        reports=tuple(reports_of(data["reports"])),
+        reports=tuple(parse_reports(data["reports"])),
         state=str(data["state"]),
         why=str(data["why"]),
         pids=dict(data["pids"]),
@@ -141,28 +138,28 @@ def _reported(data: Dict[str, Any]) -> Event:
 
 def _cleared(data: Dict[str, Any]) -> Event:
     role, index = data["key"]
-    return Cleared(float(data["at"]), (str(role), int(index)), int(data["incarnation"]))
+    return PodCleared(float(data["at"]), (str(role), int(index)), int(data["incarnation"]))
 
 
 def _ticked(data: Dict[str, Any]) -> Event:
-    return Ticked(float(data["at"]), _gang(data))
+    return TimePassed(float(data["at"]), _gang(data))
 
 
 def _stop_asked(data: Dict[str, Any]) -> Event:
-    return StopAsked(float(data["at"]), str(data["why"]), bool(data["save"]))
+    return StopRequested(float(data["at"]), str(data["why"]), bool(data["save"]))
 
 
 def _suspected(data: Dict[str, Any]) -> Event:
-    return Suspected(float(data["at"]), int(data["incarnation"]), str(data["why"]), _gang(data))
+    return HangSuspected(float(data["at"]), int(data["incarnation"]), str(data["why"]), _gang(data))
 
 
 def _right_said(data: Dict[str, Any]) -> Event:
-    return RightSaid(float(data["at"]), str(data["withheld"]))
+    return RightChanged(float(data["at"]), str(data["withheld"]))
 
 
 def _hang_found(data: Dict[str, Any]) -> Event:
     rank = data.get("rank")
-    return HangFound(
+    return HangConfirmed(
         at=float(data["at"]),
         incarnation=int(data["incarnation"]),
         why=str(data["why"]),
@@ -174,15 +171,28 @@ def _hang_found(data: Dict[str, Any]) -> Event:
 
 
 def _voted(data: Dict[str, Any]) -> Event:
-    slow = [Slow(int(rank), float(seconds), float(ratio)) for rank, seconds, ratio in data["slow"]]
+    slow = [SlowVote(int(rank), float(seconds), float(ratio)) for rank, seconds, ratio in data["slow"]]
     sane = tuple(one for one in slow if 0 <= one.rank < MOST and 0 < one.seconds < MOST and 1 <= one.ratio < MOST)
-    return Voted(float(data["at"]), int(data["incarnation"]), int(data["step"]), sane, _gang(data))
+    return WindowClosed(float(data["at"]), int(data["incarnation"]), int(data["step"]), sane, _gang(data))
 
 
 def _gang(data: Dict[str, Any]) -> int:
     return int(data.get("gang", 0))
 
 
+_NAMES: Dict[Type[Any], str] = {
+    LauncherJoined: "Joined",
+    MeetingPublished: "Published",
+    ReportsReceived: "Reported",
+    PodCleared: "Cleared",
+    TimePassed: "Ticked",
+    StopRequested: "StopAsked",
+    HangSuspected: "Suspected",
+    HangConfirmed: "HangFound",
+    WindowClosed: "Voted",
+    RightChanged: "RightSaid",
+}
+"""Names of events in the file, which coordinators of other versions read as well."""
 _READERS = {
     "Joined": _joined,
     "Published": _published,
@@ -198,15 +208,15 @@ _READERS = {
 
 
 JOURNAL_SECONDS = 1.0
-"""How long the storage may take to write down an order before launchers hear of it."""
+"""How long launchers wait for an order while the storage writes it."""
 SYNC_SECONDS = 0.02
-"""How long they wait for it to be synced as well; a disk takes a fraction of a millisecond, a busy one a second. Where
-the node is lost meanwhile, launchers know more orders than the next coordinator, which then uses no right any more."""
+"""How long they also wait for the sync; a disk takes a fraction of a millisecond, a busy one a second. If the node is
+lost before the sync, launchers know more orders than the next coordinator, which then does no restart any more."""
 
 
 @contextmanager
-def undisturbed() -> Generator[None, None, None]:
-    """Nothing is searched for garbage meanwhile: of a hundred thousand new objects nearly all are kept."""
+def garbage_collection_off() -> Generator[None, None, None]:
+    """Replaying a journal creates a hundred thousand objects, nearly all of which stay: searching them is a waste."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -216,18 +226,18 @@ def undisturbed() -> Generator[None, None, None]:
             gc.enable()
 
 
-class Memory:
-    """The journal at `path`. It is written behind the coordinator's back, since a storage may hang."""
+class Journal:
+    """The journal at `path`. A thread of its own writes it, since a storage may hang."""
 
     def __init__(self, path: str, sync: Callable[[int], None] = os.fdatasync) -> None:
         self._path = path
         self._appender = Appender(sync=sync)
         self._start = b""
-        """What the first line is parted by from one that was cut off."""
-        self._trouble = ""
+        """Newline before the first event, where the file ends in a line that was cut off."""
+        self._problem = ""
 
     def read(self) -> List[Event]:
-        """Every event of earlier lives, in order; none where there were none or the file cannot be read."""
+        """Every event of earlier coordinators, in order; none where the file is missing or cannot be read."""
         try:
             with open(self._path, "rb") as raw:
                 size = raw.seek(0, os.SEEK_END)
@@ -242,12 +252,12 @@ class Memory:
             return []
 
     def write(self, event: Event, order: bool, surely: bool) -> None:
-        """Remember an event.
+        """Append an event.
 
         Args:
             event: what happened.
-            order: an order follows from it: it is synced, so that it outlives the node as well.
-            surely: all of that is done, or the storage was too slow, when this returns.
+            order: an order follows from it, so the file is synced: the event must outlive the node.
+            surely: wait for that, at most `JOURNAL_SECONDS` and `SYNC_SECONDS`.
         """
         data, self._start = self._start + (to_line(event) + "\n").encode(), b""
         self._appender.append(self._path, data, sync=order)
@@ -255,17 +265,17 @@ class Memory:
             written = self._appender.flush(JOURNAL_SECONDS, synced=False)
             late = f"{self._path}: not {{}} in {JOURNAL_SECONDS if not written else SYNC_SECONDS:g} s"
             if not written:
-                self._told(late.format("written"))
+                self._print_problem(late.format("written"))
             else:
                 done = self._appender.flush(SYNC_SECONDS)
-                self._told(self._appender.last_error if done else late.format("synced"))
+                self._print_problem(self._appender.last_error if done else late.format("synced"))
 
-    def _told(self, trouble: str) -> None:
-        """What the storage does is said when it changes; nobody is kept waiting for it."""
-        if trouble and trouble != self._trouble:
+    def _print_problem(self, trouble: str) -> None:
+        """Print the storage's problem once, when it changes."""
+        if trouble and trouble != self._problem:
             print(f"coordinator: {trouble}; going on, an order may be forgotten when the node is lost", flush=True)
-        self._trouble = trouble
+        self._problem = trouble
 
     def close(self) -> None:
-        """Write what is left."""
+        """Flush, for at most 2 s."""
         self._appender.close(2.0)

@@ -1,9 +1,9 @@
-"""The coordinator of one attempt: who is there, where ranks meet, how far they are, how they ended.
+"""The coordinator of one attempt: its members, their rendezvous, progress and ends.
 
     python3 programs.pyz coordinate --role=trainer --pods=2 --processes-per-node=4
 
-A thin shell around `coordination`: HTTP in, journal and answers out. Started again, it reads its journal; while it is
-away the training goes on.
+A thin shell around `service`: HTTP in, journal and answers out. A coordinator that is started again reads its journal;
+training goes on without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workflows.wire import TERMINATION_MESSAGE_BYTES
 
 @dataclass(frozen=True)
 class Options:
-    """What the coordinator is told by its builder."""
+    """Command line of the coordinator."""
 
     role: str = "trainer"
     """The deciding role."""
@@ -39,32 +39,32 @@ class Options:
     """Planned steps; 0: not known."""
     port: int = 29400
     restarts: int = 0
-    """Restarts in place that the attempt may do without asking; 0: none, and a hang is only told."""
+    """Restarts in place allowed to the attempt; 0: none, and a hang is only reported."""
     restart_window_seconds: float = 0.0
-    """So many of them in any such time; 0: in the whole attempt."""
+    """Time in which so many are allowed; 0: the whole attempt."""
     scope: str = ROLE
-    """Who begins again with a rank: `gang`, `role` or `replica`."""
+    """Which ranks restart together with a failed one: `gang`, `role` or `replica`."""
     replica_groups: int = 1
-    """Equal parts of the deciding role, each of which meets by itself."""
+    """Equal parts of the deciding role, each with a rendezvous of its own."""
     essential: Tuple[str, ...] = ()
-    """Other roles without which the attempt cannot go on, each as `role:pods:processes`."""
+    """Other roles without which the attempt cannot continue, each as `role:pods:processes`."""
     hang_init_seconds: float = 0.0
-    """Longest time to the first step, and from the last one to the end; 0: no limit, for programs that tell none."""
+    """Longest time to the first step, and from the last one to the end; 0: no limit, for programs that report none."""
     hang_step_floor_seconds: float = 60.0
     hang_step_factor: float = 5.0
-    """Times the longest step."""
+    """Longest time without a step, in longest steps seen."""
     hang_checkpoint_seconds: float = 1800.0
     hang_announces: bool = False
-    """The program says before each pause (save, evaluation) that it begins; else that is learned."""
+    """The program announces each pause (save, evaluation) before it begins; else the coordinator learns that."""
     straggler_ratio: float = 1.1
     straggler_robust_z: float = 3.5
     straggler_windows: int = 4
     mttf_seconds: float = 0.0
-    """Mean time to failure of the whole gang, for advice about saving; 0: not known, and none is given."""
+    """Mean time to failure of the whole gang, for advice on saving; 0: not known, and there is no advice."""
 
     @property
     def gang(self) -> ExpectedGang:
-        """What the coordinator is made for."""
+        """Layout and limits of the attempt."""
         hang = HangLimits(
             init_seconds=self.hang_init_seconds or math.inf,
             step_floor_seconds=self.hang_step_floor_seconds,
@@ -146,14 +146,14 @@ def main(argv: List[str]) -> int:
     run_dir = environment.get("PRIMUS_RUN_DIR", "")
     if run_dir:
         attempt = environment.get("PRIMUS_ATTEMPT", "") or "1"
-        coordinator.remember(os.path.join(run_dir, f"a{attempt}", "coordinator", "journal.jsonl"))
+        coordinator.open_journal(os.path.join(run_dir, f"a{attempt}", "coordinator", "journal.jsonl"))
     try:
         server = coordinator.serve(environment.get("PRIMUS_POD_IP", "") or "127.0.0.1", options.port)
     except OSError as error:
         return _refuse(f"--port: {options.port} cannot be bound: {error.strerror}")
     asked = _on_signals(server)
     print(f"coordinator: listening on port {server.port} for {options.pods} pods of {options.role}", flush=True)
-    while asked not in server.turn(coordinator.patience_seconds):
+    while asked not in server.turn(coordinator.idle_seconds):
         coordinator.tick()
     server.close()
     coordinator.close()
@@ -170,7 +170,7 @@ def _many_descriptors() -> None:
 
 
 def _on_signals(server: Server) -> int:
-    """A descriptor that becomes readable when SIGTERM or SIGINT came."""
+    """A descriptor that becomes readable at SIGTERM or SIGINT."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)

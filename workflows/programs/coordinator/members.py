@@ -1,4 +1,4 @@
-"""A mapping of launchers that is never changed, and still cheap to change: ten thousand report every second.
+"""A persistent mapping of launchers, of which ten thousand report every second.
 
 A copy of a dictionary of 12,500 takes 0.15 ms; here only the hundred around the changed one are copied.
 """
@@ -29,14 +29,14 @@ class Members(Mapping[Key, T]):
             chunks.setdefault((key[0], key[1] >> CHUNK_BITS), {})[key] = value
         return cls(chunks, sum(map(len, chunks.values())))
 
-    def with_(self, key: Key, value: T) -> Members[T]:
-        """The same with one more, or another, value."""
+    def with_value(self, key: Key, value: T) -> Members[T]:
+        """A mapping with this value added or replaced."""
         place = key[0], key[1] >> CHUNK_BITS
         before = self._chunks.get(place, {})
         return Members({**self._chunks, place: {**before, key: value}}, self._count + (key not in before))
 
-    def each(self, change: Callable[[T], T]) -> Members[T]:
-        """Every value changed."""
+    def map_values(self, change: Callable[[T], T]) -> Members[T]:
+        """A mapping with every value changed."""
         chunks = {place: {key: change(one) for key, one in chunk.items()} for place, chunk in self._chunks.items()}
         return Members(chunks, self._count)
 

@@ -1,6 +1,6 @@
-"""`GET /metrics` of the coordinator: its gang for Prometheus. Pure; a figure that is not known has no series.
+"""`GET /metrics` of the coordinator: its gang for Prometheus. Pure; an unknown figure has no series.
 
-What launchers say that their pods use: the newest word of each. No part of the state, and never remembered.
+Usage of resources comes from the launchers' heartbeats; it is outside the state and never journaled.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ OF_EACH = {
         "uncorrected_errors",
     ),
 }
-"""Figures by what they are of."""
+"""Figures by kind of device or process."""
 MOST_OF_EACH = 64
 LONGEST_NAME = 64
 MOST = 1e18
-"""No figure is larger."""
-Use = Dict[str, Any]
+"""Upper limit of a figure; anything larger is garbage."""
+Usage = Dict[str, Any]
 UsageLabels = Tuple[Tuple[str, Any], ...]
 
 
-def use_of(told: Any) -> Optional[Use]:
-    """A launcher's word, what is no figure left out; None: it says nothing that counts."""
+def parse_usage(told: Any) -> Optional[Usage]:
+    """Usage in a launcher's heartbeat, without impossible figures; None where it has no valid time."""
     if not isinstance(told, dict):
         return None
     body = cast("Dict[str, Any]", told)
     at = _figure(body.get("at"))
     if at is None:
         return None
-    found: Use = {"at": at, **_figures(body, POD)}
+    found: Usage = {"at": at, **_figures(body, POD)}
     for kind, names in OF_EACH.items():
         each = body.get(kind)
         items = list(cast("Dict[str, Any]", each).items())[:MOST_OF_EACH] if isinstance(each, dict) else []
@@ -51,23 +51,23 @@ def use_of(told: Any) -> Optional[Use]:
     return found
 
 
-class Uses:
-    """The newest word of each launcher. It is checked when somebody asks: a thousand words a second are never read."""
+class UsageByLauncher:
+    """Newest usage of each launcher, checked only when it is read: most of a thousand a second never are."""
 
     def __init__(self) -> None:
         self._newest: Dict[Key, Any] = {}
 
-    def hear(self, key: Key, told: Any) -> None:
-        """What `key` says with its heartbeat; nothing changes nothing."""
+    def record(self, key: Key, told: Any) -> None:
+        """Keep the usage in a heartbeat of `key`, if there is any."""
         if told is not None:
             self._newest[key] = told
 
-    def of(self, key: Key) -> Optional[Use]:
-        """None: it has said nothing that counts."""
-        return use_of(self._newest.get(key))
+    def of(self, key: Key) -> Optional[Usage]:
+        """Usage of one launcher; None: none that is valid."""
+        return parse_usage(self._newest.get(key))
 
-    def told(self, members: Iterable[Member]) -> Dict[str, Any]:
-        """As JSON, for those of whom something is known."""
+    def to_json(self, members: Iterable[Member]) -> Dict[str, Any]:
+        """Usage of the members for which it is known, as JSON."""
         pods = [
             {"role": one.role, "pod_index": one.pod_index, "pod": one.pod, "node": one.node, **use}
             for one in members
@@ -76,20 +76,15 @@ class Uses:
         return {"pods": pods}
 
 
-def samples(uses: Uses, members: Iterable[Member]) -> Dict[str, List[Tuple[UsageLabels, float]]]:
-    """Figures by their name, each with whose it is.
-
-    Args:
-        uses: what was heard.
-        members: that are told one by one.
-    """
+def usage_samples(uses: UsageByLauncher, members: Iterable[Member]) -> Dict[str, List[Tuple[UsageLabels, float]]]:
+    """Labels and values of the members' usage, by name of the figure."""
     found: Dict[str, List[Tuple[UsageLabels, float]]] = {}
     for member in members:
         use = uses.of(member.key) or {}
         place: UsageLabels = (("pod_index", member.pod_index), ("node", member.node))
         _add(found, "pod", use, POD, place)
         for kind, label in (("ranks", "rank"), ("nics", "device"), ("gpus", "gpu")):
-            each: Mapping[str, Use] = use.get(kind, {})
+            each: Mapping[str, Usage] = use.get(kind, {})
             for name, figures in each.items():
                 _add(found, label, figures, OF_EACH[kind], (*place, (label, name)))
     return found
@@ -98,7 +93,7 @@ def samples(uses: Uses, members: Iterable[Member]) -> Dict[str, List[Tuple[Usage
 def _add(
     found: Dict[str, List[Tuple[UsageLabels, float]]],
     kind: str,
-    figures: Use,
+    figures: Usage,
     names: Tuple[str, ...],
     labels: UsageLabels,
 ) -> None:
@@ -107,7 +102,7 @@ def _add(
             found.setdefault(f"{kind}_{name}", []).append((labels, figures[name]))
 
 
-def _figures(told: Any, names: Tuple[str, ...]) -> Use:
+def _figures(told: Any, names: Tuple[str, ...]) -> Usage:
     if not isinstance(told, dict):
         return {}
     body = cast("Dict[str, Any]", told)
@@ -121,29 +116,23 @@ def _figure(told: Any) -> Optional[float]:
 
 
 MOST_LAUNCHERS = 512
-"""Of larger gangs only the oldest heartbeat is told, and no pod's use: thousands of series a second say no more."""
+"""Larger gangs export only the oldest heartbeat and no usage: thousands of series a second say no more."""
 
 
-def exposed(
+def render_metrics(
     state: State,
     heard: Mapping[Key, float],
-    uses: Uses,
+    uses: UsageByLauncher,
     watch: Watch,
     stragglers: Iterable[Straggler],
     now: float,
 ) -> str:
-    """The text that Prometheus reads.
+    """The metrics in Prometheus' text format.
 
-    Args:
-        state: of the coordinator.
-        heard: Unix time of each launcher's last word.
-        uses: what their pods use.
-        watch: over hangs.
-        stragglers: slow ranks.
-        now: Unix time in seconds.
+    `heard` has the Unix time of each launcher's last request, `stragglers` those of `/status`, `now` is Unix time.
     """
     gang = [*_progress(state), *_saves(state), *_restarts(state, now)]
-    gang += [*_launchers(state, heard, now), *_uses(state, uses)]
+    gang += [*_launchers(state, heard, now), *_usage(state, uses)]
     families = [*gang, *_hang(watch), *_slow(stragglers)]
     return exposition(family for family in families if family.samples)
 
@@ -211,9 +200,9 @@ def _launchers(state: State, heard: Mapping[Key, float], now: float) -> List[Fam
     ]  # fmt: skip
 
 
-def _uses(state: State, uses: Uses) -> List[Family]:
+def _usage(state: State, uses: UsageByLauncher) -> List[Family]:
     members = list(state.members.values())
-    found = samples(uses, members) if len(members) <= MOST_LAUNCHERS else {}
+    found = usage_samples(uses, members) if len(members) <= MOST_LAUNCHERS else {}
     families: List[Family] = []
     for name, told in found.items():
         grows = name.startswith("device_") or name.endswith("_errors")

@@ -1,4 +1,4 @@
-"""How far the whole gang is, from the reports of its ranks. Pure: times stand in the reports."""
+"""Progress of a gang, from the reports of its ranks. Pure: reports carry their times."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from workflows.wire import CheckpointSeen, PhaseSeen, StepSeen
 RECENT_STEPS = 32
 KEPT_CHECKPOINTS = 200
 PROVEN = ("pass", "fail")
-"""Verdicts of a checkpoint that was read."""
+"""Verdicts on a checkpoint that was read."""
 StepRow = Tuple[int, float, Optional[float], Optional[float]]
-"""Step, Unix time, seconds and loss as the program said them."""
+"""Step, Unix time, seconds and loss as the program reported them."""
 
 
 class Moment(NamedTuple):
-    """The gang began or ended to load (`restore`) or to save (`checkpoint`) a checkpoint, or to evaluate."""
+    """The begin or end of a stall: loading (`restore`) or saving (`checkpoint`) a checkpoint, or an evaluation."""
 
     kind: str
     """`<phase>-begin` or `<phase>-end`, with a phase of `STALLS`."""
     at: float
-    """Unix time in seconds; a beginning may be told in hindsight, so times are not in order."""
+    """Unix time in seconds; a begin may be reported later, so times are not in order."""
     detail: str = ""
-    """The line that said so."""
+    """The program's line that reported it."""
 
 
 class Stall(NamedTuple):
-    """The gang stands still since `at`."""
+    """A phase in which the gang stands still, since `at`."""
 
     phase: str
     """One of `STALLS`."""
     rank: int
-    """The lowest one that said so; only its words end it."""
+    """Lowest rank that reported it; only that rank's reports end it."""
     at: float
     rows: int = 0
-    """Steps that another rank has reported since."""
+    """Steps that other ranks have reported since."""
 
 
 STALLS = ("restore", "checkpoint", "evaluation")
@@ -52,24 +52,23 @@ class Progress:
     reporting_rank: Optional[int] = None
     """The lowest rank that reports steps; only its reports count, since every rank may print the same."""
     first_step: Optional[Tuple[int, float]] = None
-    """First step seen in this attempt and when: the proof of what was resumed."""
+    """First step of this attempt and its Unix time: the proof of what was resumed."""
     recent: Tuple[StepRow, ...] = ()
     """The newest rows, oldest first."""
     interval: int = 1
-    """Largest distance between two reported steps: the program's own logging interval."""
+    """Largest distance in steps between two reports: the program's logging interval."""
     first_nan_step: Optional[int] = None
     phase: str = ""
     phase_at: float = 0.0
     stall: Optional[Stall] = None
     checkpoints: Tuple[CheckpointSeen, ...] = ()
     last_checkpoint_step: Optional[int] = None
-    """Of the newest one that was proven good."""
+    """Step of the newest checkpoint that was proven good."""
     incarnation: int = 1
-    """Whose steps the newest rows are."""
+    """Incarnation of the newest rows."""
     unproven: bool = False
-    """A save has ended of which the prover has not spoken yet."""
+    """Whether a save has ended that the prover has not reported on yet."""
     saves: Saves = field(default_factory=Saves)
-    """What each save cost and how far it has come."""
 
     @property
     def step(self) -> Optional[int]:
@@ -92,65 +91,65 @@ class Progress:
     @property
     def step_seconds(self) -> Optional[float]:
         """The upper median over the recent rows, which saves do not move; None while there are too few."""
-        told = [row[2] for row in self.recent if row[2] is not None]
-        if not told:
+        seconds = [row[2] for row in self.recent if row[2] is not None]
+        if not seconds:
             pairs = zip(self.recent, self.recent[1:])  # noqa: B905 - 3.10
-            told = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs if b[0] > a[0]]
-        return coordinator_saves.middle(told)
+            seconds = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs if b[0] > a[0]]
+        return coordinator_saves.upper_median(seconds)
 
 
-class Learned(NamedTuple):
-    """What a report changed."""
+class ProgressUpdate(NamedTuple):
+    """Progress after a report, and what it changed."""
 
     progress: Progress
     row: Optional[StepRow] = None
-    again: bool = False
-    """The row stands for the newest step, about which more is known now."""
+    replaces_last: bool = False
+    """The row replaces the newest one, as it says more about the same step."""
     moments: Tuple[Moment, ...] = ()
-    """Beginnings and ends of stalls, to be added to those that were told before."""
+    """New begins and ends of stalls."""
 
 
-def learn(progress: Progress, report: Union[StepSeen, PhaseSeen, CheckpointSeen]) -> Learned:
-    """What is known after `report`."""
+def apply_report(progress: Progress, report: Union[StepSeen, PhaseSeen, CheckpointSeen]) -> ProgressUpdate:
+    """Progress after `report`."""
     if isinstance(report, CheckpointSeen):
-        return Learned(_checkpoint(progress, report))
+        return ProgressUpdate(_checkpoint(progress, report))
     if isinstance(report, PhaseSeen):
         if progress.reporting_rank is not None and report.rank > progress.reporting_rank:
-            return Learned(progress)
-        stall, moments = _entered(progress.stall, report)
+            return ProgressUpdate(progress)
+        stall, moments = _enter_phase(progress.stall, report)
         saved = any(moment.kind == "checkpoint-end" and moment.detail for moment in moments)
-        progress = replace(progress, unproven=progress.unproven or saved, saves=_saved(progress, moments))
-        return Learned(replace(progress, phase=report.phase, phase_at=report.at, stall=stall), moments=moments)
+        progress = replace(progress, unproven=progress.unproven or saved, saves=_update_saves(progress, moments))
+        return ProgressUpdate(replace(progress, phase=report.phase, phase_at=report.at, stall=stall), moments=moments)
     if progress.reporting_rank is not None and report.rank > progress.reporting_rank:
-        return Learned(progress)
+        return ProgressUpdate(progress)
     return _step(progress, report)
 
 
-def restarted(progress: Progress, at: float) -> Learned:
-    """What is known when all ranks were killed at `at` to begin again: a stall has ended with them."""
+def after_restart(progress: Progress, at: float) -> ProgressUpdate:
+    """Progress after all ranks were killed at `at` for a restart, which also ends a stall."""
     moments: Tuple[Moment, ...] = ()
     if progress.stall is not None:
-        # A save that was not finished is taken back.
-        moments = (_over(progress.stall, progress.stall.at if progress.stall.phase == "checkpoint" else at),)
-    progress = replace(progress, saves=_saved(progress, moments))
-    return Learned(replace(progress, phase="init", phase_at=at, stall=None, unproven=False), moments=moments)
+        # A save that was not finished is cancelled.
+        moments = (_stall_end(progress.stall, progress.stall.at if progress.stall.phase == "checkpoint" else at),)
+    progress = replace(progress, saves=_update_saves(progress, moments))
+    return ProgressUpdate(replace(progress, phase="init", phase_at=at, stall=None, unproven=False), moments=moments)
 
 
-def _step(progress: Progress, report: StepSeen) -> Learned:
+def _step(progress: Progress, report: StepSeen) -> ProgressUpdate:
     row: StepRow = (report.step, report.at, report.seconds, report.loss)
     if report.incarnation != progress.incarnation:
-        # The same step once more is progress now, and a rate over the pause would be none.
+        # A repeated step is progress now, and a rate over the pause would be meaningless.
         progress = replace(progress, incarnation=report.incarnation, recent=())
     again = progress.step == report.step
     if again:
         last = progress.recent[-1]
         row = (last[0], last[1], row[2] if row[2] is not None else last[2], row[3] if row[3] is not None else last[3])
         if row == last:
-            return Learned(progress)
+            return ProgressUpdate(progress)
     kept = progress.recent[:-1] if again else progress.recent
     gap = report.step - (progress.step if progress.step is not None else report.step)
     finite = report.loss is None or math.isfinite(report.loss)
-    stall, moments = (progress.stall, ()) if again else _stepped(progress.stall, report)
+    stall, moments = (progress.stall, ()) if again else _end_stall_by_step(progress.stall, report)
     progress = replace(
         progress,
         reporting_rank=report.rank,
@@ -161,24 +160,24 @@ def _step(progress: Progress, report: StepSeen) -> Learned:
         phase="step",
         phase_at=report.at,
         stall=stall,
-        saves=_saved(progress, moments),
+        saves=_update_saves(progress, moments),
     )
-    return Learned(progress, row, again, moments)
+    return ProgressUpdate(progress, row, again, moments)
 
 
-def _saved(progress: Progress, moments: Sequence[Moment]) -> Saves:
-    """The saves after what was told of stalls."""
+def _update_saves(progress: Progress, moments: Sequence[Moment]) -> Saves:
+    """The saves after these begins and ends of stalls."""
     saves = progress.saves
     for moment in moments:
         if moment.kind == "checkpoint-begin":
-            saves = coordinator_saves.begun(saves, progress.step, moment.at)
+            saves = coordinator_saves.begin_save(saves, progress.step, moment.at)
         elif moment.kind == "checkpoint-end":
-            saves = coordinator_saves.ended(saves, moment.at)
+            saves = coordinator_saves.end_save(saves, moment.at)
     return saves
 
 
-def _entered(stall: Optional[Stall], report: PhaseSeen) -> Tuple[Optional[Stall], Tuple[Moment, ...]]:
-    """What a rank's new phase begins and ends."""
+def _enter_phase(stall: Optional[Stall], report: PhaseSeen) -> Tuple[Optional[Stall], Tuple[Moment, ...]]:
+    """The stall, and its begins and ends, after a rank entered a phase."""
     if report.phase in STALLS:
         begun = Stall(report.phase, report.rank, report.at)
         opened = Moment(f"{report.phase}-begin", report.at, report.detail)
@@ -187,40 +186,40 @@ def _entered(stall: Optional[Stall], report: PhaseSeen) -> Tuple[Optional[Stall]
         if stall.phase == report.phase:
             return stall._replace(rank=min(stall.rank, report.rank)), ()
         given_up = stall.phase == "checkpoint" and report.phase == "restore"
-        return begun, (_over(stall, stall.at if given_up else report.at), opened)
+        return begun, (_stall_end(stall, stall.at if given_up else report.at), opened)
     if stall is None or stall.rank != report.rank:
         return stall, ()
     given_up = stall.phase == "checkpoint" and report.phase == "init"
-    return None, (_over(stall, stall.at if given_up else report.at, report.detail),)
+    return None, (_stall_end(stall, stall.at if given_up else report.at, report.detail),)
 
 
-def _stepped(stall: Optional[Stall], report: StepSeen) -> Tuple[Optional[Stall], Tuple[Moment, ...]]:
+def _end_stall_by_step(stall: Optional[Stall], report: StepSeen) -> Tuple[Optional[Stall], Tuple[Moment, ...]]:
     """A step ends every stall; but the line of the step before a save may arrive after the save has begun.
 
-    Ranks that report steps say their phase themselves. Where one rank saves and another reports the steps, as with
-    Megatron, clocks and ways differ, so it is the second step that tells of a save whose end nobody told.
+    Ranks that report steps also report their phase. Where one rank saves and another reports steps, as with Megatron,
+    their lines arrive in any order, so only the second step ends a save whose end was not reported.
     """
     if stall is None or (stall.phase == "checkpoint" and stall.rows == 0):
         return (None if stall is None else stall._replace(rows=1)), ()
-    return None, (_over(stall, report.at),)
+    return None, (_stall_end(stall, report.at),)
 
 
-def _over(stall: Stall, at: float, detail: str = "") -> Moment:
-    """The end of a stall; one at its own beginning takes it back."""
+def _stall_end(stall: Stall, at: float, detail: str = "") -> Moment:
+    """The end of a stall; an end at the time of its begin cancels it."""
     return Moment(f"{stall.phase}-end", max(stall.at, at), detail)
 
 
 def _checkpoint(progress: Progress, report: CheckpointSeen) -> Progress:
     if report.verdict not in PROVEN:
-        # Whole, but nobody has read it: it is told how far the save is, and is nothing that anybody may go on from.
-        return replace(progress, saves=coordinator_saves.written(progress.saves, report, progress.interval))
+        # The files are complete but unread: it shows how far the save is, and nobody may resume from it.
+        return replace(progress, saves=coordinator_saves.note_written(progress.saves, report, progress.interval))
     checkpoints = (*progress.checkpoints, report)[-KEPT_CHECKPOINTS:]
     good = _newest_good(checkpoints)
-    saves = coordinator_saves.examined(progress.saves, report, good, progress.interval)
+    saves = coordinator_saves.note_examined(progress.saves, report, good, progress.interval)
     return replace(progress, checkpoints=checkpoints, last_checkpoint_step=good, unproven=False, saves=saves)
 
 
 def _newest_good(checkpoints: Sequence[CheckpointSeen]) -> Optional[int]:
-    """The highest step of which the last word is good: several are told newest first, and one may be taken back."""
+    """Highest step whose last verdict is good: several arrive newest first, and a verdict may be withdrawn."""
     verdicts = {one.path: one for one in checkpoints}
     return max((one.step for one in verdicts.values() if one.verdict == "pass"), default=None)

@@ -1,7 +1,7 @@
-"""Progress that ranks report themselves (`POST /v1/progress`), and which source is believed where several tell it.
+"""Progress that ranks report themselves (`POST /v1/progress`), and which source counts where several report it.
 
-A step that a rank's output tells is worth most, since nobody can forge it from elsewhere and it is there without the
-program's doing; then what the rank posts; then that a file grows.
+A step read from a rank's output counts most, since nobody elsewhere can forge it and the program need not do anything
+for it; then what the rank posts; then the growth of a file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Dict, Mapping, Set, TypeVar
 
 from workflows.programs.coordinator import journal
 from workflows.programs.coordinator.scopes import Gangs
-from workflows.programs.coordinator.state import Member, RefusedError, Reported, State
+from workflows.programs.coordinator.state import Member, RefusedError, ReportsReceived, State
 from workflows.programs.progress.reader import DETAIL_CHARACTERS
 from workflows.programs.runtime.flags import replace
 from workflows.programs.runtime.http_server import Request
@@ -24,14 +24,14 @@ _KINDS: Dict[str, Any] = {"StepSeen": StepSeen, "PhaseSeen": PhaseSeen}
 E = TypeVar("E")
 
 
-def read(request: Request, token: str, gangs: Gangs, at: float) -> Reported:
-    """What a rank reports.
+def parse_report(request: Request, token: str, gangs: Gangs, at: float) -> ReportsReceived:
+    """The report of a rank.
 
     Args:
-        request: its body names the pod, and the token is this pod's (or the attempt's).
-        token: of the attempt.
-        gangs: what is known.
-        at: Unix time in seconds; what the rank says of the time is not read.
+        request: its body names the pod; its token is the pod's or the attempt's.
+        token: the attempt's token.
+        gangs: the present state.
+        at: Unix time in seconds of the report; a time in the body is ignored.
 
     Raises:
         RefusedError: the token (401), the body (400), the rank (403), the pod (404) or the incarnation (409) is wrong.
@@ -56,7 +56,7 @@ def read(request: Request, token: str, gangs: Gangs, at: float) -> Reported:
             403, f"rank {report.rank} is not of {role} {index}, which has {member.processes} from {first}"
         )
     _check_incarnation(state, member, report.incarnation)
-    return Reported(at=at, key=member.key, sequence=member.sequence, reports=(report,), posted=True)
+    return ReportsReceived(at=at, key=member.key, sequence=member.sequence, reports=(report,), posted=True)
 
 
 def _report(body: Mapping[str, Any], at: float) -> Any:
@@ -73,7 +73,7 @@ def _report(body: Mapping[str, Any], at: float) -> Any:
         raise RefusedError(400, str(error)[:300]) from error
     if isinstance(said, PhaseSeen) and said.phase not in PHASES:
         raise RefusedError(400, f"phase: must be one of {', '.join(PHASES)}, got {said.phase[:80]!r}")
-    sane = journal.reports_of([data])
+    sane = journal.parse_reports([data])
     if not sane or (isinstance(said, StepSeen) and said.step < 1):
         raise RefusedError(400, "step, rank or incarnation: no such number can be")
     report = sane[0]
@@ -81,27 +81,22 @@ def _report(body: Mapping[str, Any], at: float) -> Any:
 
 
 def _check_incarnation(state: State, member: Member, incarnation: int) -> None:
-    if state.together(member.role) and incarnation != state.incarnation:
+    if state.restarts_together(member.role) and incarnation != state.incarnation:
         raise RefusedError(409, f"incarnation {incarnation} is not this one, which is {state.incarnation}")
 
 
-class Trust:
-    """Who has told steps of a gang's present incarnation; what the coordinator forgets of it, the next step tells."""
+class ReportFilter:
+    """Which source reports which rank of a gang's present incarnation; after a restart it learns that anew."""
 
     def __init__(self) -> None:
         self._incarnation = 1
         self._printed: Set[int] = set()
         self._posted: Dict[int, int] = {}
-        """Rank -> the highest step that it has posted."""
+        """Highest step that each rank has posted."""
 
-    def sifted(self, state: State, event: E) -> E:
-        """The event without what a source told that is less trusted than another one of the same rank.
-
-        Args:
-            state: of the gang that it is about, before it.
-            event: about to be taken.
-        """
-        if not isinstance(event, Reported) or not event.reports:
+    def filter_event(self, state: State, event: E) -> E:
+        """The event without reports that a better source of the same rank makes; `state` is its gang's before it."""
+        if not isinstance(event, ReportsReceived) or not event.reports:
             return event
         if event.key[0] != state.deciding_role:
             return replace(event, reports=()) if event.posted else event
@@ -119,9 +114,9 @@ class Trust:
             return True
         if isinstance(report, StepSeen):
             if report.incarnation != self._incarnation:
-                return True  # refused, or believed, elsewhere
+                return True  # the reducer decides on it
             self._printed.add(report.rank)
-            # Told once more it would look as if the program had gone back.
+            # A step reported twice would look as if the program had gone back.
             return not self._posted or report.step > self._posted.get(report.rank, 0)
         by_file = isinstance(report, PhaseSeen) and report.source == FILE
         return not (by_file and (self._printed or self._posted))

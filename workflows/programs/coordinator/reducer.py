@@ -1,94 +1,101 @@
-"""The coordinator's mind: everything it decides, as a pure function (state, event) -> (state, effects).
+"""Everything the coordinator decides, as a pure function (state, event) -> (state, effects).
 
-Whether ranks begin again inside their pods is decided in `coordination_restart`; what is found out by watching over
-time (hangs) comes as events from `coordination_hang`.
+`restarts` decides whether ranks restart inside their pods; `hangs` watches over time and sends its findings as events.
 """
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Tuple, Union
 
-from workflows.programs.coordinator.progress import PROVEN, StepRow, learn
-from workflows.programs.coordinator.restarts import due, failed, hung, proven, right_said, settle, stopped, suspected
+from workflows.programs.coordinator.progress import PROVEN, StepRow, apply_report
+from workflows.programs.coordinator.restarts import (
+    ask_for_stacks,
+    handle_failure,
+    handle_hang,
+    handle_proof,
+    is_due,
+    set_right,
+    settle,
+    stop_gang,
+)
 from workflows.programs.coordinator.state import (
     FINAL_STATES,
     Announce,
     AppendMoment,
     AppendStep,
-    Cleared,
     Effect,
     Event,
-    HangFound,
-    Joined,
+    HangConfirmed,
+    HangSuspected,
     Key,
+    LauncherJoined,
+    MeetingPublished,
     Member,
-    Next,
     Order,
-    Published,
+    PodCleared,
     RefusedError,
     ReplaceStep,
-    Reported,
-    RightSaid,
+    ReportsReceived,
+    RightChanged,
     RoleSize,
     State,
-    StopAsked,
-    Suspected,
-    Ticked,
-    Voted,
+    StopRequested,
+    TimePassed,
+    Transition,
+    WindowClosed,
 )
 from workflows.programs.runtime.flags import replace
 from workflows.wire import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 KEPT_LINES = 20
-"""Last lines of a failed rank that the coordinator remembers; all of them are in the pod's own record."""
+"""Last lines of a failed rank that the coordinator keeps; the pod's own record has all of them."""
 KEPT_ENDS_WITH_LINES = 64
 """When a thousand ranks fail together the first ones tell the story."""
 
 
-def advance(state: State, event: Event) -> Next:
+def advance(state: State, event: Event) -> Transition:
     """The next state and its effects.
 
     Raises:
         RefusedError: the event is not possible; the state stays as it was.
     """
-    if isinstance(event, Joined):
-        return _joined(state, event)
-    if isinstance(event, Published):
-        return _published(state, event)
-    if isinstance(event, Reported):
-        return _reported(state, event)
-    if isinstance(event, Cleared):
-        return _cleared(state, event)
-    return _decided(state, event)
+    if isinstance(event, LauncherJoined):
+        return _join(state, event)
+    if isinstance(event, MeetingPublished):
+        return _publish(state, event)
+    if isinstance(event, ReportsReceived):
+        return _take_reports(state, event)
+    if isinstance(event, PodCleared):
+        return _clear(state, event)
+    return _advance_by_decision(state, event)
 
 
-def _decided(state: State, event: Union[Ticked, Voted, Suspected, HangFound, RightSaid, StopAsked]) -> Next:
-    """What follows from time, from what was found out, and from the flow's word."""
-    if isinstance(event, Ticked):
-        return settle(state, event.at) if due(state, event.at) else Next(state)
-    if isinstance(event, Voted):
-        return Next(state)  # what a vote says concerns the numbers of the gang alone
-    if isinstance(event, Suspected):
-        return suspected(state, event)
-    if isinstance(event, HangFound):
-        return hung(state, event)
-    if isinstance(event, RightSaid):
-        return right_said(state, event)
-    return stopped(state, event.why, event.save, None)
+def _advance_by_decision(
+    state: State, event: Union[TimePassed, WindowClosed, HangSuspected, HangConfirmed, RightChanged, StopRequested]
+) -> Transition:
+    """The transition for time, findings and requests of the flow."""
+    if isinstance(event, TimePassed):
+        return settle(state, event.at) if is_due(state, event.at) else Transition(state)
+    if isinstance(event, WindowClosed):
+        return Transition(state)  # only the gang's statistics use votes
+    if isinstance(event, HangSuspected):
+        return ask_for_stacks(state, event)
+    if isinstance(event, HangConfirmed):
+        return handle_hang(state, event)
+    if isinstance(event, RightChanged):
+        return set_right(state, event)
+    return stop_gang(state, event.why, event.save, None)
 
 
 def meeting_of(state: State, role: str, pod_index: Optional[int] = None) -> Optional[Dict[str, Any]]:
-    """What the ranks of `role` need to meet; None while a pod is missing or nobody has published the address.
+    """The rendezvous of the ranks of `role`, as JSON; None while a pod or the address is missing.
 
-    Args:
-        state: what is known.
-        role: whose gang.
-        pod_index: only this pod's first rank is named; None: all (a gang may have thousands).
+    The assignments name the first rank of `pod_index` only; None: of every pod (a gang may have thousands).
     """
     size, published = state.sizes.get(role), state.meetings.get(role)
     if published is None or size is None or size.joined < size.pods:
         return None
-    if state.together(role) and state.incarnation > 1 and state.cleared < state.pods_together:
+    if state.restarts_together(role) and state.incarnation > 1 and state.cleared_pods < state.pods_together:
         return None  # ranks of two incarnations must never live at the same time
     first = state.first_pod if role == state.deciding_role else 0
     indexes = range(first, first + size.pods) if pod_index is None else [pod_index]
@@ -102,7 +109,7 @@ def meeting_of(state: State, role: str, pod_index: Optional[int] = None) -> Opti
 
 
 def orders_for(state: State, key: Key, since: int) -> List[Order]:
-    """Orders after number `since` that concern this launcher."""
+    """Orders for this launcher with a number above `since`."""
     orders = [order for order in state.orders if order.number > since and order.source != key]
     return [order for order in orders if not order.roles or key[0] in order.roles]
 
@@ -116,11 +123,11 @@ def _size(state: State, member: Member) -> RoleSize:
     return RoleSize(joined, max(before.pods, member.pods), max(before.processes, member.processes))
 
 
-def _complete(state: State, role: str) -> Tuple[Effect, ...]:
+def _announce_if_complete(state: State, role: str) -> Tuple[Effect, ...]:
     return (Announce(role),) if meeting_of(state, role, 0) is not None else ()
 
 
-def _joined(state: State, event: Joined) -> Next:
+def _join(state: State, event: LauncherJoined) -> Transition:
     member = event.member
     known = state.members.get(member.key)
     if known is not None and known.pod != member.pod and known.state not in FINAL_STATES:
@@ -134,46 +141,46 @@ def _joined(state: State, event: Joined) -> Next:
         heard = max(known.heard_order, member.heard_order)
         member = replace(known, node=member.node, address=member.address, heard_order=heard)
     sizes = {**state.sizes, member.role: _size(state, member)}
-    state = replace(state, members=state.members.with_(member.key, member), sizes=sizes)
-    if state.together(member.role) and event.member.incarnation > state.incarnation:
-        # Our memory was lost: the launcher knows better, and where its gang meets is past.
-        meetings = {role: meeting for role, meeting in state.meetings.items() if not state.together(role)}
-        state = replace(state, incarnation=event.member.incarnation, meetings=meetings, cleared=0)
-    return Next(state, _complete(state, member.role))
+    state = replace(state, members=state.members.with_value(member.key, member), sizes=sizes)
+    if state.restarts_together(member.role) and event.member.incarnation > state.incarnation:
+        # The journal was lost: the launcher's incarnation is right, and the known rendezvous is out of date.
+        meetings = {role: meeting for role, meeting in state.meetings.items() if not state.restarts_together(role)}
+        state = replace(state, incarnation=event.member.incarnation, meetings=meetings, cleared_pods=0)
+    return Transition(state, _announce_if_complete(state, member.role))
 
 
-def _cleared(state: State, event: Cleared) -> Next:
+def _clear(state: State, event: PodCleared) -> Transition:
     member = state.members.get(event.key)
     if member is None:
         raise RefusedError(404, f"{event.key[0]} {event.key[1]} has not joined")
     if event.incarnation != state.incarnation:
         raise RefusedError(409, f"incarnation {event.incarnation} is not this one, which is {state.incarnation}")
-    if not state.together(member.role) or member.cleared >= event.incarnation:
-        return Next(state)
-    members = state.members.with_(event.key, replace(member, cleared=event.incarnation))
-    state = replace(state, members=members, cleared=state.cleared + 1)
+    if not state.restarts_together(member.role) or member.cleared >= event.incarnation:
+        return Transition(state)
+    members = state.members.with_value(event.key, replace(member, cleared=event.incarnation))
+    state = replace(state, members=members, cleared_pods=state.cleared_pods + 1)
     roles = (state.deciding_role, *state.companions)
-    return Next(state, tuple(effect for role in roles for effect in _complete(state, role)))
+    return Transition(state, tuple(effect for role in roles for effect in _announce_if_complete(state, role)))
 
 
-def _published(state: State, event: Published) -> Next:
+def _publish(state: State, event: MeetingPublished) -> Transition:
     published = event.meeting.incarnation
-    if published > state.incarnation or (state.together(event.role) and published != state.incarnation):
+    if published > state.incarnation or (state.restarts_together(event.role) and published != state.incarnation):
         raise RefusedError(409, f"incarnation {published} is not this one, which is {state.incarnation}")
     meetings = {**state.meetings, event.role: event.meeting}
     state = replace(state, meetings=meetings)
-    return Next(state, _complete(state, event.role))
+    return Transition(state, _announce_if_complete(state, event.role))
 
 
-def _reported(state: State, event: Reported) -> Next:
+def _take_reports(state: State, event: ReportsReceived) -> Transition:
     member = state.members.get(event.key)
     if member is None:
         raise RefusedError(404, f"{event.key[0]} {event.key[1]} has not joined")
     if event.sequence <= member.sequence and not event.posted:
-        return Next(state)
+        return Transition(state)
     running = event.state == "running"
-    if running and _other(state, member, event.incarnation):
-        member = replace(member, sequence=event.sequence)  # of ranks that were killed meanwhile
+    if running and _is_of_other_incarnation(state, member, event.incarnation):
+        member = replace(member, sequence=event.sequence)  # the report is about ranks that were killed meanwhile
     else:
         member = replace(
             member,
@@ -182,52 +189,49 @@ def _reported(state: State, event: Reported) -> Next:
             pids=event.pids or member.pids,
             started_at=event.at if running and member.started_at is None else member.started_at,
         )
-    state = replace(state, members=state.members.with_(event.key, member))
+    state = replace(state, members=state.members.with_value(event.key, member))
     effects: List[Effect] = []
     for report in event.reports:
-        following = _one_report(state, member, report, event.at)
+        following = _take_report(state, member, report, event.at)
         state = following.state
         effects += following.effects
-    following = _left(state, member, event)
-    return Next(following.state, (*effects, *following.effects))
+    following = _leave(state, member, event)
+    return Transition(following.state, (*effects, *following.effects))
 
 
-def _old(state: State, member: Member, incarnation: int) -> bool:
-    """Whether something is about ranks that were killed for a restart in place."""
-    return state.together(member.role) and incarnation < state.incarnation
+def _is_of_other_incarnation(state: State, member: Member, incarnation: int) -> bool:
+    """Whether the incarnation is an old one, or one that nobody ordered."""
+    return state.restarts_together(member.role) and incarnation != state.incarnation
 
 
-def _other(state: State, member: Member, incarnation: int) -> bool:
-    """The same, or about ranks of a restart that nobody has ordered."""
-    return state.together(member.role) and incarnation != state.incarnation
-
-
-def _one_report(state: State, member: Member, report: Any, at: float) -> Next:
-    if isinstance(report, StepSeen) and member.role == state.deciding_role and _told_late(state, report):
-        return _late_step(state, report)
-    if not isinstance(report, CheckpointSeen) and _other(state, member, getattr(report, "incarnation", 1)):
-        return Next(state)
+def _take_report(state: State, member: Member, report: Any, at: float) -> Transition:
+    if isinstance(report, StepSeen) and member.role == state.deciding_role and _is_late_step(state, report):
+        return _take_late_step(state, report)
+    if not isinstance(report, CheckpointSeen) and _is_of_other_incarnation(
+        state, member, getattr(report, "incarnation", 1)
+    ):
+        return Transition(state)
     if isinstance(report, RankEnd):
-        return _rank_ended(state, member, report, at)
+        return _end_rank(state, member, report, at)
     if member.role != state.deciding_role or not isinstance(report, (StepSeen, PhaseSeen, CheckpointSeen)):
-        return Next(state)
-    learned = learn(state.progress, report)
+        return Transition(state)
+    learned = apply_report(state.progress, report)
     effects: List[Effect] = [AppendMoment(moment) for moment in learned.moments]
     if learned.row is not None:
-        effects.append(ReplaceStep(learned.row) if learned.again else AppendStep(learned.row))
-        state = _went_on(state, learned.row)
-    if learned.progress is not state.progress:  # most ranks say nothing new
+        effects.append(ReplaceStep(learned.row) if learned.replaces_last else AppendStep(learned.row))
+        state = _note_first_step(state, learned.row)
+    if learned.progress is not state.progress:  # most reports change nothing
         state = replace(state, progress=learned.progress)
     if not isinstance(report, CheckpointSeen) or report.verdict not in PROVEN:
-        return Next(state, tuple(effects))
-    decided = proven(_resumed_further(state), at)
-    return Next(decided.state, (*effects, *decided.effects))
+        return Transition(state, tuple(effects))
+    decided = handle_proof(_correct_resume_step(state), at)
+    return Transition(decided.state, (*effects, *decided.effects))
 
 
-def _told_late(state: State, report: StepSeen) -> bool:
-    """Whether ranks completed a step before they were killed to begin again, and their launcher says so after that.
+def _is_late_step(state: State, report: StepSeen) -> bool:
+    """Whether ranks completed this step before a restart killed them, while the report arrived after it.
 
-    Launchers gather for a moment what is not urgent. What was done, and is to be done again, counts as rolled back.
+    Launchers batch reports that are not urgent. The step counts as rolled back, since it is done again.
     """
     known, last = state.progress, state.restarts[-1] if state.restarts else None
     before = last is not None and report.incarnation == known.incarnation == state.incarnation - 1
@@ -235,26 +239,26 @@ def _told_late(state: State, report: StepSeen) -> bool:
     return before and newer and report.rank == known.reporting_rank and last is not None and report.at <= last.at
 
 
-def _late_step(state: State, report: StepSeen) -> Next:
+def _take_late_step(state: State, report: StepSeen) -> Transition:
     """The step is a row as any other; of the ranks that begin again it says nothing."""
     known = state.progress
-    learned = learn(known, report)
+    learned = apply_report(known, report)
     progress = replace(learned.progress, phase=known.phase, phase_at=known.phase_at)
     last = replace(state.restarts[-1], step=report.step)
     state = replace(state, progress=progress, restarts=(*state.restarts[:-1], last))
-    return Next(state, () if learned.row is None else (AppendStep(learned.row),))
+    return Transition(state, () if learned.row is None else (AppendStep(learned.row),))
 
 
-def _went_on(state: State, row: StepRow) -> State:
-    """The first step after a restart in place is noted with it: the proof of what was resumed."""
+def _note_first_step(state: State, row: StepRow) -> State:
+    """Note the first step after a restart in place in its record: it proves what was resumed."""
     if not state.restarts or state.restarts[-1].first_step is not None:
         return state
     last = replace(state.restarts[-1], first_step=row[0], first_step_at=row[1])
-    return _resumed_further(replace(state, restarts=(*state.restarts[:-1], last)))
+    return _correct_resume_step(replace(state, restarts=(*state.restarts[:-1], last)))
 
 
-def _resumed_further(state: State) -> State:
-    """Programs that look for the newest checkpoint themselves may take one that was proven only after the choice."""
+def _correct_resume_step(state: State) -> State:
+    """Correct the resumed step: programs that look for the newest checkpoint may find one proven after our choice."""
     last = state.restarts[-1] if state.restarts else None
     if last is None or last.first_step is None or last.first_step - 1 <= (last.resume_step or 0):
         return state
@@ -265,24 +269,24 @@ def _resumed_further(state: State) -> State:
     return replace(state, restarts=(*state.restarts[:-1], last))
 
 
-def _rank_ended(state: State, member: Member, end: RankEnd, at: float) -> Next:
+def _end_rank(state: State, member: Member, end: RankEnd, at: float) -> Transition:
     well = end.requested or (end.exit_code == 0 and end.signal is None)
-    lines = [] if well or len(state.ended) >= KEPT_ENDS_WITH_LINES else end.last_lines[-KEPT_LINES:]
-    state = replace(state, ended=(*state.ended, replace(end, last_lines=lines)))
+    lines = [] if well or len(state.rank_ends) >= KEPT_ENDS_WITH_LINES else end.last_lines[-KEPT_LINES:]
+    state = replace(state, rank_ends=(*state.rank_ends, replace(end, last_lines=lines)))
     if well or not member.essential:
-        return Next(state)
+        return Transition(state)
     how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"
-    return failed(state, member, end, f"rank {end.rank} of {member.pod or member.role} ended with {how}", at)
+    return handle_failure(state, member, end, f"rank {end.rank} of {member.pod or member.role} ended with {how}", at)
 
 
-def _missed(state: State, member: Member, said: str) -> bool:
-    """Whether a pod has ended in which ranks should begin again: the others would wait for it in vain."""
-    again = bool(state.restarts) and not state.stopping
-    return said == "ended" and again and _old(state, member, member.cleared)
+def _is_missing(state: State, member: Member, said: str) -> bool:
+    """Whether a pod ended whose ranks should restart: the others would wait for it in vain."""
+    again = bool(state.restarts) and not state.is_stopping
+    return said == "ended" and again and (state.restarts_together(member.role) and member.cleared < state.incarnation)
 
 
-def _left(state: State, member: Member, event: Reported) -> Next:
-    """A pod that goes takes the gang with it: saving together where it still can, at once where it cannot."""
-    if not member.essential or not (event.state in ("leaving", "failed") or _missed(state, member, event.state)):
-        return Next(state)
-    return stopped(state, f"{member.pod or member.role}: {event.why}", event.state == "leaving", member.key)
+def _leave(state: State, member: Member, event: ReportsReceived) -> Transition:
+    """Stop the gang with a pod that leaves: with a last save while the pod is still able to, else at once."""
+    if not member.essential or not (event.state in ("leaving", "failed") or _is_missing(state, member, event.state)):
+        return Transition(state)
+    return stop_gang(state, f"{member.pod or member.role}: {event.why}", event.state == "leaving", member.key)

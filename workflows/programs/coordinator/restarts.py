@@ -1,9 +1,9 @@
-"""Restart in place: whether ranks that failed are started again inside their pods, and from which checkpoint. Pure.
+"""Restart in place: whether failed ranks restart inside their pods, and from which checkpoint. Pure.
 
-The flow lends an attempt so many restarts. One is used where a process was killed, not where a program ended with an
-error: that the flow diagnoses; and where the gang is hung (`coordination_hang` finds that out and names who keeps it
-waiting). Ranks that notice the death of another raise exceptions, often before the death itself is reported, so a
-failure waits `SETTLE_SECONDS` for a better reason. Whatever speaks against it ends the attempt.
+The flow allows an attempt a number of restarts. One is used where a process was killed or where the gang is hung
+(`hangs` finds that out and names the rank at fault); a program that ended with an error is for the flow to diagnose.
+Ranks that notice the death of another raise exceptions, often before the death itself is reported, so the coordinator
+waits `SETTLE_SECONDS` for a better reason. Any objection to a restart ends the attempt.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 from typing import List, NamedTuple, Optional, Tuple
 
-from workflows.programs.coordinator.progress import restarted
+from workflows.programs.coordinator.progress import after_restart
 from workflows.programs.coordinator.state import (
     FINAL_STATES,
     HANG,
@@ -22,174 +22,171 @@ from workflows.programs.coordinator.state import (
     Effect,
     Failure,
     GiveOrder,
-    HangFound,
+    HangConfirmed,
+    HangSuspected,
     Key,
     Member,
-    Next,
     Order,
+    PendingDecision,
     Resume,
-    RightSaid,
-    Settling,
+    RightChanged,
     State,
-    Suspected,
+    Transition,
 )
 from workflows.programs.runtime.flags import replace
 from workflows.status import RestartInPlace
 from workflows.wire import CheckpointSeen, RankEnd
 
 SETTLE_SECONDS = 0.3
-"""Survivors of a broken exchange raise within milliseconds; a large process takes longer to be gone, and on a busy
-machine its launcher takes longer to say so. Only programs that ended with an error wait so long."""
+"""Survivors of a broken exchange raise within milliseconds; a large process takes longer to die, and its launcher on a
+busy machine takes longer to report that. Only a program's own error waits so long."""
 PROOF_SECONDS = 1.0
-"""A save that was told just before is worth waiting for: its proof takes a moment, going back further takes all the
-steps since the one before. One that takes longer to be read is not waited for."""
+"""How long a decision waits for the proof of a save that has just ended, which spares all steps since the save before.
+A checkpoint that takes longer to read is not waited for."""
 KILLED = frozenset(
     map(int, (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGSEGV, signal.SIGBUS))
 )
-"""Signals that come from outside, or from memory that has gone bad. Not SIGABRT: a program sends it to itself."""
+"""Signals from outside, or from bad memory. Not SIGABRT: a program sends that to itself."""
 
 
-def killed(end: RankEnd) -> bool:
+def looks_killed(end: RankEnd) -> bool:
     """Whether a rank looks as if it was killed from outside, and not for its memory."""
     return end.signal in KILLED and not end.requested and not end.oom_killed
 
 
-def stopped(state: State, why: str, save: bool, source: Optional[Key]) -> Next:
-    """The gang is told to stop: once, and once more where it becomes urgent."""
-    if any(order.stops and (not order.save or save) for order in state.orders):
-        return Next(state)
+def stop_gang(state: State, why: str, save: bool, source: Optional[Key]) -> Transition:
+    """Order the gang to stop: once, and a second time where it may no longer wait for a save."""
+    if any(order.is_stop and (not order.save or save) for order in state.orders):
+        return Transition(state)
     order = Order(_next_number(state), why, save, source)
-    return Next(replace(state, orders=(*state.orders, order), settling=None), (GiveOrder(order),))
+    return Transition(replace(state, orders=(*state.orders, order), pending=None), (GiveOrder(order),))
 
 
-def failed(state: State, member: Member, end: RankEnd, why: str, at: float) -> Next:
-    """What follows from the wrong end of a rank of an essential pod.
-
-    Args:
-        state: with the end in it.
-        member: its pod.
-        end: how the rank ended.
-        why: the same in words.
-        at: Unix time in seconds when it was told.
-    """
-    if not state.restarts_lent or not state.together(member.role):
-        return stopped(state, why, False, member.key)
-    if state.stopping:
-        # Its launcher holds for an order, and has to hear of the end as all others have.
-        return stopped(state, why, False, None)
-    before = state.settling or Settling(at + SETTLE_SECONDS, (), at + PROOF_SECONDS)
-    state = replace(state, settling=replace(before, failures=(*before.failures, Failure(member.key, end, why))))
-    # A reason that cannot get better, or a right that is used up, needs no waiting.
-    return settle(state, at) if killed(end) or end.oom_killed or not state.restarts_left(at) else Next(state)
+def handle_failure(state: State, member: Member, end: RankEnd, why: str, at: float) -> Transition:
+    """Handle the failure of a rank in an essential pod, reported `at` (Unix time in seconds). `state` has its end."""
+    if not state.restarts_lent or not state.restarts_together(member.role):
+        return stop_gang(state, why, False, member.key)
+    if state.is_stopping:
+        # Its launcher waits for an order, and must get the stop that all others got.
+        return stop_gang(state, why, False, None)
+    before = state.pending or PendingDecision(at + SETTLE_SECONDS, (), at + PROOF_SECONDS)
+    state = replace(state, pending=replace(before, failures=(*before.failures, Failure(member.key, end, why))))
+    # There is no better reason to wait for, or no restart left.
+    return (
+        settle(state, at) if looks_killed(end) or end.oom_killed or not state.restarts_left(at) else Transition(state)
+    )
 
 
-def proven(state: State, at: float) -> Next:
-    """A checkpoint was proven: a decision that has waited for it is made."""
-    waits = state.settling is not None and state.settling.until >= state.settling.latest
-    return settle(state, at) if waits else Next(state)
+def handle_proof(state: State, at: float) -> Transition:
+    """A checkpoint was proven: make the decision that has waited for it."""
+    waits = state.pending is not None and state.pending.until >= state.pending.latest
+    return settle(state, at) if waits else Transition(state)
 
 
-def due(state: State, at: float) -> bool:
-    """Whether failures have waited long enough."""
-    return state.settling is not None and at >= state.settling.until
+def is_due(state: State, at: float) -> bool:
+    """Whether the pending decision is due."""
+    return state.pending is not None and at >= state.pending.until
 
 
-def settle(state: State, at: float) -> Next:
-    """Decide on the failures that wait: ranks begin again, or the attempt ends."""
-    if state.settling is None:
-        return Next(state)
-    failures = state.settling.failures
-    culprit = next((one for one in failures if killed(one.end)), failures[0])
+def settle(state: State, at: float) -> Transition:
+    """Decide on the pending failures: the ranks restart, or the attempt ends."""
+    if state.pending is None:
+        return Transition(state)
+    failures = state.pending.failures
+    culprit = next((one for one in failures if looks_killed(one.end)), failures[0])
     place, role = state.members[culprit.key].place, culprit.key[0]
     cause = Cause(RANK_FAILED, culprit.why, culprit.end.rank, place, role=role)
-    choice = choose(state)
-    against = _unlike_a_kill(failures, culprit) or _against(state, cause, choice, at)
+    choice = choose_checkpoint(state)
+    against = _why_not_killed(failures, culprit) or _objection(state, cause, choice, at)
     if against or choice is None:
-        return stopped(state, f"{culprit.why}{against and '; not restarted in place: '}{against}", False, None)
-    if state.progress.unproven and at < state.settling.latest:
-        return Next(replace(state, settling=replace(state.settling, until=state.settling.latest)))
+        return stop_gang(state, f"{culprit.why}{against and '; not restarted in place: '}{against}", False, None)
+    if state.progress.unproven and at < state.pending.latest:
+        return Transition(replace(state, pending=replace(state.pending, until=state.pending.latest)))
     return _restart(state, cause, choice, at)
 
 
-def suspected(state: State, event: Suspected) -> Next:
-    """Launchers are asked where their ranks stand; who goes on with it does so unharmed."""
-    if event.incarnation != state.incarnation or state.stopping:
-        return Next(state)
+def ask_for_stacks(state: State, event: HangSuspected) -> Transition:
+    """Ask launchers for the stacks of their ranks, which does no harm to ranks that still work."""
+    if event.incarnation != state.incarnation or state.is_stopping:
+        return Transition(state)
     number = _next_number(state)
     order = Order(number, event.why, False, stacks=f"s{number}", roles=(state.deciding_role,))
-    # What was asked before interests nobody any more.
-    return Next(replace(state, orders=(*(one for one in state.orders if not one.stacks), order)), (GiveOrder(order),))
+    # An earlier request for stacks is out of date.
+    return Transition(
+        replace(state, orders=(*(one for one in state.orders if not one.stacks), order)), (GiveOrder(order),)
+    )
 
 
-def right_said(state: State, event: RightSaid) -> Next:
-    """The flow takes the right back, or gives it back. Nothing that runs is touched by that."""
-    return Next(state if event.withheld == state.withheld else replace(state, withheld=event.withheld))
+def set_right(state: State, event: RightChanged) -> Transition:
+    """The flow forbids restarts, or allows them again; running ranks are not touched."""
+    return Transition(state if event.withheld == state.withheld else replace(state, withheld=event.withheld))
 
 
-def hung(state: State, found: HangFound) -> Next:
-    """Ranks that hang are killed and begin again; without a right nothing is done, since nothing is lost by waiting."""
-    busy = state.stopping or state.settling is not None
+def handle_hang(state: State, found: HangConfirmed) -> Transition:
+    """Kill and restart ranks that hang; where restarts are not allowed do nothing, since waiting loses nothing."""
+    busy = state.is_stopping or state.pending is not None
     if not state.has_right or busy or found.incarnation != state.incarnation:
-        return Next(state)
+        return Transition(state)
     cause = Cause(HANG, found.why, found.rank, found.node, found.stacks)
-    choice = choose(state)
-    against = _against(state, cause, choice, found.at)
+    choice = choose_checkpoint(state)
+    against = _objection(state, cause, choice, found.at)
     if against or choice is None:
-        return stopped(state, f"{cause.why}; not restarted in place: {against}", False, None)
+        return stop_gang(state, f"{cause.why}; not restarted in place: {against}", False, None)
     return _restart(state, cause, choice, found.at)
 
 
-class Choice(NamedTuple):
-    """Where ranks go on."""
+class ResumePoint(NamedTuple):
+    """The checkpoint from which ranks restart."""
 
     path: str
-    """As the trainer is told; "": from scratch."""
+    """Value of the trainer's resume argument; "": from scratch."""
     step: Optional[int]
 
 
-def choose(state: State) -> Optional[Choice]:
-    """The newest checkpoint that this attempt wrote and that is proven good, else what the attempt began with.
+def choose_checkpoint(state: State) -> Optional[ResumePoint]:
+    """The newest checkpoint that this attempt wrote and that is proven good, else the one with which it began.
 
-    A checkpoint that the attempt cannot have written yet lay there before, and whoever chose for the attempt has passed
-    it over: after a roll-back it must not come back.
-
-    Returns:
-        None where the newest proven one may only be resumed by a new attempt, which looks at the storage itself.
+    A checkpoint beyond the steps of this attempt is older, and the flow has passed it over: after a roll-back it must
+    not come back. None where only a new attempt, which reads the storage itself, may resume the newest proven one.
     """
     began = state.members.get(state.first_key)
-    start = Choice("", None) if began is None else Choice(began.resume_from, began.resume_step)
-    reached = _reached(state)
-    newest = {report.step: report for report in state.progress.checkpoints}  # what was said last of each counts
-    good = [one for one in newest.values() if _good(one, state.progress.first_nan_step)]
+    start = ResumePoint("", None) if began is None else ResumePoint(began.resume_from, began.resume_step)
+    reached = _highest_step(state)
+    newest = {report.step: report for report in state.progress.checkpoints}  # the last report of each step counts
+    good = [one for one in newest.values() if _is_good(one, state.progress.first_nan_step)]
     ours = [one for one in good if one.step > (start.step or 0) and (reached is None or one.step <= reached)]
     if not ours:
         return start
     best = max(ours, key=lambda one: one.step)
-    return Choice(best.resume_from, best.step) if best.resume_from else None
+    return ResumePoint(best.resume_from, best.step) if best.resume_from else None
 
 
-def _good(report: CheckpointSeen, first_nan_step: Optional[int]) -> bool:
+def _is_good(report: CheckpointSeen, first_nan_step: Optional[int]) -> bool:
     return report.verdict == "pass" and (first_nan_step is None or report.step < first_nan_step)
 
 
-def _reached(state: State) -> Optional[int]:
-    """The highest step that a checkpoint of this attempt can have; None where no steps are reported."""
+def _highest_step(state: State) -> Optional[int]:
+    """Highest step that a checkpoint of this attempt can have; None where no steps are reported."""
     seen = [state.progress.step, *(one.step for one in state.restarts)]
     known = [step for step in seen if step is not None]
     return max(known) + state.progress.interval if known else None
 
 
-def _unlike_a_kill(failures: Tuple[Failure, ...], culprit: Failure) -> str:
-    """Why ranks that ended should not begin again; "": they look killed."""
+def _why_not_killed(failures: Tuple[Failure, ...], culprit: Failure) -> str:
+    """Why the failures do not look like kills; "": they do."""
     if any(one.end.oom_killed for one in failures):
         return "memory was the reason"
-    return "" if killed(culprit.end) else "no rank was killed"
+    return "" if looks_killed(culprit.end) else "no rank was killed"
 
 
-def _against(state: State, cause: Cause, choice: Optional[Choice], at: float) -> str:
-    """What speaks against a restart in place; "": nothing."""
-    gone = [member for member in state.members.values() if _gone(state, member)]
-    used = (*state.restarts, *state.elsewhere)
+def _objection(state: State, cause: Cause, choice: Optional[ResumePoint], at: float) -> str:
+    """The first objection to a restart in place; "": none."""
+    gone = [
+        member
+        for member in state.members.values()
+        if (state.restarts_together(member.role) and member.state in (*FINAL_STATES, "leaving"))
+    ]
+    used = (*state.restarts, *state.restarts_elsewhere)
     again = bool(cause.node) and any(one.node == cause.node for one in used)
     reasons = (
         (bool(state.withheld), state.withheld),
@@ -201,15 +198,11 @@ def _against(state: State, cause: Cause, choice: Optional[Choice], at: float) ->
     return next((why for holds, why in reasons if holds), "")
 
 
-def _gone(state: State, member: Member) -> bool:
-    return state.together(member.role) and member.state in (*FINAL_STATES, "leaving")
-
-
-def _restart(state: State, cause: Cause, choice: Choice, at: float) -> Next:
-    """The next incarnation: nobody has met yet, nobody runs, and what earlier ranks still say counts no more."""
+def _restart(state: State, cause: Cause, choice: ResumePoint, at: float) -> Transition:
+    """Begin the next incarnation: no rank runs or has met, and late reports of earlier ranks do not count."""
     incarnation, end = state.incarnation + 1, state.first_pod + state.pods
     restart = RestartInPlace(
-        number=len(state.restarts) + len(state.elsewhere) + 1,
+        number=len(state.restarts) + len(state.restarts_elsewhere) + 1,
         at=at,
         incarnation=incarnation,
         why=cause.why,
@@ -227,21 +220,21 @@ def _restart(state: State, cause: Cause, choice: Choice, at: float) -> Next:
     )
     resume = Resume(incarnation, choice.path, choice.step)
     order = Order(_next_number(state), cause.why, False, None, resume, roles=(state.deciding_role, *state.companions))
-    learned = restarted(state.progress, at)
+    learned = after_restart(state.progress, at)
     state = replace(
         state,
         incarnation=incarnation,
-        members=state.members.each(lambda one: _waiting(one) if state.together(one.role) else one),
-        meetings={name: meeting for name, meeting in state.meetings.items() if not state.together(name)},
+        members=state.members.map_values(lambda one: _waiting(one) if state.restarts_together(one.role) else one),
+        meetings={name: meeting for name, meeting in state.meetings.items() if not state.restarts_together(name)},
         orders=(*state.orders, order),
         progress=learned.progress,
-        ended=(),
+        rank_ends=(),
         restarts=(*state.restarts, restart),
-        settling=None,
-        cleared=0,
+        pending=None,
+        cleared_pods=0,
     )
     effects: List[Effect] = [AppendMoment(moment) for moment in learned.moments]
-    return Next(state, (*effects, GiveOrder(order)))
+    return Transition(state, (*effects, GiveOrder(order)))
 
 
 def _waiting(member: Member) -> Member:
@@ -249,6 +242,6 @@ def _waiting(member: Member) -> Member:
 
 
 def _next_number(state: State) -> int:
-    """Higher than every order that a launcher has heard, also from a coordinator whose memory is lost."""
+    """A number above every order that a launcher has received, also from a coordinator whose journal is lost."""
     heard = max((member.heard_order for member in state.members.values()), default=0)
     return max(len(state.orders), heard, state.orders[-1].number if state.orders else 0) + 1

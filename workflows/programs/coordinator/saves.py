@@ -1,15 +1,12 @@
 """What the saves of a gang cost and how far each has come. Pure: times stand in the reports.
 
-A save is *staged* when the ranks train on (their state was copied away), *written* when the last of its files was, and
-*durable* when it was read back from the storage and proven: that one alone is there after a node is lost.
+A save is *staged* when the ranks train on (their state was copied away), *written* when its last file was, and
+*durable* when it was read back from the storage and proven: only that one survives the loss of a node.
 
-How often to save, told to the coordinator by its own measurements: Young, Daly, the exact optimum, advice. Pure.
-
-d is the stall of one save, M the mean time to failure of the whole gang, R the time of a restart, t the training
-between two saves (the save itself excluded). Sources: Young, CACM 1974; Daly, FGCS 2006, and vectors of its figures.
-
-The coordinator gathers `stalls` and `drains` (`coordination_saves`) and asks for `advice`; what it answers is applied
-to the next attempt, and only where the profile allows.
+`advice` says how often to save, from the stalls and drains of past saves: Young, Daly and the exact optimum. It is
+applied to the next attempt, and only where the profile allows. In the formulas d is the stall of one save, M the mean
+time to failure of the whole gang, R the time of a restart, t the training between two saves (without the save itself).
+Sources: Young, CACM 1974; Daly, FGCS 2006, and vectors of its figures.
 """
 
 from __future__ import annotations
@@ -23,11 +20,11 @@ from workflows.status import SaveAdvice, SavesStatus
 from workflows.wire import CheckpointSeen
 
 _HALVINGS = 80
-"""Of an interval of days down to less than a float tells apart."""
+"""Bisections that bring an interval of days below the resolution of a float."""
 LEAST_SAVES = 3
-"""The first save of a program makes folders and warms caches: fewer measurements are no measure."""
-WORTH = 0.01
-"""Of the wall time: another interval that gains less is not worth a change."""
+"""Saves that advice needs; the first save of a program makes folders and warms caches."""
+LEAST_GAIN = 0.01
+"""Share of the wall time that another interval must gain to be worth a change."""
 
 
 def young_seconds(stall_seconds: float, mttf_seconds: float) -> float:
@@ -68,12 +65,9 @@ def optimal_seconds(stall_seconds: float, mttf_seconds: float) -> float:
 
 
 def asynchronous_seconds(stall_seconds: float, drain_seconds: float, mttf_seconds: float) -> float:
-    """Of saves that are written in the background: only the stall costs, but one must be durable before the next.
+    """Best interval for saves that are written in the background: only the stall costs time.
 
-    Args:
-        stall_seconds: ranks stand still so long for one save.
-        drain_seconds: until a save is durable; a staged one helps nobody after the node is lost.
-        mttf_seconds: of the whole gang.
+    Each save must be durable (after `drain_seconds`) before the next begins, since a staged one is lost with the node.
     """
     return max(optimal_seconds(stall_seconds, mttf_seconds), drain_seconds)
 
@@ -85,36 +79,30 @@ def advice(
     steps_between: int,
     mttf_seconds: float,
 ) -> SaveAdvice:
-    """Advice from what was measured; too few saves or an unknown figure: the interval of today, and why.
+    """Advice from measurements; with too few saves or an unknown figure it keeps the present interval and says why.
 
     Args:
         stalls: [saves] seconds that ranks stood still for each save.
         drains: [saves] seconds from the begin of each save until it was durable; empty: not known, counts as none.
         step_seconds: typical step.
-        steps_between: two saves today.
-        mttf_seconds: of the whole gang, believed from the fleet's failures; see the flows' failure rate.
+        steps_between: steps between two saves at present.
+        mttf_seconds: mean time to failure of the whole gang, from the flows' failure rate.
 
-    How long a restart takes makes every interval dearer by the same factor, so it changes neither advice nor gain.
+    The time of a restart makes every interval dearer by the same factor, so it changes neither advice nor gain.
     """
     today = max(1, steps_between) * step_seconds
     if not (math.isfinite(step_seconds) and math.isfinite(mttf_seconds)) or step_seconds <= 0 or mttf_seconds <= 0:
         return SaveAdvice(max(1, steps_between), today, why="step time or mean time to failure is not known")
     if len(stalls) < LEAST_SAVES:
         return SaveAdvice(max(1, steps_between), today, why=f"{len(stalls)} of {LEAST_SAVES} saves measured so far")
-    stall, drain = _middle(stalls), _middle(drains)
+    stall, drain = upper_median(stalls) or 0.0, upper_median(drains) or 0.0
     steps = max(1, round(asynchronous_seconds(stall, drain, mttf_seconds) / step_seconds))
     steps = max(steps, math.ceil(drain / step_seconds))
     cost, best = (overhead(one, stall, 0.0, mttf_seconds) for one in (today, steps * step_seconds))
     gain = max(0.0, 1 - best / cost) if math.isfinite(cost) else float(math.isfinite(best))
     must = today < drain  # saves that overtake each other never become durable in time
     why = f"a save stalls {stall:.3g} s and is durable after {drain:.3g} s, a failure every {mttf_seconds:.3g} s"
-    return SaveAdvice(steps, steps * step_seconds, gain, must or gain >= WORTH, measured=True, why=why)
-
-
-def _middle(values: Sequence[float]) -> float:
-    """Their upper median, rather too long than too short; 0 for none."""
-    ordered: List[float] = sorted(values)
-    return ordered[len(ordered) // 2] if ordered else 0.0
+    return SaveAdvice(steps, steps * step_seconds, gain, must or gain >= LEAST_GAIN, measured=True, why=why)
 
 
 KEPT_SAVES = 32
@@ -124,10 +112,10 @@ class Save(NamedTuple):
     """One save. Unix times in seconds."""
 
     step: Optional[int]
-    """The step that was completed last when it began; None: none was seen."""
+    """Last step completed before it began; None: none was seen."""
     begun_at: float
     stall_seconds: Optional[float] = None
-    """The ranks stood still for so long; None: they still do."""
+    """How long the ranks stood still; None: they still do."""
     written_at: Optional[float] = None
     durable_at: Optional[float] = None
 
@@ -139,38 +127,38 @@ class Saves:
     recent: Tuple[Save, ...] = ()
     """The newest ones, in order of their begin."""
     count: int = 0
-    """Saves that were staged, over the whole attempt."""
+    """Saves staged in the whole attempt."""
     staged: Optional[int] = None
-    """Newest step of that kind."""
+    """Newest step that was staged; likewise below."""
     written: Optional[int] = None
     durable: Optional[int] = None
 
     @property
     def stalls(self) -> List[float]:
-        """[saves] seconds that ranks stood still."""
+        """[saves] Seconds that ranks stood still."""
         return [one.stall_seconds for one in self.recent if one.stall_seconds is not None]
 
     @property
     def drains(self) -> List[float]:
-        """[saves] seconds from the begin of a save until it was durable."""
+        """[saves] Seconds from the begin of a save until it was durable."""
         return [one.durable_at - one.begun_at for one in self.recent if one.durable_at is not None]
 
     @property
     def steps_between(self) -> int:
-        """Steps from one save to the next, the upper median; 0: not known."""
+        """Upper median of the steps from one save to the next; 0: not known."""
         steps = [one.step for one in self.recent if one.step is not None]
         pairs = zip(steps, steps[1:])  # noqa: B905, RUF007 - 3.10
         gaps = sorted(later - earlier for earlier, later in pairs if later > earlier)
         return gaps[len(gaps) // 2] if gaps else 0
 
 
-def begun(saves: Saves, step: Optional[int], at: float) -> Saves:
-    """The ranks stand still to save."""
+def begin_save(saves: Saves, step: Optional[int], at: float) -> Saves:
+    """A save begins: the ranks stand still."""
     return replace(saves, recent=(*saves.recent, Save(step, at))[-KEPT_SAVES:])
 
 
-def ended(saves: Saves, at: float) -> Saves:
-    """The ranks go on; an end at its own beginning takes the save back."""
+def end_save(saves: Saves, at: float) -> Saves:
+    """The ranks go on after a save; an end at the time of the beginning cancels the save."""
     if not saves.recent or saves.recent[-1].stall_seconds is not None:
         return saves
     last, before = saves.recent[-1], saves.recent[:-1]
@@ -181,35 +169,25 @@ def ended(saves: Saves, at: float) -> Saves:
     return replace(saves, recent=(*before, last), count=saves.count + 1, staged=staged)
 
 
-def written(saves: Saves, report: CheckpointSeen, interval: int) -> Saves:
-    """The prover has found a checkpoint whole, and not read it yet.
+def note_written(saves: Saves, report: CheckpointSeen, interval: int) -> Saves:
+    """The prover found a checkpoint complete, but has not read it yet.
 
-    Args:
-        saves: what is known.
-        report: what it found.
-        interval: steps from one reported step to the next: the save may have begun after steps that nobody told.
+    `interval` is the distance between two reported steps: the save may have begun after a step that was not reported.
     """
     if report.written_at is None:
         return saves
     newest = report.step if saves.written is None else max(saves.written, report.step)
-    return _came_so_far(replace(saves, written=newest), report, report.written_at, interval)
+    return _note_progress(replace(saves, written=newest), report, report.written_at, interval)
 
 
-def examined(saves: Saves, report: CheckpointSeen, good: Optional[int], interval: int) -> Saves:
-    """The prover has read a checkpoint.
-
-    Args:
-        saves: what is known.
-        report: what it found.
-        good: newest step that is proven good, with this report.
-        interval: as for `written`.
-    """
+def note_examined(saves: Saves, report: CheckpointSeen, good: Optional[int], interval: int) -> Saves:
+    """The prover read a checkpoint; `good` is the newest step that is now proven good, `interval` as above."""
     saves = replace(saves, durable=good)
-    return written(saves, report, interval) if report.verdict == "pass" else saves
+    return note_written(saves, report, interval) if report.verdict == "pass" else saves
 
 
-def _came_so_far(saves: Saves, report: CheckpointSeen, written_at: float, interval: int) -> Saves:
-    """With what is known now of the save that the report is about."""
+def _note_progress(saves: Saves, report: CheckpointSeen, written_at: float, interval: int) -> Saves:
+    """Update the save that wrote the reported checkpoint."""
     places = [
         place
         for place, one in enumerate(saves.recent)
@@ -219,40 +197,34 @@ def _came_so_far(saves: Saves, report: CheckpointSeen, written_at: float, interv
         return saves
     changed = list(saves.recent)
     one = changed[places[-1]]
-    # Files are stamped by the clock of the storage, which may be another one.
+    # Times of files come from the clock of the storage, which may differ.
     known = min(max(written_at, one.begun_at), report.at) if one.written_at is None else one.written_at
     changed[places[-1]] = one._replace(written_at=known, durable_at=report.at if report.verdict == "pass" else None)
     return replace(saves, recent=tuple(changed))
 
 
-def advised(saves: Saves, step_seconds: Optional[float], mttf_seconds: float) -> Optional[SaveAdvice]:
-    """How often to save; None: nobody told how often the gang fails, or how often it saves is not known yet.
-
-    Args:
-        saves: of the attempt.
-        step_seconds: typical step without saves; None: not known.
-        mttf_seconds: mean time to failure of the whole gang; 0: not known.
-    """
+def advice_for(saves: Saves, step_seconds: Optional[float], mttf_seconds: float) -> Optional[SaveAdvice]:
+    """How often to save; None while the mean time to failure, the step time or the present interval is not known."""
     if mttf_seconds <= 0 or step_seconds is None or not saves.steps_between:
         return None
     return advice(saves.stalls, saves.drains, step_seconds, saves.steps_between, mttf_seconds)
 
 
-def told(saves: Saves, found: Optional[SaveAdvice]) -> SavesStatus:
-    """As `/status` says it."""
+def status_of(saves: Saves, found: Optional[SaveAdvice]) -> SavesStatus:
+    """Saves as `/status` shows them, with medians of what they cost."""
     return SavesStatus(
         staged=saves.staged,
         written=saves.written,
         durable=saves.durable,
         count=saves.count,
-        stall_seconds=middle(saves.stalls),
-        drain_seconds=middle(saves.drains),
+        stall_seconds=upper_median(saves.stalls),
+        drain_seconds=upper_median(saves.drains),
         steps_between=saves.steps_between or None,
         advice=found,
     )
 
 
-def middle(values: Sequence[float]) -> Optional[float]:
-    """Their upper median; None for none."""
+def upper_median(values: Sequence[float]) -> Optional[float]:
+    """Upper median, which is rather too long than too short; None without values."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2] if ordered else None

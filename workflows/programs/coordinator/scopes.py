@@ -1,14 +1,14 @@
-"""All gangs of an attempt under one coordinator, and what one means for the others. Pure.
+"""All gangs of an attempt under one coordinator, and what an event of one means for the others. Pure.
 
-A gang is what meets and begins again together, and a `State` of its own: the whole attempt, one role, or one replica
-group, as the profile's `recovery.in_place_scope` says.
+The ranks of a gang share a rendezvous and restart together. A gang is the whole attempt, one role, or one replica
+group, as the profile's `recovery.in_place_scope` says, and each has a `State` of its own.
 
     gang      one gang; the other roles without which it cannot go on are its companions
     role      a gang for each such role
     replica   a gang for each replica group of the deciding role, and for each other such role
 
-What they share is the right to restart in place (each use counts for all), what is known of checkpoints (one pod proves
-them), and the end: where one has to stop, all do.
+Gangs share the budget of restarts in place, the checkpoints (one pod proves them), and the end: where one has to stop,
+all do.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import List, NamedTuple, Sequence, Tuple
 
 from workflows.programs.coordinator.members import Members
-from workflows.programs.coordinator.progress import PROVEN, Progress, learn
+from workflows.programs.coordinator.progress import PROVEN, Progress, apply_report
 from workflows.programs.coordinator.reducer import advance
-from workflows.programs.coordinator.restarts import proven, stopped
+from workflows.programs.coordinator.restarts import handle_proof, stop_gang
 from workflows.programs.coordinator.state import (
     GANG,
     REPLICA,
@@ -27,15 +27,15 @@ from workflows.programs.coordinator.state import (
     Announce,
     Effect,
     Event,
-    Joined,
     Key,
+    LauncherJoined,
+    MeetingPublished,
     Member,
-    Published,
     RefusedError,
-    Reported,
-    RightSaid,
+    ReportsReceived,
+    RightChanged,
     State,
-    StopAsked,
+    StopRequested,
 )
 from workflows.programs.runtime.flags import replace
 from workflows.status import RestartInPlace
@@ -51,11 +51,7 @@ class RoleShape(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> RoleShape:
-        """From `role:pods:processes`.
-
-        Raises:
-            ValueError: it is something else.
-        """
+        """From `role:pods:processes`; raises ValueError for anything else."""
         role, pods, processes = text.split(":")
         shape = cls(role, int(pods), int(processes))
         if not role or shape.pods < 1 or shape.processes < 1:
@@ -70,30 +66,30 @@ class RoleShape(NamedTuple):
 class Layout:
     """Which gangs there are."""
 
-    deciding: RoleShape
+    deciding_role: RoleShape
     others: Tuple[RoleShape, ...] = ()
-    """Other roles without which the attempt cannot go on."""
+    """Other roles without which the attempt cannot continue."""
     scope: str = GANG
     replica_groups: int = 1
-    """Equal parts of the deciding role, each a world of its own."""
+    """Equal parts of the deciding role, each with a rendezvous of its own."""
 
 
 @dataclass(frozen=True)
 class Gangs:
-    """Everything the coordinator knows."""
+    """The states of all gangs."""
 
     states: Tuple[State, ...]
-    """Those of the deciding role first, in the order of their pods. There is at least one."""
+    """Gangs of the deciding role first, in the order of their pods. There is at least one."""
     training: int = 1
-    """So many of them train: progress, hangs and slow ranks are looked for there."""
+    """Number of gangs that train; only those are watched for progress, hangs and slow ranks."""
 
     @property
     def main(self) -> State:
         """The first one."""
         return self.states[0]
 
-    def place(self, key: Key) -> int:
-        """Of the gang that a launcher belongs to; 0 for roles that belong to none."""
+    def index_of(self, key: Key) -> int:
+        """Index of the gang to which a launcher belongs; 0 for roles that belong to none."""
         role, index = key
         if len(self.states) == 1:
             return 0
@@ -103,8 +99,8 @@ class Gangs:
         return next(others, 0)
 
     def of(self, key: Key) -> State:
-        """The gang that a launcher belongs to."""
-        return self.states[self.place(key)]
+        """The gang to which a launcher belongs."""
+        return self.states[self.index_of(key)]
 
     @property
     def trainers(self) -> Tuple[State, ...]:
@@ -112,24 +108,24 @@ class Gangs:
         return self.states[: self.training]
 
 
-class Advanced(NamedTuple):
+class GangsTransition(NamedTuple):
     """What follows from an event."""
 
     gangs: Gangs
-    place: int
+    gang_index: int
     """Of the gang that it is about; -1: of all."""
     effects: Tuple[Effect, ...]
     """In that gang."""
 
 
-def made(layout: Layout, like: State) -> Gangs:
+def build_gangs(layout: Layout, like: State) -> Gangs:
     """The gangs of an attempt to which nothing has happened.
 
     Args:
         layout: which.
         like: with everything that they have in common.
     """
-    role, pods, processes = layout.deciding
+    role, pods, processes = layout.deciding_role
     groups = layout.replica_groups if layout.scope == REPLICA else 1
     each = pods // groups
     companions = tuple(one.role for one in layout.others) if layout.scope == GANG else ()
@@ -152,76 +148,68 @@ def made(layout: Layout, like: State) -> Gangs:
     return Gangs(tuple(states), groups)
 
 
-def advance_all(gangs: Gangs, event: Event) -> Advanced:
-    """The next state of every gang.
-
-    Raises:
-        RefusedError: the event is not possible; everything stays as it was.
-    """
-    if isinstance(event, (StopAsked, RightSaid)):
+def advance_all(gangs: Gangs, event: Event) -> GangsTransition:
+    """The next state of every gang; raises RefusedError, with nothing changed, for an impossible event."""
+    if isinstance(event, (StopRequested, RightChanged)):
         following = [advance(state, event) for state in gangs.states]
         effects = tuple(effect for one in following for effect in one.effects)
-        return Advanced(_with(gangs, [one.state for one in following]), -1, effects)
-    place = place_of(gangs, event)
+        return GangsTransition(_with_states(gangs, [one.state for one in following]), -1, effects)
+    place = gang_index(gangs, event)
     before = gangs.states[place]
     state, effects = advance(before, event)
     if state is before:
-        return Advanced(gangs, place, effects)
+        return GangsTransition(gangs, place, effects)
     states = [*gangs.states]
     states[place] = state
     if len(states) > 1:
-        if isinstance(event, Reported):
-            _share(event, states, place)
+        if isinstance(event, ReportsReceived):
+            _share_checkpoints(event, states, place)
         _tell_others(gangs.states, states)
         if any(now.orders != was.orders for now, was in zip(states, gangs.states)):  # noqa: B905 - 3.10
-            effects = (*effects, Announce(gangs.main.deciding_role))  # whoever waits for orders of another gang looks
-    return Advanced(_with(gangs, states), place, effects)
+            effects = (*effects, Announce(gangs.main.deciding_role))  # wakes polls for orders of other gangs
+    return GangsTransition(_with_states(gangs, states), place, effects)
 
 
-def place_of(gangs: Gangs, event: Event) -> int:
-    """Of the gang that an event is about.
-
-    Raises:
-        RefusedError: there is none.
-    """
-    if isinstance(event, Joined):
-        return gangs.place(event.member.key)
-    if isinstance(event, Published):
-        return gangs.place((event.role, event.pod_index))
+def gang_index(gangs: Gangs, event: Event) -> int:
+    """Index of the gang that an event is about; raises RefusedError where there is none."""
+    if isinstance(event, LauncherJoined):
+        return gangs.index_of(event.member.key)
+    if isinstance(event, MeetingPublished):
+        return gangs.index_of((event.role, event.pod_index))
     key: Key = getattr(event, "key", ("", 0))
     if key[0]:
-        return gangs.place(key)
+        return gangs.index_of(key)
     place = int(getattr(event, "gang", 0))
     if not 0 <= place < len(gangs.states):
         raise RefusedError(409, f"there are {len(gangs.states)} gangs, and none has number {place}")
     return place
 
 
-def restarts(gangs: Gangs) -> List[RestartInPlace]:
-    """Every use of the right, in order."""
+def all_restarts(gangs: Gangs) -> List[RestartInPlace]:
+    """Restarts in place of all gangs, in order."""
     return sorted((one for state in gangs.states for one in state.restarts), key=lambda one: one.number)
 
 
-def merged(gangs: Gangs) -> State:
-    """All of them as one, for who only looks: how far the first of them is, and what happened to any."""
+def merge_gangs(gangs: Gangs) -> State:
+    """All gangs as one state, for readers: the furthest progress, and the events of all."""
     if len(gangs.states) == 1:
         return gangs.main
-    states, used = gangs.states, restarts(gangs)
+    states, used = gangs.states, all_restarts(gangs)
     forgotten = sum(state.incarnation - 1 - len(state.restarts) for state in states)
     return replace(
         gangs.main,
         pods=sum(one.pods for one in gangs.trainers),
         members=Members[Member].of(pair for state in states for pair in state.members.items()),
-        progress=_foremost(gangs),
-        ended=tuple(end for state in states for end in state.ended),
+        progress=_progress_of_furthest(gangs),
+        rank_ends=tuple(end for state in states for end in state.rank_ends),
         restarts=tuple(used),
-        elsewhere=(),
+        restarts_elsewhere=(),
         incarnation=1 + len(used) + forgotten,
     )
 
 
-def _foremost(gangs: Gangs) -> Progress:
-    """Of the gang that is furthest; its first step is the earliest of all."""
+def _progress_of_furthest(gangs: Gangs) -> Progress:
+    """Progress of the furthest gang, with the earliest first step of all."""
     known = [one.progress for one in gangs.trainers]
     firsts = [one.first_step for one in known if one.first_step is not None]
     nans = [one.first_nan_step for one in known if one.first_nan_step is not None]
@@ -230,29 +218,29 @@ def _foremost(gangs: Gangs) -> Progress:
     return replace(best, first_step=first, first_nan_step=min(nans, default=None))
 
 
-def _share(event: Reported, states: List[State], place: int) -> None:
-    """Only one pod proves checkpoints; all gangs go on from them."""
+def _share_checkpoints(event: ReportsReceived, states: List[State], place: int) -> None:
+    """Pass reports on checkpoints to the other gangs: one pod proves them, and all gangs resume from them."""
     for report in event.reports:
         if not isinstance(report, CheckpointSeen):
             continue
         for other, one in enumerate(states):
             if other != place:
-                known = replace(one, progress=learn(one.progress, report).progress)
-                states[other] = proven(known, event.at).state if report.verdict in PROVEN else known
+                known = replace(one, progress=apply_report(one.progress, report).progress)
+                states[other] = handle_proof(known, event.at).state if report.verdict in PROVEN else known
 
 
 def _tell_others(before: Sequence[State], states: List[State]) -> None:
-    """One gang's restart counts for all, and its end is everybody's."""
+    """Pass one gang's restarts and its end to the other gangs."""
     for place, state in enumerate([*states]):
         newly = state.restarts[len(before[place].restarts) :]
-        ended = state.stopping and not before[place].stopping
-        stop = next(one for one in state.orders if one.stops) if ended else None
+        ended = state.is_stopping and not before[place].is_stopping
+        stop = next(one for one in state.orders if one.is_stop) if ended else None
         for other, one in enumerate(states):
             if other == place:
                 continue
-            told = replace(one, elsewhere=(*one.elsewhere, *newly)) if newly else one
-            states[other] = told if stop is None else stopped(told, stop.why, stop.save, None).state
+            after = replace(one, restarts_elsewhere=(*one.restarts_elsewhere, *newly)) if newly else one
+            states[other] = after if stop is None else stop_gang(after, stop.why, stop.save, None).state
 
 
-def _with(gangs: Gangs, states: Sequence[State]) -> Gangs:
+def _with_states(gangs: Gangs, states: Sequence[State]) -> Gangs:
     return replace(gangs, states=tuple(states))

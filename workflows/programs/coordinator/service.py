@@ -1,51 +1,50 @@
-"""The coordinator at work: requests become events of its mind, and what that knows becomes answers.
+"""The coordinator's HTTP service: requests become events for the store, and its state becomes answers.
 
-What launchers send, as values of the coordinator; what is missing or of the wrong kind raises (answered 400).
+The `parse_` functions raise where something is missing or of the wrong type, which is answered with status 400.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, Mapping, Optional, Union
 from urllib.parse import unquote_plus
 
 from workflows.programs.coordinator import journal, rank_reports
-from workflows.programs.coordinator.metrics import Uses, exposed
-from workflows.programs.coordinator.progress import StepRow
+from workflows.programs.coordinator.metrics import UsageByLauncher, render_metrics
 from workflows.programs.coordinator.reducer import meeting_of, orders_for
 from workflows.programs.coordinator.state import (
-    Cleared,
-    Joined,
     Key,
+    LauncherJoined,
     Meeting,
+    MeetingPublished,
     Member,
-    Published,
+    PodCleared,
     RefusedError,
-    Reported,
-    RightSaid,
+    ReportsReceived,
+    RightChanged,
     State,
-    StopAsked,
+    StopRequested,
 )
-from workflows.programs.coordinator.status import finite
-from workflows.programs.coordinator.store import ExpectedGang, Mind
-from workflows.programs.runtime.http_server import Later, Request, Response, Server
+from workflows.programs.coordinator.status import json_number
+from workflows.programs.coordinator.store import AttemptStore, ExpectedGang
+from workflows.programs.runtime.http_server import DeferredResponse, Request, Response, Server
 from workflows.programs.runtime.report_token import same
 from workflows.programs.stacks.values import from_json
 from workflows.status import plain
 
 LONGEST_WAIT_SECONDS = 60.0
 LENT = "lent"
-"""What the flow says with a look at `/status` while the right that it has lent holds; else it says why not."""
+"""Value of `right=` in `GET /status` while the flow allows restarts in place; any other value is the reason why not."""
 
 
-def key_of(body: Mapping[str, Any]) -> Key:
-    """Whose request it is."""
+def parse_key(body: Mapping[str, Any]) -> Key:
+    """Role and pod index of the sender."""
     return str(body["role"]), int(body["pod_index"])
 
 
-def member_of(body: Mapping[str, Any]) -> Member:
-    """The launcher that presents itself."""
-    role, index = key_of(body)
+def parse_member(body: Mapping[str, Any]) -> Member:
+    """The launcher that joins."""
+    role, index = parse_key(body)
     step = body.get("resume_step")
     return Member(
         role=role,
@@ -64,24 +63,18 @@ def member_of(body: Mapping[str, Any]) -> Member:
     )
 
 
-def meeting_in(body: Mapping[str, Any]) -> Meeting:
-    """Where ranks meet."""
+def parse_meeting(body: Mapping[str, Any]) -> Meeting:
+    """The rendezvous that a launcher publishes."""
     return Meeting(int(body["incarnation"]), str(body["master_addr"]), int(body["master_port"]))
 
 
-def reported_of(body: Mapping[str, Any], at: float, following: int) -> Reported:
-    """A batch of reports.
-
-    Args:
-        body: of the request.
-        at: Unix time in seconds.
-        following: its number, where it has none.
-    """
-    return Reported(
+def parse_reports(body: Mapping[str, Any], at: float, following: int) -> ReportsReceived:
+    """A batch of reports received `at` (Unix time in seconds); `following` is its number where it carries none."""
+    return ReportsReceived(
         at=at,
-        key=key_of(body),
+        key=parse_key(body),
         sequence=int(body.get("sequence") or following),
-        reports=tuple(journal.reports_of(body.get("reports"))),
+        reports=tuple(journal.parse_reports(body.get("reports"))),
         state=str(body.get("state") or ""),
         why=str(body.get("why") or ""),
         pids=dict(body.get("pids") or {}),
@@ -89,8 +82,8 @@ def reported_of(body: Mapping[str, Any], at: float, following: int) -> Reported:
     )
 
 
-def wait_of(query: Mapping[str, str]) -> float:
-    """Seconds for which the one who asks waits for an answer."""
+def parse_wait_seconds(query: Mapping[str, str]) -> float:
+    """How long a poll waits for news, at most `LONGEST_WAIT_SECONDS`."""
     return min(LONGEST_WAIT_SECONDS, max(0.0, float(query.get("wait") or 0)))
 
 
@@ -99,50 +92,47 @@ WITHHELD_CHARACTERS = 200
 
 
 class Coordinator:
-    """Answers requests; the state is `coordination.State`, the rest is what an answer needs beside it."""
+    """Answers requests from the state of an `AttemptStore`."""
 
     def __init__(self, gang: ExpectedGang, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._token = environment.get("PRIMUS_TOKEN", "")
-        self.mind = Mind(gang, self._wake)
-        self._uses = Uses()
+        self.store = AttemptStore(gang, self._wake)
+        self._usage = UsageByLauncher()
         self._server: Optional[Server] = None
 
-    def remember(self, path: str) -> None:
+    def open_journal(self, path: str) -> None:
         """Read the journal at `path` and write to it from now on."""
-        self.mind.remember(path)
+        self.store.open_journal(path)
 
     def serve(self, address: str, port: int) -> Server:
-        """A server that asks this coordinator.
-
-        Raises:
-            OSError: the address cannot be bound.
-        """
+        """A server whose requests this coordinator answers; raises OSError where the address cannot be bound."""
         self._server = Server(address, port, self.handle)
         return self._server
 
     @property
-    def patience_seconds(self) -> float:
-        """How long nothing has to be decided unless something is heard."""
-        return self.mind.patience_seconds
+    def idle_seconds(self) -> float:
+        """Seconds until the next decision that no request triggers."""
+        return self.store.idle_seconds
 
     def tick(self) -> None:
-        """Decide what time alone decides."""
-        self.mind.tick()
+        """Make the decisions that are due."""
+        self.store.tick()
 
     def close(self) -> None:
-        """Write what is left of the journal."""
-        self.mind.close()
+        """Flush the journal."""
+        self.store.close()
 
-    def handle(self, request: Request) -> Union[Response, Later]:
+    def handle(self, request: Request) -> Union[Response, DeferredResponse]:
         """The answer to one request."""
         if request.path == "/healthz":
             return Response(200, {"ok": True})
         answer = _ROUTES.get((request.method, request.path))
-        if answer is not Coordinator.progress and not same(self._token, request.token):  # that one knows more tokens
+        # Ranks post progress with their pod's own token, which `rank_reports` checks.
+        if answer is not Coordinator.progress and not same(self._token, request.token):
             return Response(401, {"error": "the token is missing or wrong"})
         if answer is None:
-            return Response(404, {"error": f"{request.method} {request.path}: no such thing here"})
+            return Response(404, {"error": f"{request.method} {request.path}: the coordinator has no such route"})
         try:
             return answer(self, request)
         except RefusedError as error:
@@ -152,8 +142,8 @@ class Coordinator:
 
     @property
     def state(self) -> State:
-        """What is known of all gangs together."""
-        return self.mind.state
+        """The state of all gangs, merged."""
+        return self.store.state
 
     def _wake(self) -> None:
         if self._server is not None:
@@ -161,10 +151,10 @@ class Coordinator:
 
     def join(self, request: Request) -> Response:
         """POST /v1/join."""
-        member = member_of(request.body)
-        self.mind.take(Joined(time.time(), member))
-        self.mind.heard[member.key] = time.time()
-        state = self.mind.gangs.of(member.key)
+        member = parse_member(request.body)
+        self.store.take(LauncherJoined(time.time(), member))
+        self.store.last_heard_at[member.key] = time.time()
+        state = self.store.gangs.of(member.key)
         known = state.members[member.key]
         return Response(
             200,
@@ -175,105 +165,115 @@ class Coordinator:
             },
         )
 
-    def rendezvous(self, request: Request) -> Later:
+    def rendezvous(self, request: Request) -> DeferredResponse:
         """GET /v1/rendezvous."""
         role, index = request.query["role"], request.query.get("pod_index")
         pod_index = None if index is None else int(index)
         key = (role, pod_index or 0)
 
         def look() -> Optional[Response]:
-            found = meeting_of(self.mind.gangs.of(key), role, pod_index)
+            found = meeting_of(self.store.gangs.of(key), role, pod_index)
             return None if found is None else Response(200, found)
 
-        return Later(look, wait_of(request.query), Response(200, {"incarnation": None}))
+        return DeferredResponse(look, parse_wait_seconds(request.query), Response(200, {"incarnation": None}))
 
     def publish(self, request: Request) -> Response:
         """POST /v1/publish."""
-        role = str(request.body.get("role") or self.mind.gangs.main.deciding_role)
+        role = str(request.body.get("role") or self.store.gangs.main.deciding_role)
         index = int(request.body.get("pod_index") or 0)
-        self.mind.take(Published(time.time(), role, meeting_in(request.body), index))
+        self.store.take(MeetingPublished(time.time(), role, parse_meeting(request.body), index))
         return Response(200, {})
 
     def clear(self, request: Request) -> Response:
         """POST /v1/clear."""
-        self.mind.take(Cleared(time.time(), key_of(request.body), int(request.body["incarnation"])))
+        self.store.take(PodCleared(time.time(), parse_key(request.body), int(request.body["incarnation"])))
         return Response(200, {})
 
     def report(self, request: Request) -> Response:
         """POST /v1/report."""
-        key, now = key_of(request.body), time.time()
-        member = self.mind.gangs.of(key).members.get(key)
+        key, now = parse_key(request.body), time.time()
+        member = self.store.gangs.of(key).members.get(key)
         if member is None:
             raise RefusedError(404, f"{key[0]} {key[1]} has not joined")
-        told = reported_of(request.body, now, member.sequence + 1)
-        self.mind.heard[key] = now
-        self._uses.hear(key, request.body.get("use"))
-        if told.reports or told.state or told.pids:
-            self.mind.take(told)
+        batch = parse_reports(request.body, now, member.sequence + 1)
+        self.store.last_heard_at[key] = now
+        self._usage.record(key, request.body.get("use"))
+        if batch.reports or batch.state or batch.pids:
+            self.store.take(batch)
         return Response(200, {})
 
     def progress(self, request: Request) -> Response:
         """POST /v1/progress."""
-        told = self.mind.sifted(rank_reports.read(request, self._token, self.mind.gangs, time.time()))
+        told = self.store.without_duplicates(
+            rank_reports.parse_report(request, self._token, self.store.gangs, time.time())
+        )
         if told.reports:
-            self.mind.take(told)
+            self.store.take(told)
         return Response(200, {"counted": bool(told.reports)})
 
     def stacks(self, request: Request) -> Response:
         """POST /v1/stacks."""
-        self.mind.answer(from_json(request.body))
+        self.store.add_stacks(from_json(request.body))
         return Response(200, {})
 
-    def orders(self, request: Request) -> Later:
+    def orders(self, request: Request) -> DeferredResponse:
         """GET /v1/orders."""
-        role = request.query.get("role") or self.mind.gangs.main.deciding_role
+        role = request.query.get("role") or self.store.gangs.main.deciding_role
         key = (role, int(request.query["pod_index"]))
         since = int(request.query.get("since") or 0)
 
         def look() -> Optional[Response]:
-            found = orders_for(self.mind.gangs.of(key), key, since)
-            return Response(200, {"orders": [order.told() for order in found]}) if found else None
+            found = orders_for(self.store.gangs.of(key), key, since)
+            return Response(200, {"orders": [order.to_json() for order in found]}) if found else None
 
-        return Later(look, wait_of(request.query), Response(200, {"orders": []}))
+        return DeferredResponse(look, parse_wait_seconds(request.query), Response(200, {"orders": []}))
 
     def steps(self, request: Request) -> Response:
         """GET /v1/steps."""
         since = max(0, int(request.query.get("since") or 0))
-        following, rows = self.mind.rows.since(since, ROWS_AN_ANSWER)
-        answer: Dict[str, Any] = {"next": following, "steps": [_row(row) for row in rows]}
+        following, rows = self.store.rows.since(since, ROWS_AN_ANSWER)
+        answer: Dict[str, Any] = {
+            "next": following,
+            "steps": [[row[0], row[1], row[2], json_number(row[3])] for row in rows],
+        }
         if "moments_since" in request.query:
             since = max(0, int(request.query["moments_since"] or 0))
-            answer["next_moment"], answer["moments"] = self.mind.moments.since(since, ROWS_AN_ANSWER)
+            answer["next_moment"], answer["moments"] = self.store.moments.since(since, ROWS_AN_ANSWER)
         return Response(200, answer)
 
     def stop(self, request: Request) -> Response:
         """POST /v1/stop."""
         body = request.body
-        self.mind.take(StopAsked(time.time(), str(body.get("why") or "asked to stop"), bool(body.get("save", True))))
+        self.store.take(
+            StopRequested(time.time(), str(body.get("why") or "asked to stop"), bool(body.get("save", True)))
+        )
         return Response(200, {})
 
     def status(self, request: Request) -> Response:
-        """GET /status; `right=lent` or `right=<why not>` says whether the right that was lent holds now."""
+        """GET /status; with `right=lent` or `right=<why not>` the flow allows or forbids restarts in place."""
         if "right" in request.query:
-            said = unquote_plus(request.query["right"])[:WITHHELD_CHARACTERS]
-            self._right("" if said == LENT else said)
-        return Response(200, plain(self.mind.status(self._environment)))
+            right = unquote_plus(request.query["right"])[:WITHHELD_CHARACTERS]
+            self._set_right("" if right == LENT else right)
+        return Response(200, plain(self.store.status(self._environment)))
 
-    def _right(self, withheld: str) -> None:
-        """Only a change is an event: the flow says it with every look."""
-        if withheld != self.mind.gangs.main.withheld:
-            said = f"is withheld: {withheld}" if withheld else "holds again"
-            print(f"coordinator: the right to restart in place {said}", flush=True)
-            self.mind.take(RightSaid(time.time(), withheld))
+    def _set_right(self, withheld: str) -> None:
+        """Take an event only for a change, because the flow repeats the right in every request."""
+        if withheld != self.store.gangs.main.withheld:
+            change = f"is withheld: {withheld}" if withheld else "holds again"
+            print(f"coordinator: the right to restart in place {change}", flush=True)
+            self.store.take(RightChanged(time.time(), withheld))
 
     def metrics(self, _request: Request) -> Response:
         """GET /metrics."""
-        state, slow = self.mind.state, self.mind.stragglers()
-        return Response(200, exposed(state, self.mind.heard, self._uses, self.mind.quietest, slow, time.time()))
+        state, slow = self.store.state, self.store.stragglers()
+        return Response(
+            200,
+            render_metrics(state, self.store.last_heard_at, self._usage, self.store.quietest_watch, slow, time.time()),
+        )
 
     def use(self, _request: Request) -> Response:
         """GET /v1/use."""
-        return Response(200, self._uses.told(self.mind.state.members.values()))
+        return Response(200, self._usage.to_json(self.store.state.members.values()))
 
 
 _ROUTES = {
@@ -291,7 +291,3 @@ _ROUTES = {
     ("GET", "/status"): Coordinator.status,
     ("GET", "/metrics"): Coordinator.metrics,
 }
-
-
-def _row(row: StepRow) -> List[Any]:
-    return [row[0], row[1], row[2], finite(row[3])]

@@ -1,10 +1,6 @@
-"""What the coordinator knows and causes: the state that `coordination` decides on, and its effects.
+"""Values of the coordinator: events, the state of a gang, orders to launchers, and effects. `reducer` connects them.
 
-What the coordinator hears: the events that `coordination` decides on, and what they are made of.
-
-Times stand in the events, so that a journal of events rebuilds the same state.
-
-What the coordinator orders, and what leads to it: values of `coordination` and `coordination_restart`.
+Every event carries its time, so that replaying the journal of events rebuilds the same state.
 """
 
 from __future__ import annotations
@@ -22,46 +18,46 @@ Key = Tuple[str, int]
 """Role and index of a pod."""
 RANK_FAILED: Literal["rank-failed"] = "rank-failed"
 HANG: Literal["hang"] = "hang"
-"""What a restart in place answers."""
+"""Reasons for a restart in place."""
 GANG, ROLE, REPLICA = "gang", "role", "replica"
-"""Who begins again with a rank: all roles without which the attempt fails, its own role, or its replica group."""
+"""Which ranks restart together with a failed one: every essential role, its own role, or its replica group."""
 SCOPES = (GANG, ROLE, REPLICA)
 
 
 @dataclass(frozen=True)
 class Resume:
-    """How ranks begin again inside their pods."""
+    """From which checkpoint ranks restart inside their pods."""
 
     incarnation: int
     path: str
-    """As the trainer is told; "": from scratch."""
+    """Value of the trainer's resume argument; "": from scratch."""
     step: Optional[int]
 
 
 @dataclass(frozen=True)
 class Order:
-    """What launchers are told to do: to stop, to start their ranks again, or to say where they stand."""
+    """An order to launchers: stop the ranks, restart them, or collect their stacks."""
 
     number: int
     why: str
     save: bool
     """Whether ranks get the time to save."""
     source: Optional[Key] = None
-    """Who caused it, and knows already."""
+    """The launcher that caused the order, and is not sent it."""
     resume: Optional[Resume] = None
-    """How ranks begin again; None: they do not."""
+    """Set for a restart."""
     stacks: str = ""
-    """Name of the answer where stacks are asked for; "": they are not."""
+    """Set for a request for stacks: the id that answers carry."""
     roles: Tuple[str, ...] = ()
-    """Whose launchers it concerns; none: everybody's."""
+    """Roles whose launchers get the order; empty: all."""
 
     @property
-    def stops(self) -> bool:
-        """It is the end of the gang."""
+    def is_stop(self) -> bool:
+        """Whether the order ends the gang."""
         return self.resume is None and not self.stacks
 
-    def told(self) -> Dict[str, Any]:
-        """As launchers read it."""
+    def to_json(self) -> Dict[str, Any]:
+        """The order in the form that launchers read."""
         if self.stacks:
             return {"number": self.number, "order": "stacks", "why": self.why, "id": self.stacks}
         if self.resume is None:
@@ -78,7 +74,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why ranks should begin again."""
+    """The reason for a restart in place."""
 
     kind: Literal["rank-failed", "hang"]
     why: str
@@ -86,28 +82,28 @@ class Cause:
     node: str
     stacks: str = ""
     role: str = ""
-    """Of the rank; "": the deciding one."""
+    """Role of the rank; "": the deciding role."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A rank that ended wrongly by itself."""
+    """A rank that failed by itself."""
 
     key: Key
-    """Its pod."""
+    """Role and index of its pod."""
     end: RankEnd
     why: str
 
 
 @dataclass(frozen=True)
-class Settling:
-    """Ranks have failed, and what became of the others is waited for."""
+class PendingDecision:
+    """Failures on which the coordinator decides only when the other ranks' ends are known as well."""
 
     until: float
-    """Unix time in seconds."""
+    """Unix time in seconds of the decision."""
     failures: Tuple[Failure, ...]
     latest: float
-    """Unix time in seconds: `until` is put off to then where a save is still to be proven."""
+    """Unix time in seconds to which `until` moves while a save waits for its proof."""
 
 
 FINAL_STATES = ("ended", "failed")
@@ -123,27 +119,27 @@ class Member:
     node: str = ""
     address: str = ""
     pods: int = 1
-    """Pods of its role, as it was told by its builder."""
+    """Pods of its role, from its command line."""
     processes: int = 1
     """Ranks in its pod."""
     essential: bool = True
-    """Whether the gang cannot go on without it."""
+    """Whether the gang cannot continue without it."""
     state: str = "joined"
     """`joined`, `running`, `leaving`, `ended`, `failed`."""
     pids: Mapping[str, int] = field(default_factory=lambda: {})
-    """Process of each rank, by its number as text."""
+    """Process id of each rank, by the rank as text."""
     started_at: Optional[float] = None
     sequence: int = 0
-    """Of the last batch of reports: a batch that is sent twice counts once."""
+    """Number of the last batch of reports, so that a batch sent twice counts once."""
     incarnation: int = 1
-    """Whose ranks it ran when it joined; more than the coordinator's own where that has lost its memory."""
+    """Incarnation of its ranks when it joined; higher than the coordinator's if that lost its journal."""
     heard_order: int = 0
-    """Number of the last order that it had heard when it joined."""
+    """Number of the last order that it had received when it joined."""
     resume_from: str = ""
     resume_step: Optional[int] = None
-    """What the attempt began with; None: from scratch."""
+    """Step with which the attempt began; None: from scratch."""
     cleared: int = 1
-    """The incarnation before which none of its ranks lives any more."""
+    """Every rank of an incarnation before this one is dead in its pod."""
 
     @property
     def key(self) -> Key:
@@ -152,7 +148,7 @@ class Member:
 
     @property
     def place(self) -> str:
-        """Its node; where that is not known, the pod stands for it."""
+        """Its node, or its pod where the node is not known."""
         return self.node or self.pod or f"{self.role} {self.pod_index}"
 
 
@@ -167,7 +163,7 @@ class RoleSize:
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the ranks of a role meet."""
+    """Rendezvous address of a role's ranks."""
 
     incarnation: int
     address: str
@@ -175,27 +171,27 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Joined:
-    """A launcher presents itself, first or again."""
+class LauncherJoined:
+    """A launcher joined, for the first time or again."""
 
     at: float
     member: Member
 
 
 @dataclass(frozen=True)
-class Published:
-    """The launcher of rank 0 says where its gang meets."""
+class MeetingPublished:
+    """The launcher of rank 0 published its gang's rendezvous address."""
 
     at: float
     role: str
     meeting: Meeting
     pod_index: int = 0
-    """Of the launcher that says so."""
+    """Pod of that launcher."""
 
 
 @dataclass(frozen=True)
-class Reported:
-    """A launcher's batch of reports."""
+class ReportsReceived:
+    """A batch of reports from a launcher, or one report that a rank posted itself."""
 
     at: float
     key: Key
@@ -206,14 +202,14 @@ class Reported:
     why: str = ""
     pids: Mapping[str, int] = field(default_factory=lambda: {})
     incarnation: int = 1
-    """That `state` and `pids` are about."""
+    """Incarnation to which `state` and `pids` belong."""
     posted: bool = False
-    """A rank has told it, not the launcher, whose batches are numbered: `sequence` is the last one of those."""
+    """Whether a rank posted it; `sequence` is then the number of its launcher's last batch."""
 
 
 @dataclass(frozen=True)
-class Cleared:
-    """No rank of an earlier incarnation lives any more in the pod of `key`."""
+class PodCleared:
+    """Every rank of an earlier incarnation is dead in the pod of `key`."""
 
     at: float
     key: Key
@@ -221,17 +217,17 @@ class Cleared:
 
 
 @dataclass(frozen=True)
-class Ticked:
-    """Time passed."""
+class TimePassed:
+    """The moment came at which a pending decision is due."""
 
     at: float
     gang: int = 0
-    """Place of the gang that waits for it."""
+    """Index of the gang whose decision is due."""
 
 
 @dataclass(frozen=True)
-class StopAsked:
-    """The flow asks for the end of the whole gang."""
+class StopRequested:
+    """The flow requested the end of the whole gang."""
 
     at: float
     why: str
@@ -239,8 +235,8 @@ class StopAsked:
 
 
 @dataclass(frozen=True)
-class Suspected:
-    """The gang may be hung: where its ranks stand is to be looked at."""
+class HangSuspected:
+    """The gang may be hung: the coordinator needs the stacks of its ranks."""
 
     at: float
     incarnation: int
@@ -249,85 +245,96 @@ class Suspected:
 
 
 @dataclass(frozen=True)
-class HangFound:
+class HangConfirmed:
     """The gang is hung."""
 
     at: float
     incarnation: int
     why: str
     rank: Optional[int] = None
-    """For whom the others wait; None: nobody could be named."""
+    """The rank for which the others wait; None: none could be named."""
     node: str = ""
     stacks: str = ""
-    """Where the ranks stand, in words."""
+    """Stacks of the ranks as text."""
     gang: int = 0
 
 
-class Slow(NamedTuple):
+class SlowVote(NamedTuple):
     """A rank that was slower than its peers in one window of steps."""
 
     rank: int
     seconds: float
-    """Own time before the barrier, of one step."""
+    """Local seconds of one step, before the barrier."""
     ratio: float
-    """Times the peers' median."""
+    """`seconds` divided by the peers' median."""
 
 
 @dataclass(frozen=True)
-class Voted:
-    """A window of steps has closed: who was slow in it."""
+class WindowClosed:
+    """A window of steps closed, with the ranks that were slow in it."""
 
     at: float
     incarnation: int
     step: int
-    """The first one of the window."""
-    slow: Tuple[Slow, ...]
+    """First step of the window."""
+    slow: Tuple[SlowVote, ...]
     gang: int = 0
 
 
 @dataclass(frozen=True)
-class RightSaid:
-    """The flow says whether the right that it has lent holds now."""
+class RightChanged:
+    """The flow withdrew its permission to restart in place, or gave it back."""
 
     at: float
     withheld: str
-    """Why it does not; "": it does."""
+    """Why the permission is withdrawn; "": it holds."""
 
 
-Event = Union[Joined, Published, Reported, Cleared, Ticked, StopAsked, Suspected, HangFound, Voted, RightSaid]
+Event = Union[
+    LauncherJoined,
+    MeetingPublished,
+    ReportsReceived,
+    PodCleared,
+    TimePassed,
+    StopRequested,
+    HangSuspected,
+    HangConfirmed,
+    WindowClosed,
+    RightChanged,
+]
 
 
 @dataclass(frozen=True)
 class AppendStep:
-    """A further row of the attempt's steps."""
+    """Append a row to the attempt's steps."""
 
     row: StepRow
 
 
 @dataclass(frozen=True)
 class ReplaceStep:
-    """The newest row again, with more known about it."""
+    """Replace the newest row by one that says more about the same step."""
 
     row: StepRow
 
 
 @dataclass(frozen=True)
 class AppendMoment:
-    """A further beginning or end of a stall."""
+    """Append the beginning or the end of a stall."""
 
     moment: Moment
 
 
 @dataclass(frozen=True)
 class GiveOrder:
-    """Launchers that wait for orders get this one."""
+    """Send this order to the launchers that poll for orders."""
 
     order: Order
 
 
 @dataclass(frozen=True)
 class Announce:
-    """A gang is complete: launchers that wait for it go on."""
+    """Answer the launchers that poll for the rendezvous of a gang, which is complete now."""
 
     role: str
 
@@ -337,86 +344,83 @@ Effect = Union[AppendStep, ReplaceStep, AppendMoment, GiveOrder, Announce]
 
 @dataclass(frozen=True)
 class State:
-    """Everything the coordinator knows of one gang: ranks that meet, and that begin again together."""
+    """State of one gang: ranks that share a rendezvous and restart together."""
 
     deciding_role: str
-    """Its role; of several the one that decides how the attempt ends."""
+    """Role of the gang; where it has several, the one whose end decides how the attempt ends."""
     pods: int = 1
     """Pods of the deciding role."""
     processes: int = 1
-    """Ranks in each."""
+    """Ranks in each of these pods."""
     steps: int = 0
     """Planned steps; 0: not known."""
     started_at: float = 0.0
     incarnation: int = 1
     members: Members[Member] = field(default_factory=Members[Member])
     sizes: Mapping[str, RoleSize] = field(default_factory=lambda: {})
-    """By role; counted when somebody joins, since thousands of launchers ask at the moment the last one came."""
+    """By role. Counted at each join, because thousands of launchers ask at once when the last one has joined."""
     meetings: Mapping[str, Meeting] = field(default_factory=lambda: {})
     orders: Tuple[Order, ...] = ()
     progress: Progress = field(default_factory=Progress)
-    ended: Tuple[RankEnd, ...] = ()
-    """Of the present incarnation."""
+    rank_ends: Tuple[RankEnd, ...] = ()
+    """Ends of ranks of the present incarnation."""
     restarts_lent: int = 0
-    """Restarts in place that this attempt may do without asking, in any `window_seconds`."""
+    """Restarts in place that the flow allows this attempt in any `window_seconds`."""
     window_seconds: float = 0.0
-    """0: in all of its life."""
+    """0: the whole attempt is one window."""
     withheld: str = ""
-    """Why the right may not be used now; "": it may."""
-    elsewhere: Tuple[RestartInPlace, ...] = ()
-    """Uses of the same right by the attempt's other gangs."""
+    """Why restarts in place are not allowed now; "": they are."""
+    restarts_elsewhere: Tuple[RestartInPlace, ...] = ()
+    """Restarts by the attempt's other gangs, which count against the same budget."""
     mttf_seconds: float = 0.0
-    """Mean time to failure of the whole gang, as the flow believes it; 0: not known."""
+    """Mean time to failure of the whole gang, estimated by the flow; 0: not known."""
     restarts: Tuple[RestartInPlace, ...] = ()
-    settling: Optional[Settling] = None
-    cleared: int = 0
-    """Pods in which no rank of an earlier incarnation lives."""
+    pending: Optional[PendingDecision] = None
+    cleared_pods: int = 0
+    """Number of pods in which every rank of an earlier incarnation is dead."""
     first_pod: int = 0
-    """Index of the first pod: a replica group is a part of a role."""
+    """Index of the first pod; above 0 only for a replica group."""
     companions: Tuple[str, ...] = ()
-    """Other roles whose ranks begin again with those of the deciding one."""
+    """Other roles whose ranks restart with those of the deciding role."""
     scope: str = ROLE
-    """What begins again together, in words: `GANG`, `ROLE` or `REPLICA`."""
+    """Which ranks restart together: one of `SCOPES`."""
     share: float = 1.0
-    """Of the deciding role's ranks."""
+    """Share of the deciding role's ranks in this gang, from 0 to 1."""
 
     def restarts_left(self, at: float) -> int:
-        """How often ranks may begin again as things are.
+        """Restarts in place that are still allowed at `at` (Unix time in seconds).
 
-        None are left when the memory of an earlier time was lost: what happened where is not known then.
-
-        Args:
-            at: Unix time in seconds.
+        None are left once a journal was lost, because then nobody knows which restarts happened where.
         """
         if self.withheld or self.incarnation != 1 + len(self.restarts):
             return 0
         since = at - self.window_seconds if self.window_seconds else -math.inf
-        used = sum(one.at > since for one in (*self.restarts, *self.elsewhere))
+        used = sum(one.at > since for one in (*self.restarts, *self.restarts_elsewhere))
         return max(0, self.restarts_lent - used)
 
     @property
     def has_right(self) -> bool:
-        """Whether a right was lent, used up or not; nothing is restarted nor killed for a hang without."""
+        """Whether the flow allows restarts at all, used up or not; without, a hang is only reported."""
         return self.restarts_lent > 0 and not self.withheld
 
-    def together(self, role: str) -> bool:
-        """Whether ranks of `role` begin again when those of this gang do."""
+    def restarts_together(self, role: str) -> bool:
+        """Whether ranks of `role` restart together with this gang."""
         return role == self.deciding_role or role in self.companions
 
     @property
     def first_key(self) -> Key:
-        """Of the pod with its first rank, which says where it meets and what it began with."""
+        """Key of the pod with the gang's first rank: it publishes the rendezvous and knows the first checkpoint."""
         return self.deciding_role, self.first_pod
 
     @property
     def pods_together(self) -> int:
-        """Launchers that must have left nothing alive before anybody meets again."""
+        """Pods in which all old ranks must be dead before the gang may meet again."""
         return self.pods + sum(self.sizes[role].pods for role in self.companions if role in self.sizes)
 
     @property
-    def stopping(self) -> bool:
-        """The gang was told to stop."""
-        return any(order.stops for order in self.orders)
+    def is_stopping(self) -> bool:
+        """Whether the gang was ordered to stop."""
+        return any(order.is_stop for order in self.orders)
 
     @property
     def launched_at(self) -> Optional[float]:
@@ -426,20 +430,15 @@ class State:
         return max(known) if len(known) >= self.pods else None
 
 
-class Next(NamedTuple):
-    """What follows from an event."""
+class Transition(NamedTuple):
+    """The next state and the effects of an event."""
 
     state: State
     effects: Tuple[Effect, ...] = ()
 
 
 class RefusedError(Exception):
-    """An event contradicts what is known.
-
-    Args:
-        status: HTTP status that says so.
-        message: what is wrong.
-    """
+    """An event contradicts the state; `status` is the HTTP status of the answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

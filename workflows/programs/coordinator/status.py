@@ -10,13 +10,9 @@ from workflows.status import CoordinatorStatus, FirstStep, MemberStatus, Right, 
 
 
 def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, str], now: float) -> CoordinatorStatus:
-    """Everything that is known but for hangs and the numbers of steps.
+    """The coordinator's state, without hangs and the statistics of steps.
 
-    Args:
-        state: of the coordinator.
-        heard: Unix time of each launcher's last word.
-        environment: of the pod, for the names of run and attempt.
-        now: Unix time, for readers whose clock differs.
+    `heard` has the Unix time of each launcher's last request; `now` (Unix time) is for readers whose clock differs.
     """
     progress = state.progress
     first = progress.first_step
@@ -27,7 +23,7 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
         members=[_member(state, one, heard.get(one.key, 0.0)) for one in state.members.values()],
         step=progress.step,
         steps=state.steps or None,
-        loss=finite(progress.loss),
+        loss=json_number(progress.loss),
         first_step=None if first is None else FirstStep(*first),
         steps_per_second=progress.steps_per_second,
         step_interval=progress.interval,
@@ -35,10 +31,10 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
         last_checkpoint_step=progress.last_checkpoint_step,
         checkpoints=list(progress.checkpoints),
         saves=saves(state),
-        ended=list(state.ended),
+        ended=list(state.rank_ends),
         phase=progress.phase,
         phase_at=progress.phase_at,
-        orders=[order.told() for order in state.orders],
+        orders=[order.to_json() for order in state.orders],
         restarts=list(state.restarts),
         right=Right(
             state.restarts_lent, state.restarts_left(now), state.window_seconds or None, state.scope, state.withheld
@@ -51,20 +47,20 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
 
 
 def saves(state: State) -> SavesStatus:
-    """How far the newest saves are, what they cost and how often to save; see `coordinator.saves.told`."""
+    """How far the newest saves are, what they cost and how often to save."""
     progress = state.progress
-    advice = coordinator_saves.advised(progress.saves, progress.step_seconds, state.mttf_seconds)
-    return coordinator_saves.told(progress.saves, advice)
+    advice = coordinator_saves.advice_for(progress.saves, progress.step_seconds, state.mttf_seconds)
+    return coordinator_saves.status_of(progress.saves, advice)
 
 
-def place_of(state: State, rank: int) -> str:
-    """Where a rank of the gang runs; "": not known."""
+def node_of_rank(state: State, rank: int) -> str:
+    """Node of a rank of the gang; "": not known."""
     member = state.members.get((state.deciding_role, rank // state.processes))
     return "" if member is None else member.place
 
 
-def finite(value: Optional[float]) -> Any:
-    """A number as JSON can say it: NaN and infinities become strings."""
+def json_number(value: Optional[float]) -> Any:
+    """A number for JSON: NaN and infinities become strings."""
     return value if value is None or value - value == 0 else str(value)
 
 

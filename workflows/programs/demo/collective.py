@@ -114,17 +114,12 @@ class Collective:
 def connect(
     rank: int, world_size: int, address: Tuple[str, int], identity: Dict[str, Any], deadline_seconds: float
 ) -> Collective:
-    """Meet the other ranks at rank 0's `address`.
+    """Join the other ranks at rank 0's `address`, within `deadline_seconds`.
 
-    Args:
-        rank: this rank.
-        world_size: number of ranks.
-        address: host name or address and port of rank 0.
-        identity: what must be equal on all ranks (run, attempt, step resumed from, text).
-        deadline_seconds: longest wait for all ranks.
+    `identity` is a text that must be equal on all ranks (run, attempt, resumed step).
 
     Raises:
-        PeerLostError: not all ranks came in time.
+        RankLostError: not all ranks came in time.
         MismatchError: a rank differs from rank 0 in `identity`.
     """
     if world_size == 1:

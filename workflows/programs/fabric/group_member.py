@@ -1,16 +1,10 @@
 """One member of a group of nodes that are measured together: `programs.pyz probe-gang --folder=… --rank=0 --ranks=8`.
 
-The members find each other through a folder that all of them see, and make an all-reduce and an all-to-all: between
-their GPUs where torch and the GPUs are there, else by sockets. Where one machine stands for several of the nodes its
-processors are shared, and an all-reduce would say how many they are: there each hop of the ring is measured alone, one
-group after the other.
+The members meet through a shared folder, and make an all-reduce and an all-to-all: between their GPUs where torch and
+the GPUs are there, else by sockets. Where one machine stands for several of the nodes they share its processors, so an
+all-reduce would measure those: there each hop of the ring is measured alone, one group after the other.
 
-Whatever happens, a report is written before the deadline. Whoever does not come is named, and nobody waits for ever.
-Standard library only, Python 3.9.
-
-A member of a group reports whatever happens: what hangs at its deadline hangs no longer.
-
-Standard library only, Python 3.9.
+A member always writes a report before the deadline, names members that did not come, and never waits for ever.
 """
 
 from __future__ import annotations
@@ -25,14 +19,24 @@ from typing import Callable, List, NamedTuple, Tuple
 
 from workflows.programs.checkpoints import proofs
 from workflows.programs.fabric import meeting, torch_group
-from workflows.programs.fabric.meeting import TURN, Card, Folder, Options, Sign, machine_of, shared, sweep, turn_of
+from workflows.programs.fabric.meeting import (
+    TURN_FILE,
+    CardSummary,
+    MemberCard,
+    Options,
+    RendezvousFolder,
+    machine_id,
+    machine_turn,
+    ranks_on_shared_machines,
+    remove_stale_rounds,
+)
 from workflows.programs.fabric.report import GPUS, SOCKETS, GangReport
 from workflows.programs.fabric.ring import MOST_FOR_ALL_TO_ALL, RingMember
-from workflows.programs.fabric.transport import Doors, MemberLostError
+from workflows.programs.fabric.transport import MemberLostError, RailConnections
 from workflows.programs.runtime import flags
 
 
-def reported(
+def report_by_deadline(
     program: str,
     seconds: float,
     out_dir: str,
@@ -40,15 +44,15 @@ def reported(
     late: Callable[[], str],
     end: Callable[[], object],
 ) -> int:
-    """Print and write what `measure` tells; after `seconds` what `late` tells, and then this process ends.
+    """Print and write the report of `measure`; at the deadline that of `late`, and then end this process.
 
     Args:
-        program: its name, for what it says of itself.
+        program: its name, for messages.
         seconds: until the deadline.
         out_dir: folder for the output parameter `report`; "": standard output only.
-        measure: the report, once everything is known; never raises.
-        late: the report as it stands.
-        end: ends the processes that were started for the measurement; called once the late report is written.
+        measure: gives the complete report; never raises.
+        late: gives the report so far.
+        end: ends the processes of the measurement, after the late report is written.
 
     Returns:
         The exit code: 3 where the report cannot be written.
@@ -84,35 +88,36 @@ def _write(program: str, report: str, out_dir: str) -> int:
 
 
 HOP_BYTES, LAPS = 4 << 20, 7
-"""Some milliseconds a hop on any machine; the median of seven counts: a node that is slow now and
-then is slow, and what others compute meanwhile is taken out."""
+"""A hop takes some milliseconds on any machine; the median of seven counts."""
 REPORT_SECONDS = 0.5
-"""Before the deadline: time to write the report."""
+"""Time before the deadline to write the report."""
 
 
 class _Rail(NamedTuple):
     rail: float
-    """GB/s that count."""
+    """GB/s by which the rail is judged."""
     all_reduce: float
     all_to_all: float
     wrong: int
 
 
 class GroupMember:
-    """Measures, and knows at any moment what it is waiting for."""
+    """Measures; its report always names what it waits for."""
 
     def __init__(self, options: Options, node: str, pod_address: str) -> None:
         self.options, self._pod_address = options, pod_address
         self.report = GangReport(node, options.group, options.rank, time.time(), why="it has not begun")
         self._began = time.monotonic()
         self.deadline = self._began + options.deadline_seconds - REPORT_SECONDS
-        self._folder = Folder(os.path.join(options.folder, f"group-{options.group}"), options.rank, options.ranks)
+        self._folder = RendezvousFolder(
+            os.path.join(options.folder, f"group-{options.group}"), options.rank, options.ranks
+        )
 
     def measure(self) -> GangReport:
-        """What was found out; never raises."""
+        """The complete report; never raises."""
         try:
             if self.options.rank == 0 and self.options.group == 0:
-                sweep(os.path.dirname(self.options.folder), time.time())
+                remove_stale_rounds(os.path.dirname(self.options.folder), time.time())
             self._meet()
         except OSError as error:
             self._silent(f"{error.strerror or error} ({error.filename or self.options.folder})")
@@ -123,39 +128,41 @@ class GroupMember:
         return self.timed()
 
     def timed(self) -> GangReport:
-        """The report as it stands, with the seconds until now."""
+        """The report so far, with the seconds until now."""
         return replace(self.report, seconds=round(time.monotonic() - self._began, 3))
 
     def _silent(self, why: str) -> None:
         self.report = replace(self.report, rails=None, why=why)
 
     def _miss(self, rank: int, why: str) -> None:
-        """The group is not whole: said to the others before our doors close, or each would miss the next one."""
+        """Tell the others that a rank is missing before our listeners close, or each would blame the next one."""
         first = None
         with contextlib.suppress(OSError):
-            first = self._folder.over()
+            first = self._folder.missed_rank()
         if first is not None and first != rank:
             rank, why = first, f"another member misses rank {first}; {why}"
         self._folder.end(rank)
         self.report = replace(self.report, rails=None, missed=(rank,), why=why)
 
     def _meet(self) -> None:
-        doors = Doors(self.options.rank, self._folder, meeting.hosts(self._pod_address), self.deadline)
+        doors = RailConnections(
+            self.options.rank, self._folder, meeting.rail_addresses(self._pod_address), self.deadline
+        )
         try:
             self._silent("it waits for the others")
-            means = GPUS if torch_group.usable(self.options.gpus) else SOCKETS
+            means = GPUS if torch_group.is_usable(self.options.gpus) else SOCKETS
             port = torch_group.free_port(doors.addresses[0][0]) if means == GPUS and not self.options.rank else 0
-            card = Card(self.options.rank, self.report.node, doors.addresses, doors.key.hex(), port)
-            self._folder.lay(card, Sign(machine_of(), means))
+            card = MemberCard(self.options.rank, self.report.node, doors.addresses, doors.key.hex(), port)
+            self._folder.publish(card, CardSummary(machine_id(), means))
             missing = self._folder.wait(min(self.deadline, self._began + self.options.meet_seconds))
             if missing:
                 self._miss(missing[0], f"{len(missing)} of {self.options.ranks} did not come in time")
                 self.report = replace(self.report, missed=tuple(missing))
                 return
             self._silent("it measures with the others")
-            signs = self._folder.signs()
+            signs = self._folder.summaries()
             if any(sign.means != GPUS for sign in signs.values()):
-                self._by_sockets(doors, alone=not shared(signs))
+                self._by_sockets(doors, alone=not ranks_on_shared_machines(signs))
             else:
                 first = self._folder.card(0)
                 self._ring(doors, 0).barrier()  # from here on nobody needs a card
@@ -166,12 +173,12 @@ class GroupMember:
         finally:
             doors.close()
 
-    def _ring(self, doors: Doors, rail: int) -> RingMember:
+    def _ring(self, doors: RailConnections, rail: int) -> RingMember:
         return RingMember(self.options.rank, self.options.ranks, doors, rail, self.deadline)
 
-    def _by_sockets(self, doors: Doors, *, alone: bool) -> None:
-        path = "" if alone or self.options.rank else os.path.join(self.options.folder, TURN)
-        with turn_of(path, self.deadline):
+    def _by_sockets(self, doors: RailConnections, *, alone: bool) -> None:
+        path = "" if alone or self.options.rank else os.path.join(self.options.folder, TURN_FILE)
+        with machine_turn(path, self.deadline):
             told = [self._rail(self._ring(doors, rail), alone=alone) for rail in range(len(doors.addresses))]
         notes = [] if alone else ["one machine stands for several nodes: each hop of the ring by itself"]
         if self.options.gpus:
@@ -188,17 +195,17 @@ class GroupMember:
 
     def _rail(self, ring: RingMember, *, alone: bool) -> _Rail:
         options = self.options
-        seconds, wrong = _typical([ring.all_reduce(options.all_reduce_bytes) for _ in range(options.iterations)])
-        all_reduce, all_to_all = bus(options.all_reduce_bytes, options.ranks, seconds, 2.0), 0.0
+        seconds, wrong = _median([ring.all_reduce(options.all_reduce_bytes) for _ in range(options.iterations)])
+        all_reduce, all_to_all = bus_bandwidth(options.all_reduce_bytes, options.ranks, seconds, 2.0), 0.0
         if options.all_to_all_bytes and options.ranks <= MOST_FOR_ALL_TO_ALL:
-            took, more = _typical([ring.all_to_all(options.all_to_all_bytes) for _ in range(options.iterations)])
-            all_to_all = bus(options.all_to_all_bytes, options.ranks, took, 1.0)
+            took, more = _median([ring.all_to_all(options.all_to_all_bytes) for _ in range(options.iterations)])
+            all_to_all = bus_bandwidth(options.all_to_all_bytes, options.ranks, took, 1.0)
             wrong += more
         rail = all_reduce if alone else HOP_BYTES / ring.hops(HOP_BYTES, LAPS) / 1e9
         return _Rail(rail, all_reduce, all_to_all, wrong)
 
 
-def bus(size: int, ranks: int, seconds: float, passes: float) -> float:
+def bus_bandwidth(size: int, ranks: int, seconds: float, passes: float) -> float:
     """Bus bandwidth in GB/s as collective libraries' tests define it; an all-reduce passes everything twice."""
     return passes * (ranks - 1) / ranks * size / seconds / 1e9
 
@@ -207,12 +214,12 @@ def _rounded(figure: float) -> float:
     return float(f"{figure:.5g}")
 
 
-def _typical(took: List[Tuple[float, int]]) -> Tuple[float, int]:
+def _median(took: List[Tuple[float, int]]) -> Tuple[float, int]:
     """The median of the seconds, and all that was wrong."""
     return sorted(seconds for seconds, _ in took)[len(took) // 2], sum(wrong for _, wrong in took)
 
 
-def _checked(argv: List[str]) -> Options:
+def _parse(argv: List[str]) -> Options:
     options = flags.from_argv(Options, argv)
     if not 0 <= options.rank < options.ranks or options.ranks < 2:
         raise flags.UsageError(f"--rank: must be below --ranks, which is at least 2, got {options.rank}")
@@ -224,7 +231,7 @@ def _checked(argv: List[str]) -> Options:
 def main(argv: List[str]) -> int:
     """Measure and report."""
     try:
-        options = _checked(argv)
+        options = _parse(argv)
     except ValueError as error:
         print(f"probe-gang: {error}", file=sys.stderr)
         return 2
@@ -239,4 +246,6 @@ def main(argv: List[str]) -> int:
     def measured() -> str:
         return member.measure().text()
 
-    return reported("probe-gang", options.deadline_seconds, options.out_dir, measured, late, torch_group.end_children)
+    return report_by_deadline(
+        "probe-gang", options.deadline_seconds, options.out_dir, measured, late, torch_group.end_children
+    )

@@ -1,15 +1,8 @@
-"""How the members of a group find each other: each lays a card into a folder that all of them see.
+"""How the members of a group find each other: each publishes a card in a shared folder.
 
-A card says where its owner listens and holds a key that its owner made. Whoever connects proves that it has read the
-card: nobody gets in who cannot read the folder, and no key stands in a manifest, a log or a parameter.
-
-Standard library only, Python 3.9.
-
-What a member of a group is asked. Standard library only, Python 3.9.
-
-Which addresses a member listens on: one for each fabric NIC that has one here, else the pod's own.
-
-Standard library only, Python 3.9. Linux only; whatever cannot be read is no rail.
+A card has the addresses on which its owner listens (one for each fabric NIC that has one here, else the pod's own) and
+a key. A member that connects proves that it has read the card, so only those who can read the folder get in, and no key
+is in a manifest, a log or a parameter. Linux only; a NIC that cannot be read is no rail.
 """
 
 from __future__ import annotations
@@ -28,23 +21,23 @@ from typing import Any, Callable, Dict, Generator, List, Mapping, NamedTuple, Op
 
 from workflows.programs.runtime import flags
 
-SUFFIX = ".card"
-OVER = ".over"
-"""Ends the name of a mark: one member found that the group is not whole, and nobody need wait any longer."""
-TURN = "turn"
+CARD_SUFFIX = ".card"
+MISSED_SUFFIX = ".over"
+"""Suffix of a file by which one member reports a missing rank, so that no member waits any longer."""
+TURN_FILE = "turn"
 """File in a round's folder on whose lock groups of one machine wait for each other."""
 TURN_SHARE = 0.4
-"""Of the time that is left: so long a group waits for its turn; then it measures beside whoever holds it."""
-BOOT = "/proc/sys/kernel/random/boot_id"
+"""Share of the remaining time that a group waits for its turn; then it measures beside the group that holds it."""
+BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 MACHINE_CHARACTERS = 12
 FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 0.01, 0.25
-"""Between two looks at the folder: soon at first; later so that a thousand members do not wear the storage out."""
+"""Time between two looks at the folder: short at first; later longer, so that a thousand members spare the storage."""
 STALE_SECONDS = 24 * 3600.0
-"""A round's folder that is so old belongs to nobody: whoever was killed has left its card there."""
+"""Age from which a round's folder is removed: killed members leave their cards behind."""
 
 
 @dataclass(frozen=True)
-class Card:
+class MemberCard:
     """One member of a group."""
 
     rank: int
@@ -52,21 +45,21 @@ class Card:
     addresses: Tuple[Tuple[str, int], ...]
     """Address and port of each rail `[rails]`."""
     key: str
-    """Hexadecimal. Who connects to it proves that it knows it."""
+    """Hexadecimal; a member that connects proves that it knows the key."""
     gpu_port: int = 0
-    """Rank 0: port where the processes of GPUs meet."""
+    """Of rank 0: rendezvous port of the GPUs' processes."""
 
 
-class Sign(NamedTuple):
-    """What the name of a card says without the card being opened: a thousand members need not read each other's."""
+class CardSummary(NamedTuple):
+    """The part of a card that is in its file's name, so that a thousand members need not open each other's cards."""
 
     machine: str
     means: str
-    """By what it can measure: `gpus` or `sockets`."""
+    """How it can measure: `gpus` or `sockets`."""
 
 
-def machine_of(boot: str = BOOT) -> str:
-    """What two members have in common exactly where one machine stands for both of their nodes."""
+def machine_id(boot: str = BOOT_ID_PATH) -> str:
+    """Identity of the machine: equal for two members exactly where one machine stands for both of their nodes."""
     try:
         with open(boot, encoding="ascii") as file:
             return file.read().replace("-", "").strip()[:MACHINE_CHARACTERS]
@@ -74,15 +67,15 @@ def machine_of(boot: str = BOOT) -> str:
         return "".join(letter for letter in os.uname().nodename if letter.isalnum())[:MACHINE_CHARACTERS] or "unknown"
 
 
-class Folder:
+class RendezvousFolder:
     """The folder of one group in one round."""
 
     def __init__(self, path: str, rank: int, ranks: int) -> None:
         self.path, self.rank, self.ranks = path, rank, ranks
         self._mine = ""
 
-    def lay(self, card: Card, sign: Sign) -> None:
-        """Lay the own card, whole at once and readable by its owner only.
+    def publish(self, card: MemberCard, sign: CardSummary) -> None:
+        """Publish the own card atomically, readable by its owner only.
 
         Raises:
             OSError: the storage refuses.
@@ -96,7 +89,7 @@ class Folder:
         os.replace(unfinished, self._mine)
 
     def wait(self, until: float) -> List[int]:
-        """Wait for the cards of all ranks; those that are missing when the time is up, or whom another one missed.
+        """Wait for the cards of all ranks; the ranks that are missing at the end, or that another member missed.
 
         Args:
             until: by the monotonic clock.
@@ -106,71 +99,75 @@ class Folder:
         """
         pause, came, every = FIRST_LOOK_SECONDS, set[int](), set(range(self.ranks))
         while True:
-            there = set(self.signs())
+            there = set(self.summaries())
             if there == every:
                 return []
-            if (missed := self.over()) is not None:
+            if (missed := self.missed_rank()) is not None:
                 return [missed]
-            came |= there  # who gave up a moment before us did come
+            came |= there  # a member that gave up a moment before us did come
             left = until - time.monotonic()
             if left <= 0:
                 return sorted(every - came or every - there)
             time.sleep(min(pause, left))
             pause = min(LAST_LOOK_SECONDS, 2 * pause)
 
-    def signs(self) -> Dict[int, Sign]:
-        """Of each rank whose card is there."""
-        found: Dict[int, Sign] = {}
+    def summaries(self) -> Dict[int, CardSummary]:
+        """Card summaries of the ranks that are there."""
+        found: Dict[int, CardSummary] = {}
         for name in os.listdir(self.path):
             words = name.split(".")
-            if len(words) == len(Sign._fields) + 2 and words[0].isdigit() and int(words[0]) < self.ranks:
-                found[int(words[0])] = Sign(words[1], words[2])
+            if len(words) == len(CardSummary._fields) + 2 and words[0].isdigit() and int(words[0]) < self.ranks:
+                found[int(words[0])] = CardSummary(words[1], words[2])
         return found
 
-    def card(self, rank: int) -> Card:
+    def card(self, rank: int) -> MemberCard:
         """The card of a rank.
 
         Raises:
             OSError: it is not there, or cannot be read.
             ValueError: it is none.
         """
-        sign = self.signs().get(rank)
+        sign = self.summaries().get(rank)
         if sign is None:
             raise FileNotFoundError(2, "has taken its card away", f"rank {rank}")
         with open(os.path.join(self.path, _name(rank, sign)), encoding="utf-8") as file:
             return _card(json.load(file))
 
     def end(self, missed: int) -> None:
-        """Tell the others that a rank is missed; it is left there, for whoever comes late. Never raises."""
+        """Tell the others that a rank is missing; the file stays for members that come late. Never raises."""
         with contextlib.suppress(OSError):
-            os.close(os.open(os.path.join(self.path, f"{self.rank}.{missed}{OVER}"), os.O_CREAT | os.O_WRONLY, 0o600))
+            os.close(
+                os.open(
+                    os.path.join(self.path, f"{self.rank}.{missed}{MISSED_SUFFIX}"), os.O_CREAT | os.O_WRONLY, 0o600
+                )
+            )
 
-    def over(self) -> Optional[int]:
-        """The rank that another member missed; None where nobody said so.
+    def missed_rank(self) -> Optional[int]:
+        """The rank that another member reported missing; None: none.
 
         Raises:
             OSError: the folder cannot be read.
         """
         for name in sorted(os.listdir(self.path)):
-            words = name[: -len(OVER)].split(".")
-            if name.endswith(OVER) and len(words) == 2 and words[1].isdigit() and words[0] != str(self.rank):
+            words = name[: -len(MISSED_SUFFIX)].split(".")
+            if name.endswith(MISSED_SUFFIX) and len(words) == 2 and words[1].isdigit() and words[0] != str(self.rank):
                 return int(words[1])
         return None
 
     def leave(self) -> None:
-        """Take the own card away, and what nobody needs any more with it."""
+        """Remove the own card, and the folder if it is empty."""
         with contextlib.suppress(OSError):
             os.unlink(self._mine)
         with contextlib.suppress(OSError):  # others are still in it
             os.rmdir(self.path)
             above = os.path.dirname(self.path)
-            if os.listdir(above) == [TURN]:
-                os.unlink(os.path.join(above, TURN))
+            if os.listdir(above) == [TURN_FILE]:
+                os.unlink(os.path.join(above, TURN_FILE))
             os.rmdir(above)
 
 
-def sweep(folder: str, now: float) -> None:
-    """Remove what rounds of the day before have left in `folder`, where members were killed. Never raises."""
+def remove_stale_rounds(folder: str, now: float) -> None:
+    """Remove leftovers of rounds from the day before, whose members were killed. Never raises."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
@@ -179,19 +176,17 @@ def sweep(folder: str, now: float) -> None:
                     shutil.rmtree(path, ignore_errors=True)
 
 
-def shared(signs: Mapping[int, Sign]) -> Set[int]:
-    """Ranks whose machine stands for another rank's node, too."""
+def ranks_on_shared_machines(signs: Mapping[int, CardSummary]) -> Set[int]:
+    """Ranks whose machine stands for another rank's node as well."""
     counted = Counter(sign.machine for sign in signs.values())
     return {rank for rank, sign in signs.items() if counted[sign.machine] > 1}
 
 
 @contextlib.contextmanager
-def turn_of(path: str, deadline: float) -> Generator[None, None, None]:
-    """Hold the machine's turn where `path` names its file; "": nobody else is on this machine.
+def machine_turn(path: str, deadline: float) -> Generator[None, None, None]:
+    """Hold the machine's turn by a lock on the file `path`; "": the group needs none.
 
-    Args:
-        path: of the file; for the others of the group rank 0 holds it.
-        deadline: by the monotonic clock; `TURN_SHARE` of the time until then is waited.
+    Rank 0 holds it for its group, and waits `TURN_SHARE` of the time until `deadline` (monotonic clock).
     """
     if not path:
         yield
@@ -208,32 +203,32 @@ def turn_of(path: str, deadline: float) -> Generator[None, None, None]:
         yield  # the lock goes with the file, also where the process is killed
 
 
-def _name(rank: int, sign: Sign) -> str:
-    return f"{rank}.{sign.machine}.{sign.means}{SUFFIX}"
+def _name(rank: int, sign: CardSummary) -> str:
+    return f"{rank}.{sign.machine}.{sign.means}{CARD_SUFFIX}"
 
 
-def _card(plain: Any) -> Card:
+def _card(plain: Any) -> MemberCard:
     try:
         addresses = tuple((str(host), int(port)) for host, port in plain["addresses"])
-        return Card(int(plain["rank"]), str(plain["node"]), addresses, str(plain["key"]), int(plain["gpu_port"]))
+        return MemberCard(int(plain["rank"]), str(plain["node"]), addresses, str(plain["key"]), int(plain["gpu_port"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"no card of a member: {error}") from error
 
 
 @dataclass(frozen=True)
 class Options:
-    """Who we are and what is measured."""
+    """Place of this member and sizes of the measurements."""
 
     folder: str
-    """Of the round; each group has one of its own in it."""
+    """Folder of the round; each group has one of its own in it."""
     group: int
     rank: int
     ranks: int
     """Members of the group."""
     meet_seconds: float = 60.0
-    """Whoever has not come by then does not come."""
+    """Time after which a member that has not come counts as missing."""
     deadline_seconds: float = 120.0
-    """For everything; then the report says what was waited for, and the process ends."""
+    """Time for everything; then the report names what is still awaited, and the process ends."""
     all_reduce_bytes: int = 4 << 20
     all_to_all_bytes: int = 0
     """0: not made."""
@@ -254,11 +249,11 @@ ASK_ADDRESS = 0x8915
 LOOPBACK = "127.0.0.1"
 
 
-def hosts(pod_address: str, folder: str = INFINIBAND) -> Tuple[str, ...]:
+def rail_addresses(pod_address: str, folder: str = INFINIBAND) -> Tuple[str, ...]:
     """Addresses of the rails `[rails]`, in the order of the NICs' names; at least one."""
     found: List[str] = []
-    for nic in _listed(folder):
-        for interface in _listed(os.path.join(folder, nic, "device", "net")):
+    for nic in _list_folder(folder):
+        for interface in _list_folder(os.path.join(folder, nic, "device", "net")):
             address = address_of(interface)
             if address is not None and address not in found:
                 found.append(address)
@@ -275,7 +270,7 @@ def address_of(interface: str, ask: Callable[[int, int, bytes], bytes] = fcntl.i
     return socket.inet_ntoa(told[20:24])
 
 
-def _listed(folder: str) -> List[str]:
+def _list_folder(folder: str) -> List[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:

@@ -1,16 +1,12 @@
 """One node of a pair that is measured by tools and by our own sockets: `programs.pyz probe-pair --calls=… --rank=0`.
 
-The two find each other through a folder that both see, and talk over connections that only they can open. Each call is
-made twice, one node asking the other and the other way round, and never at the same time: what a node tells is what it
-saw as the one that asks. Where one machine stands for several nodes, its pairs are measured one after the other.
+The two nodes meet through a shared folder and talk over connections that only they can open. Each call is made in both
+directions, never at the same time; a node reports the calls in which it was the client. Where one machine stands for
+several nodes, its pairs are measured one after the other.
 
-Whatever happens, a report is written before the deadline: missing tools, time-outs, garbage and a partner that ends
-leave their calls unknown with the reason. Standard library only, Python 3.9.
-
-The half of a tool that waits on the other node of a pair: started, ready, ended, whatever becomes of it.
-
-Tools' servers let in whoever comes, so one stands only as long as its one client needs it, on a port of its own.
-Standard library only, Python 3.9. Linux only.
+A report is always written before the deadline: missing tools, time-outs, garbage and a partner that ends leave their
+calls unknown with the reason. Tools' servers let anybody in, so a server runs only as long as its one client needs it,
+on a port of its own. Linux only.
 """
 
 from __future__ import annotations
@@ -27,17 +23,34 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from workflows.programs.fabric import group_member, meeting, transport
-from workflows.programs.fabric.meeting import TURN, Card, Folder, Sign, machine_of, shared, sweep, turn_of
+from workflows.programs.fabric.meeting import (
+    TURN_FILE,
+    CardSummary,
+    MemberCard,
+    RendezvousFolder,
+    machine_id,
+    machine_turn,
+    ranks_on_shared_machines,
+    remove_stale_rounds,
+)
 from workflows.programs.fabric.report import SOCKETS, PairReport
 from workflows.programs.fabric.torch_group import free_port
-from workflows.programs.fabric.transport import Doors, MemberLostError, PartnerLine
-from workflows.programs.parsers.text import Parsed
-from workflows.programs.probes.call import Call, Parsers, execute, filled
-from workflows.programs.probes.run import LEAST_SECONDS, about, nics_of, packed, parsers, together, turns
+from workflows.programs.fabric.transport import MemberLostError, PartnerLine, RailConnections
+from workflows.programs.parsers.text import ParsedOutput
+from workflows.programs.probes.call import Call, Parsers, execute, fill_places
+from workflows.programs.probes.run import (
+    LEAST_SECONDS,
+    join_parsed,
+    nics_of,
+    pack_answers,
+    parsers,
+    places_of,
+    with_subject,
+)
 from workflows.programs.runtime import flags
 
 READY_SECONDS = 5.0
-"""A server that lives and still shows no listening socket by then is taken for ready: it may wait by other means."""
+"""Time after which a living server without a listening socket counts as ready: it may wait by other means."""
 LOOK_SECONDS = 0.005
 GRACE_SECONDS = 2.0
 LAST_CHARACTERS = 200
@@ -53,15 +66,7 @@ class ServerProcess:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
 
     def start(self, argv: List[str], until: float) -> str:
-        """Start it and wait until it listens.
-
-        Args:
-            argv: program and words.
-            until: by the monotonic clock.
-
-        Returns:
-            Why it does not serve; "" where it does.
-        """
+        """Start it and wait until it listens, at most `until` (monotonic clock); why it does not, or ""."""
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -82,7 +87,7 @@ class ServerProcess:
         return ""
 
     def end(self) -> str:
-        """End it with everything it started; its last words, "" where it had none. Never raises."""
+        """End it with everything it started; the end of its output. Never raises."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -140,17 +145,17 @@ def _sockets(process: str) -> Set[str]:
     return found
 
 
-OWN = "pair-sockets"
-"""The probe that is ours; every other call is a tool's."""
+OWN_PROBE = "pair-sockets"
+"""Name of our own probe; every other call is a tool's."""
 DIRECTIONS = 2
-"""Each call is made in both, and each has half of its time."""
+"""Each call is made in both directions, with half of its time for each."""
 REPORT_SECONDS = 0.5
-"""Before the deadline: time to write the report."""
+"""Time before the deadline to write the report."""
 
 
 @dataclass(frozen=True)
 class PairCall(Call):
-    """What one node of a pair asks the other."""
+    """A call that one node of a pair makes with the help of the other."""
 
     peer_command: Tuple[str, ...] = ()
     """Started on the other node before `command`, e.g. a server; empty: nothing."""
@@ -181,17 +186,17 @@ def to_json(calls: Sequence[PairCall]) -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """Who we are and what is measured."""
+    """Place of this node and the calls to make."""
 
     folder: str
-    """Of the round; each pair has one of its own in it."""
+    """Folder of the round; each pair has one of its own in it."""
     calls: str
     """JSON of the calls."""
     group: int
     rank: int
     ranks: int = 2
     meet_seconds: float = 60.0
-    """A partner that has not come by then does not come."""
+    """Time after which a partner that has not come counts as missing."""
     deadline_seconds: float = 120.0
     """For everything."""
     gpus: int = 0
@@ -204,8 +209,8 @@ class Options:
         return flags.to_argv(self)
 
 
-class Half:
-    """One of the two: asks, and answers what the other asks."""
+class PairMember:
+    """One node of the pair: makes its calls, and serves those of the other."""
 
     def __init__(self, options: Options, node: str, pod_address: str, nics: Sequence[str], tools: Parsers) -> None:
         self.options, self._pod_address, self._nics, self._tools = options, pod_address, tuple(nics), tools
@@ -213,57 +218,61 @@ class Half:
         self.report = PairReport(node, options.group, options.rank, time.time(), why="it has not begun")
         self._began = time.monotonic()
         self._deadline = self._began + options.deadline_seconds - REPORT_SECONDS
-        self._folder = Folder(os.path.join(options.folder, f"group-{options.group}"), options.rank, options.ranks)
-        self._answers: Dict[int, List[Parsed]] = {}
+        self._folder = RendezvousFolder(
+            os.path.join(options.folder, f"group-{options.group}"), options.rank, options.ranks
+        )
+        self._answers: Dict[int, List[ParsedOutput]] = {}
         self._server: Optional[ServerProcess] = None
 
     def measure(self) -> PairReport:
         """What was found out; never raises."""
         try:
             if self.options.rank == 0 and self.options.group == 0:
-                sweep(os.path.dirname(self.options.folder), time.time())
+                remove_stale_rounds(os.path.dirname(self.options.folder), time.time())
             self._meet()
         except MemberLostError as error:
             partner = self.report.partner or f"rank {error.rank}"
-            self._because(str(error).replace(f"rank {error.rank}", partner))
+            self._note_why(str(error).replace(f"rank {error.rank}", partner))
         except OSError as error:
-            self._because(f"{error.strerror or error} ({error.filename or self.options.folder})")
+            self._note_why(f"{error.strerror or error} ({error.filename or self.options.folder})")
         except Exception as error:  # whatever it is, it is no pass
-            self._because(f"the probe crashed: {type(error).__name__}: {error}")
+            self._note_why(f"the probe crashed: {type(error).__name__}: {error}")
         finally:
             self.end()
             self._folder.leave()
         return self.timed()
 
     def timed(self) -> PairReport:
-        """The report as it stands, with the answers and the seconds until now."""
+        """The report so far, with the seconds until now."""
         seconds = round(time.monotonic() - self._began, 3)
-        return replace(self.report, answers=packed(dict(self._answers)), seconds=seconds)
+        return replace(self.report, answers=pack_answers(dict(self._answers)), seconds=seconds)
 
     def end(self) -> None:
-        """End what we started for the other; never raises."""
+        """End the server that runs for the partner; never raises."""
         self._end_server()
 
-    def _because(self, why: str) -> None:
+    def _note_why(self, why: str) -> None:
         self.report = replace(self.report, why=why)
 
     def _meet(self) -> None:
         own, other = self.options.rank, 1 - self.options.rank
-        doors = Doors(own, self._folder, meeting.hosts(self._pod_address), self._deadline)
+        doors = RailConnections(own, self._folder, meeting.rail_addresses(self._pod_address), self._deadline)
         try:
-            self._because("it waits for its partner")
-            card = Card(own, self.report.node, doors.addresses, doors.key.hex())
-            self._folder.lay(card, Sign(machine_of(), SOCKETS))
+            self._note_why("it waits for its partner")
+            card = MemberCard(own, self.report.node, doors.addresses, doors.key.hex())
+            self._folder.publish(card, CardSummary(machine_id(), SOCKETS))
             if self._folder.wait(min(self._deadline, self._began + self.options.meet_seconds)):
                 self._folder.end(other)
-                self._because("its partner did not come in time")
+                self._note_why("its partner did not come in time")
                 return
             card = self._folder.card(other)
             self.report = replace(self.report, partner=card.node, why="it measures with its partner")
-            together_here = bool(shared(self._folder.signs()))
+            together_here = bool(ranks_on_shared_machines(self._folder.summaries()))
             line = PartnerLine(doors, other, self._deadline)
             self._hosts = (doors.addresses[0][0], card.addresses[0][0])
-            with turn_of(os.path.join(self.options.folder, TURN) if together_here and not own else "", self._deadline):
+            with machine_turn(
+                os.path.join(self.options.folder, TURN_FILE) if together_here and not own else "", self._deadline
+            ):
                 for call in self.calls:
                     self._both_ways(line, call)
             notes = "one machine stands for both nodes" if together_here else ""
@@ -276,31 +285,33 @@ class Half:
             if asking == self.options.rank:
                 done = self._answers.setdefault(call.number, [])
                 self._attempts(line, call, done)
-                line.tell(ask="over")
+                line.send_json(ask="over")
             else:
                 self._serve(line, call)
 
-    def _attempts(self, line: PartnerLine, call: PairCall, done: List[Parsed]) -> None:
+    def _attempts(self, line: PartnerLine, call: PairCall, done: List[ParsedOutput]) -> None:
         ends = min(self._deadline, time.monotonic() + call.deadline_seconds / DIRECTIONS)
         for _ in range(call.attempts):
             if ends - time.monotonic() < LEAST_SECONDS:
-                done.append(Parsed(unknown=f"no time was left for {call.title}"))
+                done.append(ParsedOutput(unknown=f"no time was left for {call.title}"))
                 return
             places = self._places(call)
-            parts = [about(self._once(line, call, index, one, ends), one) for index, one in enumerate(places)]
-            none = Parsed(unknown=f"{call.title}: there is no GPU or NIC to ask about")
-            done.append(_only(together(parts) if parts else none, call.quantities))
+            parts = [with_subject(self._once(line, call, index, one, ends), one) for index, one in enumerate(places)]
+            none = ParsedOutput(unknown=f"{call.title}: there is no GPU or NIC to ask about")
+            done.append(_only(join_parsed(parts) if parts else none, call.quantities))
 
     def _places(self, call: PairCall) -> List[Dict[str, str]]:
         both = replace(call, command=(*call.command, *call.peer_command))
-        return turns(both, self.options.gpus, self._nics)
+        return places_of(both, self.options.gpus, self._nics)
 
-    def _once(self, line: PartnerLine, call: PairCall, index: int, place: Mapping[str, str], ends: float) -> Parsed:
+    def _once(
+        self, line: PartnerLine, call: PairCall, index: int, place: Mapping[str, str], ends: float
+    ) -> ParsedOutput:
         """One execution of a call with a server of its own."""
         served = call.probe or call.peer_command
-        told = line.asked(ask="serve", index=index) if served else {}
+        told = line.request(ask="serve", index=index) if served else {}
         if told.get("why"):
-            return Parsed(unknown=f"{self.report.partner}: {told['why']}")
+            return ParsedOutput(unknown=f"{self.report.partner}: {told['why']}")
         try:
             if call.probe:
                 address = (self._hosts[1], int(told["port"]))
@@ -308,9 +319,9 @@ class Half:
             words = {**place, **self._words(self._hosts[1], int(told.get("port", 0)))}
             found = execute(call, words, max(LEAST_SECONDS, ends - time.monotonic()), self._tools)
         except (KeyError, TypeError, ValueError) as error:
-            return Parsed(unknown=f"{call.title}: {self.report.partner} answered with something else: {error}")
+            return ParsedOutput(unknown=f"{call.title}: {self.report.partner} answered with something else: {error}")
         finally:
-            said = str(line.asked(ask="end").get("said", "")) if served else ""
+            said = str(line.request(ask="end").get("said", "")) if served else ""
         return (
             replace(found, unknown=f"{found.unknown}; on {self.report.partner}{said}")
             if found.unknown and said
@@ -321,18 +332,18 @@ class Half:
         return {"gpus": str(self.options.gpus), "peer": peer, "port": str(port), "path": ""}
 
     def _serve(self, line: PartnerLine, call: PairCall) -> None:
-        """Answer what the other asks until it is done with the call."""
-        while (words := line.told()).get("ask") == "serve":
+        """Serve the partner until it is done with the call."""
+        while (words := line.receive_json()).get("ask") == "serve":
             if call.probe:
                 self._echo(line)
                 continue
             port, why = self._start(call, int(words["index"]))
-            line.tell(port=port, why=why)
+            line.send_json(port=port, why=why)
             if not why:
-                line.told()  # the end
+                line.receive_json()  # the end
             said = self._end_server()
             if not why:
-                line.tell(said=said)
+                line.send_json(said=said)
 
     def _end_server(self) -> str:
         """Its last words."""
@@ -341,16 +352,16 @@ class Half:
 
     def _echo(self, line: PartnerLine) -> None:
         try:
-            echo = transport.Echo(self._hosts[0])
+            echo = transport.EchoServer(self._hosts[0])
         except OSError as error:
-            line.tell(why=f"no socket for datagrams: {error.strerror or error}")
+            line.send_json(why=f"no socket for datagrams: {error.strerror or error}")
             return
         try:
-            line.tell(port=echo.port, token=echo.token.hex())
-            line.told()  # round trips until the end
+            line.send_json(port=echo.port, token=echo.token.hex())
+            line.receive_json()  # round trips until the end
         finally:
             echo.close()
-        line.tell()
+        line.send_json()
 
     def _start(self, call: PairCall, index: int) -> Tuple[int, str]:
         """The port of the tool's server, or why there is none."""
@@ -360,11 +371,11 @@ class Half:
         port = free_port(self._hosts[0])
         words = {**places[index], **self._words(self._hosts[1], port)}
         self._server = server = ServerProcess()
-        return port, server.start([filled(word, words) for word in call.peer_command], self._deadline)
+        return port, server.start([fill_places(word, words) for word in call.peer_command], self._deadline)
 
 
-def _only(parsed: Parsed, quantities: Sequence[str]) -> Parsed:
-    """What is judged; the rest would make a workflow's status large."""
+def _only(parsed: ParsedOutput, quantities: Sequence[str]) -> ParsedOutput:
+    """The readings that are judged; the others would make a workflow's status large."""
     if not quantities:
         return parsed
     kept = tuple(one for one in parsed.readings if one.quantity in quantities)
@@ -372,26 +383,26 @@ def _only(parsed: Parsed, quantities: Sequence[str]) -> Parsed:
     return replace(parsed, readings=kept, unknown=parsed.unknown or missing)
 
 
-def _checked(argv: List[str]) -> Options:
+def _parse(argv: List[str]) -> Options:
     options = flags.from_argv(Options, argv)
     if options.ranks != DIRECTIONS or options.rank not in (0, 1):
         raise flags.UsageError(f"--rank, --ranks: must be 0 or 1 of 2, got {options.rank} of {options.ranks}")
     for call in pair_calls(options.calls):
-        if call.probe and call.probe != OWN:
-            raise flags.UsageError(f"--calls: the probe of a pair is {OWN}, got {call.probe!r}")
+        if call.probe and call.probe != OWN_PROBE:
+            raise flags.UsageError(f"--calls: the probe of a pair is {OWN_PROBE}, got {call.probe!r}")
     return options
 
 
 def main(argv: List[str]) -> int:
     """Measure and report."""
     try:
-        options = _checked(argv)
+        options = _parse(argv)
     except ValueError as error:
         print(f"probe-pair: {error}", file=sys.stderr)
         return 2
     node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
     tools: Parsers = parsers() if any(call.parser for call in pair_calls(options.calls)) else {}
-    half = Half(options, node, os.environ.get("PRIMUS_POD_IP", ""), nics_of(), tools)
+    half = PairMember(options, node, os.environ.get("PRIMUS_POD_IP", ""), nics_of(), tools)
 
     def late() -> str:
         report = half.timed()
@@ -400,4 +411,6 @@ def main(argv: List[str]) -> int:
     def measured() -> str:
         return half.measure().text()
 
-    return group_member.reported("probe-pair", options.deadline_seconds, options.out_dir, measured, late, half.end)
+    return group_member.report_by_deadline(
+        "probe-pair", options.deadline_seconds, options.out_dir, measured, late, half.end
+    )

@@ -1,7 +1,4 @@
-"""What one member of a group or of a pair tells, small enough for a workflow's status.
-
-Standard library only, Python 3.9.
-"""
+"""Reports of members of a group or a pair, small enough for a workflow's status."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ class GangReport:
     why: str = ""
     """Why there is no answer."""
     notes: str = ""
-    """What else is worth knowing: that a machine is shared, that something was left out."""
+    """Remarks, such as that a machine is shared or that something was left out."""
     seconds: float = 0.0
 
     def text(self) -> str:
@@ -49,12 +46,8 @@ class GangReport:
         return json.dumps(plain, separators=(",", ":"))
 
 
-def report_from(text: str) -> GangReport:
-    """What a member told.
-
-    Raises:
-        ValueError: it is something else.
-    """
+def parse_report(text: str) -> GangReport:
+    """The report in `text`; raises ValueError where it is something else."""
     try:
         plain: Any = json.loads(text)
         rails = plain["rails"]
@@ -79,7 +72,7 @@ def report_from(text: str) -> GangReport:
 
 @dataclass(frozen=True)
 class PairReport:
-    """What one node of a pair tells."""
+    """One node's answer."""
 
     node: str
     group: int
@@ -87,13 +80,13 @@ class PairReport:
     at: float
     """When it began, Unix seconds."""
     partner: str = ""
-    """Whom it met; "": nobody came."""
+    """Node of its partner; "": none came."""
     answers: str = ""
-    """What each call told when we asked, as `probe.packed` writes it; a call that is not there was not made."""
+    """Output of each call in which it was the client, from `probes.run.pack_answers`; absent calls were not made."""
     why: str = ""
     """Why calls are missing; "" where none is."""
     notes: str = ""
-    """What else is worth knowing: that one machine stands for both nodes."""
+    """Remarks, such as that one machine stands for both nodes."""
     seconds: float = 0.0
 
     def text(self) -> str:
@@ -103,12 +96,8 @@ class PairReport:
         return json.dumps(plain, separators=(",", ":"))
 
 
-def pair_report_from(text: str) -> PairReport:
-    """What a node of a pair told.
-
-    Raises:
-        ValueError: it is something else.
-    """
+def parse_pair_report(text: str) -> PairReport:
+    """The report in `text`; raises ValueError where it is something else."""
     try:
         plain: Any = json.loads(text)
         return PairReport(

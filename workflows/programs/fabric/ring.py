@@ -2,8 +2,6 @@
 
 Every result is checked: each rank begins with bytes that all others can compute. The sum is an exclusive-or of large
 integers, the fastest reduction of the standard library, so figures are those of processes and sockets.
-
-Standard library only, Python 3.9.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import struct
 import time
 from typing import List, Tuple
 
-from workflows.programs.fabric.transport import Doors, MemberLostError
+from workflows.programs.fabric.transport import MemberLostError, RailConnections
 from workflows.programs.probes.measure import pattern
 
 CHUNK = 1 << 20
@@ -23,26 +21,26 @@ BLOCK = 256
 SCHEDULER = "/proc/thread-self/schedstat"
 """Nanoseconds on a processor, and waiting for one, of this thread."""
 WAITED = struct.Struct(">d")
-"""What a receiver answers: for how many seconds it waited for a processor meanwhile."""
+"""A receiver's answer: the seconds that it waited for a processor meanwhile."""
 LEAST_SHARE = 0.02
-"""Of a hop's time that is counted whatever was waited: clocks of two processes do not agree to the last."""
+"""Share of a hop's time that always counts, since the clocks of two processes do not agree exactly."""
 MOST_FOR_ALL_TO_ALL = 128
-"""Everybody needs a connection to everybody: beyond that it is left out."""
+"""Largest group with an all-to-all, in which each member needs a connection to each other."""
 
 
 class RingMember:
-    """One rank on one rail: gets from the one before, gives to the one after."""
+    """One rank on one rail: receives from the rank before, sends to the rank after."""
 
-    def __init__(self, rank: int, ranks: int, doors: Doors, rail: int, until: float) -> None:
+    def __init__(self, rank: int, ranks: int, doors: RailConnections, rail: int, until: float) -> None:
         self.rank, self.ranks, self.rail = rank, ranks, rail
         self.after, self.before = (rank + 1) % ranks, (rank - 1) % ranks
         self._doors, self._until = doors, until
 
     def barrier(self) -> None:
-        """Return once everybody has come here: a word goes around the ring twice.
+        """Return once all ranks have come here: a word goes around the ring twice.
 
         Raises:
-            PeerLostError: a neighbour ended, or the time is up.
+            MemberLostError: a neighbour ended, or the time is up.
         """
         for _ in range(2):
             if self.rank == 0:
@@ -56,7 +54,7 @@ class RingMember:
         """Seconds of a reduction over `size` bytes, and how many of our parts are wrong.
 
         Raises:
-            PeerLostError: a neighbour ended, or the time is up.
+            MemberLostError: a neighbour ended, or the time is up.
         """
         part = max(1, size // self.ranks)
         own = pattern(self.rank, part * self.ranks)
@@ -81,12 +79,12 @@ class RingMember:
         """Seconds in which each gave each other its part of `size` bytes, and how many parts came wrong.
 
         Raises:
-            PeerLostError: somebody ended, or the time is up.
+            MemberLostError: somebody ended, or the time is up.
         """
         part, wrong = max(1, size // self.ranks), 0
         own = pattern(self.rank, part)
         for step in range(1, self.ranks):  # connections are made before the clock runs
-            self._doors.to((self.rank + step) % self.ranks, self.rail)
+            self._doors.connection_to((self.rank + step) % self.ranks, self.rail)
         self.barrier()
         got: List[Tuple[int, bytes]] = []
         began = time.perf_counter()
@@ -101,11 +99,11 @@ class RingMember:
     def hops(self, size: int, laps: int) -> float:
         """Median seconds of our hops of `size` bytes to the one after us, while nobody else sends.
 
-        The turn goes around the ring: who has received is the next to send. Time in which one of the two could have
-        run and got no processor is not counted: others of the same machine took it, and it says nothing about a link.
+        The turn goes around the ring: the rank that has received sends next. Time in which one of the two was ready to
+        run but got no processor does not count, since other processes took it, not the link.
 
         Raises:
-            PeerLostError: a neighbour ended, or the time is up.
+            MemberLostError: a neighbour ended, or the time is up.
         """
         data, took = bytes(size), list[float]()
         self.barrier()
@@ -114,7 +112,7 @@ class RingMember:
                 took.append(self._hop(data))
             waited = waited_seconds()
             self.exchange(-1, self.before, b"", size)
-            self._word(self._doors.coming(self.before, self.rail), waited_seconds() - waited)
+            self._word(self._doors.connection_from(self.before, self.rail), waited_seconds() - waited)
             if self.rank != 0:
                 took.append(self._hop(data))
         self.barrier()
@@ -124,10 +122,10 @@ class RingMember:
         """Send `data` to one rank and receive `size` bytes of another at once; -1: nobody.
 
         Raises:
-            PeerLostError: one of them ended, or the time is up.
+            MemberLostError: one of them ended, or the time is up.
         """
-        out = self._doors.to(to, self.rail) if to >= 0 else None
-        into = self._doors.coming(source, self.rail) if source >= 0 else None
+        out = self._doors.connection_to(to, self.rail) if to >= 0 else None
+        into = self._doors.connection_from(source, self.rail) if source >= 0 else None
         got, sent, view = bytearray(), 0, memoryview(data)
         while (into is not None and len(got) < size) or (out is not None and sent < len(data)):
             givers = [into] if into is not None and len(got) < size else []
@@ -147,7 +145,7 @@ class RingMember:
     def _hop(self, data: bytes) -> float:
         waited, began = waited_seconds(), time.perf_counter()
         self.exchange(self.after, -1, data, 0)
-        connection = self._doors.to(self.after, self.rail)
+        connection = self._doors.connection_to(self.after, self.rail)
         answer = b""
         while len(answer) < WAITED.size:  # it comes once the other has everything
             if not select.select([connection], [], [], max(0.0, self._until - time.monotonic()))[0]:
@@ -182,7 +180,7 @@ class RingMember:
 
 
 def waited_seconds() -> float:
-    """For how long this thread could have run and got no processor; 0 where the kernel does not tell."""
+    """Seconds in which this thread was ready to run but got no processor; 0 where the kernel does not count them."""
     try:
         with open(SCHEDULER, encoding="ascii") as file:
             return int(file.read().split()[1]) / 1e9
@@ -191,7 +189,7 @@ def waited_seconds() -> float:
 
 
 def _sum_of_all(ranks: int, size: int) -> bytes:
-    """The exclusive-or of all ranks' patterns: one block of it says everything."""
+    """The exclusive-or of all ranks' patterns, which repeats with each block."""
     block = 0
     for rank in range(ranks):
         block ^= int.from_bytes(pattern(rank, BLOCK), "little")

@@ -3,7 +3,7 @@
 Rail r is made of GPU r of every node: its NIC carries what they say to each other, and all rails are busy at the same
 time. Each result is compared with sums that are known exactly. ROCm's torch says "cuda" and "nccl", too.
 
-Standard library only, Python 3.9; torch is imported in the processes of GPUs alone.
+torch is imported only in the processes of GPUs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Options:
         return flags.to_argv(self)
 
 
-def usable(gpus: int, devices: str = "/dev") -> bool:
+def is_usable(gpus: int, devices: str = "/dev") -> bool:
     """Whether torch and so many GPUs seem to be there; torch is not imported for it."""
     if not gpus or importlib.util.find_spec("torch") is None:
         return False
@@ -78,13 +78,9 @@ def free_port(host: str) -> int:
 
 
 def measure(asked: "Asked", report: GangReport, address: Tuple[str, int], deadline: float) -> GangReport:
-    """What our GPUs tell: the bus bandwidth of each rail; unknown where one of them tells nothing.
+    """The report with the bus bandwidth of each rail; unknown where one GPU gives no answer.
 
-    Args:
-        asked: what is measured.
-        report: our report so far.
-        address: where rank 0 meets the others.
-        deadline: by the monotonic clock; then the processes are killed.
+    `address` is the rendezvous at rank 0; at `deadline` (monotonic clock) the processes are killed.
     """
     left = max(1.0, deadline - time.monotonic() - GRACE_SECONDS)
     for gpu in range(asked.gpus):
@@ -100,13 +96,13 @@ def measure(asked: "Asked", report: GangReport, address: Tuple[str, int], deadli
             iterations=asked.iterations,
             seconds=left,
         )
-        _children.append(_started(own))
+        _children.append(_start_process(own))
     told = [_answer(child, deadline - GRACE_SECONDS) for child in _children]
     end_children()
-    return merged(report, told)
+    return merge_reports(report, told)
 
 
-def merged(report: GangReport, told: Sequence[Dict[str, Any]]) -> GangReport:
+def merge_reports(report: GangReport, told: Sequence[Dict[str, Any]]) -> GangReport:
     """The answers of all GPUs, in their order, as the node's answer."""
     silent = [f"GPU {gpu}: {one['unknown']}" for gpu, one in enumerate(told) if "unknown" in one]
     if silent:
@@ -137,7 +133,7 @@ def end_children() -> None:
             child.stdout.close()
 
 
-def _started(options: Options) -> "subprocess.Popen[bytes]":
+def _start_process(options: Options) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, os.path.abspath(sys.argv[0]), "gang-gpu", *options.argv()],
         stdin=subprocess.DEVNULL,
@@ -160,7 +156,7 @@ def _answer(child: "subprocess.Popen[bytes]", until: float) -> Dict[str, Any]:
 
 
 def _collectives(options: Options) -> Dict[str, Any]:
-    """Meets the others and measures; runs in a process of its own.
+    """Join the group and measure; runs in a process of its own.
 
     Raises:
         RuntimeError, ValueError, ImportError: of torch.
@@ -180,7 +176,7 @@ def _collectives(options: Options) -> Dict[str, Any]:
         world_size=options.nodes * options.gpus,
         timeout=timedelta(seconds=options.seconds),
     )
-    # Everybody makes all groups, in the same order.
+    # All members must make all groups, in the same order.
     rails: List[Any] = [
         group.new_group([node * options.gpus + gpu for node in range(options.nodes)]) for gpu in range(options.gpus)
     ]

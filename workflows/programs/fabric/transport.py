@@ -1,23 +1,10 @@
-"""The connections of one member of a group: one door for each rail, and who may come in.
+"""Connections between members of a group: one listener for each rail, messages of a pair, round trips and datagrams.
 
-A connection belongs to the rank that made it and is used for what that rank sends. Whoever comes proves that it knows
-the key on the listener's card (HMAC of a fresh number), or is sent away.
+A connection belongs to the rank that opened it and carries what that rank sends. A member that connects proves that it
+knows the key on the listener's card (HMAC of a fresh number), or is refused.
 
-Standard library only, Python 3.9.
-
-What the two members of a pair say to each other while they measure: short messages over connections of their doors.
-
-Each message is its length and its bytes. A message that begins with `ECHO` is sent back as it came, at once: that is
-what a round trip is measured by.
-
-Standard library only, Python 3.9.
-
-Round trips by TCP and lost datagrams by UDP between the two nodes of a pair, by our own sockets.
-
-Round trips go over the connection on which both know each other already. The datagrams' echo answers only to whoever
-knows the number that was told there, and with as many bytes as came.
-
-Standard library only, Python 3.9.
+A message of a pair is its length and its bytes. A message that begins with `ECHO` is sent back at once, which measures
+a round trip. The UDP echo answers only senders that know its token, and with as many bytes as came.
 """
 
 from __future__ import annotations
@@ -34,20 +21,20 @@ import threading
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from workflows.programs.fabric.meeting import Card, Folder
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.fabric.meeting import MemberCard, RendezvousFolder
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 GREETING_SECONDS = 5.0
-"""Whoever does not greet so long is sent away."""
+"""Time for a new connection to authenticate."""
 WELCOME = b"ok"
 NONCE_BYTES = 16
 HELLO = struct.Struct(">I32s")
-"""Rank of who comes, and its proof."""
+"""Rank of the member that connects, and its proof."""
 LOOK_SECONDS = 0.25
-"""So often whoever waits for a connection looks whether the group is over."""
+"""Interval at which a member that waits for a connection checks whether another rank is missing."""
 BACKLOG = 128
 MOST_GUESTS = 64
-"""At the door at the same time."""
+"""Connections that authenticate at the same time."""
 
 
 class MemberLostError(ConnectionError):
@@ -58,10 +45,10 @@ class MemberLostError(ConnectionError):
         self.rank = rank
 
 
-class Doors:
-    """Listens on the address of each rail and keeps who came in."""
+class RailConnections:
+    """Listens on the address of each rail and holds the connections of the others."""
 
-    def __init__(self, rank: int, folder: Folder, hosts: Sequence[str], until: float) -> None:
+    def __init__(self, rank: int, folder: RendezvousFolder, hosts: Sequence[str], until: float) -> None:
         self.rank, self.folder, self._until = rank, folder, until
         self.key = os.urandom(32)
         self._listeners = [socket.create_server((host, 0), backlog=BACKLOG) for host in hosts]
@@ -70,29 +57,29 @@ class Doors:
         self._news = threading.Condition()
         self._guests = threading.Semaphore(MOST_GUESTS)
         for rail, listener in enumerate(self._listeners):
-            threading.Thread(target=self._keep_door, args=(rail, listener), daemon=True).start()
+            threading.Thread(target=self._accept, args=(rail, listener), daemon=True).start()
 
     @property
     def addresses(self) -> Tuple[Tuple[str, int], ...]:
-        """Of each rail."""
+        """Address and port of each rail."""
         return tuple((str(name[0]), int(name[1])) for name in (one.getsockname() for one in self._listeners))
 
-    def to(self, rank: int, rail: int) -> socket.socket:
+    def connection_to(self, rank: int, rail: int) -> socket.socket:
         """The connection on which we send to a rank.
 
         Raises:
-            PeerLostError: it does not take it.
+            MemberLostError: it does not take it.
         """
         known = self._made.get((rank, rail))
         if known is None:
-            known = self._made[rank, rail] = self._knock(rank, rail)
+            known = self._made[rank, rail] = self._connect(rank, rail)
         return known
 
-    def coming(self, rank: int, rail: int) -> socket.socket:
+    def connection_from(self, rank: int, rail: int) -> socket.socket:
         """The connection on which a rank sends to us; waits for it.
 
         Raises:
-            PeerLostError: it does not come in time.
+            MemberLostError: it does not come in time.
         """
         while True:
             left = self._until - time.monotonic()
@@ -101,7 +88,7 @@ class Doors:
                     return self._came[rank, rail]
             if left <= 0:
                 raise MemberLostError(rank, "did not connect")
-            missed = self._missed()  # whoever waits for a third one will not connect either
+            missed = self._missed()  # a member that waits for a third one will not connect either
             if missed is not None:
                 raise MemberLostError(missed, "is missed by another member")
 
@@ -114,12 +101,12 @@ class Doors:
 
     def _missed(self) -> Optional[int]:
         with contextlib.suppress(OSError):
-            return self.folder.over()
+            return self.folder.missed_rank()
         return None
 
-    def _knock(self, rank: int, rail: int) -> socket.socket:
+    def _connect(self, rank: int, rail: int) -> socket.socket:
         try:
-            card: Card = self.folder.card(rank)
+            card: MemberCard = self.folder.card(rank)
             if rail >= len(card.addresses):
                 raise MemberLostError(rank, f"has {len(card.addresses)} rails, not {rail + 1}")
             left = max(0.1, self._until - time.monotonic())
@@ -137,16 +124,16 @@ class Doors:
         except (OSError, ValueError) as error:
             raise MemberLostError(rank, f"cannot be reached: {getattr(error, 'strerror', None) or error}") from error
 
-    def _keep_door(self, rail: int, listener: socket.socket) -> None:
+    def _accept(self, rail: int, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):  # closed
             while True:
                 guest, _ = listener.accept()
                 if self._guests.acquire(blocking=False):
-                    threading.Thread(target=self._greet, args=(rail, guest), daemon=True).start()
+                    threading.Thread(target=self._authenticate, args=(rail, guest), daemon=True).start()
                 else:
                     guest.close()
 
-    def _greet(self, rail: int, guest: socket.socket) -> None:
+    def _authenticate(self, rail: int, guest: socket.socket) -> None:
         try:
             guest.settimeout(GREETING_SECONDS)
             guest.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -190,66 +177,61 @@ LEAST_SECONDS = 0.01
 
 
 class PartnerLine:
-    """Both ways between us and our partner."""
+    """Connections between us and our partner, one for each direction."""
 
-    def __init__(self, doors: Doors, partner: int, until: float) -> None:
-        """Connect both ways; waits for the partner.
-
-        Args:
-            doors: ours.
-            partner: its rank.
-            until: by the monotonic clock; whoever says nothing by then is lost.
+    def __init__(self, doors: RailConnections, partner: int, until: float) -> None:
+        """Connect in both directions, at most `until` (monotonic clock).
 
         Raises:
-            PeerLostError: it does not come.
+            MemberLostError: the partner does not come.
         """
         self.partner, self._until = partner, until
-        self._out, self._in = doors.to(partner, 0), doors.coming(partner, 0)
+        self._out, self._in = doors.connection_to(partner, 0), doors.connection_from(partner, 0)
 
-    def say(self, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
         """Send a message.
 
         Raises:
-            PeerLostError: the partner ended, or takes nothing more.
+            MemberLostError: the partner ended, or takes nothing more.
         """
         try:
             self._ready(self._out).sendall(SIZE.pack(len(message)) + message)
         except OSError as error:
             raise MemberLostError(self.partner, "ended") from error
 
-    def hear(self) -> bytes:
+    def receive(self) -> bytes:
         """The next message.
 
         Raises:
-            PeerLostError: the partner ended, fell silent or says what is no message.
+            MemberLostError: the partner ended, fell silent or says what is no message.
         """
         (size,) = SIZE.unpack(self._exactly(SIZE.size))
         if size > MOST_BYTES:
             raise MemberLostError(self.partner, f"says {size} bytes at once, which no member does")
         return self._exactly(size)
 
-    def tell(self, **words: Any) -> None:
-        """Send words as JSON; raises as `say`."""
-        self.say(json.dumps(words).encode())
+    def send_json(self, **words: Any) -> None:
+        """Send words as JSON; raises as `send`."""
+        self.send(json.dumps(words).encode())
 
-    def told(self) -> Dict[str, Any]:
+    def receive_json(self) -> Dict[str, Any]:
         """The next message that is not to be echoed, as words; those before it are echoed.
 
         Raises:
-            PeerLostError: as `hear`.
+            MemberLostError: as `receive`.
         """
-        while (message := self.hear()).startswith(ECHO):
-            self.say(message)
+        while (message := self.receive()).startswith(ECHO):
+            self.send(message)
         try:
             words: Dict[str, Any] = dict(json.loads(message))
         except (ValueError, TypeError) as error:
             raise MemberLostError(self.partner, "says something that is no word of ours") from error
         return words
 
-    def asked(self, **words: Any) -> Dict[str, Any]:
-        """Send words and wait for the answer; raises as `hear`."""
-        self.tell(**words)
-        return self.told()
+    def request(self, **words: Any) -> Dict[str, Any]:
+        """Send words and wait for the answer; raises as `receive`."""
+        self.send_json(**words)
+        return self.receive_json()
 
     def _ready(self, connection: socket.socket) -> socket.socket:
         connection.settimeout(max(LEAST_SECONDS, self._until - time.monotonic()))
@@ -283,14 +265,14 @@ DATAGRAM_BYTES = 1200
 IN_FLIGHT = 16
 """At once: 19 KiB, which no socket's buffer loses by itself (Linux gives one 208 KiB)."""
 SILENT_SECONDS = 0.25
-"""So long an echo may take; those that come later still count."""
+"""Longest wait for the echoes of a window; later ones still count."""
 SILENT_WINDOWS = 4
-"""After so many windows without any echo nothing comes back at all, and the rest is not sent."""
+"""Windows without any echo after which the rest is not sent."""
 TOKEN_BYTES = 16
 NUMBER = struct.Struct(">I")
 
 
-class Echo:
+class EchoServer:
     """Answers datagrams until it is closed."""
 
     def __init__(self, host: str) -> None:
@@ -324,18 +306,13 @@ class Echo:
 
 def measure(
     line: PartnerLine, address: Tuple[str, int], token: bytes, arguments: Mapping[str, str], until: float
-) -> Parsed:
-    """What the way to our partner is like.
+) -> ParsedOutput:
+    """Round trips to our partner, and datagrams to its echo at `address`.
 
-    Args:
-        line: to it.
-        address: where its echo listens.
-        token: what the echo answers to.
-        arguments: `round_trips` and `datagrams`, how many of each.
-        until: by the monotonic clock.
+    `arguments` may set the numbers of `round_trips` and `datagrams`; `until` is by the monotonic clock.
 
     Raises:
-        PeerLostError: it ended.
+        MemberLostError: the partner ended.
         ValueError: an argument is no number.
     """
     took = round_trips(line, int(arguments.get("round_trips", ROUND_TRIPS)), until)
@@ -354,7 +331,7 @@ def measure(
         readings.append(Reading("pair_lost_datagrams", round(100.0 * (sent - back) / sent, 3), "%", line=said))
     else:
         unknown = "; ".join(part for part in (unknown, "no datagram was sent in time") if part)
-    return Parsed(tuple(readings), unknown)
+    return ParsedOutput(tuple(readings), unknown)
 
 
 def round_trips(line: PartnerLine, count: int, until: float) -> List[float]:
@@ -364,8 +341,8 @@ def round_trips(line: PartnerLine, count: int, until: float) -> List[float]:
         if time.monotonic() > until:
             break
         began = time.perf_counter()
-        line.say(message)
-        line.hear()
+        line.send(message)
+        line.receive()
         if number >= WARM_UPS:
             took.append((time.perf_counter() - began) * 1e6)
     return sorted(took)
@@ -380,7 +357,7 @@ def datagrams(address: Tuple[str, int], token: bytes, count: int, until: float) 
         while sent < count and time.monotonic() < until:
             window = range(sent, min(sent + IN_FLIGHT, count))
             for number in window:
-                # One that the own node cannot send is lost, too.
+                # A datagram that our own node cannot send counts as lost.
                 with contextlib.suppress(OSError):
                     own.sendto((token + NUMBER.pack(number)).ljust(DATAGRAM_BYTES, b"."), address)
             sent = window.stop
@@ -392,7 +369,7 @@ def datagrams(address: Tuple[str, int], token: bytes, count: int, until: float) 
 
 
 def _gather(own: socket.socket, token: bytes, wanted: Set[int], back: Set[int]) -> None:
-    """Note which numbers come back, until all that are wanted have, or nothing comes any more."""
+    """Add the numbers that come back to `back`, until all wanted ones have or none comes any more."""
     while wanted - back and select.select([own], [], [], SILENT_SECONDS)[0]:
         with contextlib.suppress(OSError):
             data = own.recv(1 << 16)

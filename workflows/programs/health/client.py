@@ -36,7 +36,7 @@ class Options:
         return flags.to_argv(self)
 
 
-def asked(url: str, seconds: float) -> Tuple[str, int]:
+def fetch(url: str, seconds: float) -> Tuple[str, int]:
     """What is printed, and the exit code. Silence and what cannot be read are not known."""
     if not url.startswith(("http://", "https://")):
         return f"health-ask: --url: must begin with http:// or https://, got {url[:80]!r}", WRONG_USE
@@ -73,6 +73,6 @@ def main(argv: List[str]) -> int:
     except flags.UsageError as error:
         print(f"health-ask: {error}", file=sys.stderr)
         return WRONG_USE
-    text, code = asked(options.url, options.deadline_seconds)
+    text, code = fetch(options.url, options.deadline_seconds)
     print(text, flush=True)
     return code

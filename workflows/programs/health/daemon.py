@@ -15,7 +15,7 @@ from workflows.programs.health.gpu_checks import CHECKS as GPU_CHECKS
 from workflows.programs.health.gpu_checks import DEADLINES, FATAL, LOADING, Clocks, GpuLimits, Tools, dcgm
 from workflows.programs.health.kubernetes import Api, ApiError, Hold, held, owner_of
 from workflows.programs.health.labels import Marks
-from workflows.programs.health.limits import Once, Turns, side_by_side
+from workflows.programs.health.limits import ExclusiveTurns, SharedResult, side_by_side
 from workflows.programs.health.peers import LookupFailedError, Nodes, by_node, gpus_asked, pods_on
 from workflows.programs.health.query import ALL, NONE, Status, asked_checks
 from workflows.programs.health.results import CHECKS, NOT_SUPPORTED, UNKNOWN, KnownResults, Report, Result
@@ -47,17 +47,10 @@ class Plan:
 
 
 class Daemon:
-    """The checks of one node.
+    """The checks of one node, run on a schedule and on request.
 
-    Args:
-        plan: what to do.
-        tools: runs tools and probes.
-        nodes: who else there is.
-        api: the cluster; None: none.
-        hold: keeps pods away during a deep test.
-        marks: the node's labels.
-        say: one line for the log.
-        clock: replaced in tests.
+    `hold` keeps pods away during a deep test, `marks` writes the node's labels, `say` prints a line to the log,
+    and `api` is the cluster's API (None: there is none).
     """
 
     def __init__(  # noqa: PLR0913 - each is a part of its own, put together in one place
@@ -76,7 +69,7 @@ class Daemon:
         self.marks, self.known = marks, KnownResults()
         self._api, self._hold, self._say = api, hold, say
         self._clock = clock or Clocks()
-        self._once, self._turns = Once(), Turns()
+        self._once, self._turns = SharedResult(), ExclusiveTurns()
         self._round = 0
         self._ended = threading.Event()
 
@@ -103,7 +96,7 @@ class Daemon:
         level = status.level if name == "dcgm" else 0
         whom = (status.pingnodes, status.job, status.nodelabel) if name == "ping" else ()
         result = self._once.do((name, level, whom), lambda: self._timed(name, level, status))
-        self.known.learn(result)
+        self.known.add(result)
         return result
 
     def _timed(self, name: str, level: int, status: Status) -> Result:
@@ -140,9 +133,9 @@ class Daemon:
             return Result("ping", UNKNOWN, str(error))
         if not wanted and status.job == status.nodelabel == NONE:
             there = [one for one in peers.values() if one.host]
-            targets = node_checks.targets_of(node_checks.chosen(there, own, self.plan.ping_peers, self._round))
+            targets = node_checks.targets_of(node_checks.choose_peers(there, own, self.plan.ping_peers, self._round))
         else:
-            targets = node_checks.named(wanted, peers, own)
+            targets = node_checks.named_targets(wanted, peers, own)
         announced = tuple(peers[own].addresses) if own in peers else ()
         return node_checks.ping(self.tools, own, targets, announced)
 
@@ -196,7 +189,7 @@ class Daemon:
             result = Result("dcgm", UNKNOWN, f"the test crashed: {type(error).__name__}: {error}", level=level)
         result = result.timed(at, self._clock.monotonic() - began)
         self._say(f"deep test: {result.verdict} {result.why[:200]}".rstrip())
-        self.known.learn(result)
+        self.known.add(result)
         self.marks.testing(False, self.known.results())
         self.marks.learn([result], self.known.results())
         return result

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from workflows.programs.health.gpu_checks import DEADLINES
 from workflows.programs.health.limits import side_by_side
-from workflows.programs.health.peers import Fetched, LookupFailedError, Nodes, Peer, by_node, fetch
+from workflows.programs.health.peers import LookupFailedError, Nodes, Peer, PeerResponse, by_node, fetch
 from workflows.programs.health.query import NONE, Status, remote_query
 from workflows.programs.health.results import (
     NodeAnswer,
@@ -32,7 +32,7 @@ ALIVE_SECONDS = 2.0
 USUAL_SECONDS = 240.0
 """For the periodic set: the tools' own deadlines one after the other."""
 
-Fetch = Callable[[Peer, str, float, Mapping[str, str]], Fetched]
+Fetch = Callable[[Peer, str, float, Mapping[str, str]], PeerResponse]
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,7 @@ class StatusQuery:
 
 
 class Fleet:
-    """Asks nodes.
-
-    Args:
-        own: name of this node, which answers itself.
-        nodes: who there is.
-        local: report of this node.
-        token: sent with what needs one; "": none.
-        ask: one request.
-    """
+    """Collects the status of several nodes; the own node answers through `local` instead of the network."""
 
     def __init__(
         self, own: str, nodes: Nodes, local: Callable[[Status], Report], token: str = "", ask: Fetch = fetch
@@ -64,7 +56,7 @@ class Fleet:
         self._own, self._nodes, self._local = own, nodes, local
         self._token, self._ask = token, ask
 
-    def find(self, status: Status) -> StatusQuery:
+    def select_peers(self, status: Status) -> StatusQuery:
         """Who is meant: names, the job's nodes and the label's nodes together."""
         lines: List[str] = []
         problems: List[str] = []
@@ -131,7 +123,7 @@ def _asked_for(look: Callable[[], Tuple[str, ...]], problems: List[str]) -> Opti
         return None
 
 
-def _answer(peer: Peer, path: str, fetched: Fetched) -> NodeAnswer:
+def _answer(peer: Peer, path: str, fetched: PeerResponse) -> NodeAnswer:
     url = peer.url + path
     if fetched.status != 200:
         return away(peer.node, peer.host, url, f"it refused with {fetched.status}: {fetched.text[:200]}")

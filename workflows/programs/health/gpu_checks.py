@@ -21,9 +21,9 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from workflows.programs.health.limits import Once
+from workflows.programs.health.limits import SharedResult
 from workflows.programs.health.results import FAIL, PASS, UNKNOWN, DeviceResult, Result, values_line, worst
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.call import Call, execute
 from workflows.programs.probes.links import GPU_CLASSES, PCI
 from workflows.programs.probes.node import listed, read
@@ -35,7 +35,7 @@ SMI_SECONDS = 30.0
 NVIDIA_QUERY = Call(0, command=("nvidia-smi", "-q"), parser="nvidia-smi", deadline_seconds=SMI_SECONDS)
 _GPU = re.compile(r"gpu ([0-9A-Za-z:.]{1,40})")
 
-Execute = Callable[[Call, Mapping[str, str], float, Mapping[str, Callable[[str], Parsed]]], Parsed]
+Execute = Callable[[Call, Mapping[str, str], float, Mapping[str, Callable[[str], ParsedOutput]]], ParsedOutput]
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,14 @@ class Gpus:
 
 
 class Tools:
-    """Runs tools and probes; the same call of several callers at once runs once.
+    """Runs tools and probes; equal calls at the same time run once.
 
-    Args:
-        expected: GPUs that the node should have; 0: as many as its bus shows.
-        run: executes a call.
+    `expected` is the number of GPUs that the node should have; 0: as many as its bus shows.
     """
 
     def __init__(self, expected: int = 0, run: Execute = execute) -> None:
         self._expected, self._run = expected, run
-        self._once = Once()
+        self._once = SharedResult()
         self.model = ""
         """Product name of the GPUs, once a tool told it."""
 
@@ -69,7 +67,7 @@ class Tools:
         vendor = there[0] if there else next((one for one in TOOLS if tool_of(one)), "")
         return Gpus(vendor, self._expected or counts.get(vendor, 0))
 
-    def call(self, call: Call, seconds: float = 0.0) -> Parsed:
+    def call(self, call: Call, seconds: float = 0.0) -> ParsedOutput:
         """What a tool or a probe of ours told; whatever goes wrong is the reason why nothing is known."""
         from workflows.programs.parsers.registry import PARSERS
 
@@ -92,7 +90,7 @@ def tool_of(vendor: str) -> str:
     return next((one for one in TOOLS.get(vendor, ()) if shutil.which(one)), "")
 
 
-def by_gpu(parsed: Parsed, quantities: Sequence[str]) -> Dict[str, List[Reading]]:
+def by_gpu(parsed: ParsedOutput, quantities: Sequence[str]) -> Dict[str, List[Reading]]:
     """Readings of these quantities by GPU, in the order in which the tool tells of them."""
     found: Dict[str, List[Reading]] = {}
     for one in parsed.readings:
@@ -104,24 +102,19 @@ def by_gpu(parsed: Parsed, quantities: Sequence[str]) -> Dict[str, List[Reading]
     return found
 
 
-def count_of(parsed: Parsed, gpus: Gpus, seen: int) -> int:
+def count_of(parsed: ParsedOutput, gpus: Gpus, seen: int) -> int:
     """How many GPUs must be told of: the most that anybody shows."""
     told = next((one.value for one in parsed.readings if one.quantity == "gpu_count" and one.value), 0.0)
     return max(gpus.expected, int(told or 0), seen)
 
 
-def judged(
-    parsed: Parsed, gpus: Gpus, quantities: Sequence[str], judge: Callable[[Reading], Optional[bool]]
+def judge_devices(
+    parsed: ParsedOutput, gpus: Gpus, quantities: Sequence[str], judge: Callable[[Reading], Optional[bool]]
 ) -> Tuple[Tuple[DeviceResult, ...], str]:
-    """Each GPU's verdict by some of its readings, and why one of them is not known.
+    """The verdict on each GPU by some of its readings, and why a verdict is unknown.
 
-    A GPU fails where one reading is bad, passes where all that there are are good, and is unknown without any.
-
-    Args:
-        parsed: what the tool told.
-        gpus: how many there should be.
-        quantities: which readings count.
-        judge: True for a bad reading, False for a good one, None where it says nothing.
+    A GPU fails where one reading is bad, passes where all readings are good, and is unknown without any. `judge`
+    returns True for a bad reading, False for a good one, and None for one that does not count.
     """
     devices: List[DeviceResult] = []
     found = by_gpu(parsed, quantities)
@@ -217,7 +210,7 @@ def _bandwidth(index: int, value: Optional[float], least: float) -> DeviceResult
     return DeviceResult(str(index), FAIL if value < least else PASS, round(value, 3))
 
 
-def _missing(devices: Tuple[DeviceResult, ...], parsed: Parsed) -> str:
+def _missing(devices: Tuple[DeviceResult, ...], parsed: ParsedOutput) -> str:
     absent = [one.identity for one in devices if one.verdict == UNKNOWN]
     if not devices:
         return parsed.unknown or "no figure was told"
@@ -241,7 +234,7 @@ def remapped(tools: Tools, node: str, _: GpuLimits) -> Result:
     if not tool:
         return Result("remapped", UNKNOWN, _no_tool(gpus))
     call, quantities = _REMAPPED[tool]
-    devices, unknown = judged(tools.call(call), gpus, quantities, _umc if tool == "rocm-smi" else flagged)
+    devices, unknown = judge_devices(tools.call(call), gpus, quantities, _umc if tool == "rocm-smi" else flagged)
     lines = (detected(gpus.vendor, devices),) if devices else ()
     return _gpu_result("remapped", node, devices, unknown, lines, "a replaced row or page is pending, or failed")
 
@@ -255,7 +248,7 @@ def gpupower(tools: Tools, node: str, _: GpuLimits) -> Result:
             "gpupower", UNKNOWN, "rocm-smi does not tell of slow-downs: install amd-smi" if tool else _no_tool(gpus)
         )
     call, quantities = _POWER[tool]
-    devices, unknown = judged(tools.call(call), gpus, quantities, _slowed)
+    devices, unknown = judge_devices(tools.call(call), gpus, quantities, _slowed)
     return _gpu_result("gpupower", node, devices, unknown, (), "the hardware holds clocks down")
 
 
@@ -267,7 +260,7 @@ def gpumem(tools: Tools, node: str, limits: GpuLimits) -> Result:
     memory = tools.call(Call(0, probe="gpu-memory", arguments={"share": "0.5", "seconds": "10"}), MEMORY_SECONDS)
     product = tools.call(Call(0, probe="gpu-gemm", arguments={"type": "fp64", "seconds": "5"}), MEMORY_SECONDS)
     unknown = dict.fromkeys(filter(None, (memory.unknown, product.unknown)))
-    parsed = Parsed((*memory.readings, *product.readings), "; ".join(unknown))
+    parsed = ParsedOutput((*memory.readings, *product.readings), "; ".join(unknown))
     found = by_gpu(parsed, ("hbm_bandwidth", "gpu_memory_wrong_bytes", "gemm_wrong_values"))
     devices = [_memory(index, readings, limits) for index, readings in enumerate(found.values())]
     devices += [DeviceResult(str(more), UNKNOWN) for more in range(len(devices), count_of(parsed, gpus, len(devices)))]
@@ -366,13 +359,9 @@ _SUBJECT = re.compile(r"(gpu|cpu) ([0-9A-Za-z]{1,12}(?:[, ]{1,2}[0-9]{1,4})*)(?:
 
 
 def dcgm(tools: Tools, node: str, level: int, paths: Sequence[str] = ()) -> Result:
-    """The diagnostic of one level.
+    """The diagnostic of one level, from 1 (seconds) to 4 (hours).
 
-    Args:
-        tools: what runs it.
-        node: for the text.
-        level: 1 (seconds) to 4 (hours).
-        paths: `top.category.test`; only these tests count. Empty: all.
+    `paths` (`top.category.test`) limits which tests count; empty: all.
     """
     gpus = tools.gpus()
     if not gpus.vendor:
@@ -385,7 +374,7 @@ def dcgm(tools: Tools, node: str, level: int, paths: Sequence[str] = ()) -> Resu
     tests = [one for one in parsed.readings if one.said or one.quantity in _JUDGED]
     if wanted:
         tests = [one for one in tests if unified(tool_test_of(one)) in wanted]
-        parsed = Parsed(tuple(tests), parsed.unknown if not tests else _skipped(tests))
+        parsed = ParsedOutput(tuple(tests), parsed.unknown if not tests else _skipped(tests))
     return judge(node, level, tests, parsed.unknown)
 
 
@@ -429,7 +418,7 @@ def _counters(tools: Tools, node: str, level: int, gpus: Gpus) -> Result:
     if not tool:
         return _answer(node, level, UNKNOWN, "amd-smi and rocm-smi are not installed in this image")
     parsed = tools.call(Call(0, command=commands[tool], parser=tool, deadline_seconds=SMI_SECONDS))
-    devices, unknown = judged(parsed, gpus, ("ecc_uncorrectable",), flagged)
+    devices, unknown = judge_devices(parsed, gpus, ("ecc_uncorrectable",), flagged)
     bad = [
         (gpu, readings)
         for gpu, readings in by_gpu(parsed, ("ecc_uncorrectable",)).items()

@@ -24,24 +24,24 @@ from urllib.parse import parse_qsl
 from workflows.programs.health.iperf_results import (
     MOST_SERVERS,
     Flow,
-    Measured,
+    IperfMatrix,
+    IperfRequest,
     Newest,
     Query,
     Sums,
-    Wish,
     clients_json,
     fits,
     flow_of,
     matrix_text,
+    parse_request,
     path,
     ports_of,
     received_gbits,
     steps,
-    wish_of,
 )
 from workflows.programs.health.peers import Peer
 from workflows.programs.parsers import network
-from workflows.programs.parsers.text import Parsed, Reading, document, mapping, number
+from workflows.programs.parsers.text import ParsedOutput, Reading, as_mapping, document, number
 from workflows.programs.probes.call import Call, execute
 
 IPERF3 = "iperf3"
@@ -181,7 +181,7 @@ class IperfServers:
 
 def send(flow: Flow) -> Tuple[List[Sums], List[str]]:
     """All clients of a flow at once: what those told that ended well, and what became of the others."""
-    found: Dict[int, Parsed] = {}
+    found: Dict[int, ParsedOutput] = {}
 
     def one(index: int) -> None:
         call = Call(number=index, command=tuple(client_argv(flow, index)), parser=IPERF3)
@@ -195,7 +195,7 @@ def send(flow: Flow) -> Tuple[List[Sums], List[str]]:
     told: List[Sums] = []
     errors: List[str] = []
     for index in range(flow.clients):
-        parsed = found.get(index, Parsed(unknown="the client was not started"))
+        parsed = found.get(index, ParsedOutput(unknown="the client was not started"))
         values = {(one.quantity, one.subject): one.value for one in parsed.readings}
         try:
             if parsed.unknown:
@@ -213,13 +213,13 @@ def client_argv(flow: Flow, index: int) -> List[str]:
     return [*argv, "-B", flow.source] if flow.source else argv
 
 
-def client_sums(text: str) -> Parsed:
+def client_sums(text: str) -> ParsedOutput:
     """What a client printed: bandwidth as `tool_iperf3` reads it, and the bytes beside it."""
     parsed = network.parse_iperf3(text)
-    end = mapping(mapping(document(text)).get("end"))
-    sizes = {subject: number(mapping(end.get(name)).get("bytes")) for name, subject in network.SUMS.items()}
+    end = as_mapping(as_mapping(document(text)).get("end"))
+    sizes = {subject: number(as_mapping(end.get(name)).get("bytes")) for name, subject in network.SUMS.items()}
     readings = [Reading(_BYTES, size, "B", subject) for subject, size in sizes.items() if size is not None]
-    return Parsed((*parsed.readings, *readings), parsed.unknown, parsed.version)
+    return ParsedOutput((*parsed.readings, *readings), parsed.unknown, parsed.version)
 
 
 def _sums(values: Dict[Tuple[str, str], Any]) -> Sums:
@@ -262,11 +262,11 @@ def iperf_matrix(own: str, peers: Sequence[Peer], query: Query, ask: Ask) -> str
     """The answer of `/iperf`: an empty line, then the matrices.
 
     Args:
-        own: name of this daemon's node; where it is one of `peers` it is not asked over the network.
+        own: name of this daemon's node, which is not asked over the network where it is one of `peers`.
         peers: the nodes of the ring, in their order.
-        query: workload, pclients, startport, cleanup; of old: serverspernode, clientsperiface, plane. Others are left
-            alone.
-        ask: the answer of a peer's daemon to a path with its query; raises OSError. It must wait `ASK_SECONDS`.
+        query: workload, pclients, startport, cleanup; formerly serverspernode, clientsperiface, plane. Other parameters
+            are ignored.
+        ask: gets the answer of a peer's daemon to a path with its query; raises OSError. It must wait `ASK_SECONDS`.
 
     Raises:
         ValueError: a parameter is wrong, or so many nodes would take more than `MOST_SECONDS`.
@@ -274,9 +274,9 @@ def iperf_matrix(own: str, peers: Sequence[Peer], query: Query, ask: Ask) -> str
     return matrix_text(measure(own, peers, query, ask))
 
 
-def measure(own: str, peers: Sequence[Peer], query: Query, ask: Ask) -> Measured:
+def measure(own: str, peers: Sequence[Peer], query: Query, ask: Ask) -> IperfMatrix:
     """The same as figures, which are also kept for `newest_metrics`."""
-    wish = wish_of(query)
+    wish = parse_request(query)
     ring = RingMeasurement(own, peers, wish, ask)
     ring.check()
     try:
@@ -331,7 +331,7 @@ def interfaces_of(peer: Peer, plane: str) -> Dict[str, str]:
 class RingMeasurement:
     """One measurement of every pair of nodes."""
 
-    def __init__(self, own: str, peers: Sequence[Peer], wish: Wish, ask: Ask) -> None:
+    def __init__(self, own: str, peers: Sequence[Peer], wish: IperfRequest, ask: Ask) -> None:
         self._own, self._ask, self._wish = own, ask, wish
         self._peers = {peer.node: peer for peer in peers}
         self._places = {node: interfaces_of(peer, wish.plane) for node, peer in self._peers.items()}
@@ -374,7 +374,7 @@ class RingMeasurement:
         """Our servers on all nodes that answer; those of the others end by themselves."""
         self._everybody(path("iperfstopservers"))
 
-    def run(self) -> Measured:
+    def run(self) -> IperfMatrix:
         """The figures, one interface after the other: side by side they would share what lies between CPU and NIC."""
         ends = time.monotonic() + MOST_SECONDS
         alive = [node for node in self._peers if node not in self._dead]
@@ -386,7 +386,7 @@ class RingMeasurement:
             lost += [f"{node}: has no {iface}" for node in alive if iface not in self._places[node]]
         if len(self._peers) < 2:
             lost.append("a ring needs two nodes at least")
-        return Measured(tuple(self._peers), gbits, (*lost, *self._holes))
+        return IperfMatrix(tuple(self._peers), gbits, (*lost, *self._holes))
 
     def _on(self, iface: str, nodes: Sequence[str], ends: float) -> Dict[Tuple[str, str], float]:
         cells: Dict[Tuple[str, str], float] = {}
@@ -432,7 +432,7 @@ class RingMeasurement:
     def _to(self, node: str, wanted: str) -> str:
         if node != self._own:
             return self._ask(self._peers[node], wanted)
-        return _OWN[wanted.partition("?")[0]](_query(wanted))
+        return _OWN[wanted.partition("?")[0]](dict(parse_qsl(wanted.partition("?")[2])))
 
 
 _OWN: Dict[str, Callable[[Query], str]] = {
@@ -441,10 +441,6 @@ _OWN: Dict[str, Callable[[Query], str]] = {
     "/iperfclients": run_clients,
 }
 """What this node does itself."""
-
-
-def _query(wanted: str) -> Dict[str, str]:
-    return dict(parse_qsl(wanted.partition("?")[2]))
 
 
 def _address(host: str) -> str:

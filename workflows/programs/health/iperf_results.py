@@ -43,7 +43,7 @@ Query = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Wish:
+class IperfRequest:
     """What `/iperf` is asked for."""
 
     clients: int = CLIENTS
@@ -88,7 +88,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Measured:
+class IperfMatrix:
     """What a ring found."""
 
     nodes: Tuple[str, ...]
@@ -98,7 +98,7 @@ class Measured:
     """Why, a line each: dead nodes, and pairs."""
 
 
-def wish_of(query: Query) -> Wish:
+def parse_request(query: Query) -> IperfRequest:
     """What is asked for; parameters that are not ours (host, job, source …) are left alone.
 
     Raises:
@@ -106,10 +106,10 @@ def wish_of(query: Query) -> Wish:
     """
     workload = query.get("workload") or WORKLOADS[0]
     if workload not in WORKLOADS:
-        raise ValueError(f"workload: must be {' or '.join(WORKLOADS)}, got {shown(workload)}")
+        raise ValueError(f"workload: must be {' or '.join(WORKLOADS)}, got {printable(workload)}")
     plane = query.get("plane") or PLANES[0]
     if plane not in PLANES:
-        raise ValueError(f"plane: must be {' or '.join(PLANES)}, got {shown(plane)}")
+        raise ValueError(f"plane: must be {' or '.join(PLANES)}, got {printable(plane)}")
     # Callers of old say how many clients an interface has, and mean one where they do not.
     usual = 1 if any(query.get(name) for name in _OLD) else CLIENTS
     clients = number(query, "pclients", number(query, "clientsperiface", usual, 1, MOST_CLIENTS), 1, MOST_CLIENTS)
@@ -117,8 +117,8 @@ def wish_of(query: Query) -> Wish:
     start = start_port(query, "startport")
     cleanup = query.get("cleanup", "no").strip().lower() not in ("no", "false", "0", "none")
     if plane == "mgmt":
-        return Wish(1, start, cleanup, plane, 1)
-    return Wish(clients, start, cleanup, plane, servers)
+        return IperfRequest(1, start, cleanup, plane, 1)
+    return IperfRequest(clients, start, cleanup, plane, servers)
 
 
 def flow_of(query: Query) -> Flow:
@@ -156,7 +156,7 @@ def number(query: Query, name: str, usual: int, least: int, most: int) -> int:
     if not text:
         return usual
     if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
-        raise ValueError(f"{name}: must be a whole number from {least} to {most}, got {shown(text)}")
+        raise ValueError(f"{name}: must be a whole number from {least} to {most}, got {printable(text)}")
     return int(text)
 
 
@@ -189,13 +189,13 @@ def address(query: Query, name: str) -> str:
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
-        raise ValueError(f"{name}: must be an IP address such as 10.0.0.7, got {shown(text)}") from None
+        raise ValueError(f"{name}: must be an IP address such as 10.0.0.7, got {printable(text)}") from None
     if found.is_multicast or found.is_unspecified or "%" in text:
-        raise ValueError(f"{name}: must be the address of one machine, got {shown(text)}")
+        raise ValueError(f"{name}: must be the address of one machine, got {printable(text)}")
     return str(found)
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """Somebody else's text, short and on one line."""
     return repr(text[:60])
 
@@ -249,7 +249,7 @@ def received_gbits(text: str) -> float:
         errors = [str(one) for one in answer.get("errors", [])]
         figure = float(answer["receiver"]["aggregate"]["bitrate"])
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise ValueError(f"answered {shown(' '.join(text.split()))}") from None
+        raise ValueError(f"answered {printable(' '.join(text.split()))}") from None
     if errors or not 0 <= figure < float("inf"):
         raise ValueError("; ".join(errors)[:300] or "measured nothing")
     return figure
@@ -260,7 +260,7 @@ def average(cells: Mapping[Tuple[str, str], float]) -> Optional[float]:
     return sum(cells.values()) / len(cells) if cells else None
 
 
-def matrix_text(found: Measured) -> str:
+def matrix_text(found: IperfMatrix) -> str:
     """The answer of `/iperf`: an empty line, a matrix an interface, the averages, and what was not measured and why."""
     lines = [""]
     wide = max([WIDTH, *(len(node) + 2 for node in found.nodes)])
@@ -287,7 +287,7 @@ def _cell(figure: Optional[float]) -> str:
     return HOLE if figure is None else f"{figure:.2f}"
 
 
-def metrics_of(found: Measured) -> str:
+def metrics_of(found: IperfMatrix) -> str:
     """The matrix for Prometheus (a gauge, Gb/s); a hole has no sample, and without samples there is no text."""
     samples: List[Tuple[Labels, float]] = [
         ((("iface", iface), ("source", source), ("destination", there)), figure)
@@ -308,7 +308,7 @@ class Newest:
     def __init__(self) -> None:
         self._kept = (0.0, "")
 
-    def keep(self, found: Measured) -> None:
+    def keep(self, found: IperfMatrix) -> None:
         """It takes the place of the one before."""
         self._kept = (time.monotonic() + NEWEST_SECONDS, metrics_of(found))
 

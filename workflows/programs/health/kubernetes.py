@@ -39,7 +39,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """Talks to one API server.
+    """Client of one API server.
 
     Args:
         url: `https://host:port`.
@@ -130,12 +130,9 @@ def _message(text: str) -> str:
 
 
 def api_from(environment: Mapping[str, str], url: str = "", account: str = ACCOUNT) -> Optional[Api]:
-    """The API of the cluster that this pod runs in; None outside of one.
+    """The API of the cluster in which this pod runs; None outside of one.
 
-    Args:
-        environment: variables that Kubernetes sets in each pod.
-        url: instead of the cluster's own; `none`: no API at all.
-        account: folder of the service account.
+    `url` replaces the cluster's own address; `none`: no API at all. `account` is the folder of the service account.
     """
     if url == "none":
         return None
@@ -189,12 +186,7 @@ class NoHold:
 
 
 class TaintHold:
-    """A taint on the node's object, with its owner, and an annotation with its end.
-
-    Args:
-        api: the cluster.
-        now: wall clock, seconds since 1970.
-    """
+    """A hold by a taint on the node's object, with its owner, and an annotation with its end."""
 
     def __init__(self, api: Api, now: Callable[[], float] = time.time) -> None:
         self._api, self._now = api, now
@@ -279,14 +271,14 @@ def seconds_of(text: str) -> Optional[float]:
 def held(
     hold: Hold, node: str, seconds: float, busy: Callable[[], str], say: Callable[[str], None]
 ) -> Generator[str, None, None]:
-    """Look, hold, look again; the hold is given back at the end.
+    """Check that the node is idle, hold it, check again; release it at the end.
 
     Args:
-        hold: how.
-        node: which.
-        seconds: after so long the hold counts as left over.
-        busy: who uses its GPUs, or why nobody knows; "": nobody.
-        say: told what is left over.
+        hold: the kind of hold.
+        node: its name.
+        seconds: time after which the hold counts as left over.
+        busy: why the node's GPUs are, or may be, in use; "": they are idle.
+        say: called with a line where a hold is left over.
 
     Yields:
         "" where the node is held and idle, else why it is not.

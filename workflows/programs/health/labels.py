@@ -74,13 +74,13 @@ def failed_levels(marks: Mapping[str, str]) -> List[int]:
 def health(
     marks: Mapping[str, str], results: Sequence[Result], fatal: Sequence[str], wanted: Sequence[str] = ()
 ) -> str:
-    """The word of `gpuhealth`.
+    """Value of the label `gpuhealth`.
 
     Args:
-        marks: labels and annotations as they stand, after `diagnosed`.
+        marks: the present labels and annotations, after `diagnosed`.
         results: the newest result of each check.
         fatal: words of failures that make a node unfit.
-        wanted: checks that are made regularly; while one of them is missing, nothing gets better.
+        wanted: regular checks; while one of their results is missing, the label does not improve.
     """
     failed = failed_levels(marks)
     if any(is_fatal(marks.get(output_annotation(level), "").split(","), fatal) for level in failed):
@@ -113,14 +113,14 @@ TESTING = "TESTING"
 
 
 class Marks:
-    """What is known of a node in labels and annotations.
+    """The labels and annotations of one node.
 
     Args:
-        node: which.
-        api: where they are written; None: nowhere.
+        node: its name.
+        api: the cluster; None: nothing is written.
         fatal: words of failures that make a node unfit.
-        wanted: checks that are made regularly.
-        say: told what could not be written.
+        wanted: regular checks.
+        say: called with what could not be written.
     """
 
     def __init__(
@@ -140,12 +140,7 @@ class Marks:
         return TESTING if self._testing and self._marks.get(HEALTH) != "EVICT" else self._marks.get(HEALTH, "")
 
     def learn(self, news: Sequence[Result], known: Sequence[Result]) -> None:
-        """Take new results in.
-
-        Args:
-            news: since the last call.
-            known: the newest result of each check.
-        """
+        """Write the labels that follow from new results; `known` has the newest result of each check."""
         with self._lock:
             before = self._read()
             after = before

@@ -20,13 +20,8 @@ BURST = 10.0
 """Seconds of the rate that may come at once: a fleet's questions arrive together."""
 
 
-class Rate:
-    """A bucket that fills at a steady rate; whoever finds it empty is refused.
-
-    Args:
-        per_second: how fast it fills.
-        now: a clock that never goes back.
-    """
+class RateLimiter:
+    """A token bucket that fills at `per_second`; requests are refused while it is empty."""
 
     def __init__(self, per_second: float, now: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._now = per_second, now
@@ -46,7 +41,7 @@ class Rate:
             return True
 
 
-class Room:
+class ConnectionLimiter:
     """So many at the same time."""
 
     def __init__(self, most: int) -> None:
@@ -62,12 +57,7 @@ class Room:
 
 
 class Gate:
-    """Who may start work.
-
-    Args:
-        token: the bearer token; "": nobody has one.
-        compatible: everybody may, as with Autopilot.
-    """
+    """Authorises requests that start work: those with the bearer `token` ("": none), or all if `compatible`."""
 
     def __init__(self, token: str, compatible: bool) -> None:
         self._token, self._compatible = token, compatible
@@ -88,7 +78,7 @@ class Gate:
 T = TypeVar("T")
 
 
-class Once:
+class SharedResult:
     """Runs one thing at a time for each key; whoever asks meanwhile gets the same answer."""
 
     def __init__(self) -> None:
@@ -121,7 +111,7 @@ class Once:
             del self._running[key]
 
 
-class Turns:
+class ExclusiveTurns:
     """What cannot be shared: one holder at a time for each name."""
 
     def __init__(self) -> None:
@@ -157,12 +147,7 @@ class Turns:
 
 
 def side_by_side(works: Sequence[Callable[[], T]], at_once: int = 0) -> List[T]:
-    """Answers of all works, in their order.
-
-    Args:
-        works: they raise nothing.
-        at_once: threads; 0: one for each work.
-    """
+    """Results of all works, in their order; none may raise. `at_once` limits the threads (0: one for each)."""
     answers: Dict[int, T] = {}
     left = iter(enumerate(works))
     lock = threading.Lock()

@@ -27,7 +27,7 @@ from workflows.programs.health.fleet_status import Fleet
 from workflows.programs.health.gpu_checks import GpuLimits, Tools, cpu_model, fatal_words
 from workflows.programs.health.kubernetes import ACCOUNT, Api, Hold, NoHold, TaintHold, api_from, owner_of
 from workflows.programs.health.labels import Marks
-from workflows.programs.health.limits import Gate, Rate, Room
+from workflows.programs.health.limits import ConnectionLimiter, Gate, RateLimiter
 from workflows.programs.health.node_checks import CLASS
 from workflows.programs.health.options import Options, parse, periodic_of, token_from
 from workflows.programs.health.peers import ClusterNodes, Nodes, Peer, ToldNodes, by_node, is_node_name, peers_from
@@ -42,7 +42,7 @@ ANYWHERE = "0.0.0.0"  # noqa: S104 - in a pod without an address of its own in t
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningDaemon:
     """A daemon that serves."""
 
     daemon: Daemon
@@ -63,7 +63,7 @@ class Running:
         iperf.stop_servers({})
 
 
-def started(options: Options, environment: Mapping[str, str]) -> Running:
+def start_daemon(options: Options, environment: Mapping[str, str]) -> RunningDaemon:
     """A daemon that serves and makes its rounds.
 
     Raises:
@@ -78,7 +78,11 @@ def started(options: Options, environment: Mapping[str, str]) -> Running:
     api = api_from(environment, options.api)
     address = options.address or _address(environment)
     own = Peer(node, LOOPBACK if address == ANYWHERE else address, options.port)
-    namespace = options.namespace or environment.get("NAMESPACE") or _namespace()
+    namespace = (
+        options.namespace
+        or environment.get("NAMESPACE")
+        or (_read(os.path.join(ACCOUNT, "namespace")).strip() or "autopilot")
+    )
     nodes = _nodes(options, api, namespace, own)
     hold: Hold = TaintHold(api) if api is not None else NoHold()
     plan = _plan(options, environment, node, namespace)
@@ -118,10 +122,6 @@ def _address(environment: Mapping[str, str]) -> str:
     return pod or (ANYWHERE if environment.get("KUBERNETES_SERVICE_HOST") else LOOPBACK)
 
 
-def _namespace() -> str:
-    return _read(os.path.join(ACCOUNT, "namespace")).strip() or "autopilot"
-
-
 def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -130,9 +130,9 @@ def _read(path: str) -> str:
         return ""
 
 
-def _serve(options: Options, address: str, daemon: Daemon, pages: Pages) -> Running:
-    servers, rate = HealthPorts(), Rate(options.requests_per_second)
-    main, side = Room(options.connections), Room(READING_ROOM)
+def _serve(options: Options, address: str, daemon: Daemon, pages: Pages) -> RunningDaemon:
+    servers, rate = HealthPorts(), RateLimiter(options.requests_per_second)
+    main, side = ConnectionLimiter(options.connections), ConnectionLimiter(READING_ROOM)
     count = daemon.known.count
     wanted = (
         ("health", "--port", options.port, (), main),
@@ -155,7 +155,7 @@ def _serve(options: Options, address: str, daemon: Daemon, pages: Pages) -> Runn
     except BaseException:
         servers.close()
         raise
-    return Running(daemon, servers, address, ports)
+    return RunningDaemon(daemon, servers, address, ports)
 
 
 def _is_elsewhere(address: str) -> bool:
@@ -163,7 +163,7 @@ def _is_elsewhere(address: str) -> bool:
     return address != ANYWHERE and not address.startswith("127.") and address not in ("localhost", "::", "::1")
 
 
-def _begin(running: Running, options: Options, hold: Optional[Hold], say: Say) -> None:
+def _begin(running: RunningDaemon, options: Options, hold: Optional[Hold], say: Say) -> None:
     def work() -> None:
         node = running.daemon.plan.node
         if hold is not None:
@@ -198,18 +198,14 @@ def main(argv: List[str]) -> int:
 def serve(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Serve in the foreground until SIGTERM or SIGINT; call it from the main thread.
 
-    Args:
-        argv: flags of `Options`.
-        environment: PRIMUS_TOKEN or PRIMUS_TOKEN_FILE, and Autopilot's own variables.
-
-    Returns:
-        0 after a signal, 2 where it cannot be started as asked; the reason is on standard error.
+    `environment` has PRIMUS_TOKEN or PRIMUS_TOKEN_FILE and Autopilot's own variables. The exit code is 0 after a signal
+    and 2, with the reason on standard error, where the daemon cannot start.
     """
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
     try:
-        running = started(parse(argv), environment)
+        running = start_daemon(parse(argv), environment)
     except (ValueError, OSError) as error:
         print(f"health: {error}", file=sys.stderr, flush=True)
         return 2

@@ -47,14 +47,7 @@ class PingTarget:
 
 
 def ping(tools: Tools, own: str, targets: Sequence[PingTarget], announced: Sequence[str] = ()) -> Result:
-    """Whether each address answers.
-
-    Args:
-        tools: what runs ping.
-        own: this node, for reasons.
-        targets: who is asked, see `chosen`.
-        announced: interfaces that this node itself is said to have.
-    """
+    """Whether each target answers; `announced` are the interfaces that this node should have itself."""
     here = {name for _, name in socket.if_nameindex()}
     absent = [name for name in announced if name not in here]
     if absent:
@@ -118,7 +111,7 @@ def targets_of(peers: Sequence[Peer]) -> Tuple[PingTarget, ...]:
     return tuple(found)
 
 
-def named(nodes: Sequence[str], peers: Mapping[str, Peer], own: str) -> Tuple[PingTarget, ...]:
+def named_targets(nodes: Sequence[str], peers: Mapping[str, Peer], own: str) -> Tuple[PingTarget, ...]:
     """Addresses of named nodes; one without a daemon is told as such."""
     found: List[PingTarget] = []
     for node in dict.fromkeys(nodes):
@@ -128,7 +121,7 @@ def named(nodes: Sequence[str], peers: Mapping[str, Peer], own: str) -> Tuple[Pi
     return tuple(found)
 
 
-def chosen(peers: Sequence[Peer], own: str, most: int, run: int) -> Tuple[Peer, ...]:
+def choose_peers(peers: Sequence[Peer], own: str, most: int, run: int) -> Tuple[Peer, ...]:
     """The nodes of one run: the next ones after this node on a ring of all, further along with every run.
 
     So each node is asked by as many others in each run, and by all of them in the end.

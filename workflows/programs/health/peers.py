@@ -97,7 +97,7 @@ def by_node(peers: Sequence[Peer]) -> Dict[str, Peer]:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class PeerResponse:
     """What a daemon answered."""
 
     status: int
@@ -106,7 +106,7 @@ class Fetched:
     text: str
 
 
-def fetch(peer: Peer, path: str, seconds: float, headers: Mapping[str, str]) -> Fetched:
+def fetch(peer: Peer, path: str, seconds: float, headers: Mapping[str, str]) -> PeerResponse:
     """One GET, with everything in `seconds`.
 
     Plain HTTP/1.0 over a socket: the time holds for the whole answer, not for each of its pieces.
@@ -138,7 +138,7 @@ def _left(ends: float) -> float:
     return left
 
 
-def _fetched(data: bytes) -> Fetched:
+def _fetched(data: bytes) -> PeerResponse:
     head, marker, body = data.partition(b"\r\n\r\n")
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ", 2)
@@ -148,7 +148,7 @@ def _fetched(data: bytes) -> Fetched:
     length = fields.get("content-length", "")
     if length.isdigit() and len(body) < int(length):
         raise OSError(f"the answer broke off after {len(body)} of {length} bytes")
-    return Fetched(int(words[1]), fields.get("content-type", ""), body.decode("utf-8", "replace"))
+    return PeerResponse(int(words[1]), fields.get("content-type", ""), body.decode("utf-8", "replace"))
 
 
 NETWORKS = "k8s.v1.cni.cncf.io/network-status"
@@ -202,15 +202,7 @@ class ToldNodes:
 
 
 class ClusterNodes:
-    """Those of the cluster: the pods of the daemon's DaemonSet.
-
-    Args:
-        api: the cluster.
-        namespace: of the daemon's pods.
-        selector: their labels.
-        port: of each of them.
-        own: added where the API does not tell of it (yet).
-    """
+    """Peers from the cluster: the pods of the daemon's DaemonSet, with the own one even where the API lacks it yet."""
 
     def __init__(self, api: Api, namespace: str, selector: str, port: int, own: Peer) -> None:
         self._api, self._namespace, self._selector = api, namespace, selector
@@ -311,15 +303,14 @@ def gpus_asked(pods: Sequence[Json]) -> List[str]:
 def _asks(container: Any) -> bool:
     resources = _part(cast("Json", container), "resources") if isinstance(container, dict) else {}
     asked = {**_part(resources, "limits"), **_part(resources, "requests")}
-    return any(name.startswith(GPU_RESOURCES) and _some(amount) for name, amount in asked.items())
+    return any(
+        name.startswith(GPU_RESOURCES) and (str(amount or "0").strip() not in ("0", ""))
+        for name, amount in asked.items()
+    )
 
 
 def _list(value: Any) -> List[Any]:
     return cast("List[Any]", value) if isinstance(value, list) else []
-
-
-def _some(amount: Any) -> bool:
-    return str(amount or "0").strip() not in ("0", "")
 
 
 def pods_on(api: Api, node: str) -> List[Json]:

@@ -258,7 +258,7 @@ class KnownResults:
         self._results: Dict[Tuple[str, int], Result] = {}
         self._requests: Dict[Tuple[str, int], int] = {}
 
-    def learn(self, result: Result) -> None:
+    def add(self, result: Result) -> None:
         """Keep it; what was not tried changes nothing, an older one neither."""
         key = (result.check, result.level)
         with self._lock:
@@ -312,7 +312,7 @@ def metrics_text(
         node: name of the node.
         models: CPU's and GPU's.
         results: newest results.
-        requests: (path, code) -> how often.
+        requests: number of requests by (path, code).
         now: seconds since 1970.
     """
     checks = [

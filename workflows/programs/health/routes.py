@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Mapping, Tuple
 from workflows.programs.health import iperf
 from workflows.programs.health.daemon import Daemon
 from workflows.programs.health.fleet_status import Fleet, StatusQuery, json_of_all, text_of_all
-from workflows.programs.health.limits import Gate, Once
+from workflows.programs.health.limits import Gate, SharedResult
 from workflows.programs.health.peers import Peer, fetch
 from workflows.programs.health.query import (
     NONE,
@@ -76,15 +76,15 @@ class Pages:
     Args:
         daemon: this node's checks.
         fleet: the other nodes.
-        gate: who may start work.
-        token: sent to other daemons where they start work for us; "": none.
-        models: CPU's name; the GPUs' is learnt.
+        gate: authorises requests that start work.
+        token: sent to other daemons that start work for us; "": none.
+        models: model of the CPU; those of GPUs are added when they are known.
     """
 
     def __init__(self, daemon: Daemon, fleet: Fleet, gate: Gate, token: str = "", cpu_model: str = "") -> None:
         self._daemon, self._fleet, self._gate = daemon, fleet, gate
         self._token, self._cpu_model = token, cpu_model
-        self._once = Once()
+        self._once = SharedResult()
         self._pages: Dict[str, Callable[[PageRequest], PageResponse]] = {
             "/status": self._status,
             "/healthz": lambda _: PageResponse(200, "ok\n"),
@@ -141,7 +141,7 @@ class Pages:
 
     def _everybody(self, status: Status) -> Tuple[str, Dict[str, Any]]:
         began = time.monotonic()
-        asked = self._fleet.find(status)
+        asked = self._fleet.select_peers(status)
         answers = self._fleet.ask_all(status, asked.peers)
         seconds = time.monotonic() - began
         return text_of_all(status, asked, answers, seconds), json_of_all(asked, answers, seconds)
@@ -165,7 +165,7 @@ class Pages:
         return PageResponse(200, self._matrix(status, asked.query))
 
     def _matrix(self, status: Status, query: Mapping[str, str]) -> str:
-        found: StatusQuery = self._fleet.find(status)
+        found: StatusQuery = self._fleet.select_peers(status)
         problems = "".join(f"{one}\n" for one in found.problems)
         if problems and not found.peers:
             return problems

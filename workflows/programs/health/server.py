@@ -12,7 +12,7 @@ import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Collection, List, Tuple
 
-from workflows.programs.health.limits import Rate, Room
+from workflows.programs.health.limits import ConnectionLimiter, RateLimiter
 from workflows.programs.health.routes import PageResponse, Pages
 
 IDLE_SECONDS = 10.0
@@ -27,17 +27,14 @@ REFUSED = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 
 
 
 class HealthPort(ThreadingHTTPServer):
-    """One port.
+    """One listening port; raises OSError where it cannot be bound.
 
     Args:
         place: address and port; port 0: a free one.
-        pages: what is answered.
-        paths: those that this port serves; empty: all.
-        rate: how many requests a second.
-        room: how many connections at the same time.
-
-    Raises:
-        OSError: the address cannot be bound.
+        pages: answers the requests.
+        paths: the paths of this port; empty: all.
+        rate: limits requests a second.
+        room: limits connections at the same time.
     """
 
     daemon_threads = True
@@ -49,8 +46,8 @@ class HealthPort(ThreadingHTTPServer):
         place: Tuple[str, int],
         pages: Pages,
         paths: Collection[str],
-        rate: Rate,
-        room: Room,
+        rate: RateLimiter,
+        room: ConnectionLimiter,
         count: Callable[[str, int], None],
     ) -> None:
         self.pages, self.paths, self.rate, self.room, self.count = pages, paths, rate, room, count

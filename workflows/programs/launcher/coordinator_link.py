@@ -1,9 +1,8 @@
-"""A launcher's link to its gang: join, meet, report, hear orders.
+"""A launcher's link to the coordinator: it joins the gang, sends reports and receives orders.
 
-Two threads, so that a slow name server or a dead coordinator never holds up the ranks; what they hear reaches the
-launcher's loop through a queue and a pipe.
-
-What a launcher has to say, on its way to the coordinator: gathered, sent in a thread of its own until it arrives.
+It has two threads, so that a slow name server or a dead coordinator never holds up the ranks. One joins and polls for
+orders, which reach the launcher's loop through a queue and a pipe; the other batches reports and retries until they
+arrive.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence
 
-from workflows.programs.launcher.lifecycle import MEET_AGAIN_SECONDS
-from workflows.programs.launcher.meter import Looks, Meter
+from workflows.programs.launcher.lifecycle import REJOIN_SECONDS
+from workflows.programs.launcher.meter import Meter, UsageSampler
 from workflows.programs.launcher.options import Options, Place, Rendezvous
 from workflows.programs.launcher.outbox import Batch, Outbox
 from workflows.programs.launcher.rendezvous import (
@@ -24,29 +23,29 @@ from workflows.programs.launcher.rendezvous import (
     FIRST_RETRY_SECONDS,
     LAST_RETRY_SECONDS,
     LONG_POLL_SECONDS,
-    Entry,
-    GivenUpError,
-    Heard,
-    Lost,
-    Met,
-    Note,
+    GangComplete,
+    GangEntry,
+    GangLost,
+    JoinError,
+    LinkEvent,
+    LogNote,
     free_port,
-    orders_of,
+    parse_orders,
 )
-from workflows.programs.runtime.http_client import AddressError, AwayError, Client, HttpAnswer
+from workflows.programs.runtime.http_client import AddressError, Client, HttpAnswer, UnreachableError
 
 HEARTBEAT_SECONDS = 1.0
 BATCH_SECONDS = 0.1
-"""Reports are gathered so long, unless one of them is urgent."""
+"""How long reports are batched, unless one of them is urgent."""
 
 
-class Words(NamedTuple):
-    """Who speaks, and what else the sender needs of the launcher's link."""
+class SenderContext(NamedTuple):
+    """What the sender needs from the link."""
 
     role: str
     pod_index: int
     use: Callable[[], Optional[Dict[str, Any]]]
-    """What the pod uses, where there is something newer than the last time."""
+    """The pod's newest usage; None where that was sent already."""
     rejoin: Callable[[Client], int]
     """Presents the pod anew; the number of the last batch that the coordinator knows. May raise as `Entry.join`."""
 
@@ -60,7 +59,7 @@ class Sender:
         hear: told what a person should know; from any thread.
     """
 
-    def __init__(self, client: Callable[[], Client], words: Words, hear: Callable[[str], None]) -> None:
+    def __init__(self, client: Callable[[], Client], words: SenderContext, hear: Callable[[str], None]) -> None:
         self._client = client
         self._words = words
         self._hear = hear
@@ -73,28 +72,28 @@ class Sender:
         self._refused = ""
 
     def begin(self, sequence: int) -> None:
-        """The coordinator is there, and knows batches up to this number: send from now on."""
+        """Start to send: the coordinator is there and knows batches up to this number."""
         with self._changed:
             self._begun = True
             self._outbox.resume_after(sequence)
         threading.Thread(target=self._run, name="sender", daemon=True).start()
 
     def report(self, reports: Sequence[Dict[str, Any]], urgent: bool) -> None:
-        """Let reports travel, in order; urgent ones at once."""
+        """Queue reports, in order; urgent ones are sent at once."""
         with self._changed:
-            quiet = self._outbox.empty
+            quiet = self._outbox.is_empty
             for report in reports:
                 self._outbox.add(report)
-            self._ring(urgent, quiet)
-            words = self._outbox.words()
+            self._wake(urgent, quiet)
+            words = self._outbox.take_notice()
         if words:
             self._hear(words)
 
-    def say(self, state: str, why: str, pids: Optional[Dict[str, int]], incarnation: int) -> None:
-        """Let a new state of the pod travel, at once."""
+    def report_state(self, state: str, why: str, pids: Optional[Dict[str, int]], incarnation: int) -> None:
+        """Send a new state of the pod, at once."""
         with self._changed:
-            self._outbox.say(state, why, pids, incarnation)
-            self._ring(True, True)
+            self._outbox.add_state(state, why, pids, incarnation)
+            self._wake(True, True)
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything has arrived; tried again until then. False at once where nothing was ever sent."""
@@ -102,7 +101,7 @@ class Sender:
         with self._changed:
             self._hurries = True
             self._changed.notify_all()
-            while not self._outbox.empty:
+            while not self._outbox.is_empty:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._begun:
                     return False
@@ -110,12 +109,12 @@ class Sender:
         return True
 
     def close(self) -> None:
-        """Send what there is once more, and end."""
+        """Send what is queued, once, and end."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
-    def _ring(self, urgent: bool, quiet: bool) -> None:
+    def _wake(self, urgent: bool, quiet: bool) -> None:
         """Wake the thread where it does not know yet that there is something to send."""
         self._urgent = self._urgent or urgent
         if urgent or quiet:
@@ -126,7 +125,7 @@ class Sender:
         pause = FIRST_RETRY_SECONDS
         while self._wait():
             with self._changed:
-                batch = self._outbox.begin()
+                batch = self._outbox.next_batch()
                 self._urgent = False
             try:
                 answer = client.request("POST", "/v1/report", self._body(batch))
@@ -138,11 +137,11 @@ class Sender:
                     continue
                 arrived = answer.status < 500
                 self._note_refusal(answer)
-            except (AwayError, GivenUpError):
+            except (UnreachableError, JoinError):
                 arrived = False
             if arrived:
                 pause = FIRST_RETRY_SECONDS
-                self._arrived(batch)
+                self._confirm(batch)
             else:
                 self._rest(pause)
                 pause = min(pause * 2, LAST_RETRY_SECONDS)
@@ -153,16 +152,16 @@ class Sender:
             body["use"] = use  # only the newest counts: one that gets lost is not sent again
         return body
 
-    def _arrived(self, batch: Batch) -> None:
+    def _confirm(self, batch: Batch) -> None:
         with self._changed:
-            self._outbox.done(batch)
-            words = self._outbox.words()
+            self._outbox.confirm(batch)
+            words = self._outbox.take_notice()
             self._changed.notify_all()
         if words:
             self._hear(words)
 
     def _note_refusal(self, answer: HttpAnswer) -> None:
-        """Say what the coordinator has against reports, when it is something new: it would never take them."""
+        """Note the coordinator's reason for refusing reports, once for each reason."""
         before, self._refused = self._refused, ""
         if 400 <= answer.status < 500:
             self._refused = f"{answer.status} {answer.body.get('error', '')}".strip()
@@ -182,13 +181,13 @@ class Sender:
         gathering = False
         with self._changed:
             while not self._closed and not self._urgent:
-                if not gathering and not self._outbox.empty:
+                if not gathering and not self._outbox.is_empty:
                     gathering, due = True, min(due, time.monotonic() + BATCH_SECONDS)
                 left = due - time.monotonic()
                 if left <= 0:
                     break
                 self._changed.wait(left)
-            return not self._closed or not self._outbox.empty
+            return not self._closed or not self._outbox.is_empty
 
 
 class CoordinatorLink:
@@ -200,39 +199,39 @@ class CoordinatorLink:
     """
 
     def __init__(self, options: Options, place: Place) -> None:
-        self._meter = Meter(lambda: Looks(lambda words: self.hear(Note(words))).look)
+        self._meter = Meter(lambda: UsageSampler(lambda words: self.add_event(LogNote(words))).sample)
         self._options = options
         self._place = place
-        self._heard: Deque[Heard] = deque()
+        self._heard: Deque[LinkEvent] = deque()
         self.fd, self._wake = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._wake, False)
         self._closed = False
         self._incarnation = 1
         self._heard_order = 0
-        words = Words(options.role, place.pod_index, self._meter.newest, self._rejoined)
-        self._sender = Sender(self._client, words, lambda said: self.hear(Note(said)))
+        words = SenderContext(options.role, place.pod_index, self._meter.take_newest, self._rejoin)
+        self._sender = Sender(self._client, words, lambda said: self.add_event(LogNote(said)))
 
     def start(self) -> None:
         """Begin to join."""
         if not self._place.coordinator_url:
-            self._alone()
+            self._form_gang_alone()
             return
         threading.Thread(target=self._run, name="reports", daemon=True).start()
 
-    def heard(self) -> List[Heard]:
+    def take_events(self) -> List[LinkEvent]:
         """What was heard since the last call."""
         try:
             while os.read(self.fd, 4096):
                 pass
         except BlockingIOError:
             pass
-        found: List[Heard] = []
+        found: List[LinkEvent] = []
         while self._heard:
             found.append(self._heard.popleft())
         return found
 
-    def hear(self, news: Heard) -> None:
+    def add_event(self, news: LinkEvent) -> None:
         """Let the launcher hear something; from any thread."""
         self._heard.append(news)
         with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-up calls already
@@ -243,33 +242,33 @@ class CoordinatorLink:
         self.report_all([report], urgent)
 
     def report_all(self, reports: Sequence[Dict[str, Any]], urgent: bool = False) -> None:
-        """Let reports travel, in order; urgent ones at once."""
+        """Queue reports, in order; urgent ones are sent at once."""
         if reports and self._place.coordinator_url:
             self._sender.report(reports, urgent)
 
-    def say(self, state: str, why: str = "", pids: Optional[Dict[str, int]] = None) -> None:
+    def report_state(self, state: str, why: str = "", pids: Optional[Dict[str, int]] = None) -> None:
         """Tell the coordinator this pod's state, at once."""
-        self._sender.say(state, why, pids, self._incarnation)
+        self._sender.report_state(state, why, pids, self._incarnation)
         if pids and self._place.coordinator_url:
             self._meter.watch(pids)
 
-    def meet_again(self, incarnation: int) -> None:
+    def join_incarnation(self, incarnation: int) -> None:
         """Meet the gang once more; none of this pod's ranks may live any more. Earlier meetings are forgotten."""
         self._incarnation = incarnation
-        threading.Thread(target=self._meet_again, args=(incarnation,), name="meeting", daemon=True).start()
+        threading.Thread(target=self._join_incarnation, args=(incarnation,), name="meeting", daemon=True).start()
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything has arrived; a coordinator that is away is tried again until then."""
         return self._sender.flush(timeout_seconds)
 
-    def ask(self, path: str, timeout_seconds: float) -> Optional[Dict[str, Any]]:
+    def get(self, path: str, timeout_seconds: float) -> Optional[Dict[str, Any]]:
         """One question on a connection of its own; None where no answer came."""
-        answer = self._once("GET", path, None, timeout_seconds)
+        answer = self._request_once("GET", path, None, timeout_seconds)
         return answer.body if answer is not None and answer.status == 200 else None
 
     def post(self, path: str, body: Dict[str, Any], timeout_seconds: float) -> Optional[int]:
         """Post on a connection of its own: the status; None where no answer came."""
-        answer = self._once("POST", path, body, timeout_seconds)
+        answer = self._request_once("POST", path, body, timeout_seconds)
         return None if answer is None else answer.status
 
     def close(self) -> None:
@@ -277,7 +276,7 @@ class CoordinatorLink:
         self._closed = True
         self._sender.close()
 
-    def _once(
+    def _request_once(
         self, method: str, path: str, body: Optional[Dict[str, Any]], timeout_seconds: float
     ) -> Optional[HttpAnswer]:
         if not self._place.coordinator_url:
@@ -285,7 +284,7 @@ class CoordinatorLink:
         client = self._client()
         try:
             return client.request(method, path, body, timeout_seconds)
-        except AwayError:
+        except UnreachableError:
             return None
         finally:
             client.close()
@@ -293,46 +292,46 @@ class CoordinatorLink:
     def _client(self) -> Client:
         return Client(self._place.coordinator_url, self._place.token, self._place.hosts_file)
 
-    def _alone(self) -> None:
+    def _form_gang_alone(self) -> None:
         if self._options.pods > 1:
-            self.hear(Lost("PRIMUS_COORDINATOR_URL: must be set for a gang of more than one pod"))
+            self.add_event(GangLost("PRIMUS_COORDINATOR_URL: must be set for a gang of more than one pod"))
             return
         address = self._place.pod_ip
-        self.hear(Met(Rendezvous(1, address, free_port(address), 0)))
+        self.add_event(GangComplete(Rendezvous(1, address, free_port(address), 0)))
 
     def _run(self) -> None:
         """Enter. From the moment of joining on, heartbeats go out and orders come in: the others may take long."""
         try:
-            entry = Entry(self._client(), self._options, self._place)
+            entry = GangEntry(self._client(), self._options, self._place)
             known = entry.join(self._options.join_seconds)
             self._sender.begin(known.sequence)
-            threading.Thread(target=self._hear_orders, name="orders", daemon=True).start()
+            threading.Thread(target=self._poll_orders, name="orders", daemon=True).start()
             self._incarnation = known.incarnation
-            self.hear(Met(entry.meet(known.incarnation, self._options.rendezvous_seconds)))
+            self.add_event(GangComplete(entry.meet(known.incarnation, self._options.rendezvous_seconds)))
         except AddressError as error:
-            self.hear(Lost(f"PRIMUS_COORDINATOR_URL: {error}"))
-        except GivenUpError as error:
-            self.hear(Lost(str(error)))
+            self.add_event(GangLost(f"PRIMUS_COORDINATOR_URL: {error}"))
+        except JoinError as error:
+            self.add_event(GangLost(str(error)))
 
-    def _meet_again(self, incarnation: int) -> None:
+    def _join_incarnation(self, incarnation: int) -> None:
         """Until the gang has met, or begins yet another incarnation: the launcher says when it has taken too long."""
         client = self._client()
-        entry = Entry(client, self._options, self._place)
+        entry = GangEntry(client, self._options, self._place)
         while self._incarnation == incarnation and not self._closed:
             try:
-                met = Met(entry.meet(incarnation, MEET_AGAIN_SECONDS))
-            except GivenUpError:
+                met = GangComplete(entry.meet(incarnation, REJOIN_SECONDS))
+            except JoinError:
                 time.sleep(EARLY_RETRY_SECONDS)
                 continue
-            self.hear(met)
+            self.add_event(met)
             break
         client.close()
 
-    def _rejoined(self, client: Client) -> int:
-        entry = Entry(client, self._options, self._place)
+    def _rejoin(self, client: Client) -> int:
+        entry = GangEntry(client, self._options, self._place)
         return entry.join(0, self._incarnation, self._heard_order).sequence
 
-    def _hear_orders(self) -> None:
+    def _poll_orders(self) -> None:
         client = self._client()
         pause = FIRST_RETRY_SECONDS
         role, index = self._options.role, self._place.pod_index
@@ -342,7 +341,7 @@ class CoordinatorLink:
                 answer = client.request(
                     "GET", f"{path}&wait={LONG_POLL_SECONDS:g}", timeout_seconds=LONG_POLL_SECONDS + 5
                 )
-            except AwayError:
+            except UnreachableError:
                 time.sleep(pause)
                 pause = min(pause * 2, LAST_RETRY_SECONDS)
                 continue
@@ -350,9 +349,9 @@ class CoordinatorLink:
             if answer.status != 200:
                 time.sleep(LAST_RETRY_SECONDS)
                 continue
-            before, orders = self._heard_order, orders_of(answer.body)
+            before, orders = self._heard_order, parse_orders(answer.body)
             for number, order in orders:
                 self._heard_order = max(self._heard_order, number)
-                self.hear(order)
+                self.add_event(order)
             if orders and self._heard_order == before:
                 time.sleep(LAST_RETRY_SECONDS)  # nobody said a number: it will say the same again at once

@@ -1,4 +1,4 @@
-"""How the ranks of one pod live and end, decided without touching anything: (state, event, now) -> (state, actions).
+"""The life of one pod's ranks, as a pure function (state, event, now) -> (state, actions).
 
 ```
 joining --Ready--> running --all ended with 0--> done
@@ -13,12 +13,8 @@ running --a rank fails----------------> holding --no word in HOLD_SECONDS, stop,
 running, holding --restart ordered----> restarting (KILL) --all ended--> joining, in the next incarnation
 ```
 
-How one rank ended: wrongly or not, and in words. Pure.
-
-How a program is asked to save, and what says that it has. Pure: times stand in the reports.
-
-A program that is asked by SIGTERM ends by itself when it has saved. One that is asked by another signal or by a file
-saves and goes on: somebody has to see that the save is complete, and end it then.
+A program that is asked to save by SIGTERM ends by itself afterwards. One that is asked by another signal or by a file
+saves and goes on: the launcher has to notice that the save is complete, and end it then.
 """
 
 from __future__ import annotations
@@ -30,13 +26,13 @@ from workflows.programs.progress.formats import may_be_copied_only
 from workflows.wire import CheckpointSeen, PhaseSeen, RankEnd
 
 
-def failed(end: RankEnd) -> bool:
-    """Whether a rank ended wrongly by itself."""
+def is_failure(end: RankEnd) -> bool:
+    """Whether a rank failed by itself."""
     return not end.requested and (end.signal is not None or end.exit_code != 0)
 
 
-def blame(end: RankEnd) -> Tuple[bool, int]:
-    """Orders ranks found ended together: one that was killed came before those that noticed it and raised."""
+def blame_order(end: RankEnd) -> Tuple[bool, int]:
+    """Sort key for ranks found ended at the same time: a killed one came before those that noticed it and raised."""
     return (end.signal is None, end.rank)
 
 
@@ -49,9 +45,9 @@ def describe(end: RankEnd) -> str:
 SIGNALS = ("TERM", "USR1", "USR2", "HUP", "INT")
 TERM = "TERM"
 END_SECONDS = 5.0
-"""Before the notice is over a program of which no save was seen gets SIGTERM: some save by that as well."""
+"""A program without a complete save gets SIGTERM so long before SIGKILL: some save by that as well."""
 END_SHARE = 0.25
-"""At most this share of the notice is taken for that."""
+"""Largest share of the notice for that."""
 
 
 @dataclass(frozen=True)
@@ -61,25 +57,24 @@ class SaveWay:
     signal: str = TERM
     """One of `SIGNALS`."""
     file: str = ""
-    """Made when a save is asked for; "": none. With it SIGTERM does not ask, it ends."""
+    """File made to ask for a save; "": none. With a file SIGTERM does not ask, it ends the program."""
 
     @property
     def ends_itself(self) -> bool:
-        """The program ends when it has saved."""
+        """Whether the program ends by itself after the save."""
         return self.signal == TERM and not self.file
 
     def end_after(self, notice_seconds: float) -> Optional[float]:
-        """After so many seconds without a save it is told to end all the same; None: it needs not be told.
+        """Seconds from the request to SIGTERM where no save completes; None: none is needed.
 
-        Args:
-            notice_seconds: from the request to SIGKILL.
+        `notice_seconds` is the time from the request to SIGKILL.
         """
         return None if self.ends_itself else notice_seconds - min(END_SECONDS, notice_seconds * END_SHARE)
 
 
 @dataclass(frozen=True)
-class SaveSeen:
-    """The save that was asked for is complete."""
+class SaveComplete:
+    """The requested save is complete."""
 
     why: str
 
@@ -93,66 +88,70 @@ class EndRanks:
 
 @dataclass(frozen=True)
 class SaveRequest:
-    """A save that was asked for, and what was heard of it since."""
+    """A requested save, and what was reported of it since."""
 
     at: float
     """Unix time in seconds."""
     step: Optional[int]
-    """The last one that this pod's ranks had reported by then; None: they report none."""
-    begun: Mapping[int, str]
-    """Ranks that are in a save which they began since, with the line that said so."""
-    said: str = ""
-    """The line that told of a save's end; "": none did."""
-    seen: str = ""
-    """What says that the save is complete; "": nothing does."""
+    """Last step that this pod's ranks had reported by then; None: they report none."""
+    saving_ranks: Mapping[int, str]
+    """Ranks in a save that began after the request, with the line that reported it."""
+    end_line: str = ""
+    """Line that reported a save's end; "": none did."""
+    completion: str = ""
+    """Evidence that the save is complete; "": none."""
 
 
-def asked(at: float, step: Optional[int]) -> SaveRequest:
-    """A save was asked for, and nothing was heard of it yet."""
+def new_save_request(at: float, step: Optional[int]) -> SaveRequest:
+    """A request at `at` (Unix time in seconds), with nothing reported yet."""
     return SaveRequest(at, step, {})
 
 
-def hear(known: SaveRequest, report: Any) -> SaveRequest:
-    """What is known after a report of this pod's ranks or of its prover."""
+def update_save_request(known: SaveRequest, report: Any) -> SaveRequest:
+    """The request after a report of this pod's ranks or of its prover."""
     if isinstance(report, CheckpointSeen):
         return _checkpoint(known, report)
     return _phase(known, report) if isinstance(report, PhaseSeen) else known
 
 
 def _phase(known: SaveRequest, report: PhaseSeen) -> SaveRequest:
-    """The end of a save that was begun since, said in words, once no rank of this pod is in one any more."""
+    """The save is complete when a line reports its end and no rank of this pod is in a save any more."""
     if report.phase == "checkpoint":
         # One that began before may hold an older step.
-        return replace(known, begun={**known.begun, report.rank: report.detail}) if report.at >= known.at else known
-    if report.rank not in known.begun:
+        return (
+            replace(known, saving_ranks={**known.saving_ranks, report.rank: report.detail})
+            if report.at >= known.at
+            else known
+        )
+    if report.rank not in known.saving_ranks:
         return known
-    line = known.begun[report.rank]
-    begun = {rank: said for rank, said in known.begun.items() if rank != report.rank}
+    line = known.saving_ranks[report.rank]
+    begun = {rank: said for rank, said in known.saving_ranks.items() if rank != report.rank}
     # A program that speaks our lines tells begin and end without more words; of one whose own line only began the save
     # the next step may as well come while it is being written.
     ended = (bool(report.detail) or not line) and not may_be_copied_only(report.detail or line)
-    said = (report.detail or f"rank {report.rank} says so") if ended else known.said
-    return replace(known, begun=begun, said=said, seen=known.seen or ("" if begun else said))
+    said = (report.detail or f"rank {report.rank} says so") if ended else known.end_line
+    return replace(known, saving_ranks=begun, end_line=said, completion=known.completion or ("" if begun else said))
 
 
 def _checkpoint(known: SaveRequest, report: CheckpointSeen) -> SaveRequest:
-    """A complete one that holds what was trained when the save was asked for."""
-    if known.seen or report.written_at is None or report.verdict == "fail":
+    """The save is complete when a checkpoint holds every step from before the request."""
+    if known.completion or report.written_at is None or report.verdict == "fail":
         return known
     holds = report.written_at > known.at if known.step is None else report.step >= known.step
-    return replace(known, seen=f"{report.path} is complete, step {report.step}") if holds else known
+    return replace(known, completion=f"{report.path} is complete, step {report.step}") if holds else known
 
 
 HOLD_SECONDS = 5.0
-"""So long a pod with a failed rank waits for the coordinator's word; one that is started again needs a second."""
-MEET_AGAIN_SECONDS = 30.0
-"""So long a gang may take to meet again: its pods are all there, but the coordinator may be away."""
+"""How long a pod with a failed rank waits for the coordinator's order; a restarted coordinator needs a second."""
+REJOIN_SECONDS = 30.0
+"""How long a gang may take for its next rendezvous: its pods are all there, but the coordinator may be away."""
 KILLING = ("ending", "holding", "restarting")
-"""Stages in which nothing of the ranks may stay alive."""
+"""Stages in which every process of the ranks is killed."""
 
 
 @dataclass(frozen=True)
-class Ready:
+class GangReady:
     """The gang is complete: ranks may start."""
 
     ranks: FrozenSet[int]
@@ -161,7 +160,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class RanksEnded:
-    """Ranks were found ended, all in one look: nobody knows which of them was first."""
+    """Ranks were found ended at the same time; their order is unknown."""
 
     ends: Tuple[RankEnd, ...]
 
@@ -175,30 +174,30 @@ class StopOrdered:
 
 
 @dataclass(frozen=True)
-class Again:
+class RestartOrdered:
     """The coordinator ordered a restart in place."""
 
     incarnation: int
     resume_from: str
-    """As the trainer is told; "": from scratch."""
+    """Value of the trainer's resume argument; "": from scratch."""
     resume_step: Optional[int]
     why: str
 
 
 @dataclass(frozen=True)
-class Signalled:
+class SignalReceived:
     """SIGTERM or SIGINT reached the launcher."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Broken:
-    """The launcher itself cannot go on."""
+class LauncherFailed:
+    """The launcher itself cannot continue."""
 
     why: str
     unstarted: bool = False
-    """The ranks that were to start did not: nobody will be found ended."""
+    """The ranks were never started, so no end of theirs will follow."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ class Tick:
     """Time passed."""
 
 
-Event = Union[Ready, RanksEnded, StopOrdered, Again, Signalled, SaveSeen, Broken, Tick]
+Event = Union[GangReady, RanksEnded, StopOrdered, RestartOrdered, SignalReceived, SaveComplete, LauncherFailed, Tick]
 
 
 @dataclass(frozen=True)
@@ -215,7 +214,7 @@ class StartRanks:
 
 
 @dataclass(frozen=True)
-class AskToSave:
+class RequestSave:
     """Ask the ranks to save, in the way of `State.save_way`."""
 
 
@@ -226,24 +225,24 @@ class KillRanks:
 
 @dataclass(frozen=True)
 class ReportStop:
-    """Tell the coordinator that this pod is on its way out, so that the whole gang saves together."""
+    """Report to the coordinator that this pod is leaving, so that the whole gang saves together."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class MeetAgain:
-    """No rank lives any more: meet the gang in the next incarnation."""
+class RejoinGang:
+    """Every rank is dead: join the gang's next incarnation."""
 
-    order: Again
+    order: RestartOrdered
 
 
-Action = Union[StartRanks, AskToSave, EndRanks, KillRanks, ReportStop, MeetAgain]
+Action = Union[StartRanks, RequestSave, EndRanks, KillRanks, ReportStop, RejoinGang]
 
 
 @dataclass(frozen=True)
 class PodState:
-    """Where a pod's ranks are."""
+    """State of a pod's ranks."""
 
     grace_seconds: float
     """Between the request to save and SIGKILL."""
@@ -252,28 +251,28 @@ class PodState:
     alive: FrozenSet[int] = frozenset()
     ends: Tuple[RankEnd, ...] = ()
     reason: str = ""
-    """Of `Termination`; "" while nothing speaks for an end."""
+    """Reason in the `Termination`; "" while there is none to end."""
     detail: str = ""
     first_failing: Optional[int] = None
     kill_at: Optional[float] = None
-    """Monotonic seconds; None: no deadline. It stands where ranks that were asked to save ended in time."""
+    """Monotonic seconds of SIGKILL; None: no deadline. It stays set where ranks saved and ended in time."""
     in_place: bool = False
-    """Whether ranks may be started again inside the pod."""
+    """Whether ranks may restart inside the pod."""
     incarnation: int = 1
     hold_until: Optional[float] = None
-    """Monotonic seconds until the coordinator has spoken, or the gang has met again; None: no deadline."""
-    again: Optional[Again] = None
-    """A restart that is under way."""
-    past: int = 0
-    """How many of `ends` belong to earlier incarnations."""
+    """Monotonic seconds by which an order or the next rendezvous must come; None: no deadline."""
+    pending_restart: Optional[RestartOrdered] = None
+    """Restart in progress."""
+    past_ends: int = 0
+    """Number of `ends` that belong to earlier incarnations."""
     save_way: SaveWay = field(default_factory=SaveWay)
     end_at: Optional[float] = None
-    """Monotonic seconds at which ranks that were asked to save are told to end; None: they need not be told."""
+    """Monotonic seconds of SIGTERM for ranks that were asked to save; None: none is needed."""
 
     @property
-    def present(self) -> Tuple[RankEnd, ...]:
-        """Ends of this incarnation's ranks: only they say how the pod ended."""
-        return self.ends[self.past :]
+    def present_ends(self) -> Tuple[RankEnd, ...]:
+        """Ends of this incarnation's ranks, which alone decide how the pod ended."""
+        return self.ends[self.past_ends :]
 
 
 class NextActions(NamedTuple):
@@ -284,46 +283,42 @@ class NextActions(NamedTuple):
 
 
 def advance(state: PodState, event: Event, now: float) -> NextActions:
-    """The next state and what to do.
-
-    Args:
-        state: as it was.
-        event: what happened.
-        now: monotonic time in seconds.
-    """
-    if isinstance(event, Ready) or state.stage == "done":
+    """The next state and the actions; `now` is monotonic time in seconds."""
+    if isinstance(event, GangReady) or state.stage == "done":
         return _ready(state, event)
     if isinstance(event, RanksEnded):
-        return _ended(state, event, now)
-    if isinstance(event, Broken):
+        return _end_ranks(state, event, now)
+    if isinstance(event, LauncherFailed):
         state = replace(state, alive=frozenset()) if event.unstarted else state
         return _stop(state, "launcher-error", event.why)
-    return _heard(state, event, now)
+    return _advance_other(state, event, now)
 
 
-def _heard(state: PodState, event: Union[StopOrdered, Again, Signalled, SaveSeen, Tick], now: float) -> NextActions:
+def _advance_other(
+    state: PodState, event: Union[StopOrdered, RestartOrdered, SignalReceived, SaveComplete, Tick], now: float
+) -> NextActions:
     if isinstance(event, StopOrdered):
-        return _told(state, event, now)
-    if isinstance(event, Again):
-        return _again(state, event, now)
-    if isinstance(event, SaveSeen):
-        return _end(state, f"the save was seen: {event.why}")
-    return _signalled(state, event, now) if isinstance(event, Signalled) else _tick(state, now)
+        return _order_stop(state, event, now)
+    if isinstance(event, RestartOrdered):
+        return _order_restart(state, event, now)
+    if isinstance(event, SaveComplete):
+        return _order_end(state, f"the save was seen: {event.why}")
+    return _take_signal(state, event, now) if isinstance(event, SignalReceived) else _tick(state, now)
 
 
 def _ready(state: PodState, event: Event) -> NextActions:
-    if state.stage != "joining" or not isinstance(event, Ready) or event.incarnation < state.incarnation:
+    if state.stage != "joining" or not isinstance(event, GangReady) or event.incarnation < state.incarnation:
         return NextActions(state)
     state = replace(state, stage="running", alive=event.ranks, incarnation=event.incarnation)
-    return NextActions(replace(state, hold_until=None, again=None, detail=""), (StartRanks(),))
+    return NextActions(replace(state, hold_until=None, pending_restart=None, detail=""), (StartRanks(),))
 
 
-def _ended(state: PodState, event: RanksEnded, now: float) -> NextActions:
+def _end_ranks(state: PodState, event: RanksEnded, now: float) -> NextActions:
     requested = state.stage == "saving" or state.stage in KILLING
-    # A process ends once: what is said of it a second time is not about it.
+    # A process ends only once, so a second report of its end is about another process.
     ends = tuple(replace(end, requested=True) if requested else end for end in event.ends if end.rank in state.alive)
     state = replace(state, ends=(*state.ends, *ends), alive=state.alive - {end.rank for end in ends})
-    culprits = sorted((end for end in ends if failed(end)), key=blame)
+    culprits = sorted((end for end in ends if is_failure(end)), key=blame_order)
     actions: Tuple[Action, ...] = ()
     if culprits and state.first_failing is None:
         first = culprits[0]
@@ -333,19 +328,21 @@ def _ended(state: PodState, event: RanksEnded, now: float) -> NextActions:
         else:
             state = replace(state, stage="ending", reason="rank-failed")
         actions = (KillRanks(),) if state.alive else ()
-    return NextActions(state, actions) if state.alive else _all_ended(state, actions)
+    return NextActions(state, actions) if state.alive else _after_last_end(state, actions)
 
 
-def _all_ended(state: PodState, actions: Tuple[Action, ...] = ()) -> NextActions:
-    """What follows when no rank is alive."""
+def _after_last_end(state: PodState, actions: Tuple[Action, ...] = ()) -> NextActions:
+    """The next stage when no rank is alive."""
     if state.stage == "holding":
         return NextActions(state, actions)
-    if state.stage == "restarting" and state.again is not None:
-        return NextActions(replace(state, stage="joining", past=len(state.ends)), (*actions, MeetAgain(state.again)))
+    if state.stage == "restarting" and state.pending_restart is not None:
+        return NextActions(
+            replace(state, stage="joining", past_ends=len(state.ends)), (*actions, RejoinGang(state.pending_restart))
+        )
     return NextActions(replace(state, stage="done", reason=state.reason or "completed"), actions)
 
 
-def _told(state: PodState, event: StopOrdered, now: float) -> NextActions:
+def _order_stop(state: PodState, event: StopOrdered, now: float) -> NextActions:
     if event.save and state.stage == "running":
         return _save(state, "told-to-stop", event.why, now)
     if event.save and state.stage == "saving":
@@ -353,7 +350,7 @@ def _told(state: PodState, event: StopOrdered, now: float) -> NextActions:
     return _stop(state, "told-to-stop", event.why)
 
 
-def _again(state: PodState, event: Again, now: float) -> NextActions:
+def _order_restart(state: PodState, event: RestartOrdered, now: float) -> NextActions:
     if event.incarnation <= state.incarnation or state.stage in ("saving", "ending"):
         return NextActions(state)  # said already, or this pod is on its way out and tells the gang so
     if not state.in_place:
@@ -362,15 +359,15 @@ def _again(state: PodState, event: Again, now: float) -> NextActions:
         state,
         stage="restarting",
         incarnation=event.incarnation,
-        again=event,
+        pending_restart=event,
         first_failing=None,
         detail=event.why,
-        hold_until=now + MEET_AGAIN_SECONDS,
+        hold_until=now + REJOIN_SECONDS,
     )
-    return NextActions(state, (KillRanks(),)) if state.alive else _all_ended(state)
+    return NextActions(state, (KillRanks(),)) if state.alive else _after_last_end(state)
 
 
-def _signalled(state: PodState, event: Signalled, now: float) -> NextActions:
+def _take_signal(state: PodState, event: SignalReceived, now: float) -> NextActions:
     if state.stage == "running":
         saving = _save(state, "signalled", f"{event.name} reached the launcher", now)
         return NextActions(saving.state, (*saving.actions, ReportStop(saving.state.detail)))
@@ -382,17 +379,21 @@ def _signalled(state: PodState, event: Signalled, now: float) -> NextActions:
     why = f"{event.name} reached the launcher"
     stopping = _stop(state, "signalled", why)
     # Others wait for this pod to meet them again.
-    return NextActions(stopping.state, (*stopping.actions, ReportStop(why))) if state.again is not None else stopping
+    return (
+        NextActions(stopping.state, (*stopping.actions, ReportStop(why)))
+        if state.pending_restart is not None
+        else stopping
+    )
 
 
 def _save(state: PodState, reason: str, why: str, now: float) -> NextActions:
     kill_at, patience = now + state.grace_seconds, state.save_way.end_after(state.grace_seconds)
     state = replace(state, stage="saving", reason=reason, detail=why, kill_at=kill_at)
-    return NextActions(replace(state, end_at=None if patience is None else now + patience), (AskToSave(),))
+    return NextActions(replace(state, end_at=None if patience is None else now + patience), (RequestSave(),))
 
 
-def _end(state: PodState, why: str) -> NextActions:
-    """Ranks that were asked to save, and do not end by that, are told to end: once."""
+def _order_end(state: PodState, why: str) -> NextActions:
+    """Send SIGTERM, once, to ranks that were asked to save and do not end by themselves."""
     if state.stage != "saving" or state.end_at is None:
         return NextActions(state)
     return NextActions(replace(state, end_at=None), (EndRanks(why),))
@@ -403,7 +404,7 @@ def _stop(state: PodState, reason: str, why: str) -> NextActions:
         reason, why = "rank-failed", state.detail
     elif state.reason:
         reason, why = state.reason, state.detail
-    state = replace(state, reason=reason, detail=why, kill_at=None, hold_until=None, again=None)
+    state = replace(state, reason=reason, detail=why, kill_at=None, hold_until=None, pending_restart=None)
     if not state.alive:
         return NextActions(replace(state, stage="done"))
     return NextActions(replace(state, stage="ending"), (KillRanks(),))
@@ -414,8 +415,8 @@ def _tick(state: PodState, now: float) -> NextActions:
         why = f"{state.detail}; {len(state.alive)} ranks had not ended after {state.grace_seconds:g} s and were killed"
         return NextActions(replace(state, stage="ending", detail=why, kill_at=None), (KillRanks(),))
     if state.end_at is not None and now >= state.end_at:
-        return _end(state, "no save was seen, and the notice is nearly over")
+        return _order_end(state, "no save was seen, and the notice is nearly over")
     if state.hold_until is not None and now >= state.hold_until:
-        late = f"the gang did not meet again within {MEET_AGAIN_SECONDS:g} s: {state.detail}"
+        late = f"the gang did not meet again within {REJOIN_SECONDS:g} s: {state.detail}"
         return _stop(state, "launcher-error", late)
     return NextActions(state)

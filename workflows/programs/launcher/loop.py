@@ -1,8 +1,7 @@
-"""The launcher at work: events in, `lifecycle`'s decisions carried out, in one thread.
+"""The launcher's loop: one thread collects events, asks `lifecycle` for decisions and carries them out.
 
-Threads of their own: files (a storage may hang) and the coordinator's connections (a name server may).
-
-The launcher's own children beside its ranks: the prover of checkpoints, and the parked process.
+Files and connections to the coordinator have threads of their own, since a storage or a name server may hang. Beside
+its ranks the launcher has two children: the prover of checkpoints and the parked process.
 """
 
 from __future__ import annotations
@@ -17,14 +16,22 @@ from workflows.programs.launcher import lifecycle, termination
 from workflows.programs.launcher.coordinator_link import CoordinatorLink
 from workflows.programs.launcher.lifecycle import EndRanks
 from workflows.programs.launcher.options import Options, Place, Rendezvous, make_folders
-from workflows.programs.launcher.output import Stamps
+from workflows.programs.launcher.output import TimestampFormatter
 from workflows.programs.launcher.poll import PacedPoll, signal_pipe
-from workflows.programs.launcher.prefork import StackAnswers, WarmRanks
+from workflows.programs.launcher.prefork import RankStarter, StackCollector
 from workflows.programs.launcher.prover_child import ProverChild, command
-from workflows.programs.launcher.rank_set import RankSet, beginning, starts
-from workflows.programs.launcher.rendezvous import Heard, Lost, Met, Note, RestartOrder, Stacks, Stop
+from workflows.programs.launcher.rank_set import RankSet, describe_restart, rank_starts
+from workflows.programs.launcher.rendezvous import (
+    GangComplete,
+    GangLost,
+    LinkEvent,
+    LogNote,
+    RestartOrder,
+    StacksOrder,
+    StopOrder,
+)
 from workflows.programs.launcher.reporting import LOOK_SECONDS, Console, GrowingFile, Reporter
-from workflows.programs.launcher.saves import SaveAsker, unlike_the_proof
+from workflows.programs.launcher.saves import SaveRequester, why_not_resumable
 from workflows.programs.launcher.termination import GANG_STEP_SECONDS, why_early
 from workflows.programs.progress.reader import Report, framework_of
 from workflows.programs.runtime import processes
@@ -32,39 +39,36 @@ from workflows.programs.runtime.files import REST_SECONDS, Appender
 from workflows.wire import FILE, CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 
-class Patience(NamedTuple):
-    """What a launcher whose ranks have ended still waits for, in seconds each."""
+class ExitWaits(NamedTuple):
+    """Longest waits of a launcher whose ranks have ended."""
 
     proof_seconds: float
-    """Until the newest checkpoint is proven."""
+    """For the proof of the newest checkpoint."""
     flush_seconds: float
-    """Until the coordinator has taken what is still to be told."""
+    """For the coordinator to take the last reports."""
 
 
-def patience(reason: str, saved: bool) -> Patience:
-    """How long a pod stays; where nothing was saved its record is what is waited for.
+def exit_waits(reason: str, saved: bool) -> ExitWaits:
+    """How long a pod stays after its ranks.
 
-    Whoever chooses the checkpoint to go on from reads what nobody has read; a broken gang's coordinator may be gone.
-
-    Args:
-        reason: why the pod ends.
-        saved: its ranks were asked to save, and ended in time.
+    The waits are short where nothing was `saved` on request: the next attempt reads unproven checkpoints itself, and
+    the coordinator of a broken gang may be gone.
     """
     if reason == "completed":
-        return Patience(30.0, 2.0)
-    return Patience(1.0, 2.0) if saved else Patience(0.0, 0.3)
+        return ExitWaits(30.0, 2.0)
+    return ExitWaits(1.0, 2.0) if saved else ExitWaits(0.0, 0.3)
 
 
 class Children:
-    """Started, heard, reaped and ended.
+    """The prover and the parked process: starts, reads, reaps and ends them.
 
     Args:
         options: of the launcher.
         place: of the launcher.
-        in_place: ranks may be started again inside the pod.
-        poll: hears their descriptors.
-        say: a line for people.
-        tell: what the prover has found.
+        in_place: ranks may restart inside the pod.
+        poll: watches their descriptors.
+        say: prints a line for people.
+        tell: called with each finding of the prover.
     """
 
     def __init__(
@@ -78,42 +82,37 @@ class Children:
     ) -> None:
         self._poll, self._say, self._tell = poll, say, tell
         self.prover = ProverChild(command(options, place))
-        self.warm = WarmRanks(in_place and options.forkable, options.preload, say, poll.add)
+        self.warm = RankStarter(in_place and options.forkable, options.preload, say, poll.add)
 
     @property
-    def spared(self) -> FrozenSet[int]:
-        """Not ranks': whoever sweeps leaves them alone."""
+    def pids(self) -> FrozenSet[int]:
+        """Their process ids, which a sweep over leftovers of ranks must spare."""
         return frozenset(pid for pid in (self.prover.pid, self.warm.pid) if pid)
 
     @property
     def due(self) -> Optional[float]:
-        """Monotonic seconds at which something is to be done here; None: never, as things are."""
+        """Monotonic seconds of the next thing to do; None: nothing is due."""
         return self.warm.due
 
-    def hear(self, fd: int) -> None:
-        """A descriptor is readable: of one of them, or of neither."""
+    def read(self, fd: int) -> None:
+        """Read from a readable descriptor, if it is theirs."""
         if fd == self.prover.fd:
-            self._hear_prover()
+            self._read_prover()
         elif fd == self.warm.fd:
-            self.warm.hear()
+            self.warm.read()
 
-    def started(self, example: processes.Start, now: float) -> None:
-        """Ranks were started.
-
-        Args:
-            example: how one of them was.
-            now: monotonic seconds.
-        """
+    def after_start(self, example: processes.Start, now: float) -> None:
+        """Ranks were started, one of them by `example`; `now` is in monotonic seconds."""
         if not self.prover.pid:
             self._start_prover()
-        self.warm.started(example, now)
+        self.warm.after_start(example, now)
 
-    def reaped(self, pid: int, status: int, needed: bool) -> bool:
-        """Whether it was one of them that has ended; a prover that is still needed is started once more."""
+    def reap(self, pid: int, status: int, needed: bool) -> bool:
+        """Whether the ended process was theirs; a prover that is still needed is started once more."""
         if pid != self.prover.pid:
-            return self.warm.reaped(pid)
-        self._hear_prover()
-        self.prover.ended()
+            return self.warm.reap(pid)
+        self._read_prover()
+        self.prover.mark_ended()
         if needed:
             how = processes.describe_status(status)
             self._say(f"the prover ended with {how}: checkpoints are not proven until it is back")
@@ -121,18 +120,16 @@ class Children:
         return True
 
     def end_prover(self, seconds: float, turn: Callable[[float], None]) -> None:
-        """Let the prover look once more and end; it is waited for.
+        """Let the prover look a last time and end, and wait for it at most `seconds`.
 
-        Args:
-            seconds: how long.
-            turn: lets the launcher work for at most so many seconds.
+        `turn` runs the launcher's loop for at most so many seconds.
         """
         deadline = time.monotonic() + seconds
         self.prover.finish()
         while self.prover.pid and time.monotonic() < deadline:
             turn(max(0.0, deadline - time.monotonic()))
 
-    def _hear_prover(self) -> None:
+    def _read_prover(self) -> None:
         for report in self.prover.read():
             self._tell(report)
 
@@ -149,49 +146,43 @@ FLUSH_SECONDS = 2.0
 
 
 class Launcher:
-    """One pod's ranks from start to end.
-
-    Args:
-        options: from the builder.
-        place: from the pod's environment.
-        environment: what ranks get beside torchrun's names.
-    """
+    """Runs one pod's ranks from start to end; ranks get `environment` and torchrun's names."""
 
     def __init__(self, options: Options, place: Place, environment: Mapping[str, str]) -> None:
         self._options = options
         self._place = place
         self._environment = environment
-        in_place = options.in_place and bool(place.coordinator_url)  # else nobody orders it
+        in_place = options.in_place and bool(place.coordinator_url)  # without a coordinator nobody orders a restart
         self._state = lifecycle.PodState(options.kill_after_seconds, in_place=in_place, save_way=options.save_way)
         self._folder = place.folder(options.role)
-        self._stamps = Stamps()
+        self._stamps = TimestampFormatter()
         self._appender = Appender(options.log_limit_bytes, rest_seconds=REST_SECONDS)
         self._console = Console(self._path("launcher.log"), self._appender, self._stamps)
         self._gang = CoordinatorLink(options, place)
         self._reporter = Reporter(self._console, self._gang, self._appender, self._path("steps.jsonl"), self._on_nan)
         self._meeting: Optional[Rendezvous] = None
-        self._out_of_memory = termination.OutOfMemory()
+        self._out_of_memory = termination.OutOfMemoryCounter()
         self._framework = framework_of(options.framework, options.pattern)
         self._ranks = RankSet(self._appender, self._stamps, self._folder)
         self._signals = signal_pipe()
         self._poll = PacedPoll(self._ranks.fileno(), (self._signals, self._gang.fd))
-        self._children = Children(options, place, in_place, self._poll, self._say, self._proven)
-        self._saves = SaveAsker(options.save_way, self._ranks.pids, self._advance, self._gang.hear)
-        self._stacks = StackAnswers(self._gang, place.pod, place.node)
+        self._children = Children(options, place, in_place, self._poll, self._say, self._take_proof)
+        self._saves = SaveRequester(options.save_way, self._ranks.pids, self._advance, self._gang.add_event)
+        self._stacks = StackCollector(self._gang, place.pod, place.node)
         self._swept_at = 0.0
         self._file = GrowingFile(options.progress_file)
 
     def run(self) -> int:
-        """Until the ranks have ended and everything is said; the exit code."""
+        """Run until the ranks have ended and everything is reported; the exit code."""
         if not processes.become_subreaper():
             self._say("this kernel lets orphans escape: processes that ranks leave behind may stay")
         self._gang.start()
         while self._state.stage != "done":
             try:
-                self._turn(self._patience())
+                self._turn(self._timeout_seconds())
             except OSError as error:
                 # The system refuses the launcher itself something (descriptors, memory): no rank is to blame.
-                self._advance(lifecycle.Broken(f"the system refused: {error}"))
+                self._advance(lifecycle.LauncherFailed(f"the system refused: {error}"))
         return self._finish()
 
     def _path(self, name: str) -> str:
@@ -202,7 +193,7 @@ class Launcher:
 
     # One turn of the loop
 
-    def _patience(self) -> float:
+    def _timeout_seconds(self) -> float:
         if self._state.stage in lifecycle.KILLING:
             return SWEEP_SECONDS
         now = time.monotonic()
@@ -220,95 +211,95 @@ class Launcher:
         output, others = self._poll.wait(timeout_seconds)
         if output:
             self._take(self._ranks.read(time.time()))
-            self._poll.worked(self._ranks.flooded)
+            self._poll.pace(self._ranks.flooded)
         self._control_events(others)
         self._clock()
 
     def _control_events(self, readable: Sequence[int]) -> None:
         for fd in readable:
             if fd == self._signals:
-                self._hear_signals(os.read(self._signals, 4096))
+                self._take_signals(os.read(self._signals, 4096))
             elif fd == self._gang.fd:
                 self._reap()  # who has ended by now was not told to
-                for news in self._gang.heard():
-                    self._hear_gang(news)
+                for news in self._gang.take_events():
+                    self._take_link_event(news)
             else:
-                self._children.hear(fd)
+                self._children.read(fd)
 
     def _clock(self) -> None:
         now = time.monotonic()
-        self._take(self._ranks.idle(time.time()))
+        self._take(self._ranks.read_idle_bars(time.time()))
         if self._state.stage in lifecycle.KILLING and now - self._swept_at > SWEEP_SECONDS:
             self._swept_at = now
-            processes.sweep(self._children.spared)
+            processes.sweep(self._children.pids)
         size = self._file.grown(now)
         if size and self._meeting is not None and self._reporter.steps.last_step is None:
             where, meeting = f"{self._file.path} has {size} bytes", self._meeting
-            self._reporter.tell(PhaseSeen("step", time.time(), meeting.first_rank, where, meeting.incarnation, FILE))
+            self._reporter.report(PhaseSeen("step", time.time(), meeting.first_rank, where, meeting.incarnation, FILE))
         self._children.warm.tick(now)
         self._advance(lifecycle.Tick())
 
-    def _hear_signals(self, numbers: bytes) -> None:
+    def _take_signals(self, numbers: bytes) -> None:
         if signal.SIGCHLD in numbers:
             self._reap()
         for number in numbers:
             if number in (signal.SIGTERM, signal.SIGINT):
-                self._advance(lifecycle.Signalled(signal.Signals(number).name))
+                self._advance(lifecycle.SignalReceived(signal.Signals(number).name))
 
-    def _hear_gang(self, news: Heard) -> None:
-        if isinstance(news, Met):
+    def _take_link_event(self, news: LinkEvent) -> None:
+        if isinstance(news, GangComplete):
             self._meeting = news.meeting
             first = news.meeting.first_rank
             numbers = frozenset(range(first, first + self._options.processes_per_node))
-            self._advance(lifecycle.Ready(numbers, news.meeting.incarnation))
+            self._advance(lifecycle.GangReady(numbers, news.meeting.incarnation))
         elif isinstance(news, RestartOrder):
-            self._advance(lifecycle.Again(news.incarnation, news.resume_from, news.resume_step, news.why))
-        elif isinstance(news, Stop):
+            self._advance(lifecycle.RestartOrdered(news.incarnation, news.resume_from, news.resume_step, news.why))
+        elif isinstance(news, StopOrder):
             self._say(f"told to stop: {news.why}")
             self._advance(lifecycle.StopOrdered(news.why, news.save))
         else:
-            self._hear_other(news)
+            self._take_other_event(news)
 
-    def _hear_other(self, news: Union[Stacks, Note, Lost]) -> None:
-        if isinstance(news, Stacks):
+    def _take_other_event(self, news: Union[StacksOrder, LogNote, GangLost]) -> None:
+        if isinstance(news, StacksOrder):
             self._say(f"told to say where the ranks stand: {news.why}")
             self._stacks.answer(news, self._ranks.pids_by_rank())
-        elif isinstance(news, Note):
+        elif isinstance(news, LogNote):
             self._say(news.text)
         else:
-            self._advance(lifecycle.Broken(news.why))
+            self._advance(lifecycle.LauncherFailed(news.why))
 
     def _on_nan(self, step: int) -> None:
         self._say(f"the loss of step {step} is not a number: checkpoints from here on are not good")
-        self._children.prover.nan(step)
+        self._children.prover.report_nan(step)
 
-    def _proven(self, report: CheckpointSeen) -> None:
-        self._reporter.tell(report)
-        self._saves.hear((report,))
+    def _take_proof(self, report: CheckpointSeen) -> None:
+        self._reporter.report(report)
+        self._saves.update((report,))
 
     def _take(self, reports: Sequence[Report]) -> None:
-        self._console.relay(self._ranks.relayed())
+        self._console.relay(self._ranks.take_relayed())
         self._reporter.take(reports)
-        self._saves.hear(reports)
+        self._saves.update(reports)
         if any(isinstance(one, StepSeen) for one in reports):
-            self._children.warm.trains(time.monotonic())
+            self._children.warm.note_step(time.monotonic())
         if self._state.in_place and any(isinstance(one, PhaseSeen) and one.detail for one in reports):
-            self._children.prover.look()  # the line may have told of a save
+            self._children.prover.request_look()  # the line may have told of a save
 
     def _reap(self) -> None:
         ends: List[RankEnd] = []
         needed = self._state.stage in ("joining", "running", "holding", "restarting")
         for pid, status in processes.reap():
-            if self._children.reaped(pid, status, needed):
+            if self._children.reap(pid, status, needed):
                 continue
-            reports, end = self._ranks.ended(pid, status, time.time())
+            reports, end = self._ranks.reap(pid, status, time.time())
             self._take(reports)
             if end is not None:
                 ends.append(end)
         if ends:
             if self._state.in_place:
-                self._children.prover.look()  # the newest checkpoint may not be proven yet
-            self._advance(lifecycle.RanksEnded(self._out_of_memory.marked(tuple(ends))))
+                self._children.prover.request_look()  # the newest checkpoint may not be proven yet
+            self._advance(lifecycle.RanksEnded(self._out_of_memory.mark(tuple(ends))))
 
     # What is decided, and done
 
@@ -320,54 +311,56 @@ class Launcher:
             self._act(action)
         for end in self._state.ends[known:]:
             self._say(lifecycle.describe(end) + (", as it was asked to" if end.requested else ""))
-            self._reporter.tell(end, urgent=True)
+            self._reporter.report(end, urgent=True)
         if self._state.stage != stage and self._state.detail:
             self._say(f"{self._state.stage}: {self._state.detail}")
 
     def _act(self, action: lifecycle.Action) -> None:
         if isinstance(action, lifecycle.StartRanks) and self._meeting is not None:
             self._start_ranks(self._meeting)
-        elif isinstance(action, lifecycle.AskToSave):
-            self._saves.ask(self._reporter.steps.last_step, self._state.detail)
+        elif isinstance(action, lifecycle.RequestSave):
+            self._saves.request(self._reporter.steps.last_step, self._state.detail)
         elif isinstance(action, EndRanks):
             self._saves.end(action.why)
         elif isinstance(action, lifecycle.KillRanks):
             processes.kill_groups(self._ranks.pids())
             self._swept_at = time.monotonic()  # what is in no group is looked for when the ranks have had time to die
         elif isinstance(action, lifecycle.ReportStop):
-            self._gang.say("leaving", action.why)
-        elif isinstance(action, lifecycle.MeetAgain):
-            self._meet_again(action.order)
+            self._gang.report_state("leaving", action.why)
+        elif isinstance(action, lifecycle.RejoinGang):
+            self._rejoin_gang(action.order)
 
-    def _meet_again(self, order: lifecycle.Again) -> None:
-        """Leave nothing of the ranks that were, then meet the others as the next incarnation."""
-        if stuck := processes.kill_everything(self._children.spared):
-            return self._advance(lifecycle.Broken(f"process {stuck[0]} cannot be killed: it hangs in the kernel"))
+    def _rejoin_gang(self, order: lifecycle.RestartOrdered) -> None:
+        """Kill every leftover of the old ranks, then join the next incarnation."""
+        if stuck := processes.kill_everything(self._children.pids):
+            return self._advance(
+                lifecycle.LauncherFailed(f"process {stuck[0]} cannot be killed: it hangs in the kernel")
+            )
         self._take(self._ranks.close(time.time()))
-        self._reporter.steps.begin_again()
+        self._reporter.steps.reset()
         self._place = replace(self._place, resume_from=order.resume_from, resume_step=order.resume_step)
         self._meeting = None
-        self._gang.meet_again(order.incarnation)
+        self._gang.join_incarnation(order.incarnation)
         return None
 
     def _start_ranks(self, meeting: Rendezvous) -> None:
-        problem = make_folders(self._options, self._place) or unlike_the_proof(self._options, self._place, meeting)
+        problem = make_folders(self._options, self._place) or why_not_resumable(self._options, self._place, meeting)
         if problem:
-            return self._advance(lifecycle.Broken(problem, unstarted=True))
+            return self._advance(lifecycle.LauncherFailed(problem, unstarted=True))
         self._saves.begin()
         now = time.time()
-        plans = starts(self._options, self._place, self._environment, meeting, self._framework, now)
+        plans = rank_starts(self._options, self._place, self._environment, meeting, self._framework, now)
         self._children.warm.begin()
         ends = [self._ranks.start(plan.start, plan.reader, now, self._children.warm.start) for plan in plans]
         failed = tuple(end for end in ends if end is not None)
         first = plans[0].start
         if meeting.incarnation > 1:
-            self._ranks.note(beginning(self._place, meeting), now)
-            self._say(beginning(self._place, meeting))
+            self._ranks.note(describe_restart(self._place, meeting), now)
+            self._say(describe_restart(self._place, meeting))
         self._say(f"started ranks from {first.rank} in {first.working_directory}: {' '.join(first.argv)[:500]}")
-        self._reporter.tell(PhaseSeen("init", now, first.rank, "ranks started", meeting.incarnation), urgent=True)
-        self._gang.say("running", "", self._ranks.pids_by_rank())
-        self._children.started(first, time.monotonic())
+        self._reporter.report(PhaseSeen("init", now, first.rank, "ranks started", meeting.incarnation), urgent=True)
+        self._gang.report_state("running", "", self._ranks.pids_by_rank())
+        self._children.after_start(first, time.monotonic())
         if failed:
             self._advance(lifecycle.RanksEnded(failed))
         return None
@@ -376,14 +369,14 @@ class Launcher:
 
     def _finish(self) -> int:
         self._children.warm.close()
-        for pid in processes.kill_everything(self._children.spared):
+        for pid in processes.kill_everything(self._children.pids):
             self._say(f"process {pid} cannot be killed: it hangs in the kernel")
         self._take(self._ranks.close(time.time()))
-        early = self._early() if self._state.reason == "completed" else ""
+        early = self._why_early() if self._state.reason == "completed" else ""
         reason, detail, code = termination.conclude(self._state, early)
         failed = reason in ("rank-failed", "launcher-error")
-        self._gang.say("failed" if failed else "ended", detail or reason)
-        stays = patience(reason, self._state.kill_at is not None)
+        self._gang.report_state("failed" if failed else "ended", detail or reason)
+        stays = exit_waits(reason, self._state.kill_at is not None)
         self._children.end_prover(stays.proof_seconds, self._turn)
         processes.kill_everything(frozenset())
         self._reap()
@@ -391,21 +384,21 @@ class Launcher:
         self._control_events((self._gang.fd,))
         self._say(f"{reason}{': ' + detail if detail else ''}; exit code {code}")
         record = self._place.record(self._options.role, reason, detail)
-        record = termination.of_ranks(record, self._state, self._reporter.steps.last_step)
+        record = termination.with_rank_ends(record, self._state, self._reporter.steps.last_step)
         for problem in termination.write(record, self._place.termination_log, self._path("termination.json")):
             self._say(f"not written: {problem}")
         self._gang.close()
         self._console.close(FLUSH_SECONDS)
         return code
 
-    def _early(self) -> str:
-        """Why the end with 0 came too early; "" where it did not."""
+    def _why_early(self) -> str:
+        """Why an end with exit code 0 came too early; "": it did not."""
 
         def ask() -> Optional[Dict[str, Any]]:
-            return self._gang.ask("/status", GANG_STEP_SECONDS)
+            return self._gang.get("/status", GANG_STEP_SECONDS)
 
-        return why_early(self._options, self._place, self._reporter.steps, ask, self._recorded, self._turn)
+        return why_early(self._options, self._place, self._reporter.steps, ask, self._last_recorded_step, self._turn)
 
-    def _recorded(self) -> Optional[int]:
+    def _last_recorded_step(self) -> Optional[int]:
         self._appender.flush(FLUSH_SECONDS)
         return termination.last_recorded_step(os.path.dirname(self._folder), self._options.role)

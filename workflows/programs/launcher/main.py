@@ -11,7 +11,7 @@ from typing import Dict, List, Mapping
 
 from workflows.programs.launcher import termination
 from workflows.programs.launcher.loop import Launcher
-from workflows.programs.launcher.options import Options, parse, place_of
+from workflows.programs.launcher.options import Options, parse, parse_place
 from workflows.programs.progress.reader import PatternError
 from workflows.programs.runtime import flags
 
@@ -22,7 +22,7 @@ def main(argv: List[str]) -> int:
     """Launch; the exit code is the first failing rank's, or says how the pod ended."""
     environment: Dict[str, str] = dict(os.environ)
     try:
-        options, place = parse(argv), place_of(environment)
+        options, place = parse(argv), parse_place(environment)
         launcher = Launcher(options, place, environment)
     except (flags.UsageError, PatternError) as error:
         return _refuse(str(error), environment)
@@ -30,11 +30,11 @@ def main(argv: List[str]) -> int:
 
 
 def _refuse(message: str, environment: Mapping[str, str]) -> int:
-    """A launcher that cannot even begin says so where everybody looks; no rank is to blame."""
+    """Leave a termination message for a launcher that cannot begin; no rank is to blame."""
     print(f"launch: {message}", file=sys.stderr, flush=True)
     attempt = environment.get("PRIMUS_ATTEMPT", "")
     readable = {**environment, "PRIMUS_POD_INDEX": "0", "PRIMUS_RESUME_STEP": ""}
-    place = place_of({**readable, "PRIMUS_ATTEMPT": attempt if attempt.isdigit() else "1"})
+    place = parse_place({**readable, "PRIMUS_ATTEMPT": attempt if attempt.isdigit() else "1"})
     record = place.record(environment.get("PRIMUS_ROLE", ""), "launcher-error", message)
     termination.write(record, place.termination_log, "")
     return 2

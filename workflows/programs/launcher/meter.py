@@ -1,6 +1,6 @@
-"""Looks now and then at what the ranks of this pod use, in a thread of its own: a driver in trouble holds up nobody.
+"""Samples the resources that this pod's ranks use, in a thread of its own, since a driver in trouble may hang.
 
-Only the newest look is kept, so nothing grows while nobody asks.
+Only the newest sample is kept.
 """
 
 from __future__ import annotations
@@ -10,26 +10,20 @@ import threading
 import time
 from typing import Any, Callable, Dict, Mapping, Optional, Set
 
-FIRST_SECONDS = 1.0
-"""After ranks began; their processor time is known one look later."""
-SECONDS = 15.0
-"""Between two looks; one costs a few milliseconds."""
+FIRST_SAMPLE_SECONDS = 1.0
+"""From the start of ranks to their first sample; processor time is known from the second one on."""
+SAMPLE_SECONDS = 15.0
+"""Between two samples, which cost a few milliseconds each."""
 
-Look = Callable[[Mapping[int, int]], Dict[str, Any]]
+Sample = Callable[[Mapping[int, int]], Dict[str, Any]]
 """What the ranks use, given the first process of each."""
 
 
 class Meter:
-    """The thread and what it saw last.
-
-    Args:
-        begin: called in the thread before its first look, gives the way to look.
-        seconds: between two looks.
-        first_seconds: from the begin of ranks to the first look at them.
-    """
+    """The thread and its newest sample; `begin` is called in the thread and returns the function that samples."""
 
     def __init__(
-        self, begin: Callable[[], Look], seconds: float = SECONDS, first_seconds: float = FIRST_SECONDS
+        self, begin: Callable[[], Sample], seconds: float = SAMPLE_SECONDS, first_seconds: float = FIRST_SAMPLE_SECONDS
     ) -> None:
         self._begin = begin
         self._seconds = seconds
@@ -40,7 +34,7 @@ class Meter:
         self._began = False
 
     def watch(self, pids: Mapping[str, int]) -> None:
-        """Look at these processes from now on, by the rank's number."""
+        """Sample these processes from now on, by the rank as text."""
         with self._changed:
             self._pids = {int(number): pid for number, pid in pids.items()}
             self._changed.notify_all()
@@ -48,8 +42,8 @@ class Meter:
             self._began = True
             threading.Thread(target=self._run, name="meter", daemon=True).start()
 
-    def newest(self) -> Optional[Dict[str, Any]]:
-        """The newest look that nobody has taken yet; None: there is none."""
+    def take_newest(self) -> Optional[Dict[str, Any]]:
+        """The newest sample, once; None: there is no new one."""
         with self._changed:
             found, self._newest = self._newest, None
         return found
@@ -71,39 +65,35 @@ class Meter:
                     self._newest = found
 
 
-class Looks:
-    """Looks at ranks, one after the other; a limit that is nearly reached is said once for the same processes.
-
-    Args:
-        say: hears it in words.
-    """
+class UsageSampler:
+    """Samples usage; `say` gets a line, once for the same processes, when a limit is nearly reached."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        # Imported here, in the meter's thread: ranks begin sooner without.
+        # Imported here, in the meter's thread, so that ranks start sooner.
         from workflows.programs.launcher import usage
 
-        self._use, self._devices, self._library = usage, usage, usage.opened()
+        self._usage, self._library = usage, usage.open_library()
         self._say = say
         self._before: Mapping[int, Any] = {}
         self._pids: Mapping[int, int] = {}
         self._at = 0.0
         self._said: Set[str] = set()
 
-    def look(self, pids: Mapping[int, int]) -> Dict[str, Any]:
-        """As it travels: `at` (Unix seconds), `ranks`, `nics`, `gpus`, and the pod's own figures."""
+    def sample(self, pids: Mapping[int, int]) -> Dict[str, Any]:
+        """A sample as JSON: `at` (Unix seconds), `ranks`, `nics`, `gpus`, and the pod's own figures."""
         if pids != self._pids:
             self._pids, self._before, self._said = pids, {}, set()
         now = time.monotonic()
-        ranks = self._use.ranks(pids)
+        ranks = self._usage.rank_usage(pids)
         found: Dict[str, Any] = {
             "at": time.time(),
-            "ranks": self._use.told(ranks, self._before, now - self._at),
-            "nics": self._devices.nics(),
-            "gpus": self._devices.gpus(self._library),
-            **self._use.pod(),
+            "ranks": self._usage.to_json(ranks, self._before, now - self._at),
+            "nics": self._usage.nic_usage(),
+            "gpus": self._usage.gpu_usage(self._library),
+            **self._usage.pod_usage(),
         }
         self._before, self._at = ranks, now
-        for what, words in self._use.close_to_its_limit(found).items():
+        for what, words in self._usage.close_to_its_limit(found).items():
             if what not in self._said:
                 self._said.add(what)
                 self._say(words)

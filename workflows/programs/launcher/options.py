@@ -1,4 +1,4 @@
-"""What a launcher is told: flags from the builder, its place from the pod's environment."""
+"""The launcher's inputs: flags from the builder of the JobSet, and its place from the pod's environment."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import List, Mapping, Optional, Sequence, Tuple
 
 from workflows.programs.launcher.lifecycle import SIGNALS, TERM, SaveWay
-from workflows.programs.progress.reader import Counting
+from workflows.programs.progress.reader import StepCounting
 from workflows.programs.runtime import files, flags
 from workflows.wire import Termination
 
 STEPLESS = ("file", "none", "")
 """Progress sources that never report a step."""
 SECRETS = ("PRIMUS_TOKEN", "PRIMUS_TOKEN_FILE")
-"""Never handed to ranks: a training program has no business with the coordinator's control."""
+"""Variables that ranks never get: a training program must not control the coordinator."""
 SAVE_MARGIN_SECONDS = 1.0
 _PLACEHOLDER = re.compile(r"\{(resume_from|resume_step|remaining_steps)\}")
 
@@ -34,7 +34,7 @@ class Options:
     decides: bool = True
     """The role whose success is the run's success."""
     replica_groups: int = 1
-    """Equal parts of the role's pods, in order, each of which meets and counts its ranks by itself."""
+    """Equal parts of the role's pods, in order, each with a rendezvous and ranks of its own."""
     working_directory: str = ""
     """Made where it does not exist; "": `<run folder>/work`."""
     framework: str = "none"
@@ -49,29 +49,30 @@ class Options:
     resume_argument: Tuple[str, ...] = ()
     """Added to the command when there is something to resume."""
     save_grace_seconds: float = 30.0
-    """Between the request to save and SIGKILL, a margin for the launcher's own end included."""
+    """Between the request to save and SIGKILL, including a margin for the launcher's own end."""
     save_signal: str = TERM
-    """Asks the ranks to save: `TERM`, `USR1`, `USR2`, `HUP`, `INT`. After any other than TERM they go on, and are told
-    to end when the save was seen."""
+    """Signal that asks the ranks to save: `TERM`, `USR1`, `USR2`, `HUP`, `INT`. After any other than TERM they go on,
+    and get SIGTERM when the save is complete."""
     save_file: str = ""
-    """Made to ask for a save, gone when it was seen and when ranks start; with it SIGTERM only ends. "": none."""
+    """File made to ask for a save, and removed when the save is complete and when ranks start; with it SIGTERM only
+    ends the ranks. "": none."""
     checkpoint_format: str = "auto"
     checkpoint_pattern: str = ""
     keep: int = 3
     keep_overwritten: bool = True
     log_limit_bytes: int = 64 * 1024 * 1024
-    """A rank's log is rotated here; two older generations are kept."""
+    """Size at which a rank's log is rotated; two older generations are kept."""
     pseudo_terminal: bool = False
-    """Ranks write to pseudo terminals: C++ programs hold lines back for minutes when they write to a pipe."""
+    """Ranks write to pseudo terminals: C++ programs buffer lines for minutes when they write to a pipe."""
     join_seconds: float = 900.0
-    """How long the coordinator may be away at the start: images are still being pulled."""
+    """How long the coordinator may be away at the start, while its image is pulled."""
     rendezvous_seconds: float = 3600.0
     """How long the other pods may take to join."""
     in_place: bool = False
-    """Ranks may be started again inside the pod: one that fails ends the pod only when the coordinator does not order
-    that within seconds."""
+    """Ranks may restart inside the pod: a failed rank ends the pod only where the coordinator orders no restart within
+    seconds."""
     forkable: bool = True
-    """Ranks that start again may be forked from a parked process; False: the program is always started plainly."""
+    """Restarted ranks may be forked from a parked process; False: the program is always started anew."""
     preload: Tuple[str, ...] = ()
     """Modules that the parked process imports, separated by commas or repeated."""
     command: Tuple[str, ...] = field(default=(), metadata=flags.REST)
@@ -79,21 +80,21 @@ class Options:
 
     @property
     def pods_together(self) -> int:
-        """Pods whose ranks meet: those of one replica group."""
+        """Pods of one replica group, whose ranks share a rendezvous."""
         return self.pods // self.replica_groups
 
     def first_pod(self, pod_index: int) -> int:
-        """Of the replica group that a pod belongs to."""
+        """Index of the first pod of the replica group to which a pod belongs."""
         return pod_index - pod_index % self.pods_together
 
     @property
     def kill_after_seconds(self) -> float:
-        """Between the request to save and SIGKILL: the grace without what the launcher needs for its own end."""
+        """Seconds from the request to save to SIGKILL: the grace less the time for the launcher's own end."""
         return self.save_grace_seconds - min(SAVE_MARGIN_SECONDS, self.save_grace_seconds / 10)
 
     @property
     def save_way(self) -> SaveWay:
-        """How the ranks are asked to save; those of a helping role have nothing to save, and are told to end."""
+        """How the ranks are asked to save; those of a helping role have nothing to save and get SIGTERM."""
         return SaveWay(self.save_signal, self.save_file) if self.decides else SaveWay()
 
     def argv(self) -> List[str]:
@@ -131,7 +132,7 @@ def parse(argv: Sequence[str]) -> Options:
 
 @dataclass(frozen=True)
 class Place:
-    """Where this launcher stands in the gang."""
+    """This launcher's place in the run and the gang."""
 
     run: str
     attempt: int
@@ -150,7 +151,7 @@ class Place:
     """Path of the termination message; "": nobody reads one."""
 
     def record(self, role: str, reason: str, detail: str) -> Termination:
-        """A record of this pod's end, now; how each rank ended is added where there were any."""
+        """A record of this pod's end now, still without the ends of its ranks."""
         return Termination(
             run=self.run,
             attempt=self.attempt,
@@ -170,12 +171,8 @@ class Place:
         return os.path.join(self.run_dir, f"a{self.attempt}", f"{role}-{self.pod_index}")
 
 
-def place_of(environment: Mapping[str, str]) -> Place:
-    """The place that the environment of a pod describes.
-
-    Raises:
-        flags.UsageError: a variable holds something else than a number.
-    """
+def parse_place(environment: Mapping[str, str]) -> Place:
+    """The place in a pod's environment; raises UsageError where a variable is not the number it must be."""
     say = environment.get
     step = say("PRIMUS_RESUME_STEP", "")
     return Place(
@@ -203,9 +200,9 @@ def _number(name: str, text: str) -> int:
         raise flags.UsageError(f"{name}: expected a whole number, got {text!r}") from error
 
 
-def counting(options: Options, place: Place) -> Counting:
+def counting(options: Options, place: Place) -> StepCounting:
     """How the program's step numbers are counted."""
-    return Counting(
+    return StepCounting(
         first_counter=options.first_counter,
         counter_restarts=options.counter_restarts,
         resume_step=place.resume_step or 0,
@@ -214,7 +211,7 @@ def counting(options: Options, place: Place) -> Counting:
     )
 
 
-def command_of(options: Options, place: Place) -> Tuple[str, ...]:
+def rank_command(options: Options, place: Place) -> Tuple[str, ...]:
     """The ranks' command: placeholders filled, the resume argument added where there is something to resume."""
     remaining = max(0, options.steps - (place.resume_step or 0))
     known = {
@@ -234,11 +231,7 @@ def working_directory(options: Options, place: Place) -> str:
 
 
 def make_folders(options: Options, place: Place) -> str:
-    """Make the folders that the ranks write into: many trainers expect their checkpoint folder to be there.
-
-    Returns:
-        Which one cannot be made and why, or "".
-    """
+    """Make the folders that the ranks write into, since many trainers expect them; why one cannot be made, or ""."""
     checkpoints = place.checkpoint_dir if options.checkpoint_format != "none" else ""
     for folder in filter(None, (working_directory(options, place), checkpoints)):
         try:
@@ -250,10 +243,10 @@ def make_folders(options: Options, place: Place) -> str:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where the ranks of a gang meet."""
+    """The rendezvous of a gang."""
 
     incarnation: int
     master_address: str
     master_port: int
     first_rank: int
-    """Of this pod."""
+    """First rank of this pod."""

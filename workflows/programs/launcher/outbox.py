@@ -1,7 +1,4 @@
-"""Reports on their way to the coordinator: bounded, in order, sent again until they arrive. Pure, used under a lock.
-
-Which reports are left out when more wait than may. Pure.
-"""
+"""Queue of reports for the coordinator: bounded, in order, resent until they arrive. Pure, used under a lock."""
 
 from __future__ import annotations
 
@@ -10,15 +7,15 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 Reports = List[Dict[str, Any]]
 
 
-def thinned(reports: Reports, room: int) -> Reports:
-    """`room` of these reports at most, in order; more only where more ranks ended.
+def thin_reports(reports: Reports, room: int) -> Reports:
+    """At most `room` of these reports, in order; more only where more ranks ended.
 
-    Kept in any case: how ranks ended, the newest report of all, the newest step and the newest phase of each rank, its
-    first loss that is no number, the newest word on each checkpoint. Left out first: phases that repeat the one before,
-    older words on a checkpoint. Then every second step, again and again: the course stays visible, more coarsely the
-    longer it lasts; then the oldest phases; then the oldest of what was to be kept, but for ends.
+    Kept in any case: ends of ranks, the newest report of all, the newest step and phase of each rank, its first loss
+    that is not a number, and the newest report on each checkpoint. Dropped first: phases that repeat the one before,
+    and older reports on a checkpoint. Then every second step, again and again, so that the course stays visible, only
+    more coarsely; then the oldest phases; then the oldest of the others, but never ends.
     """
-    precious = _precious(reports)
+    precious = _must_keep(reports)
     steps, phases = _course(reports, precious)
     while steps and len(precious) + len(steps) + len(phases) > room:
         steps = steps[1::2]
@@ -30,7 +27,7 @@ def thinned(reports: Reports, room: int) -> Reports:
     return [reports[index] for index in sorted([*ends, *others, *steps, *phases])]
 
 
-def _precious(reports: Reports) -> Set[int]:
+def _must_keep(reports: Reports) -> Set[int]:
     newest: Dict[Tuple[Any, ...], int] = {}
     kept: Set[int] = {len(reports) - 1} if reports else set()
     for index, report in enumerate(reports):
@@ -47,7 +44,7 @@ def _precious(reports: Reports) -> Set[int]:
 
 
 def _course(reports: Reports, precious: Set[int]) -> Tuple[List[int], List[int]]:
-    """Steps, and phases that a rank entered from another one, which may be left out."""
+    """Indexes of steps, and of changes of phase, that may be dropped."""
     steps: List[int] = []
     phases: List[int] = []
     entered: Dict[Any, Tuple[Any, ...]] = {}
@@ -63,12 +60,12 @@ def _course(reports: Reports, precious: Set[int]) -> Tuple[List[int], List[int]]
     return steps, phases
 
 
-LIMIT = 20_000
-BATCH = 500
+MOST_REPORTS = 20_000
+BATCH_REPORTS = 500
 
 
 class Batch(NamedTuple):
-    """What is sent at once."""
+    """Reports sent in one request."""
 
     sequence: int
     reports: List[Dict[str, Any]]
@@ -87,17 +84,13 @@ class MemberState(NamedTuple):
     incarnation: int
 
 
-NOTHING_SAID = MemberState("", "", {}, 1)
+NO_STATE = MemberState("", "", {}, 1)
 
 
 class Outbox:
-    """Reports that wait.
+    """Queued reports; when more than `limit` wait (the coordinator is away), `thin_reports` cuts them to half of it."""
 
-    When more than `limit` wait (the coordinator is away), they are thinned to half of it (`outbox_thinning`): what
-    matters is kept, and the course of the training stays visible, more coarsely the longer it lasts.
-    """
-
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = MOST_REPORTS) -> None:
         self._limit = limit
         self._room = limit
         self._left_out = 0
@@ -105,38 +98,38 @@ class Outbox:
         self._waiting: List[Dict[str, Any]] = []
         self._sent = 0
         self._begun = False
-        self._said = NOTHING_SAID
+        self._said = NO_STATE
         self._sequence = 0
         self._says: List[MemberState] = []
 
     def add(self, report: Dict[str, Any]) -> None:
-        """Let a report wait, in the form of a structured log line."""
+        """Queue a report, in the form of a structured log line."""
         self._waiting.append(report)
         if len(self._waiting) - self._sent > self._room:
             self._thin()
 
-    def say(self, state: str, why: str = "", pids: Optional[Dict[str, int]] = None, incarnation: int = 1) -> None:
-        """A new state of the member travels after everything that was reported before it.
+    def add_state(self, state: str, why: str = "", pids: Optional[Dict[str, int]] = None, incarnation: int = 1) -> None:
+        """Queue a new state of the member behind all earlier reports.
 
-        Each state is told, however short it lasted: that a pod was on its way out is why the others may save.
+        Each state is sent, however short it lasted: only because a pod was leaving may the others save.
         """
         self._says.append(MemberState(state, why, pids or {}, incarnation))
 
     @property
-    def empty(self) -> bool:
-        """Nothing waits."""
+    def is_empty(self) -> bool:
+        """Whether nothing is queued."""
         return not self._waiting and not self._says
 
-    def begin(self) -> Batch:
-        """What to send now; `done` says that it arrived, and until then the same is given again."""
+    def next_batch(self) -> Batch:
+        """The batch to send now, the same one until `confirm`."""
         if not self._begun:
             self._begun = True
             self._sequence += 1
-            self._sent = min(BATCH, len(self._waiting))
-            self._said = self._says[0] if self._says and self._sent == len(self._waiting) else NOTHING_SAID
+            self._sent = min(BATCH_REPORTS, len(self._waiting))
+            self._said = self._says[0] if self._says and self._sent == len(self._waiting) else NO_STATE
         return Batch(self._sequence, self._waiting[: self._sent], *self._said)
 
-    def done(self, batch: Batch) -> None:
+    def confirm(self, batch: Batch) -> None:
         """`batch` arrived."""
         del self._waiting[: self._sent]
         if batch.state:
@@ -144,12 +137,12 @@ class Outbox:
         self._sent, self._begun = 0, False
 
     def resume_after(self, sequence: int) -> None:
-        """The coordinator knows batches up to this number: ours must be higher to count."""
+        """Number further batches above `sequence`, the last one that the coordinator knows."""
         self._sequence = max(self._sequence, sequence)
         self._sent, self._begun = 0, False
 
-    def words(self) -> str:
-        """What a person should know of it, each time once; "" for nothing."""
+    def take_notice(self) -> str:
+        """A line for people on dropped reports, each time once; "": none."""
         if self._left_out and not self._told:
             self._told = True
             return f"more than {self._limit} reports wait for the coordinator: of steps and phases some are left out"
@@ -160,8 +153,8 @@ class Outbox:
 
     def _thin(self) -> None:
         begun, rest = self._waiting[: self._sent], self._waiting[self._sent :]
-        kept = thinned(rest, self._limit // 2)  # so much less that the next time is far away
+        kept = thin_reports(rest, self._limit // 2)  # half, so that the next time is far away
         self._left_out += len(rest) - len(kept)
         self._waiting = begun + kept
-        # Where even what matters is too much (ends of ranks are not counted by anybody), it may become twice as much.
+        # Reports that are never dropped (ends of ranks) may exceed the limit, up to twice of it.
         self._room = max(self._limit, 2 * len(kept))

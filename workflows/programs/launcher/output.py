@@ -1,16 +1,12 @@
-"""What ranks print: cut into lines, kept in bounded memory, with the time, whatever it is.
+"""Output of ranks: split into lines for the rank's log, the launcher's output, the progress reader and the tail.
 
-Carriage returns end a *transient* line (a progress bar's state that the next one replaces); lines of megabytes come in
-pieces; bytes that are no text are shown as replacement characters to people, and kept as they are in the rank's log.
+A carriage return ends a *transient* line (the state of a progress bar, which the next one replaces); lines of megabytes
+come in pieces. People see replacement characters for bytes that are not text; the rank's log keeps the bytes.
 
-One rank's output on its way: to its own log, to the launcher's output, to the progress reader, into the tail.
-
-One rank's own log: all that it printed, byte by byte, each line behind the time at which it was read.
-
-What is not there: what a bar's states overwrite within a second (the last one before an ordinary line always is), and
-the carriage returns of line ends. What is there beside: an end of the last line, where the rank gave none. A line above
-64 KiB is written as it comes; where something else was written meanwhile (the other stream, a note), it goes on behind
-a time and `GOES_ON`.
+The log of a rank has all that it printed, byte by byte, each line behind the time at which it was read. It lacks states
+of bars that were overwritten within a second (but never the last one before an ordinary line) and the carriage returns
+of line ends; it adds an end to the last line, where the rank gave none. A line above 64 KiB is written as it comes;
+where something else was written meanwhile (the other stream, a note), it continues behind a time and `CONTINUATION`.
 """
 
 from __future__ import annotations
@@ -30,9 +26,9 @@ TAIL_LINES = 100
 TAIL_CHARACTERS = 2000
 TAIL_BYTES = 4 * TAIL_CHARACTERS
 BAR_SECONDS = 1.0
-"""A bar's state is written to logs at most so often."""
+"""Shortest time between two states of a bar in the logs."""
 _ENDS = re.compile(rb"\n|(?<!\r)\r+(?:\n|(?=[^\n\r]))")
-"""Tried at the first carriage return of a run only: else a run without an end is walked through from each of them."""
+"""Matches only at the first of several carriage returns; else a long run of them would take quadratic time."""
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -43,38 +39,38 @@ class OutputLine:
 
     raw: bytes
     """Without its end."""
-    transient: bool = False
+    is_transient: bool = False
     """Ended by a carriage return: the next line overwrites it on a terminal."""
-    more: bool = False
-    """It goes on in the next piece."""
-    goes_on: bool = False
-    """It is not the line's first piece."""
+    is_continued: bool = False
+    """Whether the next piece continues it."""
+    is_continuation: bool = False
+    """Whether it is not the line's first piece."""
 
     @property
-    def blank(self) -> bool:
-        """Nothing to see."""
+    def is_blank(self) -> bool:
+        """Whether it shows nothing."""
         return not self.raw.strip()
 
 
 class LineSplitter:
-    """Bytes in, lines out. A line's end may arrive later; what waits for it is bounded by `limit_bytes`."""
+    """Splits bytes into lines; an unfinished line is buffered up to `limit_bytes`."""
 
     def __init__(self, limit_bytes: int = LINE_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._pending = b""
         self._overwriting = False
         self._inside = False
-        """Pieces of the present line were given already."""
+        """Whether pieces of the present line were returned already."""
 
     @property
     def bar(self) -> str:
-        """The newest state of a bar: it stands after a carriage return and ends when the next one comes."""
-        return text_of(self._pending) if self._overwriting else ""
+        """The newest state of a bar, which only the next carriage return ends."""
+        return printable_text(self._pending) if self._overwriting else ""
 
     def block(self, data: bytes) -> Optional[bytes]:
-        """The lines that `data` completes, in one, each ended by a line feed; None: it must be cut by `feed`.
+        """All lines that `data` completes as one block, each ended by a line feed; None: only `feed` can split it.
 
-        Most of what ranks print has no carriage returns and no endless lines, and need not be cut for its log.
+        Most output has no carriage returns and no endless lines, and need not be split for the log.
         """
         if b"\r" in data or self._overwriting or self._inside or self._pending.endswith(b"\r"):
             return None
@@ -104,7 +100,7 @@ class LineSplitter:
         return lines
 
     def close(self) -> List[OutputLine]:
-        """The last line, where its end never came."""
+        """The last line, if it has no end."""
         lines: List[OutputLine] = []
         rest, self._pending = self._pending.rstrip(b"\r"), b""
         if rest or self._inside:
@@ -114,19 +110,21 @@ class LineSplitter:
     def _take(self, lines: List[OutputLine], raw: bytes, transient: bool) -> None:
         raw = self._pieces(lines, raw)
         if raw or not transient or self._inside:  # a bar's first carriage return ends nothing
-            lines.append(OutputLine(raw, transient and not self._inside, goes_on=self._inside))
+            lines.append(OutputLine(raw, transient and not self._inside, is_continuation=self._inside))
         self._inside = False
 
     def _keep(self, lines: List[OutputLine], rest: bytes) -> None:
         text = rest.rstrip(b"\r")
-        # A carriage return at the very end decides with the next byte what it is; as many as there are mean one.
+        # Only the next byte tells what a carriage return at the very end is; several of them count as one.
         self._pending = self._pieces(lines, text) + (b"\r" if len(text) < len(rest) else b"")
 
     def _pieces(self, lines: List[OutputLine], raw: bytes) -> bytes:
-        """Give away all pieces but the last one, which is returned."""
+        """Add all pieces but the last one to `lines`, and return that one."""
         start = 0
         while len(raw) - start > self._limit_bytes:
-            lines.append(OutputLine(raw[start : start + self._limit_bytes], more=True, goes_on=self._inside))
+            lines.append(
+                OutputLine(raw[start : start + self._limit_bytes], is_continued=True, is_continuation=self._inside)
+            )
             self._inside = True
             start += self._limit_bytes
         return raw[start:]
@@ -140,14 +138,14 @@ class Tail:
         self._characters = characters
 
     def add(self, line: OutputLine) -> None:
-        """Remember `line`; blank ones and all but the beginning of a long one say nothing."""
-        if line.goes_on or line.blank:
+        """Keep `line`, unless it is blank or a later piece of a long one."""
+        if line.is_continuation or line.is_blank:
             return
         self._end_bar()
-        self._lines.append((line.raw[:TAIL_BYTES], line.transient))
+        self._lines.append((line.raw[:TAIL_BYTES], line.is_transient))
 
     def add_all(self, lines: List[bytes]) -> None:
-        """Remember whole lines, none of them transient."""
+        """Keep whole lines, none of them transient."""
         kept = [(raw[:TAIL_BYTES], False) for raw in lines if raw.strip()]
         if kept:
             self._end_bar()
@@ -155,15 +153,15 @@ class Tail:
 
     def lines(self) -> List[str]:
         """Oldest first, without colours."""
-        return [_COLOUR.sub("", text_of(raw))[: self._characters] for raw, _ in self._lines]
+        return [_COLOUR.sub("", printable_text(raw))[: self._characters] for raw, _ in self._lines]
 
     def _end_bar(self) -> None:
         if self._lines and self._lines[-1][1]:
             self._lines.pop()
 
 
-class Stamps:
-    """Times as logs show them, `2026-11-21T10:02:56.123456Z`; the second is formatted once."""
+class TimestampFormatter:
+    """Formats times for logs, `2026-11-21T10:02:56.123456Z`; each second is formatted once."""
 
     def __init__(self) -> None:
         self._second = -1
@@ -178,8 +176,8 @@ class Stamps:
         return f"{self._text}.{int((at - second) * 1_000_000):06d}Z"
 
 
-class Shown:
-    """Which transient lines are worth a log's line: one a second, and the last before an ordinary one."""
+class TransientFilter:
+    """Chooses the transient lines for logs: one a second, and the last before an ordinary line."""
 
     def __init__(self, every_seconds: float = BAR_SECONDS) -> None:
         self._every_seconds = every_seconds
@@ -190,7 +188,7 @@ class Shown:
         """The lines to write; a bar's last state is never lost."""
         picked: List[OutputLine] = []
         for line in lines:
-            if not line.transient:
+            if not line.is_transient:
                 picked += [*self._held, line]
                 self._held = ()
             elif at - self._shown_at >= self._every_seconds:
@@ -201,16 +199,16 @@ class Shown:
         return picked
 
     def rest(self) -> List[OutputLine]:
-        """What was held back when the stream ends."""
+        """The line that is still held back when the stream ends."""
         held, self._held = list(self._held), ()
         return held
 
 
-class Allowance:
-    """How much of a rank's output is relayed: a bucket that fills at `bytes_per_second` up to `burst_bytes`.
+class RelayBudget:
+    """Limit of the output that is relayed: a token bucket that fills at `bytes_per_second` up to `burst_bytes`.
 
-    The whole output goes to the rank's own log; the launcher's output ends in the node's container log, which a
-    flooding rank must not fill.
+    A rank's own log has all of its output; the launcher's output goes to the node's container log, which a flooding
+    rank must not fill.
     """
 
     def __init__(self, bytes_per_second: float = 1e6, burst_bytes: float = 4e6) -> None:
@@ -219,10 +217,10 @@ class Allowance:
         self._left = burst_bytes
         self._at = float("-inf")
         self.withheld = 0
-        """Lines not relayed since the last one that was."""
+        """Lines withheld since the last relayed one."""
 
     def take(self, size: int, at: float, lines: int = 1) -> bool:
-        """True where `lines` lines of `size` bytes together may be relayed now."""
+        """Whether `lines` lines of together `size` bytes may be relayed now."""
         if at > self._at:
             self._left = min(self._burst, self._left + (at - self._at) * self._rate)
             self._at = at
@@ -233,36 +231,30 @@ class Allowance:
         return True
 
 
-def text_of(raw: bytes) -> str:
-    """As people and patterns see it: what is no text, and what would act on a terminal, is replaced."""
+def printable_text(raw: bytes) -> str:
+    """Text for people and patterns: bytes that are not text or would control a terminal are replaced."""
     text = raw.decode("utf-8", "replace")
     return _CONTROL.sub("\ufffd", text) if not text.isprintable() else text
 
 
-GOES_ON = b"... "
+CONTINUATION = b"... "
 
 
 class RankLog:
-    """Writes one log.
+    """Writes the log of one rank at `path`, in the background; "": writes none."""
 
-    Args:
-        path: of the file; "": none is written.
-        appender: writes it in the background.
-        stamps: shared formatter of times.
-    """
-
-    def __init__(self, path: str, appender: Appender, stamps: Stamps) -> None:
+    def __init__(self, path: str, appender: Appender, stamps: TimestampFormatter) -> None:
         self.path = path
         self._appender = appender
         self._stamps = stamps
         self._open: Optional[int] = None
-        """The stream whose long line stands at the end of the file, without its end."""
+        """Stream whose unfinished line is the last one in the file."""
 
     def block(self, lines: bytes, at: float) -> None:
         """Write whole lines, each ended by a line feed."""
         if self.path:
             stamp = self._stamps.of(at).encode() + b" "
-            self._append(self._ended() + stamp + lines[:-1].replace(b"\n", b"\n" + stamp) + b"\n")
+            self._append(self._open_line_end() + stamp + lines[:-1].replace(b"\n", b"\n" + stamp) + b"\n")
 
     def lines(self, stream: int, lines: List[OutputLine], at: float) -> None:
         """Write lines, or pieces of long ones, of a stream."""
@@ -271,12 +263,12 @@ class RankLog:
         stamp = self._stamps.of(at).encode() + b" "
         parts: List[bytes] = []
         for line in lines:
-            if not line.goes_on:
-                parts += (self._ended(), stamp)
+            if not line.is_continuation:
+                parts += (self._open_line_end(), stamp)
             elif self._open != stream:
-                parts += (self._ended(), stamp, GOES_ON)
+                parts += (self._open_line_end(), stamp, CONTINUATION)
             parts.append(line.raw)
-            if line.more:
+            if line.is_continued:
                 self._open = stream
             else:
                 self._open = None
@@ -284,12 +276,12 @@ class RankLog:
         self._append(b"".join(parts))
 
     def note(self, text: str, at: float) -> None:
-        """A line of the launcher's own."""
+        """Write a line of the launcher."""
         if self.path:
             self.block(f"launcher: {text}\n".encode("utf-8", "replace"), at)
 
-    def _ended(self) -> bytes:
-        """What ends a line that is open."""
+    def _open_line_end(self) -> bytes:
+        """Line end for an unfinished line."""
         was, self._open = self._open, None
         return b"" if was is None else b"\n"
 
@@ -298,42 +290,35 @@ class RankLog:
 
 
 BAR_IDLE_SECONDS = 0.25
-"""A bar's newest state has no end until the next one comes; after this silence it is read as it stands."""
+"""After this silence the newest state of a bar is read, although only the next state ends it."""
 STAMP_BYTES = 40
-"""What stands in front of a relayed line, about."""
+"""About the size of the prefix of a relayed line."""
 _ACTS = bytes([*range(9), 11, 12, *range(14, 27), *range(28, 32), 127])
 """Control characters that `text_of` replaces."""
 
 
 class RankOutput:
-    """Everything that is done with what a rank prints.
+    """Handles everything that a rank prints; `reader` finds its progress."""
 
-    Args:
-        rank: its number, shown in front of relayed lines.
-        reader: finds its progress.
-        log: its own.
-        stamps: shared formatter of times.
-    """
-
-    def __init__(self, rank: int, reader: ProgressReader, log: RankLog, stamps: Stamps) -> None:
+    def __init__(self, rank: int, reader: ProgressReader, log: RankLog, stamps: TimestampFormatter) -> None:
         self.rank = rank
         self.reader = reader
         self.log = log
         self.tail = Tail()
         self._stamps = stamps
         self._splitters: Dict[int, LineSplitter] = {}
-        self._shown: Dict[int, Shown] = {}
-        self._allowance = Allowance()
+        self._shown: Dict[int, TransientFilter] = {}
+        self._allowance = RelayBudget()
         self._bar_since: Optional[float] = None
         self._relay: List[bytes] = []
 
     def open(self, stream: int) -> None:
-        """A stream of the rank, by its descriptor."""
+        """Add a stream of the rank, by its descriptor."""
         self._splitters[stream] = LineSplitter()
-        self._shown[stream] = Shown()
+        self._shown[stream] = TransientFilter()
 
     def feed(self, stream: int, data: bytes, at: float) -> List[Report]:
-        """What the rank printed on `stream`; returns the progress in it."""
+        """Handle output on `stream`; the progress in it."""
         splitter = self._splitters[stream]
         block = splitter.block(data)
         if block is not None:
@@ -347,12 +332,12 @@ class RankOutput:
         """The stream has ended."""
         reports = self._lines(stream, self._splitters[stream].close(), at)
         self._write(stream, self._shown[stream].rest(), at)
-        self._say_withheld(at)
+        self._note_withheld(at)
         return reports
 
     @property
     def waits_for_bar(self) -> bool:
-        """A bar's state stands unread."""
+        """Whether the newest state of a bar is unread."""
         return self._bar_since is not None
 
     def idle(self, at: float) -> List[Report]:
@@ -366,15 +351,15 @@ class RankOutput:
                 reports += self.reader.feed(splitter.bar, at)
         return reports
 
-    def relayed(self) -> bytes:
-        """What goes to the launcher's output now."""
+    def take_relayed(self) -> bytes:
+        """Remove and return the bytes for the launcher's output."""
         if not self._relay:
             return b""
         data, self._relay = b"".join(self._relay), []
         return data
 
     def _block(self, stream: int, block: bytes, at: float) -> List[Report]:
-        """Whole lines, none of them transient or long: what can be done with all at once is done so."""
+        """Handle whole lines at once, none of them transient or long."""
         held = self._shown[stream].rest()
         if held:
             self._write(stream, held, at)
@@ -385,11 +370,11 @@ class RankOutput:
         plain = block.isascii() and len(block.translate(None, _ACTS)) == len(block)
         self._show_block(block, lines, plain, at)
         reports: List[Report] = []
-        if self.reader.worth(block):
+        if self.reader.may_match(block):
             texts = block.decode("ascii").split("\n") if plain else []
             for index, raw in enumerate(lines):
-                if self.reader.worth(raw):
-                    reports += self.reader.feed(texts[index] if plain else text_of(raw), at)
+                if self.reader.may_match(raw):
+                    reports += self.reader.feed(texts[index] if plain else printable_text(raw), at)
         return reports
 
     def _show_block(self, block: bytes, lines: List[bytes], plain: bool, at: float) -> None:
@@ -399,26 +384,35 @@ class RankOutput:
         if plain and b"\n\n" not in block and not block.startswith(b"\n"):
             self._relay.append(lead + block[:-1].replace(b"\n", b"\n" + lead) + b"\n")
         else:
-            self._relay += [lead + _shown(raw) + b"\n" for raw in lines if raw.strip()]
+            self._relay += [lead + _printable_bytes(raw) + b"\n" for raw in lines if raw.strip()]
 
     def _lines(self, stream: int, lines: List[OutputLine], at: float) -> List[Report]:
         reports: List[Report] = []
         for line in lines:
             self.tail.add(line)
-            if not line.goes_on and self.reader.worth(line.raw):
-                reports += self.reader.feed(text_of(line.raw), at)
+            if not line.is_continuation and self.reader.may_match(line.raw):
+                reports += self.reader.feed(printable_text(line.raw), at)
         self._write(stream, self._shown[stream].pick(lines, at), at)
         return reports
 
     def _write(self, stream: int, lines: List[OutputLine], at: float) -> None:
         self.log.lines(stream, lines, at)
-        shown = [line for line in lines if not line.goes_on and not line.blank]
+        shown = [line for line in lines if not line.is_continuation and not line.is_blank]
         if shown and self._may_show(sum(len(line.raw) for line in shown), len(shown), at):
             lead = self._lead(at)
-            self._relay += [lead + _shown(line.raw) + (self._rest() if line.more else b"\n") for line in shown]
-
-    def _rest(self) -> bytes:
-        return b" ... [%s]\n" % (f"this line goes on in {self._name}" if self.log.path else "it goes on").encode()
+            self._relay += [
+                lead
+                + _printable_bytes(line.raw)
+                + (
+                    (
+                        b" ... [%s]\n"
+                        % (f"this line goes on in {self._name}" if self.log.path else "it goes on").encode()
+                    )
+                    if line.is_continued
+                    else b"\n"
+                )
+                for line in shown
+            ]
 
     @property
     def _name(self) -> str:
@@ -428,18 +422,18 @@ class RankOutput:
         return f"{self._stamps.of(at)} [rank{self.rank}]: ".encode()
 
     def _may_show(self, size: int, lines: int, at: float) -> bool:
-        """Whether they may be relayed; says how many before them were not."""
+        """Whether the lines may be relayed; first notes how many before them were withheld."""
         if not self._allowance.take(size + STAMP_BYTES * lines, at, lines):
             return False
-        self._say_withheld(at)
+        self._note_withheld(at)
         return True
 
-    def _say_withheld(self, at: float) -> None:
+    def _note_withheld(self, at: float) -> None:
         withheld, self._allowance.withheld = self._allowance.withheld, 0
         if withheld:
             said = f"... {withheld} lines are not shown here, they are in {self._name}\n"
             self._relay.append(self._lead(at) + said.encode())
 
 
-def _shown(raw: bytes) -> bytes:
-    return text_of(raw).encode("utf-8", "replace")
+def _printable_bytes(raw: bytes) -> bytes:
+    return printable_text(raw).encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Waiting for many descriptors, some of which must be heard at once and some in batches."""
+"""Waits for many descriptors: urgent ones are served at once, output in batches."""
 
 from __future__ import annotations
 
@@ -11,18 +11,13 @@ from typing import List, Sequence, Tuple
 SHORTEST_REST_SECONDS = 0.01
 LONGEST_REST_SECONDS = 0.1
 WORK_SHARE = 0.01
-"""Of a core, for what ranks print: a reader that always finds more rests twice as long the next time, until it takes no
-more than this, so that lines come in bundles. Whoever prints once in a while is heard at once, and who prints every
-twentieth of a second line by line: from the times of single steps is learned what a hang is."""
+"""Share of a core for reading output. A reader that always finds more rests twice as long the next time, until it takes
+no more than this, so that lines come in bundles. Output that comes once in a while, even every twentieth of a second,
+is read at once, line by line, because the detection of hangs needs the times of single steps."""
 
 
 class PacedPoll:
-    """Ranks' output, and everything that is more urgent.
-
-    Args:
-        output_fd: readable when any rank has printed something.
-        urgent_fds: signals, orders.
-    """
+    """Waits for the ranks' output (`output_fd`) and for urgent descriptors such as signals and orders."""
 
     def __init__(self, output_fd: int, urgent_fds: Sequence[int]) -> None:
         self._output_fd = output_fd
@@ -36,12 +31,12 @@ class PacedPoll:
         self._rest = SHORTEST_REST_SECONDS
         self._rested = False
         self._behind = False
-        """More had been printed when the last rest was over."""
+        """Whether more had been printed when the last rest was over."""
         self._worked = time.process_time()
         """Processor seconds of the whole program after the last round: threads that write and send count too."""
 
     def add(self, fd: int) -> None:
-        """One more urgent descriptor; closing it removes it."""
+        """Add an urgent descriptor; closing it removes it."""
         self._urgent.register(fd, select.EPOLLIN)
 
     def wait(self, timeout_seconds: float) -> Tuple[bool, List[int]]:
@@ -59,11 +54,10 @@ class PacedPoll:
         output = self._output_fd in ready
         return output, [fd for fd, _ in self._urgent.poll(0)] if len(ready) > output else []
 
-    def worked(self, flooded: bool) -> None:
-        """Output was read and dealt with.
+    def pace(self, flooded: bool) -> None:
+        """Set the next rest after output was handled.
 
-        Args:
-            flooded: there is more than one round could take: a rank that waits for its reader must not be held up.
+        `flooded`: one round could not take all of it, and a rank that waits for its reader must not be held up.
         """
         before, self._worked = self._worked, time.process_time()
         wanted = min((self._worked - before) / WORK_SHARE, 2 * self._rest) if self._behind else 0.0

@@ -1,4 +1,4 @@
-"""The prover as a launcher's child: started, listened to, started once more when it dies, never in the way."""
+"""The prover as a child of the launcher, which starts it, reads from it, and starts it once more when it dies."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from workflows.programs.launcher.options import SECRETS, Options, Place
 from workflows.programs.runtime import files
 from workflows.wire import CheckpointSeen, from_line
 
-STARTS = 2
+MOST_STARTS = 2
 """It is started again once: a prover that dies twice does so for a reason that a third start would not change."""
 
 
 class ProverChild:
-    """The child process.
-
-    Args:
-        argv: its command; empty: there is nothing to prove.
-    """
+    """The child process; an empty `argv` means that there is nothing to prove."""
 
     def __init__(self, argv: List[str]) -> None:
         self._argv = argv
@@ -33,8 +29,8 @@ class ProverChild:
         """Its output, non-blocking; -1: not running."""
 
     def start(self) -> str:
-        """Start it where there is something to prove and it may be started; why it could not, else ""."""
-        if not self._argv or self.pid or self._starts >= STARTS:
+        """Start it where there is something to prove; why it could not be started, or ""."""
+        if not self._argv or self.pid or self._starts >= MOST_STARTS:
             return ""
         self._starts += 1
         in_read, self._stdin = os.pipe()
@@ -55,11 +51,11 @@ class ProverChild:
             os.close(in_read)
             os.close(out_write)
         if self._nan_step is not None:
-            self.nan(self._nan_step)
+            self.report_nan(self._nan_step)
         return ""
 
     def read(self) -> List[CheckpointSeen]:
-        """What it found since the last call."""
+        """Its findings since the last call."""
         try:
             data = os.read(self.fd, 65536)
         except (BlockingIOError, OSError):
@@ -72,21 +68,21 @@ class ProverChild:
         found = [from_line(text.decode("utf-8", "replace")) for text in whole]
         return [report for report in found if isinstance(report, CheckpointSeen)]
 
-    def nan(self, step: int) -> None:
-        """Tell it the first step whose loss was not a number."""
+    def report_nan(self, step: int) -> None:
+        """Send it the first step whose loss was not a number."""
         self._nan_step = step
         if self._stdin >= 0:
-            with contextlib.suppress(OSError):  # it is gone or stuck: the next one is told when it starts
+            with contextlib.suppress(OSError):  # it is gone or stuck: the next one gets the step when it starts
                 os.write(self._stdin, b"nan %d\n" % step)
 
-    def look(self) -> None:
-        """Let it look now: something was saved, and until it is proven nobody may resume from it."""
+    def request_look(self) -> None:
+        """Let it look now: something was saved, and nobody may resume from that before it is proven."""
         if self._stdin >= 0:
             with contextlib.suppress(OSError):  # it is gone or stuck: it looks by itself when it is back
                 os.write(self._stdin, b"look\n")
 
-    def ended(self) -> None:
-        """Its process was reaped."""
+    def mark_ended(self) -> None:
+        """Note that its process was reaped."""
         self.pid = 0
         self.close()
 
@@ -106,7 +102,7 @@ class ProverChild:
 
 
 def command(options: Options, place: Place) -> List[str]:
-    """How the prover of this pod is started; empty where it has nothing to do here."""
+    """Command of this pod's prover; empty where it has nothing to do here."""
     wanted = options.decides and place.pod_index == 0 and options.checkpoint_format != "none"
     if not (wanted and place.checkpoint_dir and place.run_dir):
         return []

@@ -1,4 +1,4 @@
-"""What one rank sees of itself, its gang and its run: environment variables. Pure."""
+"""Environment variables of one rank, which describe the rank, its gang and its run. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,14 @@ PYTHON_START = os.path.join(files.PROGRAMS, "stacks", "python_start")
 
 
 def python_path(before: str) -> str:
-    """`PYTHONPATH` of a rank: what it has already comes after ours.
-
-    Args:
-        before: what it would be without us; "": nothing.
-    """
+    """`PYTHONPATH` of a rank: our folder, then the pod's own value `before`."""
     if os.pathsep in PYTHON_START:  # it would be read as two folders that are not there
         return before
     return os.pathsep.join([PYTHON_START, *([before] if before else [])])
 
 
 def _replica(options: Options, first_pod: int) -> Dict[str, str]:
-    """Which replica group a rank belongs to, by torchft's names; nothing where there is only one."""
+    """The rank's replica group, in torchft's variables; empty where there is only one."""
     if options.replica_groups == 1:
         return {}
     return {
@@ -75,7 +71,7 @@ def rank_environment(
 
 
 def _reporting(options: Options, place: Place, rank: int) -> Dict[str, str]:
-    """With it a rank may report its progress to the coordinator, and do nothing else there."""
+    """Address and token by which a rank may report its progress to the coordinator, and do nothing else there."""
     if not (place.token and place.coordinator_url):
         return {}
     own = report_token(place.token, options.role, place.pod_index)

@@ -1,7 +1,4 @@
-"""All ranks of one pod: their processes and their output, behind one descriptor that tells when one of them speaks.
-
-How the ranks of one pod are started, in the first incarnation and in each further one. Pure.
-"""
+"""All ranks of one pod: how they are started, their processes, and their output behind one descriptor."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ import os
 import select
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from workflows.programs.launcher.options import Options, Place, Rendezvous, command_of, counting, working_directory
-from workflows.programs.launcher.output import RankLog, RankOutput, Stamps
+from workflows.programs.launcher.options import Options, Place, Rendezvous, counting, rank_command, working_directory
+from workflows.programs.launcher.output import RankLog, RankOutput, TimestampFormatter
 from workflows.programs.launcher.rank_environment import rank_environment
 from workflows.programs.progress.formats import Framework
 from workflows.programs.progress.reader import ProgressReader, Report
@@ -21,19 +18,13 @@ from workflows.wire import RankEnd
 
 READ_BYTES = 64 * 1024
 LAST_READS = 64
-"""What a rank left in its pipe is read after its end, but not the endless output of a child it left behind."""
+"""Reads from a rank's pipe after its end; limited, because a child that it left behind may print for ever."""
 
 
 class RankSet:
-    """The ranks that were started here.
+    """The ranks of this pod; `folder` is the pod's folder in the run's, "": no logs are written."""
 
-    Args:
-        appender: writes their logs.
-        stamps: shared formatter of times.
-        folder: of this pod in the run's folder; "": no logs.
-    """
-
-    def __init__(self, appender: Appender, stamps: Stamps, folder: str) -> None:
+    def __init__(self, appender: Appender, stamps: TimestampFormatter, folder: str) -> None:
         self._appender = appender
         self._stamps = stamps
         self._folder = folder
@@ -42,7 +33,7 @@ class RankSet:
         self._outputs: Dict[int, RankOutput] = {}
         self._streams: Dict[int, RankOutput] = {}
         self.flooded = False
-        """The last round of reading could not take everything."""
+        """Whether the last round of reading left output unread."""
 
     def fileno(self) -> int:
         """Readable when any rank has printed something."""
@@ -55,7 +46,7 @@ class RankSet:
         at: float,
         begin: Callable[[processes.Start], processes.RankProcess] = processes.start,
     ) -> Optional[RankEnd]:
-        """Start a rank by `begin`; where that fails, how it ended before it began."""
+        """Start a rank by `begin`; where that fails, its end."""
         path = os.path.join(self._folder, f"rank-{start.rank}.log") if self._folder else ""
         log = RankLog(path, self._appender, self._stamps)
         output = RankOutput(start.rank, reader, log, self._stamps)
@@ -74,43 +65,43 @@ class RankSet:
         return None
 
     def note(self, text: str, at: float) -> None:
-        """A line of the launcher's own in every rank's log."""
+        """Write a line of the launcher to every rank's log."""
         for output in self._outputs.values():
             output.log.note(text, at)
 
     def pids(self) -> List[int]:
-        """Of ranks that were not reaped yet."""
+        """Process ids of ranks that were not reaped yet."""
         return list(self._processes)
 
     def pids_by_rank(self) -> Dict[str, int]:
-        """Rank as text -> process."""
+        """Process ids by rank as text."""
         return {str(process.rank): pid for pid, process in self._processes.items()}
 
     def read(self, at: float) -> List[Report]:
-        """What the ranks printed, once from each stream that has something."""
+        """Read once from each stream that has output; the progress in it."""
         reports: List[Report] = []
         self.flooded = False
         for fd, _ in self._epoll.poll(0):
             reports += self._read_once(fd, at)[0]
         return reports
 
-    def idle(self, at: float) -> List[Report]:
-        """Progress that stands in silent bars."""
+    def read_idle_bars(self, at: float) -> List[Report]:
+        """Progress in bars that have been silent for a while."""
         if not self.waits_for_bar:
             return []
         return [report for output in self._outputs.values() for report in output.idle(at)]
 
     @property
     def waits_for_bar(self) -> bool:
-        """A bar's state stands unread."""
+        """Whether the newest state of a bar is unread."""
         return any(output.waits_for_bar for output in self._outputs.values())
 
-    def relayed(self) -> bytes:
-        """What goes to the launcher's own output now."""
-        return b"".join(output.relayed() for output in self._outputs.values())
+    def take_relayed(self) -> bytes:
+        """Remove and return the bytes for the launcher's output."""
+        return b"".join(output.take_relayed() for output in self._outputs.values())
 
-    def ended(self, pid: int, status: int, at: float) -> Tuple[List[Report], Optional[RankEnd]]:
-        """A child was reaped: its last output and, where it is a rank, how it ended."""
+    def reap(self, pid: int, status: int, at: float) -> Tuple[List[Report], Optional[RankEnd]]:
+        """After a child was reaped: its last output and, if it was a rank, its end."""
         process = self._processes.pop(pid, None)
         if process is None:
             return [], None
@@ -168,7 +159,7 @@ class RankSet:
         lines = output.tail.lines()
         mark = ""
         if exit_code != 0:
-            # Only failures pay for compiling its patterns.
+            # Imported here, so that only failures pay for compiling its patterns.
             from workflows.programs.launcher.termination import fingerprint
 
             mark = fingerprint(lines, exit_code, signal)
@@ -186,13 +177,13 @@ class RankSet:
 
 
 class RankStart(NamedTuple):
-    """One rank to be started, and who reads what it prints."""
+    """One rank to start, and the reader of its output."""
 
     start: processes.Start
     reader: ProgressReader
 
 
-def starts(
+def rank_starts(
     options: Options,
     place: Place,
     environment: Mapping[str, str],
@@ -200,17 +191,12 @@ def starts(
     framework: Optional[Framework],
     at: float,
 ) -> List[RankStart]:
-    """Every rank of this pod.
+    """Every rank of this pod, for the incarnation of `meeting`.
 
-    Args:
-        options: of the launcher.
-        place: with what is resumed now.
-        environment: what ranks get beside torchrun's names.
-        meeting: of this incarnation.
-        framework: what the program prints; None: its lines say nothing.
-        at: Unix time in seconds.
+    `place` holds the checkpoint to resume from; `framework` describes the program's lines (None: they say nothing);
+    `at` is Unix time in seconds.
     """
-    argv, folder = command_of(options, place), working_directory(options, place)
+    argv, folder = rank_command(options, place), working_directory(options, place)
     found: List[RankStart] = []
     for local_rank in range(options.processes_per_node):
         rank = meeting.first_rank + local_rank
@@ -221,7 +207,7 @@ def starts(
     return found
 
 
-def beginning(place: Place, meeting: Rendezvous) -> str:
-    """What a further incarnation begins with, in words."""
+def describe_restart(place: Place, meeting: Rendezvous) -> str:
+    """A line for people on what a further incarnation resumes from."""
     resumed = "from scratch" if place.resume_step is None else f"after step {place.resume_step}"
     return f"incarnation {meeting.incarnation} begins {resumed}"

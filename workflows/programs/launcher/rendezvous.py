@@ -1,6 +1,6 @@
-"""How a launcher enters its gang: presents itself, says or learns where the ranks meet, and waits for the others.
+"""How a launcher enters its gang: it joins, publishes or learns the rendezvous, and waits for the others.
 
-What a launcher hears of its gang: values, and how the coordinator's orders are read. Pure.
+Also the events that the link passes to the launcher, and the parser of the coordinator's orders.
 """
 
 from __future__ import annotations
@@ -12,35 +12,29 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Union, cast
 
 from workflows.programs.launcher.options import Options, Place, Rendezvous
-from workflows.programs.runtime.http_client import AwayError, Client, HttpAnswer
+from workflows.programs.runtime.http_client import Client, HttpAnswer, UnreachableError
 
 LONG_POLL_SECONDS = 20.0
 FIRST_RETRY_SECONDS = 0.01
 LAST_RETRY_SECONDS = 1.0
 EARLY_RETRY_SECONDS = 0.1
-"""Longest pause between two tries in the first ten seconds: everybody starts at the same time."""
+"""Longest pause between two tries in the first ten seconds, in which all pods start."""
 
 
-class GivenUpError(Exception):
+class JoinError(Exception):
     """The coordinator could not be reached in time, or refused."""
 
 
 class JoinAnswer(NamedTuple):
-    """What the coordinator says to one who joins."""
+    """The coordinator's answer to a join."""
 
     incarnation: int
     sequence: int
-    """Of the last batch of reports that it knows."""
+    """Number of the last batch of reports that it knows."""
 
 
-class Entry:
-    """One launcher's way in.
-
-    Args:
-        client: of the coordinator.
-        options: of the launcher.
-        place: of the launcher.
-    """
+class GangEntry:
+    """Brings one launcher into its gang."""
 
     def __init__(self, client: Client, options: Options, place: Place) -> None:
         self._client = client
@@ -48,15 +42,15 @@ class Entry:
         self._place = place
 
     def join(self, seconds: float, incarnation: int = 1, heard_order: int = 0) -> JoinAnswer:
-        """Present yourself.
+        """Join the gang.
 
         Args:
             seconds: how long the coordinator may be away.
             incarnation: whose ranks this pod runs, or waits to start.
-            heard_order: number of the last order that was heard.
+            heard_order: number of the last order received.
 
         Raises:
-            GivenUpError: it was away for longer, or refused.
+            JoinError: the coordinator was away for longer, or refused.
         """
         options, place = self._options, self._place
         body: Dict[str, Any] = {
@@ -78,14 +72,14 @@ class Entry:
         return JoinAnswer(int(answer.body.get("incarnation", 1)), int(answer.body.get("sequence", 0)))
 
     def meet(self, incarnation: int, seconds: float) -> Rendezvous:
-        """Wait for the whole gang; the first pod says where it meets.
+        """Wait for the whole gang; the first pod publishes the rendezvous.
 
         Args:
-            incarnation: whose ranks are to meet; none of an earlier one lives in this pod any more.
-            seconds: how long the others may take.
+            incarnation: of the ranks that will meet; all earlier ranks of this pod are dead.
+            seconds: how long the other pods may take.
 
         Raises:
-            GivenUpError: not all pods came in time, or the gang is in another incarnation.
+            JoinError: not all pods came in time, or the gang is in another incarnation.
         """
         options, place = self._options, self._place
         deadline = time.monotonic() + seconds
@@ -107,32 +101,28 @@ class Entry:
             said = self._insist("GET", path, None, deadline).body
             if said.get("incarnation") is not None:
                 if int(said["incarnation"]) != incarnation:
-                    raise GivenUpError(f"the gang meets in incarnation {said['incarnation']}, not {incarnation}")
+                    raise JoinError(f"the gang meets in incarnation {said['incarnation']}, not {incarnation}")
                 first = int(said["assignments"][str(place.pod_index)])
                 return Rendezvous(int(said["incarnation"]), str(said["master_addr"]), int(said["master_port"]), first)
             if time.monotonic() >= deadline:
                 waited = f"{seconds:g} s"
-                raise GivenUpError(f"not all {options.pods_together} pods of {options.role} joined within {waited}")
+                raise JoinError(f"not all {options.pods_together} pods of {options.role} joined within {waited}")
 
     def _insist(self, method: str, path: str, body: Any, deadline: float) -> HttpAnswer:
-        """Ask until there is an answer.
-
-        Raises:
-            GivenUpError: none until the deadline, or one that refuses.
-        """
+        """Repeat a request until it is answered; raises JoinError at the deadline, or where it is refused."""
         began = time.monotonic()
         pause = FIRST_RETRY_SECONDS
         while True:
             try:
                 answer = self._client.request(method, path, body, timeout_seconds=LONG_POLL_SECONDS + 5)
-            except AwayError as error:
+            except UnreachableError as error:
                 if time.monotonic() >= deadline:
-                    raise GivenUpError(f"the coordinator did not answer in time: {error}") from error
+                    raise JoinError(f"the coordinator did not answer in time: {error}") from error
             else:
                 if answer.status == 200:
                     return answer
                 if answer.status < 500:
-                    raise GivenUpError(f"the coordinator refused {path}: {answer.body.get('error', answer.status)}")
+                    raise JoinError(f"the coordinator refused {path}: {answer.body.get('error', answer.status)}")
             time.sleep(pause)
             longest = EARLY_RETRY_SECONDS if time.monotonic() - began < 10 else LAST_RETRY_SECONDS
             pause = min(pause * 1.5, longest)
@@ -158,14 +148,14 @@ def free_port(address: str) -> int:
 
 
 @dataclass(frozen=True)
-class Met:
+class GangComplete:
     """The gang is complete."""
 
     meeting: Rendezvous
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopOrder:
     """The coordinator orders the end."""
 
     why: str
@@ -174,77 +164,77 @@ class Stop:
 
 @dataclass(frozen=True)
 class RestartOrder:
-    """The coordinator orders that ranks begin again inside their pods."""
+    """The coordinator orders a restart in place."""
 
     incarnation: int
     resume_from: str
-    """As the trainer is told; "": from scratch."""
+    """Value of the trainer's resume argument; "": from scratch."""
     resume_step: Optional[int]
     why: str
 
 
 @dataclass(frozen=True)
-class Stacks:
-    """The coordinator wants to see where the ranks stand; they go on."""
+class StacksOrder:
+    """The coordinator asks for the stacks of the ranks, which go on."""
 
     id: str
     why: str
 
 
 @dataclass(frozen=True)
-class Note:
-    """Something to be said in the log; nothing follows from it."""
+class LogNote:
+    """A line for the log, without further effect."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Lost:
+class GangLost:
     """The gang cannot be joined."""
 
     why: str
 
 
-Heard = Union[Met, Stop, RestartOrder, Stacks, Note, Lost]
+LinkEvent = Union[GangComplete, StopOrder, RestartOrder, StacksOrder, LogNote, GangLost]
 
 
-class Numbered(NamedTuple):
-    """An order and its number; 0: it has none."""
+class NumberedOrder(NamedTuple):
+    """An order and its number; 0: none."""
 
     number: int
-    order: Heard
+    order: LinkEvent
 
 
-def orders_of(body: Mapping[str, Any]) -> List[Numbered]:
-    """The orders in an answer of `GET /v1/orders`; what is not understood is a note that says so, and never a stop."""
+def parse_orders(body: Mapping[str, Any]) -> List[NumberedOrder]:
+    """The orders in an answer of `GET /v1/orders`; an order that is not understood becomes a note, never a stop."""
     said: Any = body.get("orders", [])
     if not isinstance(said, list):
-        return [Numbered(0, _refused(said))]
-    return [_numbered(one) for one in cast("List[Any]", said)]
+        return [NumberedOrder(0, _refusal_note(said))]
+    return [_parse_order(one) for one in cast("List[Any]", said)]
 
 
-def _numbered(said: Any) -> Numbered:
+def _parse_order(said: Any) -> NumberedOrder:
     if not isinstance(said, dict):
-        return Numbered(0, _refused(said))
+        return NumberedOrder(0, _refusal_note(said))
     known = cast("Dict[str, Any]", said)
     number = known.get("number")
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        return Numbered(0, _refused(known))
+        return NumberedOrder(0, _refusal_note(known))
     try:
-        return Numbered(number, _ORDERS[str(known.get("order"))](known))
+        return NumberedOrder(number, _ORDERS[str(known.get("order"))](known))
     except (KeyError, ValueError, TypeError):
-        return Numbered(number, _refused(known))
+        return NumberedOrder(number, _refusal_note(known))
 
 
-def _refused(said: Any) -> Note:
-    return Note(f"an order of the coordinator is not understood, and nothing is done about it: {str(said)[:300]}")
+def _refusal_note(said: Any) -> LogNote:
+    return LogNote(f"an order of the coordinator is not understood, and nothing is done about it: {str(said)[:300]}")
 
 
-def _stop(said: Mapping[str, Any]) -> Heard:
-    return Stop(str(said.get("why", "")), bool(said.get("save")))
+def _stop(said: Mapping[str, Any]) -> LinkEvent:
+    return StopOrder(str(said.get("why", "")), bool(said.get("save")))
 
 
-def _restart(said: Mapping[str, Any]) -> Heard:
+def _restart(said: Mapping[str, Any]) -> LinkEvent:
     step = said.get("resume_step")
     resume_from = str(said.get("resume_from") or "")
     return RestartOrder(
@@ -252,8 +242,8 @@ def _restart(said: Mapping[str, Any]) -> Heard:
     )
 
 
-def _stacks(said: Mapping[str, Any]) -> Heard:
-    return Stacks(str(said["id"]), str(said.get("why", "")))
+def _stacks(said: Mapping[str, Any]) -> LinkEvent:
+    return StacksOrder(str(said["id"]), str(said.get("why", "")))
 
 
-_ORDERS: Dict[str, Callable[[Mapping[str, Any]], Heard]] = {"stop": _stop, "restart": _restart, "stacks": _stacks}
+_ORDERS: Dict[str, Callable[[Mapping[str, Any]], LinkEvent]] = {"stop": _stop, "restart": _restart, "stacks": _stacks}

@@ -1,7 +1,4 @@
-"""Who hears of what, and how often: the coordinator, the launcher's own output, the record of steps, the prover.
-
-A file whose growth is the only sign of progress that a program gives.
-"""
+"""Where reports go and how often: to the coordinator, the launcher's output, the record of steps and the prover."""
 
 from __future__ import annotations
 
@@ -12,43 +9,43 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from workflows.programs.launcher.coordinator_link import CoordinatorLink
-from workflows.programs.launcher.output import Stamps
-from workflows.programs.progress.reader import told_once
+from workflows.programs.launcher.output import TimestampFormatter
+from workflows.programs.progress.reader import without_revised_begins
 from workflows.programs.runtime.files import RELAYED_SHARE, Appender, Printer
 from workflows.wire import LINE_PREFIX, RankEnd, StepSeen, line
 
 COMPUTE_SECONDS_BETWEEN = 0.05
-"""A rank's own time before the barrier tells stragglers, so every step of every rank counts, but not a thousand."""
+"""Least time between two reports of a rank's local time, which shows stragglers; a thousand a second are too many."""
 FIRST_STEPS = 20
-"""So many steps of each rank are said one by one: the beginning is where a resume is proven."""
+"""First steps of each rank that are all printed, because the beginning proves what was resumed."""
 SECONDS_BETWEEN = 1.0
 LINES_OF_GOOD_ENDS = 3
 
 
 class Console:
-    """The launcher's own voice: its standard output and `launcher.log`."""
+    """The launcher's own output: standard output and `launcher.log`."""
 
-    def __init__(self, log_path: str, appender: Appender, stamps: Stamps, fd: int = 1) -> None:
+    def __init__(self, log_path: str, appender: Appender, stamps: TimestampFormatter, fd: int = 1) -> None:
         self._log_path = log_path
         self._appender = appender
         self._stamps = stamps
         self._printer = Printer(fd)
 
     def say(self, text: str, at: float) -> None:
-        """A line for people."""
+        """Print a line for people."""
         self._both(f"{self._stamps.of(at)} launcher: {text}\n")
 
     def report(self, data: Dict[str, Any]) -> None:
-        """A structured line."""
-        self._both(f"{LINE_PREFIX}{_json(data)}\n")
+        """Print a structured line."""
+        self._both(f"{LINE_PREFIX}{_ENCODER.encode(data)}\n")
 
     def relay(self, lines: bytes) -> None:
-        """Lines of ranks: they have logs of their own."""
+        """Print lines of ranks, which have logs of their own."""
         if lines:
             self._printer.print(lines, RELAYED_SHARE)
 
     def close(self, timeout_seconds: float) -> None:
-        """Wait until all is written, then until it is said: so long each, whoever hangs or does not read."""
+        """Wait until the log is written, then until the output is taken, at most `timeout_seconds` each."""
         self._appender.close(timeout_seconds)
         self._printer.close(timeout_seconds)
 
@@ -59,40 +56,40 @@ class Console:
             self._appender.append(self._log_path, data)
 
 
-class Audience(NamedTuple):
-    """Who hears of one step."""
+class Destinations(NamedTuple):
+    """Where the report of one step goes."""
 
     log: bool
     coordinator: bool
     record: bool
     """`steps.jsonl`."""
     prover: bool
-    """The first loss that is not a number."""
+    """Set for the first loss that is not a number."""
     urgent: bool
-    """The rank's first step: the proof of what was resumed."""
+    """Set for the rank's first step: the proof of what was resumed."""
 
 
 class StepFilter:
-    """Chooses who hears of which step of this pod's ranks. A thousand steps a second must cost next to nothing."""
+    """Chooses where each step of this pod's ranks goes. A thousand steps a second must cost next to nothing."""
 
     def __init__(self) -> None:
         self._counts: Dict[int, int] = {}
         self._said_at: Dict[int, float] = {}
         self._measured_at: Dict[int, float] = {}
         self.reporting_rank: Optional[int] = None
-        """The lowest rank of this pod that reports steps."""
+        """Lowest rank of this pod that reports steps."""
         self.last_step: Optional[int] = None
         self.interval = 1
         """Largest distance between two steps of the reporting rank."""
         self.first_nan_step: Optional[int] = None
 
-    def begin_again(self) -> None:
-        """Ranks begin again: their first steps are the proof of what was resumed, once more."""
+    def reset(self) -> None:
+        """Ranks restart: their first steps prove again what was resumed."""
         self._counts, self._said_at, self._measured_at = {}, {}, {}
         self.last_step = None
 
-    def take(self, step: StepSeen) -> Audience:
-        """Who hears of `step`."""
+    def choose(self, step: StepSeen) -> Destinations:
+        """Where `step` goes."""
         count = self._counts[step.rank] = self._counts.get(step.rank, 0) + 1
         nan = step.loss is not None and not math.isfinite(step.loss) and self.first_nan_step is None
         aloud = nan or count <= FIRST_STEPS or step.at - self._said_at[step.rank] >= SECONDS_BETWEEN
@@ -108,7 +105,7 @@ class StepFilter:
         if nan:
             self.first_nan_step = step.step
         told = aloud or reporting or self._measures(step)
-        return Audience(log=aloud, coordinator=told, record=reporting, prover=nan, urgent=count == 1)
+        return Destinations(log=aloud, coordinator=told, record=reporting, prover=nan, urgent=count == 1)
 
     def _measures(self, step: StepSeen) -> bool:
         if step.compute_seconds is None or step.at - self._measured_at.get(step.rank, 0.0) < COMPUTE_SECONDS_BETWEEN:
@@ -118,14 +115,9 @@ class StepFilter:
 
 
 class Reporter:
-    """Says everything that is found out to everybody who should hear it.
+    """Sends reports to the console, to the coordinator through `gang`, and to `steps.jsonl` at `steps_path` ("": none).
 
-    Args:
-        console: the launcher's own output.
-        gang: the way to the coordinator.
-        appender: writes the record of steps.
-        steps_path: of `steps.jsonl`; "": none.
-        on_nan: called with the first step whose loss is not a number.
+    `on_nan` is called with the first step whose loss is not a number.
     """
 
     def __init__(
@@ -143,8 +135,8 @@ class Reporter:
         self._on_nan = on_nan
         self.steps = StepFilter()
 
-    def tell(self, report: Any, urgent: bool = False) -> None:
-        """Say one report, whatever it is but a step."""
+    def report(self, report: Any, urgent: bool = False) -> None:
+        """Send one report that is not a step."""
         if isinstance(report, RankEnd) and (report.exit_code == 0 or report.requested):
             report = replace(report, last_lines=report.last_lines[-LINES_OF_GOOD_ENDS:])
         data: Dict[str, Any] = json.loads(line(report)[len(LINE_PREFIX) :])
@@ -152,15 +144,15 @@ class Reporter:
         self._gang.report(data, urgent)
 
     def take(self, reports: Sequence[Any]) -> None:
-        """Say what was read from the ranks' output, in order."""
+        """Send reports from the ranks' output, in order."""
         steps: List[StepSeen] = []
-        for report in told_once(reports):
+        for report in without_revised_begins(reports):
             if isinstance(report, StepSeen):
                 steps.append(report)
             else:
                 self._take_steps(steps)
                 steps = []
-                self.tell(report)
+                self.report(report)
         self._take_steps(steps)
 
     def _take_steps(self, steps: Sequence[StepSeen]) -> None:
@@ -168,7 +160,7 @@ class Reporter:
         travelling: List[Dict[str, Any]] = []
         urgent = False
         for report in steps:
-            audience = self.steps.take(report)
+            audience = self.steps.choose(report)
             data = step_data(report)
             if audience.record:
                 record.append(data)
@@ -185,7 +177,7 @@ class Reporter:
 
 
 def step_data(step: StepSeen) -> Dict[str, Any]:
-    """As `reports.line` has it, without the cost of copying a dataclass deeply."""
+    """The data of `wire.line`, without the cost of a deep copy."""
     data: Dict[str, Any] = {"report": "StepSeen", **step.__dict__}
     if step.loss is not None and not math.isfinite(step.loss):
         data["loss"] = str(step.loss)
@@ -198,23 +190,15 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 def _json_lines(steps: List[Dict[str, Any]]) -> str:
-    """A line for each; encoded in one go, which takes two thirds of the time. No value of theirs is free text."""
+    """One line for each step; encoding them together takes two thirds of the time. None of the values is free text."""
     return _ENCODER.encode(steps)[1:-1].replace('},{"report":', '}\n{"report":') + "\n"
-
-
-def _json(data: Dict[str, Any]) -> str:
-    return _ENCODER.encode(data)
 
 
 LOOK_SECONDS = 1.0
 
 
 class GrowingFile:
-    """Looks at one file's size now and then.
-
-    Args:
-        path: of the file; "": there is none.
-    """
+    """Checks the size of a file whose growth is the program's only sign of progress; `path` "": there is none."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -222,12 +206,9 @@ class GrowingFile:
         self._looked_at = float("-inf")
 
     def grown(self, now: float) -> int:
-        """The new size in bytes where it grew since the last look; 0 where it did not or a look is not due.
+        """The new size in bytes where the file grew since the last check; 0 where it did not, or none is due.
 
-        A file that is started over shrinks first; from then on its growth counts again.
-
-        Args:
-            now: monotonic seconds.
+        A file that is started over shrinks first; then its growth counts again. `now` is in monotonic seconds.
         """
         if not self.path or now - self._looked_at < LOOK_SECONDS:
             return 0

@@ -1,9 +1,7 @@
-"""Asks ranks to save, by a signal or a file, and hears whether they did. What follows is decided in `lifecycle`.
+"""Asks ranks to save, by a signal or a file, and follows whether they did; `lifecycle` decides what comes next.
 
-Whether a checkpoint is still what was proven, looked at right before ranks begin again from it in their pods.
-
-A new attempt re-checks the record by its `verify` step. In place the choice is made from what the prover said; whatever
-touched the files since then is found here: sizes, times and inodes only, so terabytes cost a look at their names.
+Also checks, right before ranks restart in place, that the checkpoint is still the one that was proven. A new attempt
+does that in its `verify` step; here only sizes, times and inodes are compared, so terabytes cost no reading.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Iterable, List, Optional, Sequence
 
 from workflows.programs.launcher import lifecycle
-from workflows.programs.launcher.lifecycle import SaveRequest, SaveSeen, SaveWay
+from workflows.programs.launcher.lifecycle import SaveComplete, SaveRequest, SaveWay
 from workflows.programs.launcher.options import Options, Place, Rendezvous
-from workflows.programs.launcher.rendezvous import Note
+from workflows.programs.launcher.rendezvous import LogNote
 from workflows.programs.runtime import processes
 
 if TYPE_CHECKING:
@@ -26,61 +24,56 @@ if TYPE_CHECKING:
 
 
 REMOVED_SECONDS = 2.0
-"""So long ranks that start wait for the file of an earlier request to be gone: a storage may hang."""
+"""How long ranks that start wait for the removal of an earlier request's file, since a storage may hang."""
 
 
-class SaveAsker:
-    """One pod's requests to save.
+class SaveRequester:
+    """Requests to save of one pod.
 
     Args:
-        way: of the program.
-        pids: of the ranks that live.
-        seen: called once a save that was asked for is complete.
-        tell: hears what is to be said in the log; called from other threads too.
+        way: how the program is asked.
+        pids: gives the process ids of living ranks.
+        seen: called once a requested save is complete.
+        tell: gets lines for the log; called from other threads too.
     """
 
     def __init__(
         self,
         way: SaveWay,
         pids: Callable[[], List[int]],
-        seen: Callable[[SaveSeen], None],
-        tell: Callable[[Note], None],
+        seen: Callable[[SaveComplete], None],
+        tell: Callable[[LogNote], None],
     ) -> None:
         self.way = way
         self._pids, self._seen, self._news = pids, seen, tell
         self._asked: Optional[SaveRequest] = None
         self._file_lock = threading.Lock()
 
-    def ask(self, step: Optional[int], why: str) -> None:
-        """Ask for a save now.
-
-        Args:
-            step: the last one that this pod's ranks have reported; None: none.
-            why: stands in the file.
-        """
+    def request(self, step: Optional[int], why: str) -> None:
+        """Ask for a save now; `step` is the last one that this pod's ranks reported, `why` goes into the file."""
         if not self.way.ends_itself:
-            self._asked = lifecycle.asked(time.time(), step)
+            self._asked = lifecycle.new_save_request(time.time(), step)
         if self.way.file:
-            self._on_file(lambda: make(self.way.file, why))
+            self._on_file(lambda: make_file(self.way.file, why))
         if self.way.signal != lifecycle.TERM or not self.way.file:
             self._tell(signal.Signals[f"SIG{self.way.signal}"])
 
     def end(self, why: str) -> None:
-        """Tell ranks that have saved, or had the time to, to end."""
+        """Send SIGTERM to ranks that have saved, or had the time for it."""
         self._say(f"the ranks are told to end: {why}")
         self._tell(signal.SIGTERM)
 
-    def hear(self, reports: Iterable[Any]) -> None:
-        """What this pod's ranks or its prover report: one of it may say that the save is complete."""
+    def update(self, reports: Iterable[Any]) -> None:
+        """Follow reports of this pod's ranks and its prover, which may show that the save is complete."""
         for report in reports if self._asked is not None else ():
-            self._asked = lifecycle.hear(self._asked, report) if self._asked is not None else None
-        if self._asked is not None and self._asked.seen:
-            seen, self._asked = SaveSeen(self._asked.seen), None
+            self._asked = lifecycle.update_save_request(self._asked, report) if self._asked is not None else None
+        if self._asked is not None and self._asked.completion:
+            seen, self._asked = SaveComplete(self._asked.completion), None
             self._remove()
             self._seen(seen)
 
     def begin(self) -> None:
-        """Ranks are about to start: what was asked of others before them does not concern them."""
+        """Drop requests to earlier ranks before new ones start."""
         self._asked = None
         thread = self._remove()
         if thread is not None:
@@ -91,17 +84,17 @@ class SaveAsker:
                 )
 
     def _say(self, text: str) -> None:
-        self._news(Note(text))
+        self._news(LogNote(text))
 
     def _tell(self, number: int) -> None:
         for pid in self._pids():
             processes.tell(pid, number)
 
     def _remove(self) -> Optional[threading.Thread]:
-        return self._on_file(lambda: remove(self.way.file)) if self.way.file else None
+        return self._on_file(lambda: remove_file(self.way.file)) if self.way.file else None
 
     def _on_file(self, work: Callable[[], None]) -> threading.Thread:
-        """Do something with the file, one after the other, in a thread: a storage may hang."""
+        """Run `work` on the file in a thread, after earlier work, since a storage may hang."""
 
         def run() -> None:
             try:
@@ -115,12 +108,8 @@ class SaveAsker:
         return thread
 
 
-def make(path: str, text: str) -> None:
-    """Let the file be there, whole at once: its name appears when it is written.
-
-    Raises:
-        OSError: the storage refused.
-    """
+def make_file(path: str, text: str) -> None:
+    """Make the file atomically; raises OSError where the storage refuses."""
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)
     draft = os.path.join(folder, f".{os.path.basename(path)}.{os.uname().nodename}.{os.getpid()}")
@@ -136,41 +125,32 @@ def make(path: str, text: str) -> None:
         raise
 
 
-def remove(path: str) -> None:
-    """Let the file be gone.
-
-    Raises:
-        OSError: the storage refused.
-    """
+def remove_file(path: str) -> None:
+    """Remove the file if it exists; raises OSError where the storage refuses."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
-def unlike_the_proof(options: Options, place: Place, meeting: Rendezvous) -> str:
-    """Why ranks may not begin again from the checkpoint that was chosen; "": they may. One pod of a gang looks for all.
+def why_not_resumable(options: Options, place: Place, meeting: Rendezvous) -> str:
+    """Why ranks may not restart from the chosen checkpoint; "": they may.
 
-    Args:
-        options: of the launcher.
-        place: with what is resumed now.
-        meeting: of the incarnation that begins; the first one was checked before its attempt.
+    One pod checks for the whole gang, and only for restarts: the first incarnation was checked before its attempt.
     """
     looks = options.first_pod(place.pod_index) == place.pod_index
     if meeting.incarnation == 1 or not (looks and place.resume_from and place.run_dir):
         return ""
-    return changed(place.run_dir, place.resume_from)
+    return why_changed(place.run_dir, place.resume_from)
 
 
-def changed(run_dir: str, resume_from: str) -> str:
-    """Why the checkpoint that ranks are to go on from is not what was proven; "" where it is, or no record is kept.
+def why_changed(run_dir: str, resume_from: str) -> str:
+    """Why a checkpoint is not the one that was proven; "": it is, or there is no proof.
 
-    Args:
-        run_dir: the run's folder, which holds the proofs.
-        resume_from: the checkpoint as the trainer is told.
+    `run_dir` holds the proofs; `resume_from` is the value of the trainer's resume argument.
     """
-    from workflows.programs.checkpoints import proofs as checkpoints_proofs  # only who begins again pays for it
+    from workflows.programs.checkpoints import proofs as checkpoints_proofs  # imported only for a restart
 
     try:
-        proofs = checkpoints_proofs.read_all(run_dir)
+        proofs = checkpoints_proofs.read_proofs(run_dir)
     except OSError as error:
         return f"the proofs in {run_dir} cannot be read: {error.strerror}"
     about = [proof for proof in proofs if proof.path == resume_from]

@@ -1,8 +1,6 @@
-"""What is said about the end of a pod's ranks: was it the planned end, which exit code, who was out of memory.
+"""The record of a pod's end: was it the planned end, its exit code, ranks killed for memory, fingerprints of failures.
 
-Whether all ranks' end with 0 is the planned end; the last step may have been reported by another pod's rank.
-
-What a failure looks like, as a short text that is the same in every attempt: no numbers, addresses, times, paths.
+A fingerprint is a short text that is the same in every attempt: without numbers, addresses, times and paths.
 """
 
 from __future__ import annotations
@@ -21,35 +19,30 @@ from workflows.programs.launcher.reporting import StepFilter
 from workflows.wire import RankEnd, Termination, to_json
 
 EXIT_TERMINATED = 143
-"""Ended because it was told to: 128 + SIGTERM, as shells say it."""
+"""Ended on request: 128 + SIGTERM, as in shells."""
 EXIT_ENDED_EARLY = 90
 """Every rank exited with 0, but the planned last step was not reported."""
 EXIT_LAUNCHER_ERROR = 91
 """The launcher could not do its work; no rank is to blame."""
 STORAGE_SECONDS = 2.0
-"""How long the record may take to reach the run's folder: an end must not wait for a hanging storage."""
+"""How long the end of the launcher waits for the record to reach the run's folder, since a storage may hang."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What a good end of this pod looks like."""
+    """The planned end of this pod."""
 
     steps: int
     """Planned steps; 0: not known, exit 0 is success."""
     resume_step: Optional[int]
     """None: started from scratch."""
     sees_steps: bool
-    """The deciding role, with a progress source that reports steps."""
+    """Whether this is the deciding role with a progress source that reports steps."""
     pod_index: int
 
 
 def last_recorded_step(folders: str, role: str) -> Optional[int]:
-    """The newest step that any pod of `role` recorded in its `steps.jsonl`; None where there is none.
-
-    Args:
-        folders: the attempt's folder, with one folder for each pod.
-        role: whose pods.
-    """
+    """The newest step in any `steps.jsonl` of `role` below the attempt's folder `folders`; None: there is none."""
     steps: List[int] = []
     try:
         names = [name for name in os.listdir(folders) if name.startswith(f"{role}-")]
@@ -66,27 +59,21 @@ def last_recorded_step(folders: str, role: str) -> Optional[int]:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Steps that were seen until the end."""
+class SeenSteps:
+    """Last steps before the end."""
 
     own: Optional[int]
     """Last step of this pod's ranks; None: they reported none."""
     gang: Optional[int]
-    """Last step that the coordinator knows of."""
+    """Last step of the gang, from the coordinator."""
     gang_known: bool
-    """False: the coordinator did not answer."""
+    """Whether the coordinator answered."""
     interval: int = 1
     """Steps between two reports of the program."""
 
 
-def with_gang(seen: Seen, status: Optional[Mapping[str, Any]], recorded: Callable[[], Optional[int]]) -> Seen:
-    """What is seen of the whole gang.
-
-    Args:
-        seen: by this pod.
-        status: of the coordinator; None where it did not answer.
-        recorded: the last step on the shared storage, asked for only then.
-    """
+def with_gang(seen: SeenSteps, status: Optional[Mapping[str, Any]], recorded: Callable[[], Optional[int]]) -> SeenSteps:
+    """`seen` with the gang's last step: from the coordinator's `status`, or from storage where that is None."""
     if status is None:
         step = recorded()
         return replace(seen, gang=step, gang_known=step is not None)
@@ -94,11 +81,11 @@ def with_gang(seen: Seen, status: Optional[Mapping[str, Any]], recorded: Callabl
     return replace(seen, gang=status.get("step"), gang_known=True, interval=interval)
 
 
-def ended_early(goal: Goal, seen: Seen) -> str:
-    """Why an exit with 0 is no success; "" where it is one.
+def ended_early(goal: Goal, seen: SeenSteps) -> str:
+    """Why an exit with 0 is not a success; "": it is one.
 
-    Programs that find no device or no checkpoint exit with 0 as well. One that was resumed at or beyond the planned end
-    has rightly nothing to report. A program that reports every tenth step is done when less than ten are missing.
+    Programs that find no device or no checkpoint exit with 0 as well. One that resumed at or beyond the planned end
+    rightly reports nothing. A program that reports every tenth step is done when less than ten are missing.
     """
     if not goal.steps or not goal.sees_steps or (goal.resume_step or 0) >= goal.steps:
         return ""
@@ -106,7 +93,7 @@ def ended_early(goal: Goal, seen: Seen) -> str:
     last = max(known, default=None)
     if last is None:
         if not seen.gang_known and goal.pod_index > 0:
-            return ""  # another pod's ranks may report the steps; that pod, or the first one, is the judge
+            return ""  # another pod's ranks may report the steps; that pod, or the first one, decides
         return f"exit 0 without any step of the {goal.steps} planned ones"
     if last + max(1, seen.interval) > goal.steps:
         return ""
@@ -114,53 +101,36 @@ def ended_early(goal: Goal, seen: Seen) -> str:
 
 
 def conclude(state: PodState, early: str) -> Tuple[str, str, int]:
-    """Reason, detail and exit code of a launcher whose ranks have ended.
-
-    Args:
-        state: the final one.
-        early: what `ended_early` said.
-    """
+    """Reason, detail and exit code of a launcher whose ranks have ended; `early` comes from `ended_early`."""
     if state.reason == "completed":
         return ("rank-failed", early, EXIT_ENDED_EARLY) if early else ("completed", "", 0)
     if state.reason == "launcher-error":
         return state.reason, state.detail, EXIT_LAUNCHER_ERROR
     if state.reason == "rank-failed":
-        first = next((end for end in state.present if end.rank == state.first_failing), None)
+        first = next((end for end in state.present_ends if end.rank == state.first_failing), None)
         return state.reason, state.detail, exit_code(first) if first else EXIT_LAUNCHER_ERROR
-    all_well = bool(state.present) and all(end.exit_code == 0 for end in state.present)
+    all_well = bool(state.present_ends) and all(end.exit_code == 0 for end in state.present_ends)
     return state.reason, state.detail, 0 if all_well else EXIT_TERMINATED
 
 
 def exit_code(end: RankEnd) -> int:
-    """A rank's end as one number, as shells say it."""
+    """A rank's end as an exit code of shells: 128 + signal for a signal."""
     return 128 + end.signal if end.signal is not None else (end.exit_code or 0)
 
 
-def of_ranks(record: Termination, state: PodState, last_step: Optional[int]) -> Termination:
-    """The record of a pod's end with how its ranks ended.
-
-    Args:
-        record: without them.
-        state: the final one.
-        last_step: that they reported; None: none.
-    """
-    ends = sorted(state.present, key=lambda end: end.rank)
+def with_rank_ends(record: Termination, state: PodState, last_step: Optional[int]) -> Termination:
+    """The record of a pod's end with the ends of its ranks and their last reported step (None: none)."""
+    ends = sorted(state.present_ends, key=lambda end: end.rank)
     return replace(record, ranks=ends, first_failing_rank=state.first_failing, last_step=last_step)
 
 
 def write(termination: Termination, message_path: str, record_path: str) -> Tuple[str, ...]:
-    """Leave the summary as termination message and the whole in the run's folder.
+    """Write the summary as termination message and the whole record to the run's folder; "" as a path: neither.
 
-    Args:
-        termination: what to say.
-        message_path: of the termination message; "": none.
-        record_path: of the whole record; "": none.
-
-    Returns:
-        What could not be written, and why.
+    Returns the problems, one sentence for each file that could not be written.
     """
     problems = list(_problem(message_path, termination.summary()))
-    # The storage may hang: the thread is left behind then, and the pod still ends in time.
+    # In a thread, since the storage may hang: the pod then ends without it.
     done: "list[Tuple[str, ...]]" = []
     thread = threading.Thread(target=lambda: done.append(_problem(record_path, to_json(termination))), daemon=True)
     thread.start()
@@ -183,12 +153,8 @@ def _problem(path: str, text: str) -> Tuple[str, ...]:
     return ()
 
 
-class OutOfMemory:
-    """Whether the kernel killed a process of this container for its memory, by the control group's own counter.
-
-    Args:
-        root: where control groups are mounted.
-    """
+class OutOfMemoryCounter:
+    """The control group's counter of processes that the kernel killed for memory; `root` is its mount point."""
 
     def __init__(self, root: str = "/sys/fs/cgroup") -> None:
         self._paths = (
@@ -197,13 +163,13 @@ class OutOfMemory:
         )
         self._before = self._count()
 
-    def marked(self, ends: Tuple[RankEnd, ...]) -> Tuple[RankEnd, ...]:
-        """The ends, those marked that the kernel caused for lack of memory; it is asked only where one looks so."""
+    def mark(self, ends: Tuple[RankEnd, ...]) -> Tuple[RankEnd, ...]:
+        """The ends, with those marked that lack of memory caused; the counter is read only where an end looks so."""
         killed = any(end.signal == 9 or end.exit_code == 137 for end in ends)
-        return with_oom(ends, killed and self.happened())
+        return with_oom(ends, killed and self.has_grown())
 
-    def happened(self) -> bool:
-        """True where the counter grew since the last question."""
+    def has_grown(self) -> bool:
+        """Whether the counter grew since the last call."""
         now = self._count()
         grew = now > self._before
         self._before = now
@@ -221,7 +187,7 @@ class OutOfMemory:
 
 
 def with_oom(ends: Tuple[RankEnd, ...], out_of_memory: bool) -> Tuple[RankEnd, ...]:
-    """The ends, those by SIGKILL marked where the kernel says that memory was the reason."""
+    """The ends, with those by SIGKILL marked where `out_of_memory`."""
     if not out_of_memory:
         return ends
     return tuple(
@@ -243,19 +209,14 @@ def why_early(
     recorded: Callable[[], Optional[int]],
     turn: Callable[[float], None],
 ) -> str:
-    """Why the end came too early; "" where it did not.
+    """Why the end came too early; "": it did not.
 
-    Args:
-        options: of the launcher.
-        place: with what was resumed last.
-        steps: that this pod's ranks reported.
-        ask: the coordinator's `/status`; None where no answer came.
-        recorded: the last step on the shared storage.
-        turn: lets the launcher work for so many seconds.
+    `place` holds the last resumed checkpoint, `ask` fetches the coordinator's `/status` (None: no answer), `recorded`
+    the last step on the shared storage, and `turn` runs the launcher's loop for so many seconds.
     """
     sees_steps = options.decides and options.framework not in STEPLESS
     goal = Goal(options.steps, place.resume_step, sees_steps, place.pod_index)
-    seen = Seen(steps.last_step, None, True, steps.interval)
+    seen = SeenSteps(steps.last_step, None, True, steps.interval)
     deadline = time.monotonic() + GANG_STEP_SECONDS
     while ended_early(goal, seen) and options.pods > 1:
         seen = with_gang(seen, ask(), recorded)
@@ -265,8 +226,8 @@ def why_early(
     return ended_early(goal, seen)
 
 
-LIMIT = 300
-"""Characters of a fingerprint."""
+FINGERPRINT_CHARACTERS = 300
+"""Longest fingerprint."""
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line \d+, in (?P<function>.+)$')
 _RAISED = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
@@ -294,7 +255,7 @@ def fingerprint(lines: Iterable[str], exit_code: Optional[int], signal: Optional
         signal: number of the signal, None when it exited by itself.
 
     Returns:
-        `type@file:function: message` of the exception that came first, else the program's own last words with its end,
+        `type@file:function: message` of the exception that came first, else the program's last line with its end,
         else the end alone; "" for an end without an error.
     """
     if exit_code == 0:
@@ -302,19 +263,19 @@ def fingerprint(lines: Iterable[str], exit_code: Optional[int], signal: Optional
     cleaned = [_PREFIX.sub("", line.rstrip()) for line in lines]
     end = f"signal {signal}" if signal is not None else f"exit {exit_code}"
     raised = _first_exception(cleaned)
-    # A rank that was killed did not die of an exception that it had printed and survived.
+    # A killed rank did not die of an exception that it printed and survived.
     if raised and signal is None:
-        return stable(raised)[:LIMIT]
+        return without_volatile_parts(raised)[:FINGERPRINT_CHARACTERS]
     native = next((line for line in cleaned if _NATIVE.search(line)), "")
     if native:
-        return f"{end}: {stable(native)}"[:LIMIT]
+        return f"{end}: {without_volatile_parts(native)}"[:FINGERPRINT_CHARACTERS]
     if signal is not None:
         return end
     last = next((line for line in reversed(cleaned) if line.strip()), "")
-    return f"{end}: {stable(last)}"[:LIMIT] if last else end
+    return f"{end}: {without_volatile_parts(last)}"[:FINGERPRINT_CHARACTERS] if last else end
 
 
-def stable(text: str) -> str:
+def without_volatile_parts(text: str) -> str:
     """`text` without what differs between two runs of the same program."""
     for pattern, instead in _VOLATILE:
         text = pattern.sub(instead, text)

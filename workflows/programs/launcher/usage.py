@@ -1,16 +1,14 @@
-"""What the ranks of a pod use: memory, processor time, open files, /dev/shm. Read from /proc, which never waits.
+"""Resources that the ranks of a pod use: memory, processor time, open files, /dev/shm, NICs and GPUs.
 
-A rank is counted with all that it started (data loaders). Shared pages count in each process that maps them, so the
-memory of a rank is an upper bound; what the kernel kills by is the pod's own figure, of its control group.
+Processes are read from /proc, which never blocks. A rank counts with all that it started (data loaders). Shared pages
+count in each process that maps them, so the memory of a rank is an upper bound; the kernel kills by the figure of the
+pod's control group.
 
-What NICs and GPUs tell of themselves in /sys and through NVIDIA's library; nothing is opened that a rank could miss.
-
-A driver in trouble may hold up whoever asks it, so only the meter's thread asks. Counters grow from the start of the
-node; files are named as in the kernel's own documentation (`sysfs-class-infiniband`, `amdgpu` thermal and memory).
-
-NVIDIA's management library, asked through ctypes: no process is started, no context is opened on a GPU.
-
-Names, types and constants are those of NVML's public header (API version 2 of what has one).
+NICs and GPUs are read from /sys and through NVIDIA's management library, without taking anything from the ranks: no
+process is started and no context opened on a GPU. A driver in trouble may block, so only the meter's thread reads them.
+Counters grow from the start of the node. Files are those of the kernel's documentation (`sysfs-class-infiniband`,
+`amdgpu` thermal and memory); names, types and constants are those of NVML's public header (API version 2 of what has
+one).
 """
 
 from __future__ import annotations
@@ -25,33 +23,33 @@ from workflows.programs.probes.links import GPU_CLASSES, PCI
 from workflows.programs.probes.node import listed, read
 
 Figures = Dict[str, Any]
-"""JSON: numbers in objects; what is not known is absent."""
+"""JSON: numbers in objects; unknown figures are absent."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
 MOST_PROCESSES = 512
-"""Of one rank; what is beyond is not counted."""
-CLOSE = 0.9
-"""Of a limit: worth a word."""
+"""Processes counted for one rank."""
+NEAR_LIMIT_SHARE = 0.9
+"""Share of a limit from which a warning is printed."""
 SHARED = "/dev/shm"  # noqa: S108 - the ranks' own
 GROUP = "sys/fs/cgroup"
 GROUPS = (
     ("memory.current", "memory.max", "memory.stat", "inactive_file"),
     ("memory/memory.usage_in_bytes", "memory/memory.limit_in_bytes", "memory/memory.stat", "total_inactive_file"),
 )
-"""What a control group uses and may use, in its second and its first version; and what of it is only files kept from
-the storage, which are dropped before anything is killed (the kubelet subtracts the same)."""
+"""Files with the memory in use and its limit, in control groups v2 and v1; and the key of cached files in it, which the
+kernel drops before it kills anything (the kubelet subtracts the same)."""
 UNLIMITED = 1 << 60
-"""Control groups of the first version say a limit as large for none."""
+"""Control groups v1 state a limit above this where there is none."""
 
 
-class Rank(NamedTuple):
+class RankUsage(NamedTuple):
     """One rank with its processes."""
 
     memory_bytes: int
     cpu_seconds: float
-    """Since it began, with children that have ended and were waited for."""
+    """Since its start, including children that have ended and were reaped."""
     open_files: int
-    """Of the process that has most, since the limit is one of each."""
+    """Open files of the process that has most, since the limit is per process."""
     open_files_limit: Optional[int]
     processes: int
 
@@ -62,8 +60,8 @@ class _Process(NamedTuple):
     pages: int
 
 
-def ranks(pids: Mapping[int, int]) -> Dict[int, Rank]:
-    """What each rank uses whose first process is given; a rank that is gone is left out."""
+def rank_usage(pids: Mapping[int, int]) -> Dict[int, RankUsage]:
+    """Usage of each rank, by the rank's first process; a rank that is gone is left out."""
     processes = {int(name): one for name in listed("proc") if name.isdigit() and (one := _process(name)) is not None}
     children: Dict[int, List[int]] = {}
     for pid, one in processes.items():
@@ -71,7 +69,7 @@ def ranks(pids: Mapping[int, int]) -> Dict[int, Rank]:
     return {number: _rank(pid, processes, children) for number, pid in pids.items() if pid in processes}
 
 
-def _rank(first: int, processes: Mapping[int, _Process], children: Mapping[int, List[int]]) -> Rank:
+def _rank(first: int, processes: Mapping[int, _Process], children: Mapping[int, List[int]]) -> RankUsage:
     family: List[int] = []
     left = [first]
     while left and len(family) < MOST_PROCESSES:
@@ -79,7 +77,7 @@ def _rank(first: int, processes: Mapping[int, _Process], children: Mapping[int, 
         left.extend(children.get(family[-1], ()))
     files = {pid: len(listed(f"proc/{pid}/fd")) for pid in family}
     fullest = max(family, key=lambda pid: files[pid])
-    return Rank(
+    return RankUsage(
         memory_bytes=sum(processes[pid].pages for pid in family) * PAGE_BYTES,
         cpu_seconds=sum(processes[pid].ticks for pid in family) / TICKS,
         open_files=files[fullest],
@@ -89,20 +87,17 @@ def _rank(first: int, processes: Mapping[int, _Process], children: Mapping[int, 
 
 
 def _process(name: str) -> Optional[_Process]:
-    """Of `/proc/<pid>/stat`; its second word is a name that may have spaces and brackets in it."""
+    """One process from `/proc/<pid>/stat`, whose second word is a name that may contain spaces and brackets."""
     words = (read(f"proc/{name}/stat") or "").rpartition(")")[2].split()
     if len(words) < 22:
         return None
     return _Process(int(words[1]), sum(int(word) for word in words[11:15]), max(0, int(words[21])))
 
 
-def told(now: Mapping[int, Rank], before: Mapping[int, Rank], seconds: float) -> Dict[str, Figures]:
-    """As it travels, by the rank's number as text.
+def to_json(now: Mapping[int, RankUsage], before: Mapping[int, RankUsage], seconds: float) -> Dict[str, Figures]:
+    """Usage as JSON, by the rank as text.
 
-    Args:
-        now: of each rank.
-        before: the sample before; a rank that is not in it has no processor time yet.
-        seconds: between the two.
+    `before` is the sample `seconds` earlier; a rank that is not in it has no processor time yet.
     """
     found: Dict[str, Figures] = {}
     for number, one in now.items():
@@ -119,12 +114,8 @@ def told(now: Mapping[int, Rank], before: Mapping[int, Rank], seconds: float) ->
     return found
 
 
-def pod(shared: str = SHARED) -> Figures:
-    """Memory and /dev/shm of the pod, with their limits.
-
-    Args:
-        shared: where memory that processes share is.
-    """
+def pod_usage(shared: str = SHARED) -> Figures:
+    """Memory and shared memory of the pod, with their limits."""
     found: Figures = {}
     for used, most, parts, files in GROUPS:
         memory, limit = _whole(f"{GROUP}/{used}"), _whole(f"{GROUP}/{most}")
@@ -141,19 +132,15 @@ def pod(shared: str = SHARED) -> Figures:
 
 
 def close_to_its_limit(figures: Figures) -> Dict[str, str]:
-    """What is nearly used up, by its name, in words.
-
-    Args:
-        figures: of the pod, with `ranks`.
-    """
+    """Warnings for people on limits that are nearly reached, by the limit's name; `figures` is the pod's sample."""
     found: Dict[str, str] = {}
     for name, what in (("memory", "the pod's memory"), ("shared_memory", SHARED)):
         used, limit = figures.get(f"{name}_bytes"), figures.get(f"{name}_limit_bytes")
-        if used is not None and limit and used >= CLOSE * limit:
+        if used is not None and limit and used >= NEAR_LIMIT_SHARE * limit:
             found[name] = f"{what} is nearly used up: {used / 2**30:.2f} of {limit / 2**30:.2f} GiB"
     for number, one in figures.get("ranks", {}).items():
         used, limit = one.get("open_files"), one.get("open_files_limit")
-        if used is not None and limit and used >= CLOSE * limit:
+        if used is not None and limit and used >= NEAR_LIMIT_SHARE * limit:
             found[f"files of {number}"] = f"rank {number} has {used} files open and may have {limit}"
     return found
 
@@ -193,18 +180,14 @@ class _Utilization(ctypes.Structure):
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
-class Library:
-    """The library, started.
-
-    Args:
-        functions: of the loaded library; each answers 0 where it succeeded.
-    """
+class NvmlLibrary:
+    """NVIDIA's management library, initialised; each of its `functions` returns 0 on success."""
 
     def __init__(self, functions: Any) -> None:
         self._functions = functions
 
     def gpus(self) -> Dict[str, Dict[str, Any]]:
-        """Of each GPU, by its number: what it tells; what it refuses is absent."""
+        """Figures of each GPU by its number; what it does not support is absent."""
         count = ctypes.c_uint(0)
         if not self._did("nvmlDeviceGetCount_v2", ctypes.byref(count)):
             return {}
@@ -237,12 +220,12 @@ class Library:
         return function is not None and bool(function(*arguments) == SUCCESS)
 
 
-def opened(path: str = LIBRARY) -> Optional[Library]:
-    """The library; None: there is none here, or it does not start (no driver)."""
+def open_library(path: str = LIBRARY) -> Optional[NvmlLibrary]:
+    """The library; None: it is missing here, or does not initialise (no driver)."""
     with contextlib.suppress(OSError, AttributeError):
         functions = ctypes.CDLL(path)
         if functions.nvmlInit_v2() == SUCCESS:
-            return Library(functions)
+            return NvmlLibrary(functions)
     return None
 
 
@@ -257,8 +240,8 @@ AMD = "0x1002"
 MILLI, MICRO = 1e-3, 1e-6
 
 
-def nics() -> Dict[str, Figures]:
-    """Traffic and errors of each NIC, RDMA devices summed over their ports; loopback is none."""
+def nic_usage() -> Dict[str, Figures]:
+    """Traffic and errors of each NIC but loopback, RDMA devices summed over their ports."""
     found: Dict[str, Figures] = {}
     for device in listed(INFINIBAND)[:MOST_DEVICES]:
         ports = [f"{INFINIBAND}/{device}/ports/{port}/counters" for port in listed(f"{INFINIBAND}/{device}/ports")]
@@ -279,12 +262,8 @@ def nics() -> Dict[str, Figures]:
     return {name: figures for name, figures in found.items() if figures}
 
 
-def gpus(library: Optional[Library]) -> Dict[str, Figures]:
-    """Of each GPU, by its place on the bus or the library's number: memory, load, temperature, power, errors.
-
-    Args:
-        library: NVIDIA's, where there is one.
-    """
+def gpu_usage(library: Optional[NvmlLibrary]) -> Dict[str, Figures]:
+    """Memory, load, temperature, power and errors of each GPU, by its bus address or the library's number."""
     if library is not None:
         return library.gpus()
     bus = [name for name in listed(PCI) if read(f"{PCI}/{name}/vendor") == AMD]
@@ -308,7 +287,7 @@ def _amd(folder: str) -> Figures:
 
 
 def _hottest(sensors: List[str]) -> Optional[float]:
-    """Edge, junction and memory have a sensor each; one of them throttles first, and that is the hottest."""
+    """The highest of the edge, junction and memory sensors, because that one throttles first."""
     told = [read(f"{one}/temp{number}_input") or "" for one in sensors for number in (1, 2, 3)]
     return max((int(word) * MILLI for word in told if word.lstrip("-").isdigit()), default=None)
 

@@ -15,18 +15,18 @@ import re
 from typing import Any, Iterator, List, Mapping, Tuple
 
 from workflows.programs.parsers.text import (
-    Parsed,
+    ParsedOutput,
     ToolReadings,
     amount,
-    close,
+    as_list,
+    as_mapping,
+    as_string,
+    close_readings,
     document,
-    listing,
     looks_like_json,
-    mapping,
     measure,
     no_document,
     number,
-    string,
     whole_lines,
 )
 
@@ -87,7 +87,7 @@ DEPTH = 12
 """amd-smi nests five deep."""
 
 
-def parse_amd_smi(text: str) -> Parsed:
+def parse_amd_smi(text: str) -> ParsedOutput:
     """Readings by `gpu <index>`; ECC counters of a block have it in the subject (`gpu 0 umc`)."""
     if looks_like_json(text):
         return _parse_amd_smi_json(text)
@@ -101,7 +101,7 @@ def parse_amd_smi(text: str) -> Parsed:
             _event(told, line.strip(), line)
         if not told.readings:
             told.note("the table of hardware events is empty")
-    return close(told, AMD_SMI, text, cut)
+    return close_readings(told, AMD_SMI, text, cut)
 
 
 def _tree(told: ToolReadings, lines: List[str]) -> None:
@@ -148,9 +148,9 @@ def _text_field(told: ToolReadings, gpu: str, path: str, value: str, line: str) 
         _amd_smi_field(told, gpu, path, value, line)
 
 
-def _parse_amd_smi_json(text: str) -> Parsed:
+def _parse_amd_smi_json(text: str) -> ParsedOutput:
     data = document(text)
-    gpus = [mapping(one) for one in listing(data) or listing(mapping(data).get("gpu_data"))]
+    gpus = [as_mapping(one) for one in as_list(data) or as_list(as_mapping(data).get("gpu_data"))]
     gpus = [one for one in gpus if number(one.get("gpu")) is not None]
     if not gpus:
         return no_document(AMD_SMI, text)
@@ -160,24 +160,24 @@ def _parse_amd_smi_json(text: str) -> Parsed:
         gpu = f"gpu {int(number(one['gpu']) or 0)}"
         for key, quantity in PAGES.items():
             _pages(told, gpu, quantity, one.get(key))
-        states = listing(one.get("link_status"))
+        states = as_list(one.get("link_status"))
         if states and all(state in ("U", "D", "X") for state in states):
             _links(told, gpu, states, f"{gpu}: link_status {' '.join(states)}")
         for path, value in _leaves(one, "", 0):
             _amd_smi_field(told, gpu, path, value, f"{gpu}: {path}: {value}")
-    return told.parsed()
+    return told.to_parsed()
 
 
 def _pages(told: ToolReadings, gpu: str, quantity: str, pages: Any) -> None:
     if isinstance(pages, str) and pages.lower().startswith("no bad pages"):
         told.figure(quantity, 0.0, "count", gpu, f"{gpu}: {pages}")
     elif isinstance(pages, list):
-        told.figure(quantity, float(len(listing(pages))), "count", gpu, f"{gpu}: {len(listing(pages))} pages")
+        told.figure(quantity, float(len(as_list(pages))), "count", gpu, f"{gpu}: {len(as_list(pages))} pages")
 
 
 def _leaves(node: Any, path: str, depth: int) -> Iterator[Tuple[str, str]]:
     """(path, printed value) of every leaf; a value with its unit is one leaf."""
-    fields = mapping(node)
+    fields = as_mapping(node)
     if set(fields) == {"value", "unit"}:
         value = number(fields["value"])
         yield path, f"{fields['value']} {fields['unit']}" if value is not None else "N/A"
@@ -246,7 +246,7 @@ _OVERVIEW = re.compile(
 END = "End of ROCm SMI Log"
 
 
-def parse_rocm_smi(text: str) -> Parsed:
+def parse_rocm_smi(text: str) -> ParsedOutput:
     """Readings by `gpu <index>`; ECC counters by block (`gpu 0 umc`); facts of the node without a subject."""
     if looks_like_json(text):
         return _parse_rocm_smi_json(text)
@@ -268,7 +268,7 @@ def parse_rocm_smi(text: str) -> Parsed:
         else:
             ended = ended or END in stripped
             _table(told, gpu, stripped, line)
-    return close(told, ROCM_SMI, text, cut, "" if ended else "the closing line of its log is missing")
+    return close_readings(told, ROCM_SMI, text, cut, "" if ended else "the closing line of its log is missing")
 
 
 def _table(told: ToolReadings, gpu: str, stripped: str, line: str) -> None:
@@ -287,9 +287,9 @@ def _table(told: ToolReadings, gpu: str, stripped: str, line: str) -> None:
         _partition(told, "compute_partition", row.group(5) or "", one, line)
 
 
-def _parse_rocm_smi_json(text: str) -> Parsed:
-    data = mapping(document(text))
-    cards = {key: mapping(value) for key, value in data.items() if _CARD.fullmatch(key)}
+def _parse_rocm_smi_json(text: str) -> ParsedOutput:
+    data = as_mapping(document(text))
+    cards = {key: as_mapping(value) for key, value in data.items() if _CARD.fullmatch(key)}
     if not cards:
         return no_document(ROCM_SMI, text)
     told = ToolReadings()
@@ -298,10 +298,10 @@ def _parse_rocm_smi_json(text: str) -> Parsed:
         for key, value in fields.items():
             shown = _shown(value)
             _rocm_smi_field(told, f"gpu {int(card[4:])}", key.rstrip(":"), shown, f"{card}: {key}: {shown}")
-    for key, value in mapping(data.get("system")).items():
+    for key, value in as_mapping(data.get("system")).items():
         if key.lower() == "driver version":
-            told.word("driver_version", string(value), "", f"system: {key}: {string(value)}")
-    return told.parsed()
+            told.word("driver_version", as_string(value), "", f"system: {key}: {as_string(value)}")
+    return told.to_parsed()
 
 
 def _shown(value: Any) -> str:

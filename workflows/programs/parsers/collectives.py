@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import List, Optional, Tuple
 
-from workflows.programs.parsers.text import Parsed, ToolReadings, amount, close, whole_lines
+from workflows.programs.parsers.text import ParsedOutput, ToolReadings, amount, close_readings, whole_lines
 
 _PREFIX = re.compile(r"(?:\[[0-9]{1,3},[0-9]{1,6}\]<std(?:out|err)>: ?)?")
 _TYPE = re.compile(r"[a-z][a-z0-9_]{2,20}")
@@ -63,7 +63,7 @@ class _Table:
         self.largest, self.checked = None, False
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str) -> ParsedOutput:
     """Readings, all in GB/s or count.
 
     `bus_bandwidth_by_size` with the subject `<bytes> bytes <place>`; at the table's end `bus_bandwidth` of the largest
@@ -74,7 +74,9 @@ def parse(text: str) -> Parsed:
     table = _Table()
     for line in lines:
         table.line(line[_prefix(line) :].strip(), line)
-    return close(table.told, "nccl-tests", text, cut, "" if table.ended else "the average below the table is missing")
+    return close_readings(
+        table.told, "nccl-tests", text, cut, "" if table.ended else "the average below the table is missing"
+    )
 
 
 def _prefix(line: str) -> int:

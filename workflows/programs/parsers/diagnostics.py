@@ -19,18 +19,18 @@ import re
 from typing import Any, Dict, List, Mapping, Tuple
 
 from workflows.programs.parsers.text import (
-    Parsed,
+    ParsedOutput,
     ToolReadings,
     amount,
-    close,
+    as_list,
+    as_mapping,
+    as_string,
+    close_readings,
     document,
-    listing,
     looks_like_json,
-    mapping,
     no_document,
     number,
-    scaled,
-    string,
+    scale,
     whole_lines,
 )
 
@@ -46,39 +46,41 @@ _ENTITY = re.compile(r"(GPU|CPU) ?([0-9]{1,4}): (Pass|Fail|Skip|Warn)\b.{0,40}")
 FACTS: Mapping[str, str] = {"DCGM Version": "dcgm_version", "Driver Version Detected": "driver_version"}
 
 
-def parse_dcgm(text: str) -> Parsed:
+def parse_dcgm(text: str) -> ParsedOutput:
     """Readings `dcgm_test` (a word, and what DCGM says) with the subject `<gpu …> <test>`."""
     return _parse_json(text) if looks_like_json(text) else _parse_table(text)
 
 
-def _parse_json(text: str) -> Parsed:
-    data = mapping(document(text))
-    root = next((mapping(data[name]) for name in ROOTS if name in data), None)
+def _parse_json(text: str) -> ParsedOutput:
+    data = as_mapping(document(text))
+    root = next((as_mapping(data[name]) for name in ROOTS if name in data), None)
     if root is None:
         return no_document(TOOL, text)
     told = ToolReadings()
-    metadata: Dict[str, Any] = {**root, **mapping(data.get("metadata"))}
-    told.version = string(metadata.get("version"))
-    told.word("driver_version", string(metadata.get("Driver Version Detected")), "", "Driver Version Detected")
-    for category in listing(root.get("test_categories")):
-        for test in listing(mapping(category).get("tests")):
-            _json_test(told, mapping(test))
+    metadata: Dict[str, Any] = {**root, **as_mapping(data.get("metadata"))}
+    told.version = as_string(metadata.get("version"))
+    told.word("driver_version", as_string(metadata.get("Driver Version Detected")), "", "Driver Version Detected")
+    for category in as_list(root.get("test_categories")):
+        for test in as_list(as_mapping(category).get("tests")):
+            _json_test(told, as_mapping(test))
     for name in ("runtime_error", "Runtime Error"):
         if name in root:
             told.note(f"the diagnostic ended early: {str(root[name])[:120]}")
     _skipped(told)
-    return told.parsed()
+    return told.to_parsed()
 
 
 def _json_test(told: ToolReadings, test: Dict[str, Any]) -> None:
-    name = string(test.get("name"))[:80]
-    results = [mapping(one) for one in listing(test.get("results"))]
+    name = as_string(test.get("name"))[:80]
+    results = [as_mapping(one) for one in as_list(test.get("results"))]
     if not results and "test_summary" in test:
-        results = [mapping(test["test_summary"])]
+        results = [as_mapping(test["test_summary"])]
     for result in results:
-        status = string(result.get("status"))[:40]
-        warnings = [_warning(one) for one in listing(result.get("warnings"))]
-        severities = sorted({severity for one in listing(result.get("warnings")) if (severity := _severity(one))})
+        status = as_string(result.get("status"))[:40]
+        warnings = [
+            (as_string(one) or as_string(as_mapping(one).get("warning"))) for one in as_list(result.get("warnings"))
+        ]
+        severities = sorted({severity for one in as_list(result.get("warnings")) if (severity := _severity(one))})
         word = ", ".join([status, *severities])
         line = "; ".join([f"{name}: {status}", *warnings])
         told.word("dcgm_test", word, f"{_who(result)} {name}".strip(), line, DCGM_RESULTS.get(status.lower(), ""))
@@ -86,19 +88,15 @@ def _json_test(told: ToolReadings, test: Dict[str, Any]) -> None:
 
 def _who(result: Dict[str, Any]) -> str:
     if "entity_id" in result:
-        group = string(result.get("entity_group")).lower() or "gpu"
+        group = as_string(result.get("entity_group")).lower() or "gpu"
         identity = number(result["entity_id"])
         return f"{group} {int(identity)}" if identity is not None else group
     gpus = result.get("gpu_id", result.get("gpu_ids", ""))
     return f"gpu {str(gpus)[:60]}" if str(gpus) else ""
 
 
-def _warning(one: Any) -> str:
-    return string(one) or string(mapping(one).get("warning"))
-
-
 def _severity(one: Any) -> str:
-    severity = number(mapping(one).get("error_severity"))
+    severity = number(as_mapping(one).get("error_severity"))
     return SEVERITIES.get(int(severity), "") if severity is not None else ""
 
 
@@ -111,7 +109,7 @@ def _skipped(told: ToolReadings) -> None:
         told.note(f"DCGM neither passes nor fails {warned.subject}: {warned.line}"[:200])
 
 
-def _parse_table(text: str) -> Parsed:
+def _parse_table(text: str) -> ParsedOutput:
     lines, cut = whole_lines(text)
     told = ToolReadings()
     test = ""
@@ -133,7 +131,7 @@ def _parse_table(text: str) -> Parsed:
         else:
             test = _table_test(told, name, result, test, line)
     _skipped(told)
-    return close(told, TOOL, text, cut, "" if ended else "the last line of its table is missing")
+    return close_readings(told, TOOL, text, cut, "" if ended else "the last line of its table is missing")
 
 
 def _table_test(told: ToolReadings, name: str, result: str, test: str, line: str) -> str:
@@ -206,13 +204,13 @@ class _AgfhcRun:
             self.told.note("no test was executed")
 
 
-def parse_agfhc(text: str) -> Parsed:
+def parse_agfhc(text: str) -> ParsedOutput:
     """Readings `agfhc_test` by the test's name, counts, and `agfhc_result`: pass only where tests were executed."""
     lines, cut = whole_lines(text)
     run = _AgfhcRun()
     for line in lines:
         run.line(line.strip(), line)
-    return close(run.told, "AGFHC", text, cut, "" if run.ended else "the line with the return code is missing")
+    return close_readings(run.told, "AGFHC", text, cut, "" if run.ended else "the line with the return code is missing")
 
 
 _RVS_RESULT = re.compile(r"\[RESULT\] ?\[ {0,8}[0-9]{1,12}\.[0-9]{1,9} {0,6}\] {0,4}(.{1,1000})")
@@ -289,7 +287,7 @@ class _RvsRun:
         kind = _TYPES.search(action.lower())
         name = f"{NAMES.get(kind.group(1), kind.group(1))}_gemm" if kind else "gemm"
         value = amount(gigaflops)
-        self.told.figure(name, None if value is None else scaled(value, 1e-3), "TFLOP/s", subject, line, said)
+        self.told.figure(name, None if value is None else scale(value, 1e-3), "TFLOP/s", subject, line, said)
 
     def _bandwidth(self, action: str, where: str, value: str, line: str) -> None:
         places = [(kind.lower(), number) for kind, number in _PLACE.findall(where)]
@@ -330,7 +328,7 @@ class _RvsRun:
         return f"{len(self.open)} tests have no result, the first of them {first[0]}"
 
 
-def parse_rvs(text: str) -> Parsed:
+def parse_rvs(text: str) -> ParsedOutput:
     """Readings by `gpu <id> <action>`: `fp8_gemm` … (TFLOP/s), `power_peak` (W), bandwidths (GB/s), tests as words.
 
     The ids are the driver's, not indices. RVS prints no end: an action that was not begun is not missed.
@@ -346,11 +344,11 @@ def parse_rvs(text: str) -> Parsed:
             run.action(action.group(1), action.group(2).strip(), line)
         elif babel:
             value = amount(babel.group(2))
-            speed = None if value is None else scaled(value, 1e-3)
+            speed = None if value is None else scale(value, 1e-3)
             run.told.figure("hbm_bandwidth", speed, "GB/s", babel.group(1).lower(), line)
         elif "(version " in stripped[:60] and "ROCm Validation Suite" in stripped[:60]:
             run.told.version = stripped.partition("(version ")[2].partition(")")[0][:40]
     missing = run.missing()
     if missing and not run.told.readings:
         run.told.note(missing)
-    return close(run.told, "rvs", text, cut, missing)
+    return close_readings(run.told, "rvs", text, cut, missing)

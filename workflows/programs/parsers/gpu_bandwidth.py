@@ -13,18 +13,18 @@ import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from workflows.programs.parsers.text import (
-    Parsed,
+    ParsedOutput,
     ToolReadings,
     amount,
-    close,
+    as_list,
+    as_mapping,
+    as_string,
+    close_readings,
     document,
-    listing,
     looks_like_json,
-    mapping,
     no_document,
     number,
-    scaled,
-    string,
+    scale,
     whole_lines,
 )
 
@@ -77,7 +77,7 @@ class Case:
         return (value / 1e3, "us") if self.unit == "ns" else (value, self.unit)
 
 
-def parse_nvbandwidth(text: str) -> Parsed:
+def parse_nvbandwidth(text: str) -> ParsedOutput:
     """Readings such as `host_to_gpu_bandwidth` (GB/s) by `cpu 0 -> gpu 1 ce`, sums, and latencies in us."""
     if looks_like_json(text):
         return _parse_json(text)
@@ -101,7 +101,7 @@ def parse_nvbandwidth(text: str) -> Parsed:
             _other(told, test, stripped, line)
         ended = ended or stripped.startswith(NOTE)
     missing = f"{open_test} has no sum" if open_test.strip() else "" if ended else "the closing note is missing"
-    return close(told, TOOL, text, cut, missing)
+    return close_readings(told, TOOL, text, cut, missing)
 
 
 def _other(told: ToolReadings, test: Case, stripped: str, line: str) -> None:
@@ -134,29 +134,29 @@ def _sum(told: ToolReadings, test: Case, stripped: str, line: str) -> str:
     return " " if value >= 0 and told.figure(f"{test.quantity}_sum", value, unit, test.how, line) else ""
 
 
-def _parse_json(text: str) -> Parsed:
-    root = mapping(mapping(document(text)).get("nvbandwidth"))
+def _parse_json(text: str) -> ParsedOutput:
+    root = as_mapping(as_mapping(document(text)).get("nvbandwidth"))
     if not root:
         return no_document(TOOL, text)
     told = ToolReadings()
-    told.version = string(root.get("git_version"))
-    told.word("driver_version", string(root.get("Driver Version")), "", "Driver Version")
-    for case in listing(root.get("testcases")):
-        _json_case(told, mapping(case))
+    told.version = as_string(root.get("git_version"))
+    told.word("driver_version", as_string(root.get("Driver Version")), "", "Driver Version")
+    for case in as_list(root.get("testcases")):
+        _json_case(told, as_mapping(case))
     if "error" in root:
         told.note(f"it ended in an error: {str(root['error'])[:120]}")
-    return told.parsed()
+    return told.to_parsed()
 
 
 def _json_case(told: ToolReadings, case: Dict[str, Any]) -> None:
-    test = Case(string(case.get("name")))
-    status = string(case.get("status"))
+    test = Case(as_string(case.get("name")))
+    status = as_string(case.get("status"))
     if status != "Passed":
         told.note(f"{test.name or 'a test'} was not run: {status or 'it says nothing'}")
         return
-    test.describe(string(case.get("bandwidth_description")))
-    for row, cells in enumerate(listing(case.get("bandwidth_matrix"))):
-        for column, cell in enumerate(listing(cells)):
+    test.describe(as_string(case.get("bandwidth_description")))
+    for row, cells in enumerate(as_list(case.get("bandwidth_matrix"))):
+        for column, cell in enumerate(as_list(cells)):
             value, unit = test.figure(str(cell))
             if value >= 0:
                 subject = test.subject(str(row), str(column))
@@ -263,7 +263,7 @@ class _State:
             self.open = ""
 
 
-def parse_transferbench(text: str) -> Parsed:
+def parse_transferbench(text: str) -> ParsedOutput:
     """Readings: `transfer_bandwidth` and `aggregate_bandwidth` by test, and matrices between hosts and GPUs by pair.
 
     In the bidirectional matrix the two ways of a pair carry `of both` in the subject; the sum of both is
@@ -275,7 +275,7 @@ def parse_transferbench(text: str) -> Parsed:
         state.line(line.strip(), line)
     if "[ERROR]" in text:
         state.told.note("it ended in an error")
-    return close(state.told, "TransferBench", text, cut, state.open)
+    return close_readings(state.told, "TransferBench", text, cut, state.open)
 
 
 _GFLOPS = re.compile(r"(?:rocblas|hipblas|hipblaslt)-[Gg]flops")
@@ -287,7 +287,7 @@ LAST = ("Dot", "Nstream")
 """The last row of a table."""
 
 
-def parse_gemm(text: str) -> Parsed:
+def parse_gemm(text: str) -> ParsedOutput:
     """Readings `gemm` (TFLOP/s) and `gemm_time` (us) of each line below a header with `rocblas-Gflops`.
 
     The type of the numbers is not printed. A line with another number of cells than its header is left out.
@@ -303,7 +303,7 @@ def parse_gemm(text: str) -> Parsed:
             _gemm(told, columns, cells, line)
     if columns and not told.readings:
         told.note("the figures below the header are missing")
-    return close(told, "rocblas-bench", text, cut)
+    return close_readings(told, "rocblas-bench", text, cut)
 
 
 def _gemm(told: ToolReadings, columns: List[str], cells: List[str], line: str) -> None:
@@ -312,11 +312,11 @@ def _gemm(told: ToolReadings, columns: List[str], cells: List[str], line: str) -
     lowered = {name.lower(): cell for name, cell in by_name.items()}
     sizes = [lowered.get(name, "") for name in ("m", "n", "k")]
     subject = "x".join(sizes) if all(sizes) else ""
-    if told.figure("gemm", None if rate is None else scaled(rate, 1e-3), "TFLOP/s", subject, line):
+    if told.figure("gemm", None if rate is None else scale(rate, 1e-3), "TFLOP/s", subject, line):
         told.figure("gemm_time", amount(by_name.get("us", "")), "us", subject, line)
 
 
-def parse_stream(text: str) -> Parsed:
+def parse_stream(text: str) -> ParsedOutput:
     """Readings `hbm_bandwidth` (GB/s) by kernel. Tables of several processes may follow each other, without a name."""
     lines, cut = whole_lines(text)
     told = ToolReadings()
@@ -335,10 +335,10 @@ def parse_stream(text: str) -> Parsed:
         elif stripped.startswith("Validation failed"):
             told.word("stream_validation", "failed", "", line, "fail")
     missing = "" if last in LAST else "the table's last row is missing"
-    return close(told, "BabelStream", text, cut, missing)
+    return close_readings(told, "BabelStream", text, cut, missing)
 
 
 def _kernel(told: ToolReadings, name: str, text: str, factor: float, line: str) -> str:
     value = amount(text)
-    kept = told.figure("hbm_bandwidth", None if value is None else scaled(value, factor), "GB/s", name.lower(), line)
+    kept = told.figure("hbm_bandwidth", None if value is None else scale(value, factor), "GB/s", name.lower(), line)
     return name if kept else ""

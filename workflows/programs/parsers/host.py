@@ -15,15 +15,15 @@ from typing import List, Mapping, Optional, Tuple
 
 from workflows.programs.parsers.text import (
     EVIDENCE_CHARACTERS,
-    Parsed,
+    ParsedOutput,
     Reading,
     ToolReadings,
     amount,
-    close,
+    close_readings,
     evidence,
     figure,
     measure,
-    scaled,
+    scale,
     whole_lines,
 )
 
@@ -71,7 +71,7 @@ class _Bus:
             self.told.word("pcie_link_state", word, subject, line)
 
 
-def parse_lspci(text: str) -> Parsed:
+def parse_lspci(text: str) -> ParsedOutput:
     """Readings by `05:00.0`, or `link <n>` where only the lines of links were searched out.
 
     A link of an idle device may be slower than it can be: what it says of itself is kept as a word, not as a verdict.
@@ -86,7 +86,7 @@ def parse_lspci(text: str) -> Parsed:
             bus.line(line.strip(), line)
     if bus.device and not bus.told.readings:
         bus.told.note("devices without their links: it needs -vv, and root")
-    return close(bus.told, "lspci -vv", text, cut)
+    return close_readings(bus.told, "lspci -vv", text, cut)
 
 
 _OFFSET = re.compile(r"([0-9.]{1,24}) seconds (fast|slow) of NTP time")
@@ -103,7 +103,7 @@ SERVICE = ("NTP service", "NTP enabled", "Network time on", "systemd-timesyncd.s
 UNITS: Mapping[str, float] = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
-def parse_chrony(text: str) -> Parsed:
+def parse_chrony(text: str) -> ParsedOutput:
     """Readings in seconds: `clock_skew` (above zero: this clock is fast), offsets; `clock_synchronized` (1: yes)."""
     lines, cut = whole_lines(text)
     told = ToolReadings()
@@ -124,10 +124,10 @@ def parse_chrony(text: str) -> Parsed:
         elif name == "Leap status":
             ended = True
             told.flag("clock_synchronized", value in ("Normal", "Insert second", "Delete second"), value, "", line)
-    return close(told, "chronyc tracking", text, cut, "" if ended else "the leap status is missing")
+    return close_readings(told, "chronyc tracking", text, cut, "" if ended else "the leap status is missing")
 
 
-def parse_timedatectl(text: str) -> Parsed:
+def parse_timedatectl(text: str) -> ParsedOutput:
     """Readings `clock_synchronized` and `clock_service` (1: yes), and the `clock_skew` in seconds where it is told."""
     lines, cut = whole_lines(text)
     told = ToolReadings()
@@ -143,15 +143,15 @@ def parse_timedatectl(text: str) -> Parsed:
         elif name == "Offset" and span:
             # It tells the server's time against ours, so a positive one means that this clock is slow.
             offset = figure(span.group(1))
-            told.figure("clock_skew", None if offset is None else scaled(offset, -UNITS[span.group(2)]), "s", "", line)
-    return close(told, "timedatectl", text, cut)
+            told.figure("clock_skew", None if offset is None else scale(offset, -UNITS[span.group(2)]), "s", "", line)
+    return close_readings(told, "timedatectl", text, cut)
 
 
 _LINE = re.compile(r"(/(?:sys|proc|dev)/(?:[^/\s]{1,80}/){0,30}[^/:\s]{1,80}):(.{1,400})")
 _ADDRESS = re.compile(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
-def parse_sysfs(text: str) -> Parsed:
+def parse_sysfs(text: str) -> ParsedOutput:
     """Readings named as the file (`link_downed`); the subject is the folder, or the PCI address or NIC above it."""
     lines, cut = whole_lines(text)
     told = ToolReadings()
@@ -168,7 +168,7 @@ def parse_sysfs(text: str) -> Parsed:
             told.figure(name, measured[0], measured[1], subject, line)
         else:
             told.word(name, value, subject, line)
-    return close(told, "grep over /sys", text, cut)
+    return close_readings(told, "grep over /sys", text, cut)
 
 
 def _subject(folders: List[str]) -> str:
@@ -192,7 +192,7 @@ _Moment = Tuple[float, str, str]
 """Seconds, since what, and the text."""
 
 
-def parse_kernel_log(text: str) -> Parsed:
+def parse_kernel_log(text: str) -> ParsedOutput:
     """One reading `kernel_line` a line: its text as the word, seconds as the value, since what as the subject.
 
     `since boot` for stamps of the kernel (also `--raw`), `unix` for `--time-format=iso`, `local clock` for `-T`: those
@@ -211,7 +211,7 @@ def parse_kernel_log(text: str) -> Parsed:
             told.readings.append(Reading("kernel_line", seconds, "s", since, word, "", evidence(line)))
     if unstamped and told.readings:
         told.note(f"{unstamped} lines have no time")
-    return close(told, "dmesg", text, cut)
+    return close_readings(told, "dmesg", text, cut)
 
 
 def _boot(line: str) -> Optional[_Moment]:

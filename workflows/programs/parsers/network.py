@@ -11,18 +11,18 @@ import re
 from typing import Any, Dict, Mapping
 
 from workflows.programs.parsers.text import (
-    Parsed,
+    ParsedOutput,
     ToolReadings,
     amount,
-    close,
+    as_mapping,
+    as_string,
+    close_readings,
     document,
     looks_like_json,
-    mapping,
     measure,
     no_document,
     number,
-    scaled,
-    string,
+    scale,
     whole_lines,
 )
 
@@ -40,7 +40,7 @@ SUMS: Mapping[str, str] = {
 """Parts of the end of the JSON -> subject."""
 
 
-def parse_iperf3(text: str) -> Parsed:
+def parse_iperf3(text: str) -> ParsedOutput:
     """Readings `network_bandwidth` (Gb/s) by `sent` and `received`, `network_retransmits`, of UDP `packet_loss` (%)."""
     if looks_like_json(text):
         return _parse_json(text)
@@ -57,7 +57,7 @@ def parse_iperf3(text: str) -> Parsed:
         elif stripped.startswith("iperf 3."):
             told.version = stripped[6:46]
         ended = ended or stripped == "iperf Done."
-    return close(told, TOOL, text, cut, "" if ended else "the line `iperf Done.` is missing")
+    return close_readings(told, TOOL, text, cut, "" if ended else "the line `iperf Done.` is missing")
 
 
 def _total(told: ToolReadings, stream: str, rate: str, again: str, side: str, line: str) -> None:
@@ -70,28 +70,28 @@ def _total(told: ToolReadings, stream: str, rate: str, again: str, side: str, li
         told.figure("network_retransmits", amount(again), "count", subject, line)
 
 
-def _parse_json(text: str) -> Parsed:
-    data = mapping(document(text))
+def _parse_json(text: str) -> ParsedOutput:
+    data = as_mapping(document(text))
     if not {"start", "end", "error", "intervals"} & set(data):
         return no_document(TOOL, text)
     told = ToolReadings()
-    told.version = string(mapping(data.get("start")).get("version")).replace("iperf ", "")[:40]
-    if string(data.get("error")):
-        told.note(f"it ended in an error: {string(data['error'])[:120]}")
-    end = mapping(data.get("end"))
+    told.version = as_string(as_mapping(data.get("start")).get("version")).replace("iperf ", "")[:40]
+    if as_string(data.get("error")):
+        told.note(f"it ended in an error: {as_string(data['error'])[:120]}")
+    end = as_mapping(data.get("end"))
     for name, subject in SUMS.items():
-        _sum(told, mapping(end.get(name)), subject, name)
-    datagrams = mapping(end.get("sum"))
+        _sum(told, as_mapping(end.get(name)), subject, name)
+    datagrams = as_mapping(end.get("sum"))
     told.figure("packet_loss", _positive(datagrams.get("lost_percent")), "%", "", f"sum: {_line(datagrams)}")
     if not told.readings:
         told.note("the end holds no sums")
-    return told.parsed()
+    return told.to_parsed()
 
 
 def _sum(told: ToolReadings, part: Dict[str, Any], subject: str, name: str) -> None:
     rate = _positive(part.get("bits_per_second"))
     line = f"{name}: {_line(part)}"
-    told.figure("network_bandwidth", None if rate is None else scaled(rate, 1e-9), "Gb/s", subject, line)
+    told.figure("network_bandwidth", None if rate is None else scale(rate, 1e-9), "Gb/s", subject, line)
     told.figure("network_retransmits", _positive(part.get("retransmits")), "count", subject, line)
 
 
@@ -127,7 +127,7 @@ WHAT_TO_DO = (
 )
 
 
-def parse_ping(text: str) -> Parsed:
+def parse_ping(text: str) -> ParsedOutput:
     """Readings by target: `packets_sent`, `packets_received`, `packet_loss` (%), `round_trip` (ms) and its maximum."""
     lines, cut = whole_lines(text)
     told = ToolReadings()
@@ -150,7 +150,7 @@ def parse_ping(text: str) -> Parsed:
             told.figure("round_trip_max", amount(times.group(3)), "ms", target, line)
     if target and not told.readings and WHAT_TO_DO not in told.notes:
         told.note("the statistics are missing: the text broke off")
-    return close(told, "ping", text, cut, "" if ended else "the statistics are missing")
+    return close_readings(told, "ping", text, cut, "" if ended else "the statistics are missing")
 
 
 TELLING = re.compile(
@@ -163,7 +163,7 @@ _COUNTER = re.compile(r"([A-Za-z\[][\w\[\]. -]{1,80}?): ([0-9]{1,20})")
 _SETTINGS = re.compile(r"Settings for ([\w.@:-]{1,40}):")
 
 
-def parse_ethtool(text: str) -> Parsed:
+def parse_ethtool(text: str) -> ParsedOutput:
     """Readings by interface: `nic_link_rate` (Gb/s), `nic_state` (1: link), duplex; or `nic_<counter>` of `-S`.
 
     `-S` does not print the interface's name, so its readings have no subject.
@@ -185,7 +185,7 @@ def parse_ethtool(text: str) -> Parsed:
         elif interface:
             _setting(told, interface, stripped, line)
         ended = ended or stripped.startswith("Link detected:")
-    return close(told, "ethtool", text, cut, "" if ended else "the line `Link detected` is missing")
+    return close_readings(told, "ethtool", text, cut, "" if ended else "the line `Link detected` is missing")
 
 
 def _counter(told: ToolReadings, stripped: str, line: str) -> None:

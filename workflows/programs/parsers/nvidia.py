@@ -16,7 +16,16 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, Optional, Tuple
 
-from workflows.programs.parsers.text import Parsed, ToolReadings, amount, close, figure, measure, no_figure, whole_lines
+from workflows.programs.parsers.text import (
+    ParsedOutput,
+    ToolReadings,
+    amount,
+    close_readings,
+    figure,
+    is_no_figure,
+    measure,
+    whole_lines,
+)
 
 CSV_FIGURES: Mapping[str, str] = {
     "temperature.gpu": "gpu_temperature",
@@ -96,7 +105,7 @@ def clock_word(text: str) -> str:
     clock = amount(text.replace("MHz", "").strip())
     if clock is not None:
         return f"{clock:g} MHz"
-    return NO_WISH if no_figure(text.strip("[]")) else ""
+    return NO_WISH if is_no_figure(text.strip("[]")) else ""
 
 
 def is_csv(lines: List[str]) -> bool:
@@ -104,7 +113,7 @@ def is_csv(lines: List[str]) -> bool:
     return any(_columns(line) for line in lines[:20] if "," in line)
 
 
-def parse_csv(lines: List[str], text: str, cut: bool) -> Parsed:
+def parse_csv(lines: List[str], text: str, cut: bool) -> ParsedOutput:
     """Readings of each row. How many rows there should be is known only where `count` was asked for."""
     told = ToolReadings()
     columns: List[Tuple[str, str]] = []
@@ -120,7 +129,7 @@ def parse_csv(lines: List[str], text: str, cut: bool) -> Parsed:
             _row(told, columns, cells, line)
         elif line.strip():
             told.note("a row has not as many cells as the header")
-    return close(told, "nvidia-smi --query-gpu", text, cut)
+    return close_readings(told, "nvidia-smi --query-gpu", text, cut)
 
 
 def _row(told: ToolReadings, columns: List[Tuple[str, str]], cells: List[str], line: str) -> None:
@@ -135,7 +144,7 @@ def _row(told: ToolReadings, columns: List[Tuple[str, str]], cells: List[str], l
             told.word(CSV_SET_CLOCKS[name], clock_word(cell), subject, line)
         elif name in ("gpu_recovery_action", "recovery_action"):
             told.flag("gpu_recovery_needed", cell != "None", cell, subject, line)
-        elif not no_figure(cell):
+        elif not is_no_figure(cell):
             _figure(told, name, unit, cell, subject, line)
 
 
@@ -173,7 +182,7 @@ def is_nvlink(lines: List[str]) -> bool:
     return any(_NVLINK_GPU.fullmatch(line) for line in heads) and any(line.startswith("Link ") for line in heads)
 
 
-def parse_nvlink(lines: List[str], text: str, cut: bool) -> Parsed:
+def parse_nvlink(lines: List[str], text: str, cut: bool) -> ParsedOutput:
     """Readings: `nvlink_state` (1: active) and `nvlink_speed` in GB/s a link, or `nvlink_errors` by counter.
 
     Nothing at the end says that this was all; a GPU with fewer lines than another is noted.
@@ -192,7 +201,7 @@ def parse_nvlink(lines: List[str], text: str, cut: bool) -> Parsed:
             counts[-1] += 1
     if counts and min(counts) < max(counts):
         told.note("fewer links are told of one GPU than of another")
-    return close(told, "nvidia-smi nvlink", text, cut)
+    return close_readings(told, "nvidia-smi nvlink", text, cut)
 
 
 def _link(told: ToolReadings, gpu: str, stripped: str, line: str) -> bool:
@@ -412,7 +421,7 @@ class _Query:
         return ""
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str) -> ParsedOutput:
     """Readings of `nvidia-smi -q`, `-q -x`, `--query-gpu=… --format=csv`, `nvlink -s` or `nvlink -e`.
 
     Subjects: `gpu <bus id>`, of ECC counters with the memory (`gpu 00000000:10:1c.0 dram`), of tables `gpu <index>`.
@@ -431,7 +440,7 @@ def _name(text: str) -> str:
     return text.strip().lower().replace(" ", "_").replace(".", "")
 
 
-def _parse_text(lines: List[str], text: str, cut: bool) -> Parsed:
+def _parse_text(lines: List[str], text: str, cut: bool) -> ParsedOutput:
     query = _Query()
     sections: List[Tuple[int, str]] = []
     for line in lines:
@@ -449,10 +458,10 @@ def _parse_text(lines: List[str], text: str, cut: bool) -> Parsed:
             query.field([section for _, section in sections], _name(name), value.strip(), line)
         elif stripped:
             sections = [*sections[:7], (depth, _name(stripped))]
-    return close(query.told, TOOL, text, cut, query.missing(ended=True))
+    return close_readings(query.told, TOOL, text, cut, query.missing(ended=True))
 
 
-def _parse_xml(lines: List[str], text: str, cut: bool) -> Parsed:
+def _parse_xml(lines: List[str], text: str, cut: bool) -> ParsedOutput:
     query = _Query()
     path: List[str] = []
     ended = False
@@ -471,4 +480,4 @@ def _parse_xml(lines: List[str], text: str, cut: bool) -> Parsed:
             bus = re.search(r'id="([0-9A-Fa-f:.]{7,20})"', attributes)
             if tag == "gpu" and bus:
                 query.begin(bus.group(1))
-    return close(query.told, TOOL, text, cut, query.missing(ended))
+    return close_readings(query.told, TOOL, text, cut, query.missing(ended))

@@ -12,18 +12,18 @@ import re
 from typing import Dict, List, Mapping, Tuple
 
 from workflows.programs.parsers.text import (
-    Parsed,
+    ParsedOutput,
     ToolReadings,
     amount,
-    close,
+    as_list,
+    as_mapping,
+    as_string,
+    close_readings,
     document,
-    listing,
     looks_like_json,
-    mapping,
     no_document,
     number,
-    scaled,
-    string,
+    scale,
     whole_lines,
 )
 
@@ -36,7 +36,7 @@ UP = frozenset(("ACTIVE", "Active", "PORT_ACTIVE (4)", "LinkUp", "LINK_UP", "LIN
 """What a port says that carries traffic."""
 
 
-def parse_ibstat(text: str) -> Parsed:
+def parse_ibstat(text: str) -> ParsedOutput:
     """Readings by `mlx5_0/1`: `nic_state` and `nic_physical_state` (1: up), `nic_link_rate` (Gb/s), firmware."""
     lines, cut = whole_lines(text)
     told = ToolReadings()
@@ -58,7 +58,7 @@ def parse_ibstat(text: str) -> Parsed:
             if name == "Link layer":
                 ports[port] = None
     whole = len(ports) >= sum(wanted.values())
-    return close(told, "ibstat", text, cut, "" if whole else "a port's last line is missing")
+    return close_readings(told, "ibstat", text, cut, "" if whole else "a port's last line is missing")
 
 
 def _ibstat_field(told: ToolReadings, name: str, value: str, port: str, line: str) -> None:
@@ -72,7 +72,7 @@ def _ibstat_field(told: ToolReadings, name: str, value: str, port: str, line: st
         told.word("nic_link_layer", value, port, line)
 
 
-def parse_devinfo(text: str) -> Parsed:
+def parse_devinfo(text: str) -> ParsedOutput:
     """Readings as of `ibstat`; the rate only with `-v`, from width and speed; `nic_mtu` in bytes."""
     lines, cut = whole_lines(text)
     told = ToolReadings()
@@ -92,11 +92,11 @@ def parse_devinfo(text: str) -> Parsed:
         elif name == "active_speed" and lanes:
             speed = _SPEED.fullmatch(value)
             rate = amount(speed.group(1)) if speed else None
-            told.figure("nic_link_rate", None if rate is None else scaled(rate, lanes), "Gb/s", port, line)
+            told.figure("nic_link_rate", None if rate is None else scale(rate, lanes), "Gb/s", port, line)
         elif device:
             _devinfo_field(told, name, value, port, line)
         ended = ended or name == "link_layer"
-    return close(told, "ibv_devinfo", text, cut, "" if ended else "the last adapter's ports are missing")
+    return close_readings(told, "ibv_devinfo", text, cut, "" if ended else "the last adapter's ports are missing")
 
 
 def _devinfo_field(told: ToolReadings, name: str, value: str, port: str, line: str) -> None:
@@ -110,7 +110,7 @@ def _devinfo_field(told: ToolReadings, name: str, value: str, port: str, line: s
         told.word("nic_link_layer", value, port, line)
 
 
-def parse_rdma_link(text: str) -> Parsed:
+def parse_rdma_link(text: str) -> ParsedOutput:
     """Readings `nic_state` and `nic_physical_state` (1: up) and `nic_netdev` by `mlx5_0/1`."""
     if looks_like_json(text):
         return _rdma_json(text)
@@ -122,7 +122,7 @@ def parse_rdma_link(text: str) -> Parsed:
             words = link.group(2).split(None, 60)
             fields = dict(zip(words[::2], words[1::2]))  # noqa: B905 - 3.10
             _rdma(told, link.group(1), fields, line)
-    return close(told, "rdma link", text, cut)
+    return close_readings(told, "rdma link", text, cut)
 
 
 def _rdma(told: ToolReadings, port: str, fields: Dict[str, str], line: str) -> None:
@@ -132,17 +132,17 @@ def _rdma(told: ToolReadings, port: str, fields: Dict[str, str], line: str) -> N
     told.word("nic_netdev", fields.get("netdev", ""), port, line)
 
 
-def _rdma_json(text: str) -> Parsed:
-    links = [mapping(link) for link in listing(document(text))]
+def _rdma_json(text: str) -> ParsedOutput:
+    links = [as_mapping(link) for link in as_list(document(text))]
     links = [link for link in links if "ifname" in link and "state" in link]
     if not links:
         return no_document("rdma link", text)
     told = ToolReadings()
     for link in links:
-        port = f"{string(link.get('ifname'))[:40]}/{int(number(link.get('port')) or 0)}"
-        fields = {name: string(value) for name, value in link.items()}
+        port = f"{as_string(link.get('ifname'))[:40]}/{int(number(link.get('port')) or 0)}"
+        fields = {name: as_string(value) for name, value in link.items()}
         _rdma(told, port, fields, f"{port} " + " ".join(f"{name} {value}" for name, value in fields.items() if value))
-    return told.parsed()
+    return told.to_parsed()
 
 
 _HEADER = re.compile(r"#bytes\s.{0,300}")
@@ -174,7 +174,7 @@ class _Table:
         subject = f"{self.device} {int(size)} bytes".strip()
         unit = _UNIT.search(self.header)
         if unit and unit.group(1) in GBITS and len(cells) >= 5 and "#sl" not in self.header:
-            average = scaled(amount(cells[3]) or 0.0, GBITS[unit.group(1)])
+            average = scale(amount(cells[3]) or 0.0, GBITS[unit.group(1)])
             self.told.figure("rdma_bandwidth_by_size", average, "Gb/s", subject, line)
             self.bandwidths.append((average, line))
             self.ended = False
@@ -203,7 +203,7 @@ class _Table:
         self.bandwidths, self.latencies, self.ended = [], [], True
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str) -> ParsedOutput:
     """Readings: by message size, and at the table's end `rdma_bandwidth` (Gb/s, the best size) or `rdma_latency`.
 
     `rdma_latency` is the typical one of the first, smallest message, in microseconds. The subject is the device.
@@ -222,7 +222,7 @@ def parse(text: str) -> Parsed:
             table.close()
         elif table.header:
             table.row(stripped, line)
-    return close(told, "perftest", text, cut, _missing(table))
+    return close_readings(told, "perftest", text, cut, _missing(table))
 
 
 def _missing(table: _Table) -> str:

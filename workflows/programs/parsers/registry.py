@@ -22,9 +22,9 @@ from workflows.programs.parsers import (
     rdma,
     storage,
 )
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 
-Parse = Callable[[str], Parsed]
+Parse = Callable[[str], ParsedOutput]
 
 PARSERS: Mapping[str, Parse] = {
     "nvidia-smi": nvidia.parse,

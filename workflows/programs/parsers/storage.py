@@ -11,18 +11,18 @@ import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from workflows.programs.parsers.text import (
-    Parsed,
+    ParsedOutput,
     ToolReadings,
     amount,
-    close,
+    as_list,
+    as_mapping,
+    as_string,
+    close_readings,
     document,
-    listing,
     looks_like_json,
-    mapping,
     no_document,
     number,
-    scaled,
-    string,
+    scale,
     whole_lines,
 )
 
@@ -35,7 +35,7 @@ TERSE_FIELDS = 87
 """As many as a terse line of version 3 to 5 has at least, up to the end of `write`."""
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str) -> ParsedOutput:
     """Readings by the job's name: `storage_read_bandwidth` (GB/s), `storage_read_rate` (1/s), `…_latency_p99` (ms).
 
     The same for `write`; a way without operations tells nothing. `storage_errors` is the job's error number.
@@ -50,7 +50,7 @@ def parse(text: str) -> Parsed:
             _terse(told, cells, line)
         elif line.startswith("fio: ") and "err=" in line[:400]:
             told.note("a job ended in an error")
-    return close(told, TOOL, text, cut)
+    return close_readings(told, TOOL, text, cut)
 
 
 def _terse(told: ToolReadings, cells: List[str], line: str) -> None:
@@ -60,44 +60,44 @@ def _terse(told: ToolReadings, cells: List[str], line: str) -> None:
     for way in WAYS:
         total, rate, operations = (amount(cell) for cell in cells[TERSE[way] : TERSE[way] + 3])
         if total and rate is not None:
-            told.figure(f"storage_{way}_bandwidth", scaled(rate, 1.024e-6), "GB/s", job, line)
+            told.figure(f"storage_{way}_bandwidth", scale(rate, 1.024e-6), "GB/s", job, line)
             told.figure(f"storage_{way}_rate", operations, "1/s", job, line)
 
 
-def _parse_json(text: str) -> Parsed:
-    data = mapping(document(text))
-    jobs = [mapping(job) for job in listing(data.get("jobs"))]
+def _parse_json(text: str) -> ParsedOutput:
+    data = as_mapping(document(text))
+    jobs = [as_mapping(job) for job in as_list(data.get("jobs"))]
     if "fio version" not in data:
         return no_document(TOOL, text)
     told = ToolReadings()
-    told.version = string(data.get("fio version")).replace("fio-", "")[:40]
+    told.version = as_string(data.get("fio version")).replace("fio-", "")[:40]
     for job in jobs:
-        name = string(job.get("jobname"))[:80]
+        name = as_string(job.get("jobname"))[:80]
         told.figure("storage_errors", number(job.get("error")), "count", name, f"{name}: error {job.get('error')}")
         for way in WAYS:
-            _way(told, name, way, mapping(job.get(way)))
+            _way(told, name, way, as_mapping(job.get(way)))
     if not any(one.quantity != "storage_errors" for one in told.readings):
         told.note("no job has read or written anything")
-    return told.parsed()
+    return told.to_parsed()
 
 
 def _way(told: ToolReadings, job: str, way: str, part: Dict[str, Any]) -> None:
     if not _positive(part.get("total_ios")) and not _positive(part.get("io_bytes")):
         return
     exact, rough = _positive(part.get("bw_bytes")), _positive(part.get("bw"))
-    rate = scaled(exact, 1e-9) if exact is not None else scaled(rough, 1.024e-6) if rough is not None else None
+    rate = scale(exact, 1e-9) if exact is not None else scale(rough, 1.024e-6) if rough is not None else None
     line = f"{job}: {way}: bw {part.get('bw')} KiB/s, iops {part.get('iops')}"
     told.figure(f"storage_{way}_bandwidth", rate, "GB/s", job, line)
     told.figure(f"storage_{way}_rate", _positive(part.get("iops")), "1/s", job, line)
     latency, factor = _latency(part)
     told.figure(
-        f"storage_{way}_latency_p99", None if latency is None else scaled(latency, factor), "ms", job, f"{line}, p99"
+        f"storage_{way}_latency_p99", None if latency is None else scale(latency, factor), "ms", job, f"{line}, p99"
     )
 
 
 def _latency(part: Dict[str, Any]) -> Tuple[Optional[float], float]:
     for name, factor in (("clat_ns", 1e-6), ("clat", 1e-3)):
-        percentiles = mapping(mapping(part.get(name)).get("percentile"))
+        percentiles = as_mapping(as_mapping(part.get(name)).get("percentile"))
         if PERCENTILE in percentiles:
             return _positive(percentiles[PERCENTILE]), factor
     return None, 1.0
@@ -116,7 +116,7 @@ MIB = 2.0**20 / 1e9
 """GB in a MiB."""
 
 
-def parse_ior(text: str) -> Parsed:
+def parse_ior(text: str) -> ParsedOutput:
     """Readings `storage_write_bandwidth` and `storage_read_bandwidth` in GB/s: the best of all repetitions."""
     lines, cut = whole_lines(text)
     told = ToolReadings()
@@ -128,16 +128,16 @@ def parse_ior(text: str) -> Parsed:
             value = amount(best.group(2))
             # A way that was not run is printed as 0.00.
             if value:
-                told.figure(f"storage_{best.group(1).lower()}_bandwidth", scaled(value, MIB), "GB/s", "", line)
+                told.figure(f"storage_{best.group(1).lower()}_bandwidth", scale(value, MIB), "GB/s", "", line)
         elif stripped.startswith("IOR-"):
             told.version = stripped[4:44].partition(":")[0]
         elif stripped.startswith(("ERROR", "ior ERROR")):
             told.note(f"it ended in an error: {stripped[:120]}")
         ended = ended or stripped.startswith("Finished")
-    return close(told, "IOR", text, cut, "" if ended else "the line `Finished` is missing")
+    return close_readings(told, "IOR", text, cut, "" if ended else "the line `Finished` is missing")
 
 
-def parse_mdtest(text: str) -> Parsed:
+def parse_mdtest(text: str) -> ParsedOutput:
     """Readings such as `file_creation_rate` in operations a second: the mean of all iterations.
 
     An operation that was not run is printed as 0.000 and tells nothing.
@@ -157,7 +157,7 @@ def parse_mdtest(text: str) -> Parsed:
         elif stripped.startswith("mdtest-"):
             told.version = stripped[7:47].partition(" ")[0]
         ended = ended or "finished at" in stripped[:40]
-    return close(told, "mdtest", text, cut, "" if ended else "the line `finished at` is missing")
+    return close_readings(told, "mdtest", text, cut, "" if ended else "the line `finished at` is missing")
 
 
 def _mean(cells: List[str]) -> str:

@@ -45,7 +45,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedOutput:
     """What a text told."""
 
     readings: Tuple[Reading, ...] = ()
@@ -194,11 +194,9 @@ def amount(text: str) -> Optional[float]:
 
 
 def measure(text: str, unit: str = "") -> Optional[Tuple[float, str]]:
-    """(value, our unit) of `67.03 W`, `16x`, `31 %`, `0`; None: no figure, or a unit that nobody knows.
+    """(value, our unit) of `67.03 W`, `16x`, `31 %`, `0`; None: no figure, or an unknown unit.
 
-    Args:
-        text: figure and perhaps a unit.
-        unit: printed elsewhere, where the text has none; "" means a count.
+    `unit` is the one printed elsewhere, for texts without one; "" means a count.
     """
     hit = _MEASURE.fullmatch(text.strip()) if len(text) < 80 else None
     value = figure(hit.group(1)) if hit else None
@@ -208,15 +206,15 @@ def measure(text: str, unit: str = "") -> Optional[Tuple[float, str]]:
     if not printed:
         return value, "count"
     known = UNITS.get(printed)
-    return (scaled(value, known[1]), known[0]) if known else None
+    return (scale(value, known[1]), known[0]) if known else None
 
 
-def scaled(value: float, factor: float) -> float:
+def scale(value: float, factor: float) -> float:
     """The product, without the dust that binary fractions leave behind the twelfth digit."""
     return float(f"{value * factor:.12g}")
 
 
-def no_figure(text: str) -> bool:
+def is_no_figure(text: str) -> bool:
     """Whether the tool says that it has no figure here."""
     return text.strip().lower() in NO_FIGURES
 
@@ -243,7 +241,7 @@ class ToolReadings:
 
     def word(self, quantity: str, word: str, subject: str, line: str, said: str = "") -> None:
         """Keep a word; an empty one says nothing."""
-        if word.strip() and not no_figure(word):
+        if word.strip() and not is_no_figure(word):
             whom, what = subject[:SUBJECT_CHARACTERS], word.strip()[:EVIDENCE_CHARACTERS]
             self.readings.append(Reading(quantity, None, "", whom, what, said, evidence(line)))
 
@@ -257,27 +255,27 @@ class ToolReadings:
         if why not in self.notes:
             self.notes.append(why)
 
-    def parsed(self) -> Parsed:
+    def to_parsed(self) -> ParsedOutput:
         """What was told, with every reason why something is not known."""
         why = "; ".join(self.notes[:5])
         if not self.readings and not why:
             why = "no figure was printed"
-        return Parsed(tuple(self.readings), why, self.version)
+        return ParsedOutput(tuple(self.readings), why, self.version)
 
 
-def close(told: ToolReadings, tool: str, text: str, cut: bool, missing_end: str = "") -> Parsed:
-    """The end of every parser of text: says why something is not known.
+def close_readings(told: ToolReadings, tool: str, text: str, cut: bool, missing_end: str = "") -> ParsedOutput:
+    """The result of a parser of text, with the reasons why something is not known.
 
     Args:
-        told: what was read.
-        tool: name, for the sentence that this is another tool's output.
+        told: the readings.
+        tool: its name, for the note that this is another tool's output.
         text: all of it, searched for refusals.
         cut: whether the last line has no end.
-        missing_end: what should stand at the end and does not; "": nothing is missing.
+        missing_end: the part that is missing at the end; "": none.
     """
     if not text.strip():
         told.note("nothing was printed")
-        return told.parsed()
+        return told.to_parsed()
     refused = refusal(text)
     if refused:
         told.note(refused)
@@ -287,7 +285,7 @@ def close(told: ToolReadings, tool: str, text: str, cut: bool, missing_end: str 
         told.note(f"{missing_end}: the text broke off")
     if not told.readings and not told.notes:
         told.note(f"this is not the output of {tool}")
-    return told.parsed()
+    return told.to_parsed()
 
 
 def refusal(text: str) -> str:
@@ -339,20 +337,20 @@ def document(text: str) -> Any:
         return None
 
 
-def no_document(tool: str, text: str) -> Parsed:
+def no_document(tool: str, text: str) -> ParsedOutput:
     """The answer where JSON was expected and none could be read."""
     told = ToolReadings()
     if looks_like_json(text):
         told.note("the JSON is broken off or damaged")
-    return close(told, tool, text, cut=False)
+    return close_readings(told, tool, text, cut=False)
 
 
-def mapping(value: Any) -> Dict[str, Any]:
+def as_mapping(value: Any) -> Dict[str, Any]:
     """The JSON object, or an empty one."""
     return cast("Dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def listing(value: Any) -> List[Any]:
+def as_list(value: Any) -> List[Any]:
     """The JSON array, or an empty one."""
     return cast("List[Any]", value) if isinstance(value, list) else []
 
@@ -366,6 +364,6 @@ def number(value: Any) -> Optional[float]:
     return figure(value) if isinstance(value, str) else None
 
 
-def string(value: Any) -> str:
+def as_string(value: Any) -> str:
     """The JSON string, or an empty one."""
     return value if isinstance(value, str) else ""

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Generator, List, Optional, Tuple
 
 from workflows.programs.prefork import process_image, protocol
-from workflows.programs.prefork.process_image import Home
-from workflows.programs.prefork.protocol import DESCRIPTORS, GO, ForkOrder, ParkedProgram, close, mismatch, order_of
+from workflows.programs.prefork.process_image import InitialState
+from workflows.programs.prefork.protocol import DESCRIPTORS, GO, ForkOrder, ParkedProgram, close, mismatch, parse_order
 from workflows.programs.runtime import files, flags, processes
 from workflows.programs.stacks.python_start import stack_signal
 
@@ -50,7 +50,7 @@ class OrphanError(Exception):
     """The launcher is not this process's parent: it died, or the kernel gave the orphan to somebody else."""
 
 
-def tie(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Die with `parent`.
 
     Raises:
@@ -78,30 +78,30 @@ def take_path(target: ParkedProgram) -> None:
     sys.path[:] = [*([] if first is None else [first]), *sys.path[1:]]
 
 
-def settle(home: Home, order: ForkOrder, parent: int, streams: Tuple[int, int], keep: int) -> None:
-    """Everything but the program itself. Where it fails, nobody has noticed and a plain start is still possible.
+def prepare_fork(home: InitialState, order: ForkOrder, parent: int, streams: Tuple[int, int], keep: int) -> None:
+    """Prepare everything but the program itself; where it fails, a plain start is still possible.
 
     Args:
-        home: how the parked process began.
-        order: what is asked.
-        parent: the launcher.
+        home: the parked process' initial state.
+        order: the program to become.
+        parent: process id of the launcher.
         streams: standard output and standard error.
         keep: a descriptor that stays open.
 
     Raises:
-        OrphanError, OSError, ValueError: the system does not let it be the same as a plain start.
+        OrphanError, OSError, ValueError: the fork cannot be made equal to a plain start.
     """
     if order.terminal:
         os.setsid()
     else:
         os.setpgid(0, 0)
-    tie(parent)
+    die_with_parent(parent)
     for number, fd in enumerate(streams, 1):
         os.dup2(fd, number)
     close(fd for fd in process_image.descriptors() if fd not in home.descriptors and fd != keep)
     os.chdir(order.target.working_directory)
     changes = process_image.imported_changes(home)
-    process_image.restore(home)
+    process_image.restore_state(home)
     # Name by name, so that `getenv` of libraries in C sees the same.
     os.environ.clear()
     os.environ.update(order.environment)
@@ -111,13 +111,13 @@ def settle(home: Home, order: ForkOrder, parent: int, streams: Tuple[int, int], 
         else:
             os.environ[name] = text
     _reseed()
-    process_image.show(order.argv, order.environment)
+    process_image.rewrite_proc_files(order.argv, order.environment)
     stack_signal.install()
     if not _is_own(order.target):
         _forget_own_modules()
 
 
-def become(order: ForkOrder) -> int:
+def run_program(order: ForkOrder) -> int:
     """Be the program: its exit code, once it has ended by itself.
 
     Raises:
@@ -137,7 +137,7 @@ def become(order: ForkOrder) -> int:
     return _run_script(_absolute(target), main.__dict__)
 
 
-def runnable(target: ParkedProgram) -> bool:
+def is_runnable(target: ParkedProgram) -> bool:
     """The script can be read now; modules are found or not where they are run."""
     path = _absolute(target)
     return target.module or os.path.isfile(path) or bool(_importer(path))
@@ -243,7 +243,7 @@ def _importer(path: str) -> bool:
     return False
 
 
-EXIT_NOT_BORN = 126
+EXIT_FORK_FAILED = 126
 
 
 @dataclass(frozen=True)
@@ -274,28 +274,28 @@ def main(argv: List[str]) -> int:
     try:
         options = flags.from_argv(Options, argv)
         connection = socket.socket(fileno=options.socket)
-        tie(options.parent)
+        die_with_parent(options.parent)
     except (flags.UsageError, OSError, OrphanError) as error:
         print(f"park: {error}", file=sys.stderr, flush=True)
         return 2
     connection.set_inheritable(False)
-    order = _parked(options, connection)
-    return 0 if order is None else become(order)
+    order = _serve_until_fork(options, connection)
+    return 0 if order is None else run_program(order)
 
 
-def _parked(options: Options, connection: socket.socket) -> Optional[ForkOrder]:
+def _serve_until_fork(options: Options, connection: socket.socket) -> Optional[ForkOrder]:
     """The order that this process, now a fork, is to carry out; None: the talk is over."""
-    home = process_image.remember([options.socket])
+    home = process_image.capture_state([options.socket])
     target = ParkedProgram(options.name, options.module, os.getcwd())
     take_path(target)
     try:
-        with _quiet(), _low_priority():
+        with _output_discarded(), _low_priority():
             failed, problem = _import_all(options.modules())
         if failed:
             protocol.send(connection, {"not_imported": failed, "why": problem})
-            _again_without(failed, options, home)
+            _restart_without(failed, options, home)
         process_image.retire_library_threads()
-        why = process_image.obstacle(home, [options.socket])
+        why = process_image.fork_obstacle(home, [options.socket])
         protocol.send(connection, {"ready": not why, "why": why})
         if why:
             return None
@@ -306,7 +306,9 @@ def _parked(options: Options, connection: socket.socket) -> Optional[ForkOrder]:
         return None
 
 
-def _serve(options: Options, connection: socket.socket, home: Home, target: ParkedProgram) -> Optional[ForkOrder]:
+def _serve(
+    options: Options, connection: socket.socket, home: InitialState, target: ParkedProgram
+) -> Optional[ForkOrder]:
     while True:
         heard = protocol.receive(connection, DESCRIPTORS)
         if heard is None:
@@ -315,12 +317,14 @@ def _serve(options: Options, connection: socket.socket, home: Home, target: Park
         try:
             if len(descriptors) != DESCRIPTORS:
                 raise protocol.FrameError(f"{len(descriptors)} descriptors")
-            order = order_of(message)
+            order = parse_order(message)
             with socket.socket(fileno=descriptors[0]) as channel:
                 why = _refusal(options, home, target, order, [options.socket, *descriptors])
                 if why:
                     _answer(channel, why)
-                elif not _gone(channel) and _fork(options, home, order, channel, (descriptors[1], descriptors[2])):
+                elif not _has_peer_closed(channel) and _fork(
+                    options, home, order, channel, (descriptors[1], descriptors[2])
+                ):
                     connection.detach()  # its descriptor is closed already, and so are these; others bear their numbers
                     del descriptors[1:]
                     return order
@@ -328,16 +332,18 @@ def _serve(options: Options, connection: socket.socket, home: Home, target: Park
             protocol.close(descriptors[1:])
 
 
-def _refusal(options: Options, home: Home, target: ParkedProgram, order: ForkOrder, ours: List[int]) -> str:
-    why = mismatch(target, home.environment, order) or process_image.obstacle(home, ours)
+def _refusal(options: Options, home: InitialState, target: ParkedProgram, order: ForkOrder, ours: List[int]) -> str:
+    why = mismatch(target, home.environment, order) or process_image.fork_obstacle(home, ours)
     if why:
         return why
-    if not runnable(order.target):
+    if not is_runnable(order.target):
         return f"{order.target.name}: cannot be read"
     return "" if os.getppid() == options.parent else "its launcher is gone"
 
 
-def _fork(options: Options, home: Home, order: ForkOrder, channel: socket.socket, streams: Tuple[int, int]) -> bool:
+def _fork(
+    options: Options, home: InitialState, order: ForkOrder, channel: socket.socket, streams: Tuple[int, int]
+) -> bool:
     """Have the launcher get a child; True in that child, which has been told to go on."""
     read, write = os.pipe()
     try:
@@ -364,28 +370,28 @@ def _leave_as_orphan() -> None:
         if os.fork():
             os._exit(0)
     except OSError:
-        os._exit(EXIT_NOT_BORN)
+        os._exit(EXIT_FORK_FAILED)
 
 
 def _wait_and_settle(
-    options: Options, home: Home, order: ForkOrder, channel: socket.socket, streams: Tuple[int, int], gate: int
+    options: Options, home: InitialState, order: ForkOrder, channel: socket.socket, streams: Tuple[int, int], gate: int
 ) -> None:
     """In the new process, until the launcher knows it and tells it to go on; nothing here may return otherwise."""
     try:
         if os.read(gate, len(GO)) != GO:
-            os._exit(EXIT_NOT_BORN)
+            os._exit(EXIT_FORK_FAILED)
         try:
-            settle(home, order, options.parent, streams, channel.fileno())
+            prepare_fork(home, order, options.parent, streams, channel.fileno())
         except (OSError, ValueError, OrphanError) as error:
             _answer(channel, str(error))
-            os._exit(EXIT_NOT_BORN)
+            os._exit(EXIT_FORK_FAILED)
         protocol.send(channel, {"pid": os.getpid()})
         if channel.recv(len(GO)) != GO:
-            os._exit(EXIT_NOT_BORN)
+            os._exit(EXIT_FORK_FAILED)
         channel.close()
     except BaseException:
         # A fork that nobody knows must never be a rank, nor a second parked process.
-        os._exit(EXIT_NOT_BORN)
+        os._exit(EXIT_FORK_FAILED)
 
 
 def _answer(channel: socket.socket, why: str) -> None:
@@ -393,7 +399,7 @@ def _answer(channel: socket.socket, why: str) -> None:
         protocol.send(channel, {"refused": why})
 
 
-def _gone(channel: socket.socket) -> bool:
+def _has_peer_closed(channel: socket.socket) -> bool:
     """Whoever asked has given up."""
     poll = select.poll()
     poll.register(channel.fileno(), 0)
@@ -412,7 +418,7 @@ def _import_all(modules: List[str]) -> Tuple[str, str]:
     return "", ""
 
 
-def _again_without(name: str, options: Options, home: Home) -> None:
+def _restart_without(name: str, options: Options, home: InitialState) -> None:
     """Start over without a module: what its half import left behind must not be found by the program."""
     with open("/proc/self/cmdline", "rb") as file:
         words = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
@@ -423,7 +429,7 @@ def _again_without(name: str, options: Options, home: Home) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Generator[None, None, None]:
+def _output_discarded() -> Generator[None, None, None]:
     """What modules print while they are imported reaches nobody: it belongs to no rank."""
     kept = [os.dup(1), os.dup(2)]
     nothing = os.open(os.devnull, os.O_WRONLY)

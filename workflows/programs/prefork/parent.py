@@ -16,7 +16,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from workflows.programs.prefork import protocol
-from workflows.programs.prefork.protocol import GO, ForkOrder, ParkedProgram, Program, forkable
+from workflows.programs.prefork.protocol import GO, ForkOrder, ParkedProgram, Program, parse_command
 from workflows.programs.runtime import files, processes
 
 ANSWER_SECONDS = 3.0
@@ -25,22 +25,22 @@ several. An answer that comes later is not heard, and the fork ends without havi
 RANK_NAMES = frozenset({"RANK", "LOCAL_RANK", "ROLE_RANK", "PRIMUS_RANK"})
 """Not in the parked process's environment: whoever looks for a rank must not take it for one."""
 
-PARKED = "PRIMUS_PARKED"
+PARKED_VARIABLE = "PRIMUS_PARKED"
 """In the environment of the parked process alone: `python_start` leaves it as it is, since forks share files."""
 
 
-class NotWarmError(Exception):
+class ForkUnavailableError(Exception):
     """No fork was made; the message says why. The rank is to be started plainly."""
 
 
-class Parked:
-    """The parked process of a pod: started before the first rank, at hand for each one.
+class ParkedProcess:
+    """The parked process of a pod.
 
     Args:
-        program: what it is to become, from `forkable`.
+        program: the program of its forks, from `parse_command`.
         preload: modules to import.
-        environment: a rank's, without secrets; what `warm_order.OF_A_RANK` begins with may differ later.
-        working_directory: the ranks', made already.
+        environment: a rank's, without secrets; variables of `protocol.RANK_PREFIXES` may differ later.
+        working_directory: the ranks', which exists already.
         pseudo_terminal: ranks write to pseudo terminals.
     """
 
@@ -69,7 +69,7 @@ class Parked:
         """Start it; it imports while the launcher goes on. Once.
 
         Raises:
-            NotWarmError: the system or the ranks' Python does not let it be started.
+            ForkUnavailableError: the system or the ranks' Python does not let it be started.
         """
         mine, theirs = socket.socketpair()
         theirs.set_inheritable(True)
@@ -78,7 +78,7 @@ class Parked:
         except processes.StartError as error:
             mine.close()
             self._why = str(error)
-            raise NotWarmError(self._why) from error
+            raise ForkUnavailableError(self._why) from error
         finally:
             theirs.close()
         self._connection, self.pid = mine, process.pid
@@ -106,33 +106,29 @@ class Parked:
         if heard is None:
             self._give_up(f"{why}{self._last_words()}")
             return [f"ranks are started plainly: {self._why}"]
-        return self._told(heard[0])
+        return self._take_message(heard[0])
 
     def fork(self, start: processes.Start, timeout_seconds: float = ANSWER_SECONDS) -> processes.RankProcess:
-        """A rank, forked.
-
-        Args:
-            start: as for `ranks.start`.
-            timeout_seconds: for the answer.
-
-        Raises:
-            NotWarmError: why not; nothing was started then, and nothing will be.
-        """
+        """Fork a rank within `timeout_seconds`; raises ForkUnavailableError, with nothing started, where that fails."""
         deadline = time.monotonic() + timeout_seconds
         order = self._order(start)
         out_read, out_write, err_read, err_write = _channels(start.pseudo_terminal)
         try:
-            pid = self._born(order, (out_write, err_write), deadline)
-        except (OSError, NotWarmError) as error:
+            pid = self._await_child(order, (out_write, err_write), deadline)
+        except (OSError, ForkUnavailableError) as error:
             protocol.close((out_read, err_read))
-            raise error if isinstance(error, NotWarmError) else NotWarmError(f"it does not answer: {error}") from error
+            raise (
+                error
+                if isinstance(error, ForkUnavailableError)
+                else ForkUnavailableError(f"it does not answer: {error}")
+            ) from error
         finally:
             protocol.close((out_write, err_write))
         for fd in (out_read, err_read):
             os.set_blocking(fd, False)
         return processes.RankProcess(start.rank, start.local_rank, pid, out_read, err_read)
 
-    def ended(self) -> None:
+    def mark_ended(self) -> None:
         """Its process was reaped."""
         self.pid = 0
         self._give_up(f"the parked process has ended{self._last_words()}")
@@ -151,10 +147,10 @@ class Parked:
         words += [f"--preload={','.join(self._preload)}"] if self._preload else []
         argv = (program.interpreter, *program.options, *files.command("park")[-2:], *words)
         environment = {name: text for name, text in self._environment.items() if name not in RANK_NAMES}
-        environment[PARKED] = "1"
+        environment[PARKED_VARIABLE] = "1"
         return processes.Start(-1, -1, argv, environment, self._working_directory, self._pseudo_terminal)
 
-    def _told(self, message: Dict[str, Any]) -> List[str]:
+    def _take_message(self, message: Dict[str, Any]) -> List[str]:
         if "not_imported" in message:
             return [f"the parked process goes on without {message['not_imported']}: {message.get('why')}"]
         self.ready = message.get("ready") is True
@@ -165,20 +161,20 @@ class Parked:
         return [f"ranks are started plainly: {self._why}"]
 
     def _order(self, start: processes.Start) -> ForkOrder:
-        program = forkable(start.argv)
+        program = parse_command(start.argv)
         if program is None:
-            raise NotWarmError(f"{' '.join(start.argv)[:200]}: not a Python program that can be forked")
+            raise ForkUnavailableError(f"{' '.join(start.argv)[:200]}: not a Python program that can be forked")
         if not self.ready:
-            raise NotWarmError(self._why)
+            raise ForkUnavailableError(self._why)
         if (program.interpreter, program.options) != (self._program.interpreter, self._program.options):
-            raise NotWarmError("it was parked with another interpreter or other options of it")
+            raise ForkUnavailableError("it was parked with another interpreter or other options of it")
         target = ParkedProgram(program.name, program.module, os.path.realpath(start.working_directory))
         return ForkOrder(target, start.argv, program.arguments, start.environment, start.pseudo_terminal)
 
-    def _born(self, order: ForkOrder, streams: Tuple[int, int], deadline: float) -> int:
+    def _await_child(self, order: ForkOrder, streams: Tuple[int, int], deadline: float) -> int:
         connection = self._connection
         if connection is None:
-            raise NotWarmError(self._why)
+            raise ForkUnavailableError(self._why)
         channel, theirs = socket.socketpair()
         with channel:
             with theirs:
@@ -188,7 +184,7 @@ class Parked:
                 except OSError as error:
                     # A part may be on its way: nothing that follows would be understood.
                     self.close()
-                    raise NotWarmError(f"it takes no orders: {error}") from error
+                    raise ForkUnavailableError(f"it takes no orders: {error}") from error
             return _answer(channel, deadline)
 
     def _give_up(self, why: str) -> None:
@@ -216,7 +212,7 @@ def _channels(pseudo_terminal: bool) -> Tuple[int, int, int, int]:
             opened += processes.channel(pseudo_terminal)
     except OSError as error:
         protocol.close(opened)
-        raise NotWarmError(f"there is no room for its output: {error.strerror}") from error
+        raise ForkUnavailableError(f"there is no room for its output: {error.strerror}") from error
     return opened[0], opened[1], opened[2], opened[3]
 
 
@@ -224,25 +220,25 @@ def _answer(channel: socket.socket, deadline: float) -> int:
     """The process that was made, told to go on.
 
     Raises:
-        NotWarmError: refused, or what was made is no child of this process.
+        ForkUnavailableError: refused, or what was made is no child of this process.
         OSError: no answer in time.
     """
     poll = select.poll()
     poll.register(channel.fileno(), select.POLLIN)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000.0):
-        raise NotWarmError("it does not answer in time")
+        raise ForkUnavailableError("it does not answer in time")
     channel.settimeout(max(0.001, deadline - time.monotonic()))
     try:
         heard = protocol.receive(channel)
     except protocol.FrameError as error:
-        raise NotWarmError(f"its answer is not understood: {error}") from error
+        raise ForkUnavailableError(f"its answer is not understood: {error}") from error
     message: Dict[str, Any] = heard[0] if heard is not None else {"refused": "it died over it"}
     pid = message.get("pid")
     if not isinstance(pid, int):
-        raise NotWarmError(str(message.get("refused")))
+        raise ForkUnavailableError(str(message.get("refused")))
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except (ChildProcessError, OverflowError) as error:
-        raise NotWarmError(f"process {pid} is no child of the launcher") from error
+        raise ForkUnavailableError(f"process {pid} is no child of the launcher") from error
     channel.sendall(GO)
     return pid

@@ -24,7 +24,7 @@ DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/infiniband/", "/dev/acc
 
 
 @dataclass(frozen=True)
-class Home:
+class InitialState:
     """Everything that a preloaded module might change and a fork would inherit."""
 
     environment: Mapping[str, str]
@@ -34,7 +34,7 @@ class Home:
     """Open at the start, standard streams included: a plain start inherits them too."""
 
 
-def remember(ours: Iterable[int]) -> Home:
+def capture_state(ours: Iterable[int]) -> InitialState:
     """This process as it began, without the descriptors in `ours`."""
     umask = os.umask(0o077)
     os.umask(umask)
@@ -43,10 +43,10 @@ def remember(ours: Iterable[int]) -> Home:
         if name.startswith("RLIMIT_"):
             number: int = getattr(resource, name)
             limits[number] = resource.getrlimit(number)
-    return Home(dict(os.environ), umask, limits, frozenset(descriptors()) - frozenset(ours))
+    return InitialState(dict(os.environ), umask, limits, frozenset(descriptors()) - frozenset(ours))
 
 
-def restore(home: Home) -> None:
+def restore_state(home: InitialState) -> None:
     """Mask and limits as they were at the start.
 
     Raises:
@@ -58,7 +58,7 @@ def restore(home: Home) -> None:
             resource.setrlimit(number, limits)
 
 
-def imported_changes(home: Home) -> Dict[str, Optional[str]]:
+def imported_changes(home: InitialState) -> Dict[str, Optional[str]]:
     """Variables that preloaded modules set (or, None, removed): they would have done so in a plain start as well."""
     now = dict(os.environ)
     changed: Dict[str, Optional[str]] = {name: text for name, text in now.items() if home.environment.get(name) != text}
@@ -66,13 +66,8 @@ def imported_changes(home: Home) -> Dict[str, Optional[str]]:
     return changed
 
 
-def obstacle(home: Home, ours: Iterable[int]) -> str:
-    """Why this process cannot be forked safely now; "": it can.
-
-    Args:
-        home: how it began.
-        ours: descriptors that are known and dealt with.
-    """
+def fork_obstacle(home: InitialState, ours: Iterable[int]) -> str:
+    """Why this process cannot be forked safely now; "": it can. `ours` are descriptors that the caller handles."""
     if _gpu_in_use():
         return "a GPU context is open, which no fork can share"
     tasks = len(os.listdir("/proc/self/task"))
@@ -163,7 +158,7 @@ _kept: List[mmap.mmap] = []
 """The kernel reads from there as long as the process lives."""
 
 
-def show(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
+def rewrite_proc_files(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Show these; False where the kernel does not let a process say so (`CONFIG_CHECKPOINT_RESTORE`): the old stay."""
     words = b"".join(os.fsencode(word) + b"\0" for word in argv)
     pairs = b"".join(os.fsencode(f"{name}={text}") + b"\0" for name, text in environment.items())

@@ -43,9 +43,7 @@ def send(connection: socket.socket, message: Mapping[str, Any], descriptors: Seq
 def receive(connection: socket.socket, most: int = 0) -> Optional[Tuple[Dict[str, Any], List[int]]]:
     """The next message and the descriptors that came with it, now the caller's; None: the peer has ended.
 
-    Args:
-        connection: blocking, or with a timeout for each part.
-        most: so many descriptors are taken.
+    At most `most` descriptors are taken.
 
     Raises:
         FrameError: garbage, too long, or the peer ended in the middle.
@@ -100,7 +98,7 @@ def _exactly(connection: socket.socket, count: int, most: int, descriptors: List
     return data
 
 
-OF_A_RANK = ("RANK", "LOCAL_", "WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "PRIMUS_")
+RANK_PREFIXES = ("RANK", "LOCAL_", "WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "PRIMUS_")
 """Beginnings of variables that differ between ranks and incarnations. All others are the same for each start of a rank,
 or a library that was loaded with another value (how many threads, which locale) would keep it."""
 GO = b"go"
@@ -145,7 +143,7 @@ class ForkOrder:
         }
 
 
-def order_of(message: Mapping[str, Any]) -> ForkOrder:
+def parse_order(message: Mapping[str, Any]) -> ForkOrder:
     """The order that a message holds.
 
     Raises:
@@ -167,7 +165,7 @@ def mismatch(target: ParkedProgram, environment: Mapping[str, str], order: ForkO
     differing = [
         name
         for name in sorted({*environment, *order.environment})
-        if not name.startswith(OF_A_RANK) and environment.get(name) != order.environment.get(name)
+        if not name.startswith(RANK_PREFIXES) and environment.get(name) != order.environment.get(name)
     ]
     if differing:
         return f"it was parked with another {', '.join(differing[:5])}, which a library may have read meanwhile"
@@ -227,7 +225,7 @@ class Program:
     arguments: Tuple[str, ...]
 
 
-def forkable(command: Sequence[str]) -> Optional[Program]:
+def parse_command(command: Sequence[str]) -> Optional[Program]:
     """How a command can be forked; None: it is no Python script or module, or its options are not known here."""
     if not command or not _PYTHON.fullmatch(os.path.basename(command[0])):
         return None

@@ -18,7 +18,7 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import IO, Any, Callable, Dict, List, Mapping, Tuple
 
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 MOST_BYTES = 4 << 20
 """More output than that no tool has reason for; the rest is not read."""
@@ -28,7 +28,7 @@ LIMIT_VARIABLE = "PRIMUS_PROBE_SECONDS"
 GRACE_SECONDS = 2.0
 """For a killed process to be gone; one that stays is the kernel's, and is left."""
 
-Parsers = Mapping[str, Callable[[str], Parsed]]
+Parsers = Mapping[str, Callable[[str], ParsedOutput]]
 
 
 @dataclass(frozen=True)
@@ -74,39 +74,27 @@ def from_json(text: str) -> Tuple[Call, ...]:
 
 
 def argv_of(call: Call, places: Mapping[str, str]) -> List[str]:
-    """The process to start.
-
-    Args:
-        call: which.
-        places: what stands for `{gpu}`, `{path}`, ….
-    """
+    """The command of a call, with the values of `places` for `{gpu}`, `{path}`, …."""
     if call.probe:
-        arguments = {name: filled(text, places) for name, text in call.arguments.items()}
-        own = [sys.executable, os.path.abspath(sys.argv[0])] if sys.argv[0].endswith(".pyz") else _from_source()
+        arguments = {name: fill_places(text, places) for name, text in call.arguments.items()}
+        own = (
+            [sys.executable, os.path.abspath(sys.argv[0])]
+            if sys.argv[0].endswith(".pyz")
+            else [sys.executable, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "main.py")]
+        )
         return [*own, "probe-one", f"--name={call.probe}", f"--arguments={json.dumps(arguments, sort_keys=True)}"]
-    return [filled(word, places) for word in call.command]
+    return [fill_places(word, places) for word in call.command]
 
 
-def filled(text: str, places: Mapping[str, str]) -> str:
+def fill_places(text: str, places: Mapping[str, str]) -> str:
     """`text` with what stands for its placeholders; an unknown one stays."""
     for name, value in places.items():
         text = text.replace("{" + name + "}", value)
     return text
 
 
-def _from_source() -> List[str]:
-    return [sys.executable, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "main.py")]
-
-
-def execute(call: Call, places: Mapping[str, str], seconds: float, parsers: Parsers) -> Parsed:
-    """Run it once and read what it printed.
-
-    Args:
-        call: which.
-        places: what stands for placeholders.
-        seconds: after so long it is killed with everything it started.
-        parsers: of tools' output, by name.
-    """
+def execute(call: Call, places: Mapping[str, str], seconds: float, parsers: Parsers) -> ParsedOutput:
+    """Run a call once and parse its output; after `seconds` it is killed with everything it started."""
     argv = argv_of(call, places)
     try:
         process = subprocess.Popen(
@@ -118,26 +106,28 @@ def execute(call: Call, places: Mapping[str, str], seconds: float, parsers: Pars
             env={**os.environ, LIMIT_VARIABLE: f"{seconds:.3f}"},
         )
     except OSError as error:
-        return Parsed(unknown=f"{argv[0]} cannot be started: {not_started(error)}")
+        return ParsedOutput(unknown=f"{argv[0]} cannot be started: {describe_start_error(error)}")
     text, in_time = _output(process, seconds)
     if not in_time:
-        return Parsed(unknown=f"{call.title} did not end within {seconds:g} s{_last(text)}")
+        return ParsedOutput(unknown=f"{call.title} did not end within {seconds:g} s{_last(text)}")
     code = process.returncode
     found = _read(call, text, parsers)
     if not found.readings and not found.unknown:
-        return Parsed(unknown=f"{call.title} told nothing{_last(text)}")
+        return ParsedOutput(unknown=f"{call.title} told nothing{_last(text)}")
     if code < 0:
         # Figures of a program that was killed may be those of half a measurement.
-        return Parsed(unknown=f"{call.title} was ended by signal {-code}{_last(text)}")
+        return ParsedOutput(unknown=f"{call.title} was ended by signal {-code}{_last(text)}")
     if code and not found.readings:
-        return Parsed(unknown=f"{call.title} ended with {code}: {found.unknown}{_last(text)}", version=found.version)
+        return ParsedOutput(
+            unknown=f"{call.title} ended with {code}: {found.unknown}{_last(text)}", version=found.version
+        )
     if code and not found.unknown:
         # It printed all that is expected and says that something went wrong: what it told against the node counts.
         return replace(found, unknown=f"{call.title} ended with {code}{_last(text)}")
     return found
 
 
-def not_started(error: OSError) -> str:
+def describe_start_error(error: OSError) -> str:
     """Why a program could not be started; where its file asks for capabilities that the pod dropped, what to do."""
     why = error.strerror or str(error)
     if error.errno != errno.EPERM:
@@ -145,16 +135,16 @@ def not_started(error: OSError) -> str:
     return f"{why}: its file may carry capabilities that this pod may not have; take them off in the image (setcap -r)"
 
 
-def _read(call: Call, text: str, parsers: Parsers) -> Parsed:
+def _read(call: Call, text: str, parsers: Parsers) -> ParsedOutput:
     if call.probe:
-        return parsed_from(text)
+        return load_parsed(text)
     parser = parsers.get(call.parser)
     if parser is None:
-        return Parsed(unknown=f"these programs know no parser {call.parser!r}: use an image of the same version")
+        return ParsedOutput(unknown=f"these programs know no parser {call.parser!r}: use an image of the same version")
     try:
         return parser(text)
     except Exception as error:  # a parser is total; one that is not must not pass for a pass
-        return Parsed(unknown=f"the parser {call.parser} crashed: {type(error).__name__}: {error}")
+        return ParsedOutput(unknown=f"the parser {call.parser} crashed: {type(error).__name__}: {error}")
 
 
 def _output(process: "subprocess.Popen[bytes]", seconds: float) -> Tuple[str, bool]:
@@ -195,19 +185,19 @@ def _last(text: str) -> str:
     return f"; it said: {said[-LAST_CHARACTERS:]}" if said else ""
 
 
-def parsed_to(parsed: Parsed) -> str:
+def dump_parsed(parsed: ParsedOutput) -> str:
     """What a probe prints: one line of JSON. Figures that are none (NaN, infinite) become words."""
     return json.dumps({"primus_probe": asdict(parsed)}, separators=(",", ":"), allow_nan=True)
 
 
-def parsed_from(text: str) -> Parsed:
+def load_parsed(text: str) -> ParsedOutput:
     """What a probe printed: its last line that is one."""
     for line in reversed(text.splitlines()):
         if line.startswith('{"primus_probe"'):
             try:
                 told = json.loads(line)["primus_probe"]
                 readings = tuple(Reading(**one) for one in told["readings"])
-                return Parsed(readings, str(told["unknown"]), str(told["version"]))
+                return ParsedOutput(readings, str(told["unknown"]), str(told["version"]))
             except (ValueError, TypeError, KeyError):
                 break
-    return Parsed(unknown="the probe ended without an answer")
+    return ParsedOutput(unknown="the probe ended without an answer")

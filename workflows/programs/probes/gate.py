@@ -19,7 +19,7 @@ from typing import Callable, Dict, List, Mapping, Tuple
 from workflows.programs.checkpoints import proofs
 from workflows.programs.checkpoints.formats import storage_is_there
 from workflows.programs.probes import gpu_count, kernel_log
-from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, Check, at_least, at_most, overall
+from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, Check, at_least, at_most, overall_verdict
 from workflows.programs.runtime import flags
 from workflows.wire import GateReport, to_json
 
@@ -199,7 +199,7 @@ def examine(
         thread.join(max(0.0, deadline - time.monotonic()))
     silent = f"no answer within {options.timeout_seconds} s"
     done = [found.get(name, Check(name, UNKNOWN, None, None, "", silent)) for name in checks]
-    return GateReport(node, overall(done), [one.plain() for one in done], now)
+    return GateReport(node, overall_verdict(done), [one.plain() for one in done], now)
 
 
 def _guarded(name: str, check: Callable[[Options], Check], options: Options, found: Dict[str, Check]) -> None:

@@ -18,7 +18,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, cast
 
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.links import GPU_CLASSES, PCI
 from workflows.programs.probes.node import GIB, listed, read
 
@@ -38,14 +38,14 @@ class GpuCount:
 def count(
     vendor: str, fake: bool, environment: Mapping[str, str], timeout_seconds: float, root: str = "/"
 ) -> Optional[GpuCount]:
-    """GPUs of this node; None where fake ones are asked for and the environment names no number.
+    """Number of this node's GPUs; None where fake ones are wanted and the environment names no number.
 
     Args:
-        vendor: `amd`, `nvidia`, or empty for whichever is there.
-        fake: believe `PRIMUS_FAKE_GPUS`.
+        vendor: `amd`, `nvidia`, or empty for either.
+        fake: take the number from `PRIMUS_FAKE_GPUS`.
         environment: environment variables.
         timeout_seconds: longest time of a vendor's tool.
-        root: where `dev` and `sys` lie.
+        root: folder with `dev` and `sys`.
     """
     if fake:
         text = environment.get(FAKE_VARIABLE, "")
@@ -141,7 +141,7 @@ MODULES = {"0x1002": "amdgpu", "0x10de": "nvidia"}
 Arguments = Mapping[str, str]
 
 
-def gpu_devices(_: Arguments) -> Parsed:
+def gpu_devices(_: Arguments) -> ParsedOutput:
     """How many there are, whether the driver is loaded, who uses them, and how much of their memory."""
     amd, nvidia = _on_bus("0x1002"), _on_bus("0x10de")
     if nvidia or listed(NVIDIA_GPUS):
@@ -149,10 +149,10 @@ def gpu_devices(_: Arguments) -> Parsed:
     return _told(_amd(amd))
 
 
-def _told(readings: List[Reading]) -> Parsed:
+def _told(readings: List[Reading]) -> ParsedOutput:
     counted = any(one.quantity == "gpu_count" for one in readings)
     hidden = "" if counted else "the driver is loaded, and what it lists is not to be seen from here"
-    return Parsed(tuple(readings), hidden)
+    return ParsedOutput(tuple(readings), hidden)
 
 
 def _on_bus(maker: str) -> List[str]:

@@ -17,7 +17,7 @@ from collections import Counter
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
-from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, Parsed, Reading
+from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
 from workflows.programs.probes.arguments import ArgumentError, number
 from workflows.programs.probes.gpu import collective as gpu_collective
 from workflows.programs.probes.gpu import kernels
@@ -28,10 +28,10 @@ from workflows.programs.probes.gpu.children import (
     ChildEnd,
     ChildLine,
     Session,
+    gpu_name,
     line_of,
-    named,
-    parsed,
     reasons_of,
+    to_parsed,
 )
 from workflows.programs.probes.gpu.device import KINDS, Device, DeviceGroup, Platform, UnavailableError
 from workflows.programs.probes.gpu.kernels import WORD_BYTES
@@ -60,7 +60,7 @@ def _choice(arguments: Arguments, name: str, default: str, known: Sequence[str])
     return chosen
 
 
-def gpu_smoke(arguments: Arguments, platform: Platform) -> Parsed:
+def gpu_smoke(arguments: Arguments, platform: Platform) -> ParsedOutput:
     """Open every GPU and multiply once: `gpus_bindable`, and of each `gemm_not_finite`. `seconds` (15): for all of it.
 
     A GPU that cannot be opened in time is not bindable. Where one did not even come to try, nobody knows the count.
@@ -69,23 +69,23 @@ def gpu_smoke(arguments: Arguments, platform: Platform) -> Parsed:
     found = session.measure(lambda device, index, line: kernels.smoke(device, SMOKE_SIZE))
     bound = [one for one in found if one.stage == OPENED]
     readings = [
-        Reading("gemm_not_finite", float(one.facts["not_finite"]), "count", named(one), line=line_of(one))
+        Reading("gemm_not_finite", float(one.facts["not_finite"]), "count", gpu_name(one), line=line_of(one))
         for one in found
         if not one.why
     ]
     reasons = reasons_of(found)
     reasons += [
-        f"{named(one)}: {one.facts['wrong']} values of a product are wrong: test it at depth device"
+        f"{gpu_name(one)}: {one.facts['wrong']} values of a product are wrong: test it at depth device"
         for one in found
         if one.facts.get("wrong")
     ]
     if all(one.stage != BEGAN for one in found):
         line = "; ".join(reasons_of([one for one in found if one.stage != OPENED])) or f"all {len(found)} were opened"
         readings.insert(0, Reading("gpus_bindable", float(len(bound)), "count", line=line[:EVIDENCE_CHARACTERS]))
-    return parsed(session, readings, reasons)
+    return to_parsed(session, readings, reasons)
 
 
-def gpu_gemm(arguments: Arguments, platform: Platform) -> Parsed:
+def gpu_gemm(arguments: Arguments, platform: Platform) -> ParsedOutput:
     """Products of `type` (bf16) and `size` on all GPUs at once for `seconds` (15): TFLOP/s and wrong values of each."""
     kind = _choice(arguments, "type", "bf16", KINDS)
     size = number(arguments, "size", kernels.KINDS[kind].size, least=16)
@@ -95,7 +95,7 @@ def gpu_gemm(arguments: Arguments, platform: Platform) -> Parsed:
     return _rated(session, found, (f"{kind}_gemm", "TFLOP/s"), "gemm_wrong_values")
 
 
-def gpu_memory_probe(arguments: Arguments, platform: Platform) -> Parsed:
+def gpu_memory_probe(arguments: Arguments, platform: Platform) -> ParsedOutput:
     """Pattern and complement over `share` (0.9) of the free memory of all GPUs at once, for `seconds` (20)."""
     text = arguments.get("share", "0.9")
     try:
@@ -110,17 +110,17 @@ def gpu_memory_probe(arguments: Arguments, platform: Platform) -> Parsed:
     return _rated(session, found, ("hbm_bandwidth", "GB/s"), "gpu_memory_wrong_bytes")
 
 
-def _rated(session: Session, found: Sequence[ChildEnd], rate: Tuple[str, str], wrong: str) -> Parsed:
+def _rated(session: Session, found: Sequence[ChildEnd], rate: Tuple[str, str], wrong: str) -> ParsedOutput:
     """A rate and a count of wrong ones from each GPU."""
     readings: List[Reading] = []
     for one in found:
         if not one.why:
-            readings.append(Reading(rate[0], float(one.facts["rate"]), rate[1], named(one), line=line_of(one)))
-            readings.append(Reading(wrong, float(one.facts["wrong"]), "count", named(one), line=line_of(one)))
-    return parsed(session, readings, reasons_of(found))
+            readings.append(Reading(rate[0], float(one.facts["rate"]), rate[1], gpu_name(one), line=line_of(one)))
+            readings.append(Reading(wrong, float(one.facts["wrong"]), "count", gpu_name(one), line=line_of(one)))
+    return to_parsed(session, readings, reasons_of(found))
 
 
-def gpu_copy(arguments: Arguments, platform: Platform) -> Parsed:
+def gpu_copy(arguments: Arguments, platform: Platform) -> ParsedOutput:
     """Copies of `bytes` (256 MiB) between host and GPU and from each GPU to each other, one after the other."""
     words = number(arguments, "bytes", 256 * MIB, least=8) // kernels.WORD_BYTES
     session = Session(platform, OPENING_SECONDS + COPIES_SECONDS)
@@ -129,7 +129,7 @@ def gpu_copy(arguments: Arguments, platform: Platform) -> Parsed:
         line.await_turn()
         peers = [peer for peer in session.indices if peer != index]
         for one in kernels.copies(device, index, peers, words, line.stage):
-            line.so_far({one.name: [one.rate, one.why]})
+            line.report_partial({one.name: [one.rate, one.why]})
         return {"line": f"{device.title}: {words * kernels.WORD_BYTES >> 20} MiB, median"}
 
     found = session.measure(work, alone=False, turn_seconds=COPY_SECONDS)
@@ -137,45 +137,45 @@ def gpu_copy(arguments: Arguments, platform: Platform) -> Parsed:
     reasons = reasons_of(found)
     for one in found:
         for name, (rate, why) in one.partial.items():
-            quantity, subject = _HOST.get(name, "gpu_to_gpu_bandwidth"), named(one) if name in _HOST else name
+            quantity, subject = _HOST.get(name, "gpu_to_gpu_bandwidth"), gpu_name(one) if name in _HOST else name
             if why:
-                reasons.append(f"{named(one)}, {name}: {why}")
+                reasons.append(f"{gpu_name(one)}, {name}: {why}")
             else:
                 line = line_of(one) or "measured before its process was lost"
                 readings.append(Reading(quantity, float(rate), "GB/s", subject, line=line))
-    return parsed(session, readings, reasons)
+    return to_parsed(session, readings, reasons)
 
 
 _HOST = {"to host": "gpu_to_host_bandwidth", "from host": "host_to_gpu_bandwidth"}
 
 
-def gpu_load(arguments: Arguments, platform: Platform) -> Parsed:
+def gpu_load(arguments: Arguments, platform: Platform) -> ParsedOutput:
     """All GPUs busy for `seconds` (60), and what the vendor's tool tells of power, heat, clock and throttling then."""
     return loaded(_seconds(arguments, 60), platform, Sensors(), kernels.KINDS["bf16"].size)
 
 
-def loaded(seconds: int, platform: Platform, sensors: Sensors, size: int) -> Parsed:
+def loaded(seconds: int, platform: Platform, sensors: Sensors, size: int) -> ParsedOutput:
     """The load itself, with the sensors and products of that size."""
     session = Session(platform, seconds + OPENING_SECONDS)
     found = session.measure(
         lambda device, index, line: kernels.burn(device, "bf16", size, seconds),
-        beside=sensors.look,
+        beside=sensors.sample,
         beside_seconds=max(0.05, seconds / LOOKS),
     )
-    told = sensors.told()
-    idle = {named(one) for one in found if one.why}
+    told = sensors.to_parsed()
+    idle = {gpu_name(one) for one in found if one.why}
     readings = [one for one in told.readings if not any((one.subject + " ").startswith(f"{gpu} ") for gpu in idle)]
-    return parsed(session, readings, [*reasons_of(found), *([told.unknown] if told.unknown else [])])
+    return to_parsed(session, readings, [*reasons_of(found), *([told.unknown] if told.unknown else [])])
 
 
-def collective(arguments: Arguments, platform: Platform) -> Parsed:
+def collective(arguments: Arguments, platform: Platform) -> ParsedOutput:
     """`operation` (all-reduce, all-to-all) of `bytes` (1 GiB) over all GPUs of the node, `iterations` (20) times."""
     operation = _choice(arguments, "operation", "all-reduce", tuple(gpu_collective.SHARES))
     size = number(arguments, "bytes", 1024 * MIB, least=64)
     iterations = number(arguments, "iterations", 20)
     session = Session(platform, OPENING_SECONDS + 20.0)
     if len(session.indices) < 2:
-        return parsed(session, (), ["a collective needs two GPUs, and there is one"])
+        return to_parsed(session, (), ["a collective needs two GPUs, and there is one"])
     folder = tempfile.mkdtemp(prefix="primus-collective-")
 
     def work(device: Device, index: int, line: ChildLine) -> Dict[str, Any]:
@@ -190,16 +190,16 @@ def collective(arguments: Arguments, platform: Platform) -> Parsed:
         shutil.rmtree(folder, ignore_errors=True)
     good = [one for one in found if not one.why]
     readings = [
-        Reading("collective_wrong_values", float(one.facts["wrong"]), "count", named(one), line=line_of(one))
+        Reading("collective_wrong_values", float(one.facts["wrong"]), "count", gpu_name(one), line=line_of(one))
         for one in good
     ]
     if len(good) == len(found):
         quantity, rate = f"{operation.replace('-', '_')}_bus_bandwidth", min(float(one.facts["rate"]) for one in good)
         readings.insert(0, Reading(quantity, rate, "GB/s", line=line_of(good[0])))
-    return parsed(session, readings, reasons_of(found))
+    return to_parsed(session, readings, reasons_of(found))
 
 
-def train_step(arguments: Arguments, platform: Platform) -> Parsed:
+def train_step(arguments: Arguments, platform: Platform) -> ParsedOutput:
     """Train `model` (small) for `steps` (100) on each GPU, twice, with the same weights and inputs.
 
     `loss_differences` counts steps whose loss is not that of the GPU's own second run or of most GPUs of the node.
@@ -209,7 +209,7 @@ def train_step(arguments: Arguments, platform: Platform) -> Parsed:
     steps, proven = number(arguments, "steps", 100), arguments.get("digest", "")
     session = Session(platform, OPENING_SECONDS + 30.0 + 4.0 * steps)
     found = session.measure(lambda device, index, line: gpu_collective.train(device, name, steps))
-    return parsed(session, trained(found, gpu_collective.MODELS[name], proven), reasons_of(found))
+    return to_parsed(session, trained(found, gpu_collective.MODELS[name], proven), reasons_of(found))
 
 
 def trained(found: Sequence[ChildEnd], model: gpu_collective.Model, proven: str) -> List[Reading]:
@@ -232,7 +232,7 @@ def trained(found: Sequence[ChildEnd], model: gpu_collective.Model, proven: str)
         elif own != common:
             differs = max(differs, 1, gpu_collective.unlike(one.facts["losses"], model_run.facts["losses"]))
         line = f"digest {own}{f', proven {proven}' if proven else ''}; {line_of(one)}"[:EVIDENCE_CHARACTERS]
-        add = partial(Reading, subject=named(one), line=line)
+        add = partial(Reading, subject=gpu_name(one), line=line)
         readings += [
             add("tokens_per_second", model.tokens / seconds, "1/s"),
             add("model_rate", model.step_flops / seconds / 1e12, "TFLOP/s"),
@@ -248,7 +248,7 @@ MOVED_BYTES = 256 * MIB
 """Of one transfer beside products: a large bucket of gradients."""
 
 
-def gpu_launch(arguments: Arguments, platform: Platform) -> Parsed:
+def gpu_launch(arguments: Arguments, platform: Platform) -> ParsedOutput:
     """Queue the smallest kernel `launches` (100,000) times on each GPU: `kernel_launch_time` of each."""
     launches = number(arguments, "launches", 100_000, least=10)
     session = Session(platform, OPENING_SECONDS + MEASURING_SECONDS)
@@ -265,14 +265,14 @@ def gpu_launch(arguments: Arguments, platform: Platform) -> Parsed:
         if one.why:
             continue
         readings.append(
-            Reading("kernel_launch_time", float(one.facts["microseconds"]), "us", named(one), line=line_of(one))
+            Reading("kernel_launch_time", float(one.facts["microseconds"]), "us", gpu_name(one), line=line_of(one))
         )
         if one.facts["lost"]:
-            reasons.append(f"{named(one)}: {one.facts['lost']} of its kernels did nothing: test it at depth device")
-    return parsed(session, readings, reasons)
+            reasons.append(f"{gpu_name(one)}: {one.facts['lost']} of its kernels did nothing: test it at depth device")
+    return to_parsed(session, readings, reasons)
 
 
-def gpu_overlap(arguments: Arguments, platform: Platform) -> Parsed:
+def gpu_overlap(arguments: Arguments, platform: Platform) -> ParsedOutput:
     """Products of `size` (8192) beside a `transfer` of `bytes`: `copy` from the host, `all-reduce` over the GPUs.
 
     `copy_overlap`, `all_reduce_overlap`: per cent of the shorter one's time that the other hid; `overlap_wrong_values`.
@@ -288,12 +288,14 @@ def gpu_overlap(arguments: Arguments, platform: Platform) -> Parsed:
     for one in found:
         if not one.why:
             share = 100.0 * float(one.facts["share"])
-            readings.append(Reading(f"{transfer.replace('-', '_')}_overlap", share, "%", named(one), line=line_of(one)))
             readings.append(
-                Reading("overlap_wrong_values", float(one.facts["wrong"]), "count", named(one), line=line_of(one))
+                Reading(f"{transfer.replace('-', '_')}_overlap", share, "%", gpu_name(one), line=line_of(one))
+            )
+            readings.append(
+                Reading("overlap_wrong_values", float(one.facts["wrong"]), "count", gpu_name(one), line=line_of(one))
             )
     few = ["an all-reduce needs two GPUs, and there is one"] if transfer == "all-reduce" and not found else []
-    return parsed(session, readings, [*few, *reasons_of(found)])
+    return to_parsed(session, readings, [*few, *reasons_of(found)])
 
 
 def _beside_copies(session: Session, size: int, count: int) -> Sequence[ChildEnd]:
@@ -333,7 +335,7 @@ TRANSFERS: Mapping[str, Callable[[Session, int, int], Sequence[ChildEnd]]] = {
     "copy": _beside_copies,
     "all-reduce": _beside_all_reduces,
 }
-OF_PLATFORM: Mapping[str, Callable[[Arguments, Platform], Parsed]] = {
+OF_PLATFORM: Mapping[str, Callable[[Arguments, Platform], ParsedOutput]] = {
     "gpu-smoke": gpu_smoke,
     "gpu-gemm": gpu_gemm,
     "gpu-memory": gpu_memory_probe,
@@ -346,15 +348,15 @@ OF_PLATFORM: Mapping[str, Callable[[Arguments, Platform], Parsed]] = {
 }
 
 
-def on_gpus(probe: Callable[[Arguments, Platform], Parsed], arguments: Arguments) -> Parsed:
+def on_gpus(probe: Callable[[Arguments, Platform], ParsedOutput], arguments: Arguments) -> ParsedOutput:
     """The probe with the GPUs of this image's torch."""
     try:
         return probe(arguments, torch_platform())
     except UnavailableError as error:
-        return Parsed(unknown=str(error))
+        return ParsedOutput(unknown=str(error))
 
 
-PROBES: Dict[str, Callable[[Arguments], Parsed]] = {
+PROBES: Dict[str, Callable[[Arguments], ParsedOutput]] = {
     name: partial(on_gpus, probe) for name, probe in OF_PLATFORM.items()
 }
 """By the names of `profiles/checks/catalogue.py`."""

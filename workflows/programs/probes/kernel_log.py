@@ -20,7 +20,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, Parsed, Reading
+from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
 from workflows.programs.probes.arguments import ArgumentError
 from workflows.programs.probes.verdicts import PASS, UNKNOWN, Check
 
@@ -65,26 +65,26 @@ class UnreadableError(Exception):
 
 
 def check(node: str, since: float, stand_in: str, timeout_seconds: float) -> Check:
-    """The check `kernel`: pass where nothing telling was said, else unknown, with the lines where there are any.
+    """The check `kernel`: pass without relevant lines, else unknown, with the lines.
 
     Args:
         node: name of this node.
         since: Unix seconds; older lines are left out.
-        stand_in: folder whose `<node>.log` stands for the kernel's log, as `dmesg` prints it; empty: the kernel's own.
+        stand_in: folder whose `<node>.log` replaces the kernel's log, in the form of `dmesg`; empty: the kernel's own.
         timeout_seconds: longest time of `dmesg`.
     """
     try:
-        source, said = spoken(node, stand_in, timeout_seconds)
+        source, said = read_log(node, stand_in, timeout_seconds)
     except UnreadableError as error:
         return Check("kernel", UNKNOWN, None, None, "lines", str(error))
     booted_at = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
-    kept = small(telling(said, booted_at, since))
+    kept = shorten(relevant_lines(said, booted_at, since))
     if not kept:
         return Check("kernel", PASS, 0, None, "lines", f"{source} says nothing telling")
     return Check("kernel", UNKNOWN, len(kept), None, "lines", f"{source}: lines for the rules to judge", kept)
 
 
-def telling(said: Iterable[KernelLine], booted_at: float, since: float) -> List[Tuple[float, str]]:
+def relevant_lines(said: Iterable[KernelLine], booted_at: float, since: float) -> List[Tuple[float, str]]:
     """(Unix seconds, text) of lines with a telling word, oldest first, each text once: when it was first said."""
     found: List[Tuple[float, str]] = []
     known: Set[str] = set()
@@ -96,7 +96,7 @@ def telling(said: Iterable[KernelLine], booted_at: float, since: float) -> List[
     return found
 
 
-def small(lines: Sequence[Tuple[float, str]]) -> Tuple[Tuple[float, str], ...]:
+def shorten(lines: Sequence[Tuple[float, str]]) -> Tuple[Tuple[float, str], ...]:
     """The newest lines that fit into a report."""
     kept: List[Tuple[float, str]] = []
     room = REPORT_BYTES
@@ -108,7 +108,7 @@ def small(lines: Sequence[Tuple[float, str]]) -> Tuple[Tuple[float, str], ...]:
     return tuple(reversed(kept))
 
 
-def spoken(node: str, stand_in: str, timeout_seconds: float) -> Tuple[str, List[KernelLine]]:
+def read_log(node: str, stand_in: str, timeout_seconds: float) -> Tuple[str, List[KernelLine]]:
     """Where the kernel's lines are from, and all of them.
 
     Raises:
@@ -131,7 +131,7 @@ def spoken(node: str, stand_in: str, timeout_seconds: float) -> Tuple[str, List[
 def _from_file(path: str) -> Tuple[str, List[KernelLine]]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return path, raw(file.read())
+            return path, parse_text(file.read())
     except FileNotFoundError:
         raise UnreadableError("nodes of this cluster have no kernel of their own") from None
     except OSError as error:
@@ -146,10 +146,10 @@ def _from_dmesg(refused: str, timeout_seconds: float) -> Tuple[str, List[KernelL
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
         raise UnreadableError(f"{refused}; {said}")
-    return "dmesg", raw(done.stdout.decode("utf-8", "replace"))
+    return "dmesg", parse_text(done.stdout.decode("utf-8", "replace"))
 
 
-def raw(text: str) -> List[KernelLine]:
+def parse_text(text: str) -> List[KernelLine]:
     """The lines that `dmesg --raw` printed; those without a time are left out, since they may be of last year."""
     hits = (_RAW.match(line) for line in text.splitlines())
     return [KernelLine(float(hit.group(1)), hit.group(2)) for hit in hits if hit]
@@ -219,7 +219,7 @@ _LINK_LOSS = re.compile(
 """The port's name stands right before it, in the words of mlx5, bnxt, ionic, ice, ixgbe and of network services."""
 
 
-def kernel_log(arguments: Mapping[str, str]) -> Parsed:
+def kernel_log(arguments: Mapping[str, str]) -> ParsedOutput:
     """Counts of the last `hours` (2): `kernel_fatal_lines`, `kernel_lockups`, and of each port `kernel_link_losses`.
 
     A log that may not be read is unknown, and so is one that does not reach back so far and shows nothing.
@@ -229,17 +229,19 @@ def kernel_log(arguments: Mapping[str, str]) -> Parsed:
     """
     hours = _hours(arguments)
     try:
-        source, said = spoken("", "", DMESG_SECONDS)
+        source, said = read_log("", "", DMESG_SECONDS)
     except UnreadableError as error:
-        return Parsed(unknown=f"the kernel's log may not be read here ({error}): set read_kernel_log for the cluster")
+        return ParsedOutput(
+            unknown=f"the kernel's log may not be read here ({error}): set read_kernel_log for the cluster"
+        )
     if not said:
-        return Parsed(unknown=f"{source} is empty: a kernel says something when it boots")
+        return ParsedOutput(unknown=f"{source} is empty: a kernel says something when it boots")
     booted_at = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
     since = time.time() - hours * HOUR_SECONDS
-    return Parsed(tuple(counted(said, booted_at, since)), _gap(said, booted_at, since, hours))
+    return ParsedOutput(tuple(count_readings(said, booted_at, since)), _gap(said, booted_at, since, hours))
 
 
-def counted(said: Sequence[KernelLine], booted_at: float, since: float) -> List[Reading]:
+def count_readings(said: Sequence[KernelLine], booted_at: float, since: float) -> List[Reading]:
     """The readings of lines that are younger than `since`, in Unix seconds; stamps count from `booted_at`."""
     young = [line.text for line in said if booted_at + line.since_boot >= since - DRIFT_SECONDS]
     found = [

@@ -9,7 +9,7 @@ import os
 import time
 from typing import Dict, List, Mapping, Optional, Tuple
 
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes import node
 from workflows.programs.probes.node import listed, read, told
 
@@ -37,15 +37,20 @@ Port = Tuple[str, str]
 """NIC and port."""
 
 
-def nics(arguments: Arguments) -> Parsed:
+def nics(arguments: Arguments) -> ParsedOutput:
     """Ports, rates, addresses and firmware of the fabric's NICs, and how their counters grew within `seconds` (5)."""
     seconds = float(arguments.get("seconds", "5"))
     ports = [(nic, port) for nic in listed(INFINIBAND) for port in listed(f"{INFINIBAND}/{nic}/ports")]
     if not ports:
-        return Parsed(unknown="there is no RDMA device in /sys/class/infiniband")
+        return ParsedOutput(unknown="there is no RDMA device in /sys/class/infiniband")
     before, began = {port: _counters(port) for port in ports}, time.monotonic()
     time.sleep(seconds)
-    grown = {port: _growth(before[port], _counters(port)) for port in ports}
+    grown = {
+        port: {
+            name: max(0, value - before[port][name]) for name, value in _counters(port).items() if name in before[port]
+        }
+        for port in ports
+    }
     hours = (time.monotonic() - began) / 3600.0
     return told([*_ports(ports), *_errors(grown, hours), *_firmware()], "no port tells its state")
 
@@ -111,11 +116,6 @@ def _counters(port: Port) -> Dict[str, int]:
     return found
 
 
-def _growth(before: Mapping[str, int], after: Mapping[str, int]) -> Dict[str, int]:
-    """A counter that was set back, or that is new, has not grown as far as anybody can tell."""
-    return {name: max(0, value - before[name]) for name, value in after.items() if name in before}
-
-
 def _folder(port: Port) -> str:
     return f"{INFINIBAND}/{port[0]}/ports/{port[1]}"
 
@@ -128,7 +128,7 @@ def _is_figure(text: str) -> bool:
     return text.replace(".", "", 1).isdigit()
 
 
-def pcie_links(_: Arguments) -> Parsed:
+def pcie_links(_: Arguments) -> ParsedOutput:
     """Width and speed of the PCIe links of GPUs and NICs, and bridges that send peers' traffic through the root."""
     devices = [name for name in listed(PCI) if _is_looked_at(name)]
     found: List[Reading] = []

@@ -23,7 +23,7 @@ import socket
 import time
 from typing import Callable, Dict, List, Mapping, Tuple
 
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.arguments import Arguments, number
 from workflows.programs.probes.node import STORAGE_VARIABLE
 
@@ -44,7 +44,7 @@ def best_rate(work: Callable[[], float], rounds: int) -> float:
     return best
 
 
-def memory_bandwidth(arguments: Arguments) -> Parsed:
+def memory_bandwidth(arguments: Arguments) -> ParsedOutput:
     """Copying a block much larger than the caches: bytes read and written a second."""
     size = number(arguments, "bytes", 128 * MIB, least=MIB)
     source, target = bytearray(os.urandom(MIB) * (size // MIB)), bytearray(size // MIB * MIB)
@@ -54,10 +54,12 @@ def memory_bandwidth(arguments: Arguments) -> Parsed:
         return 2.0 * len(source)
 
     rate = best_rate(copy, 5) / 1e9
-    return Parsed((Reading("memory_bandwidth", rate, "GB/s", line=f"copied {size // MIB} MiB, read and written"),))
+    return ParsedOutput(
+        (Reading("memory_bandwidth", rate, "GB/s", line=f"copied {size // MIB} MiB, read and written"),)
+    )
 
 
-def cpu_gemm(arguments: Arguments) -> Parsed:
+def cpu_gemm(arguments: Arguments) -> ParsedOutput:
     """A product of two matrices, checked: numpy's where there is one, else a small one in plain Python."""
     try:
         import numpy as np  # pyright: ignore[reportMissingImports]  # the image may have none
@@ -78,7 +80,7 @@ def cpu_gemm(arguments: Arguments) -> Parsed:
     return _gemm(rate, wrong, f"numpy {np.__version__}, {size} x {size}, fp32")
 
 
-def _plain_gemm(size: int) -> Parsed:
+def _plain_gemm(size: int) -> ParsedOutput:
     left = [[float((row * size + column) % 7) for column in range(size)] for row in range(size)]
     right = [[2.0 if row == column else 0.0 for row in range(size)] for column in range(size)]
     product: List[List[float]] = []
@@ -92,13 +94,13 @@ def _plain_gemm(size: int) -> Parsed:
     return _gemm(rate, wrong, f"plain Python, {size} x {size}, fp64")
 
 
-def _gemm(rate: float, wrong: int, line: str) -> Parsed:
-    return Parsed(
+def _gemm(rate: float, wrong: int, line: str) -> ParsedOutput:
+    return ParsedOutput(
         (Reading("cpu_gemm", rate, "GFLOP/s", line=line), Reading("cpu_gemm_wrong_values", wrong, "count", line=line))
     )
 
 
-def storage(arguments: Arguments) -> Parsed:
+def storage(arguments: Arguments) -> ParsedOutput:
     """Writing a file, making it durable, and reading it back from the device, past the cache.
 
     Raises:
@@ -115,7 +117,7 @@ def storage(arguments: Arguments) -> Parsed:
         if os.path.exists(path):
             os.unlink(path)
     line = f"{blocks} MiB in {os.path.dirname(folder) or folder}"
-    return Parsed(
+    return ParsedOutput(
         (
             Reading("storage_write_bandwidth", blocks * MIB / write_seconds / 1e9, "GB/s", line=line),
             Reading("storage_read_bandwidth", blocks * MIB / read_seconds / 1e9, "GB/s", line=line),
@@ -151,7 +153,7 @@ def _read(path: str, block: bytes, blocks: int) -> Tuple[float, int]:
         return time.perf_counter() - began, wrong
 
 
-def loopback(arguments: Arguments) -> Parsed:
+def loopback(arguments: Arguments) -> ParsedOutput:
     """A TCP connection from one process to another on this machine: how much, and how soon one byte comes back."""
     size = number(arguments, "bytes", 256 * MIB, least=CHUNK)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -167,9 +169,9 @@ def loopback(arguments: Arguments) -> Parsed:
             received, seconds = _receive(connection, size // CHUNK * CHUNK)
     os.waitpid(child, 0)
     if received < size // CHUNK * CHUNK:
-        return Parsed(unknown=f"only {received} of {size} bytes came through")
+        return ParsedOutput(unknown=f"only {received} of {size} bytes came through")
     line = f"{size // MIB} MiB by TCP"
-    return Parsed(
+    return ParsedOutput(
         (
             Reading("loopback_bandwidth", received / seconds / 1e9, "GB/s", line=line),
             Reading("loopback_latency", latency * 1e6, "us", line=f"median of {ECHOES}, there and back, halved"),
@@ -222,7 +224,7 @@ def in_child(work: Callable[[], None]) -> None:
 PATIENCE_SECONDS = 20.0
 
 
-def process_all_reduce(arguments: Mapping[str, str]) -> Parsed:
+def process_all_reduce(arguments: Mapping[str, str]) -> ParsedOutput:
     """Bus bandwidth of the ring, and how many values are wrong in any process."""
     ranks = number(arguments, "processes", 4, least=2)
     part = number(arguments, "bytes", 16 * MIB, least=ranks) // ranks
@@ -242,12 +244,12 @@ def process_all_reduce(arguments: Mapping[str, str]) -> Parsed:
         told = [line.split() for line in lines]
     codes = [os.waitpid(pid, 0)[1] for pid in pids]
     if any(codes) or len(told) < ranks:
-        return Parsed(unknown=f"only {len(told)} of {ranks} processes came to the end")
+        return ParsedOutput(unknown=f"only {len(told)} of {ranks} processes came to the end")
     seconds = max(float(took) for took, _ in told)
     wrong = sum(int(count) for _, count in told)
     rate = 2.0 * (ranks - 1) * part / seconds / 1e9
     line = f"{ranks} processes, {ranks * part} bytes, slowest process {seconds:.4f} s"
-    return Parsed(
+    return ParsedOutput(
         (
             Reading("process_all_reduce_bandwidth", rate, "GB/s", line=line),
             Reading("process_all_reduce_wrong_values", wrong, "count", line=line),
@@ -342,7 +344,7 @@ FAULTS: Mapping[int, str] = {
 """What a new volume must not answer; anything else leaves the check unknown."""
 
 
-def volume(arguments: Mapping[str, str]) -> Parsed:
+def volume(arguments: Mapping[str, str]) -> ParsedOutput:
     """What is wrong with the volume, as a count of faults: 0 or 1.
 
     Raises:
@@ -351,7 +353,7 @@ def volume(arguments: Mapping[str, str]) -> Parsed:
     """
     folder = os.environ.get(STORAGE_VARIABLE, "")
     if not folder:
-        return Parsed(unknown="nobody said where the volume is")
+        return ParsedOutput(unknown="nobody said where the volume is")
     try:
         told = storage({**arguments, "path": folder})
     except OSError as error:
@@ -364,14 +366,14 @@ def volume(arguments: Mapping[str, str]) -> Parsed:
         return _fault(f"{figures['storage_wrong_bytes']:g} bytes came back wrong")
     rates = f"{figures['storage_write_bandwidth']:.2g} GB/s, read at {figures['storage_read_bandwidth']:.2g} GB/s"
     line = f"{told.readings[0].line.partition(' in ')[0]} written at {rates}, all as written"
-    return Parsed((Reading("volume_faults", 0.0, "count", line=line),))
+    return ParsedOutput((Reading("volume_faults", 0.0, "count", line=line),))
 
 
-def _fault(line: str) -> Parsed:
-    return Parsed((Reading("volume_faults", 1.0, "count", line=line),))
+def _fault(line: str) -> ParsedOutput:
+    return ParsedOutput((Reading("volume_faults", 1.0, "count", line=line),))
 
 
-PROBES: Dict[str, Callable[[Arguments], Parsed]] = {
+PROBES: Dict[str, Callable[[Arguments], ParsedOutput]] = {
     "memory-bandwidth": memory_bandwidth,
     "cpu-gemm": cpu_gemm,
     "storage": storage,

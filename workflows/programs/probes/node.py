@@ -9,7 +9,7 @@ import os
 import resource
 from typing import List, Mapping, Optional, Tuple
 
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 ROOT = "/"
 """Below it /proc and /sys are looked for."""
@@ -42,12 +42,12 @@ def listed(path: str) -> List[str]:
         return []
 
 
-def told(readings: List[Reading], nothing: str) -> Parsed:
+def told(readings: List[Reading], nothing: str) -> ParsedOutput:
     """The readings, or why there is none."""
-    return Parsed(tuple(readings), "" if readings else nothing)
+    return ParsedOutput(tuple(readings), "" if readings else nothing)
 
 
-def settings(_: Arguments) -> Parsed:
+def settings(_: Arguments) -> ParsedOutput:
     """Settings of the kernel, and what this pod may use of the node."""
     found: List[Reading] = []
     arguments = read("proc/cmdline")
@@ -147,7 +147,7 @@ def _memory() -> List[Reading]:
     return found
 
 
-def versions(_: Arguments) -> Parsed:
+def versions(_: Arguments) -> ParsedOutput:
     """Versions of kernel, driver and libraries, as far as files tell them."""
     places = {
         "kernel_version": ("proc/sys/kernel/osrelease",),
@@ -183,7 +183,7 @@ def _collective_library() -> str:
     return ""
 
 
-def disk_space(arguments: Arguments) -> Parsed:
+def disk_space(arguments: Arguments) -> ParsedOutput:
     """How full the file system of `path` is; without it the storage that is tested.
 
     Raises:
@@ -205,12 +205,12 @@ def disk_space(arguments: Arguments) -> Parsed:
     return told(found, f"the file system of {path} tells neither its size nor its inodes")
 
 
-def processes(arguments: Arguments) -> Parsed:
+def processes(arguments: Arguments) -> ParsedOutput:
     """Processes that have not run for longer than `seconds` (300) and cannot be ended, as far as this pod sees them."""
     limit = float(arguments.get("seconds", "300"))
     uptime = read("proc/uptime")
     if uptime is None:
-        return Parsed(unknown="/proc/uptime cannot be read")
+        return ParsedOutput(unknown="/proc/uptime cannot be read")
     now = float(uptime.split()[0])
     stuck: List[str] = []
     for pid in (name for name in listed("proc") if name.isdigit()):
@@ -219,10 +219,12 @@ def processes(arguments: Arguments) -> Parsed:
             continue
         ran_at = _last_ran(pid)
         if ran_at is None and os.path.exists(os.path.join(ROOT, "proc", pid)):
-            return Parsed(unknown=f"process {pid} is {STUCK_STATES[state]}, and this kernel does not tell since when")
+            return ParsedOutput(
+                unknown=f"process {pid} is {STUCK_STATES[state]}, and this kernel does not tell since when"
+            )
         if ran_at is not None and now - ran_at > limit:
             stuck.append(f"process {pid} is {STUCK_STATES[state]} and has not run for {now - ran_at:.0f} s")
-    return Parsed((Reading("stuck_processes", float(len(stuck)), "count", line="; ".join(stuck[:4])),))
+    return ParsedOutput((Reading("stuck_processes", float(len(stuck)), "count", line="; ".join(stuck[:4])),))
 
 
 def _last_ran(pid: str) -> Optional[float]:

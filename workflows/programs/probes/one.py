@@ -11,12 +11,12 @@ import sys
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Mapping
 
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import gpu_count, links, measure, node, reach
-from workflows.programs.probes.call import parsed_to
+from workflows.programs.probes.call import dump_parsed
 from workflows.programs.runtime import flags
 
-Probe = Callable[[Mapping[str, str]], Parsed]
+Probe = Callable[[Mapping[str, str]], ParsedOutput]
 GPU_PROBES = (
     "gpu-smoke",
     "gpu-gemm",
@@ -38,7 +38,7 @@ LATE: Dict[str, str] = {
 
 
 def _late(name: str) -> Probe:
-    def probe(arguments: Mapping[str, str]) -> Parsed:
+    def probe(arguments: Mapping[str, str]) -> ParsedOutput:
         full_name = f"workflows.programs.probes.{LATE[name]}"
         __import__(full_name)
         found: Dict[str, Probe] = sys.modules[full_name].PROBES
@@ -67,17 +67,17 @@ class Options:
     """JSON object of words."""
 
 
-def answer(name: str, arguments: Mapping[str, str]) -> Parsed:
+def answer(name: str, arguments: Mapping[str, str]) -> ParsedOutput:
     """What the probe finds out; whatever goes wrong is the reason why nothing is known."""
     probe = PROBES.get(name)
     if probe is None:
-        return Parsed(unknown=f"these programs have no probe {name!r}: use an image of the same version")
+        return ParsedOutput(unknown=f"these programs have no probe {name!r}: use an image of the same version")
     try:
         return probe(arguments)
     except OSError as error:
-        return Parsed(unknown=f"{error.strerror or error} ({error.filename or name})")
+        return ParsedOutput(unknown=f"{error.strerror or error} ({error.filename or name})")
     except Exception as error:
-        return Parsed(unknown=f"the probe crashed: {type(error).__name__}: {error}")
+        return ParsedOutput(unknown=f"the probe crashed: {type(error).__name__}: {error}")
 
 
 def main(argv: List[str]) -> int:
@@ -88,5 +88,5 @@ def main(argv: List[str]) -> int:
     except ValueError as error:
         print(f"probe-one: {error}", file=sys.stderr)
         return 2
-    print(parsed_to(answer(options.name, arguments)), flush=True)
+    print(dump_parsed(answer(options.name, arguments)), flush=True)
     return 0

@@ -61,15 +61,7 @@ def storage_folder(options: Options) -> str:
 
 
 def remove_left(options: Options, now: float) -> List[str]:
-    """Remove what killed tests left beside our folder: at once where it was this one, otherwise after a day.
-
-    Args:
-        options: ours.
-        now: Unix seconds.
-
-    Returns:
-        What was removed.
-    """
+    """Remove leftovers of killed tests beside our folder, older ones only after a day; the removed paths."""
     gone: List[str] = []
     own = os.path.abspath(options.folder)
     with contextlib.suppress(OSError), os.scandir(os.path.dirname(own)) as entries:

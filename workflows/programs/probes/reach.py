@@ -13,7 +13,7 @@ import tempfile
 import time
 from typing import List, Mapping
 
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.node import STORAGE_VARIABLE
 
 REACH_ANSWER_SECONDS = 3.0
@@ -28,7 +28,7 @@ LISTING = {
 Arguments = Mapping[str, str]
 
 
-def clock(_: Arguments) -> Parsed:
+def clock(_: Arguments) -> ParsedOutput:
     """This node's clock against that of the shared storage, by the time of a file that is written there now.
 
     Raises:
@@ -36,7 +36,7 @@ def clock(_: Arguments) -> Parsed:
     """
     folder = os.environ.get(STORAGE_VARIABLE)
     if not folder:
-        return Parsed(unknown="there is no shared storage to compare with")
+        return ParsedOutput(unknown="there is no shared storage to compare with")
     os.makedirs(folder, exist_ok=True)
     before = time.time()
     handle, path = tempfile.mkstemp(prefix=".clock-", dir=folder)
@@ -50,10 +50,10 @@ def clock(_: Arguments) -> Parsed:
     # The storage's moment lies between ours; only what lies outside is skew.
     skew = max(0.0, before - there, there - after)
     line = f"this node says {before:.3f} to {after:.3f}, the storage {there:.3f} (Unix seconds)"
-    return Parsed((Reading("clock_skew", skew, "s", line=line),))
+    return ParsedOutput((Reading("clock_skew", skew, "s", line=line),))
 
 
-def names(arguments: Arguments) -> Parsed:
+def names(arguments: Arguments) -> ParsedOutput:
     """Whether names can be resolved: those of `names`, with commas between, or the node's own."""
     wanted = [name for name in arguments.get("names", "").split(",") if name] or [os.uname().nodename]
     lost: List[str] = []
@@ -63,10 +63,10 @@ def names(arguments: Arguments) -> Parsed:
         except OSError as error:
             lost.append(f"{name}: {error.strerror or error}")
     line = "; ".join(lost) or f"resolved {', '.join(wanted)}"
-    return Parsed((Reading("names_unresolved", float(len(lost)), "count", line=line),))
+    return ParsedOutput((Reading("names_unresolved", float(len(lost)), "count", line=line),))
 
 
-def ssh(arguments: Arguments) -> Parsed:
+def ssh(arguments: Arguments) -> ParsedOutput:
     """Whether the SSH server of this node greets."""
     port = int(arguments.get("port", str(SSH_PORT)))
     try:
@@ -79,25 +79,25 @@ def ssh(arguments: Arguments) -> Parsed:
     return _ssh(0.0 if said.startswith("SSH-") else 1.0, f"port {port} says {said!r}")
 
 
-def _ssh(silent: float, line: str) -> Parsed:
-    return Parsed((Reading("ssh_silent", silent, "count", line=line),))
+def _ssh(silent: float, line: str) -> ParsedOutput:
+    return ParsedOutput((Reading("ssh_silent", silent, "count", line=line),))
 
 
-def tool_time(arguments: Arguments) -> Parsed:
+def tool_time(arguments: Arguments) -> ParsedOutput:
     """How long a vendor's tool takes to list its devices; it is waited for by whoever started this probe."""
     tool = arguments.get("tool", "")
     command = LISTING.get(tool)
     if command is None:
-        return Parsed(unknown=f"tool: must be one of {', '.join(LISTING)}, got {tool!r}")
+        return ParsedOutput(unknown=f"tool: must be one of {', '.join(LISTING)}, got {tool!r}")
     if shutil.which(command[0]) is None:
-        return Parsed(unknown=f"{command[0]} is not there")
+        return ParsedOutput(unknown=f"{command[0]} is not there")
     began = time.monotonic()
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     seconds = time.monotonic() - began
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).decode("utf-8", "replace").split())
-        return Parsed(unknown=f"{' '.join(command)} ended with {done.returncode}: {said[-200:]}")
-    return Parsed((Reading("tool_seconds", seconds, "s", line=" ".join(command)),))
+        return ParsedOutput(unknown=f"{' '.join(command)} ended with {done.returncode}: {said[-200:]}")
+    return ParsedOutput((Reading("tool_seconds", seconds, "s", line=" ".join(command)),))
 
 
 REACH_PROBES = {"clock": clock, "names": names, "ssh": ssh, "tool-time": tool_time}

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 from workflows.programs.checkpoints import proofs
-from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, Parsed, Reading
+from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
 from workflows.programs.probes.call import Call, Parsers, execute, from_json
 from workflows.programs.probes.node import STORAGE_VARIABLE
 from workflows.programs.runtime import flags
@@ -62,7 +62,7 @@ def parsers() -> Parsers:
     return PARSERS
 
 
-def turns(call: Call, gpus: int, nics: Sequence[str]) -> List[Dict[str, str]]:
+def places_of(call: Call, gpus: int, nics: Sequence[str]) -> List[Dict[str, str]]:
     """What stands for `{gpu}` and `{nic}` in each execution of one attempt."""
     words = " ".join((*call.command, *call.arguments.values()))
     if "{gpu}" in words:
@@ -72,7 +72,7 @@ def turns(call: Call, gpus: int, nics: Sequence[str]) -> List[Dict[str, str]]:
     return [{}]
 
 
-def about(parsed: Parsed, places: Mapping[str, str]) -> Parsed:
+def with_subject(parsed: ParsedOutput, places: Mapping[str, str]) -> ParsedOutput:
     """The readings with whom they are about, where the tool itself does not say: eight GPUs must not look like one."""
     subject = f"gpu {places['gpu']}" if "gpu" in places else places.get("nic", "")
     if not subject:
@@ -85,12 +85,12 @@ def about(parsed: Parsed, places: Mapping[str, str]) -> Parsed:
     return replace(parsed, readings=readings, unknown=f"{subject}: {parsed.unknown}" if parsed.unknown else "")
 
 
-def together(parts: Sequence[Parsed]) -> Parsed:
+def join_parsed(parts: Sequence[ParsedOutput]) -> ParsedOutput:
     """Executions of one attempt as one answer: what one of them does not know is not known."""
     readings = tuple(reading for part in parts for reading in part.readings)
     unknown = "; ".join(part.unknown for part in parts if part.unknown)
     version = next((part.version for part in parts if part.version), "")
-    return Parsed(readings, unknown or ("" if readings else "nothing was told"), version)
+    return ParsedOutput(readings, unknown or ("" if readings else "nothing was told"), version)
 
 
 class Node:
@@ -101,9 +101,9 @@ class Node:
         self._deadline = time.monotonic() + options.deadline_seconds
         self._free = threading.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
         self._locks: Dict[str, threading.Lock] = {}
-        self._answers: Dict[int, List[Parsed]] = {}
+        self._answers: Dict[int, List[ParsedOutput]] = {}
 
-    def make(self, calls: Sequence[Call]) -> Dict[int, List[Parsed]]:
+    def make(self, calls: Sequence[Call]) -> Dict[int, List[ParsedOutput]]:
         """Answers of all calls, by number, an attempt each; one is always there."""
         self._locks = {need: threading.Lock() for call in calls for need in call.needs}
         beside = [call for call in calls if WHOLE_NODE not in call.needs]
@@ -115,7 +115,9 @@ class Node:
             thread.start()
         for thread in threads:
             thread.join(max(0.0, self._left()))
-        late = [Parsed(unknown=f"no answer within {self._options.deadline_seconds:g} s, the time for the whole node")]
+        late = [
+            ParsedOutput(unknown=f"no answer within {self._options.deadline_seconds:g} s, the time for the whole node")
+        ]
         return {call.number: list(self._answers.get(call.number, [])) or late for call in calls}
 
     def _left(self) -> float:
@@ -142,16 +144,16 @@ class Node:
         done = self._answers.setdefault(call.number, [])
         for _ in range(call.attempts):
             if ends - time.monotonic() < LEAST_SECONDS:
-                done.append(Parsed(unknown=f"no time was left for {call.title}"))
+                done.append(ParsedOutput(unknown=f"no time was left for {call.title}"))
                 return
             done.append(self._attempt(call, ends))
 
-    def _attempt(self, call: Call, ends: float) -> Parsed:
-        places = turns(call, self._options.gpus, self._nics)
+    def _attempt(self, call: Call, ends: float) -> ParsedOutput:
+        places = places_of(call, self._options.gpus, self._nics)
         if not places:
-            return Parsed(unknown=f"{call.title}: there is no GPU or NIC to ask about")
+            return ParsedOutput(unknown=f"{call.title}: there is no GPU or NIC to ask about")
         side_by_side = "gpu" in places[0]
-        found: Dict[int, Parsed] = {}
+        found: Dict[int, ParsedOutput] = {}
         threads = [
             threading.Thread(target=self._execute, args=(call, one, ends, found, index), daemon=True)
             for index, one in enumerate(places)
@@ -162,12 +164,12 @@ class Node:
                 thread.join()
         for thread in threads:
             thread.join()
-        return together([about(found[index], one) for index, one in enumerate(places)])
+        return join_parsed([with_subject(found[index], one) for index, one in enumerate(places)])
 
     def _execute(
-        self, call: Call, places: Mapping[str, str], ends: float, found: Dict[int, Parsed], index: int
+        self, call: Call, places: Mapping[str, str], ends: float, found: Dict[int, ParsedOutput], index: int
     ) -> None:
-        found[index] = Parsed(unknown=f"{call.title} was not made")
+        found[index] = ParsedOutput(unknown=f"{call.title} was not made")
         with _folder(call, self._options.path) as path:
             words = {**places, "gpus": str(self._options.gpus), "path": path, "peer": self._options.peer}
             left = max(LEAST_SECONDS, ends - time.monotonic())
@@ -197,7 +199,7 @@ def nics_of(folder: str = INFINIBAND) -> Tuple[str, ...]:
         return ()
 
 
-def packed(answers: Mapping[int, Sequence[Parsed]]) -> str:
+def pack_answers(answers: Mapping[int, Sequence[ParsedOutput]]) -> str:
     """The answers small enough for the status of a workflow that holds those of many nodes."""
     plain = {
         str(number): [
@@ -213,7 +215,7 @@ def packed(answers: Mapping[int, Sequence[Parsed]]) -> str:
     return base64.b85encode(zlib.compress(json.dumps(plain, separators=(",", ":")).encode(), 9)).decode()
 
 
-def unpacked(text: str) -> Dict[int, List[Parsed]]:
+def unpack_answers(text: str) -> Dict[int, List[ParsedOutput]]:
     """The answers in `text`.
 
     Raises:
@@ -222,7 +224,9 @@ def unpacked(text: str) -> Dict[int, List[Parsed]]:
     try:
         plain = json.loads(zlib.decompress(base64.b85decode(text)))
         return {
-            int(number): [Parsed(tuple(Reading(*one) for one in item["r"]), item["u"], item["v"]) for item in attempts]
+            int(number): [
+                ParsedOutput(tuple(Reading(*one) for one in item["r"]), item["u"], item["v"]) for item in attempts
+            ]
             for number, attempts in plain.items()
         }
     except (zlib.error, KeyError, TypeError, AttributeError) as error:
@@ -250,7 +254,7 @@ def main(argv: List[str]) -> int:
         os.environ[STORAGE_VARIABLE] = options.path
     tools: Parsers = parsers() if any(call.parser for call in calls) else {}
     answers = Node(options, nics_of(), tools).make(calls)
-    report = {"node": node, "at": began, "seconds": round(time.time() - began, 3), "answers": packed(answers)}
+    report = {"node": node, "at": began, "seconds": round(time.time() - began, 3), "answers": pack_answers(answers)}
     print(json.dumps(report, separators=(",", ":")), flush=True)
     if options.out_dir:
         try:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, Parsed, Reading
+from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
 from workflows.programs.probes import node
 from workflows.programs.probes.arguments import ArgumentError
 from workflows.programs.probes.node import SECRET, listed, read
@@ -34,7 +34,7 @@ States = Dict[str, Optional[bool]]
 """Name -> whether it runs; None: nobody tells."""
 
 
-def services(arguments: Arguments) -> Parsed:
+def services(arguments: Arguments) -> ParsedOutput:
     """How many of the services `names` (by comma) are down, by systemd, else by the names of processes.
 
     Raises:
@@ -48,10 +48,10 @@ def services(arguments: Arguments) -> Parsed:
     open_ones = [name for name, state in states.items() if state is None]
     down = [name for name, state in states.items() if state is False]
     if len(open_ones) == len(names):
-        return Parsed(unknown=f"{', '.join(names)}: {source}")
+        return ParsedOutput(unknown=f"{', '.join(names)}: {source}")
     line = f"{source}: {', '.join(down)} not running" if down else f"{source}: {', '.join(names)}"
     reading = Reading("services_down", float(len(down)), "count", line=line[:EVIDENCE_CHARACTERS])
-    return Parsed((reading,), f"nobody tells whether {', '.join(open_ones)} runs" if open_ones else "")
+    return ParsedOutput((reading,), f"nobody tells whether {', '.join(open_ones)} runs" if open_ones else "")
 
 
 _LETTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.@:\\")
@@ -98,7 +98,7 @@ def _is_among(name: str, running: Sequence[str]) -> bool:
     return any(one in running or one[:COMM_CHARACTERS] in running for one in wanted)
 
 
-def fabric_environment(arguments: Arguments) -> Parsed:
+def fabric_environment(arguments: Arguments) -> ParsedOutput:
     """How many variables of this pod differ from `wanted`, a JSON object of words; more of them are allowed.
 
     Raises:
@@ -106,14 +106,16 @@ def fabric_environment(arguments: Arguments) -> Parsed:
     """
     text = arguments.get("wanted")
     if text is None:
-        return Parsed(unknown="nobody said which variables the fabric wants: give `wanted`")
+        return ParsedOutput(unknown="nobody said which variables the fabric wants: give `wanted`")
     wanted = _wanted(text)
     if not wanted:
         line = "pool and hardware want no variable"
-        return Parsed((Reading("fabric_environment_wrong", 0.0, "count", word="none is wanted", line=line),))
+        return ParsedOutput((Reading("fabric_environment_wrong", 0.0, "count", word="none is wanted", line=line),))
     wrong = [_difference(name, value) for name, value in sorted(wanted.items()) if os.environ.get(name) != value]
     line = "; ".join(wrong) or f"{', '.join(sorted(wanted))} as wanted"
-    return Parsed((Reading("fabric_environment_wrong", float(len(wrong)), "count", line=line[:EVIDENCE_CHARACTERS]),))
+    return ParsedOutput(
+        (Reading("fabric_environment_wrong", float(len(wrong)), "count", line=line[:EVIDENCE_CHARACTERS]),)
+    )
 
 
 def _wanted(text: str) -> Dict[str, str]:

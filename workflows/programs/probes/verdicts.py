@@ -48,7 +48,7 @@ def at_most(check: str, measured: float, limit: float, unit: str, evidence: str)
     return Check(check, PASS if measured <= limit else FAIL, measured, limit, unit, evidence)
 
 
-def overall(checks: Sequence[Check]) -> str:
+def overall_verdict(checks: Sequence[Check]) -> str:
     """Fail where any failed, else unknown where any is unknown or none was made, else pass; testimony left out."""
     words = {one.verdict for one in checks if one.check not in TESTIMONY}
     if FAIL in words:

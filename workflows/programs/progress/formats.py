@@ -21,7 +21,7 @@ from typing import Dict, Tuple
 
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 SECONDS = rf"(?P<seconds>{_NUMBER})"
-TOOK = rf"(?:{SECONDS} ?s(?:ec\w*)?|(?P<milliseconds>{_NUMBER}) ?ms)\b"
+DURATION = rf"(?:{SECONDS} ?s(?:ec\w*)?|(?P<milliseconds>{_NUMBER}) ?ms)\b"
 """How long something took, as most people print it: 0.015 s, 3.2s, 12 seconds, 15 ms."""
 
 
@@ -105,17 +105,17 @@ HUGGING_FACE = (
     PhaseMark(r"Continuing training from checkpoint", "restore", "Continuing training from", True),
     PhaseMark(r"\{'train_runtime': ", "ended", "{'train_runtime'"),
 )
-ANYBODY = (
+GENERIC = (
     # "async": the ranks did not wait for what is told here.
     PhaseMark(
         rf"(?i)^(?!.{{0,500}}async)(?=.{{0,500}}(?:checkpoint|ckpt|snapshot|model|weights))"
-        rf".{{0,500}}?\bsaved\b.{{0,300}}? in {TOOK}",
+        rf".{{0,500}}?\bsaved\b.{{0,300}}? in {DURATION}",
         "checkpoint",
         "aved",
         True,
     ),
-    PhaseMark(rf"(?i)\bresumed\b.{{0,60}}?\bfrom\b(?:.{{0,300}}? in {TOOK})?", "restore", "esumed", True),
-    PhaseMark(rf"(?i)\bloaded checkpoint\b(?:.{{0,300}}? in {TOOK})?", "restore", "oaded checkpoint", True),
+    PhaseMark(rf"(?i)\bresumed\b.{{0,60}}?\bfrom\b(?:.{{0,300}}? in {DURATION})?", "restore", "esumed", True),
+    PhaseMark(rf"(?i)\bloaded checkpoint\b(?:.{{0,300}}? in {DURATION})?", "restore", "oaded checkpoint", True),
     PhaseMark(r"(?i)\bresuming\b.{0,60}?\bfrom\b", "restore", "esuming"),
     PhaseMark(r"(?i)\bloading checkpoint (?!shards)", "restore", "oading checkpoint"),
 )
@@ -265,4 +265,4 @@ def from_pattern(pattern: str) -> Framework:
 
     Counters that fall back to their beginning count epochs: the position goes on from where it was.
     """
-    return Framework(formats=(Format(record=pattern, hint="", counter="epoch"),), marks=ANYBODY)
+    return Framework(formats=(Format(record=pattern, hint="", counter="epoch"),), marks=GENERIC)

@@ -39,7 +39,7 @@ class Record(NamedTuple):
     kind: str = "absolute"
 
 
-class Finder:
+class RecordFinder:
     """A compiled format. A thousand lines a second must cost next to nothing, so nothing is looked up twice."""
 
     def __init__(self, form: Format, world_size: int) -> None:
@@ -65,12 +65,12 @@ class Finder:
     def _read(self, hit: Match[str], text: str, end: int) -> Record:
         fields: Dict[str, float] = {}
         for name, group in self._groups:
-            self._take(fields, name, number_of(hit[group]))
+            self._take(fields, name, parse_number(hit[group]))
         start = hit.start()
         for name, pattern in self._fields:
             found = pattern.search(text, start, end)
             if found is not None:
-                self._take(fields, name, number_of(found["value"]))
+                self._take(fields, name, parse_number(found["value"]))
         say = fields.get
         return Record(
             _whole(hit, self._counter),
@@ -105,11 +105,11 @@ def _whole(hit: Match[str], group: int) -> Optional[int]:
         return None
     if word.isdecimal() and len(word) < 16:
         return int(word)
-    value = number_of(word)
+    value = parse_number(word)
     return None if value is None or not math.isfinite(value) else int(value)
 
 
-def number_of(text: Optional[str]) -> Optional[float]:
+def parse_number(text: Optional[str]) -> Optional[float]:
     """The number that a program printed; None: it is none."""
     if text is None:
         return None
@@ -130,15 +130,8 @@ READ_SECONDS = 0.05
 """A line is read so long after it was printed, on a machine with much to do."""
 
 
-class Phases:
-    """The phases of one rank.
-
-    Args:
-        marks: lines of its program.
-        rank: stands in the reports.
-        started_at: Unix time in seconds when it was started; None: not known.
-        incarnation: of the rank, stands in the reports.
-    """
+class PhaseTracker:
+    """The phases of one rank, from lines that match `marks`; `started_at` is Unix time in seconds (None: unknown)."""
 
     def __init__(
         self, marks: Sequence[PhaseMark], rank: int, started_at: Optional[float] = None, incarnation: int = 1
@@ -224,7 +217,7 @@ class Phases:
         return PhaseSeen(phase=phase, at=at, rank=self._rank, detail=detail, incarnation=self._incarnation)
 
 
-def told_once(reports: Sequence[Any]) -> List[Any]:
+def without_revised_begins(reports: Sequence[Any]) -> List[Any]:
     """The reports of one reading without beginnings of pauses that were told anew in it, from an earlier moment."""
     kept: List[Any] = []
     for report in reports:
@@ -256,7 +249,7 @@ class PatternError(ValueError):
 
 
 @dataclass(frozen=True)
-class Counting:
+class StepCounting:
     """How the numbers of a program become positions over all attempts."""
 
     first_counter: int = 1
@@ -299,35 +292,30 @@ def framework_of(name: str, pattern: str = "") -> Optional[Framework]:
 
 
 class ProgressReader:
-    """The progress of one rank.
+    """The progress of one rank, from its lines.
 
-    Args:
-        framework: what it prints; None: its lines say nothing.
-        counting: how its numbers are counted.
-        rank: stands in the reports.
-        started_at: Unix time in seconds when the rank was started; None: not known.
-        incarnation: of the rank, stands in the reports.
+    `framework` None means that its lines say nothing; `started_at` is its start in Unix seconds (None: not known).
     """
 
     def __init__(
         self,
         framework: Optional[Framework],
-        counting: Counting,
+        counting: StepCounting,
         rank: int,
         started_at: Optional[float] = None,
         incarnation: int = 1,
     ) -> None:
         formats = framework.formats if framework is not None else ()
-        self._phases = Phases(framework.marks if framework is not None else (), rank, started_at, incarnation)
-        self._finders = [Finder(form, counting.world_size) for form in formats]
+        self._phases = PhaseTracker(framework.marks if framework is not None else (), rank, started_at, incarnation)
+        self._finders = [RecordFinder(form, counting.world_size) for form in formats]
         texts = [*(finder.hint for finder in self._finders), *self._phases.hints] if formats else []
         self._hints = [LINE_PREFIX.encode(), *(text.encode() for text in texts)]
-        self._position = _Position(counting)
+        self._position = _StepPosition(counting)
         self._rank = rank
         self.incarnation = incarnation
         self.last: Optional[StepSeen] = None
 
-    def worth(self, raw: bytes) -> bool:
+    def may_match(self, raw: bytes) -> bool:
         """False where none of the lines in `raw` can say anything to `feed`."""
         for hint in self._hints:
             if hint in raw:
@@ -335,14 +323,9 @@ class ProgressReader:
         return b"\x1b" in raw  # colours may stand within a hint
 
     def feed(self, text: str, at: float) -> List[Report]:
-        """What the line says: new steps, losses of known steps, changes of phase.
-
-        Args:
-            text: one line, without its end.
-            at: Unix time in seconds when it was read.
-        """
+        """Reports in one line, read `at` (Unix seconds): new steps, losses of known steps, changes of phase."""
         if text.startswith(LINE_PREFIX):
-            return self._own_words(text, at)
+            return self._structured_report(text, at)
         if not self._finders:
             return []
         text = strip_colours(text[:LINE_LIMIT])
@@ -350,11 +333,11 @@ class ProgressReader:
         for finder in self._finders:
             if finder.hint in text:
                 for record in finder.find(text):
-                    reports += self._taken(record, at)
+                    reports += self._take_record(record, at)
         reports += self._phases.feed(text, at)  # a save is told behind a bar, without a new line
         return reports
 
-    def _own_words(self, text: str, at: float) -> List[Report]:
+    def _structured_report(self, text: str, at: float) -> List[Report]:
         """A report that the program itself prints: a step or a phase of this rank, now; nothing else is believed."""
         try:
             data: Dict[str, Any] = json.loads(text[len(LINE_PREFIX) : LINE_LIMIT])
@@ -370,7 +353,7 @@ class ProgressReader:
         self.last = said
         return [*self._phases.step(at), said]
 
-    def _taken(self, record: Record, at: float) -> List[Report]:
+    def _take_record(self, record: Record, at: float) -> List[Report]:
         if record.counter is None:
             return self._loss_only(record, at)
         step = self._position.of(record)
@@ -403,10 +386,10 @@ class ProgressReader:
         return [self.last]
 
 
-class _Position:
+class _StepPosition:
     """The step over all attempts that a record stands for."""
 
-    def __init__(self, counting: Counting) -> None:
+    def __init__(self, counting: StepCounting) -> None:
         self._counting = counting
         self._base = counting.offset
         self._epoch: Optional[int] = None
@@ -447,12 +430,13 @@ class _Position:
             elif record.epoch != self._epoch:
                 self._base += self._last or 0
             self._epoch = record.epoch
-        elif self._last is not None and counter < self._last and counter <= self._near_start():
+        elif (
+            self._last is not None
+            and counter < self._last
+            and counter <= (self._counting.first_counter + max(1, (self._last or 0) // 4))
+        ):
             # The last lines before an epoch's end are often not printed; where the length is known it counts.
             self._base += max(self._last + 1 - self._counting.first_counter, record.total or 0)
-
-    def _near_start(self) -> int:
-        return self._counting.first_counter + max(1, (self._last or 0) // 4)
 
 
 def _same(one: Optional[float], other: float) -> bool:

@@ -33,13 +33,13 @@ class _Part(NamedTuple):
 
 
 class Appender:
-    """Appends to files in a thread of its own; every path may be written to, folders are made.
+    """Appends to files in a thread of its own; paths may be any, folders are made.
 
     Args:
-        limit_bytes: a file is rotated when it reaches this; 0: never.
-        queue_bytes: what waits at most.
+        limit_bytes: size at which a file is rotated; 0: never.
+        queue_bytes: most bytes that wait for the storage.
         sync: brings the data of an open file to the storage.
-        rest_seconds: after each writing, so that what is said often is written in bundles; `flush` ends it.
+        rest_seconds: pause after each write, so that frequent data is written in bundles; `flush` ends it.
     """
 
     def __init__(
@@ -83,12 +83,7 @@ class Appender:
                 self._changed.notify_all()
 
     def flush(self, timeout_seconds: float, synced: bool = True) -> bool:
-        """Wait until everything is written; False where the storage took too long.
-
-        Args:
-            timeout_seconds: at most so long.
-            synced: until what was to be synced is so, too.
-        """
+        """Wait until everything is written, and synced if `synced`; False where that exceeds `timeout_seconds`."""
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             self._hurried = True
@@ -230,12 +225,7 @@ RELAYED_SHARE = 0.5
 
 
 class Printer:
-    """Writes to `fd`, soon; what does not fit in the queue is dropped, counted, and the count is said in its place.
-
-    Args:
-        fd: written to; it may block, or be closed by its reader.
-        queue_bytes: what waits at most.
-    """
+    """Writes to `fd` in a thread of its own; output beyond `queue_bytes` is dropped, and its count written instead."""
 
     def __init__(self, fd: int, queue_bytes: int = PRINT_QUEUE_BYTES) -> None:
         self._fd = fd
@@ -250,12 +240,7 @@ class Printer:
         threading.Thread(target=self._run, name="printer", daemon=True).start()
 
     def print(self, data: bytes, share: float = 1.0) -> None:
-        """Let `data`, whole lines, be written.
-
-        Args:
-            data: to write.
-            share: of the queue that may be full with it.
-        """
+        """Queue `data`, whole lines, unless the queue is filled beyond `share` by it."""
         with self._changed:
             if self._waiting_bytes + len(data) > self._queue_bytes * share:
                 self._dropped += data.count(b"\n")

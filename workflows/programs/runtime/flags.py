@@ -35,7 +35,7 @@ def to_argv(options: Any) -> List[str]:
         elif item.type == "Tuple[str, ...]":
             argv += [f"{flag(item.name)}={one}" for one in value]
         elif value != item.default:
-            argv.append(f"{flag(item.name)}={_text(value)}")
+            argv.append(f"{flag(item.name)}={(str(value).lower() if isinstance(value, bool) else str(value))}")
     return [*argv, "--", *rest] if rest else argv
 
 
@@ -65,7 +65,12 @@ def from_argv(kind: Type[T], argv: Sequence[str]) -> T:
             values[item.name] = (*values.get(item.name, ()), text)
         else:
             values[item.name] = _value(name, str(item.type), text)
-    missing = [flag(item.name) for item in known.values() if _required(item) and item.name not in values]
+    missing = [
+        flag(item.name)
+        for item in known.values()
+        if (item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING)
+        and item.name not in values
+    ]
     if missing:
         raise UsageError(f"{', '.join(missing)}: must be given")
     return kind(**values)
@@ -94,14 +99,6 @@ def _value(name: str, type_name: str, text: str) -> Any:
         return reader(text)
     except (ValueError, KeyError) as error:
         raise UsageError(f"{name}: expected {expected}, got {text!r}") from error
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _required(item: Any) -> bool:
-    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
 
 
 def _rest_name(kind: Type[Any]) -> str:

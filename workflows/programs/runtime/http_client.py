@@ -14,7 +14,7 @@ HEAD_LIMIT = 64 * 1024
 ANSWER_LIMIT = 64 * 1024 * 1024
 
 
-class AwayError(Exception):
+class UnreachableError(Exception):
     """Nobody answers there now, or not in time, or not in HTTP: try again later."""
 
 
@@ -63,7 +63,7 @@ def addresses(host: str, hosts_file: str = "") -> List[str]:
     """Addresses of `host`: from the hosts file where there is one, else from the system's resolver.
 
     Raises:
-        AwayError: nobody knows the name (yet: a pod's name appears when the pod does).
+        UnreachableError: nobody knows the name (yet: a pod's name appears when the pod does).
     """
     if hosts_file:
         try:
@@ -76,7 +76,7 @@ def addresses(host: str, hosts_file: str = "") -> List[str]:
     try:
         return [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     except (OSError, UnicodeError) as error:
-        raise AwayError(f"{host}: name not known: {error}") from error
+        raise UnreachableError(f"{host}: name not known: {error}") from error
 
 
 class Client:
@@ -86,7 +86,7 @@ class Client:
         url: `http://host:port`.
         token: sent as bearer token.
         hosts_file: tried before DNS; "": DNS only.
-        local_address: the connection leaves from here; "": the system chooses.
+        local_address: source address of the connection; "": the system chooses.
     """
 
     def __init__(self, url: str, token: str = "", hosts_file: str = "", local_address: str = "") -> None:
@@ -100,7 +100,7 @@ class Client:
         """Ask once; a kept connection that the server has closed meanwhile is opened again.
 
         Raises:
-            AwayError: no answer; whether the request was carried out is not known.
+            UnreachableError: no answer; whether the request was carried out is not known.
         """
         data = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
         head = (
@@ -110,15 +110,15 @@ class Client:
         kept = self._socket is not None
         try:
             return self._exchange(head.encode() + data, timeout_seconds)
-        except (OSError, ValueError, AwayError) as error:
+        except (OSError, ValueError, UnreachableError) as error:
             self.close()
             if not kept or isinstance(error, socket.timeout):
-                raise AwayError(f"{self._host}:{self._port}: {error}") from error
+                raise UnreachableError(f"{self._host}:{self._port}: {error}") from error
         try:
             return self._exchange(head.encode() + data, timeout_seconds)
-        except (OSError, ValueError, AwayError) as error:
+        except (OSError, ValueError, UnreachableError) as error:
             self.close()
-            raise AwayError(f"{self._host}:{self._port}: {error}") from error
+            raise UnreachableError(f"{self._host}:{self._port}: {error}") from error
 
     def close(self) -> None:
         """Drop the connection; the next request opens a new one."""
@@ -144,7 +144,7 @@ class Client:
     def _connected(self, timeout_seconds: float) -> socket.socket:
         if self._socket is not None:
             return self._socket
-        error: Exception = AwayError("no address")
+        error: Exception = UnreachableError("no address")
         for address in addresses(self._host, self._hosts_file):
             source = (self._local_address, 0) if self._local_address else None
             try:
@@ -174,9 +174,9 @@ def parse_head(head: bytes) -> Tuple[int, int, bool]:
 def _more(connection: socket.socket, data: bytes, limit: int) -> bytes:
     piece = connection.recv(65536)
     if not piece:
-        raise AwayError("the connection was closed")
+        raise UnreachableError("the connection was closed")
     if len(data) > limit:
-        raise AwayError("the answer is too long")
+        raise UnreachableError("the answer is too long")
     return data + piece
 
 

@@ -45,17 +45,17 @@ class Response:
 
 
 @dataclass(frozen=True)
-class Later:
+class DeferredResponse:
     """An answer that may have to wait."""
 
-    look: Callable[[], Optional[Response]]
+    poll: Callable[[], Optional[Response]]
     """The answer, once there is one; asked again after every change."""
     seconds: float
-    otherwise: Response
+    timeout_response: Response
     """The answer when the time is over."""
 
 
-Handler = Callable[[Request], Union[Response, Later]]
+Handler = Callable[[Request], Union[Response, DeferredResponse]]
 
 
 class BadRequestError(ValueError):
@@ -67,18 +67,13 @@ class _Connection:
         self.socket = sock
         self.inbox = b""
         self.outbox = b""
-        self.parked: Optional[Later] = None
+        self.parked: Optional[DeferredResponse] = None
         self.until = 0.0
         self.closing = False
 
 
 class Server:
-    """Listens, reads, asks the handler, answers.
-
-    Args:
-        address: IPv4 or IPv6 address to bind.
-        port: 0: a free one, see `port`.
-        handler: called for every request, in the server's only thread.
+    """A server at an IPv4 or IPv6 `address` and `port` (0: a free one, see `port`); its only thread calls `handler`.
 
     Raises:
         OSError: the address cannot be bound.
@@ -174,13 +169,13 @@ class Server:
             if request is None:
                 return
             outcome = self._handler(request)
-            if isinstance(outcome, Later):
-                now_known = outcome.look()
+            if isinstance(outcome, DeferredResponse):
+                now_known = outcome.poll()
                 if now_known is None and outcome.seconds > 0:
                     connection.parked, connection.until = outcome, time.monotonic() + outcome.seconds
                     self._parked.add(connection)
                     return
-                outcome = now_known or outcome.otherwise
+                outcome = now_known or outcome.timeout_response
             connection.outbox += _encode(outcome)
 
     def _look_at_parked(self) -> None:
@@ -193,7 +188,7 @@ class Server:
             parked = connection.parked
             if parked is None or not (changed or now >= connection.until):
                 continue
-            answer = parked.look() or (parked.otherwise if now >= connection.until else None)
+            answer = parked.poll() or (parked.timeout_response if now >= connection.until else None)
             if answer is not None:
                 self._parked.discard(connection)
                 connection.parked = None

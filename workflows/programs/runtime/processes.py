@@ -29,12 +29,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class StartError(Exception):
-    """A rank's program cannot be started.
-
-    Args:
-        exit_code: what a shell would exit with.
-        message: which program, and where it was looked for.
-    """
+    """A rank's program cannot be started; `exit_code` is the one of shells, the message names the program."""
 
     def __init__(self, exit_code: int, message: str) -> None:
         super().__init__(message)
@@ -209,11 +204,7 @@ def kill_groups(pids: Iterable[int]) -> None:
 
 
 def sweep(spare: FrozenSet[int] = frozenset()) -> None:
-    """SIGKILL to everything that descends from ranks or was orphaned by them.
-
-    Args:
-        spare: children that are not ranks'.
-    """
+    """SIGKILL to all descendants of ranks, orphans included; `spare` are children that are not ranks."""
     for pid in descendants(os.getpid(), spare):
         _signal(pid, signal.SIGKILL)
 

@@ -27,12 +27,7 @@ class Family(NamedTuple):
 
 
 def exposition(families: Iterable[Family], digits: int = EXACT_DIGITS) -> str:
-    """The page of these families in their order.
-
-    Args:
-        families: each once.
-        digits: significant ones of values that are no whole numbers.
-    """
+    """The page of these families, in their order; `digits` limits the significant ones of values that are not whole."""
     return "".join(_family(one, digits) for one in families)
 
 

@@ -6,13 +6,7 @@ VARIABLE = "PRIMUS_REPORT_TOKEN"
 
 
 def report_token(token: str, role: str, pod_index: int) -> str:
-    """It follows from the attempt's token, so that the coordinator need not remember any; not the other way round.
-
-    Args:
-        token: of the attempt; who has it controls the gang.
-        role: of the pod.
-        pod_index: of the pod.
-    """
+    """The token by which a pod's ranks report progress; derived from the attempt's token, so nobody has to store it."""
     import hashlib  # not everybody who reads this module makes one
     import hmac
 

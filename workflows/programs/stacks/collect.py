@@ -45,7 +45,7 @@ _KERNEL = re.compile(r"^\[<[0-9a-fx]*>\] (?P<function>[^+\s]+)")
 KEPT_KERNEL_FRAMES = 12
 
 
-def py_spy(text: str) -> List[Thread]:
+def parse_py_spy(text: str) -> List[Thread]:
     """Threads of one process from `py-spy dump --json`; none where it is something else."""
     try:
         data: Any = json.loads(text)
@@ -65,7 +65,7 @@ def _py_spy_thread(row: Dict[str, Any]) -> Optional[Thread]:
     return Thread(number, str(row.get("thread_name") or ""), "running" if row.get("active") else "sleeping", frames)
 
 
-def faulthandler(text: str) -> List[Thread]:
+def parse_faulthandler(text: str) -> List[Thread]:
     """Threads from a dump of all threads; the interpreter lists its first one last."""
     heads: List[Tuple[int, str, List[Frame]]] = []
     for line in text.splitlines():
@@ -83,7 +83,7 @@ def faulthandler(text: str) -> List[Thread]:
     return found[::-1]
 
 
-def kernel_stack(text: str) -> List[str]:
+def parse_kernel_stack(text: str) -> List[str]:
     """Functions in `/proc/<pid>/stack`, without the entry that all share."""
     hits = (_KERNEL.match(line) for line in text.splitlines())
     names = [hit["function"] for hit in hits if hit is not None]
@@ -111,7 +111,7 @@ ABOUT_A_FILE = frozenset(
 """Their first argument is a file descriptor."""
 
 
-def process(rank: int, pid: int, top: bool) -> Optional[ProcessStacks]:
+def read_process(rank: int, pid: int, top: bool) -> Optional[ProcessStacks]:
     """What is seen of it; None: it is gone."""
     state = state_of(pid)
     if state is None:
@@ -127,7 +127,7 @@ def state_of(pid: int) -> Optional[str]:
     return STATES.get(words[0], words[0]) if words else None
 
 
-def catches(pid: int, signal_number: int) -> bool:
+def has_handler(pid: int, signal_number: int) -> bool:
     """Whether the process has a handler for the signal; without one it would kill it."""
     for line in _small(f"/proc/{pid}/status").splitlines():
         if line.startswith("SigCgt:"):
@@ -149,7 +149,7 @@ def _thread(pid: int, number: int) -> Thread:
     words = _small(f"{folder}/stat").rpartition(")")[2].split()
     state = STATES.get(words[0], words[0]) if words else ""
     name = MAIN if number == pid else _small(f"{folder}/comm").strip()
-    return Thread(number, name, state, [], _waits(pid, folder), kernel_stack(_small(f"{folder}/stack")))
+    return Thread(number, name, state, [], _waits(pid, folder), parse_kernel_stack(_small(f"{folder}/stack")))
 
 
 def _waits(pid: int, folder: str) -> str:
@@ -209,7 +209,7 @@ _POLL_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
-class Look:
+class CollectOptions:
     """How to look."""
 
     seconds: float = LIMIT_SECONDS
@@ -218,19 +218,15 @@ class Look:
     """Its path; "": there is none."""
 
 
-def here(seconds: float = LIMIT_SECONDS) -> Look:
+def local_options(seconds: float = LIMIT_SECONDS) -> CollectOptions:
     """How to look on this machine."""
-    return Look(seconds, shutil.which("py-spy") or "")
+    return CollectOptions(seconds, shutil.which("py-spy") or "")
 
 
-def gather(pids: Mapping[int, int], node: str, look: Look, now: Callable[[], float] = time.time) -> Dump:
-    """Stacks of these ranks and of all that runs below them.
+def gather(pids: Mapping[int, int], node: str, look: CollectOptions, now: Callable[[], float] = time.time) -> Dump:
+    """Stacks of these ranks, given by process id, and of all processes below them.
 
-    Args:
-        pids: process of each rank.
-        node: stands in the dump.
-        look: how, and how long at most.
-        now: Unix time.
+    `node` is named in the dump; `look` says how and how long; `now` is the clock, in Unix seconds.
     """
     began, start = now(), time.monotonic()
     deadline = start + look.seconds
@@ -251,7 +247,7 @@ class _Worker(threading.Thread):
     """Looks at one rank: first all that the kernel says of its processes, then each one's own stacks."""
 
     def __init__(
-        self, rank: int, pid: int, look: Look, deadline: float, found: Dict[Tuple[int, int], ProcessStacks]
+        self, rank: int, pid: int, look: CollectOptions, deadline: float, found: Dict[Tuple[int, int], ProcessStacks]
     ) -> None:
         super().__init__(daemon=True, name=f"stacks-{rank}")
         self._rank, self._pid, self._look, self._deadline, self._found = rank, pid, look, deadline, found
@@ -265,7 +261,7 @@ class _Worker(threading.Thread):
         spied_until = time.monotonic() + (self._deadline - time.monotonic()) * SPY_SHARE
         spies = {pid: child for pid in pids[:SPIES] if (child := self._spy(pid)) is not None}
         for pid in pids:
-            seen = process(self._rank, pid, top=pid == self._pid)
+            seen = read_process(self._rank, pid, top=pid == self._pid)
             if seen is not None:
                 self._found[self._rank, pid] = seen
         for pid in pids:
@@ -279,14 +275,14 @@ class _Worker(threading.Thread):
         if spy is not None:
             threads, why = _answer(spy, spied_until - time.monotonic())
             if threads:
-                return replace(seen, how="py-spy", threads=_merged(threads, seen.threads))
+                return replace(seen, how="py-spy", threads=_merge(threads, seen.threads))
         else:
             why = "no py-spy here" if not self._look.py_spy else "py-spy did not start"
         if seen.state in (STOPPED, UNINTERRUPTIBLE):
             return replace(seen, why=f"{why}; a process that is {seen.state} answers no signal")
-        threads = ask(seen.pid, min(ANSWER_SECONDS, self._deadline - time.monotonic()))
+        threads = ask_faulthandler(seen.pid, min(ANSWER_SECONDS, self._deadline - time.monotonic()))
         if threads:
-            return replace(seen, how="faulthandler", threads=_merged(threads, seen.threads))
+            return replace(seen, how="faulthandler", threads=_merge(threads, seen.threads))
         return replace(seen, why=f"{why}; no answer of a faulthandler")
 
     def _spy(self, pid: int) -> "subprocess.Popen[str] | None":
@@ -301,9 +297,9 @@ class _Worker(threading.Thread):
             return None
 
 
-def ask(pid: int, seconds: float) -> List[Thread]:
+def ask_faulthandler(pid: int, seconds: float) -> List[Thread]:
     """What a process with `install` answers; nothing where it has none or takes longer."""
-    path = descriptor(pid, f"/memfd:{MEMORY_FILE}") if catches(pid, SIGNAL) else ""
+    path = descriptor(pid, f"/memfd:{MEMORY_FILE}") if has_handler(pid, SIGNAL) else ""
     if not path:
         return []
     try:
@@ -313,14 +309,14 @@ def ask(pid: int, seconds: float) -> List[Thread]:
     try:
         os.ftruncate(file, 0)
         os.kill(pid, SIGNAL)
-        return faulthandler(_written(file, seconds))
+        return parse_faulthandler(_read_when_settled(file, seconds))
     except OSError:
         return []
     finally:
         os.close(file)
 
 
-def _written(file: int, seconds: float) -> str:
+def _read_when_settled(file: int, seconds: float) -> str:
     """What is in the file once it does not grow any more."""
     now = time.monotonic()
     end, settled, size = now + seconds, now, 0
@@ -338,7 +334,7 @@ def _answer(spy: "subprocess.Popen[str]", seconds: float) -> Tuple[List[Thread],
     except (subprocess.TimeoutExpired, OSError, ValueError):
         return [], "py-spy did not answer in time"
     said = [line for line in errors.splitlines() if line.strip()]
-    return py_spy(out), f"py-spy: {said[0].strip()}" if said else "py-spy saw no Python"
+    return parse_py_spy(out), f"py-spy: {said[0].strip()}" if said else "py-spy saw no Python"
 
 
 def _end(spy: "subprocess.Popen[str]") -> None:
@@ -352,7 +348,7 @@ def _end(spy: "subprocess.Popen[str]") -> None:
             stream.close()
 
 
-def _merged(stacks: List[Thread], kernel: List[Thread]) -> List[Thread]:
+def _merge(stacks: List[Thread], kernel: List[Thread]) -> List[Thread]:
     """Stacks, with what the kernel says of the same threads; those without a stack (of libraries) are left out."""
     by_id = {thread.id: thread for thread in kernel}
     first = kernel[0] if kernel else None

@@ -80,7 +80,7 @@ class StackGroup:
 
 
 @dataclass(frozen=True)
-class Named:
+class BlamedRank:
     """A rank of the minority."""
 
     rank: int
@@ -92,19 +92,14 @@ class Named:
 class StackFinding:
     """What the stacks say."""
 
-    named: Tuple[Named, ...]
+    blamed: Tuple[BlamedRank, ...]
     why: str
     groups: Tuple[StackGroup, ...]
     """Largest first."""
 
 
 def stacks_of(dumps: Sequence[Dump], nodes: Mapping[int, str]) -> List[Stack]:
-    """Where each rank stands, from all launchers' dumps.
-
-    Args:
-        dumps: what launchers posted.
-        nodes: of all ranks; those that no dump tells of have no stacks.
-    """
+    """The stack of each rank, from all launchers' dumps; ranks in `nodes` that no dump contains have no stacks."""
     tops = {one.rank: (one, dump.node) for dump in dumps for one in dump.processes if one.top}
     missing = [Stack(rank, node, (SILENT,), SILENT, state=SILENT) for rank, node in nodes.items() if rank not in tops]
     return sorted([*(_stack(*one) for one in tops.values()), *missing], key=lambda stack: stack.rank)
@@ -117,17 +112,11 @@ def _stack(process: ProcessStacks, node: str) -> Stack:
     frames = [(one.function, one.file) for one in main.frames] if main else []
     if not frames and main is not None:  # not Python: what the kernel says is all there is
         frames = [(name, KERNEL) for name in ([main.waits] if main.waits else []) + main.kernel]
-    return of_frames(process.rank, node, frames)
+    return stack_from_frames(process.rank, node, frames)
 
 
-def of_frames(rank: int, node: str, frames: Sequence[Tuple[str, str]]) -> Stack:
-    """Where a rank stands.
-
-    Args:
-        rank: whose.
-        node: where it runs.
-        frames: (function, file), innermost first; none: nothing was seen.
-    """
+def stack_from_frames(rank: int, node: str, frames: Sequence[Tuple[str, str]]) -> Stack:
+    """The stack of a rank from (function, file) frames, innermost first; none: nothing was seen."""
     seen = frames[:FUNCTIONS_KEPT]
     telling = [one for one in seen if one[1] == KERNEL or not _LOOP.search(one[0])] or list(seen[:1])
     if not telling:
@@ -151,7 +140,7 @@ def _tail(file: str) -> str:
     return "/".join(_plain(file).replace("\\", "/").split("/")[-2:])
 
 
-def grouped(stacks: Sequence[Stack]) -> Tuple[StackGroup, ...]:
+def group_stacks(stacks: Sequence[Stack]) -> Tuple[StackGroup, ...]:
     """Ranks in the same place; who waits in the same collective is in the same place, however it came there."""
     found: Dict[Tuple[str, str, Signature], List[Stack]] = {}
     for one in stacks:
@@ -168,11 +157,11 @@ def _collective(name: str) -> str:
     return DEVICE if _SYNCHRONIZES.search(name) else name.lower().replace("_", "").rpartition(".")[2]
 
 
-def find(stacks: Sequence[Stack]) -> StackFinding:
+def find_minority(stacks: Sequence[Stack]) -> StackFinding:
     """Who keeps the others waiting."""
     found = _by_place(stacks)
     stopped = [one for one in stacks if one.state == STOPPED]
-    if found.named or not stopped or 2 * len(stopped) > len(stacks):
+    if found.blamed or not stopped or 2 * len(stopped) > len(stacks):
         return found
     return StackFinding(
         _named(stopped), f"{len(stopped)} of {len(stacks)} ranks are stopped: {_who(stopped)}", found.groups
@@ -180,7 +169,7 @@ def find(stacks: Sequence[Stack]) -> StackFinding:
 
 
 def _by_place(stacks: Sequence[Stack]) -> StackFinding:
-    groups = grouped(stacks)
+    groups = group_stacks(stacks)
     waiting = [one for one in stacks if one.waits]
     others = [one for one in stacks if not one.waits]
     if len(groups) < 2:
@@ -193,7 +182,9 @@ def _by_place(stacks: Sequence[Stack]) -> StackFinding:
             told = f"{len(waiting)} ranks wait for the device, {len(others)} not: either may wait for the other"
             return StackFinding((), f"{told}: {_who(others)}", groups)
         return StackFinding(
-            _named(others), f"{len(waiting)} ranks wait in {_most(waiting)}, outside of it: {_who(others)}", groups
+            _named(others),
+            f"{len(waiting)} ranks wait in {group_stacks(waiting)[0].waits}, outside of it: {_who(others)}",
+            groups,
         )
     return _apart(stacks, groups, waiting=bool(waiting))
 
@@ -213,12 +204,8 @@ def _apart(stacks: Sequence[Stack], groups: Tuple[StackGroup, ...], waiting: boo
     return StackFinding(_named(few), f"{len(most.ranks)} ranks {word} in {most.frame}, elsewhere: {_who(few)}", groups)
 
 
-def _most(waiting: Sequence[Stack]) -> str:
-    return grouped(waiting)[0].waits
-
-
-def _named(stacks: Sequence[Stack]) -> Tuple[Named, ...]:
-    return tuple(Named(one.rank, one.node, one.frame) for one in stacks)
+def _named(stacks: Sequence[Stack]) -> Tuple[BlamedRank, ...]:
+    return tuple(BlamedRank(one.rank, one.node, one.frame) for one in stacks)
 
 
 def _who(stacks: Sequence[Stack]) -> str:
@@ -227,7 +214,7 @@ def _who(stacks: Sequence[Stack]) -> str:
     return what + (f" and {len(stacks) - 1} more" if len(stacks) > 1 else "")
 
 
-def node_of(finding: StackFinding) -> Optional[str]:
+def blamed_node(finding: StackFinding) -> Optional[str]:
     """The one node that all named ranks run on; None: nobody is named, or several."""
-    nodes = {one.node for one in finding.named}
+    nodes = {one.node for one in finding.blamed}
     return nodes.pop() if len(nodes) == 1 else None

@@ -109,7 +109,7 @@ def from_dict(data: Dict[str, Any]) -> Dump:
     return wire.from_dict(Dump, data)
 
 
-def fitted(dump: Dump, limit_bytes: int) -> Dump:
+def fit_dump(dump: Dump, limit_bytes: int) -> Dump:
     """As much of it as fits: first threads, frames and files go, then processes from the end."""
     for threads, frames, files in LEVELS:
         dump = replace(dump, processes=[_cut(one, threads, frames, files) for one in dump.processes])
@@ -155,13 +155,13 @@ def _cut(process: ProcessStacks, threads: int, frames: int, files: int) -> Proce
         replace(one, frames=one.frames[:frames], kernel=one.kernel[:frames], name=one.name[:80], waits=one.waits[:200])
         for one in ordered
     ]
-    kept = [replace(one, frames=[_short(frame) for frame in one.frames]) for one in kept]
+    kept = [
+        replace(
+            one, frames=[replace(frame, function=frame.function[:160], file=frame.file[-200:]) for frame in one.frames]
+        )
+        for one in kept
+    ]
     return replace(process, threads=kept, files=[one[:200] for one in process.files[:files]], why=process.why[:200])
-
-
-def _short(frame: Frame) -> Frame:
-    """Generated names can have any length; of a path the end says most."""
-    return replace(frame, function=frame.function[:160], file=frame.file[-200:])
 
 
 def _bytes(dump: Dump) -> int:
@@ -194,7 +194,7 @@ def answer_to_json(answer: StackAnswer) -> Dict[str, Any]:
     Raises:
         ValueError: the names are too long.
     """
-    dump = fitted(answer.dump, DUMP_BYTES)
+    dump = fit_dump(answer.dump, DUMP_BYTES)
     names = {"pod": answer.pod, "node": dump.node, "id": answer.id}
     if len("".join(names.values()).encode("utf-8", "replace")) > NAME_BYTES:
         raise ValueError(f"pod, node, id: longer than {NAME_BYTES} bytes together")

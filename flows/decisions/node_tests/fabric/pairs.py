@@ -26,8 +26,8 @@ from profiles.checks.check import Check
 from profiles.hardware import HardwareProfile
 from profiles.vocabulary import VerdictWord
 from workflows.programs.fabric.report import PairReport
-from workflows.programs.parsers.text import Parsed
-from workflows.programs.probes.run import unpacked
+from workflows.programs.parsers.text import ParsedOutput
+from workflows.programs.probes.run import unpack_answers
 
 Pair = tuple[str, str]
 PARTNERS = 2
@@ -191,7 +191,7 @@ def _shuffled(state: Pairs, nodes: Sequence[str]) -> list[str]:
 
 
 Json = dict[str, Any]
-Told = Mapping[str, tuple[Parsed, ...]]
+Told = Mapping[str, tuple[ParsedOutput, ...]]
 """By check, what each attempt of a node told as the one that asked."""
 NAMED = 4
 """Partners that are named."""
@@ -232,7 +232,7 @@ def halves(
     for node in pair:
         report = reports.get(node)
         answers, why = _answers(report) if report is not None else ({}, silent.get(node, "it told nothing"))
-        late = (Parsed(unknown=why or "the call was not made"),)
+        late = (ParsedOutput(unknown=why or "the call was not made"),)
         found[node] = {check: tuple(answers.get(number) or late) for check, number in number_of.items()}
     return found
 
@@ -283,9 +283,9 @@ def pair_verdicts(state: Pairs, met: Sequence[Met], checks: Sequence[Check]) -> 
     return found
 
 
-def _answers(report: PairReport) -> tuple[dict[int, list[Parsed]], str]:
+def _answers(report: PairReport) -> tuple[dict[int, list[ParsedOutput]], str]:
     try:
-        return (unpacked(report.answers) if report.answers else {}), report.why
+        return (unpack_answers(report.answers) if report.answers else {}), report.why
     except ValueError as error:
         return {}, str(error)
 

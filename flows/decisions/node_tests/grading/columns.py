@@ -23,7 +23,7 @@ from flows.decisions.node_tests.grading.model import (
     ToolJudges,
     Word,
 )
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 
 GPU = re.compile(r"\bgpu ([0-9A-Fa-f:.]{1,20})")
 """A GPU in a subject: `gpu 3 link 7`, `gpu 00000000:1b:00.0 dram`, `gpu 0 -> gpu 1`."""
@@ -159,7 +159,7 @@ Found = tuple[Reading | None, str]
 
 
 def _cell(
-    rule: CheckRule, hardware: str, attempts: tuple[Parsed, ...] | None, measure: Callable[[Reading], float]
+    rule: CheckRule, hardware: str, attempts: tuple[ParsedOutput, ...] | None, measure: Callable[[Reading], float]
 ) -> Found:
     """The reading that counts, and why not everything is known."""
     if not attempts:
@@ -168,7 +168,7 @@ def _cell(
     return cell, gap or _silent_gpus(rule, hardware, attempts)
 
 
-def _silent_gpus(rule: CheckRule, hardware: str, attempts: Iterable[Parsed]) -> str:
+def _silent_gpus(rule: CheckRule, hardware: str, attempts: Iterable[ParsedOutput]) -> str:
     """That some GPUs are missing from what a tool told: a list that broke off between two of them looks whole."""
     wanted = rule.gpus.get(hardware, 0)
     if not wanted:
@@ -178,7 +178,9 @@ def _silent_gpus(rule: CheckRule, hardware: str, attempts: Iterable[Parsed]) -> 
     return f"{len(told)} of {wanted} GPUs told" if 0 < len(told) < wanted else ""
 
 
-def _combined(rule: CheckRule, wanted: int, attempts: tuple[Parsed, ...], measure: Callable[[Reading], float]) -> Found:
+def _combined(
+    rule: CheckRule, wanted: int, attempts: tuple[ParsedOutput, ...], measure: Callable[[Reading], float]
+) -> Found:
     """Several attempts or subjects: each subject's attempts become one reading, the worst subject counts."""
     good: dict[str, list[Reading]] = {}
     gaps: list[str] = []
@@ -226,7 +228,7 @@ def _of_attempts(rule: CheckRule, found: list[Reading], measure: Callable[[Readi
             return ordered[-1], "" if len(ordered) >= rule.attempts else told
 
 
-def _lacking(rule: CheckRule, wanted: int, attempts: tuple[Parsed, ...], subjects: int) -> str:
+def _lacking(rule: CheckRule, wanted: int, attempts: tuple[ParsedOutput, ...], subjects: int) -> str:
     """Why subjects may be missing altogether; a tool that broke off may have hidden some."""
     reasons = [parsed.unknown for parsed in attempts if parsed.unknown]
     if wanted and subjects < wanted:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from profiles.vocabulary import VerdictWord
 from workflows.model.records import Json
-from workflows.programs.parsers.text import Parsed
+from workflows.programs.parsers.text import ParsedOutput
 
 Direction = Literal["higher_is_better", "lower_is_better", "equal", "text_equal"]
 Combine = Literal["best", "median", "worst", "all"]
@@ -216,7 +216,7 @@ class NodeReadings:
     node: str
     hardware: str
     """Name of its hardware profile: peers are of one kind."""
-    told: Mapping[str, tuple[Parsed, ...]]
+    told: Mapping[str, tuple[ParsedOutput, ...]]
     """Name of a check -> what each attempt told. A check that is missing did not run."""
 
 

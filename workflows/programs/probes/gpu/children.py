@@ -21,7 +21,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, Parsed, Reading
+from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
 from workflows.programs.probes.gpu.device import Device, Platform, UnavailableError, own_limit
 
 LAST_CHARACTERS = 300
@@ -40,18 +40,18 @@ class ChildLine:
 
     def stage(self, name: str) -> None:
         """From now on it is about that."""
-        self.tell({"stage": name})
+        self.report({"stage": name})
 
-    def so_far(self, facts: Facts) -> None:
+    def report_partial(self, facts: Facts) -> None:
         """What is found already, and stays known whatever comes after it."""
-        self.tell({"partial": facts})
+        self.report({"partial": facts})
 
     def await_turn(self) -> None:
         """Until it may begin; without turns at once."""
         self.stage(WAITING)
         os.read(self._turn, 1)
 
-    def tell(self, facts: Facts) -> None:
+    def report(self, facts: Facts) -> None:
         """One line to the parent."""
         left = memoryview(json.dumps(facts).encode("utf-8") + b"\n")
         while left:
@@ -115,7 +115,7 @@ class _Child:
         text = " ".join(self.said.read().decode("utf-8", "replace").split())
         return f"; it said: {text[-LAST_CHARACTERS:]}" if text else ""
 
-    def died(self, status: int) -> None:
+    def mark_dead(self, status: int) -> None:
         """Its process is gone: one that a signal ended may have told half."""
         if self.facts is None and not self.why and os.WIFSIGNALED(status):
             self.why = f"its process was ended by signal {os.WTERMSIG(status)} at stage {self.stage}{self._last()}"
@@ -129,14 +129,14 @@ def run_each(
     beside: Optional[Callable[[], None]] = None,
     beside_seconds: float = 1.0,
 ) -> List[ChildEnd]:
-    """Do the work for each GPU in a process of its own, side by side.
+    """Run `work` for each GPU in a process of its own, all at the same time.
 
     Args:
         indices: of the GPUs, in the order of turns.
-        work: what a child does; it gets its index and a line to the parent, and gives back what it found, as JSON.
-        ends: monotonic time; whoever has not ended by then is killed.
-        turn_seconds: above 0: `await_turn` lets one after the other begin, each for so long at most. One that does not
-            come to its turn keeps nobody waiting.
+        work: runs in the child; it gets its index and a line to the parent, and returns its result as JSON.
+        ends: monotonic time at which children that still run are killed.
+        turn_seconds: above 0, `await_turn` lets one child after the other begin, each for so long at most. A child that
+            does not come to its turn delays no other.
         beside: called meanwhile, from the beginning on.
         beside_seconds: from one such call to the next.
     """
@@ -233,7 +233,7 @@ def _finish(children: Sequence[_Child]) -> None:
                 break
             time.sleep(0.005)
         if pid:
-            child.died(status)
+            child.mark_dead(status)
         os.close(child.reading)
         os.close(child.turn)
 
@@ -258,10 +258,10 @@ def _be(index: int, work: Work, line: ChildLine, said: int) -> None:
         os.dup2(said, 1)  # the answer's line belongs to the parent alone
         os.dup2(said, 2)
         try:
-            line.tell({"facts": work(index, line)})
+            line.report({"facts": work(index, line)})
         except BaseException as error:
             text = " ".join(str(error).split())[:LAST_CHARACTERS]
-            line.tell({"error": f"{type(error).__name__}: {text}" if text else type(error).__name__})
+            line.report({"error": f"{type(error).__name__}: {text}" if text else type(error).__name__})
     finally:
         os._exit(0)
 
@@ -312,10 +312,10 @@ def _distinct(found: Sequence[ChildEnd]) -> List[ChildEnd]:
 
 def reasons_of(found: Sequence[ChildEnd]) -> List[str]:
     """Why some told nothing."""
-    return [f"{named(one)}: {one.why}" for one in found if one.why]
+    return [f"{gpu_name(one)}: {one.why}" for one in found if one.why]
 
 
-def named(one: ChildEnd) -> str:
+def gpu_name(one: ChildEnd) -> str:
     """As readings name it."""
     return f"gpu {one.index}"
 
@@ -325,7 +325,7 @@ def line_of(one: ChildEnd) -> str:
     return str(one.facts.get("line", ""))[:EVIDENCE_CHARACTERS]
 
 
-def parsed(session: Session, readings: Sequence[Reading], reasons: Sequence[str]) -> Parsed:
+def to_parsed(session: Session, readings: Sequence[Reading], reasons: Sequence[str]) -> ParsedOutput:
     """The readings, and why others are missing."""
     why = "; ".join(reasons) or ("" if readings else "no GPU told anything")
-    return Parsed(tuple(readings), why, session.platform.version)
+    return ParsedOutput(tuple(readings), why, session.platform.version)

@@ -205,7 +205,10 @@ class _Net:
         self._device, self._model = device, model
         sides = (model.width, model.hidden), (model.hidden, model.width)
         self.weights: List[List[Array]] = [
-            [self._drawn(rows, columns, 10 + 2 * block + side) for side, (rows, columns) in enumerate(sides)]
+            [
+                self._spread(rows, columns, (10 + 2 * block + side), 2.0 ** -round(math.log2(rows) / 2.0))
+                for side, (rows, columns) in enumerate(sides)
+            ]
             for block in range(model.blocks)
         ]
         self._input = device.cast(self._spread(model.tokens, model.width, 3, 1.0), LOW)
@@ -214,10 +217,6 @@ class _Net:
     def _spread(self, rows: int, columns: int, seed: int, most: float) -> Array:
         """Values between `-most` and `most`; a division by a power of two makes them the same everywhere."""
         return self._device.whole(rows, columns, WEIGHT_MOST, seed, HIGH) * (most / 128.0)
-
-    def _drawn(self, rows: int, columns: int, seed: int) -> Array:
-        # A power of two near the root of the inputs' number, which keeps the sizes of values from block to block.
-        return self._spread(rows, columns, seed, 2.0 ** -round(math.log2(rows) / 2.0))
 
     def step(self) -> Array:
         """One step of gradient descent; its loss before it, still on the device."""

@@ -172,11 +172,9 @@ class MeasuringDeadline:
 
 
 def own_limit(seconds: float, process_began: Optional[float] = None) -> float:
-    """The monotonic time at which a probe that may take `seconds` gives up: before whoever started it ends it.
+    """The monotonic time at which a probe of `seconds` gives up by itself, before its parent would kill it.
 
-    Args:
-        seconds: its own limit, which holds where nobody gives another.
-        process_began: monotonic time; None: now.
+    `process_began` is the monotonic start of the process; None: now.
     """
     now = time.monotonic()
     try:

@@ -222,7 +222,7 @@ def wrong_bytes(device: Device, found: Array, wanted: Array) -> int:
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopyRate:
     """Copies of one kind."""
 
     name: str
@@ -235,15 +235,10 @@ class Copied:
 
 def copies(
     device: Device, index: int, peers: Sequence[int], words: int, about: Callable[[str], None]
-) -> Iterator[Copied]:
-    """Copies host to GPU, GPU to host, and to each of the other GPUs, one after the other.
+) -> Iterator[CopyRate]:
+    """Copies of `words` 64-bit words from host to GPU, back, and to each other GPU (`peers`), one after the other.
 
-    Args:
-        device: the GPU, opened so that it sees the others.
-        index: its number.
-        peers: numbers of the others.
-        words: of 64 bits in one copy.
-        about: gets the name of what is measured now.
+    `about` gets the name of each measurement as it begins.
     """
     host, here, second = device.host_block(words), device.zeros(words, "int64"), device.zeros(words, "int64")
     here[...] = pattern(device, index, words, 0, 0)
@@ -256,7 +251,7 @@ def copies(
 
     rates = {"to host": rate("to host", host, here), "from host": rate("from host", second, host)}
     why = OTHER_BYTES if wrong_bytes(device, second, here) else ""
-    yield from (Copied(name, value, why) for name, value in rates.items())
+    yield from (CopyRate(name, value, why) for name, value in rates.items())
     for peer in peers:
         name = f"gpu {index} -> gpu {peer}"
         try:
@@ -265,9 +260,9 @@ def copies(
             second[...] = 0
             device.copy(second, far)
             device.wait()
-            yield Copied(name, value, OTHER_BYTES if wrong_bytes(device, second, here) else "")
+            yield CopyRate(name, value, OTHER_BYTES if wrong_bytes(device, second, here) else "")
         except Exception as error:  # of one link: the others may be sound
-            yield Copied(name, why=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            yield CopyRate(name, why=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
 
 BATCHES = 10
@@ -317,13 +312,9 @@ def beside_copies(device: Device, size: int, words: int) -> Dict[str, Any]:
 
 
 def overlap(device: Device, size: int, transfer: Work, agree: Callable[[float], float] = float) -> Dict[str, Any]:
-    """bf16 products of `size` and a transfer, by themselves and side by side.
+    """bf16 products of `size` rows and columns and a transfer, each alone and both at the same time.
 
-    Args:
-        device: the GPU.
-        size: rows and columns of the products.
-        transfer: queues one transfer.
-        agree: makes one number of those of all GPUs, where they transfer together: all must do as many.
+    `transfer` queues one transfer; `agree` makes one number of those of all GPUs, which must all do as many transfers.
 
     Returns:
         `share`: of the shorter one's time that the other one hid, from 0 to 1, the median of some rounds; `wrong`

@@ -10,7 +10,7 @@ import subprocess
 from typing import Callable, Dict, List, Sequence, Tuple
 
 from workflows.programs.parsers import amd, nvidia
-from workflows.programs.parsers.text import Parsed, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.gpu.device import median
 
 ANSWER_SECONDS = 8.0
@@ -19,7 +19,7 @@ NVIDIA_FIELDS = (
     *("clocks_throttle_reasons.hw_thermal_slowdown", "clocks_throttle_reasons.hw_power_brake_slowdown"),
     "clocks_throttle_reasons.sw_thermal_slowdown",
 )
-Parse = Callable[[str], Parsed]
+Parse = Callable[[str], ParsedOutput]
 TOOLS: Tuple[Tuple[Tuple[str, ...], Parse], ...] = (
     (("nvidia-smi", f"--query-gpu={','.join(NVIDIA_FIELDS)}", "--format=csv"), nvidia.parse),
     (("amd-smi", "metric", "--power", "--temperature", "--clock", "--violation", "--json"), amd.parse_amd_smi),
@@ -41,12 +41,12 @@ class Sensors:
     def __init__(self, tools: Sequence[Tuple[Tuple[str, ...], Parse]] = TOOLS) -> None:
         self._tool = next((one for one in tools if shutil.which(one[0][0])), None)
         self._names = ", ".join(one[0][0] for one in tools)
-        self.looks: List[Parsed] = []
+        self.looks: List[ParsedOutput] = []
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Ask once; what cannot be read is kept with its reason."""
         if self._tool is None:
-            self.looks.append(Parsed(unknown=f"none of {self._names} is here to tell power, heat and clocks"))
+            self.looks.append(ParsedOutput(unknown=f"none of {self._names} is here to tell power, heat and clocks"))
             return
         command, parse = self._tool
         try:
@@ -54,24 +54,24 @@ class Sensors:
                 command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=ANSWER_SECONDS
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            self.looks.append(Parsed(unknown=f"{command[0]} does not answer: {type(error).__name__}"))
+            self.looks.append(ParsedOutput(unknown=f"{command[0]} does not answer: {type(error).__name__}"))
             return
         told = parse(done.stdout.decode("utf-8", "replace"))
         if not told.readings:
             said = " ".join((done.stderr or done.stdout).decode("utf-8", "replace").split())[:200]
-            told = Parsed(unknown=f"{command[0]} ended with {done.returncode}: {told.unknown}; it said: {said}")
+            told = ParsedOutput(unknown=f"{command[0]} ended with {done.returncode}: {told.unknown}; it said: {said}")
         self.looks.append(told)
 
-    def told(self) -> Parsed:
+    def to_parsed(self) -> ParsedOutput:
         """What all looks say together: median power and clock, highest heat, and who was throttled."""
         settled = self.looks[int(len(self.looks) * SETTLING_SHARE) :]
         good = [one for one in settled if one.readings]
         why = next((one.unknown for one in self.looks if one.unknown), "")
         if len(good) < FEWEST:
-            return Parsed(unknown=why or f"only {len(good)} looks at the GPUs under load: give it more seconds")
+            return ParsedOutput(unknown=why or f"only {len(good)} looks at the GPUs under load: give it more seconds")
         readings = [reading for one in good for reading in one.readings]
         found = _figures(readings) + _throttled(readings)
-        return Parsed(tuple(found), why or _missing(found))
+        return ParsedOutput(tuple(found), why or _missing(found))
 
 
 def _figures(readings: Sequence[Reading]) -> List[Reading]:
