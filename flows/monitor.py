@@ -337,8 +337,8 @@ async def monitor(cluster: str = "", mode: str = "", nodes: list[str] | None = N
         if started := revive(settings.home, Tries()):
             said.append(f"had died and started again: {', '.join(started)}")
         if not lives:
-            since = "never turned" if found is None else f"has not turned for {world().now() - found.at:.0f} s"
-            said.append(f"the loop {since}")
+            since = "yet" if found is None else f"for {world().now() - found.at:.0f} s"
+            said.append(f"the loop has completed no round {since}")
         around = look_around(profile, chosen, lines.append, SECOND_PATH_SECONDS if lives else 0.0)
         said += [in_words_around(around), *(f"{line.subject}: {line.why}" for line in lines if line.event == "mended")]
         if not lives:
@@ -386,7 +386,7 @@ def in_words_around(found: Round) -> str:
     """What reconciling found, in one line."""
     acted = sum(item.acted for item in found.dealt)
     away = f", not read: {', '.join(text.partition(':')[0] for text in found.away)}" if found.away else ""
-    return f"{len(found.dealt)} findings beside nodes, {acted} acted upon{away}"
+    return f"{len(found.dealt)} other findings, {acted} acted on{away}"
 
 
 def in_words(report: NodeReport) -> str:

@@ -105,8 +105,8 @@ def test_the_ranks_that_lag_now_are_shown() -> None:
     )
     status = lagging(Story(RUN, (LIVE,), marks=told))
     assert sentences(status) == [
-        "rank 1 on node-1 lags since step 40: 1.83 times its peers",
-        "the whole gang is slower since step 50: 1.40 times a step before; no rank stands out",
+        "rank 1 on node-1 is slow since step 40: a step takes 1.83 times as long as on its peers",
+        "all ranks are slower since step 50: a step takes 1.40 times as long as before; no single rank is the cause",
         "loss jumped at step 12: 2 to 50",
     ]
     nobody = {"stragglers": [], "slower": None, "jumps": []}

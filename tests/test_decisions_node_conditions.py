@@ -84,7 +84,7 @@ def test_what_nobody_repeats_any_more_is_not_known() -> None:
     stale = found(condition("KernelDeadlock", heard=STALE_SECONDS + 1))
     assert stale is not None
     assert stale.verdict is VerdictWord.UNKNOWN
-    assert "nobody has said so for 901 s" in stale.why
+    assert "not confirmed for 901 s" in stale.why
     undated = found(ConditionSeen("KernelDeadlock", "True"))
     assert undated is not None
     assert undated.verdict is VerdictWord.UNKNOWN

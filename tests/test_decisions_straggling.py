@@ -72,12 +72,16 @@ def test_the_price_is_a_start_like_this_one_and_what_is_not_saved() -> None:
         (FACTS, 1000, ""),
         (FACTS, None, ""),
         (slow(cost_seconds=29.9), 1000, "a new attempt costs more (30 s)"),
-        (slow(since_step=96), 1000, "no checkpoint was proven since it lags"),
-        (replace(slow(cost_seconds=300.0), last_checkpoint_step=None), 1000, "no checkpoint was proven since it lags"),
+        (slow(since_step=96), 1000, "no checkpoint has been proven since the rank became slow"),
+        (
+            replace(slow(cost_seconds=300.0), last_checkpoint_step=None),
+            1000,
+            "no checkpoint has been proven since the rank became slow",
+        ),
         (FACTS, 129, "the rest of the run loses less (29 s) than a new attempt costs (30 s)"),
         (FACTS, 130, ""),
-        (slow(node=""), 1000, "nobody knows on which node it is"),
-        (replace(FACTS, steps_per_second=None), 1000, "what a new attempt costs is not known yet"),
+        (slow(node=""), 1000, "the node of the slow rank is not known"),
+        (replace(FACTS, steps_per_second=None), 1000, "the cost of a new attempt is not known yet"),
     ],
 )
 def test_it_waits_until_the_move_pays(facts: CoordinatorFacts, steps: int | None, waits_for: str) -> None:
@@ -117,8 +121,8 @@ def test_the_watching_ends_where_another_node_is_free() -> None:
     assert found is not None
     assert (found.signal, found.nodes) == (Signal.STRAGGLER, ("node-1",))
     assert found.why == (
-        "rank 1 on node-1 takes 2.00 times its peers' time; the gang has waited 30 s, as much as a new attempt costs "
-        "(30 s)"
+        "rank 1 on node-1 takes 2.00 times as long as its peers; the gang has lost 30 s waiting for it, "
+        "as much as a new attempt costs (30 s)"
     )
 
 
@@ -146,7 +150,7 @@ def evidence(signal: Signal = Signal.STRAGGLER) -> Evidence:
     found = assess(VIEW, case())
     assert found is not None
     nodes = (NodeFacts("node-0", True), NodeFacts("node-1", True, unschedulable=signal is Signal.NODE_CORDONED))
-    detail = found.why if signal is Signal.STRAGGLER else "somebody wants the node empty: node-1 is cordoned"
+    detail = found.why if signal is Signal.STRAGGLER else "cordoned by somebody, and other nodes are free: node-1"
     return Evidence(signal, "r", 1, 100.0, pods=PODS, nodes=nodes, detail=detail)
 
 
@@ -174,7 +178,7 @@ def test_what_forbids_the_move_ends_no_training(signal: Signal, limits: dict[str
     decision = decide(diagnosis, Situation(100.0, ended=False, spare_nodes=1, **limits))  # type: ignore[arg-type]
     assert decision.action is Action.NONE
     assert decision.approval is None
-    assert decision.why.startswith("the training goes on where it is: ")
+    assert decision.why.startswith("training continues, nothing is done: ")
 
 
 def test_a_spent_budget_of_restarts_forbids_no_move() -> None:

@@ -198,15 +198,15 @@ def test_lines_of_another_form_are_left_out(lines: object) -> None:
         (report("pass"), "examined node-1: pass"),
         (
             report("pass", kernel_check={"check": "kernel", "verdict": "pass"}),
-            "examined node-1: pass; its kernel said nothing telling",
+            "examined node-1: pass; its kernel log shows no fault",
         ),
         (
             report("pass", kernel_check={"check": "kernel", "verdict": "unknown", "lines": [[1.0, "a"], [2.0, "b"]]}),
-            "examined node-1: pass; its kernel said 2 telling lines",
+            "examined node-1: pass; its kernel log has 2 lines about faults",
         ),
         (
             report("fail", evidence="slow", kernel_check={"check": "kernel", "verdict": "unknown", "evidence": "no"}),
-            "examined node-1: fail; storage: slow; its kernel's log was not read (no)",
+            "examined node-1: fail; storage: slow; its kernel log could not be read (no)",
         ),
         (report("unknown", evidence="no answer"), "examined node-1: unknown; storage: no answer"),
     ],

@@ -45,7 +45,7 @@ RUN = OpenRun("demo", RunState.RUNNING, "big", NOW - 3600, lease(10.0))
         ({"alive": False}, "its driver is dead: process 7 on runner-1"),
         ({"lease": lease(-0.1)}, "its driver did not renew its lease: process 7 on runner-1"),
         ({"lease": lease(-60.0), "alive": True}, ""),
-        ({"lease": None}, "nobody drives it: its driver let go"),
+        ({"lease": None}, "it has no driver: the last one released it"),
         ({"lease": None, "state": RunState.UNKNOWN}, ""),
         ({"lease": None, "since": NOW - 1}, ""),
         ({"alive": False, "since": NOW - 4, "lease": lease(12)}, "its driver is dead: process 7 on runner-1"),
@@ -71,7 +71,7 @@ def seen(phase: Phase, run: str = "demo", age: float = 60.0) -> FlowRunSeen:
 
 def test_a_lost_run_is_driven_and_those_of_other_clusters_are_not() -> None:
     [only] = moves(runs=(LOST, replace(LOST, name="other", cluster="laptop")))
-    assert only == Drive("demo", "nobody drives it: its driver let go")
+    assert only == Drive("demo", "it has no driver: the last one released it")
 
 
 @pytest.mark.parametrize(

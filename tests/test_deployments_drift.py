@@ -109,7 +109,7 @@ def test_many_that_differ_are_counted_and_programs_get_all() -> None:
 def test_nothing_is_known_where_nobody_was_tested() -> None:
     found = drift_of(fleet(2), told({}))
     assert drift_lines("local", found, NOW, 80) == [
-        "local: no node told anything in a test of depth smoke: primus preflight --suite smoke"
+        "local: no node reported anything in a test of depth smoke: primus preflight --suite smoke"
     ]
     document = drift_document("local", found)
     assert (document["properties"], document["never_tested"]) == ([], ["node-0", "node-1"])

@@ -247,7 +247,7 @@ good = replace(REPORT, rails=(2.0, 3.0), all_to_all=1.0)
     ("reports", "rails", "why"),
     [
         ([good, replace(good, rails=(1.0, 9.0))], (1.0, 3.0), ""),
-        ([good, replace(good, rails=(1.0,))], None, "its members do not tell of the same rails"),
+        ([good, replace(good, rails=(1.0,))], None, "its members report different rails"),
         ([good, replace(good, wrong=2)], (0.0, 0.0), ""),
         ([good, replace(good, rails=None, why="it crashed", node="b")], None, "b: it crashed"),
         ([good], None, "b: gone"),

@@ -157,7 +157,7 @@ def set_pause(run: str, why: str, *, everything: bool, paused: bool) -> int:
     else:
         ledger.unpause(target, said)
     subject = run or "every run"
-    say(f"{subject}: automatic actions are {'halted; training goes on' if paused else 'allowed again'}")
+    say(f"{subject}: automatic actions are {'halted; training continues' if paused else 'allowed again'}")
     if target is not None and not paused and ledger.paused(target):
         say(f"everything is paused as well, {run} too: primus unpause --all")
     return GOOD

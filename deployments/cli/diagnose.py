@@ -115,9 +115,7 @@ def lines_of(found: Diagnosis, selections: Sequence[Selection]) -> list[Text]:
     own = [clue for clue in found.evidence if clue.fault_class is found.fault_class]
     others = [clue for clue in found.evidence if clue.fault_class is not found.fault_class]
     lines += _block("evidence", [_said(clue) for clue in own])
-    lines += _block(
-        "also seen, and judged to be something less", [_said(clue, True) for clue in others[:_SHOWN_OTHERS]]
-    )
+    lines += _block("also seen, and judged to matter less", [_said(clue, True) for clue in others[:_SHOWN_OTHERS]])
     if found.alternatives:
         shares = ", ".join(f"{kind} {share:.2f}" for kind, share in found.alternatives if share >= 0.005)
         lines += [Text(), Text(f"otherwise: {shares}")] if shares else []
@@ -163,9 +161,8 @@ def _nobody(found: Diagnosis) -> str:
 def _do(found: Diagnosis, policy: FaultPolicy) -> str:
     if found.fault_class is FaultClass.NONE:
         return "nothing"
-    again = (
-        "starting again as it is has a fair chance" if found.retry_helps else "starting again as it is would not help"
-    )
+    chance = "has a fair chance" if found.retry_helps else "would not help"
+    again = f"a restart without any change {chance}"
     suspect = ", ".join(dict.fromkeys(node for node, _ in found.culprits if node)) if found.node_suspect else ""
     node = {
         "quarantine": f"; keep pods off {suspect} until it was tested",

@@ -354,7 +354,7 @@ def drift_of(fleet: Fleet, told: NodeProperties) -> Drift:
 def drift_lines(cluster: str, found: Drift, now: float, width: int) -> list[str]:
     """For people, in at most `width` characters a row of the table; 0: as wide as it is."""
     if not found.rows:
-        return [f"{cluster}: no node told anything in a test of depth {DEPTH}: primus preflight --suite smoke"]
+        return [f"{cluster}: no node reported anything in a test of depth {DEPTH}: primus preflight --suite smoke"]
     apart = sum(1 for row in found.rows if len(row.counts) > 1)
     oldest = min(found.at, key=lambda node: found.at[node])
     lines = [

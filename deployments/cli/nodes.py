@@ -217,7 +217,7 @@ def _show_one(node: FleetNode, cluster: str, *, as_json: bool) -> None:
     for verdict in reversed(verdicts[-5:]):
         out("\n" + "\n".join(verdict_lines(verdict, now)))
     if history:
-        out("\nwhat we did to it:")
+        out("\nwhat was done to it:")
     for item in history:
         out(f"  {timestamp(item.since)}  {item.state}: {item.why}")
 

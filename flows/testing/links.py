@@ -432,7 +432,7 @@ def _found(asking: _Asking) -> tuple[list[FabricTested], list[PairsTested], dict
     for kind, nodes in by_kind.items():
         if len(nodes) < 2 or not (kind in gangs or kind in twos):
             alone |= dict.fromkeys(
-                nodes, "nobody to be measured with" if len(nodes) < 2 else "no check of a gang or a pair for it"
+                nodes, "no partner to measure with" if len(nodes) < 2 else "no check of a gang or a pair for it"
             )
             continue
         places, hardware = {node: asking.pools[node] for node in nodes}, load_hardware(kind)

@@ -172,7 +172,7 @@ def _tell_all(
             nonlocal seen
             if told != seen:
                 seen = told
-                tell(f"{before + told} of {len(nodes)} nodes have told ({phase.lower() or 'not started yet'})")
+                tell(f"{before + told} of {len(nodes)} nodes have reported ({phase.lower() or 'not started yet'})")
 
         found |= {item.node: item for item in with_node_objects(one.plan, run(one.plan, progress))}
         opened.append(one)

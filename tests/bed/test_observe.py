@@ -48,7 +48,7 @@ def test_a_killed_rank_is_diagnosed_and_nothing_is_done(scene: Stage, bed: Bed) 
     log = ours(bed)
     scene.start(mode=Mode.OBSERVE).at_step(10)
     submitted = log.seen()
-    assert {"workflows", "jobsets"} <= {write.resource for write in submitted}, "a person asked for it"
+    assert {"workflows", "jobsets"} <= {write.resource for write in submitted}, "stopped by a person"
     scene.fault("kill-rank:1")
     story = rested(scene)
     assert (incident(story).fault_class, incident(story).action) == (FaultClass.PROCESS_KILLED, Action.NEW_ATTEMPT)

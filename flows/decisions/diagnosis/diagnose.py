@@ -162,7 +162,7 @@ def _step(evidence: Evidence, gang: Gang) -> int | None:
 def _why(weighed: Weighed, gang: Gang) -> str:
     if not weighed.telling:
         hint = f"; the nearest is {weighed.alternatives[0][0]}" if weighed.alternatives else ""
-        return f"nothing in the evidence tells enough{hint}"
+        return f"the evidence is not enough for a diagnosis{hint}"
     said = f"{weighed.telling[0].text[:200]} [{weighed.telling[0].rule}]"
     past = next((clue.text for clue in weighed.telling if clue.rule.startswith("history-")), "")
     suffered = len(gang.victims)

@@ -60,7 +60,7 @@ def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
         return f"condition Ready is Unknown{named} and nothing on it answers"
     if silent and not observer_suspect(evidence):
         if unreached:
-            return "neither its launchers nor its kubelet are heard"
+            return "nothing is heard from its launchers or its kubelet"
         if _left_nothing(evidence, node.name):
             return "its launchers are silent and its pods are gone without an exit code"
     return ""
@@ -74,7 +74,7 @@ def unreached(evidence: Evidence) -> Iterator[Clue]:
     if len(away) * 2 > len(gang) > 1:
         return
     for name in away:
-        yield Clue(F.NODE_LOST, ONE_PATH, f"{name}: its kubelet is not reached and its ranks told nothing of an end",
+        yield Clue(F.NODE_LOST, ONE_PATH, f"{name}: its kubelet is not reachable, and its ranks reported no end",
                    "node-unreached", "node", node=name,
                    supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown", "fabric"))  # fmt: skip
 
@@ -252,11 +252,11 @@ def _suspended(evidence: Evidence) -> Iterator[Clue]:
 def _pod(pod: PodFacts) -> Iterator[Clue]:
     ended_wrongly = pod.phase in ("Failed", "Gone") or pod.exit_code not in (None, 0)
     if pod.disrupted:
-        text = f"{pod.name}: told to leave {pod.node} ({pod.reason or 'DisruptionTarget'})"
+        text = f"{pod.name}: must leave {pod.node} ({pod.reason or 'DisruptionTarget'})"
         yield Clue(F.PREEMPTED, 0.93, text, "pod-disrupted", node=pod.node,
                    supersedes=("process_killed", "collective_timeout", "unknown"))  # fmt: skip
     elif pod.deleted and ended_wrongly:
-        yield Clue(F.PREEMPTED, 0.6, f"{pod.name}: deleted by somebody", "pod-deleted", node=pod.node)
+        yield Clue(F.PREEMPTED, 0.6, f"{pod.name}: deleted from outside", "pod-deleted", node=pod.node)
     elif pod.phase == "Gone":
         yield Clue(F.PREEMPTED, 0.5, f"{pod.name}: its object is gone", "pod-gone", node=pod.node)
     said = POD_REASONS.get(pod.reason)
@@ -301,10 +301,10 @@ def exit_clue(end: Exit) -> Clue:
     about = Clue(F.UNKNOWN, 0.2, f"{who} ended with code {end.code}", "exit-code", "rank", end.node, end.rank, end.at,
                  echo=True, file=end.line.file, line=end.line.line)  # fmt: skip
     if end.signal == 11:
-        about = replace(about, text=f"{who} ended by signal 11, without a word of where", rule="signal-11")
+        about = replace(about, text=f"{who} ended by signal 11, without saying where", rule="signal-11")
         return replace(about, fault_class=F.PROCESS_KILLED, weight=UNTOLD_CRASH, echo=False)
     if 15 in (end.signal, (end.code or 0) - 128):
-        return replace(about, text=f"{who} ended by signal 15: it was told to", rule="signal-15")
+        return replace(about, text=f"{who} ended by signal 15: it was asked to end", rule="signal-15")
     return next(_exit(end.code, end.signal, replace(about, text=who, echo=False)), about)
 
 

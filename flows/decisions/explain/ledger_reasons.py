@@ -61,12 +61,12 @@ def incident_witnesses(incident: IncidentRecord, told_already: str = "") -> tupl
 def _approval(sight: RunSight, move: AwaitAnswer) -> tuple[Reason, ...]:
     item = move.approval
     left = item.expires_at - sight.now
-    ends = f"; without an answer nothing is done from {left:.0f} s on" if left > 0 else "; the time to answer is over"
+    ends = f"; without an answer in {left:.0f} s nothing is done" if left > 0 else "; the time to answer is over"
     incident = next((found for found in sight.story.incidents if found.id == item.incident), None)
     return (
         Reason(
             Hold.APPROVAL,
-            f"waits for a person: {item.question}{ends}",
+            f"waiting for a person: {item.question}{ends}",
             f"primus approve {item.id} --why …, or primus deny {item.id} --why …",
             (
                 Witness("Approval", item.id, f"state={item.state}", "", item.question, item.asked_at),
@@ -81,7 +81,7 @@ def _resting(sight: RunSight, move: Rest) -> Reason:
     incident = last_end(story)
     told = incident is not None and incident.action is not None
     decided = incident_witnesses(incident, incident.why) if incident is not None and told else ()
-    held = f"; decided and not done: {incident.action}: {incident.why}" if incident and incident.action else ""
+    held = f"; decided but not carried out: {incident.action}: {incident.why}" if incident and incident.action else ""
     if story.paused:
         since = next((mark.at for mark in reversed(story.marks) if mark.kind == "paused"), None)
         command = f"primus unpause {run.name}" if run.paused else "primus unpause --all"
@@ -110,7 +110,7 @@ def driver_witness(sight: RunSight) -> Witness:
     lease, driver = sight.story.lease, sight.driver
     log = f"its log: {driver.log}" if driver.log and not driver.alive else ""
     if lease is None and driver.pid is None:
-        told = "; ".join(part for part in ("no process holds the right to drive it", log) if part)
+        told = "; ".join(part for part in ("no process holds its lease", log) if part)
         return Witness("Lease", sight.story.run.name, "holder=nobody", "", told)
     held = "" if lease is None else f"its lease {'ran out' if lease.expires_at <= sight.now else 'runs'}"
     alive = "alive" if driver.alive else "gone"
@@ -129,8 +129,8 @@ def _away(sight: RunSight) -> tuple[Reason, ...]:
     return (
         Reason(
             Hold.CONTROL_PLANE,
-            f"a neighbour does not answer, so what the run does is not known: {told}",
-            f"wait, training is left alone; primus doctor --cluster {name} looks at the cluster",
+            f"the cluster or a service does not answer, so the state of the run is not known: {told}",
+            f"wait: the training is not touched; to check the cluster: primus doctor --cluster {name}",
             (Witness("Cluster", name, "answers=False", "", told),),
         ),
     )
@@ -141,7 +141,7 @@ def _working(sight: RunSight, move: Plan | Submit | Recover | CarryOut | Finish)
     if isinstance(move, CarryOut) and until is not None and until > sight.now:
         return Reason(
             Hold.BACK_OFF,
-            f"waits {until - sight.now:.0f} s more before the next attempt, as was decided: {move.incident.why}",
+            f"waits {until - sight.now:.0f} s more before the next attempt, as decided: {move.incident.why}",
             "wait; the pause grows with each failure of the same kind",
             incident_witnesses(move.incident, move.incident.why),
         )
@@ -169,10 +169,10 @@ def _doing(move: Plan | Submit | Recover | CarryOut | Finish) -> str:
         case Submit(attempt):
             return f"submits attempt {attempt.number}"
         case Recover(incident):
-            return f"finds out what {incident.signal} of attempt {incident.attempt} was"
+            return f"diagnoses {incident.signal} of attempt {incident.attempt}"
         case CarryOut(incident):
             return f"carries out {incident.action}: {incident.why}"
         case Finish(state):
-            return f"writes down the end ({state})"
+            return f"records the end ({state})"
         case _:
             assert_never(move)

@@ -38,10 +38,10 @@ _ADVICE = {
     Hold.IMAGE: "correct `roles[].image` (or `programs_image`), give the pull secret (`image_pull_secrets`), or push "
     "the image; on the embedded cluster add it under `images` of the cluster profile",
     Hold.CONTAINER_CONFIG: "create the Secret or ConfigMap, or correct the role's command, secrets or folders",
-    Hold.CRASH_LOOP: "read its last words: primus logs, or kubectl logs --previous",
+    Hold.CRASH_LOOP: "read its last lines: primus logs, or kubectl logs --previous",
     Hold.MOUNT: "look whether the storage answers on that node; correct `storage` of the cluster profile where it "
     "names a wrong claim or folder",
-    Hold.SANDBOX: "the node cannot make pods: its network plug-in or container runtime is at fault",
+    Hold.SANDBOX: "the node cannot start pods: repair its network plug-in or container runtime",
     Hold.NODE_SILENT: "wait for the node or let the flow take another one: the driver does so by itself",
     Hold.STARTING: "wait; a first pull of a large image takes minutes",
 }
@@ -99,11 +99,11 @@ def _container_hold(container: ContainerFacts) -> Hold | None:
 def _told(hold: Hold, container: ContainerFacts) -> str:
     if hold is Hold.IMAGE:
         why = _PULL_TEXT.sub("", container.message) or container.reason
-        return f"image {container.image} cannot be had: {_short(why)}"
+        return f"image {container.image} cannot be pulled: {_short(why)}"
     if hold is Hold.CRASH_LOOP:
         last = f", last time: {container.last_exit}" if container.last_exit else ""
-        return f"container {container.name} ends again and again ({container.restarts} restarts{last})"
-    return f"container {container.name} cannot be made: {_short(container.message or container.reason)}"
+        return f"container {container.name} keeps ending ({container.restarts} restarts{last})"
+    return f"container {container.name} cannot be created: {_short(container.message or container.reason)}"
 
 
 def _starting(pod: PodSight, sight: ClusterSight) -> tuple[str, Witness]:
@@ -307,7 +307,7 @@ def _node_reason(sight: ClusterSight, hold: Hold, pods: list[PodSight], avoid: t
         return Reason(hold, f"{_count(pods)} held by scheduling gates: {gates}", advice, (witness,))
     unfit = read_unfit(condition.message)
     if unfit is None:
-        said = condition.message or "the scheduler has said nothing yet"
+        said = condition.message or "no message from the scheduler yet"
         return Reason(
             hold, f"{_count(pods)} without a node: {said}", "wait a moment; does a scheduler run?", (witness,)
         )
@@ -364,7 +364,8 @@ def _nearest(unfit: Unfit) -> tuple[Hold, str]:
             "no node has the labels that are asked for: compare `labels` of the pool with the nodes' own",
         ),
     )
-    return next(((hold, advice) for holds, hold, advice in rows if holds), (Hold.NO_NODE, "see the scheduler's words"))
+    other = (Hold.NO_NODE, "see the scheduler's message")
+    return next(((hold, advice) for holds, hold, advice in rows if holds), other)
 
 
 def _about_claims(unfit: Unfit) -> bool:
@@ -377,7 +378,7 @@ def _words(unfit: Unfit) -> str:
     if unfit.problem:
         return unfit.problem
     parts = [f"{count} lack {resource}" for resource, count in sorted(unfit.lacking.items())]
-    parts += [f"{unfit.neighbours} hold a pod that wants no other beside it"] if unfit.neighbours else []
+    parts += [f"{unfit.neighbours} are excluded by pod anti-affinity"] if unfit.neighbours else []
     parts += [f"{unfit.volumes} cannot have the volume"] if unfit.volumes else []
     parts += [
         f"{count} carry a taint that is not tolerated{f' ({taint})' if taint else ''}"
@@ -385,7 +386,7 @@ def _words(unfit: Unfit) -> str:
     ]
     parts += [f"{unfit.cordoned} are cordoned"] if unfit.cordoned else []
     parts += [f"{unfit.not_ready} are not ready"] if unfit.not_ready else []
-    parts += [f"{unfit.selector} are of another kind"] if unfit.selector else []
+    parts += [f"{unfit.selector} do not match the pods' node selector"] if unfit.selector else []
     parts += [f"{count}: {text}" for text, count in sorted(unfit.other.items())]
     return f"of {unfit.nodes} nodes {', '.join(parts)}" if parts else "there are no nodes"
 

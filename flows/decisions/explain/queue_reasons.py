@@ -117,7 +117,7 @@ def read_refusal(message: str) -> Refusal:
                 for taint, flavor in _TAINT.findall(message)
             ),
             *(Misfit(flavor, "its labels do not match the pods' selector") for flavor in _AFFINITY.findall(message)),
-            *(Misfit(flavor, "it has not the topology that is asked for") for flavor in _NO_LEVEL.findall(message)),
+            *(Misfit(flavor, "it does not have the requested topology") for flavor in _NO_LEVEL.findall(message)),
         ),
         places=tuple(
             NoPlace(name, told.strip(), excluded.strip(" .")) for name, told, excluded in _TOPOLOGY.findall(message)
@@ -417,7 +417,7 @@ def _plainly(kind: Hold, refusal: Refusal, condition: ConditionFacts, told: tupl
             "correct the pool's taints, labels or topology in the profiles, or the ResourceFlavor",
         ),
         Hold.PODS_READY: (
-            "Kueue admits nobody until the pods of those admitted before are ready",
+            "Kueue admits no workload until the pods of those admitted earlier are ready",
             "look at the workload admitted last: primus queue",
         ),
         Hold.QUEUE_MISSING: (condition.message, "create what is missing, or name another queue in the profile"),
@@ -473,7 +473,7 @@ def _topology(refusal: Refusal, condition: ConditionFacts, told: tuple[Witness, 
     )
     return Reason(
         Hold.TOPOLOGY,
-        f"there is quota, but no place for the pods beside each other: {said or condition.message}",
+        f"quota is free, but the topology has no room for the pods together: {said or condition.message}",
         "wait for a whole rack or block, or ask for less: `topology.level`, `topology.required`",
         told,
     )

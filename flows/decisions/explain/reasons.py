@@ -86,7 +86,7 @@ class Hold(StrEnum):
     WORKFLOW_WORKS = "workflow-works"
     """The gate and the check of the checkpoint are under way."""
     INITIALISING = "initialising"
-    """All pods run; no step is done yet."""
+    """All pods run; no step is completed yet."""
     NO_PROGRESS = "no-progress"
     """It has made steps, and none for too long."""
     UNWATCHED = "unwatched"

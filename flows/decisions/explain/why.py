@@ -47,7 +47,7 @@ def explain(sight: RunSight) -> Explanation:
         reasons += found if watched else [reason for reason in found if reason.hold not in RUNNING]
     if watched and not sight.driver.alive and not {reason.hold for reason in reasons} & UNDRIVEN:
         reasons.append(_unwatched(sight, "nobody watches the attempt"))
-    reasons = reasons or [Reason(Hold.UNKNOWN, "nothing that was read says why", f"see {_status(sight)}")]
+    reasons = reasons or [Reason(Hold.UNKNOWN, "no cause was found in what could be read", f"see {_status(sight)}")]
     ordered = tuple(sorted(reasons, key=lambda reason: BLOCKS_FIRST[reason.hold]))
     since = next((item.at for item in ordered[0].witnesses if item.at is not None), None)
     return Explanation(_standing(ordered[0].hold), ordered, since, notes)
@@ -71,7 +71,7 @@ def _notes(sight: RunSight) -> tuple[str, ...]:
     notes = [f"{kind} could not be read: {why}" for kind, why in unread]
     notes += cordoned_notes(sight.cluster) if sight.cluster else ()
     if sight.story.paused and isinstance(next_move(sight.story), Watch):
-        notes.append("automation is paused: training goes on, but nothing would be recovered")
+        notes.append("automation is paused: training continues, but no failure would be recovered")
     return tuple(notes)
 
 
@@ -132,7 +132,7 @@ def _workflow_reasons(cluster: ClusterSight, attempt: AttemptRecord) -> list[Rea
         unread = any(kind in ("Workflow", "JobSet") for kind, _ in cluster.unread)
         said = "could not be read" if unread else "are gone: neither exists"
         sentence = f"workflow and JobSet of attempt {attempt.number} {said}"
-        return [Reason(Hold.UNKNOWN, sentence, "its driver notices that and starts anew")]
+        return [Reason(Hold.UNKNOWN, sentence, "wait: its driver will notice and start a new attempt")]
     held = _held_workflow(workflow)
     if held is not None:
         return [held]
@@ -144,7 +144,7 @@ def _workflow_reasons(cluster: ClusterSight, attempt: AttemptRecord) -> list[Rea
         Reason(
             Hold.WORKFLOW_WORKS,
             f"the gate and the check of the checkpoint come before the JobSet: {names or workflow.phase}",
-            "wait; a step that stays Pending is told with its pod",
+            "wait; for a step that stays Pending its pod is shown",
             (own, *witnesses),
         )
     ]
@@ -164,7 +164,7 @@ def _held_workflow(workflow: WorkflowSight) -> Reason | None:
     if not workflow.phase:
         return Reason(
             Hold.WORKFLOW_UNSEEN,
-            f"Argo has not looked at workflow {workflow.name} yet",
+            f"Argo has not started on workflow {workflow.name} yet",
             "wait a moment; if it stays so, the workflow-controller is away or does not watch this namespace",
             (Witness("Workflow", workflow.name, "phase (none)", at=workflow.created_at),),
         )
@@ -242,7 +242,7 @@ def _suspended(cluster: ClusterSight, jobset: JobSetSight) -> Reason:
 def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> Reason | None:
     """It makes steps, and somebody watches: whatever else is pending does not hold it."""
     if sight.driver.alive and (told := by_second_path(sight.story.run.why)):
-        return Reason(Hold.RUNNING, f"it runs: {told}", "look at the coordinator's pod", _gang(cluster, attempt))
+        return Reason(Hold.RUNNING, f"running: {told}", "look at the coordinator's pod", _gang(cluster, attempt))
     if sight.steps_per_second is None or attempt.first_step is None or not sight.driver.alive:
         return None
     total = sight.resolved.run.steps
@@ -251,7 +251,7 @@ def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> R
     of = f" of {total}" if total else ""
     return Reason(
         Hold.RUNNING,
-        f"it runs: step {sight.step}{of}, {sight.steps_per_second:g} steps/s{eta}",
+        f"running: step {sight.step}{of}, {sight.steps_per_second:g} steps/s{eta}",
         "",
         _gang(cluster, attempt),
     )
@@ -279,23 +279,23 @@ def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> 
     gang = _gang(cluster, attempt)
     if not sight.driver.alive:
         step = "" if sight.step is None else f"; the last step that the ledger knows is {sight.step}"
-        return [_unwatched(sight, f"its pods run and nobody watches{step}")]
+        return [_unwatched(sight, f"its pods run, and no driver watches them{step}")]
     if told := by_second_path(sight.story.run.why):
         return [
-            Reason(Hold.RUNNING, f"it runs: {told}", "look at the coordinator's pod; nothing else is touched", gang)
+            Reason(Hold.RUNNING, f"running: {told}", "look at the coordinator's pod; nothing else is touched", gang)
         ]
     limits = sight.resolved.run.recovery.hang
     if attempt.first_step is None or sight.last_step_at is None:
         since = sight.now - (attempt.running_at or attempt.applied_at or sight.now)
-        sentence = f"all {len(training)} pods run; no step is done yet after {since:.0f} s"
+        sentence = f"all {len(training)} pods run; no step is completed yet after {since:.0f} s"
         advice = f"wait: the ranks find each other and load; more than {limits.init_seconds:g} s counts as a hang"
         return [Reason(Hold.INITIALISING, sentence, advice, gang)]
     quiet = sight.now - sight.last_step_at
     if quiet <= limits.step_floor_seconds:
-        return [Reason(Hold.RUNNING, f"it runs: step {sight.step}, done {quiet:.0f} s ago", "", gang)]
+        return [Reason(Hold.RUNNING, f"running: step {sight.step} was completed {quiet:.0f} s ago", "", gang)]
     incident = sight.story.troubles[-1] if sight.story.troubles else None
     told = incident_witnesses(incident) if incident and incident.attempt == attempt.number else ()
-    sentence = f"its pods run, but no step was done for {quiet:.0f} s (the last was {sight.step})"
+    sentence = f"its pods run, but no step was completed for {quiet:.0f} s (the last was {sight.step})"
     advice = f"look at the ranks: primus logs {sight.story.run.name} --follow; a save or an evaluation may last so long"
     return [Reason(Hold.NO_PROGRESS, sentence, advice, (*gang, *told))]
 

@@ -114,7 +114,7 @@ def undriven(run: OpenRun, now: float) -> str:
     if now - run.since < GRACE_SECONDS and not _driven_since(run):
         return ""
     if run.lease is None:
-        return "nobody drives it: its driver let go"
+        return "it has no driver: the last one released it"
     holder = f"process {run.lease.driver.pid} on {run.lease.driver.host}"
     if run.alive is False:
         return f"its driver is dead: {holder}"
@@ -151,7 +151,7 @@ def _about_unopened(flow_run: FlowRunSeen, now: float) -> Move | None:
     if flow_run.phase is Phase.CANCELLING:
         return Drop(flow_run.id)
     if flow_run.phase in (Phase.CLAIMED, Phase.RUNNING) and now - flow_run.since >= GRACE_SECONDS:
-        return Reopen(flow_run.id, "whoever claimed it did not open its run")
+        return Reopen(flow_run.id, "the process that claimed it did not open its run")
     return None
 
 
@@ -254,9 +254,9 @@ def _fate(one: Plain, works: bool, fleeting: bool, now: float) -> Fate | None:
     if works or now - one.since < GRACE_SECONDS or one.phase not in (Phase.CLAIMED, Phase.RUNNING):
         return None
     if one.phase is Phase.CLAIMED:
-        return Again(one.id, "whoever claimed it did not run it")
+        return Again(one.id, "the process that claimed it did not run it")
     if fleeting:
-        return GiveUp(one.id, "its process died; the next one does its work")
+        return GiveUp(one.id, "its process died; the next run does its work")
     if one.begun >= MOST_STARTS:
         return GiveUp(one.id, f"its process died {one.begun} times")
     return Again(one.id, "its process died")

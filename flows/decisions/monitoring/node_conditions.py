@@ -161,7 +161,7 @@ def held(node: NodeSeen) -> str:
     ours = next((taint.key for taint in node.taints if taint.key in OURS), "")
     if ours:
         return f"it carries our taint {ours}"
-    return "somebody cordoned it" if node.cordoned else ""
+    return "cordoned by somebody" if node.cordoned else ""
 
 
 def find(node: NodeSeen, rules: FaultRules, now: float, turned: Mapping[str, float] = NOTHING) -> NodeFinding | None:
@@ -175,7 +175,7 @@ def find(node: NodeSeen, rules: FaultRules, now: float, turned: Mapping[str, flo
     """
     found = [_judge(node, item, rule, now, turned) for item, rule in _told(node, rules)]
     if all(item.type != "Ready" for item in node.conditions):
-        found.append(_unknown(node, "Ready", FaultClass.NODE_LOST, "it says nothing about being ready"))
+        found.append(_unknown(node, "Ready", FaultClass.NODE_LOST, "it reports no Ready condition"))
     return worst(found)
 
 
@@ -205,7 +205,7 @@ def _judge(
         return _unknown(node, item.type, rule.fault_class, f"{said}: {doubt}", item.since)
     begun = max((at for at in (item.since, turned.get(item.type)) if at is not None), default=None)
     if rule.stands_seconds and begun is None:
-        return _unknown(node, item.type, rule.fault_class, f"{said}: it does not say since when")
+        return _unknown(node, item.type, rule.fault_class, f"{said}: the time of the change is missing")
     due_at = (begun or 0.0) + rule.stands_seconds
     if rule.stands_seconds and now < due_at:
         return _unknown(
@@ -228,9 +228,9 @@ def _doubt(node: NodeSeen, item: ConditionSeen, rule: FaultRule, now: float) -> 
         return "the node has just joined"
     heard_at = item.heard_at if item.heard_at is not None else item.since
     if rule.beats and heard_at is None:
-        return "it does not say when that was"
+        return "the condition has no time"
     if rule.beats and heard_at is not None and now - heard_at > STALE_SECONDS:
-        return f"nobody has said so for {now - heard_at:.0f} s"
+        return f"not confirmed for {now - heard_at:.0f} s"
     if rule.names_xids and only_programs_xids(f"{item.reason} {item.message}"):
         return "it names only Xids that programs cause"
     return ""

@@ -90,7 +90,7 @@ def _left(finding: NodeFinding, ground: LedgerGround, mode: Mode) -> str:
     if state in SETTLED:
         return SETTLED[state]
     if state == "recorded" and mode is Mode.OBSERVE:
-        return "it is written down"
+        return "recorded only"
     if finding.node in ground.out:
         return "we hold it out of service"
     return f"paused: {ground.paused}" if ground.paused is not None else ""

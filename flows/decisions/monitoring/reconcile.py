@@ -191,7 +191,7 @@ def _about(thing: ObjectSeen, fate: Fate, now: float) -> ReconcileFinding | None
             ReconcileFault.FOREIGN, thing.subject, thing.run, why, Leave("another ledger may own it")
         )
     which = f"attempt {thing.attempt} of {thing.run}" if fate.ended_at is None else f"run {thing.run}"
-    why = f"it lives, and {which} ended {now - end:.0f} s ago"
+    why = f"it still exists, but {which} ended {now - end:.0f} s ago"
     return ReconcileFinding(ReconcileFault.ORPHAN, thing.subject, thing.run, why, Remove(thing))
 
 
@@ -383,7 +383,7 @@ def _unsuspicious(found: list[ReconcileFinding], runs: int) -> list[ReconcileFin
     quiet = [item for item in found if item.kind is ReconcileFault.SILENT or item.why == GONE]
     if len(quiet) < MANY or 2 * len(quiet) <= runs:
         return found
-    why = f"{len(quiet)} of {runs} runs are silent at once: rather the observer is at fault than all of them"
+    why = f"{len(quiet)} of {runs} runs are silent at once: more likely the observer is at fault than all of them"
     doubt = ReconcileFinding(
         ReconcileFault.OBSERVER, "observer", "", why, Leave("nothing is concluded from this silence")
     )
@@ -416,13 +416,12 @@ def _about_nodes(sight: Sight) -> Iterator[ReconcileFinding]:
     if seen is None:
         return
     for node in sorted(seen.out.keys() & seen.present - seen.marked):
-        why = f"we hold it out of service ({seen.out[node]}), and it carries no mark of ours"
+        why = f"the ledger holds it out of service ({seen.out[node]}), but it carries no mark of ours"
         yield ReconcileFinding(ReconcileFault.MARK_MISSING, node, "", why, MarkAgain(node, seen.out[node]))
     for node in sorted(seen.marked - seen.out.keys()):
         why = "it carries our quarantine mark, and this ledger does not hold it out of service"
-        yield ReconcileFinding(
-            ReconcileFault.MARK_LEFT, node, "", why, Leave("another ledger may; `primus nodes release` takes it away")
-        )
+        remedy = Leave("another ledger may hold it; `primus nodes release` takes it away")
+        yield ReconcileFinding(ReconcileFault.MARK_LEFT, node, "", why, remedy)
 
 
 def _grace(kind: ReconcileFault) -> float:

@@ -79,7 +79,7 @@ def judge(reports: Sequence[GateReport], pools: Mapping[str, str], since: Mappin
     common = {kind for kind, count in same.items() if count >= MANY and 2 * count > len(reports)}
     faults = tuple(item for item in found if item.fault_class not in common)
     shared = tuple(
-        f"{same[kind]} of {len(reports)} nodes tell of {kind}: something that they share, and none of them is blamed"
+        f"{same[kind]} of {len(reports)} nodes report {kind}: they share the cause, so none of them is blamed"
         for kind in sorted(common)
     )
     return Swept(faults, shared, tuple(_told(reports)))

@@ -34,6 +34,7 @@ QUANTITY = "steps_per_second"
 WORSE_BY_PERCENT, PAST_DAYS = 10.0, 90
 """A gang slower by so much than its first node's last good trials; twice SuperBench's 5 %, for others' traffic, as
 `gang-training-rate` of the shipped suite."""
+UNCOMPARED = "reported only: no limit is set, and there are too few other gangs and too little history to compare with"
 NAMED = 4
 
 
@@ -139,14 +140,14 @@ def rates(seen: Sequence[TrialSeen], floor: float | None, history: History | Non
 
 def _parsed(rate: float | None) -> Parsed:
     if rate is None:
-        return Parsed(unknown="fewer than two steps were told after the first ones")
+        return Parsed(unknown="fewer than two steps were reported after the first ones")
     return Parsed((Reading(QUANTITY, rate, "1/s"),))
 
 
 def _rate(reason: Json, rate: float | None) -> Rate:
     word = VerdictWord(reason["verdict"])
     if word is VerdictWord.UNKNOWN and rate is not None:
-        return Rate(VerdictWord.PASS, rate, None, "no limit, too few other gangs, too little past: only told")
+        return Rate(VerdictWord.PASS, rate, None, UNCOMPARED)
     return Rate(word, rate, reason["limit"], str(reason["evidence"]))
 
 
@@ -158,7 +159,7 @@ def slow_alone(seen: TrialSeen, rate: Rate, floor: float | None) -> dict[str, Bl
     kept = rate.measured is not None and (floor is None or rate.measured >= floor)
     if len(seen.nodes) != 1 or rate.verdict is not VerdictWord.FAIL or not kept:
         return {}
-    return {seen.nodes[0]: Blame(str(FaultClass.STRAGGLER), "nobody else is in its gang")}
+    return {seen.nodes[0]: Blame(str(FaultClass.STRAGGLER), "its gang has no other node")}
 
 
 def is_good(seen: TrialSeen, rate: Rate) -> bool:
@@ -218,7 +219,7 @@ def _of_loss(seen: TrialSeen) -> Json:
         why = seen.lost if bad is None else f"loss not finite at step {bad}"
         return _reason(LOSS, VerdictWord.UNKNOWN, None, "finite", "", why)
     if not told:
-        why = "no step was seen" if not seen.rows else "the program tells no loss: `progress.pattern` may read it"
+        why = "no step was seen" if not seen.rows else "the program reports no loss: `progress.pattern` may read it"
         return _reason(LOSS, VerdictWord.UNKNOWN, None, "finite", "", why)
     return _reason(LOSS, VerdictWord.PASS, told[-1], "finite", "", f"{len(told)} losses, the last {told[-1]:g}")
 
@@ -226,7 +227,7 @@ def _of_loss(seen: TrialSeen) -> Json:
 def _of_rate(seen: TrialSeen, rate: Rate) -> Json:
     if rate.verdict is VerdictWord.FAIL:
         said = rate.evidence or "below its limit"
-        why = said if seen.blamed else f"{said}; nothing names who is slow"
+        why = said if seen.blamed else f"{said}; nothing shows which node is slow"
         return _reason(f"{RATE}-{seen.run}", VerdictWord.UNKNOWN, rate.measured, rate.limit, "1/s", why)
     return _reason(f"{RATE}-{seen.run}", rate.verdict, rate.measured, rate.limit, "1/s", rate.evidence)
 

@@ -29,7 +29,7 @@ class WatchFinding:
     """Something that ends the watching."""
 
     signal: Signal | None
-    """None: nothing is wrong, the attempt came to its end or a person asked for it."""
+    """None: nothing is wrong, the attempt came to its end or a person stopped it."""
     why: str
     nodes: tuple[str, ...] = ()
     """Nodes it was seen on."""
@@ -66,7 +66,7 @@ def _asked_to_stop(view: AttemptView, _: Case) -> WatchFinding | None:
 
 
 def _completed(view: AttemptView, _: Case) -> WatchFinding | None:
-    return WatchFinding(None, "the deciding role completed") if view.jobset == "Completed" else None
+    return WatchFinding(None, "all pods of the deciding role completed") if view.jobset == "Completed" else None
 
 
 def _silent(view: AttemptView, node: str) -> bool:
@@ -117,7 +117,7 @@ def _node_lost(view: AttemptView, _: Case) -> WatchFinding | None:
     ]
     if not lost:
         return None
-    return WatchFinding(Signal.NODE_NOT_READY, f"not ready and silent: {', '.join(lost)}", tuple(lost))
+    return WatchFinding(Signal.NODE_NOT_READY, f"not ready, and nothing on it answers: {', '.join(lost)}", tuple(lost))
 
 
 def _hung(view: AttemptView, _: Case) -> WatchFinding | None:
@@ -126,7 +126,7 @@ def _hung(view: AttemptView, _: Case) -> WatchFinding | None:
 
 
 def _still(view: AttemptView, case: Case) -> WatchFinding | None:
-    """By two paths: the coordinator is not heard, or does not hear, and the launchers' own logs tell of nothing."""
+    """By either path: no news from the coordinator or of its launchers, and the launchers' own logs show no step."""
     judged = judge(view, case.resolved.run)
     return WatchFinding(Signal.HANG, judged.why) if isinstance(judged, Hung) else None
 
@@ -147,13 +147,13 @@ def _pods_gone(view: AttemptView, case: Case) -> WatchFinding | None:
     if not gone:
         return None
     said = ", ".join(f"{pod.name}{' (' + pod.message + ')' if pod.message else ''}" for pod in gone[:4])
-    return WatchFinding(Signal.PODS_GONE, f"deleted by somebody: {said}")
+    return WatchFinding(Signal.PODS_GONE, f"pods were deleted from outside: {said}")
 
 
 def _vanished(view: AttemptView, _: Case) -> WatchFinding | None:
     if not view.vanished or view.submitted_at is None:
         return None
-    return WatchFinding(Signal.PODS_GONE, f"its workflow and its JobSet are gone: {view.vanished}")
+    return WatchFinding(Signal.PODS_GONE, f"the attempt's workflow and JobSet no longer exist: {view.vanished}")
 
 
 def _attempt_failed(view: AttemptView, _: Case) -> WatchFinding | None:
@@ -186,7 +186,8 @@ def _unschedulable(view: AttemptView, case: Case) -> WatchFinding | None:
     limit = case.resolved.run.recovery.pending_timeout_seconds
     if view.pending_since is None or view.now - view.pending_since < limit:
         return None
-    return WatchFinding(Signal.UNSCHEDULABLE, f"no room for {limit:g} s: {view.unplaced or 'no room was found'}")
+    said = view.unplaced or "the scheduler found no room"
+    return WatchFinding(Signal.UNSCHEDULABLE, f"not all pods were placed within {limit:g} s: {said}")
 
 
 def _started_over(view: AttemptView, case: Case) -> WatchFinding | None:
@@ -211,7 +212,7 @@ def _notice(view: AttemptView, _: Case) -> WatchFinding | None:
         return None
     return WatchFinding(
         Signal.PREEMPTION_NOTICE,
-        f"told to leave: {', '.join(pod.name for pod in leaving[:4])}",
+        f"eviction or preemption announced for {', '.join(pod.name for pod in leaving[:4])}",
         tuple(sorted({pod.node for pod in leaving if pod.node})),
     )
 
@@ -230,7 +231,8 @@ def _cordoned(view: AttemptView, case: Case) -> WatchFinding | None:
         return None
     if view.pool is None or choose_nodes(view.pool, need_of(case.resolved, case.attempt.nodes)).missing:
         return None
-    return WatchFinding(Signal.NODE_CORDONED, f"somebody wants the node empty: {', '.join(nodes)} is cordoned", nodes)
+    why = f"cordoned by somebody, and other nodes are free: {', '.join(nodes)}"
+    return WatchFinding(Signal.NODE_CORDONED, why, nodes)
 
 
 def _straggler(view: AttemptView, case: Case) -> WatchFinding | None:

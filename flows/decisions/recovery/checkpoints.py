@@ -45,7 +45,7 @@ def roll_back_before_nan(
     limit = first_nan_step if first_nan_step is not None else (known[0] if known else 1)
     before = [step for step in known if step < min([limit, *earlier])]
     if before and earlier:
-        return CheckpointRule(before[0], (), False, f"step {before[0]}, further than the last time")
+        return CheckpointRule(before[0], (), False, f"step {before[0]}, further back than the last roll-back")
     if before:
         target = before[min(back, len(before)) - 1]
         return CheckpointRule(
@@ -67,7 +67,8 @@ def fall_back_past(steps: Sequence[tuple[int, str]], bad_path: str, bad_step: in
     older = [step for step, path in steps if path != bad_path and (bad_step is None or step < bad_step)]
     exclude = (bad_path,) if bad_path else ()
     if older:
-        return CheckpointRule(max(older), exclude, False, f"step {max(older)}, past {bad_path or 'the unreadable one'}")
+        why = f"step {max(older)}, the next one older than {bad_path or 'the unreadable one'}"
+        return CheckpointRule(max(older), exclude, False, why)
     return CheckpointRule(None, exclude, True, "no other usable checkpoint is known")
 
 

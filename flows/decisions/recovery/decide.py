@@ -68,7 +68,7 @@ def _spared(decision: Decision) -> Decision:
     """No limit and no question ends a training that goes on by itself: it only might have moved."""
     if decision.action in (*STARTS, Action.NONE):
         return decision
-    return Decision(Action.NONE, f"the training goes on where it is: {decision.why}", decision.would_change)
+    return Decision(Action.NONE, f"training continues, nothing is done: {decision.why}", decision.would_change)
 
 
 def _leave_alone(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy) -> Decision:
@@ -77,7 +77,7 @@ def _leave_alone(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy
         return _new_attempt(diagnosis, situation, policy)
     return Decision(
         Action.NONE,
-        f"{diagnosis.fault_class}: the training is left alone: {diagnosis.why}",
+        f"{diagnosis.fault_class}: training continues, nothing is done: {diagnosis.why}",
         "evidence that the training itself stopped",
     )
 
@@ -141,7 +141,7 @@ def _roll_back(diagnosis: Diagnosis, situation: Situation) -> Decision:
         return _ask_or_give_up(situation, why, "another usable checkpoint")
     return Decision(
         Action.ROLL_BACK,
-        f"{diagnosis.fault_class}: back to {rule.why}: {diagnosis.why}",
+        f"{diagnosis.fault_class}: roll back to {rule.why}: {diagnosis.why}",
         "a second failure of the same kind after going back",
         charged=diagnosis.fault_class not in situation.recovery.free_classes,
         max_resume_step=rule.max_step,
@@ -208,5 +208,5 @@ def _give_up_by_class(diagnosis: Diagnosis, situation: Situation, policy: FaultP
 def _ask_or_give_up(situation: Situation, why: str, would_change: str) -> Decision:
     if situation.mode is not Mode.ASK:
         return give_up(why, would_change)
-    question = f"{why}. Start another attempt all the same?"
+    question = f"{why}. Start another attempt anyway?"
     return Decision(Action.ASK, why, would_change, approval=question, if_approved=Action.NEW_ATTEMPT)

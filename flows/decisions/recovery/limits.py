@@ -56,7 +56,7 @@ def _tried(diagnosis: Diagnosis, situation: Situation, decision: Decision) -> De
         return None
     return _end(
         decision,
-        f"{diagnosis.fault_class}: {before + 1} times within the window: {diagnosis.why}",
+        f"{diagnosis.fault_class}: {before + 1} failures of this kind within the restart window: {diagnosis.why}",
         "fewer failures of this kind",
     )
 
@@ -117,7 +117,7 @@ def _brake(_: Diagnosis, situation: Situation, decision: Decision) -> Decision |
     if not reason:
         return None
     if decision.action not in STARTS:
-        why = f"{decision.why} (the brake: {reason}; {', '.join(sorted(new))} stay as they are)"
+        why = f"{decision.why} (the brake holds: {reason}; still in service: {', '.join(sorted(new))})"
         return replace(decision, node_actions=(), why=why)
     asked = braked(reason, new, decision.action, decision.why)
     return replace(
@@ -141,8 +141,8 @@ class Braked(NamedTuple):
 def braked(reason: str, nodes: Iterable[str], action: Action, why: str) -> Braked:
     """The question in the place of `action`, which was decided because of `why`; `reason`: why the brake tripped."""
     return Braked(
-        question=f"The brake tripped: {reason}. Take out {', '.join(sorted(nodes))} and {action} all the same?",
-        why=f"the brake: {reason}; otherwise: {why}",
+        question=f"The brake tripped: {reason}. Take out {', '.join(sorted(nodes))} and {action} anyway?",
+        why=f"stopped by the brake: {reason}; without it: {why}",
         would_change="fewer nodes taken out",
     )
 

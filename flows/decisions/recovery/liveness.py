@@ -92,7 +92,7 @@ def by_second_path(why: str) -> str:
 def _goes_on(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
     if not sight.ever_moved or not _fresh(view, sight, run):
         return None
-    why = f"{_silence(view, sight)}; {_where(sight)}: training goes on"
+    why = f"{_silence(view, sight)}; {_where(sight)}: training continues"
     return GoesOn(why, f"goes on {sight.unheard_since:.3f}")
 
 
@@ -103,22 +103,23 @@ def _node_in_doubt(view: AttemptView, sight: SecondSight, _: RunProfile) -> Judg
     if not doubted:
         return None
     names = ", ".join(sorted(doubted)[:4])
-    return _held(view, sight, f"{names} is not ready or not reached: whether it is lost is asked first", names)
+    why = f"{names} is not ready or not reachable: first it must be known whether the node is lost"
+    return _held(view, sight, why, names)
 
 
 def _unread(view: AttemptView, sight: SecondSight, _: RunProfile) -> Judged | None:
     if not sight.unread:
         return None
     pod, why = sight.unread[0]
-    return _held(view, sight, f"the log of {pod} does not say how far it is: {why}", f"{pod} {why}")
+    return _held(view, sight, f"the log of {pod} shows no step: {why}", f"{pod} {why}")
 
 
 def _says_nothing(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
     """Logs that never told a step prove nothing: another rank may tell them, or post them to the coordinator alone."""
     if run.progress.framework in STEPLESS:
-        return _held(view, sight, "its program tells no steps, so nothing is concluded from their absence", "stepless")
+        return _held(view, sight, "its program prints no steps, so their absence proves nothing", "stepless")
     told = sight.step is not None
-    return None if told else _held(view, sight, "no log that was read so far tells of a step", "no steps")
+    return None if told else _held(view, sight, "no log read so far shows a step", "no steps")
 
 
 def _hung(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
@@ -126,7 +127,7 @@ def _hung(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | No
     if still < limit:
         return None
     return Hung(
-        f"no progress by two paths: {_silence(view, sight)}, and {_where(sight)}, for {still:.0f} s; "
+        f"no progress by either path: {_silence(view, sight)}, and {_where(sight)}, for {still:.0f} s; "
         f"limit {limit:.0f} s (the longest phase and its second window)"
     )
 
@@ -135,7 +136,7 @@ def _stands_still(view: AttemptView, sight: SecondSight, run: RunProfile) -> Jud
     if _fresh(view, sight, run):
         return Heard()  # a step may be about to be told
     limit = limit_seconds(sight, run)
-    why = f"{_where(sight)}, for {_still(view, sight):.0f} s; more than {limit:.0f} s count as a hang"
+    why = f"{_where(sight)}, for {_still(view, sight):.0f} s; it counts as a hang after {limit:.0f} s"
     return _held(view, sight, why, f"stands still {sight.still_since}")
 
 
@@ -157,12 +158,12 @@ def _fresh(view: AttemptView, sight: SecondSight, run: RunProfile) -> bool:
 
 def _silence(view: AttemptView, sight: SecondSight) -> str:
     seconds = max(0.0, view.now - sight.unheard_since)
-    said = "does not hear its launchers" if sight.deaf else "is not heard"
+    said = "has heard no launcher" if sight.deaf else "has not been heard"
     return f"the coordinator {said} for {seconds:.0f} s"
 
 
 def _where(sight: SecondSight) -> str:
-    return "nothing is known of its ranks" if sight.furthest is None else sight.furthest.words
+    return "nothing is known about its ranks" if sight.furthest is None else sight.furthest.words
 
 
 RULES: tuple[Rule, ...] = (_goes_on, _node_in_doubt, _unread, _says_nothing, _hung, _stands_still)

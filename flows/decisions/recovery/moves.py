@@ -21,7 +21,7 @@ class Plan:
     number: int
     why: str
     incident: IncidentRecord | None
-    """The decision that asked for it; None: the first attempt, or the first after a person resumed the run."""
+    """The decision that asked for it; None: the first attempt, or the first after resumed by a person."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,10 @@ def _progress(story: Story, attempt: AttemptRecord | None) -> Move:
     if attempt.ended_at is None:
         return _held(story, "submit", asked=not attempt.incident) or Submit(attempt)
     if _resumed_after(story, attempt):
-        return Plan(attempt.number + 1, "a person resumed the run", None)
+        return Plan(attempt.number + 1, "resumed by a person", None)
     if attempt.outcome == OUTCOME_SUCCEEDED:
         return Finish(RunState.SUCCEEDED, f"attempt {attempt.number} completed")
-    return Finish(RunState.STOPPED, "a person asked for it")
+    return Finish(RunState.STOPPED, "stopped by a person")
 
 
 def _resumed_after(story: Story, attempt: AttemptRecord) -> bool:
@@ -136,7 +136,7 @@ def _recovery(story: Story, attempt: AttemptRecord, incident: IncidentRecord) ->
         held = _held(story, str(undone[0].kind))
         return CarryOut(incident, undone) if held is None else stop or held
     if approval is not None and approval.state in ("denied", "expired"):
-        return Finish(RunState.STOPPED, f"{approval.question} {approval.state}: {approval.why or 'no answer came'}")
+        return Finish(RunState.STOPPED, f"{approval.question} {approval.state}: {approval.why or 'nobody answered'}")
     if stop is not None:
         return stop
     if incident.action is Action.GIVE_UP:
@@ -147,15 +147,15 @@ def _recovery(story: Story, attempt: AttemptRecord, incident: IncidentRecord) ->
 def _stop(story: Story) -> Finish | None:
     """The end that a person asked for: neither a pause nor a mode holds it."""
     asked = next((request for request in story.requests if request.kind == "stop" and request.done_at is None), None)
-    return None if asked is None else Finish(RunState.STOPPED, asked.why or "a person asked for it")
+    return None if asked is None else Finish(RunState.STOPPED, asked.why or "stopped by a person")
 
 
 def _held(story: Story, what: str, *, asked: bool = False) -> Rest | None:
-    """Why nothing is done now; `asked`: a person asked for it, so it is no decision of ours that a mode holds."""
+    """Why nothing is done now; `asked`: stopped by a person, so it is no decision of ours that a mode holds."""
     if story.paused:
         return Rest(f"paused: {what} waits for `primus unpause {story.run.name}`")
     if story.run.mode is Mode.OBSERVE and not asked:
-        return Rest(f"mode observe: {what} is recorded and not done")
+        return Rest(f"mode observe: {what} is recorded but not carried out")
     return None
 
 

@@ -85,7 +85,7 @@ def refusal(node: NodeCandidate, need: NodeNeed) -> str:
 
 
 REFUSALS: tuple[tuple[Callable[[NodeCandidate, NodeNeed], bool], Callable[[NodeCandidate], str]], ...] = (
-    (lambda node, need: node.name in need.avoid, lambda _: "avoided by the last decision"),
+    (lambda node, need: node.name in need.avoid, lambda _: "excluded by the last decision"),
     (lambda node, _: bool(node.quarantined), lambda node: f"quarantined: {node.quarantined}"),
     (lambda node, _: node.ready is False, lambda _: "not ready"),
     (lambda node, _: node.ready is None, lambda _: "silent: the cluster does not know its state"),

@@ -191,10 +191,10 @@ def told(report: GateReport) -> str:
 
 def _kernel(check: dict[str, Any]) -> str:
     if check.get("verdict") == VerdictWord.PASS:
-        return "its kernel said nothing telling"
+        return "its kernel log shows no fault"
     lines = check.get("lines")
-    said = f"its kernel said {len(lines)} telling {'line' if len(lines) == 1 else 'lines'}" if lines else ""
-    return said or f"its kernel's log was not read ({check.get('evidence')})"
+    said = f"its kernel log has {len(lines)} {'line' if len(lines) == 1 else 'lines'} about faults" if lines else ""
+    return said or f"its kernel log could not be read ({check.get('evidence')})"
 
 
 def _kernel_checks(report: GateReport) -> Iterator[dict[str, Any]]:

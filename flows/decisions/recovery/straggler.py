@@ -18,6 +18,7 @@ from typing import Any
 from profiles.vocabulary import FINISHED
 from workflows.model.attempt import CoordinatorFacts
 from workflows.model.gang_status import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK, Straggler
+from workflows.model.incidents import all_ranks_slower
 from workflows.model.records import AttemptRecord, MarkRecord, Story
 
 
@@ -36,11 +37,10 @@ class Leaving:
     def words(self) -> str:
         """For people: who lags, what it has cost, what a move costs."""
         one = self.straggler
-        where = f"rank {one.rank} on {one.node or 'a node of which nothing is known'}"
+        where = f"rank {one.rank} on {one.node or 'an unknown node'}"
         price = "" if self.price_seconds is None else f", as much as a new attempt costs ({self.price_seconds:.3g} s)"
-        return (
-            f"{where} takes {one.ratio:.2f} times its peers' time; the gang has waited {one.cost_seconds:.3g} s{price}"
-        )
+        lost = f"the gang has lost {one.cost_seconds:.3g} s waiting for it{price}"
+        return f"{where} takes {one.ratio:.2f} times as long as its peers; {lost}"
 
 
 def leaving(facts: CoordinatorFacts | None, attempt: AttemptRecord, steps: int | None) -> Leaving | None:
@@ -71,14 +71,14 @@ def price_seconds(facts: CoordinatorFacts, attempt: AttemptRecord) -> float | No
 
 def _missing(worst: Straggler, price: float | None, facts: CoordinatorFacts, steps: int | None) -> str:
     if not worst.node:
-        return "nobody knows on which node it is"
+        return "the node of the slow rank is not known"
     if price is None:
-        return "what a new attempt costs is not known yet"
+        return "the cost of a new attempt is not known yet"
     if worst.cost_seconds < price:
         return f"a new attempt costs more ({price:.3g} s)"
     saved = facts.last_checkpoint_step
     if saved is None or (worst.since_step is not None and saved < worst.since_step):
-        return "no checkpoint was proven since it lags"
+        return "no checkpoint has been proven since the rank became slow"
     if steps is not None and facts.step is not None and facts.steps_per_second:
         rest = max(0, steps - facts.step) / facts.steps_per_second * (1 - 1 / max(1.0, worst.ratio))
         if rest < price:
@@ -120,8 +120,7 @@ def sentences(status: Json) -> list[str]:
     lines = [_lags(item) for item in status["stragglers"]]
     slower = status["slower"]
     if slower is not None:
-        since = "" if slower["since_step"] is None else f" since step {slower['since_step']}"
-        lines.append(f"the whole gang is slower{since}: {slower['ratio']:.2f} times a step before; no rank stands out")
+        lines.append(all_ranks_slower(slower["ratio"], slower["since_step"]))
     return lines + [_jumped(item) for item in status["jumps"]]
 
 
@@ -135,4 +134,4 @@ def _jumped(item: Json) -> str:
 def _lags(item: Json) -> str:
     where = f" on {item['node']}" if item["node"] else ""
     since = "" if item["since_step"] is None else f" since step {item['since_step']}"
-    return f"rank {item['rank']}{where} lags{since}: {item['ratio']:.2f} times its peers"
+    return f"rank {item['rank']}{where} is slow{since}: a step takes {item['ratio']:.2f} times as long as on its peers"

@@ -119,7 +119,7 @@ def _reasons(node: ClusterNode, record: NodeRecord | None) -> list[tuple[Schedul
         (
             node.quarantined and held not in ("quarantined", "testing"),
             Schedulability.QUARANTINED,
-            "our taint stands on it, though the ledger holds it for nothing",
+            "it carries our taint, but the ledger has no reason for it",
         ),
         (node.ready is False, Schedulability.NOT_READY, "the cluster says that it is not ready"),
         (node.ready is None, Schedulability.UNKNOWN, "silent: the cluster does not know its state"),
@@ -135,7 +135,7 @@ def _remembered(name: str, remembered: Remembered, gpus: Mapping[str, int | None
     record, proof = remembered.states.get(name), remembered.proofs.get(name)
     verdict, proven = (proof.deciding, proof.standing) if proof else (None, None)
     if record is None:
-        why = ("we never held it, and the cluster does not answer",)
+        why = ("we never took it out of service, and the cluster does not answer",)
         return FleetNode(name, why=why, verdict=verdict, proven=proven)
     state = Schedulability(record.state)
     why = () if state is Schedulability.SCHEDULABLE else (record.why,)

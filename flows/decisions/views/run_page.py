@@ -66,7 +66,7 @@ def _markdown(ground: PageGround, status: Json) -> str:
     sections: list[tuple[str, Callable[[], str]]] = [
         ("", lambda: _head(status)),
         ("Waits for you", lambda: _waits(status)),
-        ("Slow or odd", lambda: "\n".join(f"* {_cell(line)}" for line in sentences(status))),
+        ("Slow ranks and jumps", lambda: "\n".join(f"* {_cell(line)}" for line in sentences(status))),
         ("Loss", lambda: _loss(ground)),
         ("Throughput", lambda: _throughput(ground)),
         ("Incidents", lambda: "\n".join(map(_incident_line, status["incidents"][-NEWEST:]))),
@@ -234,7 +234,7 @@ def _commands(run: str) -> str:
         f"primus status {run}    # where it stands, and why",
         f"primus logs {run} --first-failing",
         f"primus report {run} --html {run}.html",
-        f'primus pause {run} --why "..."    # no automatic action; training goes on',
+        f'primus pause {run} --why "..."    # no automatic action; training continues',
         f'primus stop {run} --why "..."',
     )
     return "```\n" + "\n".join(lines) + "\n```"

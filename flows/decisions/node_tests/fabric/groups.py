@@ -76,7 +76,7 @@ def read(group: Group, reports: Mapping[str, GangReport], silent: Mapping[str, s
     whys = [*(f"{node}: {why}" for node, why in silent.items()), *_missed(group, told)]
     rails = [one.rails for one in told if one.rails]
     if len(rails) < len(group) or len({len(one) for one in rails}) != 1:
-        why = "; ".join(whys[:4]) or "its members do not tell of the same rails"
+        why = "; ".join(whys[:4]) or "its members report different rails"
         return GroupRead(Measurement(group, None), word, 0, why, notes)
     wrong = sum(one.wrong for one in told)
     slowest = tuple(0.0 if wrong else min(rail) for rail in zip(*rails, strict=True))
@@ -328,7 +328,7 @@ def _other(check: Check, own: Sequence[GroupRead], tested: Tested) -> Json:
         said = "not measured" if largest is None else f"in a group of {len(largest.measurement.group)}"
         reason |= {
             "measured": None if largest is None else largest.all_to_all,
-            "evidence": f"{said}; told, not judged: groups of other sizes are no peers",
+            "evidence": f"{said}; reported, not judged: groups of other sizes are no peers",
             "severity": "warning",
         }
     return reason

@@ -231,7 +231,7 @@ def halves(
     found: dict[str, Told] = {}
     for node in pair:
         report = reports.get(node)
-        answers, why = _answers(report) if report is not None else ({}, silent.get(node, "it told nothing"))
+        answers, why = _answers(report) if report is not None else ({}, silent.get(node, "it reported nothing"))
         late = (Parsed(unknown=why or "the call was not made"),)
         found[node] = {check: tuple(answers.get(number) or late) for check, number in number_of.items()}
     return found
@@ -324,7 +324,7 @@ def _reason(node: str, check: Check, view: View, met: Sequence[Met], everywhere:
     elif word is VerdictWord.UNKNOWN and reason["verdict"] == "fail":
         reason = {key: value for key, value in reason.items() if key not in OF_A_FAILURE}
         partners = _named(view.missed.get(node, ()))
-        why = everywhere or f"missed with {partners}, which does not tell whose fault it is"
+        why = everywhere or f"missed with {partners}, which does not show which end is at fault"
         reason["evidence"] = f"{why}; {reason['evidence']}"
     return {**reason, "verdict": str(word)}
 
@@ -373,6 +373,6 @@ def _nothing(check: Check) -> Json:
         "measured": None,
         "limit": None,
         "unit": check.unit,
-        "evidence": "it met nobody",
+        "evidence": "it was measured with no partner",
         **({"severity": "warning"} if check.severity == "warning" else {}),
     }

@@ -141,13 +141,15 @@ def unreadable(rule: CheckRule, reading: Reading) -> str:
     if reading.said == "fail":
         return ""
     if rule.direction == "text_equal":
-        return "" if reading.word or judged_by_tool(rule, reading) else "no word was told"
+        return "" if reading.word or judged_by_tool(rule, reading) else "no word was reported"
     if reading.value is None:
-        told = f"no figure: {reading.word}" if reading.word else "no figure was told"
+        told = f"no figure: {reading.word}" if reading.word else "no figure was reported"
         return "" if judged_by_tool(rule, reading) else told
     if not math.isfinite(reading.value):
         return f"{reading.value} is no figure"
-    return "" if reading.unit == rule.unit else f"told in {reading.unit or 'no unit'}, judged in {rule.unit or 'none'}"
+    if reading.unit == rule.unit:
+        return ""
+    return f"reported in {reading.unit or 'no unit'}, but judged in {rule.unit or 'none'}"
 
 
 def judged_by_tool(rule: CheckRule, reading: Reading) -> bool:
@@ -175,7 +177,7 @@ def _silent_gpus(rule: CheckRule, hardware: str, attempts: Iterable[Parsed]) -> 
         return ""
     subjects = {one.subject for parsed in attempts for one in parsed.readings if one.quantity == rule.quantity}
     told = {gpu for subject in subjects for gpu in GPU.findall(subject)}
-    return f"{len(told)} of {wanted} GPUs told" if 0 < len(told) < wanted else ""
+    return f"{len(told)} of {wanted} GPUs reported a value" if 0 < len(told) < wanted else ""
 
 
 def _combined(rule: CheckRule, wanted: int, attempts: tuple[Parsed, ...], measure: Callable[[Reading], float]) -> Found:
@@ -232,7 +234,7 @@ def _lacking(rule: CheckRule, wanted: int, attempts: tuple[Parsed, ...], subject
     if wanted and subjects < wanted:
         return f"{subjects} of {wanted} told" + (f": {reasons[0]}" if reasons else "")
     if not subjects:
-        return reasons[0] if reasons else f"nothing was told of {rule.quantity}"
+        return reasons[0] if reasons else f"nothing was reported for {rule.quantity}"
     broken = len(reasons) == len(attempts) or (reasons and rule.combine == "all")
     return reasons[0] if broken and subjects != wanted else ""  # one of each GPU, and all are there: nothing is hidden
 
@@ -256,7 +258,7 @@ def said_by_tool(column: CheckColumn) -> Stage | None:
         return None
     told = np.array(said, dtype=np.str_)
     spoke = (told == "fail") | (told == "pass")
-    missing = "the tool was to judge it and did not" if asked else ""
+    missing = "the tool should have judged it and did not" if asked else ""
     return Stage(told == "fail", spoke, missing, words=lambda _: "the tool itself says that it failed")
 
 

@@ -72,7 +72,7 @@ class DriftRow:
     @property
     def why(self) -> str:
         """In words."""
-        told = ", ".join(f"{word} on {count}" for word, count in self.counts[:NAMES]) or "nobody told it"
+        told = ", ".join(f"{word} on {count}" for word, count in self.counts[:NAMES]) or "no node reported it"
         if self.same:
             return told
         parts = [told]
@@ -80,7 +80,7 @@ class DriftRow:
             parts.append("different: " + _named([f"{node} ({word})" for node, word in self.outliers]))
         elif len(self.counts) > 1:
             tied = self.counts[0][1] == self.counts[1][1]
-            parts.append("a tie: nobody is named" if tied else "no majority: nobody is named")
+            parts.append("a tie: no node is named" if tied else "no majority: no node is named")
         if self.missing:
             parts.append("not known of " + _named(self.missing))
         return "; ".join(parts)
