@@ -25,7 +25,7 @@ from types import TracebackType
 
 from prefect import flow
 
-from flows.decisions.monitoring.node_conditions import held
+from flows.decisions.monitoring.node_conditions import out_of_service
 from flows.testing.due import AfterTests
 from flows.watching.nodes import NodeNotice, NodeReport, Sentinel, TellNode, Turns
 from flows.watching.reconcile import Reconciler, Round
@@ -378,7 +378,7 @@ def _read_alone(profile: ClusterProfile, mode: Mode, sweep: SweepSeen, nodes: Se
     with suppress(Conflict), driving(watcher_of(profile.name)), Marker(current()) as marker:
         sentinel = Sentinel(profile, mode, marker, lambda _: None)
         swept = read_sweep(profile, sweep, nodes)
-        sentinel.settle([item for item in swept.faults if not held(known[item.node])], known.get)
+        sentinel.settle([item for item in swept.faults if not out_of_service(known[item.node])], known.get)
         sentinel.told(marker.wait())
 
 

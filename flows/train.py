@@ -14,7 +14,7 @@ from typing import assert_never
 
 from prefect import flow
 
-from flows.decisions.accounting.advice import believed_mttf_seconds, told_interval
+from flows.decisions.accounting.advice import believed_mttf_seconds, interval_for_next_attempt
 from flows.decisions.recovery.assess import Case, WatchFinding, assess
 from flows.decisions.recovery.checkpoints import lineage, prove_resume
 from flows.decisions.recovery.liveness import GoesOn, Held, judge
@@ -70,7 +70,7 @@ def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord 
     choice = admitted(resolved, story.run.name, plan.number, need)
     if choice is None:
         return None
-    now, interval = world().now(), told_interval(resolved.run.checkpoint, story.attempts)
+    now, interval = world().now(), interval_for_next_attempt(resolved.run.checkpoint, story.attempts)
     saves = "" if interval is None else f", saves every {interval} steps as advised"
     return AttemptRecord(
         run=story.run.name,

@@ -212,7 +212,7 @@ def test_a_node_that_passes_and_fails_in_turn_fails_until_it_has_passed_long_eno
 
 def test_warnings_are_told_and_change_nothing() -> None:
     checks = [rule(AtLeast(100.0)), rule(AtLeast(500.0), name="soft", severity="warning", noisy=True)]
-    told = NodeReadings("n", "h", {**node("n", 120.0).told, **node("n", 120.0, check="soft").told})
+    told = NodeReadings("n", "h", {**node("n", 120.0).parsed, **node("n", 120.0, check="soft").parsed})
     found = grade(checks, [told])["n"]
     assert (found.verdict, found.repeat) == (P, ())
     assert found.reasons[1]["severity"] == "warning"
@@ -223,7 +223,7 @@ def test_warnings_are_told_and_change_nothing() -> None:
 
 def test_each_depth_gets_a_verdict_of_its_own() -> None:
     smoke = replace(rule(AtLeast(200.0), name="quick"), depth=Depth.SMOKE)
-    told = NodeReadings("n", "h", {**node("n", 120.0).told, **node("n", 120.0, check="quick").told})
+    told = NodeReadings("n", "h", {**node("n", 120.0).parsed, **node("n", 120.0, check="quick").parsed})
     checks = [rule(AtLeast(100.0)), smoke]
     records = records_of(grade(checks, [told])["n"], checks, "c", NOW, "test-1")
     assert [(one.depth, one.verdict, len(one.reasons)) for one in records] == [("smoke", F, 1), ("device", P, 1)]
@@ -322,7 +322,7 @@ def test_attempts_of_any_kind_give_one_reason_each(
 ) -> None:
     check = rule(AtLeast(100.0), Peers(), attempts=3, combine=combine)
     parsed = tuple(Parsed((Reading("bandwidth", value, "GB/s"),)) for value in attempts)
-    nodes = [replace(item, told={"copy": (*parsed, *item.told["copy"])}) for item in fleet(told)]
+    nodes = [replace(item, told={"copy": (*parsed, *item.parsed["copy"])}) for item in fleet(told)]
     found: Mapping[str, NodeGrade] = grade([check], nodes)
     assert [len(item.reasons) for item in found.values()] == [1] * len(told)
     if not any(value is not None and math.isfinite(value) for value in attempts):
@@ -344,6 +344,6 @@ def test_a_better_attempt_of_one_subject_never_worsens_a_verdict(
     for figure in (value, value + 10.0):
         changed = [list(values) for values in attempts]
         changed[which // 2 % len(changed)][which % 2] = figure
-        parsed = tuple(node("n", *values).told["copy"][0] for values in changed)
+        parsed = tuple(node("n", *values).parsed["copy"][0] for values in changed)
         words.append(of_one(check, NodeReadings("n", "h", {"copy": parsed})).verdict)
     assert RANK[words[1]] >= RANK[words[0]]

@@ -15,8 +15,8 @@ from flows.decisions.monitoring.node_conditions import (
     YOUNG_SECONDS,
     FaultRules,
     find,
-    held,
     only_programs_xids,
+    out_of_service,
     rules_of,
     worst,
 )
@@ -162,7 +162,7 @@ def test_a_site_has_the_first_word() -> None:
     ],
 )
 def test_whose_node_it_is(facts: dict[str, object], words: str) -> None:
-    why = held(node(**facts))
+    why = out_of_service(node(**facts))
     assert (words in why) if words else why == ""
 
 

@@ -81,7 +81,7 @@ def test_everything_that_is_not_well_is_told_and_strangers_are_left_out() -> Non
         [report("a", failed("clock"), failed("tools", "unknown")), report("x", failed("tools"))], {"a": "p"}, {}
     )
     assert found.faults == ()
-    assert found.told == (
+    assert found.notes == (
         ("a", "sweep: clock: fail: so it is"),
         ("a", "sweep: tools: unknown: so it is"),
         ("x", "sweep: tools: fail: so it is"),

@@ -15,8 +15,8 @@ from flows.decisions.monitoring.flow_runs import (
     Conclude,
     Drive,
     Drop,
+    FlowRunSnapshot,
     Reopen,
-    Sight,
     Tries,
     look_after,
     pause_before,
@@ -62,7 +62,7 @@ LOST = replace(RUN, lease=None)
 
 def moves(*flow_runs: FlowRunSeen, runs: tuple[OpenRun, ...] = (LOST,), **more: Any) -> list[Any]:
     tries = more.pop("tries", {})
-    return list(look_after(Sight(NOW, "big", runs, flow_runs, **more), tries))
+    return list(look_after(FlowRunSnapshot(NOW, "big", runs, flow_runs, **more), tries))
 
 
 def seen(phase: Phase, run: str = "demo", age: float = 60.0) -> FlowRunSeen:

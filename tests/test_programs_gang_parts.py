@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.node_tests.fabric.groups import read
+from flows.decisions.node_tests.fabric.groups import read_group
 from tests.damaged import damaged, reaches
 from workflows.programs.fabric import group_member
 from workflows.programs.fabric.group_member import bus
@@ -258,6 +258,6 @@ def test_a_group_is_as_good_as_its_slowest_member(
     reports: list[GangReport], rails: tuple[float, ...] | None, why: str
 ) -> None:
     told = dict(zip("ab", reports, strict=False))
-    found = read(("a", "b"), told, {} if len(reports) == 2 else {"b": "gone"})
+    found = read_group(("a", "b"), told, {} if len(reports) == 2 else {"b": "gone"})
     assert (found.measurement.gigabytes_per_second, found.why) == (rails, why)
     assert asdict(found)["wrong"] == sum(one.wrong for one in reports)

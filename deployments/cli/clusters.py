@@ -16,7 +16,7 @@ import typer
 from deployments.cli.app import AsJson, clusters_app
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json, say
 from deployments.screen.tables import table
-from flows.decisions.cluster_import.profile import NOT_SAID, Imported, imported
+from flows.decisions.cluster_import.profile import NOT_SAID, ClusterImport, imported
 from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
@@ -230,7 +230,7 @@ def _write(path: Path, content: str) -> None:
         raise ProfileError("--out", f"cannot write {path}: {error.strerror}") from error
 
 
-def _tell(found: Imported, path: str) -> None:
+def _tell(found: ClusterImport, path: str) -> None:
     """What a person should know of it, on standard error."""
     if path:
         for field, remark in found.remarks:
@@ -243,7 +243,7 @@ def _tell(found: Imported, path: str) -> None:
         say(f"primus: this is no whole profile yet: {found.problem}")
 
 
-def document(found: Imported) -> Json:
+def document(found: ClusterImport) -> Json:
     """The document of `primus clusters import --json`."""
     return {
         "profile": found.fields,
@@ -255,7 +255,7 @@ def document(found: Imported) -> Json:
     }
 
 
-def text(found: Imported) -> str:
+def text(found: ClusterImport) -> str:
     """The profile as YAML, with where each value came from and what to look at before each field."""
     lines = [*_comment("Made from a living cluster by `primus clusters import`. Look it over before you use it.")]
     if found.problem:
@@ -274,7 +274,7 @@ def text(found: Imported) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _item(found: Imported, at: str, item: Json) -> Iterator[str]:
+def _item(found: ClusterImport, at: str, item: Json) -> Iterator[str]:
     """One pool or folder: its own comments, then each field behind the comments of the field."""
     yield from _comments(found, at, "  ")
     first = True
@@ -289,7 +289,7 @@ def _item(found: Imported, at: str, item: Json) -> Iterator[str]:
             first = False
 
 
-def _comments(found: Imported, at: str, indent: str) -> list[str]:
+def _comments(found: ClusterImport, at: str, indent: str) -> list[str]:
     source = _comment(found.sources[at], indent) if at in found.sources else []
     remarks = [_comment(f"{MARK} {at}: {remark}", indent) for field, remark in found.remarks if field == at]
     return [*source, *(line for part in remarks for line in part)]

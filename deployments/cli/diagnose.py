@@ -22,10 +22,10 @@ from deployments.exit_codes import GOOD, UNKNOWN, out, out_json, say
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.diagnosis.diagnose import diagnose as diagnose_diagnose
-from flows.decisions.diagnosis.matching import rule_named
+from flows.decisions.diagnosis.matching import rule_by_name
 from flows.decisions.diagnosis.selection import Selection, evidence_from, select, select_all
 from flows.decisions.diagnosis.skim import Learning
-from flows.decisions.diagnosis.telling import Teller
+from flows.decisions.diagnosis.telling import SignificanceIndex
 from flows.decisions.policy import FaultPolicy, policy_of
 from profiles.vocabulary import FaultClass
 from tasks.log_files import LogFile, find_logs
@@ -135,7 +135,7 @@ def _block(title: str, rows: Iterable[Text]) -> list[Text]:
 def _said(clue: Clue, with_class: bool = False) -> Text:
     """`file:line: text [rule]`, what the rule matched standing out."""
     place = f"{clue.file}:{clue.line}: " if clue.file and clue.line else (f"{clue.file}: " if clue.file else "")
-    text, rule = Text(_clean(clue.text.strip())), rule_named(clue.rule)
+    text, rule = Text(_clean(clue.text.strip())), rule_by_name(clue.rule)
     hit = rule.regex.search(text.plain) if rule is not None else None
     if hit is not None:
         text.stylize("bold red", *hit.span())
@@ -238,7 +238,7 @@ def _say_first(logs: Sequence[LogFile]) -> None:
 
 def provisional(logs: Sequence[LogFile]) -> Diagnosis:
     """What the last megabytes of the logs say. Numbers of lines mean nothing in it."""
-    learning, each = Learning(Teller(PROVISIONAL_CHATTER)), PROVISIONAL_BYTES // max(1, len(logs))
+    learning, each = Learning(SignificanceIndex(PROVISIONAL_CHATTER)), PROVISIONAL_BYTES // max(1, len(logs))
     most = max(8, PROVISIONAL_LINES // max(1, len(logs)))
     ends: list[Selection] = [select(log.name, [log.tail(each)], learning, most) for log in logs]
     return diagnose_diagnose(evidence_from(ends))

@@ -414,7 +414,7 @@ def _line(row: DriftRow, racks: Mapping[str, str]) -> Json:
         "pool": row.hardware,
         "property": row.fact,
         "majority": cut(row.majority or "none", WORD_CHARACTERS),
-        "share": f"{100.0 * row.share:.4g} % of {row.told:,}",
+        "share": f"{100.0 * row.share:.4g} % of {row.reporting:,}",
         "different": _different(row, racks),
     }
 

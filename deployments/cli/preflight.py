@@ -218,7 +218,7 @@ def _pairs(two: PairsTested) -> Json:
         "meetings": [
             {
                 "pair": list(one.meeting.pair),
-                "said": {check: str(word) for check, word in one.meeting.said.items()},
+                "said": {check: str(word) for check, word in one.meeting.verdicts.items()},
                 "measured": {
                     check: {node: reason["measured"] for node, reason in both.items()}
                     for check, both in one.reasons.items()

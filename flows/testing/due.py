@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flows.decisions.monitoring.node_conditions import held
+from flows.decisions.monitoring.node_conditions import out_of_service
 from flows.decisions.node_tests.grading.admission import Candidate, Occasion, Wishes, due_tests
 from flows.decisions.node_tests.grading.model import Depth as Level
 from flows.decisions.node_tests.grading.standing import NodeProof, findings_of, released_at
@@ -173,7 +173,7 @@ class AfterTests:
         newest, now = here.ledger.last_verdict_number(), here.now()
         if newest != self._seen or self._open or now - self._looked_at >= LOOK_SECONDS:
             proofs = tests_now(here.ledger, self.profile, now)
-            free = [node for node in nodes if not held(node)]
+            free = [node for node in nodes if not out_of_service(node)]
             self._write(outdated(free, proofs))
             self._open = findings_of(proofs, {node.name: node.pool for node in free})
             self._seen, self._looked_at = newest, now

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 
 from flows.decisions.node_tests.actions import with_action
 from flows.decisions.node_tests.fabric.groups import (
-    GroupRead,
+    FabricResult,
+    GroupResult,
     Limit,
-    Tested,
     by_gpus,
     first_groups,
     gang_checks,
@@ -35,24 +35,24 @@ from flows.decisions.node_tests.fabric.groups import (
     missed_links,
     peers_limit,
     rails_of,
-    read,
+    read_group,
     stated_limit,
     untested,
     was_by_gpus,
 )
 from flows.decisions.node_tests.fabric.knowledge import State
-from flows.decisions.node_tests.fabric.model import Answer, Fabric, Floor, Group, Node, Untold
+from flows.decisions.node_tests.fabric.model import Answer, Fabric, Floor, Group, Node, UnknownNode
 from flows.decisions.node_tests.fabric.pairs import (
-    Met,
     Pair,
+    PairResult,
     Pairs,
-    Told,
+    ParsedByCheck,
     checks_for,
     halves,
-    judged,
-    met_of,
     next_pairs,
     pair_checks,
+    pair_reasons,
+    pair_result_of,
     pair_rules,
     pair_verdicts,
 )
@@ -83,7 +83,7 @@ class PairsTested:
 
     hardware: str
     checks: tuple[str, ...]
-    met: tuple[Met, ...]
+    met: tuple[PairResult, ...]
     """Every meeting, round by round."""
     rounds: int
     grades: Mapping[str, NodeGrade]
@@ -117,9 +117,9 @@ class PairGround:
 class _Book:
     """What was told and judged so far."""
 
-    told: dict[str, Told] = field(default_factory=dict[str, Told])
+    told: dict[str, ParsedByCheck] = field(default_factory=dict[str, ParsedByCheck])
     """What each node told first: the peers of whoever is measured again."""
-    met: list[Met] = field(default_factory=list[Met])
+    met: list[PairResult] = field(default_factory=list[PairResult])
     notes: dict[str, None] = field(default_factory=dict[str, None])
 
 
@@ -147,8 +147,8 @@ def try_pairs(ground: PairGround) -> PairsTested:
         # Beside what all others told: peers of a few would be too few to say anything.
         beside = {node: {**book.told.get(node, {}), **told.get(node, {})} for node in {**book.told, **told}}
         names = [check.name for check in wanted]
-        reasons = judged(rules, ground.hardware.name, beside, history)
-        met = [met_of(pair, names, reasons) for pair in pairs]
+        reasons = pair_reasons(rules, ground.hardware.name, beside, history)
+        met = [pair_result_of(pair, names, reasons) for pair in pairs]
         for node, own in told.items():
             book.told.setdefault(node, own)
         book.met += met
@@ -160,7 +160,7 @@ def try_pairs(ground: PairGround) -> PairsTested:
 
 def _again(ground: PairGround, state: Pairs, pairs: Sequence[Pair]) -> tuple[Check, ...]:
     """What is still open; whoever met nobody yet makes every check."""
-    if any(not state.met[node] for pair in pairs for node in pair):
+    if any(not state.partners[node] for pair in pairs for node in pair):
         return ground.checks
     names = checks_for(state)
     return tuple(check for check in ground.checks if check.name in names)
@@ -168,7 +168,7 @@ def _again(ground: PairGround, state: Pairs, pairs: Sequence[Pair]) -> tuple[Che
 
 def _measured_pairs(
     ground: PairGround, pairs: Sequence[Pair], calls: PairCalls, number: int, book: _Book
-) -> dict[str, Told]:
+) -> dict[str, ParsedByCheck]:
     """What each node of these pairs told."""
     seen = -1
 
@@ -179,7 +179,7 @@ def _measured_pairs(
             ground.tell(f"pairs, round {number}: {ended} of {nodes} nodes have ended")
 
     asked = Asked(ground.profile, ground.suite.name, calls.demand, ground.pools, ground.most)
-    found: dict[str, Told] = {}
+    found: dict[str, ParsedByCheck] = {}
     for pair, group in zip(pairs, run_round(asked, ground.test, pairs, progress, pair_report_from), strict=True):
         reports: Mapping[str, PairReport] = group.reports
         book.notes |= dict.fromkeys(one.notes for one in reports.values() if one.notes)
@@ -209,7 +209,7 @@ class FabricTested:
     """What was found in the fabric of one kind of hardware."""
 
     hardware: str
-    tested: Tested
+    tested: FabricResult
     rounds: int
     """That were measured, the first one too where its figures only gave the limit."""
     by: str
@@ -273,18 +273,18 @@ def try_gangs(ground: GangGround) -> FabricTested:
     weaker = NOT_BY_GPUS if by_gpus(ground.checks) and not was_by_gpus(reads) else ""
     answer = _with_all(groups, ground.nodes)
     return FabricTested(
-        ground.hardware.name, Tested(answer, tuple(reads), limit, ground.checks, weaker), len(state.rounds), by
+        ground.hardware.name, FabricResult(answer, tuple(reads), limit, ground.checks, weaker), len(state.rounds), by
     )
 
 
-def _begin(ground: GangGround) -> tuple[list[GroupRead], list[GroupRead], Limit]:
+def _begin(ground: GangGround) -> tuple[list[GroupResult], list[GroupResult], Limit]:
     """All groups so far, those that the decision begins with, and what a group must reach.
 
     Where the suite's limit is meant for these groups, everybody begins together. Else pairs come first: they give the
     figure by which all others are judged.
     """
     stated = stated_limit(ground.checks, ground.hardware)
-    before: list[GroupRead] = []
+    before: list[GroupResult] = []
     if stated is not None and by_gpus(ground.checks) and ground.asked.demand.gpus:
         first = _measured_groups(ground, (ground.nodes,), 1)
         # Where nobody answers nothing is known of how they measure: the decision goes on from there.
@@ -307,7 +307,7 @@ def _fabric(ground: GangGround, rails: int, limit: Limit) -> Fabric:
     return Fabric(nodes, floors, rails, ground.test.seed, PROOFS, ground.test.suspects)
 
 
-def _measured_groups(ground: GangGround, groups: Sequence[Group], number: int) -> list[GroupRead]:
+def _measured_groups(ground: GangGround, groups: Sequence[Group], number: int) -> list[GroupResult]:
     """What these groups told."""
     seen = -1
 
@@ -318,7 +318,7 @@ def _measured_groups(ground: GangGround, groups: Sequence[Group], number: int) -
             ground.tell(f"round {number}: {ended} of {nodes} nodes have ended, {len(groups)} groups")
 
     return [
-        read(told.group, told.reports, told.silent)
+        read_group(told.group, told.reports, told.silent)
         for told in run_round(ground.asked, ground.test, groups, progress, report_from)
     ]
 
@@ -326,7 +326,7 @@ def _measured_groups(ground: GangGround, groups: Sequence[Group], number: int) -
 def _with_all(answer: Answer, nodes: Sequence[str]) -> Answer:
     """The answer; whoever it does not speak of is unknown, never proven."""
     named = {*answer.proven, *(one.node for one in answer.unknown), *(n for f in answer.findings for n in f.members)}
-    silent = tuple(Untold(node, "the answer does not name it") for node in nodes if node not in named)
+    silent = tuple(UnknownNode(node, "the answer does not name it") for node in nodes if node not in named)
     return replace(answer, unknown=(*answer.unknown, *silent))
 
 

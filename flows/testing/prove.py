@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from flows.decisions.monitoring.node_conditions import held
+from flows.decisions.monitoring.node_conditions import out_of_service
 from flows.decisions.node_tests.grading.model import DEEP
 from flows.decisions.node_tests.grading.model import Depth as Level
 from flows.testing.links import DEPTH as LINKS
@@ -196,7 +196,7 @@ def _settle(profile: ClusterProfile, tell: Tell) -> None:
             sentinel.left_overs()  # what was planned by whoever was killed
             sentinel.told(marker.wait())
             nodes = {node.name: node for node in stream_nodes(profile)}
-            found = failed_tests(profile, {name: node.pool for name, node in nodes.items() if not held(node)})
+            found = failed_tests(profile, {name: node.pool for name, node in nodes.items() if not out_of_service(node)})
             sentinel.settle(found, nodes.get)
             sentinel.told(marker.wait())
     except Conflict:

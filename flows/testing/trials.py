@@ -20,9 +20,8 @@ from flows.decisions.node_tests.trial import (
     CHECKS,
     Rate,
     Seating,
-    TrialSeen,
+    TrialObservation,
     blamed_by,
-    done,
     grades_of,
     in_a_line,
     is_good,
@@ -34,6 +33,7 @@ from flows.decisions.node_tests.trial import (
     seat,
     seat_again,
     slow_alone,
+    steps_done,
 )
 from flows.decisions.recovery.assess import Case, assess
 from flows.decisions.recovery.nodes import NodeNeed, refusal
@@ -71,7 +71,7 @@ Tell = Callable[[str], None]
 LOOK_SECONDS = 0.25
 
 
-def follow(run: RunProfile, trials: Sequence[Trial], tell: Tell) -> list[TrialSeen]:
+def follow(run: RunProfile, trials: Sequence[Trial], tell: Tell) -> list[TrialObservation]:
     """Begin all, then watch them side by side until each was seen to its end.
 
     Args:
@@ -83,7 +83,7 @@ def follow(run: RunProfile, trials: Sequence[Trial], tell: Tell) -> list[TrialSe
         Unavailable: the ledger does not answer. A cluster that does not is waited for until the deadline.
     """
     limit = world().now() + run.trial.deadline_seconds
-    ended: dict[int, TrialSeen] = {}
+    ended: dict[int, TrialObservation] = {}
     with ExitStack() as stack:
         watches: dict[int, TrialWatch] = {}
         for number, trial in enumerate(trials):
@@ -103,14 +103,14 @@ def follow(run: RunProfile, trials: Sequence[Trial], tell: Tell) -> list[TrialSe
 
 def _progress(run: RunProfile, watches: Mapping[int, TrialWatch], told: dict[int, int], tell: Tell) -> dict[int, int]:
     """Say how far each gang is, where that changed."""
-    now = {number: done(watch.rows, run.progress.every_steps) for number, watch in watches.items()}
+    now = {number: steps_done(watch.rows, run.progress.every_steps) for number, watch in watches.items()}
     if now != told and any(now.values()):
         wanted = steps_of(run)
         tell(f"steps seen, of {wanted}: {', '.join(str(min(count, wanted)) for count in now.values())}")
     return now
 
 
-def _refused(trial: Trial) -> TrialSeen | None:
+def _refused(trial: Trial) -> TrialObservation | None:
     """Begin it; what is known where the cluster does not take it."""
     try:
         make_trial(trial)
@@ -119,10 +119,10 @@ def _refused(trial: Trial) -> TrialSeen | None:
     return None
 
 
-def _look(trial: Trial, watch: TrialWatch, view: AttemptView, limit: float) -> TrialSeen | None:
+def _look(trial: Trial, watch: TrialWatch, view: AttemptView, limit: float) -> TrialObservation | None:
     """What was seen where it is at its end; None: it goes on."""
     run = trial.resolved.run
-    enough = done(watch.rows, run.progress.every_steps) >= steps_of(run)
+    enough = steps_done(watch.rows, run.progress.every_steps) >= steps_of(run)
     if enough and not_finite(watch.rows) is None:
         return _seen(trial, watch.rows)
     finding = assess(view, Case(trial.resolved, trial.attempt))
@@ -133,7 +133,7 @@ def _look(trial: Trial, watch: TrialWatch, view: AttemptView, limit: float) -> T
     if late:
         return _seen(trial, watch.rows, late)
     if finding is None or finding.signal is None:
-        ended = done(watch.rows, run.progress.every_steps) < steps_of(run)
+        ended = steps_done(watch.rows, run.progress.every_steps) < steps_of(run)
         return _seen(trial, watch.rows, "the program ended by itself with exit code 0" if ended else "")
     return _diagnosed(trial, watch, evidence_of(trial, finding.signal, finding.why, not_finite(watch.rows)))
 
@@ -144,7 +144,7 @@ def _silence(trial: Trial, view: AttemptView) -> str:
     return f"not enough steps within {trial.resolved.run.trial.deadline_seconds:g} s" + (f": {why}" if why else "")
 
 
-def _diagnosed(trial: Trial, watch: TrialWatch, evidence: Evidence) -> TrialSeen:
+def _diagnosed(trial: Trial, watch: TrialWatch, evidence: Evidence) -> TrialObservation:
     said = diagnose(evidence)
     seen = _seen(trial, watch.rows, in_a_line(said))
     if evidence.signal is Signal.NUMERIC and not_finite(seen.rows) is not None:
@@ -152,9 +152,9 @@ def _diagnosed(trial: Trial, watch: TrialWatch, evidence: Evidence) -> TrialSeen
     return replace(seen, blamed=blamed_by(said, seen.nodes, homes_of(evidence)))
 
 
-def _seen(trial: Trial, rows: Sequence[StepRow], ended: str = "") -> TrialSeen:
+def _seen(trial: Trial, rows: Sequence[StepRow], ended: str = "") -> TrialObservation:
     run = trial.resolved.run
-    return TrialSeen(
+    return TrialObservation(
         run=run.name,
         nodes=trial.attempt.nodes,
         steps=steps_of(run),
@@ -298,7 +298,7 @@ def _side_by_side(ground: _Ground, gangs: Sequence[tuple[str, ...]]) -> dict[str
     return grades
 
 
-def _with_lines(ground: _Ground, trial: Trial, seen: TrialSeen, rate: Rate) -> TrialSeen:
+def _with_lines(ground: _Ground, trial: Trial, seen: TrialObservation, rate: Rate) -> TrialObservation:
     """The same with what its ranks print: numbers that are none, and of a gang that is too slow who holds it up."""
     if seen.ended:
         return seen

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from flows.decisions.monitoring.node_conditions import find, held, rules_of
+from flows.decisions.monitoring.node_conditions import find, out_of_service, rules_of
 from flows.decisions.monitoring.node_decisions import NodePolicy, settle
 from profiles.cluster import ClusterProfile
 from profiles.errors import Transient
@@ -81,7 +81,7 @@ class Sentinel:
 
     def found(self, node: NodeSeen, watch: NodeWatch | None = None) -> NodeFinding | None:
         """What is to be said against a node that nobody holds."""
-        if held(node):
+        if out_of_service(node):
             return None
         return find(node, self._rules, world().now(), watch.turned(node.name) if watch else {})
 
@@ -93,7 +93,7 @@ class Sentinel:
                 continue
             names.add(node.name)
             report.nodes += 1
-            if why := held(node):
+            if why := out_of_service(node):
                 report.held.append((node.name, why))
             elif (finding := self.found(node)) is not None:
                 known = finding.verdict is VerdictWord.FAIL
@@ -255,7 +255,7 @@ class Turns:
     def _settle_swept(self) -> None:
         """What sweeps found, but for nodes that somebody holds already."""
         seen = [(finding, self.watch.node(finding.node)) for finding in self.swept]
-        self.sentinel.settle([finding for finding, node in seen if node and not held(node)], self.watch.node)
+        self.sentinel.settle([finding for finding, node in seen if node and not out_of_service(node)], self.watch.node)
         self.swept = []
 
     def _rest(self) -> float:

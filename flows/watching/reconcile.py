@@ -18,9 +18,9 @@ from flows.decisions.monitoring.reconcile import (
     Remove,
     Restraint,
     Tell,
-    held,
     judged,
     reconcile,
+    restrained_because,
     suspicious,
 )
 from flows.watching.nodes import NodeNotice
@@ -120,7 +120,7 @@ class Reconciler:
     def _deal(self, finding: ReconcileFinding, hold: Restraint, known: dict[str, FindingRecord]) -> Dealt:
         """Write the finding down, then act on it where that may be."""
         now = world().now()
-        why_not = held(finding, hold)
+        why_not = restrained_because(finding, hold)
         record = known.get(finding.key)
         if record is None:
             action = f"none: {why_not}" if why_not else finding.remedy.words

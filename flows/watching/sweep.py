@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flows.decisions.node_tests.sweep import FIRST_SECONDS, Swept, is_ready, judge, next_nodes, pause_seconds
+from flows.decisions.node_tests.sweep import FIRST_SECONDS, SweepResult, is_ready, judge, next_nodes, pause_seconds
 from flows.watching.nodes import NodeNotice, TellNode
 from profiles.cluster import ClusterProfile
 from profiles.vocabulary import Mode
@@ -56,7 +56,7 @@ class Sweeper:
         """Judge a sweep's reports, keep them and delete the workflow; the faults that were found."""
         swept = read_sweep(self.profile, sweep, nodes)
         now = world().now()
-        for node, what in swept.told:
+        for node, what in swept.notes:
             self.tell(NodeNotice(now, "swept", node, what))
         for what in swept.shared:
             self.tell(NodeNotice(now, "swept", "", what, subject=sweep.name))
@@ -88,7 +88,7 @@ class Sweeper:
             begin_sweep(self.profile, chosen, count_sweep(self.profile.name), since)
 
 
-def read_sweep(profile: ClusterProfile, sweep: SweepSeen, nodes: Sequence[NodeSeen]) -> Swept:
+def read_sweep(profile: ClusterProfile, sweep: SweepSeen, nodes: Sequence[NodeSeen]) -> SweepResult:
     """What a sweep found; kept in the ledger, and its workflow deleted. Safe to repeat until that.
 
     Raises:

@@ -189,7 +189,7 @@ def believed_mttf_seconds(story: Story, resolved: Resolved, now: float) -> float
     return float(f"{seconds:.3g}")
 
 
-def told_interval(policy: CheckpointPolicy, attempts: Sequence[AttemptRecord]) -> int | None:
+def interval_for_next_attempt(policy: CheckpointPolicy, attempts: Sequence[AttemptRecord]) -> int | None:
     """Steps between saves that the next attempt is told; None: those of the profile.
 
     Args:
@@ -200,8 +200,8 @@ def told_interval(policy: CheckpointPolicy, attempts: Sequence[AttemptRecord]) -
     if not policy.follow_advice or not known:
         return None
     least, most = math.ceil(policy.interval_steps / LARGEST_CHANGE), round(policy.interval_steps * LARGEST_CHANGE)
-    told = min(max(known[-1], least), most)
-    return None if told == policy.interval_steps else told
+    interval = min(max(known[-1], least), most)
+    return None if interval == policy.interval_steps else interval
 
 
 def node_days(story: Story, nodes: int, now: float) -> float:

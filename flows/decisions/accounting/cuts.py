@@ -319,8 +319,8 @@ def restores_of(
         noticed = (mark.at for mark in marks if mark.kind in ("detected", "ended"))
         end = min([end, *(at for at in (*noticed, *(row.at for row in steps)) if at > begun)])
     found = intervals(marks, "restore-begin", "restore-end", end)
-    told = any(mark.kind.startswith("restore-") for mark in marks)
-    if told or not attempt.resume_path or attempt.running_at is None or not steps:
+    has_restore_marks = any(mark.kind.startswith("restore-") for mark in marks)
+    if has_restore_marks or not attempt.resume_path or attempt.running_at is None or not steps:
         return found
     return [(attempt.running_at, max(attempt.running_at, min(row.at for row in steps)))]
 

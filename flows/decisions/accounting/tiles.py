@@ -168,12 +168,12 @@ def tile(
         end: when it ended, or now.
     """
     spans = _spans(cuts_of(attempts, marks, steps, begin), begin, end)
-    asked = [mark for mark in marks if mark.detail.startswith("approval")]
+    question_marks = [mark for mark in marks if mark.detail.startswith("approval")]
     waits = [mark for mark in marks if not mark.detail.startswith("approval")]
     spans = _overlay(spans, Tile.RESTORE, _restores(attempts, marks, steps, end))
     for state, found in (
         (Tile.QUEUE, intervals(waits, "waiting-begin", "waiting-end", end)),
-        (Tile.PAUSED, intervals(asked, "waiting-begin", "waiting-end", end)),
+        (Tile.PAUSED, intervals(question_marks, "waiting-begin", "waiting-end", end)),
         (Tile.STANDBY, intervals(marks, "standby-begin", "standby-end", end)),
         (Tile.PAUSED, intervals(marks, "paused", "unpaused", end)),
     ):

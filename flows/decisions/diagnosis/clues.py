@@ -115,7 +115,7 @@ class Clue:
 
 
 @dataclass(frozen=True)
-class Weighed:
+class Weighing:
     """The classes and what is left of the clues."""
 
     fault_class: FaultClass
@@ -127,7 +127,7 @@ class Weighed:
     """The rest, discounted, strongest first."""
 
 
-def weigh(clues: Iterable[Clue], victims: frozenset[int], first_failure: float | None = None) -> Weighed:
+def weigh(clues: Iterable[Clue], victims: frozenset[int], first_failure: float | None = None) -> Weighing:
     """The class that the clues speak for.
 
     Args:
@@ -143,12 +143,12 @@ def weigh(clues: Iterable[Clue], victims: frozenset[int], first_failure: float |
     if not named or named[0][1] < TELLING:
         nearest = named[0][1] if named else 0.0
         hints = tuple((kind, round(score, 3)) for kind, score in named[:4])
-        return Weighed(FaultClass.UNKNOWN, round(1.0 - nearest, 3), hints, (), tuple(strongest))
+        return Weighing(FaultClass.UNKNOWN, round(1.0 - nearest, 3), hints, (), tuple(strongest))
     (top, score), rivals = named[0], named[1:]
     confidence = score * score / (score + RIVAL_FACTOR * rivals[0][1]) if rivals else score
     total = math.fsum(value for _, value in rivals)
     shares = tuple((kind, _floor((1 - confidence) * value / max(total, 1.0))) for kind, value in rivals[:4])
-    return Weighed(
+    return Weighing(
         top,
         _floor(confidence),
         shares,

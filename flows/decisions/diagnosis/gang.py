@@ -51,16 +51,18 @@ def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gan
     A rank with a cause of its own comes before one that shows echoes only, whatever the clocks of their nodes say.
     """
     ends = [(record.node, end) for record in terminations for end in record.ranks]
-    asked = {end.rank for _, end in ends if end.requested and not dying(end)}
-    failed = [(node, end) for node, end in ends if end.rank not in asked and (end.exit_code or end.signal is not None)]
-    own = {clue.rank for clue in clues if clue.original and clue.rank is not None} - asked
+    requested = {end.rank for _, end in ends if end.requested and not dying(end)}
+    failed = [
+        (node, end) for node, end in ends if end.rank not in requested and (end.exit_code or end.signal is not None)
+    ]
+    own = {clue.rank for clue in clues if clue.original and clue.rank is not None} - requested
     causes = [item for item in failed if item[1].rank in own]
     node, first = min(causes or failed, key=lambda item: (item[1].at, item[1].rank), default=("", None))
     suffered = {end.rank for _, end in failed if end.rank not in own} if causes else set[int]()
     suffered |= {clue.rank for clue in clues if clue.echo and clue.rank is not None and own} - own
     culprits = own or {end.rank for _, end in failed}
-    victims = frozenset(asked | suffered)
-    others = bool(victims - culprits) or _told(culprits, clues)
+    victims = frozenset(requested | suffered)
+    others = bool(victims - culprits) or _others_suffered(culprits, clues)
     ended = {end.rank for _, end in failed if end.signal == 15}
     shared = culprits <= ended and any(end.exit_code for _, end in failed if end.rank not in own)
     if shared:
@@ -78,7 +80,7 @@ _ENDING = ("elastic-sigterm", "launcher-told-to-end")
 """What launchers print that end the other ranks."""
 
 
-def _told(culprits: set[int], clues: Sequence[Clue]) -> bool:
+def _others_suffered(culprits: set[int], clues: Sequence[Clue]) -> bool:
     """Do lines tell of others that suffered: ranks that print echoes, a launcher that ends the rest?"""
     return any(clue.echo and (clue.rank not in (None, *culprits) or clue.rule in _ENDING) for clue in clues)
 

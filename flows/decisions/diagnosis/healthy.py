@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from flows.decisions.diagnosis.clues import Clue, Weighed
+from flows.decisions.diagnosis.clues import Clue, Weighing
 from flows.decisions.diagnosis.lines import Level, by_stream, level_of
 from flows.decisions.diagnosis.matching import match_line
 from flows.decisions.diagnosis.outlived import (
@@ -105,26 +105,26 @@ CONTINUED = 4
 """Columns that a line stands further to the right which goes on with the one before it."""
 
 
-def or_healthy(weighed: Weighed, lines: Sequence[LogLine]) -> Weighed:
+def or_healthy(weighed: Weighing, lines: Sequence[LogLine]) -> Weighing:
     """`none` instead of `unknown` where nothing in the lines speaks of a failure; no line at all stays unknown."""
-    told = [line for line in lines if line.text.strip()]
-    if weighed.fault_class is not FaultClass.UNKNOWN or not told:
+    non_empty = [line for line in lines if line.text.strip()]
+    if weighed.fault_class is not FaultClass.UNKNOWN or not non_empty:
         return weighed
     speaking = [clue for clue in weighed.others if clue.weight >= SPEAKS_OF_FAILURE]
-    if speaking and _fell_at_the_end(speaking, told):
-        return Weighed(FaultClass.NONE, FELL_AT_THE_END, weighed.alternatives, (), weighed.others)
+    if speaking and _fell_at_the_end(speaking, non_empty):
+        return Weighing(FaultClass.NONE, FELL_AT_THE_END, weighed.alternatives, (), weighed.others)
     if speaking:
         return replace(weighed, confidence=min(weighed.confidence, CAUSE_UNTOLD))
-    streams = by_stream(told)
+    streams = by_stream(non_empty)
     if any(troubled(stream, streams) for stream in streams):
         return replace(weighed, confidence=min(weighed.confidence, WORDS_ONLY))
-    if any(done(line) for line in told):
+    if any(done(line) for line in non_empty):
         confidence = ENDED_WELL
-    elif any(step_of(line) is not None for line in told) or any(went_on_until(stream) for stream in streams):
+    elif any(step_of(line) is not None for line in non_empty) or any(went_on_until(stream) for stream in streams):
         confidence = GOES_ON
     else:
         confidence = SILENT
-    return Weighed(FaultClass.NONE, confidence, weighed.alternatives, (), weighed.others)
+    return Weighing(FaultClass.NONE, confidence, weighed.alternatives, (), weighed.others)
 
 
 def _fell_at_the_end(speaking: Sequence[Clue], lines: Sequence[LogLine]) -> bool:

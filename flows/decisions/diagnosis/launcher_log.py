@@ -31,7 +31,7 @@ _NOTICE = re.compile(r"SIG[A-Z0-9]{1,10} reached the launcher")
 
 
 @dataclass
-class _Told:
+class _LauncherLog:
     """What one log tells: the ends of the newest incarnation."""
 
     node: str
@@ -50,23 +50,23 @@ class _Told:
             self.ends.setdefault(end.rank, end)
 
 
-def with_told_ends(evidence: Evidence) -> Evidence:
+def with_logged_ends(evidence: Evidence) -> Evidence:
     """The evidence with a record of every pod (a log of its own) that left none, made from what its launcher told."""
     recorded = {record.pod for record in evidence.terminations}
-    told = told_ends(line for line in evidence.lines if not line.file or line.file not in recorded)
-    return replace(evidence, terminations=(*evidence.terminations, *told)) if told else evidence
+    ends = logged_ends(line for line in evidence.lines if not line.file or line.file not in recorded)
+    return replace(evidence, terminations=(*evidence.terminations, *ends)) if ends else evidence
 
 
-def told_ends(lines: Iterable[LogLine]) -> tuple[Termination, ...]:
+def logged_ends(lines: Iterable[LogLine]) -> tuple[Termination, ...]:
     """Records made from lines, one for each log in which an end or a notice is told, in the order of the logs."""
-    logs: dict[str, _Told] = {}
+    logs: dict[str, _LauncherLog] = {}
     for line in lines:
         end = end_of(line.text)
         if end is not None:
-            logs.setdefault(line.file, _Told(line.node)).add(end)
+            logs.setdefault(line.file, _LauncherLog(line.node)).add(end)
         elif (noticed := notice_of(line)) is not None:
-            told = logs.setdefault(line.file, _Told(line.node))
-            told.noticed, told.noticed_at = noticed
+            log = logs.setdefault(line.file, _LauncherLog(line.node))
+            log.noticed, log.noticed_at = noticed
     return tuple(_record(name, log) for name, log in logs.items())
 
 
@@ -96,7 +96,7 @@ def first_failed(ends: Iterable[RankEnd]) -> RankEnd | None:
     return min(filter(failed, ends), key=lambda end: (end.at, end.rank), default=None)
 
 
-def _record(name: str, log: _Told) -> Termination:
+def _record(name: str, log: _LauncherLog) -> Termination:
     ends = [log.ends[rank] for rank in sorted(log.ends)]
     first = first_failed(ends)
     reason = _reason(first, log)
@@ -116,7 +116,7 @@ def _record(name: str, log: _Told) -> Termination:
     )
 
 
-def _reason(first: RankEnd | None, log: _Told) -> str:
+def _reason(first: RankEnd | None, log: _LauncherLog) -> str:
     if first is not None:
         return "rank-failed"
     if log.noticed:

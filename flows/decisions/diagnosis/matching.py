@@ -204,7 +204,7 @@ class RuleMatch:
 
 
 @cache
-def rule_named(name: str) -> Rule | None:
+def rule_by_name(name: str) -> Rule | None:
     """The rule of that name, or None (witnesses other than lines use names of their own)."""
     return next((rule for rule in RULES if rule.name == name), None)
 

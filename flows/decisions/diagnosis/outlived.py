@@ -142,9 +142,9 @@ def went_on_until(stream: Sequence[LogLine], since: int = 0) -> int:
             if stepped:
                 return line.line
             stepped = True
-        told = position(line.text) if _may_count(line) else None
-        if told is not None:
-            key, numbers = told
+        place = position(line.text) if _may_count(line) else None
+        if place is not None:
+            key, numbers = place
             if key in later and numbers != later[key] and numbers[0] <= later[key][0]:
                 return line.line
             later[key] = numbers
@@ -152,8 +152,8 @@ def went_on_until(stream: Sequence[LogLine], since: int = 0) -> int:
 
 
 def _may_count(line: LogLine) -> bool:
-    told = _SAYS.holds(line.text) or line.text[-1:].isdigit()
-    return told and not line.text.startswith(REPORTED)
+    has_counter_words = _SAYS.holds(line.text) or line.text[-1:].isdigit()
+    return has_counter_words and not line.text.startswith(REPORTED)
 
 
 def _ended_well(stream: Sequence[LogLine]) -> int:
@@ -234,7 +234,7 @@ class Retractions:
     """Lines of exceptions that ended nothing: raised in finalisers, or while something was logged."""
     started: tuple[tuple[int, str], ...] = ()
     """Line numbers of containers that run, and the pod; "" where none is named."""
-    met: int = 0
+    rendezvous: int = 0
     """Last line that says that the ranks have found each other, 0 where none does."""
     ended: int = 0
     """Last line that says that the training came to its end, 0 where none does."""
@@ -251,10 +251,10 @@ def standing(stream: Sequence[LogLine]) -> Retractions:
         if _BACK.search(line.text[:2000]):
             back = line.line
     ended = [line.line for line in ends(stream) if line.line]
-    met = max((line.line for line in _SAYS_MET.among(stream) if _MET.search(line.text[:2000])), default=0)
+    rendezvous_line = max((line.line for line in _SAYS_MET.among(stream) if _MET.search(line.text[:2000])), default=0)
     first, last = (ended[0], ended[-1]) if ended else (0, 0)
     ignored = frozenset(_ignored(stream))
-    return Retractions(tuple(granted), back, first, ignored, tuple(_started(stream)), met, last)
+    return Retractions(tuple(granted), back, first, ignored, tuple(_started(stream)), rendezvous_line, last)
 
 
 def _started(stream: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
@@ -325,7 +325,7 @@ def _granted(clue: Clue, where: Retractions) -> bool:
         case "answer":
             return clue.line < where.back
         case "peers":
-            return clue.line < where.met
+            return clue.line < where.rendezvous
         case "end-of-training":
             return clue.line < where.ended
         case "nothing":

@@ -106,12 +106,12 @@ class NodePlaces:
 
     def node_of(self, clue: Clue) -> str:
         """The node that a clue's line belongs to or tells of; "" where nothing tells it."""
-        node = self.told_of(clue) or self.files.get(clue.file, "")
+        node = self.node_in_line(clue) or self.files.get(clue.file, "")
         if not node and clue.rank is None and len(self.nodes) == 1:
             node = next(iter(self.nodes))
         return node
 
-    def told_of(self, clue: Clue) -> str:
+    def node_in_line(self, clue: Clue) -> str:
         """The node that a clue itself names or its rank lives on; "" where neither tells it."""
         node = clue.node or (spoken_of(clue.text) if self.words else "")
         return node or (self.homes.get(clue.rank, "") if clue.rank is not None else "")
@@ -192,7 +192,7 @@ def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = 
     described: set[str] = set()
     aliases: dict[str, str] = {}
     for line in lines:
-        node = _told_in(line, own, described)
+        node = _node_in(line, own, described)
         node, rank = node or line.node, rank_of(line)
         if rank is not None:
             ranks.add(rank)
@@ -216,7 +216,7 @@ def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = 
     return NodePlaces(homes, addresses, files, named, _pods(lines), known, frozenset(ranks), pair, words=True)
 
 
-def _told_in(line: LogLine, own: dict[str, set[str]], described: set[str]) -> str:
+def _node_in(line: LogLine, own: dict[str, set[str]], described: set[str]) -> str:
     """The machine that printed a line, by its words; what it tells of its file is written down."""
     if not _may_tell(line.text):
         return ""

@@ -19,7 +19,7 @@ from typing import Protocol
 from flows.decisions.diagnosis.files import read_lines, without_hosts
 from flows.decisions.diagnosis.lines import Clock
 from flows.decisions.diagnosis.skim import Learning, Skimmer
-from flows.decisions.diagnosis.telling import Teller, readable
+from flows.decisions.diagnosis.telling import SignificanceIndex, readable
 from workflows.model.attempt import Evidence, LogLine, Signal
 
 LINES = 6000
@@ -75,7 +75,7 @@ def select(name: str, blocks: Iterable[bytes], learning: Learning | None = None,
         learning: what lines of other logs told; None: nothing.
         most: number of lines to be kept at most.
     """
-    skimmer, size = Skimmer(learning or Learning(Teller()), most), 0
+    skimmer, size = Skimmer(learning or Learning(SignificanceIndex()), most), 0
     for block in blocks:
         size += len(block)
         skimmer.feed(block)
@@ -85,7 +85,7 @@ def select(name: str, blocks: Iterable[bytes], learning: Learning | None = None,
 
 def select_all(logs: Sequence[Log], total: int = TOTAL_LINES) -> tuple[Selection, ...]:
     """The telling lines of several logs, in their order; what small ones leave of the allowance is for large ones."""
-    learning, left, found = Learning(Teller()), total, dict[int, Selection]()
+    learning, left, found = Learning(SignificanceIndex()), total, dict[int, Selection]()
     sizes = [float("inf") if log.size_bytes is None else log.size_bytes for log in logs]
     for place, index in enumerate(sorted(range(len(logs)), key=lambda index: sizes[index])):
         most = max(LEAST, min(LINES, left // (len(logs) - place)))

@@ -54,7 +54,7 @@ def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
         return f"condition Ready is False{named} and nothing on it answers"
     # Nodes that lived through an absence of the API server are Unknown for seconds as well: one whose kubelet answers,
     # or whose ranks told how they ended, is none on which nothing answers.
-    untold = evidence.signal is Signal.NODE_NOT_READY and not _told_its_end(evidence, node.name)
+    untold = evidence.signal is Signal.NODE_NOT_READY and not _reported_its_end(evidence, node.name)
     answers = node.name in evidence.answering_nodes
     if node.ready is None and not answers and (silent or unreached or _left_nothing(evidence, node.name) or untold):
         return f"condition Ready is Unknown{named} and nothing on it answers"
@@ -86,8 +86,8 @@ def not_ready(evidence: Evidence) -> Iterator[Clue]:
     for node in evidence.nodes:
         if node.ready is False and node.name in gang and node.name not in lost:
             named = f" ({node.reason})" if node.reason else ""
-            told = f"{node.name}: condition Ready is False{named}, though its kubelet answers"
-            yield Clue(F.NODE_LOST, ONE_PATH, told, "node-not-ready", "node", node=node.name,
+            text = f"{node.name}: condition Ready is False{named}, though its kubelet answers"
+            yield Clue(F.NODE_LOST, ONE_PATH, text, "node-not-ready", "node", node=node.name,
                        supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown"))  # fmt: skip
 
 
@@ -97,14 +97,14 @@ def observer_suspect(evidence: Evidence) -> bool:
     return len(gang & set(evidence.silent_nodes)) * 2 > len(gang) > 1
 
 
-def _told_its_end(evidence: Evidence, node: str) -> bool:
+def _reported_its_end(evidence: Evidence, node: str) -> bool:
     return any(item.node == node and item.ranks for item in evidence.terminations)
 
 
 def _left_nothing(evidence: Evidence, node: str) -> bool:
     mine = [pod for pod in evidence.pods if pod.node == node]
-    told = _told_its_end(evidence, node)
-    return bool(mine) and not told and all(p.phase in ("Gone", "Failed") and p.exit_code is None for p in mine)
+    has_end = _reported_its_end(evidence, node)
+    return bool(mine) and not has_end and all(p.phase in ("Gone", "Failed") and p.exit_code is None for p in mine)
 
 
 def lost(evidence: Evidence) -> Iterator[Clue]:
@@ -323,19 +323,19 @@ def _exit(code: int | None, signal: int | None, about: Clue) -> Iterator[Clue]:
     yield replace(about, fault_class=kind, weight=weight, text=text, rule=rule, blames=blames)
 
 
-def _asked(evidence: Evidence) -> Iterator[Clue]:
+def _requested_ends(evidence: Evidence) -> Iterator[Clue]:
     """Nobody failed, and yet the gang ended: somebody told it to, which a drained node explains."""
     ends = [end for record in evidence.terminations for end in record.ranks]
     if any(not end.requested and (end.exit_code or end.signal is not None) for end in ends):
         return
-    asked = any(end.requested for end in ends) or any(pod.exit_code == 143 for pod in evidence.pods)
+    requested = any(end.requested for end in ends) or any(pod.exit_code == 143 for pod in evidence.pods)
     for record in evidence.terminations:
         said = LAUNCHER_REASONS.get(record.reason)
         if said is not None:
             yield Clue(said[0], said[1], f"{record.pod}: {record.reason} {record.detail}".strip(),
                        f"launcher-{record.reason}", node=record.node)  # fmt: skip
     for node in evidence.nodes:
-        if node.unschedulable and asked:
+        if node.unschedulable and requested:
             text = f"{node.name} is cordoned, and every rank ended because it was asked to"
             yield Clue(F.PREEMPTED, 0.85, text, "node-cordoned", node=node.name)
 
@@ -384,7 +384,7 @@ WITNESSES: tuple[Witness, ...] = (
     _suspended,
     _pods,
     _exits,
-    _asked,
+    _requested_ends,
     _gate,
     _checkpoint,
     _numbers,

@@ -50,12 +50,12 @@ def ended(story: Story) -> Reason:
 def incident_witnesses(incident: IncidentRecord, told_already: str = "") -> tuple[Witness, ...]:
     """What an incident says of itself; its decision is left out where `told_already` holds it."""
     blamed = ", ".join(node or f"rank {rank}" for node, rank in incident.culprits) or "nobody"
-    told = f"{incident.fault_class or 'not diagnosed yet'} ({incident.confidence:.2f}), blamed: {blamed}"
+    diagnosis = f"{incident.fault_class or 'not diagnosed yet'} ({incident.confidence:.2f}), blamed: {blamed}"
     lines = tuple(
         Witness("Incident", incident.id, "evidence", "", text) for text in incident.evidence[:_EVIDENCE_LINES]
     )
     why = "" if incident.why in told_already else incident.why
-    return (Witness("Incident", incident.id, incident.signal, told, why, incident.detected_at), *lines)
+    return (Witness("Incident", incident.id, incident.signal, diagnosis, why, incident.detected_at), *lines)
 
 
 def _approval(sight: RunSight, move: AwaitAnswer) -> tuple[Reason, ...]:
@@ -79,8 +79,8 @@ def _approval(sight: RunSight, move: AwaitAnswer) -> tuple[Reason, ...]:
 def _resting(sight: RunSight, move: Rest) -> Reason:
     story, run = sight.story, sight.story.run
     incident = last_end(story)
-    told = incident is not None and incident.action is not None
-    decided = incident_witnesses(incident, incident.why) if incident is not None and told else ()
+    is_decided = incident is not None and incident.action is not None
+    decided = incident_witnesses(incident, incident.why) if incident is not None and is_decided else ()
     held = f"; decided but not carried out: {incident.action}: {incident.why}" if incident and incident.action else ""
     if story.paused:
         since = next((mark.at for mark in reversed(story.marks) if mark.kind == "paused"), None)
@@ -110,28 +110,28 @@ def driver_witness(sight: RunSight) -> Witness:
     lease, driver = sight.story.lease, sight.driver
     log = f"its log: {driver.log}" if driver.log and not driver.alive else ""
     if lease is None and driver.pid is None:
-        told = "; ".join(part for part in ("no process holds its lease", log) if part)
-        return Witness("Lease", sight.story.run.name, "holder=nobody", "", told)
+        message = "; ".join(part for part in ("no process holds its lease", log) if part)
+        return Witness("Lease", sight.story.run.name, "holder=nobody", "", message)
     held = "" if lease is None else f"its lease {'ran out' if lease.expires_at <= sight.now else 'runs'}"
     alive = "alive" if driver.alive else "gone"
-    told = "; ".join(part for part in (held, log) if part)
-    return Witness("Lease", sight.story.run.name, f"holder={driver.host}/{driver.pid}", alive, told)
+    message = "; ".join(part for part in (held, log) if part)
+    return Witness("Lease", sight.story.run.name, f"holder={driver.host}/{driver.pid}", alive, message)
 
 
 def _away(sight: RunSight) -> tuple[Reason, ...]:
     """The cluster is silent, to us or to the driver. Training is left alone meanwhile."""
-    told = sight.away
-    if not told and WAITS in sight.story.run.why:
-        told = sight.story.run.why.partition(WAITS)[2].rstrip("]")
-    if not told:
+    outage = sight.away
+    if not outage and WAITS in sight.story.run.why:
+        outage = sight.story.run.why.partition(WAITS)[2].rstrip("]")
+    if not outage:
         return ()
     name = sight.resolved.cluster.name
     return (
         Reason(
             Hold.CONTROL_PLANE,
-            f"the cluster or a service does not answer, so the state of the run is not known: {told}",
+            f"the cluster or a service does not answer, so the state of the run is not known: {outage}",
             f"wait: the training is not touched; to check the cluster: primus doctor --cluster {name}",
-            (Witness("Cluster", name, "answers=False", "", told),),
+            (Witness("Cluster", name, "answers=False", "", outage),),
         ),
     )
 

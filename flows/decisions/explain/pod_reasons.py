@@ -72,7 +72,7 @@ def _held(pod: PodSight, sight: ClusterSight) -> tuple[Hold, str, Witness] | Non
     for container in pod.containers:
         hold = _container_hold(container)
         if hold is not None:
-            return hold, _told(hold, container), _witness(pod, container)
+            return hold, _container_sentence(hold, container), _witness(pod, container)
     if pod.phase != "Pending":
         return None
     for hold, reasons in ((Hold.MOUNT, MOUNTS), (Hold.SANDBOX, SANDBOXES)):
@@ -96,7 +96,7 @@ def _container_hold(container: ContainerFacts) -> Hold | None:
     return Hold.CRASH_LOOP if container.reason == CRASH else None
 
 
-def _told(hold: Hold, container: ContainerFacts) -> str:
+def _container_sentence(hold: Hold, container: ContainerFacts) -> str:
     if hold is Hold.IMAGE:
         why = _PULL_TEXT.sub("", container.message) or container.reason
         return f"image {container.image} cannot be pulled: {_short(why)}"
@@ -312,7 +312,7 @@ def _node_reason(sight: ClusterSight, hold: Hold, pods: list[PodSight], avoid: t
             hold, f"{_count(pods)} without a node: {said}", "wait a moment; does a scheduler run?", (witness,)
         )
     nodes = _pool(sight.candidates, avoid)
-    sentence = f"no node for {_count(pods)}: {_words(unfit)}{_asked(pods, unfit)}"
+    sentence = f"no node for {_count(pods)}: {_words(unfit)}{_requests(pods, unfit)}"
     held = [pod for pod in sight.pods if pod.role and pod.node and pod.role == pods[0].role]
     if held:
         sentence += f"; {len(held)} of the same role are placed and wait for the others"
@@ -328,7 +328,7 @@ def _count(pods: Sequence[PodSight]) -> str:
     return f"{len(pods)} pods" if len(pods) > 1 else f"pod {pods[0].name}"
 
 
-def _asked(pods: Sequence[PodSight], unfit: Unfit) -> str:
+def _requests(pods: Sequence[PodSight], unfit: Unfit) -> str:
     """What each pod asks of the resources that are short."""
     each = {key: value for key, value in pods[0].requests.items() if key in unfit.lacking}
     return f" (each asks for {', '.join(f'{value} {key}' for key, value in sorted(each.items()))})" if each else ""
@@ -369,8 +369,8 @@ def _nearest(unfit: Unfit) -> tuple[Hold, str]:
 
 
 def _about_claims(unfit: Unfit) -> bool:
-    told = unfit.problem.lower()
-    return "persistentvolumeclaim" in told or (unfit.volumes > 0 and not unfit.lacking)
+    problem = unfit.problem.lower()
+    return "persistentvolumeclaim" in problem or (unfit.volumes > 0 and not unfit.lacking)
 
 
 def _words(unfit: Unfit) -> str:

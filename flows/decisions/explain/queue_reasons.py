@@ -53,7 +53,7 @@ class Ceiling:
 
     resource: str
     flavor: str
-    asked: str
+    requested: str
     capacity: str
 
 
@@ -70,7 +70,7 @@ class NoPlace:
     """Topology-aware scheduling finds no place for the pods beside each other."""
 
     topology: str
-    told: str
+    detail: str
     excluded: str = ""
     """Which nodes were left out, and why, in Kueue's words."""
 
@@ -247,7 +247,7 @@ def reservation(workload: WorkloadSight) -> ConditionFacts:
     return workload.condition("QuotaReserved") or ConditionFacts("QuotaReserved", "Unknown")
 
 
-def _told(workload: WorkloadSight, *kinds: str) -> tuple[Witness, ...]:
+def _condition_witnesses(workload: WorkloadSight, *kinds: str) -> tuple[Witness, ...]:
     found = (workload.condition(kind) for kind in kinds)
     return tuple(of_condition("Workload", workload.name, item) for item in found if item is not None)
 
@@ -261,7 +261,8 @@ def _deactivated(workload: WorkloadSight) -> Reason:
         Hold.DEACTIVATED,
         f"{gave_up}: {why}",
         f"after the fix set spec.active of Workload {workload.name} to true, or stop and resume the run",
-        _told(workload, "Evicted", "QuotaReserved") or (Witness("Workload", workload.name, "spec.active=false"),),
+        _condition_witnesses(workload, "Evicted", "QuotaReserved")
+        or (Witness("Workload", workload.name, "spec.active=false"),),
     )
 
 
@@ -270,13 +271,13 @@ def _checks(workload: WorkloadSight) -> Reason:
     said = ", ".join(f"{item.name} ({item.state})" for item in waiting[:_NAMED])
     rejected = any(item.state == "Rejected" for item in waiting)
     if not waiting:
-        told = workload.condition("Admitted")
-        why = told.message if told else "Kueue has not admitted it yet"
+        condition = workload.condition("Admitted")
+        why = condition.message if condition else "Kueue has not admitted it yet"
         return Reason(
             Hold.ADMISSION_CHECK,
             f"quota is reserved, admission is pending: {why}",
             "wait; it takes seconds, unless Kueue's controller is away",
-            _told(workload, "Admitted", "QuotaReserved"),
+            _condition_witnesses(workload, "Admitted", "QuotaReserved"),
         )
     return Reason(
         Hold.ADMISSION_CHECK,
@@ -284,13 +285,13 @@ def _checks(workload: WorkloadSight) -> Reason:
         "the check rejected it: read its message" if rejected else "wait for the check, or ask whoever runs it",
         (
             *(Witness("Workload", workload.name, f"check {item.name}", item.state, item.message) for item in waiting),
-            *_told(workload, "QuotaReserved"),
+            *_condition_witnesses(workload, "QuotaReserved"),
         ),
     )
 
 
 def _missing(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
-    told, refusal = reservation(workload), read_refusal(reservation(workload).message)
+    condition, refusal = reservation(workload), read_refusal(reservation(workload).message)
     kind, name = ("LocalQueue", workload.queue)
     gone = "LocalQueue" not in line.unread and line.local_queue(workload) is None
     if refusal.queue and refusal.queue[2] in QUEUE_GONE:
@@ -305,7 +306,7 @@ def _missing(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
         Hold.QUEUE_MISSING,
         f"{kind} {name or '(none named)'} does not exist",
         f"create {kind} {name}, or name another queue in the profile (`queue`)",
-        (of_condition("Workload", workload.name, told),),
+        (of_condition("Workload", workload.name, condition),),
     )
 
 
@@ -325,7 +326,7 @@ def _stopped(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
             Hold.QUEUE_STOPPED,
             f"{kind} {item.name} admits nobody: {why}",
             f"ask the owner of {kind} {item.name} to set it right or to start it again",
-            (witness, *_told(workload, "QuotaReserved")),
+            (witness, *_condition_witnesses(workload, "QuotaReserved")),
         )
     refusal = read_refusal(reservation(workload).message)
     if refusal.queue and refusal.queue[2] not in QUEUE_GONE:
@@ -334,7 +335,7 @@ def _stopped(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
             Hold.QUEUE_STOPPED,
             f"{kind} {name} {wrong}",
             f"ask the owner of {kind} {name} to start it again",
-            _told(workload, "QuotaReserved"),
+            _condition_witnesses(workload, "QuotaReserved"),
         )
     return None
 
@@ -346,7 +347,7 @@ def _later(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
         Hold.REQUEUE_LATER,
         f"evicted {workload.requeues} times; Kueue looks at it again in {workload.requeue_at - line.now:.0f} s",
         "wait; find out why its pods were not ready in time (primus logs, pod events)",
-        _told(workload, "Evicted", "Requeued", "QuotaReserved"),
+        _condition_witnesses(workload, "Evicted", "Requeued", "QuotaReserved"),
     )
 
 
@@ -365,7 +366,7 @@ def _preempted(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
         Hold.PREEMPTED,
         f"preempted: its quota went to {who}{', ' + by.why if by else ''}",
         "it comes back from its newest checkpoint when quota is free; a higher priority brings it back sooner",
-        _told(workload, "Preempted", "Evicted"),
+        _condition_witnesses(workload, "Preempted", "Evicted"),
     )
 
 
@@ -391,21 +392,21 @@ def _refused(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:
     condition = reservation(workload)
     refusal = read_refusal(condition.message)
     kind = _BY_REASON.get(condition.reason) or next((hold for hold, holds in _NEAREST if holds(refusal)), None)
-    told = _told(workload, "QuotaReserved")
+    witnesses = _condition_witnesses(workload, "QuotaReserved")
     match kind:
         case None:
             return None
         case Hold.QUOTA:
-            return _quota(workload, line, refusal, told)
+            return _quota(workload, line, refusal, witnesses)
         case Hold.TOPOLOGY:
-            return _topology(refusal, condition, told)
+            return _topology(refusal, condition, witnesses)
         case Hold.QUOTA_NEVER:
-            return _never(workload, line, refusal, told)
+            return _never(workload, line, refusal, witnesses)
         case _:
-            return _plainly(kind, refusal, condition, told)
+            return _plainly(kind, refusal, condition, witnesses)
 
 
-def _plainly(kind: Hold, refusal: Refusal, condition: ConditionFacts, told: tuple[Witness, ...]) -> Reason:
+def _plainly(kind: Hold, refusal: Refusal, condition: ConditionFacts, witnesses: tuple[Witness, ...]) -> Reason:
     misfits = "; ".join(f"{item.flavor}: {item.why}" for item in refusal.misfits) or condition.message
     said, advice = {
         Hold.PREEMPTING: (
@@ -423,7 +424,7 @@ def _plainly(kind: Hold, refusal: Refusal, condition: ConditionFacts, told: tupl
         Hold.QUEUE_MISSING: (condition.message, "create what is missing, or name another queue in the profile"),
         Hold.QUEUE_STOPPED: (condition.message, "ask the queue's owner to start it again"),
     }[kind]
-    return Reason(kind, said, advice, told)
+    return Reason(kind, said, advice, witnesses)
 
 
 _NEAREST: tuple[tuple[Hold, Callable[[Refusal], bool]], ...] = (
@@ -436,10 +437,10 @@ _NEAREST: tuple[tuple[Hold, Callable[[Refusal], bool]], ...] = (
 )
 
 
-def _quota(workload: WorkloadSight, line: NamespaceQueues, refusal: Refusal, told: tuple[Witness, ...]) -> Reason:
+def _quota(workload: WorkloadSight, line: NamespaceQueues, refusal: Refusal, conditions: tuple[Witness, ...]) -> Reason:
     queue = line.cluster_queue_of(workload) or workload.queue
     parts: list[str] = []
-    witnesses = list(told)
+    witnesses = list(conditions)
     for item in refusal.shortages:
         found = quota(workload, line, item.flavor, item.resource)
         used = f" ({found.used} of {found.nominal} used{_borrowed(found.borrowed)})" if found else ""
@@ -466,28 +467,28 @@ def _borrowed(amount: str) -> str:
     return "" if amount in ("", "0") else f", {amount} of it borrowed"
 
 
-def _topology(refusal: Refusal, condition: ConditionFacts, told: tuple[Witness, ...]) -> Reason:
+def _topology(refusal: Refusal, condition: ConditionFacts, witnesses: tuple[Witness, ...]) -> Reason:
     said = "; ".join(
-        f"topology {item.topology} {item.told}{' (left out: ' + item.excluded + ')' if item.excluded else ''}"
+        f"topology {item.topology} {item.detail}{' (left out: ' + item.excluded + ')' if item.excluded else ''}"
         for item in refusal.places
     )
     return Reason(
         Hold.TOPOLOGY,
         f"quota is free, but the topology has no room for the pods together: {said or condition.message}",
         "wait for a whole rack or block, or ask for less: `topology.level`, `topology.required`",
-        told,
+        witnesses,
     )
 
 
-def _never(workload: WorkloadSight, line: NamespaceQueues, refusal: Refusal, told: tuple[Witness, ...]) -> Reason:
+def _never(workload: WorkloadSight, line: NamespaceQueues, refusal: Refusal, witnesses: tuple[Witness, ...]) -> Reason:
     queue = line.cluster_queue_of(workload) or workload.queue
     said = "; ".join(
-        f"{item.resource} of flavor {item.flavor}: {item.asked or 'the request'} is more than {item.capacity}"
+        f"{item.resource} of flavor {item.flavor}: {item.requested or 'the request'} is more than {item.capacity}"
         for item in refusal.ceilings
     )
     return Reason(
         Hold.QUOTA_NEVER,
         f"it will never be admitted: it asks for more than ClusterQueue {queue} can ever give ({said or 'see below'})",
         "waiting does not help: ask for fewer pods or another queue, or have the quota or borrowing limit raised",
-        told,
+        witnesses,
     )

@@ -137,8 +137,8 @@ class Explanation:
 
 def of_condition(kind: str, name: str, condition: ConditionFacts) -> Witness:
     """The condition of an object as a witness."""
-    told = f"{condition.type}={condition.status}"
-    return Witness(kind, name, told, condition.reason, condition.message, condition.at)
+    state = f"{condition.type}={condition.status}"
+    return Witness(kind, name, state, condition.reason, condition.message, condition.at)
 
 
 def of_event(event: EventSight) -> Witness:

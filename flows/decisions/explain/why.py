@@ -114,12 +114,14 @@ def _attempt_reasons(sight: RunSight, cluster: ClusterSight, attempt: AttemptRec
 
 
 def _over(sight: RunSight, jobset: JobSetSight) -> Reason:
-    told = tuple(of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.status == "True")
-    told = told or (Witness("JobSet", jobset.name, f"state {jobset.state}"),)
+    conditions = tuple(of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.status == "True")
+    conditions = conditions or (Witness("JobSet", jobset.name, f"state {jobset.state}"),)
     sentence = f"JobSet {jobset.name} has {jobset.state.lower()}"
     if not sight.driver.alive:
-        return Reason(Hold.NO_DRIVER, f"{sentence}, and no driver is alive to go on", _resume(sight), told)
-    return Reason(Hold.DRIVER_WORKS, f"{sentence}; its driver is about to judge it", "wait: this takes seconds", told)
+        return Reason(Hold.NO_DRIVER, f"{sentence}, and no driver is alive to go on", _resume(sight), conditions)
+    return Reason(
+        Hold.DRIVER_WORKS, f"{sentence}; its driver is about to judge it", "wait: this takes seconds", conditions
+    )
 
 
 def _resume(sight: RunSight) -> str:
@@ -220,8 +222,10 @@ def _jobset_reasons(sight: RunSight, cluster: ClusterSight, jobset: JobSetSight)
 
 
 def _suspended(cluster: ClusterSight, jobset: JobSetSight) -> Reason:
-    told = tuple(of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.type == "Suspended")
-    witness = told or (Witness("JobSet", jobset.name, "spec.suspend=true", at=jobset.created_at),)
+    conditions = tuple(
+        of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.type == "Suspended"
+    )
+    witness = conditions or (Witness("JobSet", jobset.name, "spec.suspend=true", at=jobset.created_at),)
     if jobset.queue and cluster.workload is None:
         why = next((why for kind, why in cluster.unread if kind == "Workload"), "")
         return Reason(
@@ -241,8 +245,8 @@ def _suspended(cluster: ClusterSight, jobset: JobSetSight) -> Reason:
 
 def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> Reason | None:
     """It makes steps, and somebody watches: whatever else is pending does not hold it."""
-    if sight.driver.alive and (told := by_second_path(sight.story.run.why)):
-        return Reason(Hold.RUNNING, f"running: {told}", "look at the coordinator's pod", _gang(cluster, attempt))
+    if sight.driver.alive and (progress := by_second_path(sight.story.run.why)):
+        return Reason(Hold.RUNNING, f"running: {progress}", "look at the coordinator's pod", _gang(cluster, attempt))
     if sight.steps_per_second is None or attempt.first_step is None or not sight.driver.alive:
         return None
     total = sight.resolved.run.steps
@@ -262,8 +266,8 @@ def _gang(cluster: ClusterSight, attempt: AttemptRecord) -> tuple[Witness, ...]:
     running = [pod for pod in pods if pod.phase == "Running"]
     own = (Witness("JobSet", cluster.jobset.name, f"state {cluster.jobset.state}"),) if cluster.jobset else ()
     nodes = ", ".join(attempt.nodes) or ", ".join(sorted({pod.node for pod in pods if pod.node}))
-    told = f"{len(running)} of {len(pods)} running on {nodes or 'no node'}"
-    return (*own, Witness("Pods", attempt_words(attempt), "phase", "", told, attempt.running_at))
+    message = f"{len(running)} of {len(pods)} running on {nodes or 'no node'}"
+    return (*own, Witness("Pods", attempt_words(attempt), "phase", "", message, attempt.running_at))
 
 
 def attempt_words(attempt: AttemptRecord) -> str:
@@ -280,9 +284,11 @@ def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> 
     if not sight.driver.alive:
         step = "" if sight.step is None else f"; the last step that the ledger knows is {sight.step}"
         return [_unwatched(sight, f"its pods run, and no driver watches them{step}")]
-    if told := by_second_path(sight.story.run.why):
+    if witnesses := by_second_path(sight.story.run.why):
         return [
-            Reason(Hold.RUNNING, f"running: {told}", "look at the coordinator's pod; nothing else is touched", gang)
+            Reason(
+                Hold.RUNNING, f"running: {witnesses}", "look at the coordinator's pod; nothing else is touched", gang
+            )
         ]
     limits = sight.resolved.run.recovery.hang
     if attempt.first_step is None or sight.last_step_at is None:
@@ -294,10 +300,10 @@ def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> 
     if quiet <= limits.step_floor_seconds:
         return [Reason(Hold.RUNNING, f"running: step {sight.step} was completed {quiet:.0f} s ago", "", gang)]
     incident = sight.story.troubles[-1] if sight.story.troubles else None
-    told = incident_witnesses(incident) if incident and incident.attempt == attempt.number else ()
+    witnesses = incident_witnesses(incident) if incident and incident.attempt == attempt.number else ()
     sentence = f"its pods run, but no step was completed for {quiet:.0f} s (the last was {sight.step})"
     advice = f"look at the ranks: primus logs {sight.story.run.name} --follow; a save or an evaluation may last so long"
-    return [Reason(Hold.NO_PROGRESS, sentence, advice, (*gang, *told))]
+    return [Reason(Hold.NO_PROGRESS, sentence, advice, (*gang, *witnesses))]
 
 
 def _unwatched(sight: RunSight, said: str) -> Reason:

@@ -75,7 +75,7 @@ class Tries:
 
 
 @dataclass(frozen=True)
-class Sight:
+class FlowRunSnapshot:
     """What a runner sees at one moment."""
 
     now: float
@@ -87,22 +87,22 @@ class Sight:
     """Flow runs of this runner's deployment that have not ended."""
     working: frozenset[str] = frozenset()
     """Ids of flow runs whose drivers are living children of this runner."""
-    asked: frozenset[str] = frozenset()
+    stop_requested: frozenset[str] = frozenset()
     """Ids of cancelled flow runs whose runs were asked to stop already."""
 
 
-def look_after(sight: Sight, tries: Mapping[str, Tries]) -> tuple[Move, ...]:
+def look_after(snapshot: FlowRunSnapshot, tries: Mapping[str, Tries]) -> tuple[Move, ...]:
     """What is to be done now, flow runs first. Doing any of it twice is harmless."""
-    opened = {run.name: run for run in sight.runs}
-    found = [_about_flow_run(flow_run, opened, sight) for flow_run in sight.flow_runs]
-    taken = {flow_run.run for flow_run in sight.flow_runs if _has_its_turn(flow_run, sight)}
+    opened = {run.name: run for run in snapshot.runs}
+    found = [_about_flow_run(flow_run, opened, snapshot) for flow_run in snapshot.flow_runs]
+    taken = {flow_run.run for flow_run in snapshot.flow_runs if _has_its_turn(flow_run, snapshot)}
     drives = [
         Drive(run.name, why)
-        for run in sight.runs
-        if run.cluster == sight.cluster
+        for run in snapshot.runs
+        if run.cluster == snapshot.cluster
         and run.name not in taken
-        and (why := undriven(run, sight.now))
-        and not _too_soon(tries.get(run.name), sight.now)
+        and (why := undriven(run, snapshot.now))
+        and not _too_soon(tries.get(run.name), snapshot.now)
     ]
     return (*(move for move in found if move is not None), *drives)
 
@@ -137,12 +137,12 @@ def _too_soon(tries: Tries | None, now: float) -> bool:
     return tries is not None and now - tries.last_at < pause_before(tries.number)
 
 
-def _about_flow_run(flow_run: FlowRunSeen, opened: Mapping[str, OpenRun], sight: Sight) -> Move | None:
+def _about_flow_run(flow_run: FlowRunSeen, opened: Mapping[str, OpenRun], snapshot: FlowRunSnapshot) -> Move | None:
     if not flow_run.run:
-        return None if flow_run.id in sight.working else _about_unopened(flow_run, sight.now)
+        return None if flow_run.id in snapshot.working else _about_unopened(flow_run, snapshot.now)
     if flow_run.run not in opened:
-        return None if flow_run.id in sight.working else Conclude(flow_run.id, flow_run.run)
-    if flow_run.phase is Phase.CANCELLING and flow_run.id not in sight.asked:
+        return None if flow_run.id in snapshot.working else Conclude(flow_run.id, flow_run.run)
+    if flow_run.phase is Phase.CANCELLING and flow_run.id not in snapshot.stop_requested:
         return AskToStop(flow_run.id, flow_run.run)
     return None
 
@@ -155,11 +155,11 @@ def _about_unopened(flow_run: FlowRunSeen, now: float) -> Move | None:
     return None
 
 
-def _has_its_turn(flow_run: FlowRunSeen, sight: Sight) -> bool:
+def _has_its_turn(flow_run: FlowRunSeen, snapshot: FlowRunSnapshot) -> bool:
     """Whether a driver works for it, or is about to."""
-    if flow_run.id in sight.working or flow_run.phase is Phase.WAITING:
+    if flow_run.id in snapshot.working or flow_run.phase is Phase.WAITING:
         return True
-    return flow_run.phase is Phase.CLAIMED and sight.now - flow_run.since < GRACE_SECONDS
+    return flow_run.phase is Phase.CLAIMED and snapshot.now - flow_run.since < GRACE_SECONDS
 
 
 MOST_STARTS = 3

@@ -154,7 +154,7 @@ OURS = (labels.QUARANTINE_TAINT, labels.HOLD_TAINT)
 NOTHING: Mapping[str, float] = {}
 
 
-def held(node: NodeSeen) -> str:
+def out_of_service(node: NodeSeen) -> str:
     """Who keeps the node out of service already; "": nobody, and only then anything is done about it."""
     if node.leaving:
         return "it is being deleted"
@@ -173,7 +173,7 @@ def find(node: NodeSeen, rules: FaultRules, now: float, turned: Mapping[str, flo
         now: Unix seconds.
         turned: condition type -> when we ourselves saw it change; the node's clock may be wrong.
     """
-    found = [_judge(node, item, rule, now, turned) for item, rule in _told(node, rules)]
+    found = [_judge(node, item, rule, now, turned) for item, rule in _matching_conditions(node, rules)]
     if all(item.type != "Ready" for item in node.conditions):
         found.append(_unknown(node, "Ready", FaultClass.NODE_LOST, "it reports no Ready condition"))
     return worst(found)
@@ -188,7 +188,7 @@ def _order(item: NodeFinding) -> tuple[bool, bool, float, str]:
     return item.verdict is not VerdictWord.FAIL, not item.certain, item.since or 0.0, item.condition
 
 
-def _told(node: NodeSeen, rules: FaultRules) -> list[tuple[ConditionSeen, FaultRule]]:
+def _matching_conditions(node: NodeSeen, rules: FaultRules) -> list[tuple[ConditionSeen, FaultRule]]:
     """Conditions that the table knows and that are not as they should be."""
     known = ((item, rules.of(item.type)) for item in node.conditions)
     good = {"True": "False", "False": "True"}

@@ -301,7 +301,7 @@ class Restraint:
     """Runs that are paused by themselves."""
 
 
-def held(finding: ReconcileFinding, hold: Restraint) -> str:
+def restrained_because(finding: ReconcileFinding, hold: Restraint) -> str:
     """Why nothing is done about the finding now; "" where it may be."""
     if isinstance(finding.remedy, Leave):
         return finding.remedy.why
@@ -391,10 +391,10 @@ def _unsuspicious(found: list[ReconcileFinding], runs: int) -> list[ReconcileFin
 
 
 def _about_approvals(sight: Sight) -> Iterator[ReconcileFinding]:
-    for asked in sight.approvals:
-        if asked.state == "waiting" and sight.now >= asked.expires_at:
-            why = f"nobody answered in time: {asked.question}"
-            yield ReconcileFinding(ReconcileFault.APPROVAL, asked.id, asked.run, why, Expire(asked.id))
+    for approval in sight.approvals:
+        if approval.state == "waiting" and sight.now >= approval.expires_at:
+            why = f"nobody answered in time: {approval.question}"
+            yield ReconcileFinding(ReconcileFault.APPROVAL, approval.id, approval.run, why, Expire(approval.id))
 
 
 def _about_the_watcher(sight: Sight) -> Iterator[ReconcileFinding]:

@@ -40,7 +40,7 @@ class NodeAnswer:
 
     node: str
     hardware: str
-    told: Mapping[str, tuple[Parsed, ...]]
+    parsed: Mapping[str, tuple[Parsed, ...]]
     """Name of a check -> what each attempt told; empty: the pod said nothing."""
 
 
@@ -100,8 +100,8 @@ def judge(
     found: dict[str, NodeGrade] = {}
     for name, own in checks.items():
         rules = [rule_of(check, kinds[name]) for check in own]
-        told = [NodeReadings(item.node, name, item.told) for item in answers if item.hardware == name]
-        found |= grade(rules, told, history)
+        readings = [NodeReadings(item.node, name, item.parsed) for item in answers if item.hardware == name]
+        found |= grade(rules, readings, history)
     return found
 
 

@@ -31,13 +31,13 @@ _NUMBERS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """What a sweep's reports say."""
 
     faults: tuple[NodeFinding, ...] = ()
     shared: tuple[str, ...] = ()
     """Troubles that most nodes have: no node is blamed."""
-    told: tuple[tuple[str, str], ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
     """(node, what) of everything else that is not well or not known."""
 
 
@@ -66,7 +66,7 @@ def pause_seconds(swept: int, nodes: int, monitor: Monitor) -> float:
     return monitor.sweep_seconds * min(1.0, swept / quota)
 
 
-def judge(reports: Sequence[GateReport], pools: Mapping[str, str], since: Mapping[str, float]) -> Swept:
+def judge(reports: Sequence[GateReport], pools: Mapping[str, str], since: Mapping[str, float]) -> SweepResult:
     """What reports say against their nodes.
 
     Args:
@@ -82,7 +82,7 @@ def judge(reports: Sequence[GateReport], pools: Mapping[str, str], since: Mappin
         f"{same[kind]} of {len(reports)} nodes report {kind}: they share the cause, so none of them is blamed"
         for kind in sorted(common)
     )
-    return Swept(faults, shared, tuple(_told(reports)))
+    return SweepResult(faults, shared, tuple(_notes(reports)))
 
 
 def _against(report: GateReport, pools: Mapping[str, str], since: Mapping[str, float]) -> list[NodeFinding]:
@@ -107,17 +107,17 @@ def _kernel(report: GateReport, pool: str, since: float) -> NodeFinding | None:
     )
     if not lines:
         return None
-    told = diagnose(Evidence(Signal.LOGS, "", 0, report.at, lines=lines))
-    condemned = POLICY[told.fault_class].kernel_condemns_node and told.node_suspect
-    if not condemned or told.confidence < SURE or not told.evidence:
+    diagnosis = diagnose(Evidence(Signal.LOGS, "", 0, report.at, lines=lines))
+    condemned = POLICY[diagnosis.fault_class].kernel_condemns_node and diagnosis.node_suspect
+    if not condemned or diagnosis.confidence < SURE or not diagnosis.evidence:
         return None
-    why = f"sweep: its kernel says {told.evidence[0].text!r}"
+    why = f"sweep: its kernel says {diagnosis.evidence[0].text!r}"
     at = max(line.at for line in lines if line.at is not None)
-    certain = told.confidence >= CERTAIN
-    return NodeFinding(report.node, pool, "SweepKernel", VerdictWord.FAIL, told.fault_class, why, at, certain)
+    certain = diagnosis.confidence >= CERTAIN
+    return NodeFinding(report.node, pool, "SweepKernel", VerdictWord.FAIL, diagnosis.fault_class, why, at, certain)
 
 
-def _told(reports: Sequence[GateReport]) -> list[tuple[str, str]]:
+def _notes(reports: Sequence[GateReport]) -> list[tuple[str, str]]:
     return [
         (report.node, f"sweep: {check.get('check')}: {check.get('verdict')}: {check.get('evidence')}")
         for report in reports

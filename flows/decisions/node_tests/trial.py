@@ -47,7 +47,7 @@ class Blame:
 
 
 @dataclass(frozen=True)
-class TrialSeen:
+class TrialObservation:
     """What was seen of the trial of one gang."""
 
     run: str
@@ -81,13 +81,13 @@ class Rate:
     evidence: str
 
 
-def done(rows: Sequence[StepRow], every_steps: int) -> int:
+def steps_done(rows: Sequence[StepRow], every_steps: int) -> int:
     """Steps that were seen, counted from the first one: a trial begins from nothing, whatever its counter says."""
     counters = [row.step for row in rows]
     return max(counters) - min(counters) + every_steps if counters else 0
 
 
-def rate_of(seen: TrialSeen) -> float | None:
+def rate_of(seen: TrialObservation) -> float | None:
     """Steps a second after those that do not count; None: fewer than two reports, or no time between them."""
     if not seen.rows:
         return None
@@ -122,7 +122,7 @@ def rule_of(run: str, floor: float | None) -> CheckRule:
 WHAT_TO_DO = "Test the nodes at depth device and fabric to find what is slow."
 
 
-def rates(seen: Sequence[TrialSeen], floor: float | None, history: History | None = None) -> list[Rate]:
+def rates(seen: Sequence[TrialObservation], floor: float | None, history: History | None = None) -> list[Rate]:
     """How fast each gang was; a gang without anything to be compared with passes with its figure.
 
     Args:
@@ -133,8 +133,8 @@ def rates(seen: Sequence[TrialSeen], floor: float | None, history: History | Non
     if not seen:
         return []
     rule = rule_of(seen[0].run, floor)
-    told = [NodeReadings(one.nodes[0], "", {rule.name: (_parsed(rate_of(one)),)}) for one in seen]
-    grades = grade([rule], told, history)
+    readings = [NodeReadings(one.nodes[0], "", {rule.name: (_parsed(rate_of(one)),)}) for one in seen]
+    grades = grade([rule], readings, history)
     return [_rate(grades[one.nodes[0]].reasons[0], rate_of(one)) for one in seen]
 
 
@@ -151,7 +151,7 @@ def _rate(reason: Json, rate: float | None) -> Rate:
     return Rate(word, rate, reason["limit"], str(reason["evidence"]))
 
 
-def slow_alone(seen: TrialSeen, rate: Rate, floor: float | None) -> dict[str, Blame]:
+def slow_alone(seen: TrialObservation, rate: Rate, floor: float | None) -> dict[str, Blame]:
     """The node of a gang of one that is slower than other gangs or than it was: nobody else holds it up.
 
     Missing the profile's own limit alone says nothing: it may ask for too much.
@@ -162,19 +162,19 @@ def slow_alone(seen: TrialSeen, rate: Rate, floor: float | None) -> dict[str, Bl
     return {seen.nodes[0]: Blame(str(FaultClass.STRAGGLER), "its gang has no other node")}
 
 
-def is_good(seen: TrialSeen, rate: Rate) -> bool:
+def is_good(seen: TrialObservation, rate: Rate) -> bool:
     """Whether every node of the gang passes."""
     return all(reason["verdict"] == VerdictWord.PASS for reason in _reasons(seen, rate))
 
 
-def grades_of(seen: TrialSeen, rate: Rate) -> dict[str, NodeGrade]:
+def grades_of(seen: TrialObservation, rate: Rate) -> dict[str, NodeGrade]:
     """The verdict about each node of the gang."""
     reasons = _reasons(seen, rate)
     named = tuple(seen.blamed)[:NAMED]
     found: dict[str, NodeGrade] = {}
     for node in seen.nodes:
-        told = tuple(_about(reason, seen.blamed.get(node), named) for reason in reasons)
-        found[node] = NodeGrade(node, worst([VerdictWord(one["verdict"]) for one in told]), told)
+        node_reasons = tuple(_about(reason, seen.blamed.get(node), named) for reason in reasons)
+        found[node] = NodeGrade(node, worst([VerdictWord(one["verdict"]) for one in node_reasons]), node_reasons)
     return found
 
 
@@ -201,30 +201,30 @@ def in_a_line(diagnosis: Diagnosis) -> str:
     return " ".join(f"{diagnosis.fault_class}: {text}".split())[:400]
 
 
-def _reasons(seen: TrialSeen, rate: Rate) -> list[Json]:
+def _reasons(seen: TrialObservation, rate: Rate) -> list[Json]:
     return [_of_steps(seen), _of_loss(seen), _of_rate(seen, rate)]
 
 
-def _of_steps(seen: TrialSeen) -> Json:
-    count = done(seen.rows, seen.every_steps)
+def _of_steps(seen: TrialObservation) -> Json:
+    count = steps_done(seen.rows, seen.every_steps)
     good = not seen.ended and count >= seen.steps
     why = "" if good else seen.ended or f"only {count} of {seen.steps} steps were seen"
     return _reason(STEPS, VerdictWord.PASS if good else VerdictWord.UNKNOWN, count, seen.steps, "count", why)
 
 
-def _of_loss(seen: TrialSeen) -> Json:
+def _of_loss(seen: TrialObservation) -> Json:
     bad = not_finite(seen.rows)
-    told = [row.loss for row in seen.rows if row.loss is not None]
+    losses = [row.loss for row in seen.rows if row.loss is not None]
     if bad is not None or seen.lost:
         why = seen.lost if bad is None else f"loss not finite at step {bad}"
         return _reason(LOSS, VerdictWord.UNKNOWN, None, "finite", "", why)
-    if not told:
+    if not losses:
         why = "no step was seen" if not seen.rows else "the program reports no loss: `progress.pattern` may read it"
         return _reason(LOSS, VerdictWord.UNKNOWN, None, "finite", "", why)
-    return _reason(LOSS, VerdictWord.PASS, told[-1], "finite", "", f"{len(told)} losses, the last {told[-1]:g}")
+    return _reason(LOSS, VerdictWord.PASS, losses[-1], "finite", "", f"{len(losses)} losses, the last {losses[-1]:g}")
 
 
-def _of_rate(seen: TrialSeen, rate: Rate) -> Json:
+def _of_rate(seen: TrialObservation, rate: Rate) -> Json:
     if rate.verdict is VerdictWord.FAIL:
         said = rate.evidence or "below its limit"
         why = said if seen.blamed else f"{said}; nothing shows which node is slow"

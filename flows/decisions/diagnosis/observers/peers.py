@@ -155,17 +155,17 @@ def peers(lines: Sequence[LogLine]) -> Iterator[Clue]:
             break
         if _CHATTER.holds(line.text):
             continue
-        text, told = line.text[:ROW_CHARACTERS], _SAYS.holds(line.text)
-        if told and "{" in text:
+        text, may_measure = line.text[:ROW_CHARACTERS], _SAYS.holds(line.text)
+        if may_measure and "{" in text:
             _mapped(line, groups)
-        row = _row(line, text, heads) if told or inside else None
+        row = _row(line, text, heads) if may_measure or inside else None
         if row is not None:
             inside = True
             kept += 1
             _keep(row, heads, groups)
             continue
         heads = [*heads[1 - HEADS :], text] if text.strip(" -=+|") else heads
-        inside = told or (inside and not text.strip(" -=+|*"))
+        inside = may_measure or (inside and not text.strip(" -=+|*"))
     yield from _far_off(groups)
 
 
@@ -242,9 +242,9 @@ def _readings(row: _Row, heads: Sequence[str]) -> Iterator[tuple[str, float, boo
         named = key["key"] if key else next((name for begin, name in reversed(columns) if begin <= hit.start()), "")
         about = named or (before.strip() if re.search("[A-Za-z]{2}", before) else "")
         alone = heading if not about and len(hits) == 1 else ""
-        meant = _meaning(hit["rate"] is not None, hit["time"] is not None, about, alone)
-        if meant is not None:
-            yield f"{named}#{number}", float(hit["value"]), meant
+        meaning = _meaning(hit["rate"] is not None, hit["time"] is not None, about, alone)
+        if meaning is not None:
+            yield f"{named}#{number}", float(hit["value"]), meaning
 
 
 @lru_cache(maxsize=2048)  # rows of a listing hold the same words

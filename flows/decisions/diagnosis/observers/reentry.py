@@ -122,7 +122,7 @@ class _Wish:
         return any(at is not None for at in (self.epoch, self.step, self.either))
 
 
-def asked(lines: Sequence[LogLine]) -> Clue | None:
+def requested_resume(lines: Sequence[LogLine]) -> Clue | None:
     """A checkpoint of a later step or epoch was asked for, and what follows is the first step or epoch."""
     wish: _Wish | None = None
     resumes = any(_RESUME_FLAG.search(line.text[:2000]) for line in _SAYS_FLAG.among(lines))
@@ -216,7 +216,7 @@ def _first_of_all(place: Position) -> bool | None:
     """Where the trainer said that it resumes, and not from where: only the first step or epoch of all says much."""
     if place.epoch is not None:
         return place.epoch == 0 and (place.within or 0) == 0 and (place.step or 0) <= 1
-    return place.step == 0 if place.step is not None and not place.told else None
+    return place.step == 0 if place.step is not None and not place.unit else None
 
 
 def _clue(wish: _Wish, place: Position) -> Clue:

@@ -38,7 +38,7 @@ OBSERVERS: tuple[Observer, ...] = (
     stacks.waiting,
     stalls.interrupted,
     glued.glued,
-    slowness.named,
+    slowness.named_ranks,
     members.rows,
     members.columns,
     members.mappings,

@@ -129,7 +129,7 @@ class FabricFinding:
 
 
 @dataclass(frozen=True)
-class Untold:
+class UnknownNode:
     """A node of which nothing can be said, and why."""
 
     node: str
@@ -144,7 +144,7 @@ class Answer:
     proven: tuple[str, ...]
     """Reached the limit on every rail that works at all. A node of a bad link is proven, a node that only failed behind
     a bad switch is not."""
-    unknown: tuple[Untold, ...]
+    unknown: tuple[UnknownNode, ...]
     unexplained: tuple[Measurement, ...]
     """Misses that no finding explains and no repetition took back."""
     rounds: int

@@ -185,9 +185,9 @@ def past_of(history: History, check: str, nodes: tuple[str, ...]) -> Past:
         return Past(values, outcomes)
     place = np.array([history.places.get(node, -1) for node in nodes], dtype=np.int64)
     known = place >= 0
-    told, ended = np.full((len(values), len(nodes)), np.nan), np.zeros((len(outcomes), len(nodes)), dtype=np.int8)
-    told[:, known], ended[:, known] = values[:, place[known]], outcomes[:, place[known]]
-    return Past(told, ended)
+    figures, ended = np.full((len(values), len(nodes)), np.nan), np.zeros((len(outcomes), len(nodes)), dtype=np.int8)
+    figures[:, known], ended[:, known] = values[:, place[known]], outcomes[:, place[known]]
+    return Past(figures, ended)
 
 
 def by_fall(column: CheckColumn, past: Past, limit: Fall) -> Stage:

@@ -50,19 +50,19 @@ class DriftRow:
         return len(self.counts) == 1 and not self.missing
 
     @property
-    def told(self) -> int:
+    def reporting(self) -> int:
         """How many nodes told it."""
         return sum(count for _, count in self.counts)
 
     @property
     def share(self) -> float:
         """Of those that told it how many told the most frequent word, 0 to 1."""
-        return self.counts[0][1] / self.told if self.counts else 0.0
+        return self.counts[0][1] / self.reporting if self.counts else 0.0
 
     @property
     def groups(self) -> tuple[tuple[str, int], ...]:
         """Words that so many nodes told that none of them is an outlier; of most facts one."""
-        return tuple(item for item in self.counts if item[1] >= max(LEAST_LARGE, LARGE_SHARE * self.told))
+        return tuple(item for item in self.counts if item[1] >= max(LEAST_LARGE, LARGE_SHARE * self.reporting))
 
     @property
     def changing(self) -> bool:
@@ -72,17 +72,17 @@ class DriftRow:
     @property
     def why(self) -> str:
         """In words."""
-        told = ", ".join(f"{word} on {count}" for word, count in self.counts[:NAMES]) or "no node reported it"
+        counts = ", ".join(f"{word} on {count}" for word, count in self.counts[:NAMES]) or "no node reported it"
         if self.same:
-            return told
-        parts = [told]
+            return counts
+        parts = [counts]
         if self.outliers:
-            parts.append("different: " + _named([f"{node} ({word})" for node, word in self.outliers]))
+            parts.append("different: " + _list_of([f"{node} ({word})" for node, word in self.outliers]))
         elif len(self.counts) > 1:
             tied = self.counts[0][1] == self.counts[1][1]
             parts.append("a tie: no node is named" if tied else "no majority: no node is named")
         if self.missing:
-            parts.append("not known of " + _named(self.missing))
+            parts.append("not known of " + _list_of(self.missing))
         return "; ".join(parts)
 
 
@@ -122,8 +122,8 @@ def shifts(now: Iterable[DriftRow], before: Iterable[DriftRow]) -> tuple[Shift, 
     for row in now:
         past = old.get((row.hardware, row.fact))
         if past is not None and past.majority and past.majority != row.majority:
-            told = ", ".join(f"{word} on {count}" for word, count in row.counts[:NAMES])
-            why = f"was {past.majority} on {past.counts[0][1]} of {past.told}, now {told}"
+            counts = ", ".join(f"{word} on {count}" for word, count in row.counts[:NAMES])
+            why = f"was {past.majority} on {past.counts[0][1]} of {past.reporting}, now {counts}"
             found.append(Shift(row.hardware, row.fact, past.majority, row.majority, why))
     return tuple(found)
 
@@ -154,6 +154,6 @@ def _row(kind: str, fact: str, words: Mapping[str, str]) -> DriftRow:
     return DriftRow(kind, fact, counts, majority, outliers, tuple(node for node, own in words.items() if not own))
 
 
-def _named(names: Sequence[str]) -> str:
+def _list_of(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
     return ", ".join(names[:NAMES]) + more

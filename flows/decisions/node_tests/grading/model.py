@@ -216,7 +216,7 @@ class NodeReadings:
     node: str
     hardware: str
     """Name of its hardware profile: peers are of one kind."""
-    told: Mapping[str, tuple[Parsed, ...]]
+    parsed: Mapping[str, tuple[Parsed, ...]]
     """Name of a check -> what each attempt told. A check that is missing did not run."""
 
 

@@ -76,7 +76,7 @@ def standing_of(
     own = [item for item in records if item.node == node]
     passes, silent = _newest(own, VerdictWord.PASS, now), _newest(own, VerdictWord.UNKNOWN, now)
     failures = tuple(_standing_failures(own, passes, now))
-    known = _Known(failures, passes, silent, hours, now)
+    known = _Verdicts(failures, passes, silent, hours, now)
     proofs = {depth: _proof(depth, known) for depth in Depth if depth in set(wanted)}
     if failures:
         return NodeStanding(node, VerdictWord.FAIL, _failed(failures[0], now), proofs, failures)
@@ -96,11 +96,11 @@ def standings(
     now: float,
 ) -> dict[str, NodeStanding]:
     """The same for many nodes, in their order; a node without a verdict is unknown."""
-    told: dict[str, list[VerdictRecord]] = {}
+    by_node: dict[str, list[VerdictRecord]] = {}
     for record in records:
-        told.setdefault(record.node, []).append(record)
+        by_node.setdefault(record.node, []).append(record)
     depths = tuple(wanted)
-    return {node: standing_of(node, told.get(node, ()), depths, hours, now) for node in nodes}
+    return {node: standing_of(node, by_node.get(node, ()), depths, hours, now) for node in nodes}
 
 
 def depth_of(record: VerdictRecord) -> Depth | None:
@@ -109,7 +109,7 @@ def depth_of(record: VerdictRecord) -> Depth | None:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Verdicts:
     """What counts of all verdicts about a node."""
 
     failures: tuple[VerdictRecord, ...]
@@ -151,7 +151,7 @@ def _standing_failures(
     return sorted(stands, key=lambda item: (item.at, item.depth))
 
 
-def _proof(depth: Depth, known: _Known) -> DepthProof:
+def _proof(depth: Depth, known: _Verdicts) -> DepthProof:
     """What a depth says: its failure, else the pass that holds longest, else why nothing is known.
 
     A test that could not tell takes back the older passes of its depth: what they found may no longer be so.
