@@ -17,7 +17,7 @@ from prefect import flow
 from flows.decisions.accounting.advice import believed_mttf_seconds, interval_for_next_attempt
 from flows.decisions.recovery.assess import Case, WatchFinding, assess
 from flows.decisions.recovery.checkpoints import lineage, prove_resume
-from flows.decisions.recovery.liveness import GoesOn, Held, judge
+from flows.decisions.recovery.liveness import Progressing, Undecided, judge
 from flows.decisions.recovery.moves import (
     AwaitAnswer,
     CarryOut,
@@ -33,7 +33,7 @@ from flows.decisions.recovery.moves import (
 )
 from flows.decisions.recovery.nodes import need_of
 from flows.failover import act, recover, see_out
-from flows.publishing import shown
+from flows.publishing import publish_page
 from flows.report import summary_of
 from flows.testing.admission import admitted
 from profiles.errors import Conflict, Foreign, NotFound, PrimusError, Refused
@@ -113,7 +113,7 @@ async def train(request: TrainRequest) -> str:
     with session() as here:
         run = begin(request)
         resolved = resolved_of(run)
-        with shown(run.name, resolved), driving(run.name), on_cluster(resolved, here):
+        with publish_page(run.name, resolved), driving(run.name), on_cluster(resolved, here):
             return await drive(run, resolved)
 
 
@@ -233,10 +233,10 @@ def tell(view: AttemptView, resolved: Resolved) -> None:
     judged = judge(view, resolved.run)
     if view.waits_for:
         tell_waiting(view.waits_for)
-    elif isinstance(judged, GoesOn):
+    elif isinstance(judged, Progressing):
         tell_waiting(judged.why, judged.about, UNHEARD)
     else:
-        tell_waiting(judged.why, judged.about) if isinstance(judged, Held) else tell_waiting("")
+        tell_waiting(judged.why, judged.about) if isinstance(judged, Undecided) else tell_waiting("")
 
 
 def _ended_well(resolved: Resolved, attempt: AttemptRecord, view: AttemptView) -> None:

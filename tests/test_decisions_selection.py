@@ -12,8 +12,8 @@ from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.files import place_of
 from flows.decisions.diagnosis.matching import RULES
 from flows.decisions.diagnosis.selection import LEAST, LINES, Selection, evidence_from, evidence_of, select, select_all
+from flows.decisions.diagnosis.significance import SignificanceIndex
 from flows.decisions.diagnosis.skim import Learning
-from flows.decisions.diagnosis.telling import SignificanceIndex
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import CorpusCase, cases
 from tests.turns import in_turn

@@ -13,7 +13,7 @@ from flows.decisions.policy import policy_of
 from flows.decisions.recovery.assess import Case, assess
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import Situation
-from flows.decisions.recovery.straggler import leaving, price_seconds
+from flows.decisions.recovery.straggler import price_seconds, straggler_move
 from profiles.loading import load
 from profiles.recovery import Budget, RecoveryProfile, StragglerLimits
 from profiles.run import RunBudget
@@ -85,20 +85,20 @@ def test_the_price_is_a_start_like_this_one_and_what_is_not_saved() -> None:
     ],
 )
 def test_it_waits_until_the_move_pays(facts: CoordinatorFacts, steps: int | None, waits_for: str) -> None:
-    found = leaving(facts, ATTEMPT, steps)
+    found = straggler_move(facts, ATTEMPT, steps)
     assert found is not None
-    assert found.waits_for == waits_for
+    assert found.blocked_by == waits_for
 
 
 def test_nobody_leaves_where_nobody_lags_or_nobody_tells() -> None:
-    assert leaving(None, ATTEMPT, 1000) is None
-    assert leaving(replace(FACTS, news=GangNews()), ATTEMPT, 1000) is None
-    assert leaving(replace(FACTS, news=GangNews(stragglers=())), ATTEMPT, 1000) is None
+    assert straggler_move(None, ATTEMPT, 1000) is None
+    assert straggler_move(replace(FACTS, news=GangNews()), ATTEMPT, 1000) is None
+    assert straggler_move(replace(FACTS, news=GangNews(stragglers=())), ATTEMPT, 1000) is None
 
 
 def test_the_costliest_is_left() -> None:
     other = Straggler(0, "node-0", 1.2, 20, 40.0)
-    found = leaving(replace(FACTS, news=GangNews(stragglers=(SLOW, other))), ATTEMPT, 1000)
+    found = straggler_move(replace(FACTS, news=GangNews(stragglers=(SLOW, other))), ATTEMPT, 1000)
     assert found is not None
     assert found.straggler is other
 
@@ -110,10 +110,10 @@ def test_never_more_than_twice_what_the_wiser_pays(
     facts = replace(FACTS, step=1000, last_checkpoint_step=saved, steps_per_second=rate)
     facts = replace(facts, news=GangNews(stragglers=(Straggler(1, "node-1", ratio, 0, cost),)))
     attempt = replace(ATTEMPT, first_step_at=start)
-    found = leaving(facts, attempt, None)
+    found = straggler_move(facts, attempt, None)
     assert found is not None
     assert found.price_seconds is not None
-    assert (found.waits_for == "") == (cost >= found.price_seconds)
+    assert (found.blocked_by == "") == (cost >= found.price_seconds)
 
 
 def test_the_watching_ends_where_another_node_is_free() -> None:

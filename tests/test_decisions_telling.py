@@ -13,8 +13,8 @@ from flows.decisions.diagnosis.exits import exits
 from flows.decisions.diagnosis.lines import clean
 from flows.decisions.diagnosis.matching import ALL, RULES, numbers_matter
 from flows.decisions.diagnosis.prefilter import Words, finder, template
+from flows.decisions.diagnosis.significance import DULL, SignificanceIndex, readable, rules_again, significance_of
 from flows.decisions.diagnosis.steps import FirstAndLast, Sample, done, in_turn, outer, step_of
-from flows.decisions.diagnosis.telling import DULL, SignificanceIndex, readable, rules_again, significance_of
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import cases
 from workflows.model.attempt import LogLine
@@ -137,7 +137,9 @@ def test_a_word_that_tells_now_and_then_stays() -> None:
 
 def test_lines_that_differ_in_numbers_and_hashes_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr("flows.decisions.diagnosis.telling.tell", lambda text, rules: read.append(text) or DULL)
+    monkeypatch.setattr(
+        "flows.decisions.diagnosis.significance.significance_of", lambda text, rules: read.append(text) or DULL
+    )
     teller = SignificanceIndex()
     for number in range(50):
         teller.of(

@@ -16,8 +16,8 @@ from deployments.cli.fleet import (
     drift_document,
     drift_lines,
     drift_of,
+    properties_from_tests,
     show_drift,
-    told_by_tests,
 )
 from deployments.exit_codes import GOOD, UNKNOWN
 from flows.decisions.views.fleet import FleetNode
@@ -132,11 +132,11 @@ def test_the_newest_smoke_test_tells_and_the_one_before_it(tmp_path: Path) -> No
         verdict("b", 9.0, "again", source="u"),
     ):
         ledger.add_verdict(record)
-    found = told_by_tests(ledger, "local")
+    found = properties_from_tests(ledger, "local")
     assert found.now == {"a": {"kernel-version": "new"}, "b": {"kernel-version": "again"}}
     assert found.before == {"a": {"kernel-version": "old"}}
     assert found.at == {"a": 3.0, "b": 9.0}
-    assert told_by_tests(ledger, "elsewhere") == NodeProperties({}, {}, {})
+    assert properties_from_tests(ledger, "elsewhere") == NodeProperties({}, {}, {})
     ledger.close()
 
 

@@ -260,8 +260,8 @@ def text(found: ClusterImport) -> str:
     lines = [*_comment("Made from a living cluster by `primus clusters import`. Look it over before you use it.")]
     if found.problem:
         lines += _comment(f"{MARK} This is no whole profile yet; what is missing stands where it belongs.")
-    told = {*found.fields, *(field for field, _ in found.remarks)}
-    for field in (field for field in ClusterProfile.model_fields if field in told):
+    fields = {*found.fields, *(field for field, _ in found.remarks)}
+    for field in (field for field in ClusterProfile.model_fields if field in fields):
         lines += _comments(found, field, "")
         value = found.fields.get(field)
         if field in ("pools", "storage") and value:
@@ -278,8 +278,8 @@ def _item(found: ClusterImport, at: str, item: Json) -> Iterator[str]:
     """One pool or folder: its own comments, then each field behind the comments of the field."""
     yield from _comments(found, at, "  ")
     first = True
-    told = {field.removeprefix(f"{at}.") for field, _ in found.remarks if field.startswith(f"{at}.")}
-    for field in dict.fromkeys((*item, *sorted(told))):
+    fields = {field.removeprefix(f"{at}.") for field, _ in found.remarks if field.startswith(f"{at}.")}
+    for field in dict.fromkeys((*item, *sorted(fields))):
         comments = _comments(found, f"{at}.{field}", "    ")
         yield from comments
         if field not in item:

@@ -24,8 +24,8 @@ from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.diagnosis.diagnose import diagnose as diagnose_diagnose
 from flows.decisions.diagnosis.matching import rule_by_name
 from flows.decisions.diagnosis.selection import Selection, evidence_from, select, select_all
+from flows.decisions.diagnosis.significance import SignificanceIndex
 from flows.decisions.diagnosis.skim import Learning
-from flows.decisions.diagnosis.telling import SignificanceIndex
 from flows.decisions.policy import FaultPolicy, policy_of
 from profiles.vocabulary import FaultClass
 from tasks.log_files import LogFile, find_logs
@@ -114,8 +114,8 @@ def lines_of(found: Diagnosis, selections: Sequence[Selection]) -> list[Text]:
         lines += [Text.assemble((f"  {name:<8}", "dim"), _clean(text))] if text else []
     own = [clue for clue in found.evidence if clue.fault_class is found.fault_class]
     others = [clue for clue in found.evidence if clue.fault_class is not found.fault_class]
-    lines += _block("evidence", [_said(clue) for clue in own])
-    lines += _block("also seen, and judged to matter less", [_said(clue, True) for clue in others[:_SHOWN_OTHERS]])
+    lines += _block("evidence", [_clue_text(clue) for clue in own])
+    lines += _block("also seen, and judged to matter less", [_clue_text(clue, True) for clue in others[:_SHOWN_OTHERS]])
     if found.alternatives:
         shares = ", ".join(f"{kind} {share:.2f}" for kind, share in found.alternatives if share >= 0.005)
         lines += [Text(), Text(f"otherwise: {shares}")] if shares else []
@@ -132,7 +132,7 @@ def _block(title: str, rows: Iterable[Text]) -> list[Text]:
     return [Text(), Text(title, "bold"), *listed] if listed else []
 
 
-def _said(clue: Clue, with_class: bool = False) -> Text:
+def _clue_text(clue: Clue, with_class: bool = False) -> Text:
     """`file:line: text [rule]`, what the rule matched standing out."""
     place = f"{clue.file}:{clue.line}: " if clue.file and clue.line else (f"{clue.file}: " if clue.file else "")
     text, rule = Text(_clean(clue.text.strip())), rule_by_name(clue.rule)

@@ -33,10 +33,10 @@ from flows.decisions.views.fleet import (
     counts,
     fleet_map,
     grouped,
+    nodes_of_cluster,
+    nodes_of_ledger,
     only,
-    seen_by_cluster,
     symbol,
-    told_by_ledger,
 )
 from profiles.cluster import ClusterProfile
 from profiles.errors import PrimusError, ProfileError
@@ -93,10 +93,10 @@ def see(cluster: str) -> Fleet:
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
     known = remembered(open_ledger(), profile)
     try:
-        nodes = seen_by_cluster(cluster_nodes(open_cluster(profile, settings.home), profile), known)
+        nodes = nodes_of_cluster(cluster_nodes(open_cluster(profile, settings.home), profile), known)
     except PrimusError as error:
         gpus = {pool.name: gpus_of(pool) for pool in profile.pools}
-        return Fleet(profile, tuple(told_by_ledger(known, gpus)), str(error) or type(error).__name__)
+        return Fleet(profile, tuple(nodes_of_ledger(known, gpus)), str(error) or type(error).__name__)
     return Fleet(profile, tuple(nodes))
 
 
@@ -207,7 +207,7 @@ def notes(drawn: FleetMap, nodes: Sequence[FleetNode]) -> list[str]:
 
 def out_of_service(bad: Sequence[FleetNode], width: int, lines: int) -> str:
     """The nodes that pods may not go to or should not, in at most `lines` lines."""
-    shown = bad if len(bad) <= lines else bad[: max(1, lines - 1)]
+    visible = bad if len(bad) <= lines else bad[: max(1, lines - 1)]
     rows = [
         {
             "node": node.name,
@@ -217,11 +217,11 @@ def out_of_service(bad: Sequence[FleetNode], width: int, lines: int) -> str:
             "verdict": str(node.word),
             "why": "; ".join(node.why) or "; ".join(failed_checks(node)),
         }
-        for node in shown
+        for node in visible
     ]
     columns = ("node", "pool", "rack", "state", "verdict", "why")
     text = fitted(rows, columns, width, giving="why", dropped=("pool", "rack", "verdict"))
-    left = len(bad) - len(shown)
+    left = len(bad) - len(visible)
     more = sorted({str(node.state) for node in bad if node.state is not Schedulability.SCHEDULABLE})
     hint = f"primus fleet --only state={','.join(more)}" if more else "primus fleet --only verdict=fail"
     return text + (f"\nand {left:,} more: {hint} | less" if left else "")
@@ -307,7 +307,7 @@ def show_drift(cluster: str, *, as_json: bool) -> int:
         Unavailable: the ledger does not answer.
     """
     fleet = see(cluster)
-    found = drift_of(fleet, told_by_tests(open_ledger(), fleet.profile.name))
+    found = drift_of(fleet, properties_from_tests(open_ledger(), fleet.profile.name))
     if as_json:
         out_json(drift_document(fleet.profile.name, found))
     else:
@@ -317,7 +317,7 @@ def show_drift(cluster: str, *, as_json: bool) -> int:
     return GOOD if found.rows and not fleet.away else UNKNOWN
 
 
-def told_by_tests(ledger: Ledger, cluster: str) -> NodeProperties:
+def properties_from_tests(ledger: Ledger, cluster: str) -> NodeProperties:
     """What the newest test of each node told, and the one before.
 
     Raises:
@@ -332,20 +332,20 @@ def told_by_tests(ledger: Ledger, cluster: str) -> NodeProperties:
     return NodeProperties(facts[0], facts[1], at)
 
 
-def drift_of(fleet: Fleet, told: NodeProperties) -> Drift:
+def drift_of(fleet: Fleet, properties: NodeProperties) -> Drift:
     """Nodes that the cluster has, pool by pool: other pools differ rightly, also where their hardware is the same."""
     hardware = {pool.name: pool.hardware for pool in fleet.profile.pools}
     kinds = {
         node.name: f"{node.pool} ({hardware[node.pool]})" if node.pool in hardware else node.pool or NO_POOL
         for node in fleet.nodes
     }
-    tested = {node: kind for node, kind in kinds.items() if node in told.at}
-    rows = drift_table(told.now, tested)
-    before = drift_table(told.before, {node: kind for node, kind in kinds.items() if node in told.before})
+    tested = {node: kind for node, kind in kinds.items() if node in properties.at}
+    rows = drift_table(properties.now, tested)
+    before = drift_table(properties.before, {node: kind for node, kind in kinds.items() if node in properties.before})
     return Drift(
         rows=rows,
         moved=shifts(rows, before),
-        at={node: told.at[node] for node in tested},
+        at={node: properties.at[node] for node in tested},
         racks={node.name: node.rack for node in fleet.nodes},
         silent=tuple(sorted((node for node in kinds if node not in tested), key=natural)),
     )
@@ -372,12 +372,12 @@ def drift_lines(cluster: str, found: Drift, now: float, width: int) -> list[str]
         if row.changing and (row.hardware, row.fact) not in moved
     ]
     notes += [
-        f"not known: {row.fact} of {len(row.missing):,} nodes in {row.hardware}: {_named(row.missing)}"
+        f"not known: {row.fact} of {len(row.missing):,} nodes in {row.hardware}: {_node_list(row.missing)}"
         for row in found.rows
         if row.missing
     ]
     if found.silent:
-        notes.append(f"never tested: {len(found.silent):,} nodes: {_named(found.silent)}")
+        notes.append(f"never tested: {len(found.silent):,} nodes: {_node_list(found.silent)}")
     return [*lines, *(["", *notes] if notes else [])]
 
 
@@ -426,14 +426,14 @@ def _different(row: DriftRow, racks: Mapping[str, str]) -> str:
     parts: dict[str, dict[str, list[str]]] = {}
     for node, word in row.outliers[:NAMES]:
         parts.setdefault(word, {}).setdefault(racks.get(node, ""), []).append(node)
-    told = [
+    lines = [
         f"{word} on " + "; ".join(f"{rack}: {', '.join(names)}" if rack else ", ".join(names) for rack, names in own)
         for word, own in ((word, places.items()) for word, places in parts.items())
     ]
     left = len(row.outliers) - NAMES
-    return f"{len(row.outliers):,}: " + " / ".join(told) + (f" and {left:,} more" if left > 0 else "")
+    return f"{len(row.outliers):,}: " + " / ".join(lines) + (f" and {left:,} more" if left > 0 else "")
 
 
-def _named(names: Sequence[str]) -> str:
+def _node_list(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMES:,} more" if len(names) > NAMES else ""
     return ", ".join(names[:NAMES]) + more

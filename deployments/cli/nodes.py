@@ -89,13 +89,17 @@ def show_verdict(node: str, cluster: str, *, as_json: bool) -> int:
     why = proof.standing.why if proof else "it was never tested"
     by_depth = depths_now(ledger, profile, node, now).proofs
     if as_json:
-        told = verdict_row(deciding) if deciding else {}
+        deciding_row = verdict_row(deciding) if deciding else {}
         depths = {depth: depth_row(one) for depth, one in by_depth.items()}
-        out_json({"node": node, "cluster": profile.name, **told, "verdict": str(word), "why": why, "depths": depths})
+        out_json(
+            {"node": node, "cluster": profile.name, **deciding_row, "verdict": str(word), "why": why, "depths": depths}
+        )
     else:
-        shown = [f"  {depth}: {one.word}: {one.why}" for depth, one in by_depth.items()] if len(by_depth) > 1 else []
+        depth_lines = (
+            [f"  {depth}: {one.word}: {one.why}" for depth, one in by_depth.items()] if len(by_depth) > 1 else []
+        )
         lines = verdict_lines(deciding, now) if deciding else []
-        out("\n".join([f"{node}: {word} ({why})", *shown, *lines]))
+        out("\n".join([f"{node}: {word} ({why})", *depth_lines, *lines]))
     return {VerdictWord.PASS: GOOD, VerdictWord.FAIL: FAILED}.get(word, UNKNOWN)
 
 

@@ -204,8 +204,8 @@ def _watch(run: str, settings: Settings, ledger: Ledger, *, as_json: bool) -> in
     from deployments.screen.live import teller
 
     try:
-        with teller(settings, ledger) as shown:
-            state = follow(run, settings, ledger, shown)
+        with teller(settings, ledger) as view:
+            state = follow(run, settings, ledger, view)
     except KeyboardInterrupt:
         say(f"\nstopped watching; the training continues. Stop it: primus stop {run}. See it: primus status {run}")
         return INTERRUPTED
@@ -244,10 +244,10 @@ def stop_run(run: str, why: str, *, as_json: bool) -> int:
     if record.state in FINISHED:
         say(f"{run} has {record.state} already")
         return GOOD
-    asked = RequestRecord(
+    request = RequestRecord(
         id=f"{run}-stop-{uuid4().hex[:8]}", run=run, kind="stop", at=_now(), why=why or "stopped by a person"
     )
-    ledger.request(asked)
+    ledger.request(request)
     _ensure_driver(run, settings, ledger)
     state = follow(run, settings, ledger)
     if as_json:

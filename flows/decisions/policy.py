@@ -321,12 +321,7 @@ BY_RULE: Mapping[str, FaultPolicy] = {
 
 
 def policy_of(fault_class: FaultClass, rule: str = "") -> FaultPolicy:
-    """The policy for a diagnosis.
-
-    Args:
-        fault_class: its class.
-        rule: name of its strongest rule.
-    """
+    """The policy for a diagnosis."""
     return BY_RULE.get(rule, POLICY[fault_class])
 
 

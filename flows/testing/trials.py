@@ -74,11 +74,6 @@ LOOK_SECONDS = 0.25
 def follow(run: RunProfile, trials: Sequence[Trial], tell: Tell) -> list[TrialObservation]:
     """Begin all, then watch them side by side until each was seen to its end.
 
-    Args:
-        run: as it is tried.
-        trials: one a gang.
-        tell: gets a line when steps were seen.
-
     Raises:
         Unavailable: the ledger does not answer. A cluster that does not is waited for until the deadline.
     """
@@ -91,20 +86,22 @@ def follow(run: RunProfile, trials: Sequence[Trial], tell: Tell) -> list[TrialOb
                 ended[number] = refused
             else:
                 watches[number] = stack.enter_context(watching(trial))
-        told: dict[int, int] = {}
+        steps_by_gang: dict[int, int] = {}
         while open_ones := [number for number in watches if number not in ended]:
             for number in open_ones:
                 view = watches[number].look(LOOK_SECONDS / len(open_ones))
                 if (seen := _look(trials[number], watches[number], view, limit)) is not None:
                     ended[number] = seen
-            told = _progress(run, watches, told, tell)
+            steps_by_gang = _progress(run, watches, steps_by_gang, tell)
     return [ended[number] for number in range(len(trials))]
 
 
-def _progress(run: RunProfile, watches: Mapping[int, TrialWatch], told: dict[int, int], tell: Tell) -> dict[int, int]:
+def _progress(
+    run: RunProfile, watches: Mapping[int, TrialWatch], steps_by_gang: dict[int, int], tell: Tell
+) -> dict[int, int]:
     """Say how far each gang is, where that changed."""
     now = {number: steps_done(watch.rows, run.progress.every_steps) for number, watch in watches.items()}
-    if now != told and any(now.values()):
+    if now != steps_by_gang and any(now.values()):
         wanted = steps_of(run)
         tell(f"steps seen, of {wanted}: {', '.join(str(min(count, wanted)) for count in now.values())}")
     return now
@@ -115,7 +112,7 @@ def _refused(trial: Trial) -> TrialObservation | None:
     try:
         make_trial(trial)
     except (Refused, Conflict) as error:
-        return _seen(trial, (), f"the cluster does not take it: {error}")
+        return _observation(trial, (), f"the cluster does not take it: {error}")
     return None
 
 
@@ -124,17 +121,17 @@ def _look(trial: Trial, watch: TrialWatch, view: AttemptView, limit: float) -> T
     run = trial.resolved.run
     enough = steps_done(watch.rows, run.progress.every_steps) >= steps_of(run)
     if enough and not_finite(watch.rows) is None:
-        return _seen(trial, watch.rows)
+        return _observation(trial, watch.rows)
     finding = assess(view, Case(trial.resolved, trial.attempt))
     late = "" if finding is not None or world().now() < limit else _silence(trial, view)
     if finding is None and not late:
         return None
     watch.last_look()
     if late:
-        return _seen(trial, watch.rows, late)
+        return _observation(trial, watch.rows, late)
     if finding is None or finding.signal is None:
         ended = steps_done(watch.rows, run.progress.every_steps) < steps_of(run)
-        return _seen(trial, watch.rows, "the program ended by itself with exit code 0" if ended else "")
+        return _observation(trial, watch.rows, "the program ended by itself with exit code 0" if ended else "")
     return _diagnosed(trial, watch, evidence_of(trial, finding.signal, finding.why, not_finite(watch.rows)))
 
 
@@ -146,13 +143,13 @@ def _silence(trial: Trial, view: AttemptView) -> str:
 
 def _diagnosed(trial: Trial, watch: TrialWatch, evidence: Evidence) -> TrialObservation:
     said = diagnose(evidence)
-    seen = _seen(trial, watch.rows, in_a_line(said))
+    seen = _observation(trial, watch.rows, in_a_line(said))
     if evidence.signal is Signal.NUMERIC and not_finite(seen.rows) is not None:
         seen = replace(seen, ended=f"loss not finite at step {not_finite(seen.rows)}")
     return replace(seen, blamed=blamed_by(said, seen.nodes, homes_of(evidence)))
 
 
-def _seen(trial: Trial, rows: Sequence[StepRow], ended: str = "") -> TrialObservation:
+def _observation(trial: Trial, rows: Sequence[StepRow], ended: str = "") -> TrialObservation:
     run = trial.resolved.run
     return TrialObservation(
         run=run.name,

@@ -94,8 +94,8 @@ def read_sweep(profile: ClusterProfile, sweep: SweepSeen, nodes: Sequence[NodeSe
     Raises:
         Unavailable, Refused.
     """
-    heard = [report for report in sweep.reports if report.at]
-    swept = judge(heard, {node.name: node.pool for node in nodes}, last_looks(profile.name))
+    answered = [report for report in sweep.reports if report.at]
+    swept = judge(answered, {node.name: node.pool for node in nodes}, last_looks(profile.name))
     keep_reports(profile.name, sweep.reports, sweep.name)
     forget_sweep(sweep.name)
     return swept

@@ -12,7 +12,7 @@ from itertools import groupby, pairwise, repeat
 from statistics import median
 from typing import NamedTuple, TypeGuard
 
-from flows.decisions.recovery.incarnations import begins_again, noticed
+from flows.decisions.recovery.incarnations import begins_again, first_restart_in
 from profiles.vocabulary import Tile
 from workflows.model.gang_status import RESTART_MARK
 from workflows.model.records import AttemptRecord, MarkRecord, StepRow
@@ -224,7 +224,7 @@ def _during_steps(work: Work, start: float) -> list[Cut]:
     for index, stall in enumerate(stalls):
         if again[index]:
             last = work.rows[index - 1].at
-            alarm = noticed(work.restarts, last, opened[index])
+            alarm = first_restart_in(work.restarts, last, opened[index])
             cuts += [] if alarm is None else [Cut(last, work.attempt, Tile.DETECT)]
             cuts.append(Cut(last if alarm is None else alarm, work.attempt, Tile.RESTART))
         cuts += _step(work, index, opened[index], stall)
@@ -275,7 +275,7 @@ def _after_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], work: Work
     detected = _last(marks, "detected")
     last = work.rows[-1].at if work.rows else _last(marks, "fault")
     until = math.inf if detected is None else detected
-    restarted = noticed(work.restarts, -math.inf if last is None else last, until)
+    restarted = first_restart_in(work.restarts, -math.inf if last is None else last, until)
     before = Tile.OTHER if detected is restarted is None else Tile.DETECT
     since = last if last is not None or before is Tile.DETECT else _known(attempt.ended_at, marks, "ended")
     cuts = [] if since is None else [Cut(min(since, until), number, before)]

@@ -1,12 +1,9 @@
-"""Where every GPU-second went: tiles of wall time without gap or overlap, and their totals.
+"""Where every GPU-second went: tiles of wall time without gap or overlap, and their totals. Pure.
 
-A run's time is a list of cuts (`flows.decisions.accounting.cuts`); each tile reaches to the next cut, so that tiles
-cover [begin, end] by construction. Times of different clocks are clamped to be monotone. Definitions: fault tolerance
-notes, 6.1; the ideal step time is the median of the attempt's steps.
-
-Which moments make which state: docs/reports.md.
-
-Tiles of wall time in which a part of the GPUs begins again while the others train on. Pure.
+A run's time is a list of cuts (`flows.decisions.accounting.cuts`); each tile reaches to the next cut, so tiles cover
+[begin, end] by construction. Times of different clocks are clamped to be monotone. Definitions: fault tolerance notes,
+6.1; the ideal step time is the median of the attempt's steps. Which moments make which state: docs/reports.md. Where
+only a part of the GPUs begins again, an absence lies over the tiles of the others.
 """
 
 from __future__ import annotations

@@ -78,12 +78,7 @@ class HardwareMatch:
 
 
 def match(node: NodeStock, hardware: Mapping[str, HardwareProfile]) -> HardwareMatch:
-    """The hardware profile of a node, or why none fits.
-
-    Args:
-        node: the node.
-        hardware: the profiles that there are, by name.
-    """
+    """The hardware profile of a node, or why none fits."""
     counted = accelerators(node)
     label, product = _product(node)
     if not counted and not product:

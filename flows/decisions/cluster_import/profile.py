@@ -87,15 +87,7 @@ def _own_name(group: Group) -> str:
 def pool(
     name: str, group: Group, hardware: HardwareProfile, matches: Mapping[str, HardwareMatch], levels: Sequence[str] = ()
 ) -> ProfileDraft:
-    """One pool.
-
-    Args:
-        name: what it is called.
-        group: its nodes.
-        hardware: its hardware profile.
-        matches: what each node is.
-        levels: node labels of the Kueue Topology of its flavor, the widest first.
-    """
+    """One pool."""
     made = ProfileDraft()
     made.sources[""] = f"{node_names(node.name for node in group.nodes)}: {group.seen}"
     made.put("name", name)

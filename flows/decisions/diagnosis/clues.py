@@ -1,12 +1,8 @@
-"""Clues and how they are weighed: which class the evidence as a whole speaks for, and how surely.
+"""Clues and rules, and how clues are weighed: which class the evidence speaks for, and how surely.
 
 Each witness says how probable its class is if it alone were known. Consequences are dropped or discounted once their
-cause is known; what is left of one class adds up as independent witnesses do.
-
-The form of a rule: what one kind of line says about a failure.
-
-The tables are data (`flows.decisions.diagnosis.rules`), matched by `flows.decisions.diagnosis.matching`. A rule never
-decides alone: `flows.decisions.diagnosis.diagnose` weighs what all of them and all other witnesses say.
+cause is known; what is left of one class adds up as independent witnesses do. A rule never decides alone: the tables
+are in `flows.decisions.diagnosis.rules`, `matching` finds them, and `diagnose` weighs everything.
 """
 
 from __future__ import annotations

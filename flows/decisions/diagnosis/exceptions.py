@@ -1,12 +1,8 @@
-"""Python tracebacks in anybody's log: whole or cut, with or without source lines, chained, wrapped, mixed with others.
+"""Python tracebacks in any log, and the second tier: what an exception is that no rule names.
 
 Logs lose lines: the first frames, the source lines, even the `Traceback` line itself. So a frame alone begins a
-traceback, and a line of somebody else does not end it.
-
-The second tier: exceptions that no rule names, judged by their type, their words and the files of their frames.
-
-Most programs end with an exception that nobody wrote a rule for. What kind it is shows anyway: a `KeyError` under
-`load_state_dict` is another matter than one under `__getitem__` of a data set or in `os.environ`.
+traceback, and a line of somebody else does not end it. An exception without a rule is judged by its type, its words and
+the files of its frames: a `KeyError` under `load_state_dict` is another matter than one in a data set's `__getitem__`.
 """
 
 from __future__ import annotations
@@ -342,7 +338,7 @@ def judge(
     points: dict[FaultClass, float] = {USER: ANYBODY}
     spoken: set[FaultClass] = set()
     for hint in HINTS:
-        if all(_found(regex.search(parts[part])) for part, regex in hint.regexes):
+        if all(regex.search(parts[part]) for part, regex in hint.regexes):
             for kind, value in hint.points:
                 points[kind] = points.get(kind, 0.0) + value
                 spoken |= {kind} if value > 0 else set()
@@ -351,10 +347,6 @@ def judge(
     best = max(points, key=lambda kind: (points[kind], kind.value))
     total = math.fsum(math.exp(value) for value in points.values()) + NOTHING
     return ExceptionClass(best, round(min(math.exp(points[best]) / total, MOST), 3), best in spoken)
-
-
-def _found(hit: object) -> bool:
-    return hit is not None
 
 
 def second_tier(matches: tuple[RuleMatch, ...], text: str, raised: Raised | None, trained: bool) -> LineMatches:

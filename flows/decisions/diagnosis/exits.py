@@ -137,9 +137,7 @@ class _Report:
 def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[Termination, ...]:
     """The ends with a rank as termination records, one a node; those whom the launcher told to end are marked so.
 
-    Args:
-        found: the ends.
-        failing: ranks that had failed of their own before they were told to end.
+    `failing`: ranks that had failed by themselves before they were asked to end.
     """
     ends = list(found)
     caused = any(item.signal != 15 for item in ends)

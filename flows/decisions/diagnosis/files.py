@@ -199,9 +199,7 @@ _LISTED = re.compile(
 def grew_until(stream: Sequence[LogLine], since: int = 0) -> int:
     """Number of the last but one line of a form whose count grew `CHAIN` times, 0 where there is none.
 
-    Args:
-        stream: lines of one source, in order.
-        since: nothing up to the line of this number is read.
+    Lines up to number `since` are not read.
     """
     chains: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
     measures: dict[str, list[tuple[int, str]]] = {}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from flows.decisions.diagnosis.clues import Clue, Weighing
 from flows.decisions.diagnosis.lines import Level, by_stream, level_of
 from flows.decisions.diagnosis.matching import match_line
-from flows.decisions.diagnosis.outlived import (
+from flows.decisions.diagnosis.retractions import (
     CRASH,
     STRONG_LINES,
     WEAK_LINES,

@@ -1,12 +1,8 @@
-"""How ranks ended as our own launcher tells it in its log, where its record is not there: not yet, or never.
+"""How ranks ended, from our own launcher's log where its record is missing; and notices that reached a part of a gang.
 
-A launcher tells of every end at once and leaves its record when it ends itself. In between it may be killed, its node
-lost, or its coordinator away; and whoever looks at saved logs has no records at all.
-
-A notice that only a part of a gang was given: its ranks pass it on, and the whole gang saves and ends by it.
-
-Launchers tell each other of a notice through the coordinator. It may be away, or on the very node that is emptied: then
-the ranks of the other pods end as if by themselves.
+A launcher logs each end at once and leaves its record when it ends itself. In between it may be killed, its node lost,
+or its coordinator away, and saved logs have no records at all. A notice is passed on through the coordinator; where
+that is away or on the node that is emptied, ranks of the other pods seem to end by themselves.
 """
 
 from __future__ import annotations

@@ -168,23 +168,18 @@ def agent_node(text: str) -> str:
 
 def rank_of(line: LogLine) -> int | None:
     """The rank that printed a line, by its launcher, or by its own words where it has none."""
-    if line.rank is not None or not _SAYS_RANK.holds(line.text) or not _may_name_rank(line.text):
+    if (
+        line.rank is not None
+        or not _SAYS_RANK.holds(line.text)
+        or not ("Rank " in line.text or ("comm " in line.text and " rank " in line.text))
+    ):
         return line.rank
     hit = _RANK_OF_LINE.search(line.text[:400])
     return int(hit[1] or hit[2]) if hit is not None else None
 
 
-def _may_name_rank(text: str) -> bool:
-    return "Rank " in text or ("comm " in text and " rank " in text)
-
-
 def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = ()) -> NodePlaces:
-    """Everything that the lines tell of nodes.
-
-    Args:
-        lines: all of them, cleaned.
-        reported: (rank, node) as launchers reported them.
-    """
+    """Everything that the lines tell of nodes. `reported`: (rank, node) from launchers' reports."""
     homes: dict[int, str] = {}
     ranks: set[int] = set()
     addresses: dict[str, str] = {}

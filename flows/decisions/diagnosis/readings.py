@@ -12,9 +12,9 @@ from flows.decisions.diagnosis.gang import dying
 from flows.decisions.diagnosis.healthy import speaks_of_trouble
 from flows.decisions.diagnosis.lines import Level, by_stream, level_of
 from flows.decisions.diagnosis.matching import ALL, MAX_CHARACTERS, RuleMatch, match_line
-from flows.decisions.diagnosis.outlived import SURVIVED_LINES, lessened, lived_with, standing, survived
 from flows.decisions.diagnosis.places import agent_node, rank_of
 from flows.decisions.diagnosis.prefilter import Cue
+from flows.decisions.diagnosis.retractions import SURVIVED_LINES, lessened, lived_with, standing, survived
 from flows.decisions.diagnosis.steps import step_of
 from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
@@ -91,7 +91,7 @@ def _line_matches(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[RuleMa
     index = ALL.within(line.text[:MAX_CHARACTERS] for line in stream)
     if not index.rules and not raised:
         return []
-    begun = _begun(stream)
+    begun = next((line.line for line in stream if step_of(line) is not None), 0)
     judgements: dict[int, tuple[LogLine, LineMatches]] = {}
     for line in stream:
         item = raised.get(id(line))
@@ -100,11 +100,6 @@ def _line_matches(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[RuleMa
             judgements[id(line)] = (line, second_tier(matches, line.text, item, 0 < begun < line.line))
     factors = _chained([item for item in raised.values() if item.consequence], judgements)
     return [(line, found.matches, factors.get(key, 1.0), key in raised) for key, (line, found) in judgements.items()]
-
-
-def _begun(stream: Sequence[LogLine]) -> int:
-    """Number of the line with the first step, 0 where none was made."""
-    return next((line.line for line in stream if step_of(line) is not None), 0)
 
 
 def _chained(consequences: Sequence[Raised], judgements: dict[int, tuple[LogLine, LineMatches]]) -> dict[int, float]:

@@ -1,11 +1,8 @@
-"""One pass over the lines of a log of any size, in bounded memory: which ones are worth keeping.
+"""One pass over a log of any size in bounded memory: which lines are worth keeping.
 
-What was learnt of the lines of logs: lines that are alike are read once, or a few times to be sure.
-
-Lines that announce nothing: what is kept of them all the same, since observers may see what no rule knows.
-
-Rare lines, the last line of each shape, the last line of everybody who speaks, and an even sample of all, so that
-nobody takes for a silence what was only dropped.
+Lines that are alike are read once, or a few times to be sure. Of lines that match no rule, rare ones, the last of each
+shape, the last of each speaker and an even sample are kept, since observers may see what no rule knows and a gap that
+was only dropped must not look like silence.
 """
 
 from __future__ import annotations
@@ -19,8 +16,8 @@ from itertools import chain, compress, count, islice
 from flows.decisions.diagnosis.clues import Rule
 from flows.decisions.diagnosis.files import MAX_LINE_CHARACTERS
 from flows.decisions.diagnosis.prefilter import template
+from flows.decisions.diagnosis.significance import DULL, LineSignificance, SignificanceIndex, readable, rules_again
 from flows.decisions.diagnosis.steps import FirstAndLast, Piece, Sample, Trail, in_turn, outer
-from flows.decisions.diagnosis.telling import DULL, LineSignificance, SignificanceIndex, readable, rules_again
 
 KNOWN_BYTES = 8 << 20
 """Templates remembered; when there are more, all are forgotten."""
@@ -156,11 +153,7 @@ CUT_BYTES = 2000
 
 
 class Ordinary:
-    """Follows all lines of one log.
-
-    Args:
-        most: number of lines that the even sample may have.
-    """
+    """Follows all lines of one log."""
 
     def __init__(self, most: int) -> None:
         self._known: set[bytes] = set()

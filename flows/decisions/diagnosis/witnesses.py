@@ -1,8 +1,7 @@
 """Witnesses other than lines: signals, nodes, pods, exit codes, the gate, the checkpoint step, numbers.
 
-Each is a pure function from the evidence to clues; the outcomes stand in tables.
-
-Which nodes are lost, and by what proof: conditions, and silences of which two must agree.
+Each is a pure function from the evidence to clues; the outcomes are tables. A node is lost by its condition or by two
+silences that agree.
 """
 
 from __future__ import annotations

@@ -46,8 +46,10 @@ def explain(sight: RunSight) -> Explanation:
             found = [good]
         reasons += found if watched else [reason for reason in found if reason.hold not in RUNNING]
     if watched and not sight.driver.alive and not {reason.hold for reason in reasons} & UNDRIVEN:
-        reasons.append(_unwatched(sight, "nobody watches the attempt"))
-    reasons = reasons or [Reason(Hold.UNKNOWN, "no cause was found in what could be read", f"see {_status(sight)}")]
+        reasons.append(_unwatched(sight, "no driver watches the attempt"))
+    reasons = reasons or [
+        Reason(Hold.UNKNOWN, "no cause was found in what could be read", f"see primus status {sight.story.run.name}")
+    ]
     ordered = tuple(sorted(reasons, key=lambda reason: BLOCKS_FIRST[reason.hold]))
     since = next((item.at for item in ordered[0].witnesses if item.at is not None), None)
     return Explanation(_standing(ordered[0].hold), ordered, since, notes)
@@ -59,10 +61,6 @@ def _standing(hold: Hold) -> Standing:
     if hold in RUNNING:
         return "running"
     return "unknown" if hold in (Hold.UNKNOWN, Hold.CONTROL_PLANE) else "waiting"
-
-
-def _status(sight: RunSight) -> str:
-    return f"primus status {sight.story.run.name}"
 
 
 def _notes(sight: RunSight) -> tuple[str, ...]:

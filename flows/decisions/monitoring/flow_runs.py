@@ -1,12 +1,9 @@
-"""Which runs have lost their driver, and what is to be done for them. Pure.
+"""Which runs lost their driver, which due flow runs are started, and what follows when their process died. Pure.
 
-A run is driven again only where that is sure: its driver let go, is proven dead, or did not renew its lease. A driver
-that is late but lives keeps its run. A ledger or a server that is away is nobody's death: then nothing is looked at.
-
-Which of the flow runs whose time has come are started, and what becomes of those whose process died. Pure.
-
-What people ask for is always started. Of what a timetable made only the newest counts: a night that was missed is
-caught up once, however many were missed; one that would overlap with the one before is skipped, not queued.
+A run is driven again only where that is safe: its driver released it, is proven dead, or did not renew its lease. A
+driver that is late but lives keeps its run; while a ledger or a server is away nothing is judged. What people ask for
+is always started. Of a timetable only the newest flow run counts: a missed night is caught up once, and one that would
+overlap with the one before is skipped, not queued.
 """
 
 from __future__ import annotations
@@ -111,7 +108,9 @@ def undriven(run: OpenRun, now: float) -> str:
     """Why the run has no driver; "" where it has one, or may be about to get one."""
     if run.state is RunState.UNKNOWN:
         return ""  # a person must say what became of it
-    if now - run.since < GRACE_SECONDS and not _driven_since(run):
+    # A lease of the run's present life: whoever opened or continued it gave it a driver.
+    had_driver = run.lease is not None and run.lease.expires_at - GRACE_SECONDS >= run.since
+    if now - run.since < GRACE_SECONDS and not had_driver:
         return ""
     if run.lease is None:
         return "it has no driver: the last one released it"
@@ -121,11 +120,6 @@ def undriven(run: OpenRun, now: float) -> str:
     if run.alive is None and now >= run.lease.expires_at:
         return f"its driver did not renew its lease: {holder}"
     return ""
-
-
-def _driven_since(run: OpenRun) -> bool:
-    """Whether the lease is of the run's present life: then whoever opened or continued it gave it a driver."""
-    return run.lease is not None and run.lease.expires_at - GRACE_SECONDS >= run.since
 
 
 def pause_before(number: int) -> float:

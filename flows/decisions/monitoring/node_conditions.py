@@ -1,13 +1,9 @@
-"""What a node's conditions say against it: a fault, perhaps one, or nothing. Three-valued, and pure.
+"""What a node's conditions say against it: a fault, perhaps one, or nothing; with the table of conditions. Pure.
 
-A fault is a condition of the table whose bad status is fresh and has stood its time. Whatever is silent, stale, absent
-or too young is unknown, and nothing is ever done about an unknown one.
-
-Which conditions of nodes mean a fault, as a table. Pure data: who writes a condition, and what it is worth.
-
-Pressure of memory, disk or process ids is missing on purpose: it says what runs on a node, not what is wrong with it,
-and the kubelet keeps pods away by itself. `NetworkUnavailable` belongs to the network plug-in, `NTPProblem` to the
-clock. A condition that no entry names says nothing.
+A fault is a condition of the table whose bad status is fresh and has lasted long enough. What is silent, stale, absent
+or too young is unknown, and nothing is done about it. Pressure of memory, disk or process ids is missing on purpose: it
+says what runs on a node, not what is wrong with it, and the kubelet keeps pods away by itself. `NetworkUnavailable`
+belongs to the network plug-in, `NTPProblem` to the clock.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""What is not as the ledger says, or what nobody looks after, and what is to be done about it. Pure.
+"""Where cluster and ledger disagree, what no process looks after, and what is to be done about it. Pure.
 
-This is the second path to every reaction: whatever should have happened at an event is found here when the event was
-lost. What has its own first path (a driver, a runner) gets time to do it. Silence is no proof: where many are silent at
-once the observer is suspected, and what could not be read is not judged at all.
-
-Findings of a reconciling look, and what may be done about one: closed lists.
-
-Objects in the cluster that no living run of the ledger wants: ours are removed, others' are left alone. Pure.
+This is the second path to every reaction: what should have happened at an event is found here when the event was lost.
+What has its own first path (a driver, a runner) gets time for it. Silence is no proof: where many are silent at once
+the observer is suspected, and what could not be read is not judged. Stray objects of ours are removed; others' are
+left.
 """
 
 from __future__ import annotations
@@ -251,7 +248,7 @@ def reconcile(sight: Sight, before: Mapping[str, float], patience_seconds: float
     """
     found = {finding.key: finding for finding in _unsuspicious(list(_everything(sight)), len(sight.gangs))}
     first = {key: min(before.get(key, sight.now), sight.now) for key in found}
-    ripe = {key: first[key] + _grace(finding.kind) + patience_seconds for key, finding in found.items()}
+    ripe = {key: first[key] + GRACE_SECONDS.get(finding.kind, 0.0) + patience_seconds for key, finding in found.items()}
     young = {key: at for key, at in ripe.items() if at > sight.now}
     return Reconciled(
         findings=tuple(finding for key, finding in found.items() if key not in young),
@@ -422,7 +419,3 @@ def _about_nodes(sight: Sight) -> Iterator[ReconcileFinding]:
         why = "it carries our quarantine mark, and this ledger does not hold it out of service"
         remedy = Leave("another ledger may hold it; `primus nodes release` takes it away")
         yield ReconcileFinding(ReconcileFault.MARK_LEFT, node, "", why, remedy)
-
-
-def _grace(kind: ReconcileFault) -> float:
-    return GRACE_SECONDS.get(kind, 0.0)

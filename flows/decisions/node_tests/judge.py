@@ -91,11 +91,7 @@ def judge(
 ) -> dict[str, NodeGrade]:
     """The verdict about each node; one whose pod said nothing is unknown.
 
-    Args:
-        checks: name of a hardware profile -> the checks that its nodes were to make.
-        kinds: the hardware profiles by name.
-        answers: one a node.
-        history: what is known of the nodes' past.
+    `checks` are by name of the hardware profile.
     """
     found: dict[str, NodeGrade] = {}
     for name, own in checks.items():

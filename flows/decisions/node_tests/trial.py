@@ -181,10 +181,7 @@ def grades_of(seen: TrialObservation, rate: Rate) -> dict[str, NodeGrade]:
 def blamed_by(diagnosis: Diagnosis, nodes: Sequence[str], homes: Mapping[int, str]) -> dict[str, Blame]:
     """Nodes of the gang that a diagnosis names for their hardware, or because they hold up the others.
 
-    Args:
-        diagnosis: of the crash, of the first loss that is no number, or of what the ranks of a slow gang print.
-        nodes: of the gang.
-        homes: rank -> node.
+    `homes`: node of each rank.
     """
     kind = diagnosis.fault_class
     if not POLICY[kind].trial_condemns_node:

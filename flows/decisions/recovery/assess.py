@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from flows.decisions.recovery.checkpoints import prove_resume
 from flows.decisions.recovery.liveness import Hung, broken, hung, judge, started_over
 from flows.decisions.recovery.nodes import choose_nodes, need_of
-from flows.decisions.recovery.straggler import leaving
+from flows.decisions.recovery.straggler import straggler_move
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.labels import COORDINATOR_ROLE
 from workflows.model.attempt import AttemptView, PodFacts, Signal
 from workflows.model.records import AttemptRecord
 
-HEARD_SECONDS = 5.0
+LAUNCHER_SILENT_SECONDS = 5.0
 """A launcher heard within this time lives, whatever the node's condition says (heartbeats come every second)."""
 IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "StartError"})
 GONE = frozenset({"Failed", "Gone"})
@@ -76,11 +76,11 @@ def _silent(view: AttemptView, node: str) -> bool:
     deaf: what was heard last is then old, and says nothing.
     """
     coordinator = view.coordinator
-    if coordinator is not None and view.now - coordinator.at <= HEARD_SECONDS:
-        return not any(at > view.now - HEARD_SECONDS for _, on, at in coordinator.heard if on == node)
+    if coordinator is not None and view.now - coordinator.at <= LAUNCHER_SILENT_SECONDS:
+        return not any(at > view.now - LAUNCHER_SILENT_SECONDS for _, on, at in coordinator.heard if on == node)
     if not any(pod.role == COORDINATOR_ROLE and pod.phase == "Running" for pod in view.pods):
         return True  # there is no coordinator that could speak for the node
-    return view.unheard_since is not None and view.now - view.unheard_since >= HEARD_SECONDS
+    return view.unheard_since is not None and view.now - view.unheard_since >= LAUNCHER_SILENT_SECONDS
 
 
 def _broken(view: AttemptView) -> bool:
@@ -88,7 +88,7 @@ def _broken(view: AttemptView) -> bool:
     return view.coordinator is not None and broken(view.coordinator, view.now)
 
 
-def _mute(view: AttemptView, node: str) -> bool:
+def _coordinator_unreachable(view: AttemptView, node: str) -> bool:
     """The coordinator lives on that node and does not answer us either, while the cluster does.
 
     Three ways to the node are then closed: what it says of itself, its kubelet, and the network of its pods.
@@ -97,22 +97,22 @@ def _mute(view: AttemptView, node: str) -> bool:
     return there and view.unheard_since is not None
 
 
-def _spared(view: AttemptView) -> frozenset[str]:
+def _coordinator_only_nodes(view: AttemptView) -> frozenset[str]:
     """Nodes that carry the coordinator and no rank: it begins again elsewhere with its memory, and training goes on."""
     ranks = {pod.node for pod in view.pods if pod.role != COORDINATOR_ROLE}
     return frozenset({pod.node for pod in view.pods if pod.role == COORDINATOR_ROLE} - ranks)
 
 
 def _node_lost(view: AttemptView, _: Case) -> WatchFinding | None:
-    spared = _spared(view)
+    coordinator_nodes = _coordinator_only_nodes(view)
     lost = [
         node.name
         for node in view.nodes
         if node.ready is not True
-        and node.name not in spared
+        and node.name not in coordinator_nodes
         and (
             any(pod.node == node.name and (pod.phase in GONE or _silent(view, node.name)) for pod in view.pods)
-            or (node.name in view.unreached and (_broken(view) or _mute(view, node.name)))
+            or (node.name in view.unreached and (_broken(view) or _coordinator_unreachable(view, node.name)))
         )
     ]
     if not lost:
@@ -125,7 +125,7 @@ def _hung(view: AttemptView, _: Case) -> WatchFinding | None:
     return WatchFinding(Signal.HANG, why) if why else None
 
 
-def _still(view: AttemptView, case: Case) -> WatchFinding | None:
+def _stands_still(view: AttemptView, case: Case) -> WatchFinding | None:
     """By either path: no news from the coordinator or of its launchers, and the launchers' own logs show no step."""
     judged = judge(view, case.resolved.run)
     return WatchFinding(Signal.HANG, judged.why) if isinstance(judged, Hung) else None
@@ -206,8 +206,8 @@ def _numeric(view: AttemptView, _: Case) -> WatchFinding | None:
 
 
 def _notice(view: AttemptView, _: Case) -> WatchFinding | None:
-    told = [pod for pod in view.pods if pod.disrupted and pod.phase in ("Running", "Pending")]
-    leaving = [pod for pod in told if pod.role != COORDINATOR_ROLE]
+    disrupted = [pod for pod in view.pods if pod.disrupted and pod.phase in ("Running", "Pending")]
+    leaving = [pod for pod in disrupted if pod.role != COORDINATOR_ROLE]
     if not leaving:
         return None
     return WatchFinding(
@@ -225,7 +225,7 @@ def _cordoned(view: AttemptView, case: Case) -> WatchFinding | None:
     """
     wanted = {node.name for node in view.nodes if node.unschedulable}
     living = [pod for pod in view.pods if pod.phase in ("Running", "Pending")]
-    nodes = tuple(sorted((wanted & {pod.node for pod in living}) - _spared(view)))
+    nodes = tuple(sorted((wanted & {pod.node for pod in living}) - _coordinator_only_nodes(view)))
     leaving = any(pod.deleted or pod.disrupted for pod in view.pods)
     if not nodes or leaving or not case.resolved.run.recovery.leave_cordoned_nodes:
         return None
@@ -238,8 +238,8 @@ def _cordoned(view: AttemptView, case: Case) -> WatchFinding | None:
 def _straggler(view: AttemptView, case: Case) -> WatchFinding | None:
     """Waiting for a slow node has cost as much as leaving it does, and the gang has room elsewhere."""
     run = case.resolved.run
-    found = leaving(view.coordinator, case.attempt, run.steps or None) if run.recovery.straggler.leave else None
-    if found is None or found.waits_for or view.pool is None:
+    found = straggler_move(view.coordinator, case.attempt, run.steps or None) if run.recovery.straggler.leave else None
+    if found is None or found.blocked_by or view.pool is None:
         return None
     node = found.straggler.node
     if choose_nodes(view.pool, need_of(case.resolved, case.attempt.nodes, (node,))).missing:
@@ -259,7 +259,7 @@ RULES: tuple[Rule, ...] = (
     _pods_gone,
     _vanished,
     _never_started,
-    _still,
+    _stands_still,
     _notice,
     _cordoned,
     _straggler,

@@ -59,10 +59,7 @@ def roll_back_before_nan(
 def fall_back_past(steps: Sequence[tuple[int, str]], bad_path: str, bad_step: int | None) -> CheckpointRule:
     """After a checkpoint that could not be read: the next older one.
 
-    Args:
-        steps: (step, path) of the checkpoints that count as usable.
-        bad_path: the one that was taken; "" where nothing was.
-        bad_step: its step; None where nothing was taken.
+    `steps`: (step, path) of usable checkpoints; `bad_path` is "" where none was taken.
     """
     older = [step for step, path in steps if path != bad_path and (bad_step is None or step < bad_step)]
     exclude = (bad_path,) if bad_path else ()
@@ -75,12 +72,9 @@ def fall_back_past(steps: Sequence[tuple[int, str]], bad_path: str, bad_step: in
 def lineage(attempts: Sequence[AttemptRecord], paths: Sequence[tuple[int, str]] = ()) -> CheckpointRule:
     """What earlier roll-backs still forbid: checkpoints of training that was thrown away and not yet done again.
 
+    `paths`: (step, path) of known checkpoints.
     After a roll-back to step R, every checkpoint newer than what has been trained since belongs to the old lineage. An
     excluded path is free again once a later attempt trained past its step, which wrote it anew.
-
-    Args:
-        attempts: of the run, in order.
-        paths: (step, path) of known checkpoints.
     """
     limit: int | None = None
     excluded: set[str] = set()

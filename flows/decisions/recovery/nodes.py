@@ -45,13 +45,7 @@ class NodeChoice:
 
 
 def need_of(resolved: Resolved, keep: tuple[str, ...], avoid: tuple[str, ...] = ()) -> NodeNeed:
-    """What the next attempt of a run needs.
-
-    Args:
-        resolved: the run's profile.
-        keep: nodes of the attempt before, in the order of their ranks.
-        avoid: nodes not to be used.
-    """
+    """What the next attempt of a run needs. `keep`: nodes of the attempt before, in the order of their ranks."""
     run = resolved.run
     return NodeNeed(
         count=run.deciding_role.replicas,
@@ -108,17 +102,14 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-def _domain_of(node: NodeCandidate, level: str) -> str:
-    return {"rack": f"{node.block}/{node.rack}", "block": node.block}.get(level, "")
-
-
 def _domain(usable: list[NodeCandidate], need: NodeNeed) -> tuple[str, list[NodeCandidate]]:
     """The nodes to choose from: one domain where the wish can be met, else all (or the fullest one, where required)."""
     if need.level == "none":
         return "", usable
     groups: dict[str, list[NodeCandidate]] = {}
     for node in usable:
-        groups.setdefault(_domain_of(node, need.level), []).append(node)
+        domain = {"rack": f"{node.block}/{node.rack}", "block": node.block}.get(need.level, "")
+        groups.setdefault(domain, []).append(node)
     keep = set(need.keep)
 
     def merit(name: str) -> tuple[bool, int, int, tuple[tuple[int, int, str], ...]]:

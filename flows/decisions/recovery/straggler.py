@@ -2,10 +2,8 @@
 
 Whoever leaves when the loss equals the price of a new attempt never pays more than twice what somebody would who knew
 how long the node stays slow (fault tolerance notes 6.5). Four things must hold: the loss has reached the price; a
-checkpoint was proven since the rank became slow, so that little is trained again; a node is free; and what is left of
-the run would lose more than the move costs.
-
-Slow ranks, a slower gang and numbers that jumped, as the moments of a run tell them. Pure.
+checkpoint was proven since the rank became slow, so that little is trained again; a node is free; and the rest of the
+run would lose more than the move costs. Below: slow ranks and jumps as `primus status` shows them.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ from workflows.model.records import AttemptRecord, MarkRecord, Story
 
 
 @dataclass(frozen=True)
-class Leaving:
+class StragglerMove:
     """What the slowest node costs, and whether the gang should leave it."""
 
     straggler: Straggler
     price_seconds: float | None
     """Of a new attempt: a start like this attempt's own, and the steps since the newest proven checkpoint once more;
     None: not known."""
-    waits_for: str
+    blocked_by: str
     """What is missing before the move pays, in words; "": nothing."""
 
     @property
@@ -43,20 +41,14 @@ class Leaving:
         return f"{where} takes {one.ratio:.2f} times as long as its peers; {lost}"
 
 
-def leaving(facts: CoordinatorFacts | None, attempt: AttemptRecord, steps: int | None) -> Leaving | None:
-    """What is to be said about the rank that costs most; None: none lags.
-
-    Args:
-        facts: what the coordinator said last.
-        attempt: as the ledger has it: its start tells what a start costs.
-        steps: planned for the run; None: not known.
-    """
+def straggler_move(facts: CoordinatorFacts | None, attempt: AttemptRecord, steps: int | None) -> StragglerMove | None:
+    """What is to be said about the rank that costs most; None: none lags."""
     named = facts.news.stragglers if facts is not None else None
     if facts is None or not named:
         return None
     worst = max(named, key=lambda one: one.cost_seconds)
     price = price_seconds(facts, attempt)
-    return Leaving(worst, price, _missing(worst, price, facts, steps))
+    return StragglerMove(worst, price, _missing(worst, price, facts, steps))
 
 
 def price_seconds(facts: CoordinatorFacts, attempt: AttemptRecord) -> float | None:
@@ -87,24 +79,24 @@ def _missing(worst: Straggler, price: float | None, facts: CoordinatorFacts, ste
 
 
 Json = dict[str, Any]
-NEWEST = 5
+MAX_JUMPS = 5
 """Jumps that are shown."""
 
 
-def lagging(story: Story) -> Json:
+def slow_ranks_document(story: Story) -> Json:
     """The part of `primus status --json` about the present attempt: `stragglers`, `slower` (null: no) and `jumps`."""
     attempt = story.attempt
     over = attempt is None or attempt.ended_at is not None or story.run.state in FINISHED
     mine = () if attempt is None or over else [mark for mark in story.marks if mark.attempt == attempt.number]
-    ranks = told(mine, STRAGGLERS_MARK)[-1:]
+    ranks = mark_details(mine, STRAGGLERS_MARK)[-1:]
     return {
         "stragglers": ranks[0] if ranks and isinstance(ranks[0], list) else [],
-        "slower": next(iter(told(mine, SLOWER_MARK)[-1:]), None),
-        "jumps": told(mine, JUMP_MARK)[-NEWEST:],
+        "slower": next(iter(mark_details(mine, SLOWER_MARK)[-1:]), None),
+        "jumps": mark_details(mine, JUMP_MARK)[-MAX_JUMPS:],
     }
 
 
-def told(marks: Sequence[MarkRecord], kind: str) -> list[Any]:
+def mark_details(marks: Sequence[MarkRecord], kind: str) -> list[Any]:
     """What the moments of a kind say, in order; unreadable ones are left out."""
     found: list[Any] = []
     for mark in marks:
@@ -117,7 +109,7 @@ def told(marks: Sequence[MarkRecord], kind: str) -> list[Any]:
 
 def sentences(status: Json) -> list[str]:
     """The same for people, a line each."""
-    lines = [_lags(item) for item in status["stragglers"]]
+    lines = [_slow_rank_sentence(item) for item in status["stragglers"]]
     slower = status["slower"]
     if slower is not None:
         lines.append(all_ranks_slower(slower["ratio"], slower["since_step"]))
@@ -131,7 +123,7 @@ def _jumped(item: Json) -> str:
     return f"{what} jumped at step {item['step']}: {item['before']:.4g} to {value:.4g}"
 
 
-def _lags(item: Json) -> str:
+def _slow_rank_sentence(item: Json) -> str:
     where = f" on {item['node']}" if item["node"] else ""
     since = "" if item["since_step"] is None else f" since step {item['since_step']}"
     return f"rank {item['rank']}{where} is slow{since}: a step takes {item['ratio']:.2f} times as long as on its peers"

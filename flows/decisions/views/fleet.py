@@ -1,12 +1,8 @@
-"""What each node of a fleet is good for now: from what the cluster tells and what the ledger remembers. Pure.
+"""What each node of a fleet is good for now, and a map of all of them for a terminal. Pure.
 
-The cluster decides whether a pod may go there; the ledger tells what tests said and what we did. Where the cluster does
-not answer only the ledger speaks, and a node that it never wrote about is not known.
-
-A fleet as a map of characters: a cell a node, a group a rack or a pool, as many as a screen holds. Pure.
-
-Each symbol means the same without any colour. Where the map does not fit, groups in which every node is good are told
-as a number, so that what is wrong stays in sight.
+The cluster says whether a pod may go to a node; the ledger says what tests found and what was done. Where the cluster
+does not answer, only the ledger speaks, and a node that it has no record of is unknown. On the map each symbol means
+the same without colour; where it does not fit, groups in which every node is good are given as a number.
 """
 
 from __future__ import annotations
@@ -68,9 +64,9 @@ class Remembered:
     proofs: Mapping[str, NodeProof] = field(default_factory=dict[str, NodeProof])
 
 
-def seen_by_cluster(nodes: Iterable[ClusterNode], remembered: Remembered) -> list[FleetNode]:
+def nodes_of_cluster(nodes: Iterable[ClusterNode], remembered: Remembered) -> list[FleetNode]:
     """The nodes that the cluster tells of, and those we hold out of service that it no longer has."""
-    fleet = [_seen(node, remembered) for node in nodes]
+    fleet = [_fleet_node(node, remembered) for node in nodes]
     there = {node.name for node in fleet}
     for name, record in remembered.states.items():
         if name not in there and record.state in ("quarantined", "testing"):
@@ -79,18 +75,16 @@ def seen_by_cluster(nodes: Iterable[ClusterNode], remembered: Remembered) -> lis
     return sorted(fleet, key=lambda node: natural(node.name))
 
 
-def told_by_ledger(remembered: Remembered, gpus: Mapping[str, int | None]) -> list[FleetNode]:
+def nodes_of_ledger(remembered: Remembered, gpus: Mapping[str, int | None]) -> list[FleetNode]:
     """The nodes that the ledger knows, while the cluster is away: schedulable is what we last made them.
 
-    Args:
-        remembered: what it knows.
-        gpus: of a node, by pool.
+    `gpus`: of a node, by pool.
     """
     names = sorted({*remembered.states, *remembered.proofs}, key=natural)
     return [_remembered(name, remembered, gpus) for name in names]
 
 
-def _seen(node: ClusterNode, remembered: Remembered) -> FleetNode:
+def _fleet_node(node: ClusterNode, remembered: Remembered) -> FleetNode:
     record, proof = remembered.states.get(node.name), remembered.proofs.get(node.name)
     reasons = _reasons(node, record)
     state = reasons[0][0] if reasons else Schedulability.SCHEDULABLE
@@ -245,9 +239,9 @@ def fleet_map(groups: Mapping[str, Sequence[FleetNode]], width: int, height: int
     lines = _lines(cells, width)
     if not height or len(lines) <= height:
         return FleetMap(lines)
-    shown = {name: text for name, text in cells.items() if text.strip(GOOD)}
-    folded = [text for name, text in cells.items() if name not in shown]
-    return FleetMap(_lines(shown, width), len(folded), sum(map(len, folded)))
+    drawn = {name: text for name, text in cells.items() if text.strip(GOOD)}
+    folded = [text for name, text in cells.items() if name not in drawn]
+    return FleetMap(_lines(drawn, width), len(folded), sum(map(len, folded)))
 
 
 def _lines(cells: Mapping[str, str], width: int) -> tuple[MapLine, ...]:

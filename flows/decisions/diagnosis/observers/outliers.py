@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.lines import by_stream
-from flows.decisions.diagnosis.outlived import position
+from flows.decisions.diagnosis.retractions import position
 from flows.decisions.diagnosis.steps import lived_until
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine

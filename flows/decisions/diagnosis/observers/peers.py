@@ -195,7 +195,7 @@ def _row(line: LogLine, text: str, heads: Sequence[str]) -> _Row | None:
     if host is not None and not _a_host(host["id"], heads):
         host = None
     hit = host or (_MEMBER.search(text) if _NAMES.holds(line.text) else None)
-    hit = hit or (_FIRST.match(text) if _ranks_first(heads) else None)
+    hit = hit or (_FIRST.match(text) if any(_RANK_HEAD.match(head) for head in heads) else None)
     if hit is None or NO_MEMBER.match(hit["id"]) or _COUNTED.search(text[: hit.start()]):
         return None
     kind = hit.groupdict().get("kind") or "rank"
@@ -217,11 +217,6 @@ def _a_host(name: str, heads: Sequence[str]) -> bool:
     if any(_HOST_HEAD.search(head) for head in heads):
         return True
     return HOSTLY.search(name) is not None and _DEVICE.match(name) is None
-
-
-def _ranks_first(heads: Sequence[str]) -> bool:
-    """Does a head say that the first column holds ranks or devices?"""
-    return any(_RANK_HEAD.match(head) for head in heads)
 
 
 def _without_hosts(text: str) -> str:

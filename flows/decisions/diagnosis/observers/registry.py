@@ -8,8 +8,8 @@ from dataclasses import replace
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.observers import (
     collectives,
-    glued,
     hardware,
+    interleaved,
     losses,
     members,
     peers,
@@ -37,7 +37,7 @@ OBSERVERS: tuple[Observer, ...] = (
     stacks.stuck,
     stacks.waiting,
     stalls.interrupted,
-    glued.glued,
+    interleaved.interleaved,
     slowness.named_ranks,
     members.rows,
     members.columns,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.lines import MONTHS, by_stream
-from flows.decisions.diagnosis.observers.reentry import (
+from flows.decisions.diagnosis.observers.resume_requests import (
     BEGINNING_SHARE,
     not_found,
     requested_resume,

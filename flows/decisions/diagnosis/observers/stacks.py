@@ -209,7 +209,7 @@ def stuck(lines: Sequence[LogLine]) -> Iterator[Clue]:
         return
     waiting = [stack for stack in found if _waits(stack)]
     others = [stack for stack in found if not _waits(stack)]
-    if all(_meets(stack) for stack in found):
+    if all(any(_MEETING.search(function) for function, _ in stack.frames[:DEEP]) for stack in found):
         yield _stack_clue(found[0], FaultClass.RENDEZVOUS, STUCK_WEIGHT - 0.1, "stack-in-rendezvous")
     elif others and len(others) < (max(2, len(waiting)) if waiting else 2):
         yield from (_blamed(stack, "stack-outside-collective", ALONE_WEIGHT) for stack in others)
@@ -224,10 +224,6 @@ def stuck(lines: Sequence[LogLine]) -> Iterator[Clue]:
 
 def _waits(stack: Stack) -> bool:
     return any(_WAITS.search(function) or _WAITING_FILES.search(file) for function, file in stack.frames[:DEEP])
-
-
-def _meets(stack: Stack) -> bool:
-    return any(_MEETING.search(function) for function, _ in stack.frames[:DEEP])
 
 
 def _apart(waiting: Sequence[Stack]) -> list[Stack]:

@@ -1,13 +1,8 @@
-"""Logs that stop: a bar that never moved, a silence far longer than any step that somebody had to end.
+"""Logs that stop: a bar that never moved, a silence far longer than any step, a program that a person had to interrupt.
 
-Interrupted by hand: a program that was stopped where it waited before its first step stood still.
-
-Nobody presses Ctrl-C so early without a reason; where training had made steps, anybody may have stopped it.
-
-Where a training stands: the epoch, the step and the place within the epoch that a line of any trainer shows.
-
-Broader than `flows.decisions.diagnosis.steps`: a header of an epoch, a progress bar and a row of a table count, without
-a loss. Only for the question where a training began; the lines of steps are the better evidence of how it went on.
+Nobody presses Ctrl-C before the first step without a reason; once training has made steps, anybody may have stopped it.
+A position (epoch, step, place within the epoch) is read more broadly than by `flows.decisions.diagnosis.steps`:
+headers, bars and rows of tables count, without a loss. It only answers where a training began.
 """
 
 from __future__ import annotations

@@ -70,7 +70,10 @@ class Causes:
         return not (
             seen.mask & self.blamed
             or any(seen.mask >> left & seen.mask >> right & 1 for left, right in self.links)
-            or any(rails >> rail & 1 and _spans(seen.mask, self.known.beneath[name]) for name, rails in self._switches)
+            or any(
+                rails >> rail & 1 and seen.mask & self.known.beneath[name] and seen.mask & ~self.known.beneath[name]
+                for name, rails in self._switches
+            )
             or taken_back(self.known, seen.mask, rail)
         )
 
@@ -262,7 +265,3 @@ def _shut_mate(known: Knowledge, node: int, rail: int) -> bool:
     return any(shut_in(known, mate, rail) for mate in mates) and not any(
         known.reaches_outside(mate, rail) for mate in mates
     )
-
-
-def _spans(mask: int, under: int) -> bool:
-    return bool(mask & under and mask & ~under)

@@ -4,8 +4,6 @@ A missing group is cut along what was already good: its parts of which each pair
 quarter or a half of the group at a time, until two parts are left that miss only together; these are cut and tried
 crosswise until two nodes are left. Each step is a test of disjoint groups, so several such searches run side by side.
 Two nodes that miss are then tried with others: a link where each is good with others, a switch where one is not.
-
-One round being put together: who is still free, and who meets whom.
 """
 
 from __future__ import annotations

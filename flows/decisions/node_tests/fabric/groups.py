@@ -1,9 +1,7 @@
-"""From what the members of groups told to measurements, and what a group must reach. Pure.
+"""From the reports of a group's members to measurements, the limit of a group, and a verdict for each node. Pure.
 
-From the answer about a fabric to a verdict about each node, with the measurements that say so. Pure.
-
-A node that is to blame fails. Whoever stands behind a bad switch, never answered, or could be measured by a weaker
-means only, is unknown. A bad link fails nobody: both its ends are good with others, and are told as a warning.
+A node that is to blame fails. Whoever stands behind a bad switch, never answered, or could only be measured by weaker
+means is unknown. A bad link fails nobody: both its ends are good with others, and get a warning.
 """
 
 from __future__ import annotations
@@ -64,10 +62,7 @@ class Limit:
 def read_group(group: Group, reports: Mapping[str, GangReport], silent: Mapping[str, str]) -> GroupResult:
     """A group's measurement: its slowest member counts, and where one is silent nobody knows anything.
 
-    Args:
-        group: its members.
-        reports: of those that told something, by node.
-        silent: nodes that told nothing, and why.
+    `silent`: nodes that did not answer, and why.
     """
     answers = [reports[node] for node in group if node in reports]
     notes = tuple(dict.fromkeys(note for one in answers if (note := one.notes)))

@@ -1,11 +1,8 @@
-"""Everything that was measured, round by round, and the same in bits.
+"""What the measurements of all rounds say, by node and by pair; read anew each time, so nothing can drift. Pure.
 
-Sets of nodes are bits of one integer, bit i for the fabric's node i; sets of rails likewise.
-
-What the measurements told so far, by node and by pair: read anew from all rounds each time, so nothing can drift.
-
-A collective that reached its floor on a rail clears all its nodes, and each pair of them, on that rail: nothing bad
-runs at full speed. A miss says only that something in the group was bad at that moment.
+Sets of nodes are bits of one integer, bit i for the fabric's node i; sets of rails likewise. A collective that reached
+its floor on a rail clears all its nodes, and each pair of them, on that rail: nothing bad runs at full speed. A miss
+says only that something in the group was bad at that moment.
 """
 
 from __future__ import annotations

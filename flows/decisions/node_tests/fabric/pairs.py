@@ -1,13 +1,11 @@
 """Which pairs of nodes meet next, and what their meetings say about each node. Pure.
 
-In the first round everybody meets one other by chance. Whoever was good with somebody is proven. Who was not meets
-proven ones, a new one each round: a node that misses with two of them is to blame, and they are not. A pair that missed
+In the first round each node meets one other by chance. Whoever was good with somebody is proven. The others meet proven
+ones, a new one each round: a node that misses with two of them is to blame, and they are not. A pair that missed
 although both are good with others has a bad way between them, or had a bad moment: it blames nobody.
 
-A gang's rounds (`plan`) look for the node, link or switch behind the misses of groups of any size; here a meeting
-tells several checks of which each may be answered or not, and two nodes are all that a tool can take.
-
-From what the two of a pair told to meetings, and from meetings to a verdict about each node. Pure.
+A gang's rounds (`plan`) search groups of any size; here two nodes are all that a tool can take, and a meeting answers
+several checks, or some of them.
 """
 
 from __future__ import annotations
@@ -262,13 +260,7 @@ def pair_result_of(pair: Pair, checks: Sequence[str], reasons: Mapping[str, Mapp
 
 
 def pair_verdicts(state: Pairs, results: Sequence[PairResult], checks: Sequence[Check]) -> dict[str, NodeGrade]:
-    """A verdict about each node, with a reason for each check; warnings change none.
-
-    Args:
-        state: after the last round.
-        results: all meetings, oldest first.
-        checks: all of the pairs' checks, in their order.
-    """
+    """A verdict about each node, with a reason for each check; warnings change none."""
     views = {check.name: view_of(check.name, state.rounds) for check in checks}
     common = {check.name: _everywhere(check.name, views[check.name], results) for check in checks}
     by_node: dict[str, list[PairResult]] = {node: [] for node in state.nodes}

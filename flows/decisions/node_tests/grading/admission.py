@@ -94,11 +94,6 @@ def due_tests(candidates: Sequence[Candidate], wishes: Wishes, pool_sizes: Mappi
     """What is tested now and what waits; the most urgent occasion first, then the proof that is oldest, then by name.
 
     A test that holds shallow and deep depths is one test: it waits as a whole.
-
-    Args:
-        candidates: in any order.
-        wishes: of the profile.
-        pool_sizes: nodes of each pool.
     """
     tests = [found for item in candidates if (found := _due(item, wishes)) is not None]
     by_name = {item.node: item for item in candidates}

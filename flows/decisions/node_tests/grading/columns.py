@@ -190,7 +190,7 @@ def _combined(rule: CheckRule, wanted: int, attempts: tuple[Parsed, ...], measur
                 continue
             mine = good.setdefault(reading.subject, [])
             if why := unreadable(rule, reading):
-                gaps.append(_about(reading, why))
+                gaps.append(f"{reading.subject}: {why}" if reading.subject else why)
             else:
                 mine.append(reading)
     of_subjects = [_of_attempts(rule, found, measure) for found in good.values()]
@@ -237,10 +237,6 @@ def _lacking(rule: CheckRule, wanted: int, attempts: tuple[Parsed, ...], subject
         return reasons[0] if reasons else f"nothing was reported for {rule.quantity}"
     broken = len(reasons) == len(attempts) or (reasons and rule.combine == "all")
     return reasons[0] if broken and subjects != wanted else ""  # one of each GPU, and all are there: nothing is hidden
-
-
-def _about(reading: Reading, why: str) -> str:
-    return f"{reading.subject}: {why}" if reading.subject else why
 
 
 Absolute = AtLeast | AtMost | Equals | Word | PeakShare

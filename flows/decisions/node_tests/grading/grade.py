@@ -102,15 +102,7 @@ def grade(
 def records_of(
     found: NodeGrade, rules: Sequence[CheckRule], cluster: str, at: float, source: str = ""
 ) -> tuple[VerdictRecord, ...]:
-    """What is written into the ledger: one verdict a depth, the shallowest first, each with its own checks.
-
-    Args:
-        found: of one node.
-        rules: those by which it was judged.
-        cluster: its cluster.
-        at: when it was tested, Unix seconds.
-        source: the test that produced it.
-    """
+    """What is written into the ledger: one verdict a depth, the shallowest first, each with its own checks."""
     depths = sorted({rule.depth for rule in rules}, key=list(type(rules[0].depth)).index) if rules else []
     records: list[VerdictRecord] = []
     for depth in depths:

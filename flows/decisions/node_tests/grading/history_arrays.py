@@ -98,12 +98,7 @@ def lay_figures(tables: Sequence[Table], values: Floats) -> None:
 
 
 def ends_of(tables: Sequence[Table], shape: tuple[int, int, int]) -> Codes:
-    """How the last tests of each check ended that told it, the oldest first; 0 where there were fewer.
-
-    Args:
-        tables: the looks.
-        shape: checks, looks, nodes.
-    """
+    """How the last tests of each check ended that told it, the oldest first; 0 where there were fewer."""
     count, outcomes = shape[1], np.zeros(shape, dtype=np.int8)
     turns = max((int(table.turn.max(initial=-1)) for table in tables), default=-1) + 1
     for begin in range(0, turns, count):

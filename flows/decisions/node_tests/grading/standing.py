@@ -1,13 +1,8 @@
-"""What holds now for a node, from every verdict that was ever written about it. Pure.
+"""What holds now for a node, from all verdicts about it and what people said meanwhile. Pure.
 
-A failure stays until a newer pass of an equal or deeper test; fabric and storage do not speak for each other. A pass
-is good for so many hours; then nothing is known, and unknown is never healthy. The newest verdict alone is not the
-truth: a shallow look that passes says nothing against a deep test that failed.
-
-What is to be believed of each node now, for those who show it and those who act on it. Pure.
-
-Standing looks at one node's verdicts; this adds what people said meanwhile, how long passes are good for, and what a
-failure that stands leads to.
+A failure stays until a newer pass of an equal or deeper test; fabric and storage do not speak for each other. A pass is
+good for so many hours; then the node is unknown, and unknown is never healthy. The newest verdict alone does not
+decide: a shallow test that passes says nothing against a deep test that failed.
 """
 
 from __future__ import annotations
@@ -253,11 +248,7 @@ def proofs_of(
 ) -> dict[str, NodeProof]:
     """The same for every node with a verdict.
 
-    Args:
-        records: those that can matter (`Ledger.deciding_verdicts`), of one cluster.
-        released: `released_at`.
-        hours: `hours_of`.
-        now: Unix seconds.
+    `records`: those that can matter (`Ledger.deciding_verdicts`), of one cluster.
     """
     by_node: dict[str, list[VerdictRecord]] = {}
     for item in counting(records, released):

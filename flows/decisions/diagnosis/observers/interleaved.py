@@ -28,7 +28,7 @@ _MESSAGE = re.compile(r"^\s{0,8}: ?(?P<message>.{0,400})$")
 _SAYS = Cue("error", "exception", of=(_NAME,))
 
 
-def glued(lines: Sequence[LogLine]) -> Iterator[Clue]:
+def interleaved(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Streams that end with exceptions whose names and messages stand apart."""
     if not _SAYS.anywhere(lines):
         return

@@ -1,14 +1,9 @@
 """What a clue is worth where it stands in its stream: a wait that ended, a crash after the work was done.
 
-What shows that a program went on, in anybody's words: epochs, bars and other counters that grow, and good ends.
-
-Broader than steps with their losses (`flows.decisions.diagnosis.steps`): here nothing is measured. It is only asked up
-to where a log proves that what stood before ended nothing.
-
-How long nobody complains any more: what a program says in many calm lines after a failure, it has survived.
-
-Programs that fail end within a few lines. Of 850 logs of failures two went on for more than 18 lines after the last
-line that told of any trouble, and half of them for none; what healthy programs complain of stands at their beginning.
+A program went on where epochs, bars or other counters grow after the line, or where it ends well. Nothing is measured
+here, unlike in `flows.decisions.diagnosis.steps`. And what a program stays calm about for many lines, it has survived:
+of 850 logs of failures two went on for more than 18 lines after the last line that told of any trouble, and half of
+them for none; what healthy programs complain of stands at their beginning.
 """
 
 from __future__ import annotations
@@ -372,9 +367,7 @@ def calm_after(stream: Sequence[LogLine], line: int) -> int:
 def survived(stream: Sequence[LogLine], loud: Collection[int]) -> int:
     """Number of the line up to which a stream outlived what it told of; 0 where it ends too soon after it.
 
-    Args:
-        stream: lines of one source, in order.
-        loud: numbers of its lines that tell of trouble.
+    `loud`: numbers of the lines that report trouble.
     """
     last = max(loud, default=0)
     if last == 0 or stream[-1].line - last < SURVIVED_LINES or calm_after(stream, last) < SURVIVED_LINES:

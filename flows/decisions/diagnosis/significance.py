@@ -48,7 +48,7 @@ MARKS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Words of lines that no rule knows and that are evidence all the same: tracebacks, launchers' reports
 (`flows.decisions.diagnosis.exits`), stacks, what a program says when it starts again, and what observers follow over
-many lines: loss scales, servers that do not answer, and waits that ended (`flows.decisions.diagnosis.outlived`)."""
+many lines: loss scales, servers that do not answer, and waits that ended (`flows.decisions.diagnosis.retractions`)."""
 STEP_WORDS = ("loss", "step", "iter", "train", "epoch")
 OWN_WORDS = tuple(template(w.encode()) for w in (*STEP_WORDS, *(word for words in MARKS.values() for word in words)))
 BINARY_SHARE = 0.25

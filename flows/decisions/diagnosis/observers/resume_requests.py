@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.observers.stalls import Position, position
-from flows.decisions.diagnosis.outlived import went_on_until
 from flows.decisions.diagnosis.prefilter import Cue
+from flows.decisions.diagnosis.retractions import went_on_until
 from flows.decisions.diagnosis.steps import steps
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine
