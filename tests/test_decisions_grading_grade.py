@@ -322,7 +322,7 @@ def test_attempts_of_any_kind_give_one_reason_each(
 ) -> None:
     check = rule(AtLeast(100.0), Peers(), attempts=3, combine=combine)
     parsed = tuple(Parsed((Reading("bandwidth", value, "GB/s"),)) for value in attempts)
-    nodes = [replace(item, told={"copy": (*parsed, *item.parsed["copy"])}) for item in fleet(told)]
+    nodes = [replace(item, parsed={"copy": (*parsed, *item.parsed["copy"])}) for item in fleet(told)]
     found: Mapping[str, NodeGrade] = grade([check], nodes)
     assert [len(item.reasons) for item in found.values()] == [1] * len(told)
     if not any(value is not None and math.isfinite(value) for value in attempts):

@@ -107,7 +107,7 @@ def test_who_cancels_is_heard_once_and_the_run_keeps_a_driver_until_it_has_stopp
     driven = replace(LOST, lease=lease(10.0))
     cancelled = seen(Phase.CANCELLING)
     assert moves(cancelled, runs=(driven,), working=frozenset({"f1"})) == [AskToStop("f1", "demo")]
-    assert moves(cancelled, runs=(driven,), asked=frozenset({"f1"})) == []
+    assert moves(cancelled, runs=(driven,), stop_requested=frozenset({"f1"})) == []
     assert [type(move) for move in moves(cancelled)] == [AskToStop, Drive]
 
 

@@ -76,7 +76,7 @@ def tables_of(
             rows = tuple(checks[names[index][0]] for index in columns)
             unit_matches = tuple(units[names[index][0]] == names[index][1] for index in columns)
             blocks = np.repeat(np.array(numbers, dtype=np.int64), [len(one.nodes) for one in some])[kept]
-            found.append((replace(table, rows=rows, told=unit_matches), at, blocks))
+            found.append((replace(table, rows=rows, unit_matches=unit_matches), at, blocks))
     return _ordered(found, bounds)
 
 
