@@ -53,10 +53,10 @@ WIDE_SECONDS = 60.0
 PODS_SECONDS = 600.0
 """Training pods are: a large cluster has tens of thousands, and their JobSet speaks for them in between."""
 HOOK_SECONDS = 0.25
-"""So an event is on the server within a second of what it tells of: the server waits half a second of its own."""
+"""So an event is on the server within a second of what it reports: the server waits half a second of its own."""
 FIRST_SECONDS = 1.0
 TURN_SECONDS = 5.0
-"""The node watch takes a turn at least so often, and tells."""
+"""The node watch takes a turn at least so often, and reports it."""
 STUCK_SECONDS = 60.0
 """A node watch that took no turn for so long is stuck: no heartbeat is written for it."""
 END_SECONDS = 10.0
@@ -146,7 +146,7 @@ class BackgroundRounds:
             self._ended.wait(max(rest, SHARE * (world().now() - began)))
 
     def _sweep(self) -> None:
-        # Nodes of which nothing was heard for a while are not known to be there.
+        # Nodes without news for a while are not known to exist.
         nodes = [] if self.watch.away else self.watch.all()
         for looker in self.lookers:
             for finding in looker(nodes):
@@ -268,7 +268,7 @@ def keep_watch(
         tell: gets each line; from several threads.
         ended: whether to end.
         bell: wakes the loop.
-        hooks: called four times a second, one after the other, beside the watch; what one raises is told.
+        hooks: called four times a second, one after the other, beside the watch; what one raises is reported.
 
     Raises:
         Conflict: another monitor of this cluster lives.

@@ -1,7 +1,7 @@
 """The train flow: from a profile to a run that comes back.
 
 One loop over moves that the ledger alone determines, so that the flow may be killed at any line and started again.
-Every move is a Prefect task or a few of them, named by what they do: the UI tells the story of the run.
+Every move is a Prefect task or a few of them, named by what they do: the UI shows the story of the run.
 
 The next attempt of a run: which nodes, from which checkpoint at the newest, and why.
 """
@@ -219,7 +219,7 @@ def notice(
 ) -> WatchFinding | None:
     """What `assess` finds, but for signals that were decided to need nothing; and that somebody wants a new look.
 
-    Who does not answer meanwhile is told in the run's `why`.
+    Who does not answer meanwhile stands in the run's `why`.
     """
     tell(view, resolved)
     if view.woken:
@@ -229,7 +229,7 @@ def notice(
 
 
 def tell(view: AttemptView, resolved: Resolved) -> None:
-    """Say in the run's `why` that the cluster is away, or what is known of a gang whose coordinator is not heard."""
+    """Say in the run's `why` that the cluster is away, or what is known of a gang whose coordinator is silent."""
     judged = judge(view, resolved.run)
     if view.waits_for:
         tell_waiting(view.waits_for)

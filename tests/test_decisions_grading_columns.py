@@ -57,7 +57,7 @@ def figure(found: CheckColumn) -> float:
         (rule(attempts=2, combine="all"), [told(120.0), told(math.nan)], 120.0, "1 of 2 attempts"),
         (rule(attempts=2, combine="all"), [told(120.0), Parsed(unknown="timed out")], 120.0, "timed out"),
         (rule(attempts=2, combine="best"), [told(80.0, 120.0), told(120.0, 80.0)], 120.0, ""),
-        (rule(subjects={"h": 8}), [told(*[120.0] * 7)], 120.0, "7 of 8 told"),
+        (rule(subjects={"h": 8}), [told(*[120.0] * 7)], 120.0, "7 of 8 reported"),
         (rule(subjects={"h": 8}), [told(*[120.0] * 7, unknown="it broke off")], 120.0, "it broke off"),
         (rule(subjects={"h": 2}), [told(120.0, 121.0, unknown="the summary is missing")], 120.0, ""),
         (rule(subjects={"h": 1}), [told(120.0)], 120.0, ""),

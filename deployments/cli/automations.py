@@ -1,6 +1,6 @@
 """`primus automations`.
 
-Automations as code: who is told of what, and what is looked at when steps become slower. `primus automations`.
+Automations as code: who is notified of what, and what is examined when steps become slower. `primus automations`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def automations(
     cluster: ClusterName = "",
     as_json: AsJson = False,
 ) -> int:
-    """Who is told of what, and what is looked at by itself; without --apply nothing is changed.
+    """Who is notified of what, and what is examined automatically; without --apply nothing is changed.
 
-    People are told of incidents, failed runs, questions and findings. Where steps become slower, the monitor sweeps the
-    run's nodes. One that you switched off on the server's page stays off.
+    People are notified of incidents, failed runs, questions and findings. Where steps become slower, the monitor sweeps
+    the run's nodes. An automation that you switched off on the server's page stays off.
 
     Example: primus automations --apply --block slack-webhook/ops
     """
@@ -56,7 +56,7 @@ NOTIFIED_EVENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("questions", "Something waits for a person", ("primus.approval.asked",)),
     ("findings", "The monitor found what is not as it should be", ("primus.finding.opened",)),
 )
-"""Name, description and events of what is told to people."""
+"""Name, description and events that people are notified of."""
 BODY = """{{ event.payload.message }}
 {% for line in event.payload.evidence %}  {{ line }}
 {% endfor %}
@@ -90,7 +90,7 @@ def notification(block: UUID, kind: str) -> Iterator[AutomationCore]:
             trigger=EventTrigger(
                 expect=set(events),
                 match={"prefect.resource.id": "primus.*"},  # pyright: ignore[reportArgumentType]
-                # Each event is told: a late one of a busy night, too.
+                # Each event is sent: a late one of a busy night, too.
                 for_each={"primus.event"},
                 posture=Posture.Reactive,
                 threshold=1,

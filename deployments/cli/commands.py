@@ -68,7 +68,7 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
             "profiles": Command("", "Shipped profiles, and whether yours is right."),
             "render": Command("", "Print the manifests that would be sent."),
             "workflow": Command("", "Run any Argo Workflow, here or on a cluster."),
-            "automations": _of("automations", "Who is told of what by the Prefect server."),
+            "automations": _of("automations", "Whom the Prefect server notifies of what."),
         },
     },
     "profiles": {

@@ -272,7 +272,7 @@ NAMES = 8
 
 @dataclass(frozen=True)
 class NodeProperties:
-    """What the newest tests told of the nodes of a cluster."""
+    """What the newest tests reported of the nodes of a cluster."""
 
     now: Mapping[str, Mapping[str, str]]
     """Node -> property -> word."""
@@ -318,7 +318,7 @@ def show_drift(cluster: str, *, as_json: bool) -> int:
 
 
 def properties_from_tests(ledger: Ledger, cluster: str) -> NodeProperties:
-    """What the newest test of each node told, and the one before.
+    """What the newest test of each node reported, and the one before.
 
     Raises:
         Unavailable.
@@ -420,7 +420,7 @@ def _line(row: DriftRow, racks: Mapping[str, str]) -> Json:
 
 
 def _different(row: DriftRow, racks: Mapping[str, str]) -> str:
-    """Who differs, word by word and rack by rack; where nobody can be named, how many told what."""
+    """Who differs, word by word and rack by rack; where nobody can be named, how many reported what."""
     if not row.outliers:
         return ", ".join(f"{word} on {count:,}" for word, count in row.counts[:NAMES]) if len(row.counts) > 1 else ""
     parts: dict[str, dict[str, list[str]]] = {}

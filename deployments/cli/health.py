@@ -104,7 +104,7 @@ class Serving:
     node: str = ""
     """Name of this node; "": as Kubernetes or the host says."""
     peers: str = ""
-    """`node=host:port,…`; "": the daemon's pods, as the Kubernetes API tells."""
+    """`node=host:port,…`; "": the daemon's pods, from the Kubernetes API."""
     interval: str = "24h"
     """Between two rounds of the periodic checks; `0`: none."""
     deep_interval: str = "4h"

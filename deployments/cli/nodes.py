@@ -43,7 +43,7 @@ def nodes(
     """Each node with its verdict, or everything about one; take one out of service, or give it back.
 
     `cordon` keeps new pods away, what runs there goes on; `release` takes back what we set, nothing else. Both want
-    --why. --drift tells in what nodes of a pool differ: kernel, driver, firmware, libraries, clocks. Exit code 3: the
+    --why. --drift shows in what nodes of a pool differ: kernel, driver, firmware, libraries, clocks. Exit code 3: the
     cluster does not answer, and what is shown is what the ledger knows.
 
     Example: primus nodes cordon node-3 --why "fan is loud"

@@ -276,7 +276,7 @@ def run_preflight(
 
 
 def documents_of(cluster: str, tested: Outcome) -> list[Json]:
-    """What nodes told by themselves, and what was found between them, as JSON."""
+    """What nodes reported by themselves, and what was found between them, as JSON."""
     own = [preflight_document(cluster, tested)] if tested.grades or tested.busy else []
     between = [{"cluster": cluster, **links_document(tested.links)}] if tested.links is not None else []
     return [*own, *between]

@@ -105,10 +105,10 @@ class PairGround:
 
 @dataclass
 class _PairBook:
-    """What was told and judged so far."""
+    """The reports and judgements so far."""
 
     parsed: dict[str, ParsedByCheck] = field(default_factory=dict[str, ParsedByCheck])
-    """What each node told first: the peers of whoever is measured again."""
+    """What each node reported first: the peers of whoever is measured again."""
     results: list[PairResult] = field(default_factory=list[PairResult])
     notes: dict[str, None] = field(default_factory=dict[str, None])
 
@@ -134,7 +134,7 @@ def try_pairs(ground: PairGround) -> PairTestResult:
         wanted = ground.checks if not state.rounds else _again(ground, state, pairs)
         calls = pair_calls_of(wanted)
         measured = _measured_pairs(ground, pairs, calls, len(state.rounds) + 1, book)
-        # Beside what all others told: peers of a few would be too few to say anything.
+        # Beside the reports of all others: peers of a few would be too few to say anything.
         beside = {node: {**book.parsed.get(node, {}), **measured.get(node, {})} for node in {**book.parsed, **measured}}
         names = [check.name for check in wanted]
         reasons = pair_reasons(rules, ground.hardware.name, beside, history)
@@ -161,7 +161,7 @@ def _again(ground: PairGround, state: Pairs, pairs: Sequence[Pair]) -> tuple[Che
 def _measured_pairs(
     ground: PairGround, pairs: Sequence[Pair], calls: PairCalls, number: int, book: _PairBook
 ) -> dict[str, ParsedByCheck]:
-    """What each node of these pairs told."""
+    """What each node of these pairs reported."""
     seen = -1
 
     def progress(ended: int, nodes: int) -> None:
@@ -300,7 +300,7 @@ def _fabric(ground: GangGround, rails: int, limit: Limit) -> Fabric:
 
 
 def _measured_groups(ground: GangGround, groups: Sequence[Group], number: int) -> list[GroupResult]:
-    """What these groups told."""
+    """What these groups reported."""
     seen = -1
 
     def progress(ended: int, nodes: int) -> None:

@@ -1,6 +1,6 @@
 """Tests of nodes at one depth: measured by whoever starts programs there, judged together, kept in the ledger.
 
-What failed once by a figure that varies is measured again before the node is blamed; a node that told nothing is
+What failed once by a figure that varies is measured again before the node is blamed; a node that reported nothing is
 unknown, and unknown is not healthy. Verdicts stand in the ledger when this returns.
 """
 
@@ -50,7 +50,7 @@ class Outcome:
     checks: int
     """Checks of the kind of node that makes most."""
     why: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Nodes that told nothing, and why."""
+    """Nodes that reported nothing, and why."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     """Checks that nobody makes, and why."""
     busy: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -154,7 +154,7 @@ def _sole(ground: _Ground) -> AbstractContextManager[object]:
 def _collect_results(
     ground: _Ground, nodes: Sequence[str], turn: int, tell: Tell
 ) -> tuple[dict[str, NodeResult], list[Opened]]:
-    """What every node told, in tests of at most `MOST` nodes; they stay open until their verdicts stand."""
+    """What every node reported, in tests of at most `MOST` nodes; they stay open until their verdicts stand."""
     found: dict[str, NodeResult] = {}
     opened: list[Opened] = []
     run = runner_of(ground.profile, ground.launcher)
@@ -162,11 +162,11 @@ def _collect_results(
         one = open_preflight(wanted)
         before, seen = len(found), -1
 
-        def progress(phase: str, told: int, before: int = before) -> None:
+        def progress(phase: str, reported: int, before: int = before) -> None:
             nonlocal seen
-            if told != seen:
-                seen = told
-                tell(f"{before + told} of {len(nodes)} nodes have reported ({phase.lower() or 'not started yet'})")
+            if reported != seen:
+                seen = reported
+                tell(f"{before + reported} of {len(nodes)} nodes have reported ({phase.lower() or 'not started yet'})")
 
         found |= {item.node: item for item in with_node_objects(one.plan, run(one.plan, progress))}
         opened.append(one)
@@ -174,7 +174,7 @@ def _collect_results(
 
 
 def _judged(ground: _Ground, results: Mapping[str, NodeResult], about: frozenset[str]) -> dict[str, NodeGrade]:
-    """Judge what was told beside the nodes' past; keep and return what it says about the nodes of `about`."""
+    """Judge the reports beside the nodes' past; keep and return what it says about the nodes of `about`."""
     cluster, now = ground.profile.name, world().now()
     rules = {name: [rule_of(check, ground.kinds[name]) for check in own] for name, own in ground.checks.items()}
     every = list({rule.name: rule for own in rules.values() for rule in own}.values())

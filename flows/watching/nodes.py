@@ -1,4 +1,4 @@
-"""From nodes as they are seen to marks on them: found, settled in the ledger, carried out, told. One place for all.
+"""From nodes as they are seen to marks on them: found, settled in the ledger, carried out, reported. One place for all.
 
 The node watch's loop, one turn at a time: what changed, what is due, and everything again now and then.
 """
@@ -174,7 +174,7 @@ class WatchRounds:
     finish_at: float = 0.0
     """When they will be."""
     trouble: str = ""
-    """Who did not answer, as it was told last."""
+    """Who did not answer, as last reported."""
     queue_swept: list[NodeFinding] = field(default_factory=list[NodeFinding])
     """What sweeps found and was not settled yet."""
 

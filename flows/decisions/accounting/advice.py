@@ -178,7 +178,7 @@ def believed_mttf_seconds(story: Story, resolved: Resolved, now: float) -> float
 
 
 def interval_for_next_attempt(policy: CheckpointPolicy, attempts: Sequence[AttemptRecord]) -> int | None:
-    """Steps between saves that the next attempt is told; None: those of the profile."""
+    """Steps between saves that the next attempt uses; None: those of the profile."""
     known = [item.advised_steps for item in attempts if item.advised_steps is not None]
     if not policy.follow_advice or not known:
         return None
@@ -256,7 +256,7 @@ def _span(seconds: float | None) -> str:
 
 
 def _median_gap(story: Story, saves: Sequence[tuple[float, float]]) -> float | None:
-    """Between the begins of saves; where none were told, between findings of checkpoints of one attempt."""
+    """Between the begins of saves; where none were reported, between findings of checkpoints of one attempt."""
     moments = sorted(begin for begin, _ in saves)
     gaps = [b - a for a, b in pairwise(moments)]
     if not gaps:

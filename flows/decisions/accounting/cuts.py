@@ -304,14 +304,14 @@ def restores_of(
 ) -> list[Interval]:
     """When the attempt's ranks loaded a checkpoint.
 
-    Where its program says nothing of that, and was told to go on from one: from the moment its pods ran to its first
+    Where its program says nothing of that, and was given one to resume from: from the moment its pods ran to its first
     step. That is too long by what every start takes (imports, rendezvous, compiling), and the best that is known.
 
     Args:
         attempt: its record.
         marks: of this attempt.
         steps: of this attempt, any order.
-        end: the attempt's end, or now. A restore whose end was not heard of reaches to it, to the next step, or to
+        end: the attempt's end, or now. A restore without a known end reaches to it, to the next step, or to
             the moment when something was noticed.
     """
     begun = _last(marks, "restore-begin")

@@ -34,7 +34,7 @@ def expected_ettr(
     """Expected productive share, 0 to 1 (closed form of the reliability study, with our terms for queue and length).
 
     T = (R + u0) / (1 - N r (u0 + dt/2)); W = T (1 + w/dt) (1 + N r q) + q; the share is R / W. Pessimistic when the
-    checkpoint interval comes near the mean time to failure: `simulated_ettr` tells by how much.
+    checkpoint interval comes near the mean time to failure: `simulated_ettr` says by how much.
 
     Args:
         nodes: nodes of the gang.

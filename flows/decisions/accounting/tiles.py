@@ -59,7 +59,7 @@ class Absence(NamedTuple):
 
 
 def absences(marks: Iterable[MarkRecord], end: float) -> list[Absence]:
-    """Every one of a run. One whose end nobody told reaches to what ended the attempt, else to `end` (now)."""
+    """Every one of a run. One without a known end reaches to what ended the attempt, else to `end` (now)."""
     mine = [mark for mark in marks if mark.kind in (REPLICA_BEGIN, REPLICA_END, "detected", "ended")]
     found: list[Absence] = []
     for mark in mine:

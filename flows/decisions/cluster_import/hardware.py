@@ -181,7 +181,7 @@ class PoolPlaces:
     nodes_per_rack: int = 1
     racks_per_block: int = 1
     rack_label: str = ""
-    """"" where no label tells the racks."""
+    """"" where no label names the racks."""
     block_label: str = ""
     note: str = ""
     """Where from, and what is uneven or not known."""
@@ -199,7 +199,7 @@ def places(nodes: Sequence[NodeStock], levels: Sequence[str] = ()) -> PoolPlaces
         if racks is not None:
             return _placed(rack, racks, block, label_values(nodes, block))
     half = next((rack for _, rack in (*_own(levels), *SCHEMES) if any(node.labels.get(rack) for node in nodes)), "")
-    why = f"only some of its nodes carry {half}" if half else "no usual label tells racks"
+    why = f"only some of its nodes carry {half}" if half else "no usual label names racks"
     return PoolPlaces(note=f"racks are not known: {why}; written as one node by rack")
 
 

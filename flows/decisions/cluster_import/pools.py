@@ -1,4 +1,4 @@
-"""Nodes into pools: alike in hardware, taints and flavor, and told from all other nodes by labels. Pure.
+"""Nodes into pools: alike in hardware, taints and flavor, and set apart from all other nodes by labels. Pure.
 
 Every node ends in exactly one pool or is left out with a reason. A pool's labels select its nodes and no others, except
 such as take no pods anyway: those of the control plane, behind their taint, and those that are being deleted.
@@ -297,6 +297,6 @@ def _with(group: Group, nodes: Sequence[NodeStock], selector: Mapping[str, str])
 
 def _hidden(alike: Iterable[str]) -> str:
     return (
-        f"no lasting label tells it from {node_names(alike)}, which are made of something else or left out: give the "
-        f"nodes of its kind a label of their own, e.g. kubectl label node NODE {labels.POOL}=NAME, and import again"
+        f"no lasting label separates it from {node_names(alike)}, which are made of something else or left out: give "
+        f"the nodes of its kind a label of their own, e.g. kubectl label node NODE {labels.POOL}=NAME, and import again"
     )

@@ -197,7 +197,7 @@ def scene(weighed: Weighing, gang: Gang) -> tuple[str, ...]:
 
 
 def unfit(evidence: Evidence) -> tuple[str, ...]:
-    """Nodes told to leave or cordoned, and those that did not pass the gate, unless most of them did not."""
+    """Nodes that pods must leave, cordoned ones, and those that did not pass the gate, unless most of them did not."""
     leaving = {pod.node for pod in evidence.pods if pod.node and pod.disrupted}
     leaving |= {node.name for node in evidence.nodes if node.unschedulable}
     bad = {report.node for report in evidence.gate if report.verdict != VerdictWord.PASS}

@@ -34,7 +34,7 @@ class Rule:
     """Regular expression searched in the cleaned line, without nested repetition. Group `peer`, or any other with a
     name: who is blamed."""
     fault_class: FaultClass
-    """`none`: healthy noise; the line tells nothing, whatever else matches."""
+    """`none`: healthy noise; the line says nothing, whatever else matches."""
     weight: float
     """Probability, 0 to 1, that the class is right where only this line is known."""
     blames: Blames

@@ -131,7 +131,7 @@ def _read(evidence: Evidence) -> tuple[Evidence, tuple[LogLine, ...], tuple[Exit
 
 
 def _places(evidence: Evidence, lines: Sequence[LogLine], ends: Sequence[Exit]) -> NodePlaces | None:
-    """What foreign logs tell of nodes; None where the cluster tells it."""
+    """What foreign logs say of nodes; None where the cluster itself does."""
     if evidence.signal is not Signal.LOGS:
         return None
     return read_places(lines, [(end.rank, end.node) for end in ends if end.rank is not None and not end.local])
@@ -152,7 +152,7 @@ def _step(evidence: Evidence, gang: Gang) -> int | None:
         return evidence.first_nan_step
     if gang.first is not None and gang.first.last_step is not None:
         return gang.first.last_step
-    # A rank that tells no steps fails after those of its gang; what was known when the failure was heard may be older.
+    # A rank that reports no steps fails after those of its gang; what was known at the failure may be older.
     steps_seen = [
         step for record in evidence.terminations for step in (record.last_step, *(e.last_step for e in record.ranks))
     ]

@@ -290,7 +290,7 @@ MOST = 0.93
 NAMELESS = ("python-exception", "logged-exception")
 """Rules that know an exception by its form alone."""
 WRAPPED_FACTOR = 0.5
-"""What an exception is worth that only tells of a worker's: the worker's own stands beside it, unless it was cut."""
+"""What an exception is worth that only reports a worker's: the worker's own stands beside it, unless it was cut."""
 VAGUE = ("connection-error",)
 """Rules of exceptions with several owners: replaced only where the hints are surer."""
 _REPLACED = frozenset({*NAMELESS, *VAGUE})

@@ -98,7 +98,7 @@ class Exit:
 
 
 def exits(lines: Sequence[LogLine]) -> tuple[Exit, ...]:
-    """Every end that a launcher reports in the lines, in order; a rank that is told of twice comes once."""
+    """Every end that a launcher reports in the lines, in order; a rank that is reported twice comes once."""
     found: list[Exit] = []
     report = _Report()
     for line in lines:
@@ -135,7 +135,7 @@ class _Report:
 
 
 def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[Termination, ...]:
-    """The ends with a rank as termination records, one a node; those whom the launcher told to end are marked so.
+    """The ends with a rank as termination records, one a node; those that the launcher asked to end are marked so.
 
     `failing`: ranks that had failed by themselves before they were asked to end.
     """

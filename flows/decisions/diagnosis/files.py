@@ -111,7 +111,7 @@ def read_lines(name: str, texts: Iterable[str], clock: Clock | None = None, firs
     """The lines of one file, in order.
 
     Args:
-        name: of the file; rank, node and source are taken from it where it tells them.
+        name: of the file; rank, node and source are taken from it where it has them.
         texts: its lines, without line ends.
         clock: completes time stamps without a year; None: one of its own.
         first: number of the first line.

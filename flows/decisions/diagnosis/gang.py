@@ -86,7 +86,7 @@ def _others_suffered(culprits: set[int], clues: Sequence[Clue]) -> bool:
 
 
 def failing(clues: Sequence[Clue], ends: Sequence[Exit]) -> frozenset[int]:
-    """Ranks that failed with the very cause of one that nobody had told to end: they would have ended as well."""
+    """Ranks that failed with the very cause of one that nobody had asked to end: they would have ended as well."""
     causes: dict[str, set[int]] = {}
     for clue in clues:
         if clue.original and clue.rank is not None and not clue.rule.startswith("signal-"):
@@ -103,7 +103,7 @@ def dying(end: RankEnd) -> bool:
     """True where a rank was asked to end while it was already going down with a cause of its own.
 
     The last thing it said is an exception, or a line that names a cause. Between that line and the end of a process
-    there are tens of milliseconds. Its peers lose the connection in between, and the gang is told to end: the rank
+    there are tens of milliseconds. Its peers lose the connection in between, and the gang is asked to end: the rank
     that started it all then looks like a victim.
     """
     if not end.requested or (end.signal != 9 and end.exit_code != 1):

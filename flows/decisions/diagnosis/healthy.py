@@ -1,4 +1,4 @@
-"""When nothing is wrong: logs in which nothing speaks of a failure; and how sure it is that a cause cannot be told."""
+"""When nothing is wrong: logs in which nothing speaks of a failure; and how sure it is that a cause is not known."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ ENDED_WELL, GOES_ON, SILENT, FELL_AT_THE_END = 0.96, 0.92, 0.86, 0.6
 had come to its end when libraries fell that were taken down. Of the development's logs in which nothing is said 0.98
 are healthy (128 of 131), of those seen for the first time 0.6 were (12 of 20): what is stated lies between."""
 CAUSE_UNTOLD, WORDS_ONLY = 0.82, 0.4
-"""Confidence that the cause cannot be told: an end was reported without one; words of failure that no rule knows, which
-an expert may know."""
+"""Confidence that the cause cannot be known: an end without one, or words of failure that only an expert may know."""
 FAREWELLS = frozenset({"elastic-sigterm", "launcher-told-to-end"})
 """Rules of what launchers print at every end."""
 SUMMARIES = frozenset({*FAREWELLS, "elastic-child-failed", "program-ended", "launcher-summary", "exit-code"})

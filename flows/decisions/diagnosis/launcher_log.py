@@ -28,7 +28,7 @@ _NOTICE = re.compile(r"SIG[A-Z0-9]{1,10} reached the launcher")
 
 @dataclass
 class _LauncherLog:
-    """What one log tells: the ends of the newest incarnation."""
+    """What one log holds: the ends of the newest incarnation."""
 
     node: str
     incarnation: int = 0
@@ -39,7 +39,7 @@ class _LauncherLog:
     """Unix seconds."""
 
     def add(self, end: RankEnd) -> None:
-        """One more end; of a rank that is told of twice the first one counts."""
+        """One more end; of a rank that is reported twice the first one counts."""
         if end.incarnation > self.incarnation:
             self.incarnation, self.ends = end.incarnation, {}
         if end.incarnation == self.incarnation:
@@ -47,14 +47,14 @@ class _LauncherLog:
 
 
 def with_logged_ends(evidence: Evidence) -> Evidence:
-    """The evidence with a record of every pod (a log of its own) that left none, made from what its launcher told."""
+    """The evidence with a record of every pod (a log of its own) that left none, made from its launcher's log."""
     recorded = {record.pod for record in evidence.terminations}
     ends = logged_ends(line for line in evidence.lines if not line.file or line.file not in recorded)
     return replace(evidence, terminations=(*evidence.terminations, *ends)) if ends else evidence
 
 
 def logged_ends(lines: Iterable[LogLine]) -> tuple[Termination, ...]:
-    """Records made from lines, one for each log in which an end or a notice is told, in the order of the logs."""
+    """Records made from lines, one for each log with an end or a notice, in the order of the logs."""
     logs: dict[str, _LauncherLog] = {}
     for line in lines:
         end = end_of(line.text)
@@ -67,7 +67,7 @@ def logged_ends(lines: Iterable[LogLine]) -> tuple[Termination, ...]:
 
 
 def end_of(text: str) -> RankEnd | None:
-    """The end that a line tells; None for every other line. Of a line that was cut the last words are missing."""
+    """The end that a line reports; None for every other line. Of a line that was cut the last words are missing."""
     at = text.find(MARK, 0, MOST_BEFORE + len(MARK))
     if at < 0:
         return None

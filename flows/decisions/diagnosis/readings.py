@@ -74,7 +74,7 @@ def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
 def _quiet(
     stream: Sequence[LogLine], line_matches: Sequence[tuple[LogLine, tuple[RuleMatch, ...], float, bool]]
 ) -> int:
-    """Number of the line up to which so many calm lines follow what was told that it ended nothing; 0: too few do."""
+    """Number of the line up to which so many calm lines follow a report that it ended nothing; 0: too few do."""
     loud = [
         line for line, matches, _, _ in line_matches if any(x.rule.fault_class is not FaultClass.NONE for x in matches)
     ]

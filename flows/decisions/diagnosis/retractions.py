@@ -2,7 +2,7 @@
 
 A program went on where epochs, bars or other counters grow after the line, or where it ends well. Nothing is measured
 here, unlike in `flows.decisions.diagnosis.steps`. And what a program stays calm about for many lines, it has survived:
-of 850 logs of failures two went on for more than 18 lines after the last line that told of any trouble, and half of
+of 850 logs of failures two went on for more than 18 lines after the last line about any trouble, and half of
 them for none; what healthy programs complain of stands at their beginning.
 """
 
@@ -91,7 +91,7 @@ _SAYS = Cue(
 
 
 def position(text: str) -> tuple[str, tuple[int, ...]] | None:
-    """Which counter a line tells, and how far it is; None where it tells none, or none that proves anything."""
+    """Which counter a line shows, and how far it is; None where it shows none, or none that proves anything."""
     text = _ERROR_MEASURED.sub("", text[:LOOK_CHARACTERS])
     hit = _COUNTER.search(text)
     word = hit["word"].lower() if hit is not None else "bar"
@@ -365,7 +365,7 @@ def calm_after(stream: Sequence[LogLine], line: int) -> int:
 
 
 def survived(stream: Sequence[LogLine], loud: Collection[int]) -> int:
-    """Number of the line up to which a stream outlived what it told of; 0 where it ends too soon after it.
+    """Number of the line up to which a stream outlived what it reported; 0 where it ends too soon after it.
 
     `loud`: numbers of the lines that report trouble.
     """

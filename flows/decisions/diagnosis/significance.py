@@ -1,8 +1,8 @@
-"""What a line of a long log tells: which rules hold, whether it is a launcher's report, a traceback, a stack, a step.
+"""What a line of a long log is worth: which rules hold; is it a launcher's report, a traceback, a stack, a step?
 
 Reading a line exactly takes tens of microseconds, which 100 MB of lines do not have. So three things come before it.
 All words that announce anything are looked for at once, in compiled code. Lines that differ in numbers and hashes alone
-are read once. And a word that hundreds of lines of a log held while they told nothing is chatter there.
+are read once. And a word that hundreds of lines of a log held without any meaning is chatter there.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _AS_TEXT = methodcaller("decode", "latin-1")
 
 @dataclass(frozen=True)
 class LineSignificance:
-    """What one line tells."""
+    """What one line is worth."""
 
     rules: tuple[str, ...] = ()
     """Names of the rules that hold."""
@@ -87,12 +87,12 @@ class LineSignificance:
 
     @property
     def silent(self) -> bool:
-        """True where the line tells nothing."""
+        """True where the line says nothing."""
         return not (self.rules or self.marks or self.step)
 
 
 DULL = LineSignificance()
-"""Neither this line nor one with other numbers tells anything."""
+"""Neither this line nor one with other numbers says anything."""
 
 
 class SignificanceIndex:
@@ -143,7 +143,7 @@ class SignificanceIndex:
         return set(_with_hits(holds, _with_hits(may_hold, templates)))
 
     def of(self, line: bytes) -> LineSignificance:
-        """What a line tells; read once for all lines that differ in numbers and hashes alone."""
+        """What a line is worth; read once for all lines that differ in numbers and hashes alone."""
         shape = template(_HASH.sub(b"", line.lower()))
         found = self._shapes.get(shape)
         if found is None:

@@ -80,7 +80,7 @@ class Learning:
         return {key for key, shape in both if shape not in settled} - self._known
 
     def alone(self, line: bytes) -> LineSignificance:
-        """What one line tells, without learning from it."""
+        """What one line is worth, without learning from it."""
         return self._teller.of(line) if self._teller.announced((template(line),)) else DULL
 
     def telling(self, templates: Sequence[bytes], shapes: Sequence[bytes]) -> list[int]:
@@ -92,7 +92,7 @@ class Learning:
         return _places(templates, self._steps, shapes, {s for s, found in self._settled.items() if found.step})
 
     def of(self, template: bytes, shape: bytes) -> LineSignificance:
-        """What a line tells."""
+        """What a line is worth."""
         return self._telling.get(template) or self._settled.get(shape, DULL)
 
     def _remember(self, key: bytes, found: LineSignificance) -> None:

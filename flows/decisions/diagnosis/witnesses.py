@@ -52,7 +52,7 @@ def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
     if node.ready is False and (silent or unreached or _left_nothing(evidence, node.name)):
         return f"condition Ready is False{named} and nothing on it answers"
     # Nodes that lived through an absence of the API server are Unknown for seconds as well: one whose kubelet answers,
-    # or whose ranks told how they ended, is none on which nothing answers.
+    # or whose ranks reported how they ended, is none on which nothing answers.
     untold = evidence.signal is Signal.NODE_NOT_READY and not _reported_its_end(evidence, node.name)
     answers = node.name in evidence.answering_nodes
     if node.ready is None and not answers and (silent or unreached or _left_nothing(evidence, node.name) or untold):
@@ -66,7 +66,7 @@ def _proof_of_loss(evidence: Evidence, node: NodeFacts) -> str:
 
 
 def unreached(evidence: Evidence) -> Iterator[Clue]:
-    """One path only: the gang failed, and of what stood on the node nothing is heard, not even that it ended."""
+    """One path only: the gang failed, and from what ran on the node there is no news, not even that it ended."""
     lost = lost_nodes(evidence)
     gang = {pod.node for pod in evidence.pods if pod.node}
     away = [name for name in evidence.unreached_nodes if name not in lost and name in gang]
@@ -218,7 +218,7 @@ def _signals(evidence: Evidence) -> Iterator[Clue]:
 
 
 def _with_whom(hang: Clue) -> Clue:
-    """The clue with the one rank for whom the others wait, as stacks told it; with its node, where it hung before."""
+    """The clue with the one rank for whom the others wait, by their stacks; with its node, where it hung before."""
     lags, again = _LAGS.search(hang.text), _AGAIN.search(hang.text)
     if again is not None:
         return replace(hang, blames="node", node=again["node"])
@@ -294,7 +294,7 @@ def _rank_end(record: Termination, end: RankEnd) -> Iterator[Clue]:
 
 
 def exit_clue(end: Exit) -> Clue:
-    """What an end means that a launcher reported in a log; SIGTERM is how everybody ends whom somebody told to."""
+    """What an end means that a launcher reported in a log; SIGTERM ends whoever was asked to end."""
     who = "a process" if end.rank is None else f"{'local rank' if end.local else 'rank'} {end.rank}"
     who += f" on {end.node}" if end.node else ""
     about = Clue(F.UNKNOWN, 0.2, f"{who} ended with code {end.code}", "exit-code", "rank", end.node, end.rank, end.at,
@@ -323,7 +323,7 @@ def _exit(code: int | None, signal: int | None, about: Clue) -> Iterator[Clue]:
 
 
 def _requested_ends(evidence: Evidence) -> Iterator[Clue]:
-    """Nobody failed, and yet the gang ended: somebody told it to, which a drained node explains."""
+    """Nobody failed, and yet the gang ended: somebody asked for it, which a drained node explains."""
     ends = [end for record in evidence.terminations for end in record.ranks]
     if any(not end.requested and (end.exit_code or end.signal is not None) for end in ends):
         return

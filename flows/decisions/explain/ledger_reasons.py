@@ -16,7 +16,7 @@ _EVIDENCE_LINES = 5
 
 
 def ledger_reasons(sight: RunSight, move: Move) -> tuple[Reason, ...]:
-    """Why nothing goes on, as far as the ledger tells it; empty where the attempt itself is watched."""
+    """Why nothing goes on, as far as the ledger shows it; empty where the attempt itself is watched."""
     story = sight.story
     match move:
         case Done():

@@ -226,7 +226,7 @@ _BY_REASON = {
     "Suspended": Hold.QUEUE_STOPPED,
     "WaitingForPodsReady": Hold.PODS_READY,
 }
-"""Kueue's own finer reasons, where it is told to give them."""
+"""Kueue's own finer reasons, where it is configured to give them."""
 
 
 def queue_reasons(workload: WorkloadSight, line: NamespaceQueues) -> tuple[Reason, ...]:
@@ -385,7 +385,7 @@ def _place(place: int, of: int) -> str:
     return f", place {place} of {of}" if place else ""
 
 
-# A message that says why no flavor was assigned. What is nearest to being let in is told first.
+# A message that says why no flavor was assigned. What is nearest to being admitted comes first.
 
 
 def _refused(workload: WorkloadSight, line: NamespaceQueues) -> Reason | None:

@@ -217,7 +217,7 @@ GRACE_SECONDS: Mapping[ReconcileFault, float] = {
 }
 """How long something must have been seen before it is a finding; 0 for what is not listed."""
 HEARD_SECONDS = 30.0
-"""An attempt of which nothing was heard for so long is looked at more closely."""
+"""An attempt without news for so long is looked at more closely."""
 MANY = 3
 """So many silent at once, and more than half of all, speak against the observer."""
 GONE = "its JobSet is gone"

@@ -1,4 +1,4 @@
-"""From what the pods of a preflight told to verdicts: the suite's checks as rules, by kind of node. Pure."""
+"""From the reports of a preflight's pods to verdicts: the suite's checks as rules, by kind of node. Pure."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ TELL_OF_EACH = ("amd-smi", "nvidia-smi", "rocm-smi", "rvs", "transferbench", "nv
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What one node's pod told."""
+    """The report of one node's pod."""
 
     node: str
     hardware: str
     parsed: Mapping[str, tuple[Parsed, ...]]
-    """Name of a check -> what each attempt told; empty: the pod said nothing."""
+    """Name of a check -> the values of each attempt; empty: the pod said nothing."""
 
 
 def rule_of(check: Check, hardware: HardwareProfile) -> CheckRule:

@@ -19,7 +19,7 @@ from workflows.node_tests.sweep import MOST
 from workflows.wire import GateReport
 
 BY_CHECK: Mapping[str, FaultClass] = {"tools": FaultClass.GPU_DRIVER, "mounts": FaultClass.STORAGE}
-"""Checks whose failure is the node's fault; a wrong clock is told, and no node is taken out for it."""
+"""Checks whose failure is the node's fault; a wrong clock is reported, and no node is taken out for it."""
 SURE = 0.8
 """A kernel's words count from this confidence on."""
 CERTAIN = 0.95

@@ -57,7 +57,7 @@ class TrialObservation:
     steps: int
     """That were to be seen."""
     rows: tuple[StepRow, ...] = ()
-    """In the order in which they were told."""
+    """In the order in which they were reported."""
     every_steps: int = 1
     """From one reported step to the next."""
     skip_steps: int = 0
@@ -92,7 +92,7 @@ def rate_of(seen: TrialObservation) -> float | None:
     if not seen.rows:
         return None
     first = min(row.step for row in seen.rows) - seen.every_steps
-    at = {row.step - first: row.at for row in reversed(seen.rows)}  # a step that was told twice: the first time
+    at = {row.step - first: row.at for row in reversed(seen.rows)}  # a step that was reported twice: the first time
     counted = sorted(step for step in at if step >= max(seen.skip_steps, 1))
     seconds = at[counted[-1]] - at[counted[0]] if counted else 0.0
     return (counted[-1] - counted[0]) / seconds if seconds > 0 else None

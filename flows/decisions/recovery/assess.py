@@ -19,7 +19,7 @@ from workflows.model.attempt import AttemptView, PodFacts, Signal
 from workflows.model.records import AttemptRecord
 
 LAUNCHER_SILENT_SECONDS = 5.0
-"""A launcher heard within this time lives, whatever the node's condition says (heartbeats come every second)."""
+"""A launcher that answered within this time lives, whatever the node's condition says; heartbeats come each second."""
 IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "StartError"})
 GONE = frozenset({"Failed", "Gone"})
 
@@ -49,7 +49,7 @@ Rule = Callable[[AttemptView, Case], WatchFinding | None]
 def assess(view: AttemptView, case: Case) -> WatchFinding | None:
     """The first rule that fires, or None: go on watching."""
     if view.jobset == "Completed" and (view.away or view.partial):
-        return None  # how it ended is told by pods of which we may not have heard yet
+        return None  # how it ended is shown by pods that may not have been read yet
     for rule in RULES:
         finding = rule(view, case)
         if finding is not None:
@@ -70,7 +70,7 @@ def _completed(view: AttemptView, _: Case) -> WatchFinding | None:
 
 
 def _silent(view: AttemptView, node: str) -> bool:
-    """Nothing of the node was heard for `HEARD_SECONDS`, by somebody who listened.
+    """No launcher of the node was heard for `LAUNCHER_SILENT_SECONDS`, by somebody who listened.
 
     The coordinator listens to launchers, and we to it. While the cluster does not answer us, we are the ones who are
     deaf: what was heard last is then old, and says nothing.

@@ -1,6 +1,6 @@
 """The incarnations of an attempt: its ranks' first start, and one more for each restart in place. Pure.
 
-Where within an attempt its ranks began again in place: from the numbers of steps, and from what was told.
+Where ranks began again in place shows in the numbers of the steps and in the recorded restarts.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from workflows.model.records import AttemptRecord, IncidentRecord, StepRow
 
 
 def begins_again(rows: Sequence[StepRow], restarts: Sequence[float]) -> list[bool]:
-    """For each step whether the ranks began again before it: its number was there already, or a restart was told of.
+    """For each step whether the ranks began again before it: its number was there already, or a restart was recorded.
 
     `restarts`: Unix seconds at which they were decided, in order.
-    A restart that was told of beside such a fall belongs to it: clocks of nodes differ by less than a step.
+    A recorded restart beside such a fall belongs to it: clocks of nodes differ by less than a step.
     """
     falls = [index > 0 and row.step <= rows[index - 1].step for index, row in enumerate(rows)]
     times = [row.at for row in rows]

@@ -131,7 +131,7 @@ def _brake(_: Diagnosis, situation: Situation, decision: Decision) -> Decision |
 
 
 class BrakeQuestion(NamedTuple):
-    """What a person is asked and told where the brake stops a decision."""
+    """The question to a person, and its reason, where the brake stops a decision."""
 
     question: str
     why: str

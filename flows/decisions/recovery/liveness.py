@@ -25,7 +25,7 @@ LOOKS = 2
 
 @dataclass(frozen=True)
 class NoFinding:
-    """Nothing is to be said: the coordinator is heard, or the logs were not looked at often enough yet."""
+    """Nothing to say: the coordinator answers, or the logs were not looked at often enough yet."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def limit_seconds(sight: SecondSight, run: RunProfile) -> float:
 
 
 def by_second_path(why: str) -> str:
-    """What the `why` of a run tells of a training that goes on unheard; "" where it does not."""
+    """What the `why` of a run says of training without its coordinator; "" where it does not."""
     return why.partition(UNHEARD)[2].removesuffix("]")
 
 
@@ -108,7 +108,7 @@ def _unread(view: AttemptView, sight: SecondSight, _: RunProfile) -> LivenessVer
 
 
 def _says_nothing(view: AttemptView, sight: SecondSight, run: RunProfile) -> LivenessVerdict | None:
-    """Logs that never told a step prove nothing: another rank may tell them, or post them to the coordinator alone."""
+    """Logs without any step prove nothing: another rank may print them, or post them to the coordinator alone."""
     if run.progress.framework in STEPLESS:
         return _undecided(view, sight, "its program prints no steps, so their absence proves nothing", "stepless")
     shows_steps = sight.step is not None
@@ -127,7 +127,7 @@ def _hung(view: AttemptView, sight: SecondSight, run: RunProfile) -> LivenessVer
 
 def _stands_still(view: AttemptView, sight: SecondSight, run: RunProfile) -> LivenessVerdict | None:
     if _step_may_follow(view, sight, run):
-        return NoFinding()  # a step may be about to be told
+        return NoFinding()  # the next step may follow any moment
     limit = limit_seconds(sight, run)
     why = f"{_position(sight)}, for {_still_seconds(view, sight):.0f} s; it counts as a hang after {limit:.0f} s"
     return _undecided(view, sight, why, f"stands still {sight.still_since}")
@@ -168,7 +168,7 @@ RESTART_SECONDS = 10.0
 coordinator's word, which takes one at most; then processes start, by fork or as any program does."""
 
 SILENT_SECONDS = 1.5
-"""Launchers are heard every second: one that is later than the others by more is silent."""
+"""Launchers report every second: one that is later than the others by more is silent."""
 NODE_SECONDS = 90.0
 """Kubernetes calls a silent node not ready after 40 s."""
 NO_PROGRESS = "no progress for"
@@ -200,7 +200,7 @@ def broken(facts: CoordinatorFacts, now: float) -> bool:
 def hung(facts: CoordinatorFacts) -> str:
     """Why the gang counts as hung where its coordinator does nothing more about it; "": it does not.
 
-    Either no right was lent, and a hang is only told; or the right is used up or in doubt, and the gang was told to
+    Either no right was lent, and a hang is only noted; or the right is used up or in doubt, and the gang was asked to
     stop because of it. While a launcher is silent as well, it may be its node that is lost: the cluster says so in
     less than a minute, and knows more.
     """

@@ -92,7 +92,7 @@ def next_move(story: Story) -> Move:
     attempt = story.attempt
     if attempt is not None and not _resumed_after(story, attempt):
         mine = (item for item in reversed(story.incidents) if item.attempt == attempt.number)
-        # After a restart in place, or what was only told, the attempt goes on: nothing is left to be done about it.
+        # After a restart in place, or a note, the attempt continues: nothing is left to be done about it.
         incident = next((item for item in mine if not item.went_on), None)
         if incident is not None and incident.action is not Action.NONE:
             return _recovery(story, attempt, incident)

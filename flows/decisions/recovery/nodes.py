@@ -92,7 +92,7 @@ REFUSALS: tuple[tuple[Callable[[NodeCandidate, NodeNeed], bool], Callable[[NodeC
     (lambda node, _: bool(node.taints), lambda node: f"tainted: {', '.join(node.taints)}"),
     (lambda node, _: bool(node.busy), lambda node: f"used by {node.busy}"),
 )
-"""The first reason that applies is told."""
+"""The first reason that applies is given."""
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -187,7 +187,7 @@ def culprits(incident: IncidentRecord) -> str:
 def took(line: IncidentLine, now: float) -> str:
     """From the fault to the first step after it: `2.4 s`; `5.0 min so far` while it is open; `-`: no step came.
 
-    Of what was only told: how long it was so; `-`: it was a moment, or is so still.
+    Of a note: how long it lasted; `-`: it was a moment, or is so still.
     """
     if line.incident.over_at is not None:
         return decisions_text.duration_text(line.incident.over_at - line.incident.at)

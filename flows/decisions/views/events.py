@@ -281,7 +281,7 @@ def _incident(line: _Line) -> _EventParts | None:
     if "signal" in line.data and line.data.get("action") == Action.RESTART_IN_PLACE:
         return _EventParts("incident.restarted_in_place", fields)
     if "signal" in line.data:
-        # What came of it later is told later.
+        # What came of it is an event of its own.
         fields |= {"class": None, "confidence": None, "culprits": [], "action": None, "would_change": ""}
         seen = fields.get("evidence", [])[:1]
         return _EventParts("incident.opened", fields | {"evidence": seen, "why": seen[0] if seen else line.row.why})

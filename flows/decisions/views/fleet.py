@@ -65,7 +65,7 @@ class Remembered:
 
 
 def nodes_of_cluster(nodes: Iterable[ClusterNode], remembered: Remembered) -> list[FleetNode]:
-    """The nodes that the cluster tells of, and those we hold out of service that it no longer has."""
+    """The nodes that the cluster lists, and those we hold out of service that it no longer has."""
     fleet = [_fleet_node(node, remembered) for node in nodes]
     there = {node.name for node in fleet}
     for name, record in remembered.states.items():

@@ -211,7 +211,7 @@ def straggler(rank: int, node: str, line: LogLine, text: str, rule: str, weight:
 
 
 ALIKE_WEIGHT = 0.72
-"""Equal lines of several members, one of them far off: what is measured is told by their words only."""
+"""Equal lines of several members, one of them far off: their words alone say what is measured."""
 LISTED_WEIGHT = 0.78
 """A list or a row that says it holds one value a rank."""
 FEWEST = 4

@@ -1,7 +1,7 @@
 """Listings of peers: times or rates of ranks, devices or hosts in rows of the same words; one far off.
 
 Any report may print them: a table with a head, `key=value`, JSON a line, a sentence. Rows belong together where nothing
-but the member and the numbers differ. What a number means is told by its unit, its key, the head of its column or the
+but the member and the numbers differ. What a number means is known by its unit, its key, the head of its column or the
 heading above it; a number without a meaning (memory, a loss, a temperature) says nothing.
 
 Pairs: rates between two peers in rows, one with which every pair is slow; reports that list the slow ones below.

@@ -181,7 +181,7 @@ _AGAIN = re.compile(
     r"\babort|\bterminat|\bsignal|\bexit(?:ed|code)|\battempt|\bfrom scratch|\berror\b|\bdied\b|\blost\b|\bgoing on\b|"
     r"\bno check_?points?\b|\bcheckpoint .{0,40}(?:not|missing)|\bagain\b|\belastic|\bworld[_ ]size"
 )
-"""What tells that the same run began again."""
+"""What shows that the same run began again."""
 _SAVES = re.compile(r"(?i)\bsav(?:e|ed|ing)\b|\bwr(?:ite|iting|ote|itten)\b")
 _TRIAL = re.compile(r"\[pid=(?P<pid>\d{1,9})\], (?P<seconds>\d{1,9}) s, (?P<iter>\d{1,9}) iter\b")
 _SAYS_TRIAL = Cue("[pid=", of=(_TRIAL,))

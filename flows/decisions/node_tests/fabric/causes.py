@@ -40,7 +40,7 @@ class Causes:
 
     known: Knowledge
     nodes: Mapping[int, int]
-    """Behind a switch that is to blame, too: then the switch is told, not the node."""
+    """Behind a switch that is to blame, too: then the switch is named, not the node."""
     switches: Mapping[str, int]
     links: Mapping[tuple[int, int], int]
     flaps: Flaps = NONE

@@ -36,11 +36,11 @@ FEW = 3
 
 @dataclass(frozen=True)
 class GroupResult:
-    """What one group told, all members together."""
+    """The reports of one group, all members together."""
 
     measurement: Measurement
     by: str = ""
-    """`gpus` or `sockets`, as far as somebody told; "" where nobody did."""
+    """`gpus` or `sockets`, as far as somebody reported it; "" where nobody did."""
     wrong: int = 0
     """Values that were not what they should be; then the group counts as one that moves nothing."""
     why: str = ""
@@ -140,7 +140,7 @@ def peers_limit(first: Sequence[Measurement], least: Limit | None) -> Limit:
 
 
 def rails_of(first: Sequence[Measurement]) -> int:
-    """How many rails most of the first groups told of; 1 where none answered."""
+    """How many rails most of the first groups reported; 1 where none answered."""
     counted = Counter(len(one.gigabytes_per_second) for one in first if one.gigabytes_per_second)
     return counted.most_common(1)[0][0] if counted else 1
 
@@ -171,7 +171,7 @@ class FabricResult:
     """Every group, round by round."""
     limit: Limit
     checks: tuple[Check, ...]
-    """The suite's checks of gangs; the first that is told in GB/s and is no warning is the one that judges."""
+    """The suite's checks of gangs; the first that is measured in GB/s and is no warning is the one that judges."""
     weaker: str = ""
     """Why a pass is none: it was measured by something weaker than the checks ask for."""
 
@@ -305,7 +305,7 @@ def _figure(own: Sequence[GroupResult], *, best: bool) -> float | None:
 
 
 def _other(check: Check, own: Sequence[GroupResult], tested: FabricResult) -> Json:
-    """A check that stands beside: values that came wrong, or a figure that is told and not judged."""
+    """A check that stands beside: values that came wrong, or a figure that is reported and not judged."""
     answered = [one for one in own if one.measurement.gigabytes_per_second is not None]
     reason: Json = {"check": check.name, "verdict": "unknown", "measured": None, "limit": None, "unit": check.unit}
     if check.unit == "count":

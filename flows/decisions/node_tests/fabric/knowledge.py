@@ -156,12 +156,12 @@ class Knowledge:
         return found
 
     def under(self, node: int, rail: int) -> int:
-        """Nodes that share the node's switch on that rail, itself too; 0 where it was not told."""
+        """Nodes that share the node's switch on that rail, itself too; 0 where it is not known."""
         switches = self.fabric.nodes[node].switches
         return self.beneath[switches[rail]] if rail < len(switches) else 0
 
     def outside(self, node: int, rail: int) -> int:
-        """Nodes under other switches; all others where switches were not told."""
+        """Nodes under other switches; all others where switches are not known."""
         return self.everyone & ~(self.under(node, rail) or 1 << node)
 
     def misses(self, mask: int, rail: int) -> list[Observation]:

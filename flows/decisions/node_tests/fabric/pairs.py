@@ -35,7 +35,7 @@ ROUNDS = 6
 STRANGERS = 3
 """So many rounds may pass without anybody proven: three nodes need them all to have met each other."""
 MANY = 3
-"""Where so many pairs have told nothing at all of a check, e.g. since no image has the tool, nobody asks again."""
+"""Where so many pairs have reported nothing at all for a check, e.g. since no image has the tool, nobody asks again."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Pairs:
 
     nodes: tuple[str, ...]
     checks: tuple[str, ...]
-    """Those that count: what misses in others is told, and never asked again."""
+    """Those that count: what misses in others is reported, and never measured again."""
     seed: int = 0
     """Which partners meet: with the same seed and the same meetings the same ones."""
     rounds: tuple[tuple[Meeting, ...], ...] = field(default=())
@@ -220,12 +220,12 @@ def pair_rules(checks: Sequence[Check], hardware: HardwareProfile) -> tuple[Chec
 def halves(
     pair: Pair, reports: Mapping[str, PairReport], silent: Mapping[str, str], number_of: Mapping[str, int]
 ) -> dict[str, ParsedByCheck]:
-    """What each of the two told, by check; what one did not tell is unknown with its reason.
+    """What each of the two reported, by check; what one did not report is unknown with its reason.
 
     Args:
         pair: both nodes.
-        reports: of those that told something, by node.
-        silent: nodes that told nothing, and why.
+        reports: of those that answered, by node.
+        silent: nodes that did not answer, and why.
         number_of: check -> number of the call that answers it.
     """
     found: dict[str, ParsedByCheck] = {}
@@ -297,7 +297,7 @@ def _everywhere(check: str, view: View, results: Sequence[PairResult]) -> str:
 
 
 def _subject(reason: Json) -> str:
-    """The rail of which a failure tells: before the first colon, where it is one word."""
+    """The rail that a failure names: before the first colon, where it is one word."""
     before, colon, _ = str(reason["evidence"]).partition(": ")
     return before if colon and reason["verdict"] == "fail" and " " not in before else ""
 

@@ -3,7 +3,7 @@
 A round costs the same time however many disjoint groups it has, so a miss of the whole is not halved eleven times:
 
 1. the whole group; where it is good everywhere, that is all;
-2. one block under each leaf switch (16 by chance where switches are not told); good blocks prove their nodes;
+2. one block under each leaf switch (16 by chance where switches are not known); good blocks prove their nodes;
 3. missing blocks in pairs;
 4. each node that is still not proven with a proven one, under its own switch first, a different one each round;
 5. nodes of which misses were contradicted, in pairs again and again: whoever flaps stands out (`flapping`);
@@ -21,7 +21,7 @@ from flows.decisions.node_tests.fabric.knowledge import Knowledge, State, bits, 
 from flows.decisions.node_tests.fabric.model import Answer, Group, circle, shuffled
 
 BLOCK = 16
-"""Nodes of a block by chance, where no switch is told."""
+"""Nodes of a block by chance, where no switch is known."""
 TURNS = 8
 """Turns of the circle that are looked at: all of them where nodes are so few that each pair counts."""
 SMALL = 3

@@ -58,7 +58,7 @@ class Stage:
     missing: str = ""
     """Why it cannot do without what it lacks, where it did not speak; "": then it says nothing."""
     bound: Floats | None = None
-    """[nodes] the limit in the rule's unit as people are told it; None: it is no figure."""
+    """[nodes] the limit in the rule's unit as people see it; None: it is no figure."""
     words: Callable[[int], str] = lambda _: ""
     """From the index of a node to why it fails."""
 
@@ -171,7 +171,7 @@ def _cell(
 
 
 def _silent_gpus(rule: CheckRule, hardware: str, attempts: Iterable[Parsed]) -> str:
-    """That some GPUs are missing from what a tool told: a list that broke off between two of them looks whole."""
+    """That some GPUs are missing from a tool's output: a list that broke off between two of them looks whole."""
     wanted = rule.gpus.get(hardware, 0)
     if not wanted:
         return ""
@@ -232,7 +232,7 @@ def _lacking(rule: CheckRule, wanted: int, attempts: tuple[Parsed, ...], subject
     """Why subjects may be missing altogether; a tool that broke off may have hidden some."""
     reasons = [parsed.unknown for parsed in attempts if parsed.unknown]
     if wanted and subjects < wanted:
-        return f"{subjects} of {wanted} told" + (f": {reasons[0]}" if reasons else "")
+        return f"{subjects} of {wanted} reported" + (f": {reasons[0]}" if reasons else "")
     if not subjects:
         return reasons[0] if reasons else f"nothing was reported for {rule.quantity}"
     broken = len(reasons) == len(attempts) or (reasons and rule.combine == "all")

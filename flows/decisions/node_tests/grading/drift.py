@@ -36,32 +36,32 @@ class DriftRow:
     hardware: str
     fact: str
     counts: tuple[tuple[str, int], ...]
-    """(word, nodes that told it), the most frequent first, then by word."""
+    """(word, nodes that reported it), the most frequent first, then by word."""
     majority: str
-    """What more than half of those told; "": no word is that frequent, and nobody is named."""
+    """What more than half of those reported; "": no word is that frequent, and nobody is named."""
     outliers: tuple[tuple[str, str], ...] = ()
-    """(node, its word) of those that told another word than the majority."""
+    """(node, its word) of those that reported another word than the majority."""
     missing: tuple[str, ...] = ()
-    """Nodes that told nothing: whether they differ is unknown."""
+    """Nodes that reported nothing: whether they differ is unknown."""
 
     @property
     def same(self) -> bool:
-        """Every node told it, and all the same."""
+        """Every node reported it, and all the same word."""
         return len(self.counts) == 1 and not self.missing
 
     @property
     def reporting(self) -> int:
-        """How many nodes told it."""
+        """How many nodes reported it."""
         return sum(count for _, count in self.counts)
 
     @property
     def share(self) -> float:
-        """Of those that told it how many told the most frequent word, 0 to 1."""
+        """Of those that reported it, the share with the most frequent word, 0 to 1."""
         return self.counts[0][1] / self.reporting if self.counts else 0.0
 
     @property
     def groups(self) -> tuple[tuple[str, int], ...]:
-        """Words that so many nodes told that none of them is an outlier; of most facts one."""
+        """Words that so many nodes reported that none of them is an outlier; of most facts one."""
         return tuple(item for item in self.counts if item[1] >= max(LEAST_LARGE, LARGE_SHARE * self.reporting))
 
     @property
@@ -91,7 +91,7 @@ def drift_table(facts: Mapping[str, Mapping[str, str]], hardware: Mapping[str, s
 
     Args:
         facts: node -> fact -> word; "" or missing: not known.
-        hardware: node -> kind. A fact is expected of each node of a kind of which one node tells it.
+        hardware: node -> kind. A fact is expected of each node of a kind of which one node reports it.
     """
     kinds: dict[str, list[str]] = {}
     for node in sorted(hardware, key=natural):
@@ -105,7 +105,7 @@ def drift_table(facts: Mapping[str, Mapping[str, str]], hardware: Mapping[str, s
 
 @dataclass(frozen=True)
 class Shift:
-    """Most nodes of a kind tell something else than most told the time before."""
+    """Most nodes of a kind report something else than most did the time before."""
 
     hardware: str
     fact: str
@@ -129,7 +129,7 @@ def shifts(now: Iterable[DriftRow], before: Iterable[DriftRow]) -> tuple[Shift, 
 
 
 def facts_of(reasons: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The properties of one node by check, as its verdict tells them; figures are words with their unit.
+    """The properties of one node by check, from its verdict; figures are words with their unit.
 
     Args:
         reasons: of a verdict. What could not be read is left out, whatever its verdict: a version that nobody could

@@ -205,7 +205,7 @@ def _measured(column: CheckColumn) -> list[Any]:
 
 
 def _plain_limits(item: _Judgement) -> list[Any]:
-    """For each node the limit that is told where nothing failed: the first that judged it and is a figure or a word."""
+    """The limit to show for a node where nothing failed: the first that judged it and is a figure or a word."""
     word = next((" or ".join(limit.good) for limit in item.column.rule.limits if isinstance(limit, Word)), None)
     if word is not None:
         return [word] * len(item.codes)

@@ -1,4 +1,4 @@
-"""Looks at many nodes laid out by check, day and turn: what a month of a fleet told, as arrays. Pure.
+"""Looks at many nodes laid out by check, day and turn: a month of a fleet, as arrays. Pure.
 
 Looks of the same checks become one table first, so that a fleet's month is a handful of long columns, however many
 tests it was.
@@ -98,7 +98,7 @@ def lay_figures(tables: Sequence[Table], values: Floats) -> None:
 
 
 def ends_of(tables: Sequence[Table], shape: tuple[int, int, int]) -> Codes:
-    """How the last tests of each check ended that told it, the oldest first; 0 where there were fewer."""
+    """How the last tests of each check ended that has it, the oldest first; 0 where there were fewer."""
     count, outcomes = shape[1], np.zeros(shape, dtype=np.int8)
     turns = max((int(table.turn.max(initial=-1)) for table in tables), default=-1) + 1
     for begin in range(0, turns, count):

@@ -259,7 +259,7 @@ def proofs_of(
 def findings_of(proofs: Mapping[str, NodeProof], pools: Mapping[str, str]) -> list[NodeFinding]:
     """Failed tests that stand, as what the brake decides about; nodes without a pool of ours are left out.
 
-    What sweeps and conditions found comes by itself and is not told twice.
+    What sweeps and conditions found comes by itself and is not reported twice.
     """
     found: list[NodeFinding] = []
     for node in sorted(set(proofs) & set(pools), key=natural):
