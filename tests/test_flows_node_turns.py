@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from flows.watching.nodes import AGAIN, BATCH, FINISH_SECONDS, RECONCILE_SECONDS, NodeNotice, Sentinel, Turns
+from flows.watching.nodes import AGAIN, BATCH, FINISH_SECONDS, RECONCILE_SECONDS, NodeNotice, Sentinel, WatchRounds
 from profiles.errors import Unavailable
 from profiles.vocabulary import FaultClass, VerdictWord
 from tasks.context import World, standing_in
@@ -110,8 +110,8 @@ def clock(tmp_path: Path) -> Iterator[Clock]:
     ledger.close()
 
 
-def turns_of(judge: Judge, watch: Watch) -> Turns:
-    return Turns(cast("Sentinel", judge), cast("NodeWatch", watch))
+def turns_of(judge: Judge, watch: Watch) -> WatchRounds:
+    return WatchRounds(cast("Sentinel", judge), cast("NodeWatch", watch))
 
 
 def test_ends_that_come_soon_after_each_other_are_written_together(clock: Clock) -> None:

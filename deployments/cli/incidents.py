@@ -100,8 +100,8 @@ def text(lines: Sequence[IncidentLine], total: int, now: float, width: int) -> s
     if not lines:
         return "no incident" if not total else headline(lines, total)
     rows = [{"when": _when(line.incident.detected_at), **row(line, now)} for line in lines]
-    shown = fitted(rows, COLUMNS, width, giving="why", dropped=LEFT_OUT)
-    return f"{shown}\n\n{headline(lines, total)}"
+    columns = fitted(rows, COLUMNS, width, giving="why", dropped=LEFT_OUT)
+    return f"{columns}\n\n{headline(lines, total)}"
 
 
 def details(lines: Sequence[IncidentLine]) -> str:

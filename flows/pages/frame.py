@@ -80,12 +80,12 @@ class Html(str):
 
 
 def _cell(value: object, column: TableColumn) -> str:
-    shown = value if isinstance(value, Html) else escape(_shown(value))
+    text = value if isinstance(value, Html) else escape(_text_of(value))
     kind = " class=n" if column.number else " class=long" if column.long else ""
-    return f"<td{kind}>{shown}</td>"
+    return f"<td{kind}>{text}</td>"
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
     if value is None:
         return UNKNOWN
     return number(value) if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Nodes into pools: alike in hardware, taints and flavor, and told from all other nodes by labels. Pure.
+"""Nodes into pools: alike in hardware, taints and flavor, and set apart from all other nodes by labels. Pure.
 
 Every node ends in exactly one pool or is left out with a reason. A pool's labels select its nodes and no others, except
 such as take no pods anyway: those of the control plane, behind their taint, and those that are being deleted.
@@ -222,11 +222,11 @@ def taints_of(nodes: Sequence[NodeStock]) -> tuple[tuple[str, ...], Mapping[str,
     return common, {name: taints for name, taints in odd.items() if taints}
 
 
-def named(nodes: Iterable[str], most: int = 4) -> str:
+def node_names(nodes: Iterable[str], most: int = 4) -> str:
     """Names for people: a few of them and how many more."""
     names = sorted(nodes)
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    text = ", ".join(names[:most])
+    return text if len(names) <= most else f"{text} and {len(names) - most} more"
 
 
 def _not_ours(node: NodeStock) -> str:
@@ -297,6 +297,6 @@ def _with(group: Group, nodes: Sequence[NodeStock], selector: Mapping[str, str])
 
 def _hidden(alike: Iterable[str]) -> str:
     return (
-        f"no lasting label tells it from {named(alike)}, which are made of something else or left out: give the nodes "
-        f"of its kind a label of their own, e.g. kubectl label node NODE {labels.POOL}=NAME, and import again"
+        f"no lasting label separates it from {node_names(alike)}, which are made of something else or left out: give "
+        f"the nodes of its kind a label of their own, e.g. kubectl label node NODE {labels.POOL}=NAME, and import again"
     )
