@@ -22,7 +22,7 @@ from tests.health_daemons import (
     ping_text,
     serving,
 )
-from workflows.programs.health.limits import Gate, RateLimiter, SharedResult, TestTurns, side_by_side
+from workflows.programs.health.limits import ExclusiveTurns, Gate, RateLimiter, SharedResult, side_by_side
 from workflows.programs.health.main import RunningDaemon, start_daemon
 from workflows.programs.health.peers import Peer, fetch
 from workflows.programs.health.query import Status
@@ -401,7 +401,7 @@ def test_the_ports_beside_the_main_one_serve_their_own_paths_only(box: Toolbox) 
 
 
 def test_once_and_turns() -> None:
-    once, turns = SharedResult(), TestTurns()
+    once, turns = SharedResult(), ExclusiveTurns()
     begun = threading.Event()
     waits = threading.Event()
     ran: list[int] = []
