@@ -73,7 +73,7 @@ class Judge:
         self.planned_when: list[int] = []
         self.ledger_is_away = False
 
-    def found(self, node: Node, watch: Any = None) -> NodeFinding | None:
+    def finding_for(self, node: Node, watch: Any = None) -> NodeFinding | None:
         self.looked.append(node.name)
         return self.findings.get(node.name)
 
@@ -81,13 +81,13 @@ class Judge:
         if findings:
             self.settled.append([item.node for item in findings])
 
-    def told(self, marked: list[Marked]) -> None:
+    def record_marks(self, marked: list[Marked]) -> None:
         if self.ledger_is_away:
             raise Unavailable("the ledger is away", retry_after_seconds=3.0)
         if marked:
             self.written.append([item.order.node for item in marked])
 
-    def left_overs(self) -> None:
+    def carry_out_left_overs(self) -> None:
         self.planned_when.append(len(self.written))
 
     def tell(self, line: NodeNotice) -> None:
