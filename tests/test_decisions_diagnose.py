@@ -766,7 +766,7 @@ def test_the_end_of_its_gang_is_no_deletion_by_somebody() -> None:
     wrong = end(1, 1, at=990.0, lines=raised("workflows.demo.DemoFaultError: asked for"))
     peer = end(0, 1, at=990.02, lines=("all-reduce failed: rank 1 closed the connection (exchange 18)",))
     by_itself = replace(left("node-1", wrong), first_failing_rank=1)
-    pods = (pod("node-0", 0, reason="Error", exit_code=1), pod("node-1", 1, exit_code=1, deleted=True))
+    pods = (pod("node-0", 0, reason="Error", exit_code=1), pod("node-1", 1, exit_code=1, deleted_at=990.0))
     found = diagnose(incident(pods=pods, terminations=(left("node-0", peer), by_itself)))
     alone = diagnose(
         incident(pods=(pods[0], pod("node-1", 1, exit_code=1)), terminations=(left("node-0", peer), by_itself))
@@ -777,5 +777,5 @@ def test_the_end_of_its_gang_is_no_deletion_by_somebody() -> None:
 
 def test_a_pod_that_was_asked_to_end_was_deleted_by_somebody() -> None:
     asked = left("node-1", end(1, 143, requested=True))
-    found = diagnose(incident(pods=(pod("node-1", 1, exit_code=143, deleted=True),), terminations=(asked,)))
+    found = diagnose(incident(pods=(pod("node-1", 1, exit_code=143, deleted_at=990.0),), terminations=(asked,)))
     assert (found.fault_class, found.evidence[0].rule) == (F.PREEMPTED, "pod-deleted")
