@@ -262,13 +262,8 @@ def keep_watch(
 ) -> None:
     """Watch the nodes until `ended`, and reconcile beside it; whoever ends it rings the bell.
 
-    Args:
-        profile: of the cluster.
-        mode: how far it may go.
-        tell: gets each line; from several threads.
-        ended: whether to end.
-        bell: wakes the loop.
-        hooks: called four times a second, one after the other, beside the watch; what one raises is reported.
+    `tell` gets lines from several threads; `bell` wakes the loop; `hooks` are called four times a second beside the
+    watch, and what one raises is reported.
 
     Raises:
         Conflict: another monitor of this cluster lives.
@@ -297,11 +292,7 @@ def _lookers(profile: ClusterProfile, mode: Mode, tell: TellNode) -> tuple[Looke
 def look_around(profile: ClusterProfile, mode: Mode, tell: TellNode, patience_seconds: float = 0.0) -> Round:
     """One round of reconciling; where something is too young for a judgement, once more when it is not.
 
-    Args:
-        profile: of the cluster.
-        mode: how far it may go.
-        tell: gets each line.
-        patience_seconds: more time for a loop that does the same; then nodes are left to it.
+    `patience_seconds`: more time for a loop that does the same; then nodes are left to it.
 
     Raises:
         Unavailable: the ledger does not answer.

@@ -127,7 +127,7 @@ def test_incidents_of_one_run_tell_everything(say: Say, asked: str) -> None:
     code, out, _ = say("incidents", "--run", "night")
     assert code == GOOD
     assert "saw: not ready, and nothing on it answers: node-1" in out
-    assert "open: no step was made since" in out
+    assert "still open: no step was completed since" in out
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
             step=20,
             last_step_at=900.0,
         ),
-        "running: rank 0 is at step 90 by its own log: training continues",
+        "rank 0 is at step 90 by its own log: training continues",
     ),
     (
         Hold.CONTROL_PLANE,

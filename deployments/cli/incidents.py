@@ -115,7 +115,7 @@ def details(lines: Sequence[IncidentLine]) -> str:
         said += [f"  saw: {text}" for text in incident.evidence]
         others = ", ".join(f"{name} ({share:.2f})" for name, share in incident.alternatives)
         said += [f"  or: {others}"] if others else []
-        said += ["  open: no step was made since"] if line.is_open else []
+        said += ["  still open: no step was completed since"] if line.is_open else []
         parts.append("\n".join(said))
     return "\n\n".join(parts)
 

@@ -94,12 +94,8 @@ def _text_of(value: object) -> str:
 def plot(label: str, shapes: str, left: tuple[str, str], below: Sequence[str], height: float = PLOT_HEIGHT) -> str:
     """A plot with its labels.
 
-    Args:
-        label: what it shows, in words: for those who do not see it.
-        shapes: SVG inside `PLOT_WIDTH` x `height`.
-        left: what stands at the upper and at the lower end of the vertical axis.
-        below: what stands under the plot, from left to right.
-        height: in pixels.
+    `label` is for readers who do not see it; `left`: upper and lower end of the vertical axis; `below`: from left to
+    right.
     """
     return (
         f"<div class=plot><div class=left><span>{escape(left[0])}</span><span>{escape(left[1])}</span></div>"

@@ -191,13 +191,8 @@ class _Ground:
 def try_run(cluster: ClusterProfile, run: RunProfile, pools: Mapping[str, str], tell: Tell, owner: str = "") -> Outcome:
     """Try a run on nodes, gang by gang, and keep a verdict of depth `training` about each node.
 
-    Args:
-        cluster: its profile.
-        run: what is tried.
-        pools: the nodes in the order in which gangs are made of them, with their pool; of other pools than the run
-            takes none is tried.
-        tell: gets a line whenever something changes.
-        owner: of the holds; "": the trial itself.
+    `pools`: nodes in the order in which gangs are made of them; those of other pools than the run takes are not
+    tried. `owner`: of the holds; "": the trial itself.
 
     Raises:
         ProfileError: the run does not fit the cluster or these nodes, or cannot be tried; nothing was touched.

@@ -69,14 +69,7 @@ class TwoLevels:
 def two_level_intervals(
     memory_stall_seconds: float, memory_mttf_seconds: float, storage_stall_seconds: float, storage_mttf_seconds: float
 ) -> TwoLevels:
-    """Each level by its own failures: memory survives a process or one node, storage the loss of several or a rack.
-
-    Args:
-        memory_stall_seconds: of one save in memory.
-        memory_mttf_seconds: between failures that memory survives.
-        storage_stall_seconds: of one save on storage.
-        storage_mttf_seconds: between failures that only storage survives.
-    """
+    """Each level by its own failures: memory survives a process or one node, storage the loss of several or a rack."""
     memory = optimal_interval_seconds(memory_stall_seconds, memory_mttf_seconds)
     storage = optimal_interval_seconds(storage_stall_seconds, storage_mttf_seconds)
     return TwoLevels(memory, memory * max(1, round(storage / memory)) if memory > 0 else storage)

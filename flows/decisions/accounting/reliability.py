@@ -150,11 +150,7 @@ def failure_rate(failures: int, node_days: float, confidence: float = 0.95) -> F
 def expected_rate(failures: int, node_days: float, before: float = PRIOR_RATE, weight: float = PRIOR_WEIGHT) -> float:
     """Mean of the Gamma posterior, (a + failures) / (b + node-days), kept within a factor of what was known before.
 
-    Args:
-        failures: seen since.
-        node_days: over which they were seen.
-        before: the rate that was believed, per node and day.
-        weight: how many failures that belief counts for.
+    `before`: the rate that was believed, per node and day; `weight`: how many failures that belief counts for.
     """
     found = (weight + failures) / (weight / before + node_days)
     return min(before * LARGEST_CHANGE, max(before / LARGEST_CHANGE, found))

@@ -155,15 +155,7 @@ def _share(part: float, whole: float) -> float:
 def tile(
     attempts: Sequence[AttemptRecord], marks: Sequence[MarkRecord], steps: StepSpans, begin: float, end: float
 ) -> tuple[TileSpan, ...]:
-    """The states of a run from its submission to its end (or now).
-
-    Args:
-        attempts: in order of their numbers.
-        marks: moments of all attempts, any order.
-        steps: completed steps of each attempt by its number, any order.
-        begin: when the run was submitted, Unix seconds.
-        end: when it ended, or now.
-    """
+    """The states of a run from its submission to its end (or now). `marks` and `steps` may come in any order."""
     spans = _spans(cuts_of(attempts, marks, steps, begin), begin, end)
     question_marks = [mark for mark in marks if mark.detail.startswith("approval")]
     waits = [mark for mark in marks if not mark.detail.startswith("approval")]
@@ -212,10 +204,7 @@ def window(spans: Iterable[TileSpan], begin: float, end: float) -> tuple[TileSpa
 def sliding(spans: Sequence[TileSpan], seconds: float = 3600.0, points: int = 200) -> tuple[tuple[float, float], ...]:
     """The productive share of the last hour over time.
 
-    Args:
-        spans: of a run, in order.
-        seconds: length of the window; it is shorter at the run's beginning.
-        points: how many are made, evenly over the run.
+    The window is shorter at the run's beginning; `points` are spread evenly over the run.
 
     Returns:
         (Unix seconds of the window's end, share 0 to 1), the last one at the run's end.

@@ -190,9 +190,7 @@ class PoolPlaces:
 def places(nodes: Sequence[NodeStock], levels: Sequence[str] = ()) -> PoolPlaces:
     """The largest rack and the largest block of a pool.
 
-    Args:
-        nodes: the pool's.
-        levels: node labels of the Kueue Topology of its flavor, the widest first; empty: none.
+    `levels`: node labels of the Kueue Topology of its flavor, the widest first; empty: none.
     """
     for block, rack in (*_own(levels), *SCHEMES):
         racks = label_values(nodes, rack)

@@ -56,12 +56,7 @@ class _Candidate:
 
 
 class LabelTable:
-    """Who carries which label.
-
-    Args:
-        nodes: all nodes of the cluster, those that get into no pool too.
-        flavor_keys: labels by which Kueue's flavors tell nodes apart.
-    """
+    """Who carries which label. `flavor_keys`: labels by which Kueue's flavors tell nodes apart."""
 
     def __init__(self, nodes: Sequence[NodeStock], flavor_keys: frozenset[str] = frozenset()) -> None:
         self._flavor_keys = flavor_keys
@@ -182,14 +177,7 @@ def grouped(
     flavors: Sequence[FlavorStock] = (),
     used: frozenset[str] = frozenset(),
 ) -> Grouped:
-    """Pools of a cluster's nodes.
-
-    Args:
-        nodes: all of them.
-        hardware: the hardware profiles that there are, by name.
-        flavors: Kueue's.
-        used: flavors that the namespace's queues give out; they go before others.
-    """
+    """Pools of a cluster's nodes. `used`: flavors that the namespace's queues give out; they go before others."""
     matches = {node.name: match(node, hardware) for node in nodes}
     left_out = {node.name: why for node in nodes if (why := _not_ours(node) or _misfit(matches[node.name]))}
     keys: dict[tuple[str, tuple[str, ...], tuple[str, ...], str], list[NodeStock]] = {}

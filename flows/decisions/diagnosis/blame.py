@@ -32,11 +32,7 @@ def culprits_of(
 ) -> tuple[Culprit, ...]:
     """Who is blamed by clues that were not discounted. A name that the evidence does not hold is not blamed.
 
-    Args:
-        evidence: of the incident; only in foreign logs (signal `logs`) may names come from the lines' own words.
-        weighed: its clues.
-        gang: how its ranks ended.
-        places: what the lines tell of nodes; None: nothing.
+    Only in foreign logs (signal `logs`) may names come from the lines' own words.
     """
     foreign = evidence.signal is Signal.LOGS
     best = weighed.telling[0].weight if weighed.telling else 0.0

@@ -126,10 +126,8 @@ class Weighing:
 def weigh(clues: Iterable[Clue], victims: frozenset[int], first_failure: float | None = None) -> Weighing:
     """The class that the clues speak for.
 
-    Args:
-        clues: all of them, in any order.
-        victims: ranks that were asked to end, or ended because others did.
-        first_failure: when the first rank failed of its own, Unix seconds; None: not known.
+    `victims`: ranks that were asked to end, or ended because others did; `first_failure`: Unix seconds of the first
+    own one.
     """
     left = _without_consequences(_discounted(tuple(clues), victims, first_failure))
     scores = _scores(left)

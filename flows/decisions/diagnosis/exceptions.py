@@ -352,11 +352,7 @@ def judge(
 def second_tier(matches: tuple[RuleMatch, ...], text: str, raised: Raised | None, trained: bool) -> LineMatches:
     """The matches of a line, an exception that no rule names judged by what it says.
 
-    Args:
-        matches: the rules that hold for the line.
-        text: the line.
-        raised: the exception whose traceback ends with the line; None where it ends none.
-        trained: steps were made before it.
+    `trained`: steps were made before it; `raised`: the exception whose traceback ends with the line.
     """
     if raised is None and matches and matches[0].rule.name not in _REPLACED:
         return LineMatches(matches, True)

@@ -232,9 +232,7 @@ class Clock:
 def stamp(text: str, clock: Clock) -> float | None:
     """When the line says it was printed, Unix seconds; None where it does not say.
 
-    Args:
-        text: the line as printed.
-        clock: completes stamps without a year, and is set by those that have one.
+    `clock` completes stamps without a year, and is set by those that have one.
     """
     head = text[:STAMP_LOOK_CHARACTERS]
     for pattern, read in _FORMATS:

@@ -117,12 +117,9 @@ def _integers(text: str) -> tuple[int, ...]:
 def went_on_until(stream: Sequence[LogLine], since: int = 0) -> int:
     """Number of the line up to which the stream's own words prove that it went on, or came to its end; 0: nothing does.
 
+    `since`: number of the line in question; nothing up to it is read.
     The last line of a counter proves nothing: it may have been under way, or be the bar that is drawn once more. So the
     lines are read from the end, to the first that has its successor.
-
-    Args:
-        stream: lines of one source, in order.
-        since: number of the line of which it is asked whether it was outlived; nothing up to it is read.
     """
     well = _ended_well(stream)
     later: dict[str, tuple[int, ...]] = {}

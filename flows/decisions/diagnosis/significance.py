@@ -98,8 +98,7 @@ DULL = LineSignificance()
 class SignificanceIndex:
     """Knows what lines are worth, and remembers what it has read; one serves all files of a diagnosis.
 
-    Args:
-        chatter: so many different lines that hold a word and tell nothing make it chatter; fewer are faster.
+    `chatter`: so many different lines with a word but without meaning make it chatter; fewer are faster.
     """
 
     def __init__(self, chatter: int = CHATTER) -> None:

@@ -239,9 +239,8 @@ what they leave is for telling lines again."""
 class Skimmer:
     """Takes a log in blocks and keeps its telling lines.
 
-    Args:
-        learning: what lines tell, as far as it was learnt; it learns from this log too.
-        most: number of lines to be kept at most, at least 8: a third from the beginning, a third from the end.
+    `most`: lines to keep, at least 8: a third from the beginning, a third from the end. `learning` grows with this
+    log.
     """
 
     def __init__(self, learning: Learning, most: int) -> None:

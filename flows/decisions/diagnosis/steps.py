@@ -251,11 +251,8 @@ class Trail:
     def follow(self, lines: Sequence[bytes], places: Sequence[int], telling: Sequence[int], cut: Cut) -> None:
         """The next part of a log.
 
-        Args:
-            lines: a window of it.
-            places: where the step lines stand in the window, ascending; each is given once.
-            telling: where lines stand around which steps are worth keeping, ascending.
-            cut: takes lines out of the window.
+        `places`: where step lines stand in the window; `telling`: lines around which steps are worth keeping; both
+        ascending.
         """
         self._around(places, telling, cut)
         for place in outer(places, AT_ENDS):

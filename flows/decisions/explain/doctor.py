@@ -15,6 +15,7 @@ TRIED_MINOR = 34
 """Oldest Kubernetes 1.x on which Argo 4.1 is tested."""
 FREE_BYTES = 2 << 30
 """Checkpoints and logs of a demo run need a tenth of it."""
+NOT_SERVED = "install its controller in the version that serves it (with its CRDs)"
 _ARGO = {
     True: "",
     False: "look whether the workflow-controller runs and watches this namespace",
@@ -44,7 +45,7 @@ def checkup(facts: CheckupFacts) -> tuple[Check, ...]:
     return (
         answers,
         _version(facts),
-        *(_served(name, tried) for name, tried in facts.served.items()),
+        *(_tried(f"serves {name}", tried, NOT_SERVED) for name, tried in facts.served.items()),
         *_rights(facts),
         *_pools(facts),
         *(_claim(name, phase) for name, phase in facts.claims.items()),
@@ -76,10 +77,6 @@ def _version(facts: CheckupFacts) -> Check:
     if int(found.group(1)) < TRIED_MINOR:
         return Check("version", UNKNOWN, text, f"Argo 4.1 is tested from 1.{TRIED_MINOR} on: update, or try it out")
     return Check("version", PASS, text)
-
-
-def _served(name: str, tried: Attempted) -> Check:
-    return _tried(f"serves {name}", tried, "install its controller in the version that serves it (with its CRDs)")
 
 
 def _rights(facts: CheckupFacts) -> list[Check]:

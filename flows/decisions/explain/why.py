@@ -246,7 +246,7 @@ def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> R
     """It makes steps, and somebody watches: whatever else is pending does not hold it."""
     if sight.driver.alive and sight.story.run.goes_on:
         progress = sight.story.run.waits_for
-        return Reason(Hold.RUNNING, f"running: {progress}", "look at the coordinator's pod", _gang(cluster, attempt))
+        return Reason(Hold.RUNNING, progress, "look at the coordinator's pod", _gang(cluster, attempt))
     if sight.steps_per_second is None or attempt.first_step is None or not sight.driver.alive:
         return None
     total = sight.resolved.run.steps
@@ -255,7 +255,7 @@ def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> R
     of = f" of {total}" if total else ""
     return Reason(
         Hold.RUNNING,
-        f"running: step {sight.step}{of}, {sight.steps_per_second:g} steps/s{eta}",
+        f"step {sight.step}{of}, {sight.steps_per_second:g} steps/s{eta}",
         "",
         _gang(cluster, attempt),
     )
@@ -286,9 +286,7 @@ def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> 
         return [_unwatched(sight, f"its pods run, and no driver watches them{step}")]
     if sight.story.run.goes_on:
         progress = sight.story.run.waits_for
-        return [
-            Reason(Hold.RUNNING, f"running: {progress}", "look at the coordinator's pod; nothing else is touched", gang)
-        ]
+        return [Reason(Hold.RUNNING, progress, "look at the coordinator's pod; nothing else is touched", gang)]
     limits = sight.resolved.run.recovery.hang
     if attempt.first_step is None or sight.last_step_at is None:
         since = sight.now - (attempt.running_at or attempt.applied_at or sight.now)
@@ -297,7 +295,7 @@ def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> 
         return [Reason(Hold.INITIALISING, sentence, advice, gang)]
     quiet = sight.now - sight.last_step_at
     if quiet <= limits.step_floor_seconds:
-        return [Reason(Hold.RUNNING, f"running: step {sight.step} was completed {quiet:.0f} s ago", "", gang)]
+        return [Reason(Hold.RUNNING, f"step {sight.step} was completed {quiet:.0f} s ago", "", gang)]
     incident = sight.story.troubles[-1] if sight.story.troubles else None
     witnesses = incident_witnesses(incident) if incident and incident.attempt == attempt.number else ()
     sentence = f"its pods run, but no step was completed for {quiet:.0f} s (the last was {sight.step})"

@@ -205,10 +205,7 @@ Fate = Again | GiveUp | Cancel
 def choose(due: Sequence[Due], alone: frozenset[str], busy: frozenset[str]) -> tuple[Choice, ...]:
     """What becomes of each flow run that is due, in the order in which they are.
 
-    Args:
-        due: nobody claimed them yet.
-        alone: deployments of which one flow run runs at a time.
-        busy: deployments of which one runs now.
+    `due`: unclaimed; `alone`: deployments of which one flow run runs at a time; `busy`: those of which one runs now.
     """
     newest = {item.deployment: item.id for item in sorted(due, key=_order) if item.scheduled}
     chosen: list[Choice] = []

@@ -44,10 +44,7 @@ class SweepResult:
 def next_nodes(nodes: Sequence[Node], looked_at: Mapping[str, float], monitor: Monitor) -> tuple[Node, ...]:
     """The nodes of the next sweep, in the order of their names: those that were not looked at for the longest time.
 
-    Args:
-        nodes: all of the cluster's; those that are not ready are left out, their pods would only wait.
-        looked_at: when each was looked at, Unix seconds.
-        monitor: how large a share is looked at.
+    Nodes that are not ready are left out: their pods would only wait.
     """
     ready = [node for node in nodes if not node.leaving and is_ready(node)]
     count = min(MOST, math.ceil(monitor.sweep_share * len(ready)))

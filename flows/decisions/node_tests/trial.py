@@ -125,10 +125,7 @@ WHAT_TO_DO = "Test the nodes at depth device and fabric to find what is slow."
 def rates(seen: Sequence[TrialObservation], floor: float | None, history: History | None = None) -> list[Rate]:
     """How fast each gang was; a gang without anything to be compared with passes with its figure.
 
-    Args:
-        seen: one a gang, of one run profile on one kind of hardware; a node is in one of them.
-        floor: steps a second; None: none is stated.
-        history: the past of the gangs' first nodes.
+    `seen`: one a gang, of one run profile on one kind of hardware; `floor`: steps a second.
     """
     if not seen:
         return []

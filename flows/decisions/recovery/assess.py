@@ -16,7 +16,7 @@ from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.labels import COORDINATOR_ROLE
 from workflows.model.attempt import AttemptView, Signal
-from workflows.model.cluster import Pod, running_coordinator
+from workflows.model.cluster import running_coordinator
 from workflows.model.records import AttemptRecord
 
 LAUNCHER_SILENT_SECONDS = 5.0
@@ -56,10 +56,6 @@ def assess(view: AttemptView, case: Case) -> WatchFinding | None:
         if finding is not None:
             return finding
     return None
-
-
-def _deciding(view: AttemptView, case: Case) -> list[Pod]:
-    return [pod for pod in view.pods if pod.role == case.resolved.run.deciding_role.name]
 
 
 def _asked_to_stop(view: AttemptView, _: Case) -> WatchFinding | None:
@@ -144,7 +140,8 @@ def _pod_failed(view: AttemptView, case: Case) -> WatchFinding | None:
 
 
 def _pods_gone(view: AttemptView, case: Case) -> WatchFinding | None:
-    gone = [pod for pod in _deciding(view, case) if pod.phase == "Gone"]
+    deciding = case.resolved.run.deciding_role.name
+    gone = [pod for pod in view.pods if pod.role == deciding and pod.phase == "Gone"]
     if not gone:
         return None
     said = ", ".join(f"{pod.name}{' (' + pod.message + ')' if pod.message else ''}" for pod in gone[:4])

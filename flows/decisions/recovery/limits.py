@@ -130,6 +130,9 @@ def _brake(_: Diagnosis, situation: Situation, decision: Decision) -> Decision |
     )
 
 
+NEXT_STEPS = {Action.NEW_ATTEMPT: "start a new attempt", Action.ROLL_BACK: "roll back"}
+
+
 class BrakeQuestion(NamedTuple):
     """The question to a person, and its reason, where the brake stops a decision."""
 
@@ -140,8 +143,9 @@ class BrakeQuestion(NamedTuple):
 
 def brake_question(reason: str, nodes: Iterable[str], action: Action, why: str) -> BrakeQuestion:
     """The question in the place of `action`, which was decided because of `why`; `reason`: why the brake tripped."""
+    next_step = NEXT_STEPS.get(action, f"continue with {action}")
     return BrakeQuestion(
-        question=f"The brake tripped: {reason}. Take out {', '.join(sorted(nodes))} and {action} anyway?",
+        question=f"The brake tripped: {reason}. Take out {', '.join(sorted(nodes))} and {next_step} anyway?",
         why=f"stopped by the brake: {reason}; without it: {why}",
         would_change="fewer nodes taken out",
     )

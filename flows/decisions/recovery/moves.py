@@ -173,11 +173,8 @@ class End:
 def judge_end(view: AttemptView, attempt: AttemptRecord, steps: int, stride: int = 1) -> End:
     """Did an attempt whose deciding role completed reach its goal?
 
-    Args:
-        view: the last look at it.
-        attempt: its record.
-        steps: planned last step; 0: not known, then exit 0 is success.
-        stride: largest distance between two steps that the program reports: with 10, step 300 of 305 is the last seen.
+    `steps`: planned last step, 0: not known, then exit 0 is success. `stride`: largest distance between two reported
+    steps: with 10, step 300 of 305 is the last seen.
     """
     ended = [pod.finished_at for pod in view.pods if pod.finished_at is not None]
     at = max(ended, default=view.now)

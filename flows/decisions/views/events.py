@@ -107,7 +107,7 @@ def _sentence(what: str, payload: Json) -> str:
         "run.stopped": "stopped: {why}",
         "finding.opened": "{subject}: {why}; {action}",
         "verdict.given": "{node} was tested, {state}: {why}",
-        "attempt.ended": "attempt {attempt} ended, {outcome}, at step {step}",
+        "attempt.ended": "attempt {attempt} ended as {outcome} at step {step}",
     }
     if what in said:
         return said[what].format_map(payload)

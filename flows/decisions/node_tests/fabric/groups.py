@@ -124,9 +124,7 @@ def stated_limit(checks: Sequence[Check], hardware: HardwareProfile) -> Limit | 
 def peers_limit(first: Sequence[Measurement], least: Limit | None) -> Limit:
     """Half of the median of the first groups' figures, on any rail; not below the suite's own floor.
 
-    Args:
-        first: the first round.
-        least: the suite's own; None: it has none.
+    `least` is the suite's own limit.
     """
     figures = [rail for one in first for rail in one.gigabytes_per_second or () if rail > 0]
     floor = least.floors[0].gigabytes_per_second if least else 0.0

@@ -242,11 +242,7 @@ def pair_reasons(
 ) -> dict[str, dict[str, Json]]:
     """Node -> check -> the reason that says how it did when it asked its partner.
 
-    Args:
-        rules: of the checks.
-        hardware: name of the profile of all these nodes: they are each other's peers.
-        parsed: by node; a node that did not make a check now may bring its earlier values.
-        history: the nodes' past.
+    A node that did not make a check now may bring its earlier values in `parsed`.
     """
     grades = grade(rules, [NodeReadings(node, hardware, own) for node, own in parsed.items()], history)
     return {node: {str(one["check"]): one for one in found.reasons} for node, found in grades.items()}

@@ -118,9 +118,7 @@ def due_tests(candidates: Sequence[Candidate], wishes: Wishes, pool_sizes: Mappi
 def schedulable(standings: Iterable[NodeStanding], named: Collection[str] = ()) -> Schedulable:
     """Which nodes may be used, by their names. A node that failed never may.
 
-    Args:
-        standings: with the proofs that the run wants.
-        named: nodes that somebody named and takes though they are unknown.
+    `named`: nodes that somebody named and takes though they are unknown.
     """
     fit: list[str] = []
     refused: list[tuple[str, str]] = []

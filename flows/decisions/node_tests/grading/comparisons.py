@@ -79,9 +79,7 @@ def by_majority(column: CheckColumn, limit: Majority, sound: Flags) -> Stage:
 def others(values: Floats, limit: Peers) -> tuple[Floats, Floats]:
     """For each of these figures the least that the others allow, and the median of the others.
 
-    Args:
-        values: [at least 2] finite, larger is better.
-        limit: z and the floor of the spread.
+    `values`: [at least 2] finite, larger is better.
 
     Returns:
         [same shape] both; not finite where figures are so large that their difference is.

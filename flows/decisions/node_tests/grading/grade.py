@@ -73,13 +73,9 @@ def grade(
 ) -> dict[str, NodeGrade]:
     """What the checks say about each node, in the natural order of their names.
 
+    The order of `rules` is that of the reasons; the order of `readings` changes nothing.
     The worst check decides; a warning decides nothing, and a node without a fatal check is unknown. What was read is
     never compared across kinds of hardware.
-
-    Args:
-        rules: the checks; their order is that of the reasons.
-        readings: one a node, in any order: it changes nothing.
-        history: the past of the nodes (`history_of`); None: none is known.
 
     Raises:
         ValueError: two checks or two nodes of one name.

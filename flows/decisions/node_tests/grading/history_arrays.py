@@ -57,11 +57,7 @@ def tables_of(
 ) -> list[Table]:
     """Looks within the bounds.
 
-    Args:
-        looks: of two at the same time the earlier one comes first.
-        units: check -> unit of its figures; checks are numbered in this order, and others are left out.
-        places: node -> its number; others are left out.
-        bounds: from when to when.
+    Of two looks at one time the earlier comes first; checks and nodes without a number are left out.
     """
     alike: dict[tuple[Check, ...], list[int]] = {}
     for number, one in enumerate(looks):
