@@ -41,7 +41,7 @@ lint: $(STAMP)
 
 check: lint ## Format, lint, import rules, types, documents
 	@$(BIN)/pyright --warnings
-	@$(BIN)/python -m pytest -q tests/test_documents.py
+	@$(BIN)/python -m pytest -q tests/house/test_documents.py
 
 # Not by the variable for make: with it `make -n` would run all of this.
 proof: $(STAMP) ## Everything: all tests with all that rotates, the campaign of 200, the bed (root; docs/testing.md)
@@ -52,7 +52,7 @@ proof: $(STAMP) ## Everything: all tests with all that rotates, the campaign of 
 	  [ "$$test$$campaign$$bed" = 000 ] # each is told to its end, whichever fails
 
 golden: $(STAMP) ## Rewrite the golden manifests and generated references (look at the diff before you commit)
-	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_workflows_golden.py tests/test_workflows_workspace.py tests/test_workflows_installation.py tests/test_profiles_fields.py tests/test_decisions_rules_page.py tests/test_workflows_health_alerts.py tests/test_architecture.py
+	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/golden/test_manifests.py tests/unit/workflows/platform/test_workspace.py tests/unit/workflows/platform/test_installation.py tests/unit/profiles/test_fields.py tests/unit/decisions/diagnosis/rules/test_rules_page.py tests/unit/workflows/platform/test_health_alerts.py tests/house/test_architecture.py
 
 bench: $(STAMP) ## Measure, each figure beside a limit measured in the same run
 	@$(BIN)/python -m tests.benchmarks

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 from tests.broken_before import BrokenBefore
 from tests.proof import Rotation
 from tests.rotation import BUDGET, Tables
-from tests.support.limits import Limits
-from tests.support.meter import Meter
+from tests.support.running.limits import Limits
+from tests.support.running.meter import Meter
 
 # A loaded machine is no finding. Whoever proves a change (`.ci/run`) draws the same examples each time; elsewhere each
 # run looks for new ones.
@@ -106,7 +106,7 @@ def prefect_server() -> Iterator[str]:
     """One Prefect server for the whole session; the address of its API."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-    from tests.prefect_servers import migrated_harness
+    from tests.support.servers.prefect_servers import migrated_harness
 
     with migrated_harness() as api_url, temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield api_url

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.rotation import BUDGET
-from tests.waiting import CALM_SECONDS, work
+from tests.support.running.waiting import CALM_SECONDS, work
 
 
 def seconds_by_phase(rows: str) -> dict[str, float]:

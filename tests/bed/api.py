@@ -13,7 +13,7 @@ from typing import Any
 from tests.bed.commands import BedError
 from tests.bed.layout import Folder
 from tests.bed.options import Options
-from tests.waiting import patience
+from tests.support.running.waiting import patience
 
 Manifest = dict[str, Any]
 

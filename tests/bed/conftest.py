@@ -16,7 +16,7 @@ from tests.bed.layout import cache, folder
 from tests.bed.options import default
 from tests.bed.up import Bed
 from tests.rotation import Tables, is_core
-from tests.stages import outcomes, stage, succeeded
+from tests.support.harness.stages import outcomes, stage, succeeded
 
 FIRST = (
     "test_down",

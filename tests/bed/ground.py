@@ -19,8 +19,8 @@ from tests.bed.api import Api, RefusedError
 from tests.bed.layout import Folder, folder
 from tests.bed.options import Node, Options, load
 from tests.bed.processes import Processes
-from tests.grounds import pods_on
-from tests.waiting import patience
+from tests.support.harness.grounds import pods_on
+from tests.support.running.waiting import patience
 from workflows import labels
 
 GONE_SECONDS = patience(60.0)
@@ -112,7 +112,7 @@ class BedGround:
         os.environ["KUBECONFIG"] = str(self.where.account("runner"))
 
     def cluster(self, resolved: Resolved, home: Path) -> Any:
-        """See `tests.grounds.Ground`."""
+        """See `tests.support.harness.grounds.Ground`."""
         del home
         return BedCluster(resolved.cluster, self.options, self.where)
 

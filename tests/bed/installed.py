@@ -30,7 +30,6 @@ from tests.bed.commands import run, until
 from tests.bed.ground import pod_groups
 from tests.bed.layout import ROOT, Cache
 from tests.bed.up import Bed
-from tests.runners import Asking
 from tests.support.generators.installation import (
     DATABASE,
     DATABASE_SECRET,
@@ -41,7 +40,8 @@ from tests.support.generators.installation import (
     SERVER_PORT,
     SERVER_SECRET,
 )
-from tests.waiting import patience
+from tests.support.harness.runners import Asking
+from tests.support.running.waiting import patience
 from workflows.platform.pod_shapes import NAME, NAMESPACE
 
 SHIPPED = ROOT / "deployments" / "kubernetes"
@@ -223,7 +223,7 @@ def site(home: Path) -> Path:
     # It looks on: what the stories of this bed break is theirs to mend.
     profile = {**bed, "name": CLUSTER, "context": "", "storage": [shared], "monitor": {"mode": "observe"}}
     (home / "site" / "cluster.yaml").write_text(yaml.safe_dump(profile))
-    shutil.copy(ROOT / "tests" / "profiles" / "story.yaml", home / "site")
+    shutil.copy(ROOT / "tests" / "support" / "profiles" / "story.yaml", home / "site")
     (home / "site" / "kustomization.yaml").write_text(yaml.safe_dump(values()))
     return home / "site"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.bed import groups
 from tests.bed.commands import BedError, until
 from tests.bed.layout import Folder
-from tests.waiting import patience
+from tests.support.running.waiting import patience
 
 STOP_LIMIT_S = patience(10.0)
 

@@ -19,7 +19,7 @@ import yaml
 
 from tests.bed.layout import Folder
 from tests.bed.options import Options
-from tests.waiting import patience
+from tests.support.running.waiting import patience
 
 LIMIT_S = patience(60.0)
 HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "keep-alive"})

@@ -14,7 +14,7 @@ from tests.bed.kwok import ANNOTATION
 from tests.bed.manifests import SECONDS_ANNOTATION
 from tests.bed.options import REAL_LABEL
 from tests.bed.up import Bed
-from tests.waiting import patience
+from tests.support.running.waiting import patience
 from workflows.platform.workspace import PIPELINES, workspace
 
 QUEUE = "tests"

@@ -22,11 +22,11 @@ import yaml
 from profiles.errors import Refused
 from tasks.embedded.engine.argo.validate import validate_workflow
 from tests.bed import building, layout, starting
-from tests.conformance_cases import load_cases
-from tests.test_embedded_workflow_refused import REFUSED, change
-from tests.test_workflows_golden import FOLDER as GOLDEN
-from tests.test_workflows_lint import PLAN, WORKFLOW
-from tests.workflow_simulator import a_workflow
+from tests.golden.test_manifests import FOLDER as GOLDEN
+from tests.support.cases.conformance_cases import load_cases
+from tests.support.fakes.workflow_simulator import a_workflow
+from tests.unit.embedded.engine.argo.test_refused import REFUSED, change
+from tests.unit.workflows.lint.test_lint import PLAN, WORKFLOW
 from workflows.attempt.training import manifests
 from workflows.lint.lint import lint
 

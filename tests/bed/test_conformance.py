@@ -1,8 +1,9 @@
 """The conformance corpus on Argo's own controller: the same files and expectations as on the embedded cluster.
 
 Through the code behind `primus workflow run`, with the rights of the product's runner, in a workspace of its own. Argo
-is a fixed program and a case a fixed text, so its trees are recorded (`tests/conformance_recorded.py`). It is asked
-about cases that changed since and about eight in turn, about all with `PRIMUS_PROOF=all`; `make bed-golden` records.
+is a fixed program and a case a fixed text, so its trees are recorded (`tests/support/cases/conformance_recorded.py`).
+It is asked about cases that changed since and about eight in turn, about all with `PRIMUS_PROOF=all`; `make bed-golden`
+records.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from tasks.clusters import embedded_spec
 from tasks.kubernetes.api_server import ApiServer
 from tasks.kubernetes.cluster import KubernetesCluster
 from tasks.kubernetes.configuration import configuration_of
-from tests import conformance_recorded, embedded_stage, proof
+from tests import proof
 from tests.bed import samples, up
-from tests.conformance_cases import Case, check, load_cases, run_all
-from tests.conformance_recorded import A_RACE
-from tests.conformance_trees import differences, tree_of
-from tests.waiting import patience
+from tests.support.cases import conformance_recorded
+from tests.support.cases.conformance_cases import Case, check, load_cases, run_all
+from tests.support.cases.conformance_recorded import A_RACE
+from tests.support.cases.conformance_trees import differences, tree_of
+from tests.support.harness import embedded_stage
+from tests.support.running.waiting import patience
 from workflows.platform.workspace import PIPELINES
 
 SPACE = "bed-conformance"

@@ -17,7 +17,7 @@ from deployments.images.__main__ import build
 from deployments.images.contents import chosen
 from tests.bed.installed import control, images_of
 from tests.bed.layout import cache
-from tests.image_files import Image, read
+from tests.support.harness.image_files import Image, read
 
 pytestmark = pytest.mark.bedless
 

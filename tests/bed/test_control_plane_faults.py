@@ -15,7 +15,7 @@ from tests.bed.ground import BedGround
 from tests.bed.resets import resets
 from tests.bed.untouched import BACK_S, Healthy, Runs, trained
 from tests.bed.up import Bed
-from tests.stages import Stage, incident, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
 
 pytestmark = pytest.mark.story
 CONTROLLERS = ("workflow-controller", "jobset", "kueue", "kube-controller-manager", "kube-scheduler", "dns")

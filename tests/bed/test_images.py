@@ -15,8 +15,8 @@ from profiles.vocabulary import Action, FaultClass, RunState
 from tests.bed import nodes, up
 from tests.bed.commands import run
 from tests.bed.ground import BedGround
-from tests.old_pythons import old_python
-from tests.stages import Stage, incident, outcomes, stage, succeeded
+from tests.support.harness.old_pythons import old_python
+from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
 from workflows import labels
 
 pytestmark = pytest.mark.story

@@ -13,7 +13,7 @@ from tests.bed import samples, up
 from tests.bed.api import Manifest, path_of
 from tests.bed.commands import until
 from tests.bed.up import Bed
-from tests.waiting import patience
+from tests.support.running.waiting import patience
 from workflows.model.workflow import WorkflowStep, steps_of, workflow_of
 from workflows.platform.workspace import PIPELINES
 

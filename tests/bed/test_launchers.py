@@ -1,7 +1,7 @@
 """The same made-up nodes on a real control plane and on the embedded cluster: the same records, field by field.
 
-The embedded cluster's are compared with those by SSH and through Slurm in `tests/test_story_preflight_ansible.py` and
-`tests/test_story_slurm_nodes.py`.
+The embedded cluster's are compared with those by SSH and through Slurm in `tests/hosts/test_preflight_ansible.py` and
+`tests/hosts/test_slurm_nodes.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tasks.settings import localised, make_own_storage
 from tests.bed import samples
 from tests.bed.commands import until
 from tests.bed.up import Bed
-from tests.launcher_matrix import (
+from tests.support.fakes.launcher_matrix import (
     EXPECTED,
     NODES,
     FakedNodes,

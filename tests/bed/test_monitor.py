@@ -33,8 +33,8 @@ from tests.bed.api import Manifest
 from tests.bed.commands import BedError, until
 from tests.bed.options import REAL_LABEL
 from tests.bed.up import Bed
-from tests.node_faults import entry, loop
-from tests.waiting import patience
+from tests.support.faults.node_faults import entry, loop
+from tests.support.running.waiting import patience
 from workflows import labels
 from workflows.platform import workspace
 

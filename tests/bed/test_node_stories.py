@@ -21,8 +21,8 @@ from tests.bed.ground import BedGround
 from tests.bed.layout import ROOT
 from tests.bed.options import REAL_LABEL, Node
 from tests.bed.up import Bed
-from tests.stages import Stage, incident, outcomes, stage, succeeded
-from tests.test_story_comes_back import comes_back
+from tests.stories.recovery.test_comes_back import comes_back
+from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
 from workflows import labels
 
 pytestmark = pytest.mark.story

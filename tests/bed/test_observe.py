@@ -14,7 +14,7 @@ from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState
 from tests.bed.audit import Write, Writes
 from tests.bed.ground import BedGround
 from tests.bed.up import Bed
-from tests.stages import Stage, incident, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
 from workflows.model.records import RequestRecord, Story
 from workflows.platform.pod_shapes import NAMESPACE
 

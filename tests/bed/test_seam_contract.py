@@ -8,11 +8,11 @@ import pytest
 
 from profiles.loading.load import load_cluster
 from tasks.cluster import Kind
-from tests import test_seam_contract as contract
 from tests.bed import samples
 from tests.bed.ground import BedCluster, BedGround
 from tests.bed.up import Bed
-from tests.support.seam_bench import MINE, RealBench, names_of
+from tests.simulated import test_seam_contract as contract
+from tests.support.simulated.seam_bench import MINE, RealBench, names_of
 
 KINDS: tuple[Kind, ...] = ("JobSet", "Pod", "ConfigMap", "Secret")
 

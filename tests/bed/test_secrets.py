@@ -21,7 +21,7 @@ from tests.bed.api import Manifest, RefusedError
 from tests.bed.commands import until
 from tests.bed.ground import BedGround
 from tests.bed.up import Bed
-from tests.stages import PROFILE, Stage, outcomes, stage, succeeded
+from tests.support.harness.stages import PROFILE, Stage, outcomes, stage, succeeded
 from workflows import labels
 from workflows.platform.workspace import PIPELINES
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import test_story_comes_back as back
-from tests import test_story_gives_up as over
 from tests.bed.ground import BedGround
-from tests.stages import Stage, stage
+from tests.stories.recovery import test_comes_back as back
+from tests.stories.recovery import test_gives_up as over
+from tests.support.harness.stages import Stage, stage
 
 pytestmark = pytest.mark.story
 

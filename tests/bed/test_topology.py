@@ -21,7 +21,7 @@ from tests.bed.ground import BedCluster, BedGround
 from tests.bed.layout import ROOT
 from tests.bed.options import REAL_LABEL
 from tests.bed.up import Bed
-from tests.stages import Stage, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, outcomes, stage, succeeded
 from workflows import labels
 from workflows.platform.workspace import KUEUE
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import test_story_two_ledgers as two
 from tests.bed.ground import BedGround
-from tests.stages import Stage, stage
+from tests.stories.train import test_two_ledgers as two
+from tests.support.harness.stages import Stage, stage
 
 pytestmark = pytest.mark.story
 

@@ -23,7 +23,7 @@ from tests.bed.audit import Use, used
 from tests.bed.commands import until
 from tests.bed.ground import BedGround
 from tests.bed.up import Bed
-from tests.stages import Stage, stage
+from tests.support.harness.stages import Stage, stage
 from workflows import labels
 from workflows.platform import workspace
 from workflows.platform.pod_shapes import NAMESPACE

@@ -22,8 +22,8 @@ from profiles.vocabulary import RunState
 from tests.bed.commands import until
 from tests.bed.ground import BedGround
 from tests.bed.up import Bed
-from tests.stages import PROFILE, Stage, outcomes, stage, succeeded
-from tests.waiting import patience
+from tests.support.harness.stages import PROFILE, Stage, outcomes, stage, succeeded
+from tests.support.running.waiting import patience
 from workflows import labels
 
 BACK_S = patience(60.0)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
-from tests.consoles import Console, console
-from tests.many_runs import STEP_SECONDS, calm_profile, cause_kill
-from tests.waiting import until
+from tests.support.harness.consoles import Console, console
+from tests.support.harness.many_runs import STEP_SECONDS, calm_profile, cause_kill
+from tests.support.running.waiting import until
 
 BEFORE_STEPS, AFTER_SECONDS = 10, 20.0
 NAMES = ("calm", "hurt")

@@ -24,7 +24,7 @@ from tasks.runs.submit import plan_of
 from tests.bed.ground import BedGround
 from tests.benchmarks.by_hand import first_step_seconds
 from tests.benchmarks.scenes import command, shown, wait_for_first_step
-from tests.stages import Stage, stage
+from tests.support.harness.stages import Stage, stage
 from workflows import labels
 from workflows.attempt import pods
 from workflows.attempt.plan import AttemptPlan

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests import checkpoint_samples
-from tests.checkpoint_samples import put
+from tests.support.builders import checkpoint_samples
+from tests.support.builders.checkpoint_samples import put
 from workflows.programs.checkpoints import manifest, verify
 from workflows.programs.checkpoints import prover as checkpoints_prover
 

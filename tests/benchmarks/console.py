@@ -18,9 +18,9 @@ from flows.train import train
 from profiles.request import TrainRequest
 from tasks.ledger.ledger import Ledger
 from tests.benchmarks.scenes import shown
-from tests.consoles import Console, console
-from tests.stages import PROFILE, stage
-from tests.waiting import until
+from tests.support.harness.consoles import Console, console
+from tests.support.harness.stages import PROFILE, stage
+from tests.support.running.waiting import until
 from workflows.model.runs import FindingRecord
 
 REPEATS = 5

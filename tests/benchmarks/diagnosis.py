@@ -20,7 +20,7 @@ from pathlib import Path
 
 from flows.decisions.diagnosis.diagnose import diagnose
 from profiles.vocabulary import FaultClass
-from tests.corpus_cases import cases
+from tests.support.cases.corpus_cases import cases
 from workflows.model.attempt import Evidence, LogLine, Signal
 
 MB = 100

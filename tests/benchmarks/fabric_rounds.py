@@ -17,7 +17,7 @@ from dataclasses import replace
 from random import Random
 
 from flows.testing.links import PROOFS
-from tests.fabrics import (
+from tests.support.fakes.fabrics import (
     ORDINARY,
     QUIET,
     ROUGH,

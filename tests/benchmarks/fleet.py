@@ -24,7 +24,7 @@ from tasks.ledger.attempts import pack
 from tasks.ledger.ledger import Ledger
 from tasks.ledger.rows import to_row
 from tasks.ledger.tables import ATTEMPTS, INCIDENTS, RUNS, STEP_BATCHES, SUMMARIES
-from tests.simulated_runs import FAULTS, PRICE, resolved
+from tests.support.builders.simulated_runs import FAULTS, PRICE, resolved
 from workflows.model.records import AttemptRecord, IncidentRecord, RunRecord, StepRow
 
 RUNS_MADE, ATTEMPTS_EACH, INCIDENTS_EACH, LIVING = 10_000, 11, 10, 20

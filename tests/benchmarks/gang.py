@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.in_place import FLOORS, Bench, Case
-from tests.launcher_harness import GangOnLoopback, until
+from tests.support.harness.launcher_harness import GangOnLoopback, until
 
 TRIALS = 20
 SAVE_EVERY, FAULT_STEP, STEP_SECONDS = 5, 38, 0.1

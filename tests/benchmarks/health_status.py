@@ -23,8 +23,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.health_daemons import Toolbox, at_once, get, ping_text
-from tests.health_fleet import asking, fleet
+from tests.support.harness.health_daemons import Toolbox, at_once, get, ping_text
+from tests.support.harness.health_fleet import asking, fleet
 from workflows.programs.health.fleet_status import ALIVE_SECONDS, MOST_AT_ONCE
 from workflows.programs.health.limits import side_by_side
 from workflows.programs.health.peers import Peer, fetch

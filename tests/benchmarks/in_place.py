@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from tasks.programs_archive import programs_archive
-from tests import launcher_harness
 from tests.benchmarks.by_hand import STEP, first_step_seconds
-from tests.launcher_harness import GangOnLoopback, Program, until
-from tests.warm_harness import Yard, kill, python
+from tests.support.harness import launcher_harness
+from tests.support.harness.launcher_harness import GangOnLoopback, Program, until
+from tests.support.harness.warm_harness import Yard, kill, python
 from workflows.programs.launcher.rendezvous import free_port
 
 Found = TypeVar("Found")

@@ -17,9 +17,9 @@ from deployments.cli.drill import break_at
 from profiles.drill import parse_fault
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
-from tests.consoles import Console, console
-from tests.stages import PROFILE
-from tests.waiting import until
+from tests.support.harness.consoles import Console, console
+from tests.support.harness.stages import PROFILE
+from tests.support.running.waiting import until
 from workflows.model.gang_status import RESTART_MARK
 from workflows.model.records import IncidentRecord
 

@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 
-from tests.attempt_plans import a_gpu_plan
+from tests.support.builders.attempt_plans import a_gpu_plan
 from workflows.attempt.training import manifests
 from workflows.lint.lint import lint
 

@@ -7,9 +7,9 @@ import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
-from tests.consoles import console
-from tests.many_runs import Many, calm_profile, drive_many, wide_cluster
-from tests.postgres_server import PostgresServer, missing_program, postgres_server
+from tests.support.harness.consoles import console
+from tests.support.harness.many_runs import Many, calm_profile, drive_many, wide_cluster
+from tests.support.servers.postgres_server import PostgresServer, missing_program, postgres_server
 
 RUNS, STEPS = 30, 120
 

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.launcher_harness import GangOnLoopback
+from tests.support.harness.launcher_harness import GangOnLoopback
 from workflows.programs.progress.reader import ProgressReader, StepCounting, framework_of
 
 LINES_PER_SECOND = 1000

@@ -28,8 +28,8 @@ from tasks.ledger.tables import ATTEMPTS, LEASES, RUNS
 from tasks.observe.reconcile import Scope
 from tasks.observe.reflector import JobSetWatch
 from tasks.settings import Settings
-from tests.attempt_plans import a_gpu_plan
-from tests.ledgers import a_run
+from tests.support.builders.attempt_plans import a_gpu_plan
+from tests.support.builders.ledgers import a_run
 from workflows import labels
 from workflows.attempt.training import gang
 from workflows.model.manifest import Condition

@@ -9,7 +9,7 @@ from tasks.programs_archive import programs_archive
 from tests.benchmarks.by_hand import first_step_seconds
 from tests.benchmarks.recovery import stop
 from tests.benchmarks.scenes import command, shown, stage_of_a_user, wait_for_first_step, wide_cluster
-from tests.stages import Stage
+from tests.support.harness.stages import Stage
 
 MIB, RANKS, IMPORT_SECONDS = 2048, 16, 3.0
 SAVED_EVERY = 60

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.bed import kwok, samples
 from tests.benchmarks.scale_plane import LANES, SPACE, ScalePlane
-from tests.node_faults import entry
+from tests.support.faults.node_faults import entry
 from workflows import labels
 
 Json = dict[str, Any]

@@ -22,8 +22,8 @@ from tasks.observe.run import look_at_line
 from tasks.runs.actions import node_candidates
 from tasks.runs.watch import AttemptWatch
 from tasks.settings import Settings
-from tests.attempt_plans import TRAINER, a_run
 from tests.benchmarks.scale_monitor import largest_kib
+from tests.support.builders.attempt_plans import TRAINER, a_run
 from workflows.model.records import AttemptRecord
 
 LIMIT_SECONDS = 120.0

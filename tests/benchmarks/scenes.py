@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deployments.processes.console import ensure_console, stop_console
-from tests.grounds import EmbeddedGround
-from tests.stages import Stage
+from tests.support.harness.grounds import EmbeddedGround
+from tests.support.harness.stages import Stage
 
 TRAINER = "$(PRIMUS_FOLDER_PROGRAMS)/programs.pyz"
 

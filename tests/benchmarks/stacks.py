@@ -8,8 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.launcher_harness import MAIN, GangOnLoopback
-from tests.scripted_coordinator import ScriptedCoordinator
+from tests.support.fakes.scripted_coordinator import ScriptedCoordinator
+from tests.support.harness.launcher_harness import MAIN, GangOnLoopback
 from workflows.programs.stacks.collect import ANSWER_SECONDS, LIMIT_SECONDS, ask_faulthandler
 from workflows.programs.stacks.values import from_json
 

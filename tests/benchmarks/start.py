@@ -14,7 +14,7 @@ from tasks.programs_archive import programs_archive
 from tests.benchmarks.by_hand import first_step_seconds
 from tests.benchmarks.recovery import stop
 from tests.benchmarks.scenes import command, shown, stage_of_a_user
-from tests.stages import Stage
+from tests.support.harness.stages import Stage
 
 REPEATS = 5
 HELP_GOAL_SECONDS, FLOW_GOAL_SECONDS, SHELL_GOAL_SECONDS = 0.3, 1.5, 4.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.tool_samples import SAMPLES, printed
+from tests.support.cases.tool_samples import SAMPLES, printed
 from workflows.programs.parsers.registry import PARSERS, Parse
 
 BYTES = 400_000

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.warm_harness import Yard, end_of, python
+from tests.support.harness.warm_harness import Yard, end_of, python
 from workflows.programs.runtime import processes
 
 TRIALS = 20

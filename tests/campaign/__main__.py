@@ -73,7 +73,7 @@ def _too_long(_: int, __: FrameType | None) -> None:
 
 
 def _played(plans: Sequence[RunPlan], options: argparse.Namespace) -> list[RunOutcome]:
-    from tests.prefect_servers import migrated_harness
+    from tests.support.servers.prefect_servers import migrated_harness
 
     def tell(one: RunOutcome) -> None:
         label = "; ".join(strike.label for strike in one.strikes) or "nothing is broken"

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.campaign.judge import differing
 from tests.campaign.outcome import RunOutcome, from_json, unplayed
 from tests.campaign.plan import RunPlan
-from tests.waiting import patience
+from tests.support.running.waiting import patience
 
 RUN_LIMIT_SECONDS = patience(420.0)
 """For one run: longer than any of its waits."""

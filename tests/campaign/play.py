@@ -22,8 +22,8 @@ from tests.campaign.cards import Fault
 from tests.campaign.expected import must_be_noticed
 from tests.campaign.plan import AMOUNTS, BETWEEN_SAVES, NODE_FAULTS, NODES, SAVE_EVERY, STEPS, RunPlan, Strike
 from tests.campaign.seen import Hit, Seen
-from tests.stages import Stage, stage
-from tests.waiting import patience
+from tests.support.harness.stages import Stage, stage
+from tests.support.running.waiting import patience
 from workflows import labels
 from workflows.model.records import Story
 

@@ -29,7 +29,8 @@ UNOPPOSED_ODDS = 5.0
 """A weight is the probability where one line alone is known. Whole logs are more: another cause would have left its own
 words in them. Where no clue speaks for another class, the odds are about five times as good. The factor is measured: of
 100 logs that the rules had not been written for and that a line told of, 98 were right, of the unsure ones among them
-14 of 15. With it stated confidence and accuracy agree on the corpus's development part (`tests/test_corpus.py`)."""
+14 of 15. With it stated confidence and accuracy agree on the corpus's development part
+(`tests/corpus/test_corpus.py`)."""
 MOST = 0.99
 
 

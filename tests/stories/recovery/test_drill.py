@@ -1,0 +1,96 @@
+"""Stories of `primus drill`: one thing of a living run is broken, and what follows is measured."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from deployments.cli.drill import ASLEEP, RECOVERY_SECONDS, run_drill
+from profiles.vocabulary import Action, FaultClass, VerdictWord
+from tests.support.harness.stages import Stage, beyond_noise, incident, outcomes, stage, succeeded
+
+pytestmark = pytest.mark.story
+LONG = ("steps=100000",)
+"""Whatever the machine is busy with, it does not end before the drill."""
+
+
+@pytest.fixture
+def scene(prefect_server: str) -> Iterator[Stage]:
+    with stage(prefect_server) as made:
+        yield made
+
+
+def drilled(scene: Stage, capsys: pytest.CaptureFixture[str], fault: str, code: int = 0) -> dict[str, Any]:
+    """What the drill reports; the fault stands in the ledger."""
+    capsys.readouterr()
+    before = faults(scene)
+    assert run_drill(scene.run, fault, as_json=True) == code, scene.tell()
+    assert len(faults(scene)) == len(before) + 1, "it fired"
+    return json.loads(capsys.readouterr().out)
+
+
+def faults(scene: Stage) -> list[str]:
+    return [mark.detail for mark in scene.story.marks if mark.kind == "fault"]
+
+
+def test_what_training_outlives_is_measured_by_its_next_step(scene: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """One run for all: none of them may leave a trace in it."""
+    scene.start(overrides=LONG).at_step(10)
+    step = 0
+    for fault, least_seconds in (
+        ("stop-rank:1,seconds=0.5", 0.5),
+        ("kill-coordinator", 0.0),
+        ("slow-rank:1,factor=4", 0.0),
+    ):
+        told = drilled(scene, capsys, fault)
+        assert told["fault"] == fault.partition(",")[0]
+        assert (told["recovered"], told["why"], told["attempts"]) == (True, "training went on by itself", 1)
+        assert told["next_step_after_seconds"] > least_seconds, told
+        assert told["next_step"] > step
+        step = told["next_step"]
+    assert beyond_noise(scene.story) == [], scene.tell()
+    assert faults(scene) == ["stop-rank:1", "kill-coordinator", "slow-rank:1"]
+
+
+def test_a_hung_rank_is_recovered_in_place(scene: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.start(in_place=True, overrides=("steps=200",)).at_step(20)
+    told = drilled(scene, capsys, "hang-rank:1,step=50")
+    assert (told["recovered"], told["class"], told["action"]) == (True, FaultClass.HANG, Action.RESTART_IN_PLACE)
+    assert told["culprits"][0]["rank"] == 1
+    assert 0 < told["detected_after_seconds"] <= told["resumed_after_seconds"]
+    assert succeeded(scene.end()), scene.tell()
+
+
+def test_a_corrupt_checkpoint_is_told_to_be_asleep_and_a_resume_passes_it_over(
+    scene: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.start(overrides=("steps=400", "checkpoint.interval_steps=100"))
+    scene.until(lambda story: any(item.step == 200 for item in story.checkpoints), "a second checkpoint")
+    began = time.monotonic()
+    told = drilled(scene, capsys, "corrupt-checkpoint:newest")
+    assert time.monotonic() - began < RECOVERY_SECONDS / 2, "it waits for nothing"
+    assert (told["recovered"], told["why"]) == (None, ASLEEP["corrupt-checkpoint"])
+    assert beyond_noise(scene.story) == [], scene.tell()
+    again = drilled(scene, capsys, "kill-rank:0")
+    assert (again["recovered"], again["action"]) == (True, Action.NEW_ATTEMPT)
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    assert outcomes(story) == ["process_killed", "succeeded"], scene.tell()
+    assert incident(story).attempt == 1
+    # Which one was the newest when it was damaged is the machine's matter.
+    [corrupt] = {item.step for item in story.checkpoints if item.verdict is VerdictWord.FAIL}
+    assert story.attempts[1].resumed_from_step == corrupt - 100, "the newest is corrupt: the next older proven one"
+
+
+def test_a_drill_whose_run_does_not_come_back_says_so(
+    scene: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deployments.cli.drill.RECOVERY_SECONDS", 0.2)
+    scene.start(overrides=LONG).at_step(10)
+    told = drilled(scene, capsys, "stop-rank:1,seconds=3", code=1)
+    assert told["recovered"] is False
+    assert "did not come within 0.2 s" in told["why"]

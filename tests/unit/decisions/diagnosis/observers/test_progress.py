@@ -1,0 +1,126 @@
+"""A training that began anew although it should have gone on, and logs that stop."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.decisions.diagnosis.observers import resume, stalls
+from profiles.vocabulary import FaultClass
+from tests.support.builders.told_logs import STEPS, seen, told
+
+F = FaultClass
+FAR = "step 4980 loss 2.31 lr 1e-4\nstep 4990 loss 2.30 lr 1e-4\nSaved checkpoint to /ckpt/step_4990"
+FIRST = "step 1 loss 10.9 lr 1e-6\nstep 10 loss 10.2 lr 1e-6\nstep 20 loss 9.8 lr 2e-6"
+ON = "step 5000 loss 2.30 lr 1e-4\nstep 5010 loss 2.29 lr 1e-4"
+NONE_FOUND = (
+    "WARNING: could not find the metadata file /ckpt/latest_checkpointed_iteration.txt\n"
+    "    will not load any checkpoints and will start from random"
+)
+LIGHTNING = '.fit(ckpt_path="last") is set, but there is no last checkpoint available. No checkpoint will be loaded.'
+D2 = "[05/17 23:20:47 d2.utils.events]:  eta: 6 days  iter: 19  total_loss: 0.4911  time: 1.5732  lr: 0.005"
+LISTED = "/logs/run/checkpoints/model_name=0--val_loss=2.33-step=2999-last"
+
+ANEW: dict[str, tuple[dict[str, str], str]] = {
+    "a new attempt's file begins with the first step": (
+        {"run-attempt-1.log": FAR, "run-attempt-2.log": FIRST}, "steps-fell-back",
+    ),
+    "one log, restarted": ({"train.log": f"{FAR}\nRestarting worker group (attempt 2/3)\n{FIRST}"}, "steps-fell-back"),
+    "one log, whose second start finds nothing": ({"train.log": f"{FAR}\n{NONE_FOUND}\n{FIRST}"}, "steps-fell-back"),
+    "epochs after a requeue": (
+        {"x.log": f"Epoch 12: 100%|#| [loss=0.81]\nauto-requeueing\n{LIGHTNING}\nEpoch 0: 2%|#| [loss=6.9]"},
+        "steps-fell-back",
+    ),
+    "a resumption that was asked for": (
+        {"cmd.txt": "python main.py --resume ckpt/epoch_57.pth.tar", "x.log": "Epoch: [0][ 10/5005] Loss 6.9 (7)"},
+        "resumed-at-the-beginning",
+    ),
+    "a resumption that the trainer announced": (
+        {"x.log": f"Resuming training from checkpoint out/checkpoint-1500\n{FIRST}"}, "resumed-at-the-beginning",
+    ),
+    "optimizer and all were loaded": (
+        {"x.log": f"Loading optimizer from output/v1/model_0039999.pth ...\n{D2}"}, "resumed-at-the-beginning",
+    ),
+    "fairseq's counters": (
+        {"x.log": "| loaded checkpoint c/checkpoint_last.pt (epoch 8 @ 0 updates)\n| loading train data for epoch 0"},
+        "resumed-at-the-beginning",
+    ),
+    "the message alone, as people quote it": ({"x.log": NONE_FOUND}, "checkpoint-not-found"),
+    "the message, and a checkpoint that is there": (
+        {"x.log": f"There were no checkpoints found in /logs/run. Training from scratch.\n{FIRST}", "find.txt": LISTED},
+        "checkpoint-not-found",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", ANEW)
+def test_a_training_that_began_anew(sentence: str) -> None:
+    files, rule = ANEW[sentence]
+    assert {clue.rule for clue in seen(resume.started_over, files)} == {rule}
+    found = told(files)
+    assert (found.fault_class, found.culprits) == (F.STARTED_OVER, ())
+
+
+HEALTHY = {
+    "a first run finds no checkpoint": {"x.log": f"{NONE_FOUND}\n{FIRST}"},
+    "a first run that would have resumed": {
+        "x.log": f"python t.py --resume\nNo checkpoint found, starting from scratch\n{FIRST}"
+    },
+    "other ranks save later": {"rank-0.log": f"{NONE_FOUND}\n{FIRST}", "rank-1.log": "Saved checkpoint to /c/step_10"},
+    "a resumption that worked": {"run-attempt-1.log": FAR, "run-attempt-2.log": f"Resuming from step 4990\n{ON}"},
+    "steps counted anew in every epoch": {
+        "x.log": "Restarting data loader\nepoch 1 step 200 loss 0.21\nepoch 2 step 1 loss 0.12"
+    },
+    "epochs of a new fold": {
+        "x.log": "Fold 1\nEpoch 4 loss 0.7\nEpoch 5 loss 0.6\nFold 2\nEpoch 0 loss 2.1\nEpoch 1 loss 1.2"
+    },
+    "pretrained weights": {"x.log": f"Loading pretrained weights from /models/llama/checkpoint-12000\n{FIRST}"},
+    "weights whose name has a number": {"x.log": f"[Checkpointer] Loading from model_final_280758.pkl ...\n{D2}"},
+    "fine-tuning from a checkpoint": {"x.log": f"python t.py --finetune --load /base/iter_0005000\n{FIRST}"},
+    "PyTorch's example resumed": {
+        "x.log": "=> loaded checkpoint 'm.pth.tar' (epoch 30)\nEpoch: [30][ 0/5005] Loss 1.2 (1.2)"
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", HEALTHY)
+def test_a_training_that_did_not(sentence: str) -> None:
+    assert seen(resume.started_over, HEALTHY[sentence]) == []
+
+
+def test_that_it_began_anew_counts_more_than_how_the_start_before_ended() -> None:
+    cancelled = "slurmstepd: error: *** STEP 88121.0 ON cn-114 CANCELLED AT 2026-04-01T18:21:40 DUE TO JOB REQUEUE ***"
+    assert told(
+        {"slurm-1.out": f"{FAR}\n{cancelled}", "slurm-1-restart1.out": f"{NONE_FOUND}\n{FIRST}"}
+    ).fault_class is (F.STARTED_OVER)
+    assert told({"slurm-1.out": f"{FAR}\n{cancelled}"}).fault_class is F.PREEMPTED
+
+
+TIMED = "\n".join(f"[2025-01-01 03:00:{second:02d}] iteration {second}/900 | lm loss: 2.1 |" for second in range(1, 20))
+
+
+@pytest.mark.parametrize(
+    ("end", "wanted"),
+    [
+        ("[2025-01-01 09:00:00] slurmstepd: error: *** STEP 9.0 ON gpu-7 CANCELLED AT 2025-01-01T09:00:00 ***", 1),
+        ("[2025-01-01 03:01:00] slurmstepd: error: *** STEP 9.0 ON gpu-7 CANCELLED AT 2025-01-01T03:01:00 ***", 0),
+        ("[2025-01-01 09:00:00] uploading the logs", 0),
+        ("[2025-01-01 09:00:00] training finished\nReceived SIGTERM", 0),
+    ],
+    ids=["ended from outside", "soon", "by itself", "after it was done"],
+)
+def test_silence_counts_where_somebody_had_to_end_it(end: str, wanted: int) -> None:
+    assert len(seen(stalls.silences, {"slurm.out": f"{TIMED}\n{end}"})) == wanted
+
+
+@pytest.mark.parametrize(
+    ("bar", "wanted"),
+    [
+        ("  0%|          | 0/1000 [12:34<?, ?it/s]", 1),
+        ("  0%|          | 0/1000 [1:02:34<?, ?it/s]", 1),
+        ("  0%|          | 0/1000 [00:00<?, ?it/s]", 0),
+        ("  1%|          | 10/1000 [12:34<12:00, 1.2it/s]", 0),
+        (f"  0%|          | 0/1000 [12:34<?, ?it/s]\n{STEPS}", 0),
+    ],
+)
+def test_a_bar_that_never_moved_counts_after_minutes(bar: str, wanted: int) -> None:
+    assert len(seen(stalls.bars, {"train.log": bar})) == wanted

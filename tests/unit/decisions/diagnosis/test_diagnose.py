@@ -1,0 +1,781 @@
+"""Diagnosis: tables of incidents, and what must hold for all of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.matching import RULES
+from profiles.vocabulary import FaultClass
+from tests.support.builders.nodes import a_node
+from workflows.model.attempt import Evidence, LogLine, PastIncident, Signal
+from workflows.model.cluster import Pod
+from workflows.programs.launcher.termination import fingerprint
+from workflows.wire import GateReport, RankEnd, ResumeChoice, Termination
+
+F = FaultClass
+NOW = 1000.0
+TRACEBACK = ("Traceback (most recent call last):", '  File "/work/train.py", line 7, in step')
+
+
+def incident(signal: Signal = Signal.POD_FAILED, **facts: object) -> Evidence:
+    return Evidence(signal, "demo", 1, NOW, **facts)  # type: ignore[arg-type]
+
+
+def end(rank: int, code: int | None = None, signal: int | None = None, at: float = 990.0, **more: object) -> RankEnd:
+    lines = list(more.pop("lines", ()))  # type: ignore[call-overload]
+    step = more.pop("last_step", 40)
+    return RankEnd(rank, 0, at, code, signal, last_lines=lines, last_step=step, **more)  # type: ignore[arg-type]
+
+
+def left(node: str, *ends: RankEnd) -> Termination:
+    return Termination("demo", 1, "trainer", node, f"pod-{node}", "rank-failed", list(ends))
+
+
+def pod(node: str, rank: int, phase: str = "Failed", **more: object) -> Pod:
+    return Pod(f"pod-{node}", "trainer", rank, node, phase, ranks=(rank,), **more)  # type: ignore[arg-type]
+
+
+def raised(*words: str) -> tuple[str, ...]:
+    return (*TRACEBACK, *words)
+
+
+def rank_line(rank: int, text: str, at: float | None = None) -> LogLine:
+    return LogLine(text, "rank", rank, f"node-{rank}", at)
+
+
+def kernel(node: str, text: str, at: float | None = None) -> LogLine:
+    return LogLine(text, "kernel", None, node, at)
+
+
+def refused(check: str, node: str = "node-1") -> GateReport:
+    return GateReport(node, "fail", [{"check": check, "verdict": "fail", "evidence": "7 of 8"}])
+
+
+def looked(verdict: str, why: str) -> ResumeChoice:
+    return ResumeChoice("", None, [], verdict, why)
+
+
+XID = "NVRM: Xid (PCI:0000:44:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+RAS = "amdgpu 0000:1c:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block"
+TIMEOUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, Timeout(ms)=600000) ran"
+RESET = "ConnectionResetError: [Errno 104] Connection reset by peer"
+
+CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]] = {
+    "a killed rank is to blame, its peer that lost the connection is not": (
+        incident(
+            terminations=(
+                left("node-0", end(0, 1, at=990.01, lines=raised(RESET))),
+                left("node-1", end(1, signal=9)),
+            )
+        ),
+        F.PROCESS_KILLED,
+        (("node-1", 1),),
+    ),
+    "the killed rank is to blame even where the clocks say that the peer ended first": (
+        incident(
+            terminations=(left("node-0", end(0, 1, at=980.0, lines=raised(RESET))), left("node-1", end(1, signal=9)))
+        ),
+        F.PROCESS_KILLED,
+        (("node-1", 1),),
+    ),
+    "an exception in the user's code blames the code and nobody else": (
+        incident(
+            terminations=(
+                left("node-1", end(1, 1, lines=raised("IndexError: list index out of range"))),
+                left("node-0", end(0, signal=15, requested=True)),
+            )
+        ),
+        F.USER_CODE,
+        (),
+    ),
+    "a killed rank explains the time-outs of all the others": (
+        incident(
+            terminations=(left("node-1", end(1, signal=9)),),
+            lines=tuple(
+                rank_line(rank, text)
+                for rank in (0, 2, 3)
+                for text in (f"[Rank {rank}] {TIMEOUT}", "Some NCCL operations have failed or timed out.", RESET)
+            ),
+        ),
+        F.PROCESS_KILLED,
+        (("node-1", 1),),
+    ),
+    "what a rank prints that was asked to end says little": (
+        incident(
+            terminations=(
+                left("node-0", end(0, signal=9)),
+                left("node-1", end(1, 143, requested=True, lines=("OSError: [Errno 28] No space left on device",))),
+            )
+        ),
+        F.PROCESS_KILLED,
+        (("node-0", 0),),
+    ),
+    "the first failure counts more than a stronger one seconds later": (
+        incident(
+            terminations=(
+                left("node-0", end(0, 1, at=980.0, lines=raised("IndexError: list index out of range"))),
+                left("node-1", end(1, 1, at=985.0, lines=raised("OSError: [Errno 28] No space left on device"))),
+            )
+        ),
+        F.USER_CODE,
+        (),
+    ),
+    "an exception whose name nobody knows is the user's": (
+        incident(terminations=(left("node-1", end(1, 1, lines=raised("acme.train.Diverged: step 7"))),)),
+        F.USER_CODE,
+        (),
+    ),
+    "a node whose condition is not ready is lost, whatever its peers say": (
+        incident(
+            Signal.NODE_NOT_READY,
+            pods=(pod("node-0", 0, exit_code=1), pod("node-1", 1, reason="NodeLost")),
+            nodes=(a_node("node-0", True), a_node("node-1", False, "PowerLost")),
+            terminations=(left("node-0", end(0, 1, lines=raised("EOFError: rank 1 closed its connection"))),),
+        ),
+        F.NODE_LOST,
+        (("node-1", None),),
+    ),
+    "a silent node whose condition nobody wrote is lost when its pods are gone too": (
+        incident(
+            Signal.PODS_GONE,
+            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, "Gone")),
+            nodes=(a_node("node-0", True), a_node("node-1", True)),
+            silent_nodes=("node-1",),
+        ),
+        F.NODE_LOST,
+        (("node-1", None),),
+    ),
+    "a node whose state the cluster does not know is lost when nothing on it answers": (
+        incident(
+            Signal.NODE_NOT_READY,
+            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, reason="NodeLost")),
+            nodes=(a_node("node-1", None, "NodeStatusUnknown"),),
+        ),
+        F.NODE_LOST,
+        (("node-1", None),),
+    ),
+    "of two nodes in the dark after an absence of the API server the one whose kubelet answers lives": (
+        incident(
+            Signal.NODE_NOT_READY,
+            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, "Running")),
+            nodes=(a_node("node-0", None, "NodeStatusUnknown"), a_node("node-1", None, "NodeStatusUnknown")),
+            unreached_nodes=("node-1",),
+            answering_nodes=("node-0",),
+        ),
+        F.NODE_LOST,
+        (("node-1", None),),
+    ),
+    "most of the gang silent at once is the observer's trouble": (
+        incident(
+            Signal.OBSERVER_AWAY,
+            pods=tuple(pod(f"node-{i}", i, "Gone") for i in range(4)),
+            nodes=tuple(a_node(f"node-{i}", True) for i in range(4)),
+            silent_nodes=("node-0", "node-1", "node-2"),
+        ),
+        F.CONTROL_PLANE,
+        (),
+    ),
+    "a killed launcher that left an exit code is no lost node": (
+        incident(
+            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, exit_code=137, signal=9)),
+            nodes=(a_node("node-1", True),),
+            silent_nodes=("node-1",),
+        ),
+        F.PROCESS_KILLED,
+        (),
+    ),
+    "memory ran out where the record says so, not a mere kill": (
+        incident(terminations=(left("node-1", end(1, signal=9, oom_killed=True)),)),
+        F.HOST_OOM,
+        (("node-1", 1),),
+    ),
+    "memory ran out where the kubelet says so": (
+        incident(pods=(pod("node-1", 1, exit_code=137, signal=9, reason="OOMKilled"),)),
+        F.HOST_OOM,
+        (),
+    ),
+    "memory ran out where the kernel says so": (
+        incident(
+            terminations=(left("node-1", end(1, signal=9)),),
+            lines=(kernel("node-1", "Memory cgroup out of memory: Killed process 63214 (python) total-vm:31494kB"),),
+        ),
+        F.HOST_OOM,
+        (),
+    ),
+    "numpy could not allocate": (
+        incident(
+            terminations=(
+                left(
+                    "node-1",
+                    end(1, 1, lines=raised("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 TiB")),
+                ),
+            )
+        ),
+        F.HOST_OOM,
+        (("node-1", 1),),
+    ),
+    "the GPU's memory ran out": (
+        incident(
+            terminations=(
+                left("node-1", end(1, 1, lines=raised("torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB"))),
+            )
+        ),
+        F.GPU_OOM,
+        (),
+    ),
+    "an unknown argument is configuration": (
+        incident(
+            terminations=(
+                left(
+                    "node-1", end(1, 2, lines=("usage: train.py [-h]", "train.py: error: unrecognized arguments: --x"))
+                ),
+            )
+        ),
+        F.CONFIG,
+        (),
+    ),
+    "a missing file is configuration": (
+        incident(
+            terminations=(
+                left("node-1", end(1, 1, lines=raised("FileNotFoundError: [Errno 2] No such file: '/data/x'"))),
+            )
+        ),
+        F.CONFIG,
+        (),
+    ),
+    "a bad image is configuration": (
+        incident(Signal.IMAGE, pods=(pod("node-1", 1, "Pending", reason="ErrImagePull"),), detail="p: ErrImagePull"),
+        F.CONFIG,
+        (),
+    ),
+    "a refused manifest is configuration": (
+        incident(Signal.SUBMIT_REFUSED, detail="spec.foo: unknown field"),
+        F.CONFIG,
+        (),
+    ),
+    "a command that does not exist is configuration": (
+        incident(terminations=(left("node-1", end(1, 127)),)),
+        F.CONFIG,
+        (),
+    ),
+    "no space is storage": (
+        incident(
+            terminations=(
+                left("node-1", end(1, 1, lines=raised("OSError: [Errno 28] No space left on device: '/ckpt'"))),
+            )
+        ),
+        F.STORAGE,
+        (),
+    ),
+    "storage that the checkpoint step could not read": (
+        incident(Signal.CHECKPOINT_UNUSABLE, choice=looked("unknown", "cannot list /ckpt: Stale file handle")),
+        F.STORAGE,
+        (),
+    ),
+    "the folder belongs to another ledger": (
+        incident(Signal.CHECKPOINT_UNUSABLE, choice=replace(looked("fail", "another --name"), owner="0f3c")),
+        F.CONFIG,
+        (),
+    ),
+    "no checkpoint is usable": (
+        incident(Signal.CHECKPOINT_UNUSABLE, choice=looked("fail", "3 checkpoints, none usable")),
+        F.CHECKPOINT_CORRUPT,
+        (),
+    ),
+    "a checkpoint that the program could not read": (
+        incident(
+            terminations=(
+                left("node-1", end(1, 1, lines=raised("RuntimeError: PytorchStreamReader failed reading zip archive"))),
+            )
+        ),
+        F.CHECKPOINT_CORRUPT,
+        (),
+    ),
+    "a checkpoint of another model": (
+        incident(
+            terminations=(
+                left("node-1", end(1, 1, lines=raised("RuntimeError: Error(s) in loading state_dict for GPT:"))),
+            )
+        ),
+        F.CHECKPOINT_MISMATCH,
+        (),
+    ),
+    "a pod told to leave is preemption, though it ended by SIGTERM": (
+        incident(
+            Signal.PREEMPTION_NOTICE,
+            pods=(pod("node-1", 1, exit_code=143, disrupted=True),),
+            terminations=(left("node-1", end(1, 143, requested=True)),),
+        ),
+        F.PREEMPTED,
+        (),
+    ),
+    "a gang that its queue suspended is preemption, whatever is left of its pods": (
+        incident(suspended="its JobSet was suspended in queue team", detail="failed: demo-a1-trainer-0-0-x (Error)"),
+        F.PREEMPTED,
+        (),
+    ),
+    "a living gang of which a node is to be emptied": (
+        incident(
+            Signal.NODE_CORDONED,
+            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, "Running")),
+            nodes=(a_node("node-0", True), a_node("node-1", True, cordoned=True)),
+        ),
+        F.PREEMPTED,
+        (),
+    ),
+    "a drained node explains a gang that was told to end": (
+        incident(
+            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, exit_code=143)),
+            nodes=(a_node("node-0", True), a_node("node-1", True, cordoned=True)),
+            terminations=(left("node-1", end(1, 143, requested=True)),),
+        ),
+        F.PREEMPTED,
+        (),
+    ),
+    "a launcher that was told to end from outside": (
+        incident(terminations=(replace(left("node-1", end(1, 143, requested=True)), reason="signalled"),)),
+        F.PREEMPTED,
+        (),
+    ),
+    "a cordoned node does not explain an exception": (
+        incident(
+            nodes=(a_node("node-1", True, cordoned=True),),
+            terminations=(left("node-1", end(1, 1, lines=raised("IndexError: list index out of range"))),),
+        ),
+        F.USER_CODE,
+        (),
+    ),
+    "NaN is numeric, though a rank raised because of it": (
+        incident(
+            Signal.NUMERIC,
+            first_nan_step=55,
+            terminations=(left("node-1", end(1, 1, lines=raised("ValueError: bad loss"))),),
+        ),
+        F.NUMERIC,
+        (),
+    ),
+    "whoever prints a collective time-out is a victim": (
+        incident(lines=tuple(rank_line(rank, f"[Rank {rank}] {TIMEOUT}") for rank in range(4))),
+        F.COLLECTIVE_TIMEOUT,
+        (),
+    ),
+    "the rank that enqueued fewer collectives than the rest held them up": (
+        incident(
+            lines=tuple(
+                rank_line(
+                    rank,
+                    f"[PG ID 0 PG GUID 0(default_pg) Rank {rank}] Exception (either an error or timeout) detected by "
+                    f"watchdog at work: 7, last enqueued NCCL work: {5 if rank == 2 else 9}, last completed: 4",
+                )
+                for rank in range(4)
+            )
+        ),
+        F.COLLECTIVE_TIMEOUT,
+        (("node-2", 2),),
+    ),
+    "a GPU off the bus explains time-outs and CUDA errors": (
+        incident(
+            lines=(
+                *(rank_line(rank, f"[Rank {rank}] {TIMEOUT}") for rank in (0, 2, 3)),
+                rank_line(1, "RuntimeError: CUDA error: unspecified launch failure"),
+                kernel("node-1", XID),
+            )
+        ),
+        F.GPU_HARDWARE,
+        (("node-1", None),),
+    ),
+    "uncorrectable memory errors of an AMD GPU": (
+        incident(lines=(kernel("node-2", RAS),)),
+        F.GPU_HARDWARE,
+        (("node-2", None),),
+    ),
+    "an old kernel message is no evidence": (incident(lines=(kernel("node-1", XID, at=NOW - 86400),)), F.UNKNOWN, ()),
+    "a GPU missing at the gate": (
+        incident(Signal.GATE_FAILED, gate=(refused("gpu-count"),)),
+        F.GPU_HARDWARE,
+        (("node-1", None),),
+    ),
+    "storage that a node cannot write at the gate": (
+        incident(Signal.GATE_FAILED, gate=(refused("storage-writable"),)),
+        F.STORAGE,
+        (("node-1", None),),
+    ),
+    "a sick NIC": (
+        incident(lines=(kernel("node-1", "mlx5_core 0000:3b:00.0: device's health compromised - reached miss count"),)),
+        F.FABRIC,
+        (("node-1", None),),
+    ),
+    "a port in use is rendezvous": (
+        incident(terminations=(left("node-0", end(0, 1, lines=raised("OSError: [Errno 98] Address already in use"))),)),
+        F.RENDEZVOUS,
+        (),
+    ),
+    "no room": (
+        incident(Signal.UNSCHEDULABLE, detail="no room for 5 s: 0/2 nodes are available: 2 Insufficient cpu."),
+        F.SCHEDULING,
+        (),
+    ),
+    "resumed but started over": (
+        incident(Signal.STARTED_OVER, detail="resumed from step 40, but the first step seen is 1 (not 41)"),
+        F.STARTED_OVER,
+        (),
+    ),
+    "a hang": (incident(Signal.HANG, detail="no step for 61 s"), F.HANG, ()),
+    "an exit without a word is unknown": (incident(terminations=(left("node-1", end(1, 1)),)), F.UNKNOWN, ()),
+    "exit 0 before the last step is unknown": (
+        incident(Signal.ENDED_EARLY, detail="the program ended with exit code 0 after step 3 of 50 planned ones"),
+        F.UNKNOWN,
+        (),
+    ),
+    "nothing at all is unknown": (incident(), F.UNKNOWN, ()),
+}
+
+
+@pytest.mark.parametrize("sentence", CASES)
+def test_what_it_is_and_who_is_to_blame(sentence: str) -> None:
+    evidence, fault_class, culprits = CASES[sentence]
+    found = diagnose(evidence)
+    assert (found.fault_class, found.culprits) == (fault_class, culprits)
+    assert 0 <= found.confidence <= 1
+    assert found.confidence + sum(share for _, share in found.alternatives) <= 1.001
+    assert found.why
+
+
+def test_of_chained_exceptions_the_innermost_is_the_cause() -> None:
+    lines = (
+        *raised("FileNotFoundError: [Errno 2] No such file or directory: '/data/x'"),
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        *raised("RuntimeError: training step failed"),
+    )
+    found = diagnose(incident(terminations=(left("node-1", end(1, 1, lines=lines)),)))
+    assert found.fault_class is F.CONFIG
+    assert F.USER_CODE in dict(found.alternatives)
+
+
+def test_an_exception_that_a_killed_rank_had_survived_is_not_its_cause() -> None:
+    lines = raised("ValueError: retrying with a smaller shard")
+    found = diagnose(incident(terminations=(left("node-1", end(1, signal=9, lines=lines)),)))
+    assert found.fault_class is F.PROCESS_KILLED
+
+
+def test_a_rank_that_was_killed_while_it_went_down_with_its_own_exception_is_the_cause() -> None:
+    """Its peer saw the lost connection first, and the gang was told to end before the interpreter was gone."""
+    own = raised("IndexError: list index out of range")
+    peer = end(0, 1, at=990.0, lines=raised("EOFError: rank 1 closed its connection"), fingerprint="EOFError")
+    late = end(1, signal=9, at=990.01, lines=own, requested=True, fingerprint="signal 9")
+    found = diagnose(incident(terminations=(left("node-0", peer), left("node-1", late))))
+    assert (found.fault_class, found.first_failing_rank, found.victims) == (F.USER_CODE, 1, (0,))
+    alone = end(1, 1, lines=own, fingerprint=fingerprint(own, 1, None))
+    assert found.fingerprint == diagnose(incident(terminations=(left("node-1", alone),))).fingerprint != ""
+
+
+def test_a_rank_that_was_killed_while_it_named_the_cause_is_the_cause() -> None:
+    full = "rank 0: [Errno 28] No space left on device: '/ckpt/.step-15.unfinished/shard-0.npz'"
+    missing = "rank 1: [Errno 2] No such file or directory: '/ckpt/.step-15.unfinished/shard-1.npz'"
+    ends = (
+        end(0, signal=9, at=990.01, requested=True, lines=("step 15/60 | loss 3.1", full)),
+        end(1, 1, at=990.0, lines=(missing,)),
+    )
+    seen = diagnose(incident(terminations=(left("node-0", ends[0]), left("node-1", ends[1]))))
+    assert seen.fault_class is F.STORAGE, seen
+    echo = replace(ends[0], last_lines=["RuntimeError: Connection reset by peer"])
+    other = diagnose(incident(terminations=(left("node-0", echo), left("node-1", ends[1]))))
+    assert other.fault_class is not F.STORAGE
+    assert 0 in other.victims
+
+
+def test_a_rank_that_was_killed_after_an_exception_it_had_handled_is_a_victim() -> None:
+    lines = (*raised("IndexError: list index out of range"), "skips the sample", "step 41 | loss 2.3")
+    late = end(1, signal=9, at=990.01, lines=lines, requested=True)
+    found = diagnose(incident(terminations=(left("node-0", end(0, signal=9)), left("node-1", late))))
+    assert (found.fault_class, found.victims) == (F.PROCESS_KILLED, (1,))
+
+
+def test_victims_are_named_and_the_culprit_is_not_among_them() -> None:
+    evidence, _, _ = CASES["a killed rank is to blame, its peer that lost the connection is not"]
+    found = diagnose(evidence)
+    assert (found.victims, found.first_failing_rank) == ((0,), 1)
+
+
+def test_the_fingerprint_of_the_first_failing_rank_is_the_incident_s() -> None:
+    ends = (
+        end(0, 1, at=991, fingerprint="late"),
+        end(1, 1, at=990, fingerprint="IndexError@train.py:step", last_step=44),
+    )
+    found = diagnose(incident(terminations=(left("node-1", *ends),)))
+    assert (found.fingerprint, found.step) == ("IndexError@train.py:step", 44)
+
+
+def test_a_rank_that_tells_no_steps_fails_after_those_of_its_gang() -> None:
+    silent = left("node-1", end(1, 1, at=990, fingerprint="DemoFaultError", last_step=None))
+    told = replace(left("node-0", end(0, 1, at=991, last_step=None)), last_step=44)
+    assert diagnose(incident(terminations=(silent, told), last_step=42)).step == 44
+    assert diagnose(incident(terminations=(silent,), last_step=42)).step == 42
+    assert diagnose(incident(terminations=(silent,), last_step=None, resume_step=40)).step == 40
+
+
+@pytest.mark.parametrize(("step", "same"), [(18, True), (20, True), (19, False), (None, False)])
+def test_an_earlier_failure_is_where_its_attempt_ended_too(step: int | None, same: bool) -> None:
+    late = PastIncident("user_code", "x", 18, (), 500.0, "new-attempt", True, 20)
+    assert late.failed_at(step) is same
+    unknown = replace(late, step=None, last_step=None)
+    assert unknown.failed_at(step) is (step is None)
+
+
+def test_fingerprints_of_two_copies_of_one_failure_are_equal_whatever_the_numbers() -> None:
+    def one(node: str, number: int) -> str:
+        text = f"{node}: mlx5_core 0000:{number}b:00.0: device's health compromised - reached miss count"
+        return diagnose(incident(lines=(kernel(node, text),))).fingerprint
+
+    assert one("node-1", 3) == one("node-7", 9) != ""
+
+
+def test_a_line_known_from_two_sources_is_one_witness() -> None:
+    text = "RuntimeError: CUDA error: unspecified launch failure"
+    once = diagnose(incident(terminations=(left("node-1", end(1, 1, lines=(text,))),)))
+    lines = (LogLine(text, "rank", 1, "node-1", 990.0, "rank-1.log", 7),)
+    twice = diagnose(incident(terminations=(left("node-1", end(1, 1, lines=(text,))),), lines=lines))
+    assert (once.fault_class, once.confidence) == (twice.fault_class, twice.confidence)
+    assert [(clue.file, clue.line) for clue in twice.evidence if clue.rule == "cuda-launch-failure"] == [
+        ("rank-1.log", 7)
+    ]
+
+
+def past(step: int, *nodes: str, fingerprint: str = "exit 1: launch failure") -> PastIncident:
+    return PastIncident("gpu_driver", fingerprint, step, nodes, 500.0, "new-attempt", False, step)
+
+
+def launch_failure(node: str, *history: PastIncident) -> Evidence:
+    text = "RuntimeError: CUDA error: unspecified launch failure"
+    ended = end(1, 1, lines=(text,), last_step=40, fingerprint="exit 1: launch failure")
+    pods = tuple(pod(f"node-{number}", number) for number in range(4))
+    return incident(pods=pods, terminations=(left(node, ended),), past=history)
+
+
+def test_the_same_failure_at_the_same_step_on_other_nodes_is_the_code() -> None:
+    assert diagnose(launch_failure("node-1")).fault_class is F.GPU_DRIVER
+    found = diagnose(launch_failure("node-1", past(40, "node-2")))
+    assert found.fault_class is F.USER_CODE
+    assert "other nodes before (node-2)" in found.why
+
+
+def test_the_same_failure_always_on_one_node_is_that_node() -> None:
+    found = diagnose(launch_failure("node-1", past(12, "node-1"), past(31, "node-1")))
+    assert (found.fault_class, found.node_suspect, found.culprits) == (F.GPU_DRIVER, True, (("node-1", None),))
+    assert found.confidence > diagnose(launch_failure("node-1")).confidence
+
+
+def test_always_on_the_only_node_says_nothing() -> None:
+    evidence = launch_failure("node-1", past(12, "node-1"))
+    alone = replace(evidence, pods=evidence.pods[1:2])
+    assert not diagnose(alone).node_suspect
+
+
+def test_the_same_failure_at_another_step_on_another_node_says_nothing() -> None:
+    found = diagnose(launch_failure("node-1", past(12, "node-2")))
+    assert (found.fault_class, found.node_suspect) == (F.GPU_DRIVER, False)
+
+
+def test_nodes_that_did_not_pass_the_gate_are_avoided_unless_most_did_not() -> None:
+    unknown = GateReport("node-1", "unknown", [{"check": "answers", "verdict": "unknown"}])
+    good = tuple(GateReport(f"node-{number}", "pass", []) for number in (2, 3))
+    few = diagnose(incident(Signal.GATE_FAILED, gate=(unknown, *good)))
+    assert (few.avoid, few.culprits, few.node_suspect) == (("node-1",), (), False)
+    bad = tuple(replace(unknown, node=f"node-{number}") for number in (2, 3))
+    assert diagnose(incident(Signal.GATE_FAILED, gate=(unknown, *bad))).avoid == ()
+
+
+def test_draining_nodes_are_avoided_without_blame() -> None:
+    pods = (pod("node-1", 1, disrupted=True), pod("node-2", 2, "Running"))
+    found = diagnose(incident(Signal.PREEMPTION_NOTICE, pods=pods, nodes=(a_node("node-2", True),)))
+    assert (found.avoid, found.culprits, found.node_suspect) == (("node-1",), (), False)
+
+
+EXAMPLES = [rule.example for rule in RULES]
+NODES = ("node-0", "node-1", "node-2")
+LINES = st.builds(
+    lambda text, rank, node, at: LogLine(text, "rank" if rank is not None else "kernel", rank, node, at),
+    st.sampled_from(EXAMPLES),
+    st.none() | st.integers(0, 5),
+    st.sampled_from((*NODES, "")),
+    st.none() | st.floats(900, 1000),
+)
+ENDS = st.builds(
+    lambda rank, code, sig, at, asked, oom: RankEnd(rank, 0, at, code, sig, asked, 7, oom_killed=oom),
+    st.integers(0, 5),
+    st.none() | st.sampled_from([0, 1, 2, 127, 137, 143]),
+    st.none() | st.sampled_from([6, 9, 11, 15]),
+    st.floats(900, 1000),
+    st.booleans(),
+    st.booleans(),
+)
+PODS = st.builds(
+    lambda node, phase, reason, code, gone: Pod(f"pod-{node}", "trainer", 0, node, phase, reason, exit_code=code,
+                                                     disrupted=gone),
+    st.sampled_from(NODES),
+    st.sampled_from(["Running", "Failed", "Gone", "Pending"]),
+    st.sampled_from(["", "OOMKilled", "NodeLost", "Evicted", "StartError"]),
+    st.none() | st.sampled_from([0, 1, 137]),
+    st.booleans(),
+)  # fmt: skip
+EVIDENCE = st.builds(
+    lambda signal, lines, ends, pods, nodes, silent: Evidence(
+        signal,
+        "demo",
+        1,
+        NOW,
+        tuple(pods),
+        tuple(a_node(name, ready) for name, ready in nodes.items()),
+        (left("node-1", *ends),) if ends else (),
+        lines=tuple(lines),
+        silent_nodes=tuple(silent),
+    ),
+    st.sampled_from(Signal),
+    st.lists(LINES, max_size=6),
+    st.lists(ENDS, max_size=4),
+    st.lists(PODS, max_size=3),
+    st.dictionaries(st.sampled_from(NODES), st.sampled_from([True, True, False, None]), max_size=3),
+    st.lists(st.sampled_from(NODES), max_size=2, unique=True),
+)
+
+
+def _spoken_of(evidence: Evidence) -> set[str]:
+    """Nodes that anything at all is known about beside that they are part of the gang and well."""
+    bad = {node.name for node in evidence.nodes if node.ready is not True}
+    bad |= {pod.node for pod in evidence.pods if pod.phase != "Running" or pod.reason or pod.disrupted or pod.exit_code}
+    bad |= {line.node for line in evidence.lines} | {item.node for item in evidence.terminations}
+    return bad | {report.node for report in evidence.gate} | set(evidence.silent_nodes)
+
+
+def _named_in(evidence: Evidence, culprits: tuple[tuple[str, int | None], ...]) -> set[str]:
+    """Nodes that lines name. Only of foreign logs nothing else is known."""
+    if evidence.signal is not Signal.LOGS:
+        return set()
+    return {node for node, _ in culprits if any(node in line.text for line in evidence.lines)}
+
+
+@settings(max_examples=150, deadline=None)
+@given(EVIDENCE)
+def test_a_node_without_evidence_is_never_blamed(evidence: Evidence) -> None:
+    found = diagnose(evidence)
+    assert {node for node, _ in found.culprits if node} <= _spoken_of(evidence) | _named_in(evidence, found.culprits)
+    lost = {node for node, rank in found.culprits if rank is None}
+    if found.fault_class is F.NODE_LOST and not any(clue.rule != "node-lost" for clue in found.evidence):
+        assert all(_proven_lost(evidence, node) for node in lost)
+
+
+TRAINERS = tuple(
+    Pod(f"demo-a1-trainer-0-{n}-x{n}y2z", "trainer", n, f"node-{n}", "Failed", exit_code=1, ranks=(n,)) for n in (0, 1)
+)
+PEER = "NET/IB : Got completion from peer {}<54862> with status=12 opcode=0 len=0 vendor err 129 (Recv)"
+
+
+@pytest.mark.parametrize(
+    ("peer", "culprits"),
+    [
+        ("demo-a1-trainer-0-1", (("node-1", None),)),
+        ("node-1", (("node-1", None),)),
+        ("demo-a1-trainer-0-7", ()),
+        ("kp-ddp-worker-0", ()),
+    ],
+)
+def test_a_pods_hostname_in_a_line_is_its_node_and_nobody_is_blamed_whom_the_incident_does_not_hold(
+    peer: str, culprits: tuple[tuple[str, int | None], ...]
+) -> None:
+    found = diagnose(incident(pods=TRAINERS, lines=(rank_line(0, PEER.format(peer)),)))
+    assert (found.fault_class, found.culprits) == (F.FABRIC, culprits)
+
+
+def test_a_host_that_only_a_line_names_is_not_blamed() -> None:
+    lines = (
+        kernel("node-0", "Rank 5 individual GPU perf score 0.51 is below threshold 0.7"),
+        kernel("node-0", "kp-ddp-worker-0:3468:3905 [4] NCCL INFO transport/net.cc:1302 -> 6"),
+    )
+    assert {node for node, _ in diagnose(incident(lines=lines)).culprits} <= {"", "node-0"}
+
+
+def _proven_lost(evidence: Evidence, node: str) -> bool:
+    facts = {item.name: item for item in evidence.nodes}.get(node)
+    said = any(pod.node == node and pod.reason == "NodeLost" for pod in evidence.pods)
+    gone = [pod for pod in evidence.pods if pod.node == node]
+    silent = node in evidence.silent_nodes and bool(gone) and all(pod.phase in ("Gone", "Failed") for pod in gone)
+    return said or silent or (facts is not None and facts.ready is not True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(EVIDENCE)
+def test_a_diagnosis_is_total_and_deterministic(evidence: Evidence) -> None:
+    found = diagnose(evidence)
+    assert found == diagnose(evidence)
+    assert 0 <= found.confidence <= 1
+    assert found.confidence + sum(share for _, share in found.alternatives) <= 1.001 or found.fault_class is F.UNKNOWN
+    assert not {rank for _, rank in found.culprits} & set(found.victims)
+
+
+@settings(max_examples=150, deadline=None)
+@given(EVIDENCE, st.randoms(use_true_random=False))
+def test_the_order_of_independent_facts_does_not_matter(evidence: Evidence, chance: random.Random) -> None:
+    lines, pods, nodes = list(evidence.lines), list(evidence.pods), list(evidence.nodes)
+    for values in (lines, pods, nodes):
+        chance.shuffle(values)
+    found = diagnose(evidence)
+    shuffled = diagnose(replace(evidence, lines=tuple(lines), pods=tuple(pods), nodes=tuple(nodes)))
+    assert (shuffled.fault_class, shuffled.confidence, shuffled.culprits) == (
+        found.fault_class,
+        found.confidence,
+        found.culprits,
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(EVIDENCE, st.lists(st.sampled_from([rule.example for rule in RULES if rule.fault_class is F.NONE]), max_size=5))
+def test_noise_does_not_change_the_class(evidence: Evidence, noise: list[str]) -> None:
+    """Of log files alone: `tests/corpus/test_properties.py`. There a quiet log is healthy, an empty one is not."""
+    if evidence.signal is Signal.LOGS:
+        evidence = replace(evidence, signal=Signal.POD_FAILED)
+    lines = tuple(LogLine(text, "rank", 0, "node-0") for text in noise)
+    found, noisy = diagnose(evidence), diagnose(replace(evidence, lines=(*lines, *evidence.lines)))
+    assert (noisy.fault_class, noisy.confidence) == (found.fault_class, found.confidence)
+
+
+def test_records_of_our_launcher_that_come_late_do_not_outlive_an_exception() -> None:
+    """Steps are reported in batches: a rank's exception stands in the log before the steps that went before it."""
+
+    def said(number: int, text: str, rank: int | None) -> LogLine:
+        return LogLine(text, "launcher" if rank is None else "rank", rank, "node-1", None, "demo-a1-1", number)
+
+    texts = [*raised("IndexError: list index out of range")]
+    lines = [said(number, text, 1) for number, text in enumerate(texts, 1)]
+    lines += [
+        said(10 + step, f'@primus {{"report":"StepSeen","step":{step},"loss":2.1}}', None) for step in range(3, 6)
+    ]
+    found = diagnose(incident(lines=tuple(lines), terminations=(left("node-1", end(1, 1)),)))
+    assert found.fault_class is F.USER_CODE, found
+
+
+def test_the_end_of_its_gang_is_no_deletion_by_somebody() -> None:
+    """JobSet deletes what is left of a gang that fails, also a pod whose rank had failed by itself a moment before."""
+    wrong = end(1, 1, at=990.0, lines=raised("workflows.demo.DemoFaultError: asked for"))
+    peer = end(0, 1, at=990.02, lines=("all-reduce failed: rank 1 closed the connection (exchange 18)",))
+    by_itself = replace(left("node-1", wrong), first_failing_rank=1)
+    pods = (pod("node-0", 0, reason="Error", exit_code=1), pod("node-1", 1, exit_code=1, deleted_at=995.0))
+    found = diagnose(incident(pods=pods, terminations=(left("node-0", peer), by_itself)))
+    alone = diagnose(
+        incident(pods=(pods[0], pod("node-1", 1, exit_code=1)), terminations=(left("node-0", peer), by_itself))
+    )
+    assert (found.fault_class, found.confidence) == (F.USER_CODE, alone.confidence)
+    assert "pod-deleted" not in {clue.rule for clue in found.evidence}
+
+
+def test_a_pod_that_was_asked_to_end_was_deleted_by_somebody() -> None:
+    asked = left("node-1", end(1, 143, requested=True))
+    found = diagnose(incident(pods=(pod("node-1", 1, exit_code=143, deleted_at=995.0),), terminations=(asked,)))
+    assert (found.fault_class, found.evidence[0].rule) == (F.PREEMPTED, "pod-deleted")
