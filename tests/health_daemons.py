@@ -16,9 +16,9 @@ from workflows.programs.health.daemon import Daemon, Plan
 from workflows.programs.health.fleet_status import Fleet
 from workflows.programs.health.gpu_checks import Tools
 from workflows.programs.health.kubernetes import ApiError, Hold, NoHold
-from workflows.programs.health.labels import Marks
+from workflows.programs.health.labels import NodeLabels
 from workflows.programs.health.limits import ConnectionLimiter, Gate, RateLimiter
-from workflows.programs.health.peers import Nodes, Peer, ToldNodes
+from workflows.programs.health.peers import ConfiguredNodes, Nodes, Peer
 from workflows.programs.health.routes import PageResponse, Pages
 from workflows.programs.health.server import HealthPort, HealthPorts
 from workflows.programs.parsers.text import ParsedOutput, Reading
@@ -277,9 +277,9 @@ def made(
     """A daemon; its rounds are made by hand."""
     said: list[str] = []
     api: Any = cluster
-    told = nodes or ToldNodes([*peers, Peer(node, "127.0.0.1")])
+    told = nodes or ConfiguredNodes([*peers, Peer(node, "127.0.0.1")])
     planned = Plan(node, **plan)
-    marks = Marks(node, api if label else None, planned.fatal, planned.periodic, said.append)
+    marks = NodeLabels(node, api if label else None, planned.fatal, planned.periodic, said.append)
     tools = Tools(run=run or execute)
     daemon = Daemon(planned, tools, told, api, hold or NoHold(), marks=marks, say=said.append)
     pages = Pages(daemon, Fleet(node, told, daemon.report, TOKEN), Gate(TOKEN, compatible), TOKEN, "a CPU")

@@ -24,7 +24,7 @@ from tasks.embedded.start_keeper import (
     LONGEST_WAIT_SECONDS,
     MEMORY_SECONDS,
     RETRY_SECONDS,
-    Failures,
+    FailureLog,
     demand_keeper,
     failures_path,
     keeper_lock,
@@ -279,17 +279,17 @@ def test_a_keeper_whose_program_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_waits_double_up_to_their_limit_and_kills_count_for_little() -> None:
-    waits = [Failures(["exit 1"] * count, "", 100.0).wait_seconds(100.0) for count in range(1, 13)]
+    waits = [FailureLog(["exit 1"] * count, "", 100.0).wait_seconds(100.0) for count in range(1, 13)]
     assert waits[:5] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6])
     assert waits[-1] == LONGEST_WAIT_SECONDS
-    assert Failures(["exit 1"] * 3, "", 100.0).wait_seconds(100.3) == pytest.approx(0.1)
-    assert Failures(["exit 1"] * 30, "", 100.0).wait_seconds(50.0) == 0.0, "the clock was set back"
+    assert FailureLog(["exit 1"] * 3, "", 100.0).wait_seconds(100.3) == pytest.approx(0.1)
+    assert FailureLog(["exit 1"] * 30, "", 100.0).wait_seconds(50.0) == 0.0, "the clock was set back"
     killed = ["exit 137"] * (KILLS_A_FAILURE - 1)
-    assert Failures(killed, "", 100.0).wait_seconds(100.0) == 0.0
-    assert not Failures(killed, "", 100.0).hopeless
-    assert Failures(["exit 137"] * KILLS_A_FAILURE * FEW, "", 100.0).hopeless
-    assert Failures(["exit 1"] * FEW, "", 100.0).hopeless
-    assert not Failures(["exit 1"] * (FEW - 1), "", 100.0).hopeless
+    assert FailureLog(killed, "", 100.0).wait_seconds(100.0) == 0.0
+    assert not FailureLog(killed, "", 100.0).hopeless
+    assert FailureLog(["exit 137"] * KILLS_A_FAILURE * FEW, "", 100.0).hopeless
+    assert FailureLog(["exit 1"] * FEW, "", 100.0).hopeless
+    assert not FailureLog(["exit 1"] * (FEW - 1), "", 100.0).hopeless
 
 
 def test_the_same_cause_is_told_in_the_same_words(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from tasks.embedded.engine.kube.placement import (
     Bound,
     Gang,
     NodeFacts,
-    PodWish,
+    PodRequest,
     Unschedulable,
     expression_holds,
+    is_tolerated,
     node_term_holds,
     place,
     selector_holds,
-    tolerated,
 )
 from tasks.embedded.engine.kube.quantity import milli, pod_requests
 
@@ -30,11 +30,11 @@ def node(name: str, gpus: int = 8, **fields: Any) -> NodeFacts:
     return NodeFacts(name, labels, {"cpu": 8000, GPU: gpus * 1000, "pods": 110_000}, **fields)
 
 
-def wish(name: str, gpus: int = 0, **fields: Any) -> PodWish:
-    return PodWish(name, {GPU: gpus * 1000, "pods": 1000} if gpus else {"pods": 1000}, **fields)
+def wish(name: str, gpus: int = 0, **fields: Any) -> PodRequest:
+    return PodRequest(name, {GPU: gpus * 1000, "pods": 1000} if gpus else {"pods": 1000}, **fields)
 
 
-def only(nodes: list[NodeFacts], *pods: PodWish, placed: list[tuple[str, PodWish]] | None = None) -> Any:
+def only(nodes: list[NodeFacts], *pods: PodRequest, placed: list[tuple[str, PodRequest]] | None = None) -> Any:
     (decision,) = place(nodes, placed or [], [Gang("g", pods)])
     return decision
 
@@ -78,12 +78,12 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
         ([], wish("p"), "0/0 nodes are available: no nodes."),
         (
             [NodeFacts("a", {}, {"pods": 0})],
-            PodWish("p", {"pods": 1000, "cpu": 1}),
+            PodRequest("p", {"pods": 1000, "cpu": 1}),
             "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods.",
         ),
     ],
 )
-def test_why_a_pod_waits(nodes: list[NodeFacts], pod: PodWish, message: str) -> None:
+def test_why_a_pod_waits(nodes: list[NodeFacts], pod: PodRequest, message: str) -> None:
     assert only(nodes, pod) == Unschedulable("g", message)
 
 
@@ -141,7 +141,7 @@ def test_why_a_pod_waits(nodes: list[NodeFacts], pod: PodWish, message: str) -> 
         ),
     ],
 )
-def test_where_a_pod_goes(nodes: list[NodeFacts], pod: PodWish, where: str) -> None:
+def test_where_a_pod_goes(nodes: list[NodeFacts], pod: PodRequest, where: str) -> None:
     assert only(nodes, pod) == Bound("g", {"p": where})
 
 
@@ -313,4 +313,4 @@ def test_selectors_of_nothing_and_of_everything() -> None:
     ],
 )
 def test_tolerations(toleration: dict[str, str], holds: bool) -> None:
-    assert tolerated({"key": "k", "value": "v", "effect": "NoSchedule"}, [toleration]) is holds
+    assert is_tolerated({"key": "k", "value": "v", "effect": "NoSchedule"}, [toleration]) is holds

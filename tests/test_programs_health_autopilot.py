@@ -14,7 +14,7 @@ from tests.health_daemons import TOKEN, Made, Toolbox, get, made, ping_text, ser
 from workflows.programs.health import iperf
 from workflows.programs.health.main import start_daemon
 from workflows.programs.health.options import parse
-from workflows.programs.health.peers import Peer, ToldNodes, fetch
+from workflows.programs.health.peers import ConfiguredNodes, Peer, fetch
 from workflows.programs.health.query import Status
 from workflows.programs.health.results import Report
 
@@ -22,7 +22,7 @@ BEARER = f"Bearer {TOKEN}"
 JOB = "ns:app=x"
 
 
-class NodesOfAJob(ToldNodes):
+class NodesOfAJob(ConfiguredNodes):
     """Told nodes, all of which have pods of `JOB`."""
 
     def of_job(self, job: str) -> tuple[str, ...]:

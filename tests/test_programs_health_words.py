@@ -33,9 +33,9 @@ from workflows.programs.health.results import (
     TAGS,
     UNKNOWN,
     DeviceResult,
-    KnownResults,
     NodeAnswer,
     Result,
+    ResultStore,
     away,
     metrics_text,
     node_block,
@@ -322,7 +322,7 @@ def test_fatal_words() -> None:
 
 
 def test_metrics_turn_when_the_cause_is_gone_and_unknown_has_no_figure() -> None:
-    known = KnownResults()
+    known = ResultStore()
     known.add(
         Result("remapped", FAIL, devices=(DeviceResult("0", FAIL), DeviceResult("1", UNKNOWN)), at=1.0, seconds=0.5)
     )
@@ -349,7 +349,7 @@ def test_a_bandwidth_that_is_not_known_has_no_series() -> None:
 
 
 def test_the_diagnostic_s_metric_is_1_while_any_level_fails() -> None:
-    known = KnownResults()
+    known = ResultStore()
     known.add(result(PASS, 1))
     known.add(result(FAIL, 3, "pcie.0"))
     assert 'deviceid=""} 1\n' in metrics_text("n", ("", ""), known.results(), {}, 9.0)
@@ -358,7 +358,7 @@ def test_the_diagnostic_s_metric_is_1_while_any_level_fails() -> None:
 
 
 def test_no_flood_of_paths_makes_a_flood_of_series() -> None:
-    known = KnownResults()
+    known = ResultStore()
     for index in range(1000):
         known.count(f"/{index}", 404)
     assert len(known.requests()) == 65

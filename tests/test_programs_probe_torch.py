@@ -28,11 +28,11 @@ import json, sys
 from workflows.programs.probes import gpus
 from workflows.programs.probes.gpu import kernels
 from workflows.programs.probes.gpu.torch_device import torch_platform
-from workflows.programs.probes.call import parsed_to
+from workflows.programs.probes.call import dump_parsed
 kernels.BLOCK_WORDS = 1 << 14
 platform = torch_platform("cpu", 2)
 platform._torch.set_num_threads(1)
-print(parsed_to(gpus.OF_PLATFORM[sys.argv[1]](json.loads(sys.argv[2]), platform)))
+print(dump_parsed(gpus.OF_PLATFORM[sys.argv[1]](json.loads(sys.argv[2]), platform)))
 """
 
 

@@ -59,12 +59,7 @@ class PodAnswer:
 
 
 class EmbeddedCluster:
-    """One embedded cluster.
-
-    Args:
-        root: its directory; created where it is missing.
-        spec: what it is made of; `cluster.json` is rewritten when it says something else.
-    """
+    """One embedded cluster in the directory `root`, created where it is missing; `spec` updates `cluster.json`."""
 
     def __init__(self, root: Path, spec: Spec) -> None:
         self.name = spec.name

@@ -34,12 +34,7 @@ def folder_variable(volume: str) -> str:
 
 
 class PodFolder:
-    """The files of one pod.
-
-    Args:
-        root: of the cluster.
-        uid: of the pod.
-    """
+    """Paths of the files of one pod."""
 
     def __init__(self, root: str, uid: str) -> None:
         self.cluster = root

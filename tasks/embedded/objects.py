@@ -115,7 +115,7 @@ def merge(target: Object, patch: Mapping[str, Any]) -> Object:
     return result
 
 
-def finished(pod: Object) -> bool:
+def is_finished(pod: Object) -> bool:
     """Whether the pod has ended."""
     return pod.get("status", {}).get("phase") in FINISHED
 

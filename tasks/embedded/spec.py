@@ -122,12 +122,9 @@ def find_image(images: Sequence[Object], name: str) -> tuple[int, Object] | None
 
 
 def host_argv(image: Object, argv: Sequence[str], own_folders: Sequence[str]) -> list[str]:
-    """The host's argument vector of a container's.
+    """The host's argument vector for the container's `argv`, whose variables are expanded.
 
-    Args:
-        image: the image's entry in `cluster.json`.
-        argv: command and arguments, variables expanded.
-        own_folders: mount points of the container; what lies there is no program of the image and is always allowed.
+    Paths below `own_folders` (the container's mount points) are not programs of the image and always allowed.
 
     Raises:
         FileNotFoundError: the image has no such program.

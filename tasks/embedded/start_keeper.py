@@ -1,9 +1,7 @@
-"""Starting a keeper: by whoever wrote something that needs one and found none.
-
-Keepers that ended wrongly one after the other: what is written about them, and how long nobody starts the next one.
+"""Starts a keeper where a client wrote something that needs one and found none; records keepers that ended wrongly.
 
 The shell that starts a keeper waits for its end and appends time, exit code and the last lines of `keeper.log` to
-`keeper.failures`. A keeper that has settled removes the file. So it holds failures in a row, without progress between.
+`keeper.failures`. A keeper that runs well removes the file, so it holds failures in a row; they delay the next start.
 """
 
 from __future__ import annotations
@@ -34,13 +32,13 @@ _KILLED = ("exit 137", "exit 143", "zygote ended")
 _LINE_CHARACTERS = 300
 
 
-class Failures:
+class FailureLog:
     """Failures in a row, newest last.
 
     Args:
-        ends: how each ended, e.g. `exit 1`.
-        last_line: what the last one said last.
-        at: when the last one ended or a start was tried since, seconds since 1970.
+        ends: how each ended, such as `exit 1`.
+        last_line: last line of the newest one.
+        at: when the newest one ended or a start was tried since, seconds since 1970.
     """
 
     def __init__(self, ends: list[str], last_line: str, at: float) -> None:
@@ -78,7 +76,7 @@ def failures_path(root: str) -> str:
     return os.path.join(root, "keeper.failures")
 
 
-def read_failures(root: str) -> Failures | None:
+def read_failures(root: str) -> FailureLog | None:
     """The failures in a row, None where there are none, or none worth remembering."""
     path = failures_path(root)
     try:
@@ -92,7 +90,7 @@ def read_failures(root: str) -> Failures | None:
         return None
     ends = [entry.partition("\n")[0].partition(" ")[2] for entry in entries]
     told = entries[-1].rpartition("\n  ")[2] if "\n" in entries[-1] else ""
-    return Failures(ends, told.strip()[:_LINE_CHARACTERS], at)
+    return FailureLog(ends, told.strip()[:_LINE_CHARACTERS], at)
 
 
 def write_failure(root: str, end: str) -> None:

@@ -14,7 +14,7 @@ from typing import BinaryIO, Literal
 from profiles.errors import Unavailable
 from tasks.embedded.layout import PodFolder
 from tasks.embedded.linux import drain, inotify
-from tasks.embedded.objects import BROKEN_ANNOTATION, Object, entries, finished, matches, section
+from tasks.embedded.objects import BROKEN_ANNOTATION, Object, entries, is_finished, matches, section
 from tasks.embedded.start_keeper import ask_for_keeper, keeper_lock, revive_keeper
 from tasks.embedded.store import locks
 from tasks.embedded.store.changes import Change, ChangeReader
@@ -38,14 +38,14 @@ def watch(
     try:
         reader = ChangeReader(store, None if since is None else int(since))
         try:
-            yield from _followed(reader, _Selection(store, kind, labels), store.root, since, timeout_seconds)
+            yield from _follow(reader, _Selection(store, kind, labels), store.root, since, timeout_seconds)
         finally:
             reader.close()
     except OSError as error:
         raise Unavailable(f"{store.log_path}: {error}") from error
 
 
-def _followed(
+def _follow(
     reader: ChangeReader, selection: _Selection, root: str, since: str | None, timeout_seconds: float
 ) -> Iterator[Line]:
     deadline = time.monotonic() + timeout_seconds
@@ -135,7 +135,7 @@ def follow(store: Store, pod: Object, container: str, path: str, timeout_seconds
     os.makedirs(folder, mode=0o700, exist_ok=True)
     notifier = inotify(folder)
     reader = ChangeReader(store)
-    file, rest = _Growing(path), b""
+    file, rest = _GrowingLog(path), b""
     try:
         while True:
             drain(notifier)
@@ -156,7 +156,7 @@ def follow(store: Store, pod: Object, container: str, path: str, timeout_seconds
         os.close(notifier)
 
 
-class _Growing:
+class _GrowingLog:
     """A file that may not be there yet, and may be removed with its pod: once it was opened, all of it is read."""
 
     def __init__(self, path: str) -> None:
@@ -179,7 +179,7 @@ class _Growing:
 
 def _over(store: Store, name: str, uid: str, container: str) -> bool:
     pod = store.get("Pod", name)
-    if pod is None or pod["metadata"]["uid"] != uid or finished(pod):
+    if pod is None or pod["metadata"]["uid"] != uid or is_finished(pod):
         return True
     status = section(pod, "status")
     for entry in [*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")]:

@@ -30,7 +30,7 @@ from tasks.embedded.objects import (
     OUTPUT_VALUES_ANNOTATION,
     WORKFLOW_LABEL,
     entries,
-    finished,
+    is_finished,
     mark_deleted,
     matches,
     section,
@@ -154,7 +154,7 @@ class SimulatedCluster:
             lines = self._printed(there or found)
             yield from lines[told:]
             told = len(lines)
-            if there is None or finished(there) or self._clock.now() >= deadline:
+            if there is None or is_finished(there) or self._clock.now() >= deadline:
                 return
             self._clock.step(deadline)
 
@@ -203,7 +203,7 @@ class SimulatedCluster:
         message = f"node {name} lost its power"
         self._store.put(self._stamped(set_ready(node, "False", "PowerLost", message)))
         for pod in self._store.list("Pod"):
-            if pod["spec"].get("nodeName") == name and not finished(pod):
+            if pod["spec"].get("nodeName") == name and not is_finished(pod):
                 status = failed_status(pod["status"], "NodeLost", message, self._clock.stamp())
                 self._store.put({**pod, "status": status})
 
@@ -284,9 +284,9 @@ class SimulatedCluster:
         # Of a node without power nobody confirms anything: its pods go only where they are told to at once.
         unheard = node in self._dark and pod["metadata"].get("deletionGracePeriodSeconds") != 0
         if deleting(pod):
-            if finished(pod) or node is None or not unheard:
+            if is_finished(pod) or node is None or not unheard:
                 self._store.remove("Pod", pod["metadata"]["name"])
-        elif finished(pod) or node in self._dark:
+        elif is_finished(pod) or node in self._dark:
             return
         elif wish is not None:
             act = self._act_of(pod)
@@ -313,7 +313,7 @@ class SimulatedCluster:
 
     def _end_by_itself(self, name: str, uid: str) -> None:
         pod = self._store.get("Pod", name)
-        if pod is None or pod["metadata"]["uid"] != uid or finished(pod) or pod["spec"]["nodeName"] in self._dark:
+        if pod is None or pod["metadata"]["uid"] != uid or is_finished(pod) or pod["spec"]["nodeName"] in self._dark:
             return
         self._ended.add(uid)
         act = self._running[uid]

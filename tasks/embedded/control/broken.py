@@ -1,12 +1,10 @@
-"""What becomes of a broken object: its file is kept as evidence, and what stands in its place says why.
+"""Broken objects: the file is kept as evidence, and a finished object of the same identity takes its place.
 
-Where the file still tells whose object it was, a finished object of the same identity takes its place: a failed pod, a
-failed JobSet, a workflow in error, a node of which nothing is known. So whoever waits for it learns that, as of any
-other failure. Where it does not, the object counts as deleted.
+Where the file still names its object, that becomes a failed pod, a failed JobSet, a workflow in error, or a node of
+unknown state, so clients learn of it as of any other failure. Where it does not, the object counts as deleted.
 
-Which objects break the keeper: each is looked at alone, with the very functions of a round. None of them writes.
-
-Asked only after a round broke, so a sound cluster pays nothing for it. Workflows are not among them: the interpreter
+A search for the object that breaks a round runs only after a round broke, so a sound cluster pays nothing for it. It
+runs each object alone through the functions of a round, without writing. Workflows are not searched: the interpreter
 breaks on one workflow at a time, and their driver ends that one.
 """
 
@@ -25,7 +23,7 @@ from tasks.embedded.control.scheduler import Scheduler, message_of, pod_names
 from tasks.embedded.control.workflows import pod_facts
 from tasks.embedded.engine.json_values import is_map
 from tasks.embedded.engine.kube.jobset import PodState, advance_jobset
-from tasks.embedded.engine.kube.placement import Gang, NodeFacts, PodWish, place
+from tasks.embedded.engine.kube.placement import Gang, NodeFacts, PodRequest, place
 from tasks.embedded.objects import (
     API_VERSIONS,
     BREAKS,
@@ -60,9 +58,9 @@ def put_aside(store: Store, kind: str, name: str, problem: str, settings: Object
     with store.transaction() as change:
         found = _read(path)
         _keep(store.root, kind, name, path, problem)
-        before = _known(found, name)
+        before = _metadata(found, name)
         again = BROKEN_ANNOTATION in section(before, "annotations")
-        place = None if again else _stand_in(kind, name, before, _parsed(found), problem, settings)
+        place = None if again else _stand_in(kind, name, before, _parse(found), problem, settings)
         if place is not None:
             change.put(place)
         else:
@@ -92,7 +90,7 @@ def _keep(root: str, kind: str, name: str, path: str, problem: str) -> None:
         reasons.write(f"{timestamp()} {kind}/{name}: {problem}\n")
 
 
-def _parsed(content: bytes) -> Object:
+def _parse(content: bytes) -> Object:
     """The whole object; empty where the file holds none."""
     try:
         found: object = json.loads(content)
@@ -101,7 +99,7 @@ def _parsed(content: bytes) -> Object:
     return found if is_map(found) else {}
 
 
-def _known(content: bytes, name: str) -> Object:
+def _metadata(content: bytes, name: str) -> Object:
     """The metadata, as far as it is well-formed, also out of the beginning of a file that was cut off."""
     text, key = content.decode(errors="replace"), '"metadata":'
     position = text.find(key)
@@ -137,7 +135,7 @@ def _stand_in(kind: str, name: str, metadata: Object, parsed: Object, problem: s
     if kind not in ("Pod", "JobSet", "Workflow") or "uid" not in metadata:
         return None
     now, said = timestamp(), f"its file was broken: {problem}"
-    whole = _marked(kind, {"creationTimestamp": now, **metadata}, problem)
+    whole = _broken_object(kind, {"creationTimestamp": now, **metadata}, problem)
     match kind:
         case "Pod":
             whole["spec"] = {"containers": [{"name": "main", "image": ""}], **_place(parsed)}
@@ -152,7 +150,7 @@ def _stand_in(kind: str, name: str, metadata: Object, parsed: Object, problem: s
     return whole
 
 
-def _marked(kind: str, metadata: Object, problem: str) -> Object:
+def _broken_object(kind: str, metadata: Object, problem: str) -> Object:
     annotations = {**section(metadata, "annotations"), BROKEN_ANNOTATION: problem[:500]}
     return {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": {**metadata, "annotations": annotations}}
 
@@ -172,14 +170,14 @@ def _node(name: str, metadata: Object, problem: str, settings: Object) -> Object
     fresh = node_object(NodeSpec(**spec))
     kept = {key: metadata[key] for key in ("uid", "creationTimestamp", "annotations") if key in metadata}
     labels = {**section(metadata, "labels"), **fresh["metadata"]["labels"]}
-    whole = _marked("Node", {**fresh["metadata"], **kept, "labels": labels}, problem)
+    whole = _broken_object("Node", {**fresh["metadata"], **kept, "labels": labels}, problem)
     whole |= {"spec": fresh["spec"], "status": fresh["status"]}
     return set_ready(whole, "Unknown", REASON, f"its file was broken: {problem}")
 
 
 def _remove(change: Transaction, kind: str, name: str, metadata: Object, problem: str) -> None:
     """Delete it by way of a well-formed object, which watchers and a writer killed in the middle can read."""
-    last = _marked(kind, {"uid": "unknown", **metadata, "name": name}, problem)
+    last = _broken_object(kind, {"uid": "unknown", **metadata, "name": name}, problem)
     last |= {"spec": {}, "status": {"phase": "Failed", "reason": REASON, "message": f"its file was broken: {problem}"}}
     change.put(last)
     change.remove(kind, name)
@@ -207,7 +205,7 @@ def find_broken(cache: Cache, settings: Object) -> Iterator[tuple[str, str, str]
 
 def _try_node(cache: Cache, node: Object, settings: Object) -> None:
     del cache, settings
-    wish = PodWish("probe", requests={"cpu": 1}, node_selector={"kubernetes.io/hostname": "probe"})
+    wish = PodRequest("probe", requests={"cpu": 1}, node_selector={"kubernetes.io/hostname": "probe"})
     place([node_facts(node)], [(node["metadata"]["name"], wish)], [Gang("probe", (wish,))])
 
 

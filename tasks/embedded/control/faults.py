@@ -11,7 +11,7 @@ from profiles.errors import NotFound
 from tasks.embedded.control.nodes import power_mark, set_ready
 from tasks.embedded.engine.kube.pods import failed_status
 from tasks.embedded.layout import PodFolder, remove_tree
-from tasks.embedded.objects import Object, entries, finished, timestamp
+from tasks.embedded.objects import Object, entries, is_finished, timestamp
 from tasks.embedded.runtime import processes
 from tasks.embedded.start_keeper import busy_mark, failures_path, keeper_lock, start_mark
 from tasks.embedded.store import locks
@@ -29,7 +29,7 @@ def lose_node(store: Store, name: str, *, silent: bool) -> None:
         if node is None:
             raise NotFound(f"there is no Node {name}")
         os.close(os.open(power_mark(store, name), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        pods = [pod for pod in store.list("Pod") if pod["spec"].get("nodeName") == name and not finished(pod)]
+        pods = [pod for pod in store.list("Pod") if pod["spec"].get("nodeName") == name and not is_finished(pod)]
         _kill_pods(store, pods)
         if not silent:
             _declare_lost(change, node, pods)
@@ -63,7 +63,7 @@ def _declare_lost(change: Transaction, node: Object, pods: list[Object]) -> None
     change.put(set_ready(node, "False", "PowerLost", message))
     for pod in pods:
         stored = change.get("Pod", pod["metadata"]["name"])
-        if stored is not None and stored["metadata"]["uid"] == pod["metadata"]["uid"] and not finished(stored):
+        if stored is not None and stored["metadata"]["uid"] == pod["metadata"]["uid"] and not is_finished(stored):
             stored["status"] = failed_status(stored["status"], "NodeLost", message, timestamp())
             change.put(stored)
 

@@ -12,7 +12,7 @@ from tasks.embedded.objects import (
     JOBSET_LABEL,
     Object,
     entries,
-    finished,
+    is_finished,
     mark_deleted,
     parse_timestamp,
     section,
@@ -21,12 +21,7 @@ from tasks.embedded.store.cache import Cache
 
 
 class JobSetDriver:
-    """Moves JobSets forward.
-
-    Args:
-        cache: the keeper's picture.
-        settings: content of `cluster.json`.
-    """
+    """Advances JobSets; `settings` is the content of `cluster.json`."""
 
     def __init__(self, cache: Cache, settings: Object) -> None:
         self._cache = cache
@@ -113,5 +108,5 @@ def pod_state(pod: Object) -> PodState:
         ready=any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions),
         ending=json.loads(annotations.get(END_ANNOTATION, "{}")).get("reason", ""),
         created_at=parse_timestamp(metadata["creationTimestamp"]) or 0.0,
-        finished_at=max((moment for moment in moments if moment), default=None) if finished(pod) else None,
+        finished_at=max((moment for moment in moments if moment), default=None) if is_finished(pod) else None,
     )

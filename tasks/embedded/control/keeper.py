@@ -132,7 +132,7 @@ class Keeper:
         zygote_lives = self._reconciler.lives.answers() if self._zygote.answers in ready else True
         for descriptor in ready:
             if descriptor in lives:
-                self._reconciler.lives.ended(descriptor)
+                self._reconciler.lives.after_end(descriptor)
         return zygote_lives
 
     def _timeout_milliseconds(self) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from tasks.embedded.objects import END_ANNOTATION, Object, finished, new_uid, problem_of, section, timestamp
+from tasks.embedded.objects import END_ANNOTATION, Object, is_finished, new_uid, problem_of, section, timestamp
 from tasks.embedded.store.cache import Cache
 from tasks.embedded.store.store import BrokenObjectError
 
@@ -29,7 +29,7 @@ def end_pods(cache: Cache, names: Iterable[str], reason: str, message: str) -> N
 
 
 def _asked(pod: Object) -> bool:
-    return finished(pod) or END_ANNOTATION in section(pod["metadata"], "annotations")
+    return is_finished(pod) or END_ANNOTATION in section(pod["metadata"], "annotations")
 
 
 def create_pods(cache: Cache, manifests: Iterable[Object], namespace: str, owner: Object) -> None:

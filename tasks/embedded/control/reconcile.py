@@ -24,7 +24,7 @@ from tasks.embedded.objects import (
     WORKFLOW_LABEL,
     Object,
     entries,
-    finished,
+    is_finished,
     mark_deleted,
     section,
     timestamp,
@@ -39,7 +39,7 @@ TOGETHER_SECONDS = 0.1
 """Supervisors of one node that vanish within this time vanished together."""
 
 
-class Life:
+class SupervisorHandle:
     """A supervisor that is waited for."""
 
     __slots__ = ("descriptor", "name", "node", "uid")
@@ -51,7 +51,7 @@ class Life:
         self.node = node
 
 
-class Lives:
+class Supervisors:
     """All supervisors of unfinished pods.
 
     Args:
@@ -62,7 +62,7 @@ class Lives:
     def __init__(self, cache: Cache, zygote: Zygote) -> None:
         self._cache = cache
         self._zygote = zygote
-        self._by_uid: dict[str, Life] = {}
+        self._by_uid: dict[str, SupervisorHandle] = {}
         self._asked: dict[str, tuple[str, str]] = {}
         self._lost: dict[str, tuple[float, str, str]] = {}
         self.signalled: dict[str, str] = {}
@@ -103,31 +103,31 @@ class Lives:
             # Its pod may have changed before there was somebody to signal.
             self._cache.changed.add(("Pod", name))
             if descriptor is None:
-                self._vanished(name, uid, node)
+                self._forget_lost(name, uid, node)
             else:
-                self._by_uid[uid] = Life(descriptor, name, uid, node)
+                self._by_uid[uid] = SupervisorHandle(descriptor, name, uid, node)
         return found is not None
 
     def _track(self, name: str, uid: str, node: str) -> bool:
         descriptor = locks.holder_descriptor(PodFolder(self._cache.store.root, uid).lock)
         if descriptor is None:
             return False
-        self._by_uid[uid] = Life(descriptor, name, uid, node)
+        self._by_uid[uid] = SupervisorHandle(descriptor, name, uid, node)
         return True
 
-    def ended(self, descriptor: int) -> None:
+    def after_end(self, descriptor: int) -> None:
         """The supervisor behind the descriptor has ended."""
         life = next((life for life in self._by_uid.values() if life.descriptor == descriptor), None)
         if life is not None:
             del self._by_uid[life.uid]
             os.close(descriptor)
-            self._vanished(life.name, life.uid, life.node)
+            self._forget_lost(life.name, life.uid, life.node)
 
-    def _vanished(self, name: str, uid: str, node: str) -> None:
+    def _forget_lost(self, name: str, uid: str, node: str) -> None:
         self.signalled.pop(uid, None)
         self._cache.changed.add(("Pod", name))
         stored = self._cache.store.get("Pod", name)
-        if stored is None or stored["metadata"]["uid"] != uid or finished(stored):
+        if stored is None or stored["metadata"]["uid"] != uid or is_finished(stored):
             return
         if not self._track(name, uid, node):
             self._lose(name, uid, node)
@@ -168,7 +168,7 @@ class Lives:
             lost = [
                 pod
                 for uid, name in victims.items()
-                if (pod := stored[name]) is not None and pod["metadata"]["uid"] == uid and not finished(pod)
+                if (pod := stored[name]) is not None and pod["metadata"]["uid"] == uid and not is_finished(pod)
             ]
             found = change.get("Node", node)
             if lost and node_lost and found is not None and node_facts(found).ready == "True":
@@ -182,19 +182,13 @@ OWNERS = {"JobSet": JOBSET_LABEL, "Workflow": WORKFLOW_LABEL}
 
 
 class Reconciler:
-    """What the keeper does when something happened.
-
-    Args:
-        store: of the cluster.
-        zygote: starts supervisors.
-        settings: content of `cluster.json`.
-    """
+    """The keeper's work after something happened; `settings` is the content of `cluster.json`."""
 
     def __init__(self, store: Store, zygote: Zygote, settings: Object) -> None:
         self._store = store
         self._settings = settings
         self.cache = Cache(store, self._put_aside)
-        self.lives = Lives(self.cache, zygote)
+        self.lives = Supervisors(self.cache, zygote)
         self._scheduler = Scheduler(self.cache, section(settings, "priority_classes"))
         self._drivers: dict[str, Any] = {}
         self._swept = False
@@ -220,7 +214,7 @@ class Reconciler:
 
     def pending(self) -> bool:
         """Whether anything may still happen by itself."""
-        pods = any(not finished(pod) or deleting(pod) for pod in self.cache["Pod"].values())
+        pods = any(not is_finished(pod) or deleting(pod) for pod in self.cache["Pod"].values())
         return pods or any(driver.pending() for driver in self._drivers.values()) or self._owners_going()
 
     def wake_at(self) -> float | None:
@@ -254,7 +248,7 @@ class Reconciler:
     def _pods(self, changed: set[tuple[str, str]]) -> None:
         for kind, name in changed:
             pod = self.cache["Pod"].get(name) if kind == "Pod" else None
-            if pod is None or finished(pod):
+            if pod is None or is_finished(pod):
                 continue
             if pod["spec"].get("nodeName"):
                 self.lives.ensure(pod)
@@ -267,7 +261,7 @@ class Reconciler:
     def _end_unstarted(self, pod: Object) -> None:
         with self._store.transaction() as change:
             stored = _same(change, pod)
-            if stored is None or stored["spec"].get("nodeName") or finished(stored):
+            if stored is None or stored["spec"].get("nodeName") or is_finished(stored):
                 return
             wish: Object = json.loads(section(stored["metadata"], "annotations").get(END_ANNOTATION, "{}"))
             stored["status"] |= {"phase": "Failed", "reason": wish.get("reason") or "Deleted"}
@@ -319,7 +313,7 @@ class Reconciler:
         del changed
         for pod in [pod for pod in self.cache["Pod"].values() if deleting(pod)]:
             uid = pod["metadata"]["uid"]
-            if finished(pod) and not self.lives.alive(uid) and not self._owner_must_see(pod):
+            if is_finished(pod) and not self.lives.alive(uid) and not self._owner_must_see(pod):
                 self._remove_object(pod)
                 remove_tree(os.path.join(self._store.root, "pods", uid))
         for kind, label in OWNERS.items():
@@ -355,7 +349,7 @@ class Reconciler:
         with self._store.transaction() as change:
             if _same(change, manifest) is not None:
                 change.remove(kind, name)
-        self.cache.removed(kind, name)
+        self.cache.note_removed(kind, name)
         if kind != "Pod":
             remove_tree(os.path.join(self._store.root, "owners", manifest["metadata"]["uid"]))
 
@@ -367,7 +361,7 @@ class Reconciler:
         owners = {owner["metadata"]["uid"] for kind in OWNERS for owner in self.cache[kind].values()}
         self._delete_pods([pod for pod in self.cache["Pod"].values() if _owners(pod) - owners], None)
         pods = {pod["metadata"]["uid"]: pod for pod in self.cache["Pod"].values()}
-        living = {uid for uid, pod in pods.items() if not finished(pod)}
+        living = {uid for uid, pod in pods.items() if not is_finished(pod)}
         processes.kill(self._store.root, lambda found: found.pod_uid not in living and bool(found.pod_uid))
         folder = os.path.join(self._store.root, "pods")
         for uid in set(os.listdir(folder)) - pods.keys():

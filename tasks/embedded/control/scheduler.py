@@ -8,9 +8,9 @@ import zlib
 from typing import Any
 
 from tasks.embedded.control.nodes import node_facts
-from tasks.embedded.engine.kube.placement import Bound, Gang, PodWish, Unschedulable, place
+from tasks.embedded.engine.kube.placement import Bound, Gang, PodRequest, Unschedulable, place
 from tasks.embedded.engine.kube.quantity import pod_requests
-from tasks.embedded.objects import JOBSET_LABEL, Object, entries, finished, section, timestamp
+from tasks.embedded.objects import JOBSET_LABEL, Object, entries, is_finished, section, timestamp
 from tasks.embedded.runtime.start import hosts_text
 from tasks.embedded.store.cache import Cache
 from tasks.embedded.store.store import write_file
@@ -22,17 +22,12 @@ _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-cri
 
 
 class Scheduler:
-    """Places what waits.
-
-    Args:
-        cache: the keeper's picture.
-        priorities: value by priority class.
-    """
+    """Places waiting pods; `priorities` has the value of each priority class."""
 
     def __init__(self, cache: Cache, priorities: dict[str, int]) -> None:
         self._cache = cache
         self._priorities = {**_SYSTEM_PRIORITIES, **priorities}
-        self._wishes: dict[str, tuple[PodWish, str]] = {}
+        self._wishes: dict[str, tuple[PodRequest, str]] = {}
         self._addresses = _Addresses(cache.store.root)
 
     def run(self) -> list[Object]:
@@ -45,7 +40,7 @@ class Scheduler:
         placed = [
             (pod["spec"]["nodeName"], self._wish(pod)[0])
             for pod in pods
-            if pod["spec"].get("nodeName") and not finished(pod)
+            if pod["spec"].get("nodeName") and not is_finished(pod)
         ]
         gangs = self._gangs(waiting)
         nodes = [node_facts(node) for node in self._cache["Node"].values()]
@@ -88,16 +83,16 @@ class Scheduler:
         value = spec.get("priority")
         return value if value is not None else self._priorities.get(spec.get("priorityClassName") or "", 0)
 
-    def _wish(self, pod: Object) -> tuple[PodWish, str]:
+    def _wish(self, pod: Object) -> tuple[PodRequest, str]:
         uid = pod["metadata"]["uid"]
         found = self._wishes.get(uid)
         if found is None or found[0].problem:
             found = self._wishes[uid] = self._read_wish(pod)
         return found
 
-    def _read_wish(self, pod: Object) -> tuple[PodWish, str]:
+    def _read_wish(self, pod: Object) -> tuple[PodRequest, str]:
         spec = pod["spec"]
-        wish = PodWish(
+        wish = PodRequest(
             name=pod["metadata"]["name"],
             requests=pod_requests(spec),
             labels=section(pod["metadata"], "labels"),
@@ -125,7 +120,7 @@ class Scheduler:
         used = {
             pod["status"]["podIP"]
             for pod in self._cache["Pod"].values()
-            if pod["status"].get("podIP") and not finished(pod)
+            if pod["status"].get("podIP") and not is_finished(pod)
         }
         addresses = {name: self._addresses.next(used) for name in sorted(where)}
         self._write_hosts(key, addresses)
@@ -154,7 +149,7 @@ class Scheduler:
         entries: list[tuple[str, list[str]]] = []
         for pod in sorted(self._cache.pods(JOBSET_LABEL, jobset), key=lambda pod: pod["metadata"]["name"]):
             address = addresses.get(pod["metadata"]["name"]) or pod["status"].get("podIP")
-            if address and not finished(pod):
+            if address and not is_finished(pod):
                 entries.append((address, pod_names(pod)))
         path = os.path.join(self._cache.store.root, "hosts", gang)
         content = hosts_text(entries).encode()
@@ -199,7 +194,7 @@ def _may_start(pod: Object) -> bool:
     ending = pod["metadata"].get("deletionTimestamp") or "primus-flows.io/end" in (
         section(pod["metadata"], "annotations")
     )
-    return not finished(pod) and not pod["spec"].get("nodeName") and not ending
+    return not is_finished(pod) and not pod["spec"].get("nodeName") and not ending
 
 
 def _set_scheduled(pod: Object, status: str, message: str = "") -> None:

@@ -21,7 +21,7 @@ from tasks.embedded.objects import (
     WORKFLOW_LABEL,
     Object,
     entries,
-    finished,
+    is_finished,
     mark_deleted,
     parse_timestamp,
     section,
@@ -37,12 +37,7 @@ CREATOR_ANNOTATION = "primus-flows.io/created-by"
 
 
 class WorkflowDriver:
-    """Moves workflows forward.
-
-    Args:
-        cache: the keeper's picture.
-        settings: content of `cluster.json`.
-    """
+    """Advances workflows; `settings` is the content of `cluster.json`."""
 
     def __init__(self, cache: Cache, settings: Object) -> None:
         self._cache = cache
@@ -71,7 +66,9 @@ class WorkflowDriver:
 
     def pending(self) -> bool:
         """Whether a workflow may still change by itself."""
-        return any(section(workflow, "status").get("phase") not in DONE for workflow in self._all())
+        return any(
+            section(workflow, "status").get("phase") not in DONE for workflow in list(self._cache["Workflow"].values())
+        )
 
     def wake_at(self) -> float | None:
         """Monotonic time of the next timer."""
@@ -84,9 +81,6 @@ class WorkflowDriver:
     def resting(self, name: str) -> bool:
         """Whether the workflow has not been told of its newest events yet."""
         return name in self._wakes and self._wakes[name] <= self._rests.get(name, 0.0)
-
-    def _all(self) -> list[Object]:
-        return list(self._cache["Workflow"].values())
 
     def _advance_safely(self, name: str, workflow: Object) -> None:
         """A workflow that the interpreter breaks on ends with an error of its own; the others go on."""
@@ -188,7 +182,7 @@ class WorkflowDriver:
             return
         phase, doomed = status.get("phase"), list[str]()
         for pod in self._cache.pods(WORKFLOW_LABEL, workflow["metadata"]["name"]):
-            if finished(pod) and not pod["metadata"].get("deletionTimestamp"):
+            if is_finished(pod) and not pod["metadata"].get("deletionTimestamp"):
                 succeeded = pod["status"]["phase"] == "Succeeded"
                 recorded = _recorded(pod, status)
                 collected = {

@@ -1,9 +1,7 @@
-"""The YAML of resource manifests: mappings, lists, texts; block and flow style. The standard library has no YAML.
+"""The YAML of resource manifests: mappings, lists, texts; block and flow style.
 
-Manifests in a Workflow are texts, and the process that runs them does without third-party packages. Read is what people
-and `yaml.dump` write for Kubernetes; anchors, tags, complex keys and several documents are refused by name.
-
-Single values of the YAML subset that `yaml_text.py` reads: plain words, quoted texts, block texts.
+Manifests in a Workflow are texts, and the process that runs them has no third-party packages. It reads what people and
+`yaml.dump` write for Kubernetes; anchors, tags, complex keys and several documents are refused by name.
 """
 
 from __future__ import annotations
@@ -90,7 +88,7 @@ def block_text(lines: list[str], folded: bool, chomp: str) -> str:
 
     Args:
         lines: its lines without their common indentation.
-        folded: `>`: lines become one, but for blank and deeper lines.
+        folded: `>`: lines become one, except blank and deeper ones.
         chomp: "" keeps one line break at the end, "-" none, "+" all.
     """
     trailing = 0

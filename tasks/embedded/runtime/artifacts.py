@@ -1,10 +1,10 @@
-"""Files that travel between the steps of a workflow: laid out before a container starts, kept when it ended.
+"""Files that travel between the steps of a workflow: laid out before a container starts, stored when it has ended.
 
-They lie in a folder of their workflow and go with it. What is stored is what Argo's executor would put into a store, a
-`.tgz` unless the output says otherwise; so an input is unpacked by the same rules. The annotation of a pod says all
-of it: `{"store": uid of the workflow, "inputs": [artifact, …], "outputs": [artifact with its key, …]}`.
+They are in a folder of their workflow and deleted with it. What is stored is what Argo's executor would store, a `.tgz`
+unless the output says otherwise; so an input is unpacked by the same rules. A pod's annotation describes it:
+`{"store": uid of the workflow, "inputs": [artifact, …], "outputs": [artifact with its key, …]}`.
 
-Standard output of a container whose result somebody refers to.
+Also captures the standard output of a container whose result is used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ArtifactError(Exception):
     """An input artifact cannot be laid out, and never will be: its place holds nothing, or nothing that unpacks."""
 
 
-def wanted(pod: Object) -> Object:
+def pod_artifacts(pod: Object) -> Object:
     """The artifacts of a pod; empty where it has none."""
     text = section(pod["metadata"], "annotations").get(ARTIFACTS_ANNOTATION)
     return json.loads(text) if text else {}
@@ -44,23 +44,19 @@ def store_folder(root: str, workflow_uid: str) -> str:
 
 def output_paths(pod: Object) -> list[str]:
     """Where a pod's output artifacts are found in its container."""
-    return [item["path"] for item in entries(wanted(pod), "outputs")]
+    return [item["path"] for item in entries(pod_artifacts(pod), "outputs")]
 
 
 def lay_out(root: str, pod: Object, folder: str, inside: Callable[[str], str | None]) -> None:
-    """Put every input artifact where its mount, or the volume that its path lies in, shows it.
+    """Put every input artifact where its mount, or the volume of its path, shows it.
 
-    Args:
-        root: of the cluster.
-        pod: whose annotation names them.
-        folder: of the pod's own artifacts.
-        inside: from a path of the main container to the host's, where it lies in a mounted volume; else None.
+    `inside` maps a path of the main container to the host's where it is in a mounted volume, else to None.
 
     Raises:
-        ArtifactError: one is not there, or is no archive although it should be.
+        ArtifactError: an artifact is missing, or is not the archive that it should be.
         OSError: the disk is full, or the like.
     """
-    files = wanted(pod)
+    files = pod_artifacts(pod)
     for item in entries(files, "inputs"):
         target = inside(item["path"]) or os.path.join(folder, item["name"])
         if not os.path.lexists(target):
@@ -71,7 +67,7 @@ def lay_out(root: str, pod: Object, folder: str, inside: Callable[[str], str | N
 def mounts(pod: Object, folder: str, inside: Callable[[str], str | None]) -> list[Mount]:
     """What the main container sees of its input artifacts, beside its volumes."""
     found: list[Mount] = []
-    for item in entries(wanted(pod), "inputs"):
+    for item in entries(pod_artifacts(pod), "inputs"):
         if inside(item["path"]) is None:
             source = os.path.join(folder, item["name"])
             found.append(Mount(source, item["path"], is_file=not os.path.isdir(source)))
@@ -80,7 +76,7 @@ def mounts(pod: Object, folder: str, inside: Callable[[str], str | None]) -> lis
 
 def keep(root: str, pod: Object, locate: Callable[[str], str]) -> dict[str, str | None]:
     """Store what lies at the paths of the output artifacts; name to key, None where nothing lies there."""
-    files = wanted(pod)
+    files = pod_artifacts(pod)
     found: dict[str, str | None] = {}
     for item in entries(files, "outputs"):
         source = locate(item["path"])
@@ -150,7 +146,7 @@ def _load(item: Object, store: str, target: str) -> None:
         if not source.startswith(store + "/") or not os.path.exists(source):
             raise ArtifactError(f"artifact {item['name']} failed to load: there is no {item['plugin']['key']}")
         _copy(source, half)
-    unpacked = _unpacked(item, half)
+    unpacked = _content_path(item, half)
     if item.get("mode") is not None:
         _set_mode(unpacked, item["mode"], recurse=bool(item.get("recurseMode")))
     os.rename(unpacked, target)
@@ -158,7 +154,7 @@ def _load(item: Object, store: str, target: str) -> None:
     _remove(half + ".folder")
 
 
-def _unpacked(item: Object, half: str) -> str:
+def _content_path(item: Object, half: str) -> str:
     """Where the content lies once it is unpacked: a single file or folder of an archive stands for the whole."""
     archive = section(item, "archive")
     if "none" in archive or os.path.isdir(half) or not ("zip" in archive or "tar" in archive or _is_packed(half)):

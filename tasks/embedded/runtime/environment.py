@@ -26,12 +26,7 @@ class MissingReferenceError(Exception):
 
 
 class Pod:
-    """What the variables of a pod may refer to.
-
-    Args:
-        manifest: the pod, bound and with its address.
-        read: object of a kind and name, None where there is none.
-    """
+    """Values to which variables of a pod may refer; `read` gets an object by kind and name (None: there is none)."""
 
     def __init__(self, manifest: Object, read: Callable[[str, str], Object | None]) -> None:
         self.manifest = manifest

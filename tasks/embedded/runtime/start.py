@@ -99,7 +99,7 @@ class Starter:
     def locate(self, container: Object, restart: int) -> Callable[[str], str]:
         """What finds the host's path behind a path of the container, also after its end."""
         if self._namespaces == "none":
-            return lambda path: self._script_or(path, container)
+            return lambda path: self._in_volume(path, container) or path
         return self._view(container, restart).locate
 
     def outputs_of(self, run: ContainerLife) -> str | None:
@@ -127,10 +127,6 @@ class Starter:
         paths = [*values.values(), *artifacts.output_paths(self._manifest)]
         folders = [TMP, *(mount["mountPath"] for mount in entries(container, "volumeMounts"))]
         return any(not any(path.startswith(folder.rstrip("/") + "/") for folder in folders) for path in paths)
-
-    def _script_or(self, path: str, container: Object) -> str:
-        """Without mounts: a path below a mount point lies in the volume's folder."""
-        return self._in_volume(path, container) or path
 
     def _in_main_volume(self, path: str) -> str | None:
         return self._in_volume(path, self._manifest["spec"]["containers"][0])

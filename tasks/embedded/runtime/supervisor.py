@@ -1,13 +1,11 @@
-"""The process that runs one pod: starts its containers, reaps, records, keeps the pod's deadline, nothing else.
+"""The process that runs one pod: it starts its containers, reaps, records, keeps the pod's deadline, nothing else.
 
-It is forked by the zygote, holds the lock of its pod as long as it lives, and adopts every orphan of its containers.
+It is forked by the zygote, holds the lock of its pod as long as it lives, and adopts every orphan of its containers. It
+writes the pod's status only while the pod is still its own.
 
-How a supervisor writes its pod's status: only while the pod is still its own.
-
-A small process that the keeper forks at its start and that forks every supervisor.
-
-It stays as small as it was born, so a supervisor costs one cheap fork whatever the keeper holds in memory. When the
-keeper dies with something pending it starts the next one.
+The zygote is a small process that the keeper forks at its start and that forks every supervisor. It stays small, so a
+supervisor costs one cheap fork however much memory the keeper holds. When the keeper dies with work pending, the zygote
+starts the next one.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from profiles.errors import Unavailable
 from tasks.embedded import linux
 from tasks.embedded.engine.kube import pods
 from tasks.embedded.layout import PodFolder, termination_message
-from tasks.embedded.objects import END_ANNOTATION, OUTPUT_VALUES_ANNOTATION, entries, finished, section, timestamp
+from tasks.embedded.objects import END_ANNOTATION, OUTPUT_VALUES_ANNOTATION, entries, is_finished, section, timestamp
 from tasks.embedded.runtime import processes
 from tasks.embedded.runtime.artifacts import NOT_LOADED, ArtifactError
 from tasks.embedded.runtime.container import detect_namespaces
@@ -72,7 +70,7 @@ def _publish_once(
 ) -> None:
     with store.transaction() as change:
         stored = change.get("Pod", name)
-        if stored is None or stored["metadata"]["uid"] != uid or finished(stored):
+        if stored is None or stored["metadata"]["uid"] != uid or is_finished(stored):
             raise SupersededError
         if output_values is not None:
             stored["metadata"].setdefault("annotations", {})[OUTPUT_VALUES_ANNOTATION] = output_values
@@ -87,14 +85,7 @@ RESULT_ANNOTATION = "primus-flows.io/result"
 
 
 class Supervisor:
-    """One pod.
-
-    Args:
-        root: of the cluster.
-        name: of the pod.
-        uid: of the pod; another pod of the same name is not ours.
-        namespaces: `mount`, `user` or `none`.
-    """
+    """Runs one pod; a pod of the same name with another `uid` is not ours. `namespaces`: `mount`, `user` or `none`."""
 
     def __init__(self, root: str, name: str, uid: str, namespaces: str) -> None:
         self.root = root
@@ -136,7 +127,7 @@ class Supervisor:
         """Make sure that this pod is ours to run, and that nobody ran it before."""
         with self.store.transaction() as change:
             pod = change.get("Pod", self.name)
-            if pod is None or pod["metadata"]["uid"] != self.uid or finished(pod):
+            if pod is None or pod["metadata"]["uid"] != self.uid or is_finished(pod):
                 return False
             if os.path.exists(os.path.join(self.root, "nodes", pod["spec"]["nodeName"] + ".off")):
                 return False
@@ -205,7 +196,7 @@ class Supervisor:
             run.start_due = time.monotonic() + wait.retry_after(run.failures_to_prepare)
             return
         except ArtifactError as error:
-            self._ended(run, pods.not_started(NOT_LOADED, str(error), timestamp()))
+            self._after_end(run, pods.is_not_started(NOT_LOADED, str(error), timestamp()))
             return
         run.failures_to_prepare = 0
         run.status.restart_count += restarted
@@ -214,7 +205,7 @@ class Supervisor:
         if error:
             if pid:
                 os.waitpid(pid, 0)
-            self._ended(run, pods.not_started("StartError", error, run.started_at))
+            self._after_end(run, pods.is_not_started("StartError", error, run.started_at))
         else:
             run.pid = pid
             run.status.state = {"running": {"startedAt": run.started_at}}
@@ -247,20 +238,20 @@ class Supervisor:
             if pid == 0:
                 return
             if pid in running:
-                self._exited(running.pop(pid), status)
+                self._after_exit(running.pop(pid), status)
 
-    def _exited(self, run: ContainerLife, status: int) -> None:
+    def _after_exit(self, run: ContainerLife, status: int) -> None:
         finished_at = timestamp()
         self._kill_leftovers(run)
         failed = status != 0
         message = termination_message(self.folder, run.spec, failed=failed)
         killed = status & 0x7F == signal.SIGKILL and self.ending is None
-        state = pods.ended(
+        state = pods.has_ended(
             status, run.started_at, finished_at, message, out_of_memory=killed and oom_kills() > run.oom_kills
         )
-        self._ended(run, state)
+        self._after_end(run, state)
 
-    def _ended(self, run: ContainerLife, state: Object) -> None:
+    def _after_end(self, run: ContainerLife, state: Object) -> None:
         run.status.state = state
         if run.capture is not None:
             run.capture.finish()
@@ -286,7 +277,7 @@ class Supervisor:
         """Somebody asked for the end: the object says why and how long the containers may take."""
         self.asked = False
         stored = self.store.get("Pod", self.name)
-        if stored is None or stored["metadata"]["uid"] != self.uid or finished(stored):
+        if stored is None or stored["metadata"]["uid"] != self.uid or is_finished(stored):
             raise SupersededError
         metadata = stored["metadata"]
         self.pod["metadata"] = metadata
@@ -354,12 +345,7 @@ def main(root: str, name: str, uid: str, namespaces: str) -> None:
 
 
 class Zygote:
-    """The keeper's end of the line.
-
-    Args:
-        root: of the cluster.
-        namespaces: the cluster's setting, `auto`, `user` or `never`.
-    """
+    """The keeper's connection to the process that forks supervisors; `namespaces` is `auto`, `user` or `never`."""
 
     def __init__(self, root: str, namespaces: str) -> None:
         ask_reading, self._ask = os.pipe2(os.O_CLOEXEC)

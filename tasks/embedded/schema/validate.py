@@ -1,12 +1,8 @@
 """Checks of manifests: every field is known, has its type, and is one that the embedded cluster runs.
 
-Raises `Refused` with the path of the first field that is not. Workflows are checked by the interpreter's own tables.
-
-What the field tables cannot say about pods and JobSets: names that match, one source a volume, limits of ours.
-
-Which images a workflow may name: those that the cluster has programs for.
-
-Which mounts work where a machine forbids mount namespaces.
+Raises `Refused` with the path of the first field that is not. The interpreter's own tables check Workflows. Beyond the
+field tables it checks names that match, one source a volume, limits of ours, images (the cluster must have programs
+for them), and mounts where a machine forbids mount namespaces.
 """
 
 from __future__ import annotations
@@ -198,7 +194,7 @@ def check(value: Any, schema: Any, path: str) -> None:
             _TYPES[schema.rstrip("!")](value, path)
         case [item]:
             if not is_list(value):
-                raise Refused(path, f"a list is needed, not {_shown(value)}")
+                raise Refused(path, f"a list is needed, not {_printable(value)}")
             for index, entry in enumerate(value):
                 check(entry, item, f"{path}[{index}]")
         case _:
@@ -207,11 +203,11 @@ def check(value: Any, schema: Any, path: str) -> None:
 
 def _object(value: Any, schema: Schema, path: str) -> None:
     if not is_map(value):
-        raise Refused(path, f"an object is needed, not {_shown(value)}")
+        raise Refused(path, f"an object is needed, not {_printable(value)}")
     for key, entry in value.items():
         inner = f"{path}.{key}" if path else key
         if key not in schema:
-            raise Refused(inner, _unknown(key, schema))
+            raise Refused(inner, _unknown_field(key, schema))
         if entry is not None:
             check(entry, schema[key], inner)
     for key, kind in schema.items():
@@ -219,14 +215,14 @@ def _object(value: Any, schema: Schema, path: str) -> None:
             raise Refused(f"{path}.{key}" if path else key, "missing")
 
 
-def _unknown(key: str, schema: Schema) -> str:
+def _unknown_field(key: str, schema: Schema) -> str:
     if key in NOT_RUN:
         return "the embedded cluster does not run this field; remove it, or use a Kubernetes cluster"
     near = difflib.get_close_matches(key, schema, n=1)
     return "unknown field" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def _shown(value: Any) -> str:
+def _printable(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -236,27 +232,27 @@ def _is(*kinds: type) -> Callable[[Any, str], None]:
 
     def checked(value: Any, path: str) -> None:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise Refused(path, f"{words[kinds[0]]} is needed, not {_shown(value)}")
+            raise Refused(path, f"{words[kinds[0]]} is needed, not {_printable(value)}")
 
     return checked
 
 
 def _texts(value: Any, path: str) -> None:
     if not is_list(value) or not all(isinstance(item, str) for item in value):
-        raise Refused(path, f"a list of texts is needed, not {_shown(value)} (quote numbers)")
+        raise Refused(path, f"a list of texts is needed, not {_printable(value)} (quote numbers)")
 
 
 def _numbers(value: Any, path: str) -> None:
     if not is_list(value) or not all(isinstance(item, int) for item in value):
-        raise Refused(path, f"a list of whole numbers is needed, not {_shown(value)}")
+        raise Refused(path, f"a list of whole numbers is needed, not {_printable(value)}")
 
 
 def _labels(value: Any, path: str) -> None:
     if not is_map(value):
-        raise Refused(path, f"an object is needed, not {_shown(value)}")
+        raise Refused(path, f"an object is needed, not {_printable(value)}")
     for key, entry in value.items():
         if not isinstance(entry, str):
-            raise Refused(f"{path}[{key}]", f"text is needed, not {_shown(entry)} (quote it)")
+            raise Refused(f"{path}[{key}]", f"text is needed, not {_printable(entry)} (quote it)")
 
 
 def _quantity(value: Any, path: str) -> None:
@@ -268,7 +264,7 @@ def _quantity(value: Any, path: str) -> None:
 
 def _quantities(value: Any, path: str) -> None:
     if not is_map(value):
-        raise Refused(path, f"an object is needed, not {_shown(value)}")
+        raise Refused(path, f"an object is needed, not {_printable(value)}")
     for key, entry in value.items():
         _quantity(entry, f"{path}[{key}]")
 
@@ -347,11 +343,10 @@ def _images(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def refuse_unreachable_mounts(manifest: Object, namespaces: Callable[[], str]) -> None:
-    """Refuse a mount that only a mount namespace could make, where there are none.
+    """Refuse a mount that needs a mount namespace where there are none.
 
-    Args:
-        manifest: a Pod, JobSet or Workflow; anything else passes.
-        namespaces: says `none` where this machine or the cluster's setting forbids them; asked only if it matters.
+    `manifest` is a Pod, JobSet or Workflow; `namespaces` is only called where it matters, and returns `none` where this
+    machine or the cluster's setting forbids them.
 
     Raises:
         Refused: by the path of the mount, or of an input artifact, which is one.

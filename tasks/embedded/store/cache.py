@@ -12,11 +12,9 @@ KINDS = ("Pod", "JobSet", "Workflow", "Node")
 
 
 class Cache:
-    """Objects by kind and name, and what changed since somebody last asked.
+    """Objects by kind and name, and those that changed since the last `take_changed`.
 
-    Args:
-        store: whose objects.
-        put_aside: does so with a broken object; afterwards it can be read, or is gone.
+    `put_aside` handles a broken object, which afterwards can be read, or is gone.
     """
 
     def __init__(self, store: Store, put_aside: Callable[[BrokenObjectError], None]) -> None:
@@ -50,7 +48,7 @@ class Cache:
         self.objects[kind][name] = manifest
         self._mark(kind, name, manifest)
 
-    def removed(self, kind: str, name: str) -> None:
+    def note_removed(self, kind: str, name: str) -> None:
         """Forget what the keeper itself just removed."""
         found = self.objects[kind].pop(name, None)
         self._mark(kind, name, found)

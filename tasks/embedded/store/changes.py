@@ -1,6 +1,4 @@
-"""Lines of the log of changes, and finding one's way in it.
-
-Reading the log of changes: by the keeper (every kind) and by watches of the API (one kind).
+"""The log of changes, and its readers: the keeper (every kind) and watches of the API (one kind).
 
 A reader holds the log open, so it still reads to the end of one that was rotated away, and notices by a gap in the
 versions when it missed a whole log.
@@ -81,12 +79,7 @@ def _version_of(line: bytes) -> int:
 
 
 class ChangeReader:
-    """Changes after a version, in order.
-
-    Args:
-        store: whose log.
-        since: continue after this version; None: after the newest.
-    """
+    """Changes after the version `since` (None: after the newest), in order."""
 
     def __init__(self, store: Store, since: int | None = None) -> None:
         self._store = store

@@ -59,14 +59,7 @@ def write_file(path: str, content: bytes) -> None:
 
 
 class BrokenObjectError(Unavailable):
-    """The file of one object holds no such object: the keeper puts it aside, and everything else goes on.
-
-    Args:
-        kind: of the object.
-        name: of the object.
-        path: of its file.
-        problem: what is wrong with it.
-    """
+    """The file of one object is broken: the keeper puts it aside, and everything else goes on."""
 
     def __init__(self, kind: str, name: str, path: str, problem: str) -> None:
         text = f"{kind} {name} is broken ({problem}); the keeper puts it aside, or remove the file {path}"
@@ -81,8 +74,8 @@ class Store:
 
     Args:
         root: of the cluster.
-        lock_timeout_seconds: how long a writer waits for another; None: as long as it takes.
-        on_broken: called where an object turns out to be broken, before that is raised; must not write objects.
+        lock_timeout_seconds: how long a writer waits for another one; None: for ever.
+        on_broken: called with each broken object before it is raised; must not write objects.
     """
 
     def __init__(

@@ -97,28 +97,28 @@ def _judge_primus(candidate: Candidate, evidence: Evidence) -> Judgement:
     if text is None:
         return Judgement(PARTIAL, f"{MANIFEST} is missing: the save did not finish")
     try:
-        said = manifest.parse(text)
+        own_manifest = manifest.parse(text)
     except manifest.ManifestError as error:
         return Judgement(CORRUPT, f"{MANIFEST}: {error}", BAD)
-    if said.step != candidate.step:
-        return Judgement(CORRUPT, f"{MANIFEST} says step {said.step}", BAD)
-    return next(_against_manifest(said, candidate, evidence), None) or Judgement(
+    if own_manifest.step != candidate.step:
+        return Judgement(CORRUPT, f"{MANIFEST} says step {own_manifest.step}", BAD)
+    return next(_against_manifest(own_manifest, candidate, evidence), None) or Judgement(
         COMPLETE,
-        f"{len(said.files)} files of {said.world_size} ranks",
-        OK if all(evidence.digests.get(entry.path) for entry in said.files) else ABSENT,
+        f"{len(own_manifest.files)} files of {own_manifest.world_size} ranks",
+        OK if all(evidence.digests.get(entry.path) for entry in own_manifest.files) else ABSENT,
     )
 
 
-def _against_manifest(said: manifest.Manifest, candidate: Candidate, evidence: Evidence) -> Iterator[Judgement]:
+def _against_manifest(own_manifest: manifest.Manifest, candidate: Candidate, evidence: Evidence) -> Iterator[Judgement]:
     sizes = {one.path: one.bytes for one in candidate.files}
-    missing = [entry.path for entry in said.files if entry.path not in sizes]
+    missing = [entry.path for entry in own_manifest.files if entry.path not in sizes]
     if missing:
-        yield Judgement(PARTIAL, _some_missing(missing, len(said.files)))
-    for entry in said.files:
+        yield Judgement(PARTIAL, _some_missing(missing, len(own_manifest.files)))
+    for entry in own_manifest.files:
         if sizes.get(entry.path) != entry.bytes:
             why = f"{entry.path} has {sizes.get(entry.path)} bytes, its manifest says {entry.bytes}"
             yield Judgement(CORRUPT, why, BAD)
-    for entry in said.files:
+    for entry in own_manifest.files:
         if evidence.digests.get(entry.path, entry.sha256) not in (entry.sha256, ""):
             yield Judgement(CORRUPT, f"the digest of {entry.path} differs from its manifest", BAD)
 

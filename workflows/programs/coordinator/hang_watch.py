@@ -220,8 +220,8 @@ def floor_seconds(limits: HangLimits, announces: bool, mistake_seconds: float) -
     """
     if not announces:
         return max(limits.step_floor_seconds, limits.least_seconds)
-    asked = min(limits.step_floor_seconds, mistake_seconds / (1 + SECOND_WINDOW))
-    return max(limits.least_seconds, asked)
+    wanted_seconds = min(limits.step_floor_seconds, mistake_seconds / (1 + SECOND_WINDOW))
+    return max(limits.least_seconds, wanted_seconds)
 
 
 def step_budget(limits: HangLimits, samples: Samples, floor: float) -> Budget:

@@ -99,10 +99,10 @@ class HangWatch:
 
     def add_stacks(self, answer: StackAnswer, state: State) -> None:
         """Add the stacks of a launcher's own ranks; raises RefusedError where nobody asked this pod for them."""
-        asked = self._question
-        if asked is None or answer.id != asked.id:
+        question = self._question
+        if question is None or answer.id != question.id:
             raise RefusedError(409, f"no request for stacks with the id {answer.id!r} is open")
-        member = asked.pods.get(answer.pod)
+        member = question.pods.get(answer.pod)
         if member is None:
             raise RefusedError(409, f"pod {answer.pod!r} is not of the gang")
         own = _ranks(state, member)
@@ -166,8 +166,8 @@ class HangWatch:
         self._stacks, self._answered, self.found = {}, set(), None
 
     def _all_answered(self, now: float) -> bool:
-        asked = self._question
-        return asked is None or now >= asked.at + ANSWER_SECONDS or len(self._answered) >= len(asked.pods)
+        question = self._question
+        return question is None or now >= question.at + ANSWER_SECONDS or len(self._answered) >= len(question.pods)
 
     def _finding(self, state: State, now: float) -> HangConfirmed:
         members = [one for one in state.members.values() if one.role == state.deciding_role]

@@ -68,13 +68,13 @@ def _report(body: Mapping[str, Any], at: float) -> Any:
         raise RefusedError(400, f"{', '.join(missing)}: must be given")
     data = {**body, "at": at, "source": ""}
     try:
-        said = from_dict(kind, data)
+        parsed = from_dict(kind, data)
     except (ValueError, TypeError) as error:
         raise RefusedError(400, str(error)[:300]) from error
-    if isinstance(said, PhaseSeen) and said.phase not in PHASES:
-        raise RefusedError(400, f"phase: must be one of {', '.join(PHASES)}, got {said.phase[:80]!r}")
+    if isinstance(parsed, PhaseSeen) and parsed.phase not in PHASES:
+        raise RefusedError(400, f"phase: must be one of {', '.join(PHASES)}, got {parsed.phase[:80]!r}")
     sane = journal.parse_reports([data])
-    if not sane or (isinstance(said, StepSeen) and said.step < 1):
+    if not sane or (isinstance(parsed, StepSeen) and parsed.step < 1):
         raise RefusedError(400, "step, rank or incarnation: no such number can be")
     report = sane[0]
     return replace(report, detail=report.detail[:DETAIL_CHARACTERS]) if isinstance(report, PhaseSeen) else report

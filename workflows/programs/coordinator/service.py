@@ -204,12 +204,12 @@ class Coordinator:
 
     def progress(self, request: Request) -> Response:
         """POST /v1/progress."""
-        told = self.store.without_duplicates(
+        kept = self.store.without_duplicates(
             rank_reports.parse_report(request, self._token, self.store.gangs, time.time())
         )
-        if told.reports:
-            self.store.take(told)
-        return Response(200, {"counted": bool(told.reports)})
+        if kept.reports:
+            self.store.take(kept)
+        return Response(200, {"counted": bool(kept.reports)})
 
     def stacks(self, request: Request) -> Response:
         """POST /v1/stacks."""

@@ -1,11 +1,10 @@
 """Checkpoints of the demo trainer: one shard a rank, digests, the manifest last, then one rename.
 
-Each rank keeps its slice of weights and optimizer state and its own data position, so a checkpoint is whole only with
-every shard. Nobody sees `step-<n>` before all of it is on the storage.
+Each rank keeps its slice of weights and optimizer state and its own data position, so a checkpoint is complete only
+with every shard. `step-<n>` appears only when all of it is on the storage.
 
-Faults that the demo trainer brings upon itself when it is asked to, through a file that it polls each step.
-
-The file holds one JSON object `{"fault": "exception|nan|oom", "rank": 1, "step": 20}` or the words of the command line,
+Also faults that the demo trainer causes on request, through a file that it polls each step. The file holds one JSON
+object `{"fault": "exception|nan|oom", "rank": 1, "step": 20}` or the words of the command line,
 `exception-rank:1,step=20`. Without a step the fault fires at once, with one in the step after it was done. The rank
 that fires renames the file first (`<file>.fired`), so that one request is one fault, in whatever attempt.
 

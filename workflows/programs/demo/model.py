@@ -1,11 +1,9 @@
-"""The demo trainer's model: a small byte-level language model (embeddings, a hidden layer, a bigram shortcut) and Adam.
+"""The demo trainer's model and data: a small byte-level language model (embeddings, a hidden layer, a bigram shortcut).
 
-All parameters lie in one flat float32 vector, so that an all-reduce, a digest and a shard are single slices. Every
-product is a plain matrix product on one thread: the same inputs give the same bits on the same machine.
-
-Text for the demo trainer: the Python standard library's own source, and the order in which a rank reads it.
-
-Bytes are the tokens (everything above ASCII is one token), so there is no tokenizer to ship and no file to fetch.
+All parameters are one flat float32 vector, so that an all-reduce, a digest and a shard are single slices. Every product
+is a plain matrix product on one thread: the same inputs give the same bits on the same machine. The text is the Python
+standard library's own source. Bytes are the tokens (everything above ASCII is one token), so there is no tokenizer to
+ship and no file to fetch.
 """
 
 from __future__ import annotations

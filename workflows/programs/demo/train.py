@@ -1,12 +1,11 @@
 """A small language model trained on the Python standard library's own source, by several processes together.
 
-It behaves as a good trainer should: deterministic by its seed, bit-equal after a resume, checkpoints written whole or
-not at all, SIGTERM answered by saving. Started as torchrun starts a script: `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and
-`MASTER_PORT` in the environment. Ends with 0 when all steps are done, 143 after SIGTERM, 2 for wrong flags, else 1.
+It behaves as a good trainer should: deterministic by its seed, bit-equal after a resume, checkpoints written completely
+or not at all. SIGTERM sets a flag that travels with the next gradient, so that all ranks save the same step before a
+deadline. Started as torchrun starts a script: `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` in the environment.
+Ends with 0 when all steps are done, 143 after SIGTERM, 2 for wrong flags, else 1.
 
     python3 programs.pyz demo-train --steps=300 --checkpoint-dir=/tmp/demo
-
-SIGTERM as the demo trainer takes it: a flag that travels with the next gradient, with a deadline behind it.
 """
 
 from __future__ import annotations

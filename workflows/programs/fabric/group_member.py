@@ -179,16 +179,16 @@ class GroupMember:
     def _by_sockets(self, doors: RailConnections, *, alone: bool) -> None:
         path = "" if alone or self.options.rank else os.path.join(self.options.folder, TURN_FILE)
         with machine_turn(path, self.deadline):
-            told = [self._rail(self._ring(doors, rail), alone=alone) for rail in range(len(doors.addresses))]
+            results = [self._rail(self._ring(doors, rail), alone=alone) for rail in range(len(doors.addresses))]
         notes = [] if alone else ["one machine stands for several nodes: each hop of the ring by itself"]
         if self.options.gpus:
             notes.append("not between GPUs: not every member has torch and its GPUs")
         self.report = replace(
             self.report,
-            rails=tuple(_rounded(one.rail) for one in told),
-            all_reduce=_rounded(sum(one.all_reduce for one in told)),
-            all_to_all=_rounded(sum(one.all_to_all for one in told)) if told[0].all_to_all else None,
-            wrong=sum(one.wrong for one in told),
+            rails=tuple(_rounded(one.rail) for one in results),
+            all_reduce=_rounded(sum(one.all_reduce for one in results)),
+            all_to_all=_rounded(sum(one.all_to_all for one in results)) if results[0].all_to_all else None,
+            wrong=sum(one.wrong for one in results),
             why="",
             notes="; ".join(notes),
         )

@@ -309,14 +309,14 @@ class PairMember:
     ) -> ParsedOutput:
         """One execution of a call with a server of its own."""
         served = call.probe or call.peer_command
-        told = line.request(ask="serve", index=index) if served else {}
-        if told.get("why"):
-            return ParsedOutput(unknown=f"{self.report.partner}: {told['why']}")
+        results = line.request(ask="serve", index=index) if served else {}
+        if results.get("why"):
+            return ParsedOutput(unknown=f"{self.report.partner}: {results['why']}")
         try:
             if call.probe:
-                address = (self._hosts[1], int(told["port"]))
-                return transport.measure(line, address, bytes.fromhex(told["token"]), call.arguments, ends)
-            words = {**place, **self._words(self._hosts[1], int(told.get("port", 0)))}
+                address = (self._hosts[1], int(results["port"]))
+                return transport.measure(line, address, bytes.fromhex(results["token"]), call.arguments, ends)
+            words = {**place, **self._words(self._hosts[1], int(results.get("port", 0)))}
             found = execute(call, words, max(LEAST_SECONDS, ends - time.monotonic()), self._tools)
         except (KeyError, TypeError, ValueError) as error:
             return ParsedOutput(unknown=f"{call.title}: {self.report.partner} answered with something else: {error}")

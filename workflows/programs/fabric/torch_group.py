@@ -77,44 +77,44 @@ def free_port(host: str) -> int:
         return int(server.getsockname()[1])
 
 
-def measure(asked: "Asked", report: GangReport, address: Tuple[str, int], deadline: float) -> GangReport:
+def measure(settings: "Asked", report: GangReport, address: Tuple[str, int], deadline: float) -> GangReport:
     """The report with the bus bandwidth of each rail; unknown where one GPU gives no answer.
 
     `address` is the rendezvous at rank 0; at `deadline` (monotonic clock) the processes are killed.
     """
     left = max(1.0, deadline - time.monotonic() - GRACE_SECONDS)
-    for gpu in range(asked.gpus):
+    for gpu in range(settings.gpus):
         own = Options(
-            node_rank=asked.rank,
-            nodes=asked.ranks,
+            node_rank=settings.rank,
+            nodes=settings.ranks,
             gpu=gpu,
-            gpus=asked.gpus,
+            gpus=settings.gpus,
             address=address[0],
             port=address[1],
-            all_reduce_bytes=asked.all_reduce_bytes,
-            all_to_all_bytes=asked.all_to_all_bytes,
-            iterations=asked.iterations,
+            all_reduce_bytes=settings.all_reduce_bytes,
+            all_to_all_bytes=settings.all_to_all_bytes,
+            iterations=settings.iterations,
             seconds=left,
         )
         _children.append(_start_process(own))
-    told = [_answer(child, deadline - GRACE_SECONDS) for child in _children]
+    results = [_answer(child, deadline - GRACE_SECONDS) for child in _children]
     end_children()
-    return merge_reports(report, told)
+    return merge_reports(report, results)
 
 
-def merge_reports(report: GangReport, told: Sequence[Dict[str, Any]]) -> GangReport:
-    """The answers of all GPUs, in their order, as the node's answer."""
-    silent = [f"GPU {gpu}: {one['unknown']}" for gpu, one in enumerate(told) if "unknown" in one]
+def merge_reports(report: GangReport, results: Sequence[Dict[str, Any]]) -> GangReport:
+    """The answers of all GPUs, in their order, as the node's report."""
+    silent = [f"GPU {gpu}: {one['unknown']}" for gpu, one in enumerate(results) if "unknown" in one]
     if silent:
         return replace(report, by=GPUS, rails=None, why="; ".join(silent))
     try:
         return replace(
             report,
             by=GPUS,
-            rails=tuple(float(one["all_reduce"]) for one in told),
-            all_reduce=sum(float(one["all_reduce"]) for one in told),
-            all_to_all=sum(float(one["all_to_all"]) for one in told) or None,
-            wrong=sum(int(one["wrong"]) for one in told),
+            rails=tuple(float(one["all_reduce"]) for one in results),
+            all_reduce=sum(float(one["all_reduce"]) for one in results),
+            all_to_all=sum(float(one["all_to_all"]) for one in results) or None,
+            wrong=sum(int(one["wrong"]) for one in results),
             why="",
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -180,9 +180,9 @@ def _collectives(options: Options) -> Dict[str, Any]:
     rails: List[Any] = [
         group.new_group([node * options.gpus + gpu for node in range(options.nodes)]) for gpu in range(options.gpus)
     ]
-    told = _Rail(options, torch, group, rails[options.gpu], device).tell()
+    results = _Rail(options, torch, group, rails[options.gpu], device).tell()
     group.barrier()
-    return told
+    return results
 
 
 class _Rail:
@@ -200,7 +200,10 @@ class _Rail:
         wanted = self._numbers(count) * nodes + nodes * (nodes - 1) // 2
         wrong = int((data != wanted).sum().item())
         seconds = self._timed(lambda: self._group.all_reduce(data, group=self._rail))
-        told: Dict[str, Any] = {"all_reduce": 2.0 * (nodes - 1) / nodes * count * 4 / seconds / 1e9, "all_to_all": 0.0}
+        results: Dict[str, Any] = {
+            "all_reduce": 2.0 * (nodes - 1) / nodes * count * 4 / seconds / 1e9,
+            "all_to_all": 0.0,
+        }
         if options.all_to_all_bytes:
             count = max(nodes, options.all_to_all_bytes // 4 // nodes * nodes)
             given, got = self._pattern(count), self._torch.empty(count, device=self._device)
@@ -210,9 +213,9 @@ class _Rail:
             for node in range(nodes):
                 wrong += int((got[node * part : (node + 1) * part] != own + node).sum().item())
             seconds = self._timed(lambda: self._group.all_to_all_single(got, given, group=self._rail))
-            told["all_to_all"] = (nodes - 1) / nodes * count * 4 / seconds / 1e9
-        told["wrong"] = wrong
-        return told
+            results["all_to_all"] = (nodes - 1) / nodes * count * 4 / seconds / 1e9
+        results["wrong"] = wrong
+        return results
 
     def _numbers(self, count: int) -> Any:
         return (self._torch.arange(count, device=self._device) % EXACT).to(self._torch.float32)
@@ -241,11 +244,11 @@ class _Rail:
 def main(argv: List[str]) -> int:
     """One GPU's process: measure and print one line."""
     try:
-        told = _collectives(flags.from_argv(Options, argv))
+        results = _collectives(flags.from_argv(Options, argv))
     except flags.UsageError as error:
         print(f"gang-gpu: {error}", file=sys.stderr)
         return 2
     except Exception as error:  # torch raises whatever its libraries say
-        told = {"unknown": f"{type(error).__name__}: {' '.join(str(error).split())[:LAST_CHARACTERS]}"}
-    print(json.dumps({"gang_gpu": told}), flush=True)
+        results = {"unknown": f"{type(error).__name__}: {' '.join(str(error).split())[:LAST_CHARACTERS]}"}
+    print(json.dumps({"gang_gpu": results}), flush=True)
     return 0

@@ -323,12 +323,12 @@ def measure(
         unknown = f"only {len(took)} round trips ended in time; {LEAST_ROUND_TRIPS} are needed"
     else:
         middle, late = took[len(took) // 2], took[len(took) * 99 // 100]
-        said = f"{len(took)} round trips of {MESSAGE_BYTES} bytes by TCP: median {middle:.1f} us, p99 {late:.1f} us"
-        readings.append(Reading("pair_round_trip", round(middle, 1), "us", line=said))
-        readings.append(Reading("pair_round_trip_p99", round(late, 1), "us", line=said))
+        payload = f"{len(took)} round trips of {MESSAGE_BYTES} bytes by TCP: median {middle:.1f} us, p99 {late:.1f} us"
+        readings.append(Reading("pair_round_trip", round(middle, 1), "us", line=payload))
+        readings.append(Reading("pair_round_trip_p99", round(late, 1), "us", line=payload))
     if sent:
-        said = f"{sent - back} of {sent} datagrams of {DATAGRAM_BYTES} bytes by UDP did not come back"
-        readings.append(Reading("pair_lost_datagrams", round(100.0 * (sent - back) / sent, 3), "%", line=said))
+        payload = f"{sent - back} of {sent} datagrams of {DATAGRAM_BYTES} bytes by UDP did not come back"
+        readings.append(Reading("pair_lost_datagrams", round(100.0 * (sent - back) / sent, 3), "%", line=payload))
     else:
         unknown = "; ".join(part for part in (unknown, "no datagram was sent in time") if part)
     return ParsedOutput(tuple(readings), unknown)

@@ -13,12 +13,12 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 from workflows.programs.health import node_checks
 from workflows.programs.health.gpu_checks import CHECKS as GPU_CHECKS
 from workflows.programs.health.gpu_checks import DEADLINES, FATAL, LOADING, Clocks, GpuLimits, Tools, dcgm
-from workflows.programs.health.kubernetes import Api, ApiError, Hold, held, owner_of
-from workflows.programs.health.labels import Marks
+from workflows.programs.health.kubernetes import Api, ApiError, Hold, node_hold, owner_of
+from workflows.programs.health.labels import NodeLabels
 from workflows.programs.health.limits import ExclusiveTurns, SharedResult, side_by_side
 from workflows.programs.health.peers import LookupFailedError, Nodes, by_node, gpus_asked, pods_on
 from workflows.programs.health.query import ALL, NONE, Status, asked_checks
-from workflows.programs.health.results import CHECKS, NOT_SUPPORTED, UNKNOWN, KnownResults, Report, Result
+from workflows.programs.health.results import CHECKS, NOT_SUPPORTED, UNKNOWN, Report, Result, ResultStore
 from workflows.programs.probes.call import Call
 
 GPUS = "gpus"
@@ -61,12 +61,12 @@ class Daemon:
         api: Optional[Api],
         hold: Hold,
         *,
-        marks: Marks,
+        marks: NodeLabels,
         say: Callable[[str], None],
         clock: Optional[Clocks] = None,
     ) -> None:
         self.plan, self.tools, self.nodes = plan, tools, nodes
-        self.marks, self.known = marks, KnownResults()
+        self.marks, self.known = marks, ResultStore()
         self._api, self._hold, self._say = api, hold, say
         self._clock = clock or Clocks()
         self._once, self._turns = SharedResult(), ExclusiveTurns()
@@ -85,7 +85,7 @@ class Daemon:
         for group in side_by_side([self._group(one, status) for one in groups]):
             found.update(group)
         results = tuple(found[one] for one in checks)
-        self.marks.learn(results, self.known.results())
+        self.marks.update(results, self.known.results())
         return Report(self.plan.node, results, self.marks.health, tuple(notes))
 
     def _group(self, names: Sequence[str], status: Status) -> Callable[[], Dict[str, Result]]:
@@ -174,7 +174,7 @@ class Daemon:
             if other:
                 return _why(skipped, f"{other} is using the GPUs").timed(at, 0.0)
             seconds = DEADLINES[level] + HOLD_MARGIN_SECONDS
-            with held(self._hold, self.plan.node, seconds, self.busy, self._say) as why:
+            with node_hold(self._hold, self.plan.node, seconds, self.busy, self._say) as why:
                 if why:
                     self._say(f"no deep test: {why}")
                     return _why(skipped, why).timed(at, 0.0)
@@ -191,7 +191,7 @@ class Daemon:
         self._say(f"deep test: {result.verdict} {result.why[:200]}".rstrip())
         self.known.add(result)
         self.marks.testing(False, self.known.results())
-        self.marks.learn([result], self.known.results())
+        self.marks.update([result], self.known.results())
         return result
 
     def begin(self, periodic_seconds: float, deep_seconds: float) -> List[threading.Thread]:

@@ -130,12 +130,12 @@ def _answer(peer: Peer, path: str, fetched: PeerResponse) -> NodeAnswer:
     if not fetched.kind.startswith("application/json"):
         return NodeAnswer(peer.node, peer.host, url, fetched.text, tuple(statuses_in(fetched.text)))
     try:
-        told: Any = json.loads(fetched.text)
+        response: Any = json.loads(fetched.text)
     except ValueError:
-        told = None
-    if not isinstance(told, dict) or "text" not in told:
+        response = None
+    if not isinstance(response, dict) or "text" not in response:
         return away(peer.node, peer.host, url, "its answer cannot be read")
-    report = cast("Dict[str, Any]", told)
+    report = cast("Dict[str, Any]", response)
     if report.get("node") != peer.node:
         return away(peer.node, peer.host, url, f"{str(report.get('node'))[:80]} answers there")
     return _typed(peer, path, report)
@@ -146,21 +146,21 @@ def _typed(peer: Peer, path: str, report: Mapping[str, Any]) -> NodeAnswer:
     return NodeAnswer(peer.node, peer.host, peer.url + path, text, tuple(statuses_in(text)), "", report)
 
 
-def text_of_all(status: Status, asked: StatusQuery, answers: Sequence[NodeAnswer], seconds: float) -> str:
+def text_of_all(status: Status, request: StatusQuery, answers: Sequence[NodeAnswer], seconds: float) -> str:
     """The answer in Autopilot's words."""
     hosts = ",".join(status.hosts)
-    lines = [f"Asking to run on remote node(s) {hosts} or with node label {status.nodelabel}", "", *asked.lines]
+    lines = [f"Asking to run on remote node(s) {hosts} or with node label {status.nodelabel}", "", *request.lines]
     lines += [f"Initiated connection to ['{one.url}']." for one in answers]
     return "\n".join(lines) + "\n" + "".join(node_block(one) for one in answers) + summary(answers, seconds)
 
 
-def json_of_all(asked: StatusQuery, answers: Sequence[NodeAnswer], seconds: float) -> Dict[str, Any]:
+def json_of_all(request: StatusQuery, answers: Sequence[NodeAnswer], seconds: float) -> Dict[str, Any]:
     """The typed answer."""
-    verdicts = [*(one.verdict for one in answers), *(["unknown"] if asked.problems else [])]
+    verdicts = [*(one.verdict for one in answers), *(["unknown"] if request.problems else [])]
     return {
         "verdict": worst(verdicts),
         "seconds": round(seconds, 3),
-        "problems": list(asked.problems),
+        "problems": list(request.problems),
         "nodes": [
             {
                 "node": one.node,

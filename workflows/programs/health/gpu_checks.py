@@ -1,16 +1,11 @@
-"""Checks of the node daemon on GPUs: PCIe bandwidth, remapped rows, slow-downs, memory and arithmetic.
+"""Checks of the node daemon on GPUs: PCIe bandwidth, remapped rows, slow-downs, memory, arithmetic, and diagnostics.
 
-Standard library only, Python 3.9. AMD and NVIDIA alike, by the vendor's tool or our own probe. A whole GPU's counters
-are told also where it is split (MIG), so a split GPU is judged by them like any other.
+AMD and NVIDIA alike, by the vendor's tool or our own probe. Tools report a whole GPU's counters also where it is split
+(MIG), so a split GPU is judged by them like any other. The diagnostic has levels 1 to 4: DCGM on NVIDIA, AGFHC or RVS
+on AMD; a list of words says which of its failures make a node unfit (EVICT).
 
-The diagnostic of the node daemon, levels 1 to 4: DCGM on NVIDIA, AGFHC or RVS on AMD.
-
-Standard library only, Python 3.9. Which failures make a node unfit (EVICT) is a list of words, each whole.
-
-The GPUs of the node as the checks of the node daemon see them: whose they are, how many, what their tools tell.
-
-Standard library only, Python 3.9. How many GPUs there should be is told by the node itself (its bus, or whoever
-started the daemon), never assumed: a GPU that no tool tells of leaves a check unknown.
+The expected number of GPUs comes from the node itself (its bus, or the daemon's flags), never from an assumption: a GPU
+that no tool reports leaves a check unknown.
 """
 
 from __future__ import annotations
@@ -104,8 +99,8 @@ def by_gpu(parsed: ParsedOutput, quantities: Sequence[str]) -> Dict[str, List[Re
 
 def count_of(parsed: ParsedOutput, gpus: Gpus, seen: int) -> int:
     """How many GPUs must be told of: the most that anybody shows."""
-    told = next((one.value for one in parsed.readings if one.quantity == "gpu_count" and one.value), 0.0)
-    return max(gpus.expected, int(told or 0), seen)
+    counted = next((one.value for one in parsed.readings if one.quantity == "gpu_count" and one.value), 0.0)
+    return max(gpus.expected, int(counted or 0), seen)
 
 
 def judge_devices(
@@ -271,10 +266,10 @@ def gpumem(tools: Tools, node: str, limits: GpuLimits) -> Result:
 
 
 def _memory(index: int, readings: List[Reading], limits: GpuLimits) -> DeviceResult:
-    told = {one.quantity for one in readings if one.value is not None}
+    counted = {one.quantity for one in readings if one.value is not None}
     if any(_wrong(one, limits) for one in readings):
         return DeviceResult(str(index), FAIL)
-    whole = {"gpu_memory_wrong_bytes", "gemm_wrong_values"} <= told
+    whole = {"gpu_memory_wrong_bytes", "gemm_wrong_values"} <= counted
     return DeviceResult(str(index), PASS if whole else UNKNOWN)
 
 

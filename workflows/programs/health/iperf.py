@@ -1,11 +1,8 @@
-"""iperf of the node daemons: every pair of nodes in a ring, on every interface, driven by the daemon that is asked.
+"""iperf between the node daemons: every pair of nodes in a ring, on every interface, driven by one daemon.
 
-Standard library only, Python 3.9. What cannot be read raises ValueError, which names the parameter; whatever becomes of
-nodes and processes is part of the answer: a dead node is named, and its row and column are holes.
-
-iperf3 as processes of this node: servers that are known by their process ids, and clients of a few seconds.
-
-Standard library only, Python 3.9. Arguments are lists, never a shell's; only what was started here is ended.
+A wrong parameter raises ValueError, which names it; failures of nodes and processes are part of the answer: a dead node
+is named, and its row and column are empty. iperf3 runs as processes of this node, without a shell: servers that are
+known by their process ids, and clients of a few seconds. Only processes that were started here are ended.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from workflows.programs.health.iperf_results import (
     Flow,
     IperfMatrix,
     IperfRequest,
-    Newest,
+    NewestMatrix,
     Query,
     Sums,
     clients_json,
@@ -192,7 +189,7 @@ def send(flow: Flow) -> Tuple[List[Sums], List[str]]:
         thread.start()
     for thread in threads:
         thread.join()
-    told: List[Sums] = []
+    output: List[Sums] = []
     errors: List[str] = []
     for index in range(flow.clients):
         parsed = found.get(index, ParsedOutput(unknown="the client was not started"))
@@ -200,10 +197,10 @@ def send(flow: Flow) -> Tuple[List[Sums], List[str]]:
         try:
             if parsed.unknown:
                 raise KeyError(parsed.unknown)
-            told.append(_sums(values))
+            output.append(_sums(values))
         except KeyError as error:
             errors.append(f"port {flow.port + index}: {error.args[0]}")
-    return told, errors
+    return output, errors
 
 
 def client_argv(flow: Flow, index: int) -> List[str]:
@@ -255,7 +252,7 @@ K = TypeVar("K", bound=Hashable)
 
 SERVERS = IperfServers()
 """Those of this process."""
-NEWEST = Newest()
+NEWEST = NewestMatrix()
 
 
 def iperf_matrix(own: str, peers: Sequence[Peer], query: Query, ask: Ask) -> str:
@@ -349,10 +346,10 @@ class RingMeasurement:
         count, servers = len(self._interfaces), len(self._interfaces) * self._servers
         seconds = count * max(0, len(self._peers) - 1) * STEP_SECONDS
         if seconds > MOST_SECONDS:
-            told = (
+            output = (
                 f"{len(self._peers)} nodes with {count} interfaces take {seconds:.0f} s, the most is {MOST_SECONDS:.0f}"
             )
-            raise ValueError(f"host: {told}: name fewer nodes, or plane=mgmt")
+            raise ValueError(f"host: {output}: name fewer nodes, or plane=mgmt")
         if servers > MOST_SERVERS:
             raise ValueError(
                 f"pclients: {servers} servers on {count} interfaces, the most is {MOST_SERVERS}: ask for fewer"

@@ -1,10 +1,6 @@
-"""What is asked of iperf on the nodes' daemons, and what is answered: parameters, figures and their text. Pure.
+"""Parameters and results of iperf between the nodes' daemons, as values and text, and the newest result for metrics.
 
-Standard library only, Python 3.9. Bitrates are Gb/s (10^9 bits), transfers GBytes of 2^30 bytes, as iperf3 prints them.
-
-What iperf found last, for the page of metrics.
-
-Standard library only, Python 3.9.
+Bitrates are Gb/s (10^9 bits), transfers GBytes of 2^30 bytes, as iperf3 prints them.
 """
 
 from __future__ import annotations
@@ -202,8 +198,8 @@ def printable(text: str) -> str:
 
 def path(name: str, **parameters: object) -> str:
     """What is asked of a daemon, e.g. `/iperfservers?numservers=8&startport=5200`; empty parameters are left out."""
-    told = urlencode({key: str(value) for key, value in parameters.items() if value != ""})
-    return f"/{name}?{told}" if told else f"/{name}"
+    sums = urlencode({key: str(value) for key, value in parameters.items() if value != ""})
+    return f"/{name}?{sums}" if sums else f"/{name}"
 
 
 def steps(nodes: Sequence[str]) -> List[List[Tuple[str, str]]]:
@@ -212,14 +208,14 @@ def steps(nodes: Sequence[str]) -> List[List[Tuple[str, str]]]:
     return [[(nodes[i], nodes[(i + step) % count]) for i in range(count)] for step in range(1, count)]
 
 
-def clients_json(told: Sequence[Sums], errors: Sequence[str]) -> str:
+def clients_json(sums: Sequence[Sums], errors: Sequence[str]) -> str:
     """The answer of `/iperfclients`: sums, means and extremes of the clients that ended well, as strings.
 
     `errors` says what became of the others; where none ended well, every figure is `nan`: not known, and no 0.
     """
     answer: Dict[str, Any] = {
-        "sender": _side([one.sent_gbytes for one in told], [one.sent_gbits for one in told]),
-        "receiver": _side([one.received_gbytes for one in told], [one.received_gbits for one in told]),
+        "sender": _side([one.sent_gbytes for one in sums], [one.sent_gbits for one in sums]),
+        "receiver": _side([one.received_gbytes for one in sums], [one.received_gbits for one in sums]),
     }
     if errors:
         answer["errors"] = list(errors)
@@ -302,7 +298,7 @@ NEWEST_SECONDS = 86400.0
 """A ring that was measured longer ago says nothing of today's network."""
 
 
-class Newest:
+class NewestMatrix:
     """The newest ring. Safe to use from several threads."""
 
     def __init__(self) -> None:

@@ -1,11 +1,10 @@
-"""The few calls that the node daemon makes to the Kubernetes API, with the pod's own service account.
+"""The few calls of the node daemon to the Kubernetes API, with the pod's own service account, and holds of nodes.
 
-Standard library only, Python 3.9. The token is read again for every call: the kubelet replaces it.
+The token is read again for every call, because the kubelet replaces it.
 
-Before a deep test a node is held: look, hold, look again. Only an idle node is held, and each hold ends.
-
-Standard library only, Python 3.9. Between a look and a test the scheduler may bind a pod; with the hold in between it
-cannot, and whoever was bound before it is seen by the second look.
+Before a deep test a node is checked, held, and checked again: without the hold the scheduler might bind a pod between
+the check and the test, and the second check finds a pod that was bound before the hold. Only an idle node is held, and
+each hold has an end.
 """
 
 from __future__ import annotations
@@ -268,7 +267,7 @@ def seconds_of(text: str) -> Optional[float]:
 
 
 @contextmanager
-def held(
+def node_hold(
     hold: Hold, node: str, seconds: float, busy: Callable[[], str], say: Callable[[str], None]
 ) -> Generator[str, None, None]:
     """Check that the node is idle, hold it, check again; release it at the end.

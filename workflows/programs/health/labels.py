@@ -1,12 +1,8 @@
-"""What the node daemon says of its node in labels: PASS, WARN, EVICT, TESTING, and each level's last diagnostic.
+"""The node's labels: PASS, WARN, EVICT, TESTING, and the last diagnostic of each level.
 
-Pure; standard library only, Python 3.9. EVICT lasts until a diagnostic of the same or a deeper level passes, and so
-does the WARN of a failed diagnostic: neither a shallow test nor time takes them back.
-
-The node's labels as the daemon keeps them: read before every change, written where that is asked for.
-
-Standard library only, Python 3.9. Without `--label`, or without an API, they are kept in memory only, so that what the
-daemon says of its node is the same in both cases.
+EVICT lasts until a diagnostic of the same or a deeper level passes, and so does the WARN of a failed diagnostic:
+neither a shallower test nor time ends them. Labels are read before every change. Without `--label`, or without an API,
+they are kept in memory only, so that the daemon's answers are the same in both cases.
 """
 
 from __future__ import annotations
@@ -112,7 +108,7 @@ Json = Dict[str, Any]
 TESTING = "TESTING"
 
 
-class Marks:
+class NodeLabels:
     """The labels and annotations of one node.
 
     Args:
@@ -139,7 +135,7 @@ class Marks:
         """PASS, WARN, EVICT, TESTING or "" as it was last known."""
         return TESTING if self._testing and self._marks.get(HEALTH) != "EVICT" else self._marks.get(HEALTH, "")
 
-    def learn(self, news: Sequence[Result], known: Sequence[Result]) -> None:
+    def update(self, news: Sequence[Result], known: Sequence[Result]) -> None:
         """Write the labels that follow from new results; `known` has the newest result of each check."""
         with self._lock:
             before = self._read()

@@ -1,10 +1,7 @@
-"""Who may ask the node daemon for what, and how much: the token, a rate, a number at once.
+"""Limits of the node daemon's requests: the token, a rate, a number at the same time.
 
-Standard library only, Python 3.9.
-
-Work of the node daemon that many callers want at once: it is done once, and what disturbs each other takes turns.
-
-Standard library only, Python 3.9. Nobody waits for ever: whoever cannot have his turn in time is told so.
+Work that many callers want at the same time is done once, and works that disturb each other take turns; a caller that
+cannot have its turn in time gets an answer that says so.
 """
 
 from __future__ import annotations

@@ -2,12 +2,8 @@
 
     python3 programs.pyz health --port=3333 --peers=node-a=10.0.0.1:3333,node-b=10.0.0.2:3333
 
-Standard library only, Python 3.9. Flags and variables of Autopilot's own daemon have its names and meanings. The token
-comes from PRIMUS_TOKEN or the file that PRIMUS_TOKEN_FILE names, never from a flag.
-
-Puts the node daemon together from its flags and its environment.
-
-Standard library only, Python 3.9. The only place of the daemon that reads the environment.
+Flags and variables of Autopilot's own daemon have its names and meanings. The token comes from PRIMUS_TOKEN or the file
+that PRIMUS_TOKEN_FILE names, never from a flag. Only this module of the daemon reads the environment.
 """
 
 from __future__ import annotations
@@ -26,11 +22,19 @@ from workflows.programs.health.daemon import Daemon, Plan
 from workflows.programs.health.fleet_status import Fleet
 from workflows.programs.health.gpu_checks import GpuLimits, Tools, cpu_model, fatal_words
 from workflows.programs.health.kubernetes import ACCOUNT, Api, Hold, NoHold, TaintHold, api_from, owner_of
-from workflows.programs.health.labels import Marks
+from workflows.programs.health.labels import NodeLabels
 from workflows.programs.health.limits import ConnectionLimiter, Gate, RateLimiter
 from workflows.programs.health.node_checks import CLASS
 from workflows.programs.health.options import Options, parse, periodic_of, token_from
-from workflows.programs.health.peers import ClusterNodes, Nodes, Peer, ToldNodes, by_node, is_node_name, peers_from
+from workflows.programs.health.peers import (
+    ClusterNodes,
+    ConfiguredNodes,
+    Nodes,
+    Peer,
+    by_node,
+    is_node_name,
+    peers_from,
+)
 from workflows.programs.health.query import duration_seconds
 from workflows.programs.health.routes import Pages
 from workflows.programs.health.server import READING_ROOM, UNCOUNTED, HealthPort, HealthPorts
@@ -86,7 +90,7 @@ def start_daemon(options: Options, environment: Mapping[str, str]) -> RunningDae
     nodes = _nodes(options, api, namespace, own)
     hold: Hold = TaintHold(api) if api is not None else NoHold()
     plan = _plan(options, environment, node, namespace)
-    marks = Marks(node, api if options.label else None, plan.fatal, plan.periodic, say)
+    marks = NodeLabels(node, api if options.label else None, plan.fatal, plan.periodic, say)
     daemon = Daemon(plan, Tools(options.gpus), nodes, api, hold, marks=marks, say=say)
     fleet = Fleet(node, nodes, daemon.report, token)
     pages = Pages(daemon, fleet, Gate(token, options.compatible), token, cpu_model(_read("/proc/cpuinfo")))
@@ -113,7 +117,7 @@ def _plan(options: Options, environment: Mapping[str, str], node: str, namespace
 def _nodes(options: Options, api: Optional[Api], namespace: str, own: Peer) -> Nodes:
     if options.peers or api is None:
         told: Dict[str, Peer] = by_node(peers_from(options.peers))
-        return ToldNodes([*told.values()] if own.node in told else [*told.values(), own])
+        return ConfiguredNodes([*told.values()] if own.node in told else [*told.values(), own])
     return ClusterNodes(api, namespace, options.pods, options.port, own)
 
 

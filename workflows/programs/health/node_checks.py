@@ -1,11 +1,8 @@
-"""The check of the node daemon whether other nodes can be reached, over each of their announced addresses.
+"""Checks of the node daemon beyond its GPUs: whether other nodes can be reached, and whether storage can be had.
 
-Standard library only, Python 3.9. Few processes at once however many nodes there are, and a share of the nodes in each
-run, so that the whole fleet's packets grow with its size and not with its square. Who is bad once is asked again.
-
-The check of the node daemon that storage can be had: a small claim is made, must be bound, and goes again.
-
-Standard library only, Python 3.9.
+`ping` tests each announced address of other nodes, with few processes at the same time and a share of the nodes in each
+run, so that the fleet's packets grow with its size and not with its square. A bad node is tested again. `pvc` makes a
+small claim, which must be bound, and deletes it.
 """
 
 from __future__ import annotations

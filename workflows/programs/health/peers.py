@@ -1,10 +1,6 @@
-"""The other nodes' health daemons: who they are, and how one is asked.
+"""The other nodes' health daemons: which there are, which of them a job or a label means, and requests to them.
 
-Standard library only, Python 3.9. Used by everything of the node daemon that looks beyond its own node.
-
-Which nodes have a daemon, and which of them a job or a label means: told on the command line, or by Kubernetes.
-
-Standard library only, Python 3.9.
+They come from the command line or from Kubernetes.
 """
 
 from __future__ import annotations
@@ -182,7 +178,7 @@ class Nodes(Protocol):
         ...
 
 
-class ToldNodes:
+class ConfiguredNodes:
     """Those of the command line."""
 
     def __init__(self, peers: Sequence[Peer]) -> None:

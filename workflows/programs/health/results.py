@@ -1,12 +1,8 @@
-"""What a check of the node daemon found, and how Autopilot's clients read it: tags, first lines, statuses, summaries.
+"""Results of the node daemon's checks in the form that Autopilot's clients read, and as metrics.
 
-Pure; standard library only, Python 3.9. The literal words are Autopilot's HTTP interface: its clients scan answers for
-FAIL or ABORT near a tag. FAIL stands for a verdict of fail, ABORT for unknown, so that unknown never reads as healthy.
-
-What is known of the node as metrics: Autopilot's gauge, and verdicts, ages and requests of ours.
-
-Pure apart from its lock; standard library only, Python 3.9. A series speaks of the newest result only: it turns when
-the cause is gone, and a figure that is not known has no series, so that no alert stands on an old one.
+The literal words are Autopilot's HTTP interface: its clients scan answers for FAIL or ABORT near a tag. FAIL stands for
+a verdict of fail, ABORT for unknown, so that unknown never reads as healthy. A series of metrics shows the newest
+result only, and an unknown figure has no series, so that no alert stays on an old one.
 """
 
 from __future__ import annotations
@@ -250,7 +246,7 @@ MOST_SERIES = 64
 """Different paths and codes that are counted; more fall under `other`."""
 
 
-class KnownResults:
+class ResultStore:
     """The newest result of each check (of each level of a diagnostic), and how often each path was asked."""
 
     def __init__(self) -> None:

@@ -91,8 +91,8 @@ class Pages:
             "/readinessprobe": lambda _: PageResponse(201, json.dumps(READY, separators=(",", ":")) + "\n", JSON),
             "/metrics": self._metrics,
             "/iperf": self._iperf,
-            "/iperfservers": lambda asked: PageResponse(200, iperf.start_servers(asked.query)),
-            "/iperfstopservers": lambda asked: PageResponse(200, iperf.stop_servers(asked.query)),
+            "/iperfservers": lambda request: PageResponse(200, iperf.start_servers(request.query)),
+            "/iperfstopservers": lambda request: PageResponse(200, iperf.stop_servers(request.query)),
             "/iperfclients": self._iperfclients,
             "/invasive": self._invasive,
             **{f"/{check}": self._check for check in HEADINGS},
@@ -107,28 +107,30 @@ class Pages:
         if path not in self._pages:
             return PageResponse(404, f"no such path: known are {', '.join(sorted(self._pages))}\n")
         try:
-            asked = PageRequest(path, read_query(query), authorization, typed)
-            why = self._gate.refusal(authorization) if _works(asked) else ""
+            request = PageRequest(path, read_query(query), authorization, typed)
+            why = self._gate.refusal(authorization) if _works(request) else ""
             if why:
                 return PageResponse(401, f"{path}: {why}\n")
-            return self._pages[path](asked)
+            return self._pages[path](request)
         except (QueryError, ValueError) as error:
             return PageResponse(400, f"{path}: {error}\n")
 
-    def _status(self, asked: PageRequest) -> PageResponse:
-        status = status_from(asked.query)
+    def _status(self, request: PageRequest) -> PageResponse:
+        status = status_from(request.query)
         parts = [f"Running iperf3 on hosts {','.join(status.hosts)} or job {status.job}\n\n"] if status.iperf else []
-        parts += [self._matrix(status, asked.query)] if status.iperf else []
+        parts += [self._matrix(status, request.query)] if status.iperf else []
         if not status.checks:
             text = "".join(parts)
-            return _json({"text": text}) if asked.typed else PageResponse(200, text)
-        if self._is_mine(status, asked.query):
+            return _json({"text": text}) if request.typed else PageResponse(200, text)
+        if self._is_mine(status, request.query):
             report = self._report(status)
             body = {**report_to_json(report), **({"iperf": "".join(parts)} if parts else {})}
-            return _json(body) if asked.typed else PageResponse(200, "".join(parts) + report.text)
+            return _json(body) if request.typed else PageResponse(200, "".join(parts) + report.text)
         text, typed = self._once.do(replace(status, iperf=False), lambda: self._everybody(status))
         return (
-            _json({**typed, "text": "".join(parts) + text}) if asked.typed else PageResponse(200, "".join(parts) + text)
+            _json({**typed, "text": "".join(parts) + text})
+            if request.typed
+            else PageResponse(200, "".join(parts) + text)
         )
 
     def _is_mine(self, status: Status, query: Mapping[str, str]) -> bool:
@@ -141,28 +143,30 @@ class Pages:
 
     def _everybody(self, status: Status) -> Tuple[str, Dict[str, Any]]:
         began = time.monotonic()
-        asked = self._fleet.select_peers(status)
-        answers = self._fleet.ask_all(status, asked.peers)
+        request = self._fleet.select_peers(status)
+        answers = self._fleet.ask_all(status, request.peers)
         seconds = time.monotonic() - began
-        return text_of_all(status, asked, answers, seconds), json_of_all(asked, answers, seconds)
+        return text_of_all(status, request, answers, seconds), json_of_all(request, answers, seconds)
 
-    def _check(self, asked: PageRequest) -> PageResponse:
-        name = asked.path[1:]
+    def _check(self, request: PageRequest) -> PageResponse:
+        name = request.path[1:]
         status = Status(checks=(name,))
         if name == "dcgm":
-            status = replace(status, level=level_from(asked.query))
+            status = replace(status, level=level_from(request.query))
         if name == "ping":
-            whom = status_from({"host": asked.query.get("host", "")}).hosts
-            status = replace(status, pingnodes=whom, job=job_from(asked.query), nodelabel=label_from(asked.query))
+            whom = status_from({"host": request.query.get("host", "")}).hosts
+            status = replace(status, pingnodes=whom, job=job_from(request.query), nodelabel=label_from(request.query))
         (result,) = self._report(status).results
-        if asked.typed:
+        if request.typed:
             return _json({"node": self._daemon.plan.node, **result_to_json(result)})
         heading = HEADINGS[name].format(bw=f"{self._daemon.plan.limits.pcie_gb_per_second:g}")
         return PageResponse(200, heading + text_of(result))
 
-    def _iperf(self, asked: PageRequest) -> PageResponse:
-        status = status_from({name: asked.query[name] for name in ("host", "job", "nodelabel") if name in asked.query})
-        return PageResponse(200, self._matrix(status, asked.query))
+    def _iperf(self, request: PageRequest) -> PageResponse:
+        status = status_from(
+            {name: request.query[name] for name in ("host", "job", "nodelabel") if name in request.query}
+        )
+        return PageResponse(200, self._matrix(status, request.query))
 
     def _matrix(self, status: Status, query: Mapping[str, str]) -> str:
         found: StatusQuery = self._fleet.select_peers(status)
@@ -173,9 +177,9 @@ class Pages:
         own = self._daemon.plan.node
         return self._once.do(key, lambda: iperf.iperf_matrix(own, found.peers, query, self._ask)) + problems
 
-    def _iperfclients(self, asked: PageRequest) -> PageResponse:
+    def _iperfclients(self, request: PageRequest) -> PageResponse:
         # Its text is JSON as Autopilot's is, which calls it plain text.
-        return PageResponse(200, iperf.run_clients(asked.query), JSON if asked.typed else TEXT)
+        return PageResponse(200, iperf.run_clients(request.query), JSON if request.typed else TEXT)
 
     def _ask(self, peer: Peer, path: str) -> str:
         if not peer.host:
@@ -186,11 +190,11 @@ class Pages:
             raise OSError(f"{peer.node} refused with {fetched.status}: {fetched.text[:200].strip()}")
         return fetched.text
 
-    def _invasive(self, asked: PageRequest) -> PageResponse:
+    def _invasive(self, request: PageRequest) -> PageResponse:
         why = self._daemon.busy()
         if not why:
             threading.Thread(target=self._daemon.deep, daemon=True).start()
-        if asked.typed:
+        if request.typed:
             return _json({"node": self._daemon.plan.node, "started": not why, "why": why})
         return PageResponse(200, LAUNCHED + (f"\nCannot run invasive health checks: {why}\n" if why else "\n"))
 
@@ -200,13 +204,13 @@ class Pages:
         return PageResponse(200, text + iperf.newest_metrics(), METRICS)
 
 
-def _works(asked: PageRequest) -> bool:
+def _works(request: PageRequest) -> bool:
     """Whether it loads something: then the token is needed."""
-    if asked.path in WORKING:
+    if request.path in WORKING:
         return True
-    if asked.path == "/dcgm":
-        return level_from(asked.query) > 1
-    return asked.path == "/status" and status_from(asked.query).works()
+    if request.path == "/dcgm":
+        return level_from(request.query) > 1
+    return request.path == "/status" and status_from(request.query).works()
 
 
 def _json(body: Mapping[str, Any]) -> PageResponse:

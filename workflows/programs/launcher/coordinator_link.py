@@ -210,7 +210,7 @@ class CoordinatorLink:
         self._incarnation = 1
         self._heard_order = 0
         words = SenderContext(options.role, place.pod_index, self._meter.take_newest, self._rejoin)
-        self._sender = Sender(self._client, words, lambda said: self.add_event(LogNote(said)))
+        self._sender = Sender(self._client, words, lambda reason: self.add_event(LogNote(reason)))
 
     def start(self) -> None:
         """Begin to join."""

@@ -156,10 +156,10 @@ class StackCollector:
     def _work(self, order: StacksOrder, pids: Dict[int, int]) -> None:
         with self._one_at_a_time:
             try:
-                said = self._collect_and_send(order, pids)
+                outcome = self._collect_and_send(order, pids)
             except (OSError, ValueError, RuntimeError) as error:  # no descriptor or thread left; names without end
-                said = f"failed: {error}"
-        self._gang.add_event(LogNote(f"stacks {order.id} ({order.why}): {said}"))
+                outcome = f"failed: {error}"
+        self._gang.add_event(LogNote(f"stacks {order.id} ({order.why}): {outcome}"))
 
     def _collect_and_send(self, order: StacksOrder, pids: Dict[int, int]) -> str:
         # Imported where it is asked for: no launcher pays for it at its start.

@@ -98,12 +98,12 @@ class GangEntry:
         wait = min(LONG_POLL_SECONDS, seconds)
         path = f"/v1/rendezvous?role={options.role}&pod_index={place.pod_index}&wait={wait:g}"
         while True:
-            said = self._insist("GET", path, None, deadline).body
-            if said.get("incarnation") is not None:
-                if int(said["incarnation"]) != incarnation:
-                    raise JoinError(f"the gang meets in incarnation {said['incarnation']}, not {incarnation}")
-                first = int(said["assignments"][str(place.pod_index)])
-                return Rendezvous(int(said["incarnation"]), str(said["master_addr"]), int(said["master_port"]), first)
+            data = self._insist("GET", path, None, deadline).body
+            if data.get("incarnation") is not None:
+                if int(data["incarnation"]) != incarnation:
+                    raise JoinError(f"the gang meets in incarnation {data['incarnation']}, not {incarnation}")
+                first = int(data["assignments"][str(place.pod_index)])
+                return Rendezvous(int(data["incarnation"]), str(data["master_addr"]), int(data["master_port"]), first)
             if time.monotonic() >= deadline:
                 waited = f"{seconds:g} s"
                 raise JoinError(f"not all {options.pods_together} pods of {options.role} joined within {waited}")
@@ -207,16 +207,16 @@ class NumberedOrder(NamedTuple):
 
 def parse_orders(body: Mapping[str, Any]) -> List[NumberedOrder]:
     """The orders in an answer of `GET /v1/orders`; an order that is not understood becomes a note, never a stop."""
-    said: Any = body.get("orders", [])
-    if not isinstance(said, list):
-        return [NumberedOrder(0, _refusal_note(said))]
-    return [_parse_order(one) for one in cast("List[Any]", said)]
+    data: Any = body.get("orders", [])
+    if not isinstance(data, list):
+        return [NumberedOrder(0, _refusal_note(data))]
+    return [_parse_order(one) for one in cast("List[Any]", data)]
 
 
-def _parse_order(said: Any) -> NumberedOrder:
-    if not isinstance(said, dict):
-        return NumberedOrder(0, _refusal_note(said))
-    known = cast("Dict[str, Any]", said)
+def _parse_order(data: Any) -> NumberedOrder:
+    if not isinstance(data, dict):
+        return NumberedOrder(0, _refusal_note(data))
+    known = cast("Dict[str, Any]", data)
     number = known.get("number")
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         return NumberedOrder(0, _refusal_note(known))
@@ -226,24 +226,24 @@ def _parse_order(said: Any) -> NumberedOrder:
         return NumberedOrder(number, _refusal_note(known))
 
 
-def _refusal_note(said: Any) -> LogNote:
-    return LogNote(f"an order of the coordinator is not understood, and nothing is done about it: {str(said)[:300]}")
+def _refusal_note(data: Any) -> LogNote:
+    return LogNote(f"an order of the coordinator is not understood, and nothing is done about it: {str(data)[:300]}")
 
 
-def _stop(said: Mapping[str, Any]) -> LinkEvent:
-    return StopOrder(str(said.get("why", "")), bool(said.get("save")))
+def _stop(data: Mapping[str, Any]) -> LinkEvent:
+    return StopOrder(str(data.get("why", "")), bool(data.get("save")))
 
 
-def _restart(said: Mapping[str, Any]) -> LinkEvent:
-    step = said.get("resume_step")
-    resume_from = str(said.get("resume_from") or "")
+def _restart(data: Mapping[str, Any]) -> LinkEvent:
+    step = data.get("resume_step")
+    resume_from = str(data.get("resume_from") or "")
     return RestartOrder(
-        int(said["incarnation"]), resume_from, None if step is None else int(step), str(said.get("why", ""))
+        int(data["incarnation"]), resume_from, None if step is None else int(step), str(data.get("why", ""))
     )
 
 
-def _stacks(said: Mapping[str, Any]) -> LinkEvent:
-    return StacksOrder(str(said["id"]), str(said.get("why", "")))
+def _stacks(data: Mapping[str, Any]) -> LinkEvent:
+    return StacksOrder(str(data["id"]), str(data.get("why", "")))
 
 
 _ORDERS: Dict[str, Callable[[Mapping[str, Any]], LinkEvent]] = {"stop": _stop, "restart": _restart, "stacks": _stacks}

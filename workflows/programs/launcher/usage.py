@@ -199,21 +199,21 @@ class NvmlLibrary:
         return found
 
     def _gpu(self, gpu: ctypes.c_void_p) -> Dict[str, Any]:
-        told: Dict[str, Any] = {}
+        usage: Dict[str, Any] = {}
         memory, load = _Memory(), _Utilization()
         number, errors = ctypes.c_uint(0), ctypes.c_ulonglong(0)
         if self._did("nvmlDeviceGetMemoryInfo", gpu, ctypes.byref(memory)):
-            told.update(memory_bytes=memory.used, memory_limit_bytes=memory.total)
+            usage.update(memory_bytes=memory.used, memory_limit_bytes=memory.total)
         if self._did("nvmlDeviceGetUtilizationRates", gpu, ctypes.byref(load)):
-            told["busy_percent"] = load.gpu
+            usage["busy_percent"] = load.gpu
         if self._did("nvmlDeviceGetTemperature", gpu, ctypes.c_uint(TEMPERATURE_GPU), ctypes.byref(number)):
-            told["temperature_celsius"] = number.value
+            usage["temperature_celsius"] = number.value
         if self._did("nvmlDeviceGetPowerUsage", gpu, ctypes.byref(number)):
-            told["power_watts"] = number.value * MILLIWATT
+            usage["power_watts"] = number.value * MILLIWATT
         kinds = (ctypes.c_uint(UNCORRECTED), ctypes.c_uint(SINCE_BOOT))
         if self._did("nvmlDeviceGetTotalEccErrors", gpu, *kinds, ctypes.byref(errors)):
-            told["uncorrected_errors"] = errors.value
-        return told
+            usage["uncorrected_errors"] = errors.value
+        return usage
 
     def _did(self, name: str, *arguments: Any) -> bool:
         function = getattr(self._functions, name, None)
@@ -288,18 +288,18 @@ def _amd(folder: str) -> Figures:
 
 def _hottest(sensors: List[str]) -> Optional[float]:
     """The highest of the edge, junction and memory sensors, because that one throttles first."""
-    told = [read(f"{one}/temp{number}_input") or "" for one in sensors for number in (1, 2, 3)]
-    return max((int(word) * MILLI for word in told if word.lstrip("-").isdigit()), default=None)
+    usage = [read(f"{one}/temp{number}_input") or "" for one in sensors for number in (1, 2, 3)]
+    return max((int(word) * MILLI for word in usage if word.lstrip("-").isdigit()), default=None)
 
 
 def _first(paths: List[str]) -> Optional[float]:
-    told = (read(path) or "" for path in paths)
-    return next((int(word) * MICRO for word in told if word.isdigit()), None)
+    usage = (read(path) or "" for path in paths)
+    return next((int(word) * MICRO for word in usage if word.isdigit()), None)
 
 
 def _uncorrected(folder: str) -> Optional[int]:
-    told = [read(f"{folder}/{name}") or "" for name in listed(folder) if name.endswith("_err_count")]
-    counts = [int(found[1]) for text in told for found in [re.search(r"^ue:\s*(\d+)", text, re.M)] if found]
+    usage = [read(f"{folder}/{name}") or "" for name in listed(folder) if name.endswith("_err_count")]
+    counts = [int(found[1]) for text in usage for found in [re.search(r"^ue:\s*(\d+)", text, re.M)] if found]
     return sum(counts) if counts else None
 
 

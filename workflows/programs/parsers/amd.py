@@ -1,12 +1,10 @@
-"""Reads amd-smi: `static`, `metric`, `bad-pages` as JSON or text, and the table of `ras --cper`.
+"""Reads amd-smi (`static`, `metric`, `bad-pages` as JSON or text, the table of `ras --cper`) and rocm-smi.
 
-JSON and text tell the same tree, so both become paths (`ecc/total_correctable_count`) of one table. Newer versions put
-the list of GPUs under `gpu_data`. Formats: ROCm 6.0 to 7.2.
+amd-smi: JSON and text contain the same tree, so both become paths (`ecc/total_correctable_count`) of one table. Newer
+versions put the list of GPUs under `gpu_data`. Formats: ROCm 6.0 to 7.2.
 
-Reads rocm-smi: `--json`, the lines of `--show…`, and the overview table that it prints without arguments.
-
-Lines (`GPU[0] : key: value`) and JSON (`"card0": {key: value}`) use the same keys, so one table serves both.
-Formats: ROCm 4.3 to 7.0.
+rocm-smi: `--json`, the lines of `--show…`, and the overview table without arguments. Lines (`GPU[0] : key: value`) and
+JSON (`"card0": {key: value}`) use the same keys, so one table serves both. Formats: ROCm 4.3 to 7.0.
 """
 
 from __future__ import annotations
@@ -92,19 +90,19 @@ def parse_amd_smi(text: str) -> ParsedOutput:
     if looks_like_json(text):
         return _parse_amd_smi_json(text)
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     listed = next((at for at, line in enumerate(lines[:50]) if _CPER_HEADER.match(line)), None)
     if listed is None:
-        _tree(told, lines)
+        _tree(results, lines)
     else:
         for line in lines[listed + 1 :]:
-            _event(told, line.strip(), line)
-        if not told.readings:
-            told.note("the table of hardware events is empty")
-    return close_readings(told, AMD_SMI, text, cut)
+            _event(results, line.strip(), line)
+        if not results.readings:
+            results.note("the table of hardware events is empty")
+    return close_readings(results, AMD_SMI, text, cut)
 
 
-def _tree(told: ToolReadings, lines: List[str]) -> None:
+def _tree(results: ToolReadings, lines: List[str]) -> None:
     gpu = ""
     headings: List[Tuple[int, str]] = []
     for line in lines:
@@ -115,37 +113,37 @@ def _tree(told: ToolReadings, lines: List[str]) -> None:
         name, colon, value = stripped.partition(":")
         links = _XGMI.fullmatch(stripped) if stripped.startswith("GPU") else None
         if links:
-            _links(told, f"gpu {int(links.group(1))}", links.group(2).split(), line)
+            _links(results, f"gpu {int(links.group(1))}", links.group(2).split(), line)
         elif depth == 0 and name == "GPU" and _INDEX.fullmatch(value):
             gpu, headings = f"gpu {int(value)}", []
         elif gpu and colon and value.strip():
             path = "/".join([*(heading for _, heading in headings), name.strip().lower()])
-            _text_field(told, gpu, path, value.strip(), line)
+            _text_field(results, gpu, path, value.strip(), line)
         elif gpu and colon:
             headings = [*headings[:DEPTH], (depth, name.strip().lower())]
 
 
-def _event(told: ToolReadings, stripped: str, line: str) -> None:
+def _event(results: ToolReadings, stripped: str, line: str) -> None:
     row = _CPER.fullmatch(stripped)
     if row:
         word = f"{row.group(2)} {row.group(3) or ''}".strip()
-        told.word("ras_event", word, f"gpu {int(row.group(1))}", line)
+        results.word("ras_event", word, f"gpu {int(row.group(1))}", line)
 
 
-def _links(told: ToolReadings, gpu: str, states: List[Any], line: str) -> None:
+def _links(results: ToolReadings, gpu: str, states: List[Any], line: str) -> None:
     """Links to other GPUs by their letters: up, down, or disabled, which is none of this board's links."""
-    told.figure("xgmi_links_down", float(states.count("D")), "count", gpu, line)
-    told.figure("xgmi_links_up", float(states.count("U")), "count", gpu, line)
+    results.figure("xgmi_links_down", float(states.count("D")), "count", gpu, line)
+    results.figure("xgmi_links_up", float(states.count("U")), "count", gpu, line)
 
 
-def _text_field(told: ToolReadings, gpu: str, path: str, value: str, line: str) -> None:
+def _text_field(results: ToolReadings, gpu: str, path: str, value: str, line: str) -> None:
     if path in PAGES:
         if value.lower().startswith("no bad pages"):
-            told.figure(PAGES[path], 0.0, "count", gpu, line)
+            results.figure(PAGES[path], 0.0, "count", gpu, line)
     elif path.rpartition("/")[2] == "page_address":
-        told.word("bad_page", value, gpu, line)
+        results.word("bad_page", value, gpu, line)
     else:
-        _amd_smi_field(told, gpu, path, value, line)
+        _amd_smi_field(results, gpu, path, value, line)
 
 
 def _parse_amd_smi_json(text: str) -> ParsedOutput:
@@ -154,25 +152,25 @@ def _parse_amd_smi_json(text: str) -> ParsedOutput:
     gpus = [one for one in gpus if number(one.get("gpu")) is not None]
     if not gpus:
         return no_document(AMD_SMI, text)
-    told = ToolReadings()
-    told.figure("gpu_count", float(len(gpus)), "count", "", f"{len(gpus)} GPUs")
+    results = ToolReadings()
+    results.figure("gpu_count", float(len(gpus)), "count", "", f"{len(gpus)} GPUs")
     for one in gpus:
         gpu = f"gpu {int(number(one['gpu']) or 0)}"
         for key, quantity in PAGES.items():
-            _pages(told, gpu, quantity, one.get(key))
+            _pages(results, gpu, quantity, one.get(key))
         states = as_list(one.get("link_status"))
         if states and all(state in ("U", "D", "X") for state in states):
-            _links(told, gpu, states, f"{gpu}: link_status {' '.join(states)}")
+            _links(results, gpu, states, f"{gpu}: link_status {' '.join(states)}")
         for path, value in _leaves(one, "", 0):
-            _amd_smi_field(told, gpu, path, value, f"{gpu}: {path}: {value}")
-    return told.to_parsed()
+            _amd_smi_field(results, gpu, path, value, f"{gpu}: {path}: {value}")
+    return results.to_parsed()
 
 
-def _pages(told: ToolReadings, gpu: str, quantity: str, pages: Any) -> None:
+def _pages(results: ToolReadings, gpu: str, quantity: str, pages: Any) -> None:
     if isinstance(pages, str) and pages.lower().startswith("no bad pages"):
-        told.figure(quantity, 0.0, "count", gpu, f"{gpu}: {pages}")
+        results.figure(quantity, 0.0, "count", gpu, f"{gpu}: {pages}")
     elif isinstance(pages, list):
-        told.figure(quantity, float(len(as_list(pages))), "count", gpu, f"{gpu}: {len(as_list(pages))} pages")
+        results.figure(quantity, float(len(as_list(pages))), "count", gpu, f"{gpu}: {len(as_list(pages))} pages")
 
 
 def _leaves(node: Any, path: str, depth: int) -> Iterator[Tuple[str, str]]:
@@ -188,24 +186,24 @@ def _leaves(node: Any, path: str, depth: int) -> Iterator[Tuple[str, str]]:
         yield path, str(node)[:200]
 
 
-def _amd_smi_field(told: ToolReadings, gpu: str, path: str, value: str, line: str) -> None:
+def _amd_smi_field(results: ToolReadings, gpu: str, path: str, value: str, line: str) -> None:
     block = _BLOCK.fullmatch(path)
     violation = _VIOLATION.fullmatch(path)
     if path in AMD_SMI_FIGURES:
         quantity, more = AMD_SMI_FIGURES[path]
         measured = measure(value, "GT/s" if quantity.startswith("pcie_link_speed") else "")
         if measured is not None:
-            told.figure(quantity, measured[0], measured[1], gpu + more, line)
+            results.figure(quantity, measured[0], measured[1], gpu + more, line)
     elif block:
-        told.figure(f"ecc_{block.group(2)}", amount(value), "count", f"{gpu} {block.group(1)}", line)
+        results.figure(f"ecc_{block.group(2)}", amount(value), "count", f"{gpu} {block.group(1)}", line)
     elif violation and value in ("ACTIVE", "NOT ACTIVE"):
-        told.flag(f"throttle_{violation.group(1)}", value == "ACTIVE", value, gpu, line)
+        results.flag(f"throttle_{violation.group(1)}", value == "ACTIVE", value, gpu, line)
     elif path == "ras/bad_page_threshold_exceeded" and value.lower() in ("true", "false"):
-        told.flag("bad_page_threshold_exceeded", value.lower() == "true", value, gpu, line)
+        results.flag("bad_page_threshold_exceeded", value.lower() == "true", value, gpu, line)
     elif path in AMD_SMI_WORDS:
-        told.word(AMD_SMI_WORDS[path], value, "" if AMD_SMI_WORDS[path] == "driver_version" else gpu, line)
+        results.word(AMD_SMI_WORDS[path], value, "" if AMD_SMI_WORDS[path] == "driver_version" else gpu, line)
         if AMD_SMI_WORDS[path] == "compute_partition" and value not in ("SPX", "N/A"):
-            told.note(f"{gpu} is split ({value[:20]}): its figures are not those of a whole GPU")
+            results.note(f"{gpu} is split ({value[:20]}): its figures are not those of a whole GPU")
 
 
 ROCM_SMI = "rocm-smi"
@@ -251,7 +249,7 @@ def parse_rocm_smi(text: str) -> ParsedOutput:
     if looks_like_json(text):
         return _parse_rocm_smi_json(text)
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     gpu = ""
     ended = False
     for line in lines:
@@ -260,31 +258,31 @@ def parse_rocm_smi(text: str) -> ParsedOutput:
         if hit:
             gpu = f"gpu {int(hit.group(1))}"
             key, _, value = hit.group(2).strip().partition(": ")
-            _rocm_smi_field(told, gpu, key.rstrip(":"), value.strip(), line)
+            _rocm_smi_field(results, gpu, key.rstrip(":"), value.strip(), line)
         elif stripped.startswith("GPU["):
             gpu = f"gpu {stripped[4:].partition(']')[0]}" if stripped[4:].partition("]")[0].isdigit() else gpu
         elif "Driver version:" in stripped[:40]:
-            told.word("driver_version", stripped.partition(":")[2], "", line)
+            results.word("driver_version", stripped.partition(":")[2], "", line)
         else:
             ended = ended or END in stripped
-            _table(told, gpu, stripped, line)
-    return close_readings(told, ROCM_SMI, text, cut, "" if ended else "the closing line of its log is missing")
+            _table(results, gpu, stripped, line)
+    return close_readings(results, ROCM_SMI, text, cut, "" if ended else "the closing line of its log is missing")
 
 
-def _table(told: ToolReadings, gpu: str, stripped: str, line: str) -> None:
+def _table(results: ToolReadings, gpu: str, stripped: str, line: str) -> None:
     ras = _RAS.fullmatch(stripped) if gpu else None
     if ras:
         block = f"{gpu} {ras.group(1).lower()}"
-        told.figure("ecc_correctable", amount(ras.group(3)), "count", block, line)
-        told.figure("ecc_uncorrectable", amount(ras.group(4)), "count", block, line)
+        results.figure("ecc_correctable", amount(ras.group(3)), "count", block, line)
+        results.figure("ecc_uncorrectable", amount(ras.group(4)), "count", block, line)
         return
     row = _OVERVIEW.match(stripped)
     if row:
         one = f"gpu {int(row.group(1))}"
-        told.figure("gpu_temperature", amount(row.group(2)), "degC", one, line)
-        told.figure("power", amount(row.group(3)), "W", one, line)
-        _partition(told, "memory_partition", row.group(4) or "", one, line)
-        _partition(told, "compute_partition", row.group(5) or "", one, line)
+        results.figure("gpu_temperature", amount(row.group(2)), "degC", one, line)
+        results.figure("power", amount(row.group(3)), "W", one, line)
+        _partition(results, "memory_partition", row.group(4) or "", one, line)
+        _partition(results, "compute_partition", row.group(5) or "", one, line)
 
 
 def _parse_rocm_smi_json(text: str) -> ParsedOutput:
@@ -292,46 +290,46 @@ def _parse_rocm_smi_json(text: str) -> ParsedOutput:
     cards = {key: as_mapping(value) for key, value in data.items() if _CARD.fullmatch(key)}
     if not cards:
         return no_document(ROCM_SMI, text)
-    told = ToolReadings()
-    told.figure("gpu_count", float(len(cards)), "count", "", ", ".join(cards))
+    results = ToolReadings()
+    results.figure("gpu_count", float(len(cards)), "count", "", ", ".join(cards))
     for card, fields in cards.items():
         for key, value in fields.items():
             shown = _shown(value)
-            _rocm_smi_field(told, f"gpu {int(card[4:])}", key.rstrip(":"), shown, f"{card}: {key}: {shown}")
+            _rocm_smi_field(results, f"gpu {int(card[4:])}", key.rstrip(":"), shown, f"{card}: {key}: {shown}")
     for key, value in as_mapping(data.get("system")).items():
         if key.lower() == "driver version":
-            told.word("driver_version", as_string(value), "", f"system: {key}: {as_string(value)}")
-    return told.to_parsed()
+            results.word("driver_version", as_string(value), "", f"system: {key}: {as_string(value)}")
+    return results.to_parsed()
 
 
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)[:100]
 
 
-def _rocm_smi_field(told: ToolReadings, gpu: str, key: str, value: str, line: str) -> None:
+def _rocm_smi_field(results: ToolReadings, gpu: str, key: str, value: str, line: str) -> None:
     lowered = key.lower()
     sensor = _TEMPERATURE.fullmatch(lowered)
     if sensor:
         memory = sensor.group(1) in ("memory", "mem") or sensor.group(1).startswith("hbm")
         quantity = "gpu_memory_temperature" if memory else "gpu_temperature"
-        told.figure(quantity, amount(value), "degC", gpu if memory else f"{gpu} {sensor.group(1)}", line)
+        results.figure(quantity, amount(value), "degC", gpu if memory else f"{gpu} {sensor.group(1)}", line)
     elif lowered in ROCM_SMI_FIGURES:
         quantity, unit, more = ROCM_SMI_FIGURES[lowered]
         measured = measure(value, unit)
         if measured is not None:
-            told.figure(quantity, measured[0], measured[1], gpu + more, line)
+            results.figure(quantity, measured[0], measured[1], gpu + more, line)
     elif lowered in ROCM_SMI_WORDS:
         _partition(
-            told, ROCM_SMI_WORDS[lowered], value, "" if ROCM_SMI_WORDS[lowered] == "driver_version" else gpu, line
+            results, ROCM_SMI_WORDS[lowered], value, "" if ROCM_SMI_WORDS[lowered] == "driver_version" else gpu, line
         )
     elif lowered == "pcie clock level":
         link = _LINK.search(value[:60])
         if link:
-            told.figure("pcie_link_speed", amount(link.group(1)), "GT/s", gpu, line)
-            told.figure("pcie_link_width", amount(link.group(2)), "count", gpu, line)
+            results.figure("pcie_link_speed", amount(link.group(1)), "GT/s", gpu, line)
+            results.figure("pcie_link_width", amount(link.group(2)), "count", gpu, line)
 
 
-def _partition(told: ToolReadings, quantity: str, value: str, gpu: str, line: str) -> None:
-    told.word(quantity, value, gpu, line)
+def _partition(results: ToolReadings, quantity: str, value: str, gpu: str, line: str) -> None:
+    results.word(quantity, value, gpu, line)
     if quantity == "compute_partition" and value not in ("", "SPX", "N/A"):
-        told.note(f"{gpu} is split ({value}): its figures are not those of a whole GPU")
+        results.note(f"{gpu} is split ({value}): its figures are not those of a whole GPU")

@@ -100,17 +100,17 @@ def _row(stripped: str) -> Optional[Row]:
     return (size, places) if size is not None and count is not None and size == int(size) else None
 
 
-def _told_row(told: ToolReadings, row: Row, line: str) -> None:
+def _told_row(results: ToolReadings, row: Row, line: str) -> None:
     for place, (bus, wrong) in zip(PLACES, row[1]):  # noqa: B905 - 3.10
-        told.figure("bus_bandwidth_by_size", bus, "GB/s", f"{int(row[0])} bytes {place}", line)
+        results.figure("bus_bandwidth_by_size", bus, "GB/s", f"{int(row[0])} bytes {place}", line)
         if wrong is not None and wrong > 0:
-            told.figure("collective_wrong_values", wrong, "count", f"{int(row[0])} bytes {place}", line)
+            results.figure("collective_wrong_values", wrong, "count", f"{int(row[0])} bytes {place}", line)
 
 
-def _heading(told: ToolReadings, stripped: str, line: str) -> None:
+def _heading(results: ToolReadings, stripped: str, line: str) -> None:
     version = _VERSION.search(stripped[:200])
     if version:
-        told.version = version.group(1)
+        results.version = version.group(1)
     name = _NAME.search(stripped[:200]) if "Collective test starting" in stripped[:60] else None
     if name:
-        told.word("collective", name.group(1), "", line)
+        results.word("collective", name.group(1), "", line)

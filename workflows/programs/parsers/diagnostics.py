@@ -1,16 +1,14 @@
-"""Reads `dcgmi diag`: JSON of DCGM 3 (`DCGM GPU Diagnostic`) and 4 (`DCGM Diagnostic`), and the table of both.
+"""Reads diagnostics: `dcgmi diag`, AGFHC and ROCm Validation Suite.
 
-What DCGM says of a test is kept as it says it: Pass and Fail are its judgement, Skip and Warn are neither.
+`dcgmi diag`: JSON of DCGM 3 (`DCGM GPU Diagnostic`) and 4 (`DCGM Diagnostic`), and the table of both. Its words are
+kept: Pass and Fail are verdicts, Skip and Warn are neither.
 
-Reads AGFHC, AMD's field health check: each test's verdict, the summary, and how the program ended.
+AGFHC, AMD's field health check: each test's verdict, the summary, and the program's end. Its image is private; the
+format is that of AMD's public acceptance guides (1.22 and 1.23).
 
-Its image is private; the format is that of AMD's public acceptance guides (1.22 and 1.23).
-
-Reads ROCm Validation Suite: what its modules report as results, with what RVS says of them where it judges.
-
-Only gst and iet judge figures, mem and peqt tell pass or fail; pebb, pbqt and babel print figures and judge nothing.
-Figures of the ramp-up are left out: the line with the target is the result. Formats: RVS 0.0.x to 1.5, both that of
-`[GPU:: 28851]` and the older one of bare numbers.
+RVS: only gst and iet judge figures, mem and peqt report pass or fail; pebb, pbqt and babel print figures without a
+verdict. Figures of the ramp-up are left out: the line with the target is the result. Formats: RVS 0.0.x to 1.5, both
+that of `[GPU:: 28851]` and the older one of bare numbers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Reads nvbandwidth, as text and as JSON (from version 0.5 on): bandwidths between hosts and GPUs, and latencies.
+"""Reads bandwidths of GPUs: nvbandwidth, TransferBench, rocblas-bench (with hipblaslt-bench) and BabelStream.
 
-Reads TransferBench: tests of a configuration file (text and CSV) and the presets `a2a` and `p2p`.
-
-Formats: versions 1.4x to 1.69. Bandwidths are GB/s as printed.
-
-Reads two programs that time kernels on one GPU: rocblas-bench (with hipblaslt-bench) and BabelStream.
+nvbandwidth: text, and JSON from version 0.5 on; bandwidths between hosts and GPUs, and latencies. TransferBench: tests
+of a configuration file (text and CSV) and the presets `a2a` and `p2p`, versions 1.4x to 1.69, in GB/s as printed.
 """
 
 from __future__ import annotations
@@ -82,7 +79,7 @@ def parse_nvbandwidth(text: str) -> ParsedOutput:
     if looks_like_json(text):
         return _parse_json(text)
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     test = Case("")
     columns: List[str] = []
     ended, open_test = False, ""
@@ -92,67 +89,67 @@ def parse_nvbandwidth(text: str) -> ParsedOutput:
         if running:
             test, columns, open_test = Case(running.group(1)), [], running.group(1)
         elif stripped.startswith(("SUM ", "COEFFICIENT", "MIN ", "MAX ", "AVG ")):
-            open_test = _sum(told, test, stripped, line) or open_test
+            open_test = _sum(results, test, stripped, line) or open_test
         elif _NUMBERS.fullmatch(stripped) and not columns:
             columns = stripped.split()
         elif columns and test.unit:
-            _cells(told, test, columns, stripped, line)
+            _cells(results, test, columns, stripped, line)
         else:
-            _other(told, test, stripped, line)
+            _other(results, test, stripped, line)
         ended = ended or stripped.startswith(NOTE)
     missing = f"{open_test} has no sum" if open_test.strip() else "" if ended else "the closing note is missing"
-    return close_readings(told, TOOL, text, cut, missing)
+    return close_readings(results, TOOL, text, cut, missing)
 
 
-def _other(told: ToolReadings, test: Case, stripped: str, line: str) -> None:
+def _other(results: ToolReadings, test: Case, stripped: str, line: str) -> None:
     if stripped.startswith("nvbandwidth Version:"):
-        told.version = stripped.partition(":")[2].strip()[:40]
+        results.version = stripped.partition(":")[2].strip()[:40]
     elif stripped.startswith("Driver Version:"):
-        told.word("driver_version", stripped.partition(":")[2], "", line)
+        results.word("driver_version", stripped.partition(":")[2], "", line)
     elif stripped.startswith("Waived"):
-        told.note("some tests were waived: this node cannot run them")
+        results.note("some tests were waived: this node cannot run them")
     elif test.name:
         test.describe(stripped)
 
 
-def _cells(told: ToolReadings, test: Case, columns: List[str], stripped: str, line: str) -> None:
+def _cells(results: ToolReadings, test: Case, columns: List[str], stripped: str, line: str) -> None:
     cells = stripped.split(None, 300)
     if len(cells) != len(columns) + 1 or not cells[0].isdigit() or len(cells[0]) > 4:
         return
     for column, cell in zip(columns, cells[1:]):  # noqa: B905 - 3.10
         value, unit = test.figure(cell)
         if value >= 0:
-            told.figure(test.quantity, value, unit, test.subject(cells[0], column), line)
+            results.figure(test.quantity, value, unit, test.subject(cells[0], column), line)
 
 
-def _sum(told: ToolReadings, test: Case, stripped: str, line: str) -> str:
+def _sum(results: ToolReadings, test: Case, stripped: str, line: str) -> str:
     """A blank where the test's sum was read."""
     cells = stripped.split(None, 4)
     if cells[0] != "SUM" or len(cells) != 3 or cells[1] != test.name:
         return ""
     value, unit = test.figure(cells[2])
-    return " " if value >= 0 and told.figure(f"{test.quantity}_sum", value, unit, test.how, line) else ""
+    return " " if value >= 0 and results.figure(f"{test.quantity}_sum", value, unit, test.how, line) else ""
 
 
 def _parse_json(text: str) -> ParsedOutput:
     root = as_mapping(as_mapping(document(text)).get("nvbandwidth"))
     if not root:
         return no_document(TOOL, text)
-    told = ToolReadings()
-    told.version = as_string(root.get("git_version"))
-    told.word("driver_version", as_string(root.get("Driver Version")), "", "Driver Version")
+    results = ToolReadings()
+    results.version = as_string(root.get("git_version"))
+    results.word("driver_version", as_string(root.get("Driver Version")), "", "Driver Version")
     for case in as_list(root.get("testcases")):
-        _json_case(told, as_mapping(case))
+        _json_case(results, as_mapping(case))
     if "error" in root:
-        told.note(f"it ended in an error: {str(root['error'])[:120]}")
-    return told.to_parsed()
+        results.note(f"it ended in an error: {str(root['error'])[:120]}")
+    return results.to_parsed()
 
 
-def _json_case(told: ToolReadings, case: Dict[str, Any]) -> None:
+def _json_case(results: ToolReadings, case: Dict[str, Any]) -> None:
     test = Case(as_string(case.get("name")))
     status = as_string(case.get("status"))
     if status != "Passed":
-        told.note(f"{test.name or 'a test'} was not run: {status or 'it says nothing'}")
+        results.note(f"{test.name or 'a test'} was not run: {status or 'it says nothing'}")
         return
     test.describe(as_string(case.get("bandwidth_description")))
     for row, cells in enumerate(as_list(case.get("bandwidth_matrix"))):
@@ -160,11 +157,13 @@ def _json_case(told: ToolReadings, case: Dict[str, Any]) -> None:
             value, unit = test.figure(str(cell))
             if value >= 0:
                 subject = test.subject(str(row), str(column))
-                told.figure(test.quantity, value, unit, subject, f"{test.name}: {subject}: {cell}")
+                results.figure(test.quantity, value, unit, subject, f"{test.name}: {subject}: {cell}")
     total = number(case.get("sum"))
     if total is not None:
         value, unit = test.figure(str(total))
-        told.figure(f"{test.quantity}_sum", value if value >= 0 else None, unit, test.how, f"{test.name}: sum {total}")
+        results.figure(
+            f"{test.quantity}_sum", value if value >= 0 else None, unit, test.how, f"{test.name}: sum {total}"
+        )
 
 
 _TEST = re.compile(r"Test ([0-9]{1,6}):")
@@ -293,33 +292,33 @@ def parse_gemm(text: str) -> ParsedOutput:
     The type of the numbers is not printed. A line with another number of cells than its header is left out.
     """
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     columns: List[str] = []
     for line in lines:
         cells = [cell.strip() for cell in line.split(",")]
         if any(_GFLOPS.fullmatch(cell.partition(":")[2] or cell) for cell in cells):
             columns = [cell.partition(":")[2] or cell for cell in cells]
         elif columns and len(cells) == len(columns):
-            _gemm(told, columns, cells, line)
-    if columns and not told.readings:
-        told.note("the figures below the header are missing")
-    return close_readings(told, "rocblas-bench", text, cut)
+            _gemm(results, columns, cells, line)
+    if columns and not results.readings:
+        results.note("the figures below the header are missing")
+    return close_readings(results, "rocblas-bench", text, cut)
 
 
-def _gemm(told: ToolReadings, columns: List[str], cells: List[str], line: str) -> None:
+def _gemm(results: ToolReadings, columns: List[str], cells: List[str], line: str) -> None:
     by_name: Dict[str, str] = dict(zip(columns, cells))  # noqa: B905 - 3.10
     rate = next((amount(by_name[name]) for name in columns if _GFLOPS.fullmatch(name)), None)
     lowered = {name.lower(): cell for name, cell in by_name.items()}
     sizes = [lowered.get(name, "") for name in ("m", "n", "k")]
     subject = "x".join(sizes) if all(sizes) else ""
-    if told.figure("gemm", None if rate is None else scale(rate, 1e-3), "TFLOP/s", subject, line):
-        told.figure("gemm_time", amount(by_name.get("us", "")), "us", subject, line)
+    if results.figure("gemm", None if rate is None else scale(rate, 1e-3), "TFLOP/s", subject, line):
+        results.figure("gemm_time", amount(by_name.get("us", "")), "us", subject, line)
 
 
 def parse_stream(text: str) -> ParsedOutput:
     """Readings `hbm_bandwidth` (GB/s) by kernel. Tables of several processes may follow each other, without a name."""
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     factor = 0.0
     last = ""
     for line in lines:
@@ -329,16 +328,16 @@ def parse_stream(text: str) -> ParsedOutput:
         if header:
             factor = UNITS[header.group(1)]
         elif row and factor:
-            last = _kernel(told, row.group(1), row.group(2), factor, line) or last
+            last = _kernel(results, row.group(1), row.group(2), factor, line) or last
         elif stripped.startswith("Version:"):
-            told.version = stripped[8:48].strip()
+            results.version = stripped[8:48].strip()
         elif stripped.startswith("Validation failed"):
-            told.word("stream_validation", "failed", "", line, "fail")
+            results.word("stream_validation", "failed", "", line, "fail")
     missing = "" if last in LAST else "the table's last row is missing"
-    return close_readings(told, "BabelStream", text, cut, missing)
+    return close_readings(results, "BabelStream", text, cut, missing)
 
 
-def _kernel(told: ToolReadings, name: str, text: str, factor: float, line: str) -> str:
+def _kernel(results: ToolReadings, name: str, text: str, factor: float, line: str) -> str:
     value = amount(text)
-    kept = told.figure("hbm_bandwidth", None if value is None else scale(value, factor), "GB/s", name.lower(), line)
+    kept = results.figure("hbm_bandwidth", None if value is None else scale(value, factor), "GB/s", name.lower(), line)
     return name if kept else ""

@@ -1,10 +1,8 @@
-"""Reads `lspci -vv`: speed and width of each PCIe link, fatal errors, access control services.
+"""Reads a host's tools: `lspci -vv`, `chronyc tracking`, `timedatectl`, `grep . /sys/…` and lines of `dmesg`.
 
-Reads how well a node keeps time: `chronyc tracking` and `timedatectl` (with `show` and `timesync-status`).
-
-Reads lines `path:value`, as `grep . /sys/…` prints them: one reading a file.
-
-Splits lines of `dmesg` into time and text, in each of its styles; what a line means, rules elsewhere decide.
+`lspci`: speed and width of each PCIe link, fatal errors, access control services. `timedatectl` also with `show` and
+`timesync-status`. Lines `path:value` of `grep` are one reading a file. Lines of `dmesg` are split into time and text,
+in each of its styles; rules elsewhere decide what a line means.
 """
 
 from __future__ import annotations
@@ -106,7 +104,7 @@ UNITS: Mapping[str, float] = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 def parse_chrony(text: str) -> ParsedOutput:
     """Readings in seconds: `clock_skew` (above zero: this clock is fast), offsets; `clock_synchronized` (1: yes)."""
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     ended = False
     for line in lines:
         name, colon, value = (part.strip() for part in line.partition(" : "))
@@ -116,35 +114,37 @@ def parse_chrony(text: str) -> ParsedOutput:
         if name == "System time" and offset:
             skew = amount(offset.group(1))
             sign = 1.0 if offset.group(2) == "fast" else -1.0
-            told.figure("clock_skew", None if skew is None else skew * sign + 0.0, "s", "", line)
+            results.figure("clock_skew", None if skew is None else skew * sign + 0.0, "s", "", line)
         elif name in SECONDS and seconds:
-            told.figure(SECONDS[name], figure(seconds.group(1)), "s", "", line)
+            results.figure(SECONDS[name], figure(seconds.group(1)), "s", "", line)
         elif name == "Stratum":
-            told.figure("clock_stratum", amount(value), "count", "", line)
+            results.figure("clock_stratum", amount(value), "count", "", line)
         elif name == "Leap status":
             ended = True
-            told.flag("clock_synchronized", value in ("Normal", "Insert second", "Delete second"), value, "", line)
-    return close_readings(told, "chronyc tracking", text, cut, "" if ended else "the leap status is missing")
+            results.flag("clock_synchronized", value in ("Normal", "Insert second", "Delete second"), value, "", line)
+    return close_readings(results, "chronyc tracking", text, cut, "" if ended else "the leap status is missing")
 
 
 def parse_timedatectl(text: str) -> ParsedOutput:
     """Readings `clock_synchronized` and `clock_service` (1: yes), and the `clock_skew` in seconds where it is told."""
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     for line in lines:
         name, colon, value = (part.strip() for part in line.partition(":" if ": " in line[:60] else "="))
         if not colon or not value:
             continue
         span = _SPAN.fullmatch(value)
         if name in SYNCHRONIZED:
-            told.flag("clock_synchronized", value == "yes", value, "", line)
+            results.flag("clock_synchronized", value == "yes", value, "", line)
         elif name in SERVICE:
-            told.flag("clock_service", value in ("yes", "active"), value, "", line)
+            results.flag("clock_service", value in ("yes", "active"), value, "", line)
         elif name == "Offset" and span:
             # It tells the server's time against ours, so a positive one means that this clock is slow.
             offset = figure(span.group(1))
-            told.figure("clock_skew", None if offset is None else scale(offset, -UNITS[span.group(2)]), "s", "", line)
-    return close_readings(told, "timedatectl", text, cut)
+            results.figure(
+                "clock_skew", None if offset is None else scale(offset, -UNITS[span.group(2)]), "s", "", line
+            )
+    return close_readings(results, "timedatectl", text, cut)
 
 
 _LINE = re.compile(r"(/(?:sys|proc|dev)/(?:[^/\s]{1,80}/){0,30}[^/:\s]{1,80}):(.{1,400})")
@@ -154,7 +154,7 @@ _ADDRESS = re.compile(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 def parse_sysfs(text: str) -> ParsedOutput:
     """Readings named as the file (`link_downed`); the subject is the folder, or the PCI address or NIC above it."""
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     for line in lines:
         hit = _LINE.fullmatch(line.strip())
         if hit is None:
@@ -165,10 +165,10 @@ def parse_sysfs(text: str) -> ParsedOutput:
         measured = measure(value.partition(" PCIe")[0])
         subject = _subject(folders[:-1])
         if measured is not None and figure(value.partition(" ")[0]) is not None:
-            told.figure(name, measured[0], measured[1], subject, line)
+            results.figure(name, measured[0], measured[1], subject, line)
         else:
-            told.word(name, value, subject, line)
-    return close_readings(told, "grep over /sys", text, cut)
+            results.word(name, value, subject, line)
+    return close_readings(results, "grep over /sys", text, cut)
 
 
 def _subject(folders: List[str]) -> str:
@@ -199,7 +199,7 @@ def parse_kernel_log(text: str) -> ParsedOutput:
     seconds count as if the clock of the node showed UTC. Lines without a stamp are left out: they may be of last year.
     """
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     unstamped = 0
     for line in lines:
         moment = _boot(line) or _clock(line) or _iso(line)
@@ -208,10 +208,10 @@ def parse_kernel_log(text: str) -> ParsedOutput:
         elif moment[2].strip():
             seconds, since, said = moment
             word = said.strip()[:EVIDENCE_CHARACTERS]
-            told.readings.append(Reading("kernel_line", seconds, "s", since, word, "", evidence(line)))
-    if unstamped and told.readings:
-        told.note(f"{unstamped} lines have no time")
-    return close_readings(told, "dmesg", text, cut)
+            results.readings.append(Reading("kernel_line", seconds, "s", since, word, "", evidence(line)))
+    if unstamped and results.readings:
+        results.note(f"{unstamped} lines have no time")
+    return close_readings(results, "dmesg", text, cut)
 
 
 def _boot(line: str) -> Optional[_Moment]:

@@ -45,54 +45,54 @@ def parse_iperf3(text: str) -> ParsedOutput:
     if looks_like_json(text):
         return _parse_json(text)
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     ended = False
     for line in lines:
         stripped = line.strip()
         total = _TOTAL.fullmatch(stripped)
         if total:
-            _total(told, total.group(1), total.group(2), total.group(3) or "", total.group(4), line)
+            _total(results, total.group(1), total.group(2), total.group(3) or "", total.group(4), line)
         elif stripped.startswith("iperf3: error"):
-            told.note(f"it ended in an error: {stripped[13:133].strip(' -')}")
+            results.note(f"it ended in an error: {stripped[13:133].strip(' -')}")
         elif stripped.startswith("iperf 3."):
-            told.version = stripped[6:46]
+            results.version = stripped[6:46]
         ended = ended or stripped == "iperf Done."
-    return close_readings(told, TOOL, text, cut, "" if ended else "the line `iperf Done.` is missing")
+    return close_readings(results, TOOL, text, cut, "" if ended else "the line `iperf Done.` is missing")
 
 
-def _total(told: ToolReadings, stream: str, rate: str, again: str, side: str, line: str) -> None:
+def _total(results: ToolReadings, stream: str, rate: str, again: str, side: str, line: str) -> None:
     way = "sent" if side == "sender" else "received"
     subject = way if stream == "SUM" else f"stream {stream} {way}"
     measured = measure(rate)
     if measured is not None:
-        told.figure("network_bandwidth", measured[0], measured[1], subject, line)
+        results.figure("network_bandwidth", measured[0], measured[1], subject, line)
     if side == "sender":
-        told.figure("network_retransmits", amount(again), "count", subject, line)
+        results.figure("network_retransmits", amount(again), "count", subject, line)
 
 
 def _parse_json(text: str) -> ParsedOutput:
     data = as_mapping(document(text))
     if not {"start", "end", "error", "intervals"} & set(data):
         return no_document(TOOL, text)
-    told = ToolReadings()
-    told.version = as_string(as_mapping(data.get("start")).get("version")).replace("iperf ", "")[:40]
+    results = ToolReadings()
+    results.version = as_string(as_mapping(data.get("start")).get("version")).replace("iperf ", "")[:40]
     if as_string(data.get("error")):
-        told.note(f"it ended in an error: {as_string(data['error'])[:120]}")
+        results.note(f"it ended in an error: {as_string(data['error'])[:120]}")
     end = as_mapping(data.get("end"))
     for name, subject in SUMS.items():
-        _sum(told, as_mapping(end.get(name)), subject, name)
+        _sum(results, as_mapping(end.get(name)), subject, name)
     datagrams = as_mapping(end.get("sum"))
-    told.figure("packet_loss", _positive(datagrams.get("lost_percent")), "%", "", f"sum: {_line(datagrams)}")
-    if not told.readings:
-        told.note("the end holds no sums")
-    return told.to_parsed()
+    results.figure("packet_loss", _positive(datagrams.get("lost_percent")), "%", "", f"sum: {_line(datagrams)}")
+    if not results.readings:
+        results.note("the end holds no sums")
+    return results.to_parsed()
 
 
-def _sum(told: ToolReadings, part: Dict[str, Any], subject: str, name: str) -> None:
+def _sum(results: ToolReadings, part: Dict[str, Any], subject: str, name: str) -> None:
     rate = _positive(part.get("bits_per_second"))
     line = f"{name}: {_line(part)}"
-    told.figure("network_bandwidth", None if rate is None else scale(rate, 1e-9), "Gb/s", subject, line)
-    told.figure("network_retransmits", _positive(part.get("retransmits")), "count", subject, line)
+    results.figure("network_bandwidth", None if rate is None else scale(rate, 1e-9), "Gb/s", subject, line)
+    results.figure("network_retransmits", _positive(part.get("retransmits")), "count", subject, line)
 
 
 def _positive(value: Any) -> Any:
@@ -130,27 +130,27 @@ WHAT_TO_DO = (
 def parse_ping(text: str) -> ParsedOutput:
     """Readings by target: `packets_sent`, `packets_received`, `packet_loss` (%), `round_trip` (ms) and its maximum."""
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     target = ""
     ended = False
     for line in lines:
         stripped = line.strip()
         if _FORBIDDEN.fullmatch(stripped):
-            told.note(WHAT_TO_DO)
+            results.note(WHAT_TO_DO)
         to, counts, times = _TARGET.fullmatch(stripped), _COUNTS.fullmatch(stripped), _TIMES.fullmatch(stripped)
         if to:
             target, ended = to.group(1), False
         elif counts:
             ended = True
-            told.figure("packets_sent", amount(counts.group(1)), "count", target, line)
-            told.figure("packets_received", amount(counts.group(2)), "count", target, line)
-            told.figure("packet_loss", amount(counts.group(3)), "%", target, line)
+            results.figure("packets_sent", amount(counts.group(1)), "count", target, line)
+            results.figure("packets_received", amount(counts.group(2)), "count", target, line)
+            results.figure("packet_loss", amount(counts.group(3)), "%", target, line)
         elif times:
-            told.figure("round_trip", amount(times.group(2)), "ms", target, line)
-            told.figure("round_trip_max", amount(times.group(3)), "ms", target, line)
-    if target and not told.readings and WHAT_TO_DO not in told.notes:
-        told.note("the statistics are missing: the text broke off")
-    return close_readings(told, "ping", text, cut, "" if ended else "the statistics are missing")
+            results.figure("round_trip", amount(times.group(2)), "ms", target, line)
+            results.figure("round_trip_max", amount(times.group(3)), "ms", target, line)
+    if target and not results.readings and WHAT_TO_DO not in results.notes:
+        results.note("the statistics are missing: the text broke off")
+    return close_readings(results, "ping", text, cut, "" if ended else "the statistics are missing")
 
 
 TELLING = re.compile(
@@ -169,7 +169,7 @@ def parse_ethtool(text: str) -> ParsedOutput:
     `-S` does not print the interface's name, so its readings have no subject.
     """
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     interface = ""
     counters = False
     ended = True
@@ -181,29 +181,29 @@ def parse_ethtool(text: str) -> ParsedOutput:
         elif stripped == "NIC statistics:":
             interface, counters = "", True
         elif counters:
-            _counter(told, stripped, line)
+            _counter(results, stripped, line)
         elif interface:
-            _setting(told, interface, stripped, line)
+            _setting(results, interface, stripped, line)
         ended = ended or stripped.startswith("Link detected:")
-    return close_readings(told, "ethtool", text, cut, "" if ended else "the line `Link detected` is missing")
+    return close_readings(results, "ethtool", text, cut, "" if ended else "the line `Link detected` is missing")
 
 
-def _counter(told: ToolReadings, stripped: str, line: str) -> None:
+def _counter(results: ToolReadings, stripped: str, line: str) -> None:
     hit = _COUNTER.fullmatch(stripped)
     if hit and TELLING.search(hit.group(1).lower()) and QUEUE.fullmatch(hit.group(1)) is None:
         name = re.sub(r"\W+", "_", hit.group(1).lower()).strip("_")
-        told.figure(f"nic_{name}", amount(hit.group(2)), "count", "", line)
+        results.figure(f"nic_{name}", amount(hit.group(2)), "count", "", line)
 
 
-def _setting(told: ToolReadings, interface: str, stripped: str, line: str) -> None:
+def _setting(results: ToolReadings, interface: str, stripped: str, line: str) -> None:
     name, _, value = stripped.partition(": ")
     if name == "Speed":
         measured = measure(value)
         if measured is not None:
-            told.figure("nic_link_rate", measured[0], measured[1], interface, line)
+            results.figure("nic_link_rate", measured[0], measured[1], interface, line)
         else:
-            told.note(f"{interface}: its speed reads {value[:40]}")
+            results.note(f"{interface}: its speed reads {value[:40]}")
     elif name == "Link detected":
-        told.flag("nic_state", value == "yes", value, interface, line)
+        results.flag("nic_state", value == "yes", value, interface, line)
     elif name == "Duplex" and not value.startswith("Unknown"):
-        told.word("nic_duplex", value, interface, line)
+        results.word("nic_duplex", value, interface, line)

@@ -1,14 +1,12 @@
-"""Reads nvidia-smi: the full query as text (`-q`, also `-d` parts) and as XML (`-q -x`), and hands tables on.
+"""Reads nvidia-smi: the full query as text (`-q`, also `-d` parts) and XML (`-q -x`), CSV queries, and `nvlink`.
 
-Text and XML tell the same sections, so both become paths (`ecc_errors/volatile/dram_correctable`) of one table. XML
-is read line by line, as the tool prints it, so that a broken-off document still tells what stood above the break.
-Formats: drivers 430 to 580, from the samples and NVIDIA's own description of the fields.
+Text and XML contain the same sections, so both become paths (`ecc_errors/volatile/dram_correctable`) of one table. XML
+is read line by line, as the tool prints it, so that a truncated document still gives what is above the break. Formats:
+drivers 430 to 580, from the samples and NVIDIA's own description of the fields.
 
-Reads `nvidia-smi --query-gpu=… --format=csv`, with or without `nounits`; never a table without its header line.
-
-Reads `nvidia-smi nvlink -s` (state and speed of each link) and `nvlink -e` (its error counters).
-
-Formats: drivers 450 to 580; the counters of fifth-generation links have other names than the earlier ones.
+`--query-gpu=… --format=csv` is read with or without `nounits`, but never without its header line. `nvlink -s` gives
+state and speed of each link, `nvlink -e` its error counters; formats: drivers 450 to 580; the counters of
+fifth-generation links have other names than the earlier ones.
 """
 
 from __future__ import annotations
@@ -115,7 +113,7 @@ def is_csv(lines: List[str]) -> bool:
 
 def parse_csv(lines: List[str], text: str, cut: bool) -> ParsedOutput:
     """Readings of each row. How many rows there should be is known only where `count` was asked for."""
-    told = ToolReadings()
+    results = ToolReadings()
     columns: List[Tuple[str, str]] = []
     header = ""
     for line in lines:
@@ -126,40 +124,40 @@ def parse_csv(lines: List[str], text: str, cut: bool) -> ParsedOutput:
             continue
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) == len(columns):
-            _row(told, columns, cells, line)
+            _row(results, columns, cells, line)
         elif line.strip():
-            told.note("a row has not as many cells as the header")
-    return close_readings(told, "nvidia-smi --query-gpu", text, cut)
+            results.note("a row has not as many cells as the header")
+    return close_readings(results, "nvidia-smi --query-gpu", text, cut)
 
 
-def _row(told: ToolReadings, columns: List[Tuple[str, str]], cells: List[str], line: str) -> None:
+def _row(results: ToolReadings, columns: List[Tuple[str, str]], cells: List[str], line: str) -> None:
     by_name: Dict[str, str] = {name: cell for (name, _), cell in zip(columns, cells)}  # noqa: B905  (3.9)
     subject = next((f"gpu {by_name[name].lower()}" for name in SUBJECTS if by_name.get(name)), "")
     for (name, unit), cell in zip(columns, cells):  # noqa: B905  (3.9)
         if name in CSV_WORDS:
-            told.word(CSV_WORDS[name], cell, "" if name == "driver_version" else subject, line)
+            results.word(CSV_WORDS[name], cell, "" if name == "driver_version" else subject, line)
             if name == "mig.mode.current" and cell == "Enabled":
-                told.note(f"{subject} is split into MIG devices: its figures are not those of a whole GPU")
+                results.note(f"{subject} is split into MIG devices: its figures are not those of a whole GPU")
         elif name in CSV_SET_CLOCKS:
-            told.word(CSV_SET_CLOCKS[name], clock_word(cell), subject, line)
+            results.word(CSV_SET_CLOCKS[name], clock_word(cell), subject, line)
         elif name in ("gpu_recovery_action", "recovery_action"):
-            told.flag("gpu_recovery_needed", cell != "None", cell, subject, line)
+            results.flag("gpu_recovery_needed", cell != "None", cell, subject, line)
         elif not is_no_figure(cell):
-            _figure(told, name, unit, cell, subject, line)
+            _figure(results, name, unit, cell, subject, line)
 
 
-def _figure(told: ToolReadings, name: str, unit: str, cell: str, subject: str, line: str) -> None:
+def _figure(results: ToolReadings, name: str, unit: str, cell: str, subject: str, line: str) -> None:
     quantity, more = _quantity(name)
     throttle = _THROTTLE.fullmatch(name)
     flag = CSV_FLAGS.get(name) or (f"throttle_{throttle.group(1)}" if throttle else None)
     if flag is not None and cell.lower() in _ON:
-        told.flag(flag, _ON[cell.lower()], cell, subject, line)
+        results.flag(flag, _ON[cell.lower()], cell, subject, line)
     elif quantity is not None:
         measured = measure(cell, unit or UNITS_OF.get(quantity, ""))
         if measured is None:
-            told.note(f"{subject}: {name} reads {cell[:40]}")
+            results.note(f"{subject}: {name} reads {cell[:40]}")
             return
-        told.figure(quantity, measured[0], measured[1], "" if name == "count" else subject + more, line)
+        results.figure(quantity, measured[0], measured[1], "" if name == "count" else subject + more, line)
 
 
 def _quantity(name: str) -> Tuple[Optional[str], str]:
@@ -187,7 +185,7 @@ def parse_nvlink(lines: List[str], text: str, cut: bool) -> ParsedOutput:
 
     Nothing at the end says that this was all; a GPU with fewer lines than another is noted.
     """
-    told = ToolReadings()
+    results = ToolReadings()
     gpu = ""
     counts: List[int] = []
     for line in lines:
@@ -195,28 +193,30 @@ def parse_nvlink(lines: List[str], text: str, cut: bool) -> ParsedOutput:
         header = _NVLINK_GPU.fullmatch(stripped) if stripped.startswith("GPU ") else None
         if header:
             gpu = f"gpu {int(header.group(1))}"
-            told.word("product_name", header.group(2), gpu, line)
+            results.word("product_name", header.group(2), gpu, line)
             counts.append(0)
-        elif gpu and stripped.startswith("Link ") and _link(told, gpu, stripped, line):
+        elif gpu and stripped.startswith("Link ") and _link(results, gpu, stripped, line):
             counts[-1] += 1
     if counts and min(counts) < max(counts):
-        told.note("fewer links are told of one GPU than of another")
-    return close_readings(told, "nvidia-smi nvlink", text, cut)
+        results.note("fewer links are told of one GPU than of another")
+    return close_readings(results, "nvidia-smi nvlink", text, cut)
 
 
-def _link(told: ToolReadings, gpu: str, stripped: str, line: str) -> bool:
+def _link(results: ToolReadings, gpu: str, stripped: str, line: str) -> bool:
     state = _STATE.fullmatch(stripped)
     if state:
         link = f"{gpu} link {int(state.group(1))}"
         speed = figure(state.group(2) or "")
-        told.flag("nvlink_state", speed is not None and speed > 0, "active" if speed else "inactive", link, line)
-        told.figure("nvlink_speed", speed, "GB/s", link, line)
+        results.flag("nvlink_state", speed is not None and speed > 0, "active" if speed else "inactive", link, line)
+        results.figure("nvlink_speed", speed, "GB/s", link, line)
         return True
     errors = _ERRORS.fullmatch(stripped)
     if errors is None:
         return False
     name = errors.group(2).lower().replace(" errors", "").replace(" error", "")
-    return told.figure("nvlink_errors", amount(errors.group(3)), "count", f"{gpu} link {errors.group(1)} {name}", line)
+    return results.figure(
+        "nvlink_errors", amount(errors.group(3)), "count", f"{gpu} link {errors.group(1)} {name}", line
+    )
 
 
 TOOL = "nvidia-smi"

@@ -1,9 +1,7 @@
-"""Reads the ports of RDMA NICs from `ibstat`, `ibv_devinfo [-v]` and `rdma link` (text and JSON).
+"""Reads RDMA NICs: ports from `ibstat`, `ibv_devinfo [-v]` and `rdma link` (text and JSON), and perftest's results.
 
-Reads perftest's `ib_write_bw` and `ib_write_lat` (and their `send` and `read` sisters).
-
-A megabyte of perftest is 2**20 bytes, a gigabit 10**9 bits; both become Gb/s. A peak of 0.00 was not measured (it is
-not with `-D`), so only averages are kept.
+Of perftest: `ib_write_bw`, `ib_write_lat` and their `send` and `read` sisters. Its megabyte is 2**20 bytes, its gigabit
+10**9 bits; both become Gb/s. A peak of 0.00 was not measured (it is not with `-D`), so only averages are kept.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ UP = frozenset(("ACTIVE", "Active", "PORT_ACTIVE (4)", "LinkUp", "LINK_UP", "LIN
 def parse_ibstat(text: str) -> ParsedOutput:
     """Readings by `mlx5_0/1`: `nic_state` and `nic_physical_state` (1: up), `nic_link_rate` (Gb/s), firmware."""
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     device = port = ""
     wanted: Dict[str, float] = {}
     ports: Dict[str, None] = {}
@@ -54,28 +52,28 @@ def parse_ibstat(text: str) -> ParsedOutput:
         elif name == "Number of ports" and device:
             wanted[device] = amount(value) or 0.0
         elif colon and device:
-            _ibstat_field(told, name, value.strip(), port, line)
+            _ibstat_field(results, name, value.strip(), port, line)
             if name == "Link layer":
                 ports[port] = None
     whole = len(ports) >= sum(wanted.values())
-    return close_readings(told, "ibstat", text, cut, "" if whole else "a port's last line is missing")
+    return close_readings(results, "ibstat", text, cut, "" if whole else "a port's last line is missing")
 
 
-def _ibstat_field(told: ToolReadings, name: str, value: str, port: str, line: str) -> None:
+def _ibstat_field(results: ToolReadings, name: str, value: str, port: str, line: str) -> None:
     if name in ("State", "Physical state"):
-        told.flag("nic_state" if name == "State" else "nic_physical_state", value in UP, value, port, line)
+        results.flag("nic_state" if name == "State" else "nic_physical_state", value in UP, value, port, line)
     elif name == "Rate":
-        told.figure("nic_link_rate", amount(value), "Gb/s", port, line)
+        results.figure("nic_link_rate", amount(value), "Gb/s", port, line)
     elif name == "Firmware version":
-        told.word("nic_firmware", value, port, line)
+        results.word("nic_firmware", value, port, line)
     elif name == "Link layer":
-        told.word("nic_link_layer", value, port, line)
+        results.word("nic_link_layer", value, port, line)
 
 
 def parse_devinfo(text: str) -> ParsedOutput:
     """Readings as of `ibstat`; the rate only with `-v`, from width and speed; `nic_mtu` in bytes."""
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     device = port = ""
     lanes = 0.0
     ended = True
@@ -92,22 +90,22 @@ def parse_devinfo(text: str) -> ParsedOutput:
         elif name == "active_speed" and lanes:
             speed = _SPEED.fullmatch(value)
             rate = amount(speed.group(1)) if speed else None
-            told.figure("nic_link_rate", None if rate is None else scale(rate, lanes), "Gb/s", port, line)
+            results.figure("nic_link_rate", None if rate is None else scale(rate, lanes), "Gb/s", port, line)
         elif device:
-            _devinfo_field(told, name, value, port, line)
+            _devinfo_field(results, name, value, port, line)
         ended = ended or name == "link_layer"
-    return close_readings(told, "ibv_devinfo", text, cut, "" if ended else "the last adapter's ports are missing")
+    return close_readings(results, "ibv_devinfo", text, cut, "" if ended else "the last adapter's ports are missing")
 
 
-def _devinfo_field(told: ToolReadings, name: str, value: str, port: str, line: str) -> None:
+def _devinfo_field(results: ToolReadings, name: str, value: str, port: str, line: str) -> None:
     if name in ("state", "phys_state"):
-        told.flag("nic_state" if name == "state" else "nic_physical_state", value in UP, value, port, line)
+        results.flag("nic_state" if name == "state" else "nic_physical_state", value in UP, value, port, line)
     elif name == "active_mtu":
-        told.figure("nic_mtu", amount(value.partition(" ")[0]), "count", port, line)
+        results.figure("nic_mtu", amount(value.partition(" ")[0]), "count", port, line)
     elif name == "fw_ver":
-        told.word("nic_firmware", value, port, line)
+        results.word("nic_firmware", value, port, line)
     elif name == "link_layer":
-        told.word("nic_link_layer", value, port, line)
+        results.word("nic_link_layer", value, port, line)
 
 
 def parse_rdma_link(text: str) -> ParsedOutput:
@@ -115,21 +113,21 @@ def parse_rdma_link(text: str) -> ParsedOutput:
     if looks_like_json(text):
         return _rdma_json(text)
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     for line in lines:
         link = _LINK.fullmatch(line.strip())
         if link:
             words = link.group(2).split(None, 60)
             fields = dict(zip(words[::2], words[1::2]))  # noqa: B905 - 3.10
-            _rdma(told, link.group(1), fields, line)
-    return close_readings(told, "rdma link", text, cut)
+            _rdma(results, link.group(1), fields, line)
+    return close_readings(results, "rdma link", text, cut)
 
 
-def _rdma(told: ToolReadings, port: str, fields: Dict[str, str], line: str) -> None:
+def _rdma(results: ToolReadings, port: str, fields: Dict[str, str], line: str) -> None:
     for name in ("state", "physical_state"):
         if name in fields:
-            told.flag(f"nic_{name}", fields[name] in UP, fields[name], port, line)
-    told.word("nic_netdev", fields.get("netdev", ""), port, line)
+            results.flag(f"nic_{name}", fields[name] in UP, fields[name], port, line)
+    results.word("nic_netdev", fields.get("netdev", ""), port, line)
 
 
 def _rdma_json(text: str) -> ParsedOutput:
@@ -137,12 +135,14 @@ def _rdma_json(text: str) -> ParsedOutput:
     links = [link for link in links if "ifname" in link and "state" in link]
     if not links:
         return no_document("rdma link", text)
-    told = ToolReadings()
+    results = ToolReadings()
     for link in links:
         port = f"{as_string(link.get('ifname'))[:40]}/{int(number(link.get('port')) or 0)}"
         fields = {name: as_string(value) for name, value in link.items()}
-        _rdma(told, port, fields, f"{port} " + " ".join(f"{name} {value}" for name, value in fields.items() if value))
-    return told.to_parsed()
+        _rdma(
+            results, port, fields, f"{port} " + " ".join(f"{name} {value}" for name, value in fields.items() if value)
+        )
+    return results.to_parsed()
 
 
 _HEADER = re.compile(r"#bytes\s.{0,300}")
@@ -157,8 +157,8 @@ LATENCIES = ((4, "rdma_latency_typical_by_size"), (8, "rdma_latency_p999_by_size
 class _Table:
     """One client's or server's table."""
 
-    def __init__(self, told: ToolReadings) -> None:
-        self.told = told
+    def __init__(self, results: ToolReadings) -> None:
+        self.told = results
         self.header = ""
         self.device = ""
         self.bandwidths: List[Tuple[float, str]] = []
@@ -209,8 +209,8 @@ def parse(text: str) -> ParsedOutput:
     `rdma_latency` is the typical one of the first, smallest message, in microseconds. The subject is the device.
     """
     lines, cut = whole_lines(text)
-    told = ToolReadings()
-    table = _Table(told)
+    results = ToolReadings()
+    table = _Table(results)
     for line in lines:
         stripped = line.strip()
         device = _DEVICE.search(line[:200])
@@ -222,7 +222,7 @@ def parse(text: str) -> ParsedOutput:
             table.close()
         elif table.header:
             table.row(stripped, line)
-    return close_readings(told, "perftest", text, cut, _missing(table))
+    return close_readings(results, "perftest", text, cut, _missing(table))
 
 
 def _missing(table: _Table) -> str:

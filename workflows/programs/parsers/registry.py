@@ -1,10 +1,10 @@
 """All parsers of tools' output, by the name that a check of a suite gives.
 
-Each is total and takes time in proportion to the text: whatever it is, the answer is a `Parsed`, and what could not
-be read is said in its `unknown`. Figures are in GB/s (10**9 bytes), Gb/s of links, TFLOP/s, W, degC, MHz, GiB of
-memory, GT/s, %, s, ms, us, 1/s or count; a state that is yes or no is 1 or 0 beside the tool's word. Pass the text as
-it was printed, with its last line end: a last line without one counts as broken off. A broken-off text tells fewer
-readings than the whole one, never other ones.
+Each accepts any text, in time proportional to its length; the result is a `ParsedOutput`, and what could not be read is
+in its `unknown`. Figures are in GB/s (10**9 bytes), Gb/s of links, TFLOP/s, W, degC, MHz, GiB of memory, GT/s, %, s,
+ms, us, 1/s or count; a state of yes or no is 1 or 0 beside the tool's word. Pass the text as it was printed, with its
+last line end: a last line without one counts as truncated. A truncated text gives fewer readings than the whole one,
+never other ones.
 """
 
 from __future__ import annotations

@@ -43,25 +43,25 @@ def parse(text: str) -> ParsedOutput:
     if looks_like_json(text):
         return _parse_json(text)
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     for line in lines:
         cells = line.split(";", 400)
         if len(cells) >= TERSE_FIELDS and cells[0] in ("3", "4", "5") and cells[1].startswith("fio-"):
-            _terse(told, cells, line)
+            _terse(results, cells, line)
         elif line.startswith("fio: ") and "err=" in line[:400]:
-            told.note("a job ended in an error")
-    return close_readings(told, TOOL, text, cut)
+            results.note("a job ended in an error")
+    return close_readings(results, TOOL, text, cut)
 
 
-def _terse(told: ToolReadings, cells: List[str], line: str) -> None:
-    told.version = cells[1][4:44]
+def _terse(results: ToolReadings, cells: List[str], line: str) -> None:
+    results.version = cells[1][4:44]
     job = cells[2][:80]
-    told.figure("storage_errors", amount(cells[4]), "count", job, line)
+    results.figure("storage_errors", amount(cells[4]), "count", job, line)
     for way in WAYS:
         total, rate, operations = (amount(cell) for cell in cells[TERSE[way] : TERSE[way] + 3])
         if total and rate is not None:
-            told.figure(f"storage_{way}_bandwidth", scale(rate, 1.024e-6), "GB/s", job, line)
-            told.figure(f"storage_{way}_rate", operations, "1/s", job, line)
+            results.figure(f"storage_{way}_bandwidth", scale(rate, 1.024e-6), "GB/s", job, line)
+            results.figure(f"storage_{way}_rate", operations, "1/s", job, line)
 
 
 def _parse_json(text: str) -> ParsedOutput:
@@ -69,28 +69,28 @@ def _parse_json(text: str) -> ParsedOutput:
     jobs = [as_mapping(job) for job in as_list(data.get("jobs"))]
     if "fio version" not in data:
         return no_document(TOOL, text)
-    told = ToolReadings()
-    told.version = as_string(data.get("fio version")).replace("fio-", "")[:40]
+    results = ToolReadings()
+    results.version = as_string(data.get("fio version")).replace("fio-", "")[:40]
     for job in jobs:
         name = as_string(job.get("jobname"))[:80]
-        told.figure("storage_errors", number(job.get("error")), "count", name, f"{name}: error {job.get('error')}")
+        results.figure("storage_errors", number(job.get("error")), "count", name, f"{name}: error {job.get('error')}")
         for way in WAYS:
-            _way(told, name, way, as_mapping(job.get(way)))
-    if not any(one.quantity != "storage_errors" for one in told.readings):
-        told.note("no job has read or written anything")
-    return told.to_parsed()
+            _way(results, name, way, as_mapping(job.get(way)))
+    if not any(one.quantity != "storage_errors" for one in results.readings):
+        results.note("no job has read or written anything")
+    return results.to_parsed()
 
 
-def _way(told: ToolReadings, job: str, way: str, part: Dict[str, Any]) -> None:
+def _way(results: ToolReadings, job: str, way: str, part: Dict[str, Any]) -> None:
     if not _positive(part.get("total_ios")) and not _positive(part.get("io_bytes")):
         return
     exact, rough = _positive(part.get("bw_bytes")), _positive(part.get("bw"))
     rate = scale(exact, 1e-9) if exact is not None else scale(rough, 1.024e-6) if rough is not None else None
     line = f"{job}: {way}: bw {part.get('bw')} KiB/s, iops {part.get('iops')}"
-    told.figure(f"storage_{way}_bandwidth", rate, "GB/s", job, line)
-    told.figure(f"storage_{way}_rate", _positive(part.get("iops")), "1/s", job, line)
+    results.figure(f"storage_{way}_bandwidth", rate, "GB/s", job, line)
+    results.figure(f"storage_{way}_rate", _positive(part.get("iops")), "1/s", job, line)
     latency, factor = _latency(part)
-    told.figure(
+    results.figure(
         f"storage_{way}_latency_p99", None if latency is None else scale(latency, factor), "ms", job, f"{line}, p99"
     )
 
@@ -119,7 +119,7 @@ MIB = 2.0**20 / 1e9
 def parse_ior(text: str) -> ParsedOutput:
     """Readings `storage_write_bandwidth` and `storage_read_bandwidth` in GB/s: the best of all repetitions."""
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     ended = False
     for line in lines:
         stripped = line.strip()
@@ -128,13 +128,13 @@ def parse_ior(text: str) -> ParsedOutput:
             value = amount(best.group(2))
             # A way that was not run is printed as 0.00.
             if value:
-                told.figure(f"storage_{best.group(1).lower()}_bandwidth", scale(value, MIB), "GB/s", "", line)
+                results.figure(f"storage_{best.group(1).lower()}_bandwidth", scale(value, MIB), "GB/s", "", line)
         elif stripped.startswith("IOR-"):
-            told.version = stripped[4:44].partition(":")[0]
+            results.version = stripped[4:44].partition(":")[0]
         elif stripped.startswith(("ERROR", "ior ERROR")):
-            told.note(f"it ended in an error: {stripped[:120]}")
+            results.note(f"it ended in an error: {stripped[:120]}")
         ended = ended or stripped.startswith("Finished")
-    return close_readings(told, "IOR", text, cut, "" if ended else "the line `Finished` is missing")
+    return close_readings(results, "IOR", text, cut, "" if ended else "the line `Finished` is missing")
 
 
 def parse_mdtest(text: str) -> ParsedOutput:
@@ -143,7 +143,7 @@ def parse_mdtest(text: str) -> ParsedOutput:
     An operation that was not run is printed as 0.000 and tells nothing.
     """
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     rates = ended = False
     for line in lines:
         stripped = line.strip()
@@ -153,11 +153,11 @@ def parse_mdtest(text: str) -> ParsedOutput:
         if operation:
             mean = _mean(operation.group(2).split(None, 16))
             name = operation.group(1).lower().replace(" ", "_")
-            told.figure(f"{name}_rate", amount(mean) or None, "1/s", "", line)
+            results.figure(f"{name}_rate", amount(mean) or None, "1/s", "", line)
         elif stripped.startswith("mdtest-"):
-            told.version = stripped[7:47].partition(" ")[0]
+            results.version = stripped[7:47].partition(" ")[0]
         ended = ended or "finished at" in stripped[:40]
-    return close_readings(told, "mdtest", text, cut, "" if ended else "the line `finished at` is missing")
+    return close_readings(results, "mdtest", text, cut, "" if ended else "the line `finished at` is missing")
 
 
 def _mean(cells: List[str]) -> str:

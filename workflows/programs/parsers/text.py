@@ -1,16 +1,9 @@
-"""How every parser of a tool's output reads: whole lines only, strict figures, one table of refusals.
+"""What all parsers of tools' output share: whole lines, strict figures, JSON documents, readings, a table of refusals.
 
-Standard library only, Python 3.9: this travels inside the program archive. Two rules keep a broken-off text from
-telling lies. A line counts only when its end was printed, so pass the text as printed, with its last line end; and a
-reading is made from lines that are above it, so a shorter text tells fewer things, never other ones.
-
-How parsers read a tool's JSON: the first document of the text, whole or not at all, and only real figures in it.
-
-Standard library only, Python 3.9: this travels inside the program archive.
-
-What a probe or a tool told: figures and words with their units, before anybody judges them.
-
-Standard library only, Python 3.9: this travels inside the program archive.
+Two rules make a truncated text harmless. A line counts only when its end was printed, so pass the text as printed, with
+its last line end; and a reading depends only on lines above it, so a shorter text gives fewer readings, never other
+ones. Of JSON the first document of the text is read, completely or not at all, and only real figures in it. Readings
+are figures and words with their units, which nobody has judged yet.
 """
 
 from __future__ import annotations
@@ -263,29 +256,29 @@ class ToolReadings:
         return ParsedOutput(tuple(self.readings), why, self.version)
 
 
-def close_readings(told: ToolReadings, tool: str, text: str, cut: bool, missing_end: str = "") -> ParsedOutput:
+def close_readings(results: ToolReadings, tool: str, text: str, cut: bool, missing_end: str = "") -> ParsedOutput:
     """The result of a parser of text, with the reasons why something is not known.
 
     Args:
-        told: the readings.
+        results: the readings.
         tool: its name, for the note that this is another tool's output.
         text: all of it, searched for refusals.
         cut: whether the last line has no end.
         missing_end: the part that is missing at the end; "": none.
     """
     if not text.strip():
-        told.note("nothing was printed")
-        return told.to_parsed()
+        results.note("nothing was printed")
+        return results.to_parsed()
     refused = refusal(text)
     if refused:
-        told.note(refused)
+        results.note(refused)
     if cut:
-        told.note("the last line has no end: the text broke off")
-    if told.readings and missing_end:
-        told.note(f"{missing_end}: the text broke off")
-    if not told.readings and not told.notes:
-        told.note(f"this is not the output of {tool}")
-    return told.to_parsed()
+        results.note("the last line has no end: the text broke off")
+    if results.readings and missing_end:
+        results.note(f"{missing_end}: the text broke off")
+    if not results.readings and not results.notes:
+        results.note(f"this is not the output of {tool}")
+    return results.to_parsed()
 
 
 def refusal(text: str) -> str:
@@ -339,10 +332,10 @@ def document(text: str) -> Any:
 
 def no_document(tool: str, text: str) -> ParsedOutput:
     """The answer where JSON was expected and none could be read."""
-    told = ToolReadings()
+    results = ToolReadings()
     if looks_like_json(text):
-        told.note("the JSON is broken off or damaged")
-    return close_readings(told, tool, text, cut=False)
+        results.note("the JSON is broken off or damaged")
+    return close_readings(results, tool, text, cut=False)
 
 
 def as_mapping(value: Any) -> Dict[str, Any]:

@@ -1,17 +1,16 @@
 """The parked process of a pod: a Python with its heavy imports done, which forks a rank when the launcher asks.
 
-Started by `warm.Parked`, with the ranks' own Python and its options:
+Started by `parent.ParkedProcess`, with the ranks' own Python and its options:
 
     python3 programs.pyz park --socket=7 --parent=41 --name=train.py --preload=numpy,torch
 
 It has no threads, no GPU context and no descriptors beside its socket; where a preloaded module brings one of them, it
-says so and ends, and ranks are started plainly.
+reports that and ends, and ranks are started plainly.
 
-What a fork of the parked process does to be the program, as if the program had been started alone.
-
-What needs nothing: `secrets`, `uuid4` and OpenSSL ask the kernel or notice forks; `random` reseeds itself after each
-one. What is drawn anew here: numpy's state, torch's default seed where each process draws one (in older releases it
-is a constant). What stays shared: the seed of `hash(str)` and the layout of memory, as after any fork.
+A fork then becomes the program, as if that had been started alone. `secrets`, `uuid4` and OpenSSL need nothing for it:
+they ask the kernel or notice forks; `random` reseeds itself after each one. Drawn anew are numpy's state and torch's
+default seed where each process draws one (in older releases it is a constant). The seed of `hash(str)` and the layout
+of memory stay shared, as after any fork.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ TYPED_SEED = 1 << 32
 
 
 class OrphanError(Exception):
-    """The launcher is not this process's parent: it died, or the kernel gave the orphan to somebody else."""
+    """The launcher is not this process's parent: it died, or the kernel gave the orphan to another process."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -62,7 +61,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def first_path(target: ParkedProgram) -> Optional[str]:
-    """What a plain start puts first on the path of modules; None: nothing."""
+    """The first entry of the module path in a plain start; None: there is none."""
     path = _absolute(target)
     if not target.module and _importer(path):
         return path
@@ -72,7 +71,7 @@ def first_path(target: ParkedProgram) -> Optional[str]:
 
 
 def take_path(target: ParkedProgram) -> None:
-    """The path of modules as the program will see it, from now on: preloaded modules must be the same."""
+    """Set the module path that the program will see: preloaded modules must be the same."""
     first = first_path(target)
     # The first entry is where these programs are: what is ours is imported by now.
     sys.path[:] = [*([] if first is None else [first]), *sys.path[1:]]
@@ -118,7 +117,7 @@ def prepare_fork(home: InitialState, order: ForkOrder, parent: int, streams: Tup
 
 
 def run_program(order: ForkOrder) -> int:
-    """Be the program: its exit code, once it has ended by itself.
+    """Run the program; its exit code, once it has ended by itself.
 
     Raises:
         SystemExit: of the program.
@@ -138,7 +137,7 @@ def run_program(order: ForkOrder) -> int:
 
 
 def is_runnable(target: ParkedProgram) -> bool:
-    """The script can be read now; modules are found or not where they are run."""
+    """Whether the script can be read now; modules are looked up when they run."""
     path = _absolute(target)
     return target.module or os.path.isfile(path) or bool(_importer(path))
 
@@ -344,7 +343,7 @@ def _refusal(options: Options, home: InitialState, target: ParkedProgram, order:
 def _fork(
     options: Options, home: InitialState, order: ForkOrder, channel: socket.socket, streams: Tuple[int, int]
 ) -> bool:
-    """Have the launcher get a child; True in that child, which has been told to go on."""
+    """Fork a child for the launcher; True in that child, once the launcher lets it go on."""
     read, write = os.pipe()
     try:
         middle = os.fork()
@@ -365,7 +364,7 @@ def _fork(
 
 
 def _leave_as_orphan() -> None:
-    """Go on as a child of this process, which ends: the orphan falls to the launcher."""
+    """Continue as a child of this process, which ends, so that the launcher adopts the orphan."""
     try:
         if os.fork():
             os._exit(0)
@@ -400,7 +399,7 @@ def _answer(channel: socket.socket, why: str) -> None:
 
 
 def _has_peer_closed(channel: socket.socket) -> bool:
-    """Whoever asked has given up."""
+    """Whether the launcher has given up on this fork."""
     poll = select.poll()
     poll.register(channel.fileno(), 0)
     return bool(poll.poll(0))
@@ -419,7 +418,7 @@ def _import_all(modules: List[str]) -> Tuple[str, str]:
 
 
 def _restart_without(name: str, options: Options, home: InitialState) -> None:
-    """Start over without a module: what its half import left behind must not be found by the program."""
+    """Start again without a module: the program must not find the leftovers of its failed import."""
     with open("/proc/self/cmdline", "rb") as file:
         words = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
     others = ",".join(one for one in options.modules() if one != name)
@@ -430,7 +429,7 @@ def _restart_without(name: str, options: Options, home: InitialState) -> None:
 
 @contextlib.contextmanager
 def _output_discarded() -> Generator[None, None, None]:
-    """What modules print while they are imported reaches nobody: it belongs to no rank."""
+    """Discard what modules print while they are imported: it belongs to no rank."""
     kept = [os.dup(1), os.dup(2)]
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
@@ -447,7 +446,7 @@ def _output_discarded() -> Generator[None, None, None]:
 
 @contextlib.contextmanager
 def _low_priority() -> Generator[None, None, None]:
-    """Below the ranks, where the way back is open: forks must be as quick as a plain start."""
+    """Lower the priority below the ranks, where it can be raised again: forks must be as quick as a plain start."""
     lower = process_image.can_be_raised()
     was = os.getpriority(os.PRIO_PROCESS, 0)
     if lower:

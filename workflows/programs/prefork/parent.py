@@ -1,8 +1,8 @@
-"""Ranks from a warm process: the launcher's side. What cannot be forked is started plainly, by `ranks.start`.
+"""The launcher's side of forked ranks. What cannot be forked is started plainly, by `processes.start`.
 
-The parked process (`warm_park`) is a child of the launcher, in a group of its own, and no rank: whoever sweeps spares
-`Parked.pid`, as it spares the prover's, and with it the short-lived processes below. Its forks are children of the
-launcher, as if `ranks.start` had started them: reaped, told and swept like any other rank.
+The parked process (`child`) is a child of the launcher, in a group of its own, and not a rank: a sweep over leftovers
+must spare `ParkedProcess.pid`, as it spares the prover's. Its forks become children of the launcher, as if
+`processes.start` had started them: reaped, reported and swept like any other rank.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARKED_VARIABLE = "PRIMUS_PARKED"
 
 
 class ForkUnavailableError(Exception):
-    """No fork was made; the message says why. The rank is to be started plainly."""
+    """No fork was made, for the reason in the message; the rank must be started plainly."""
 
 
 class ParkedProcess:
@@ -66,10 +66,10 @@ class ParkedProcess:
         """To be spared by sweeps; 0: not running."""
 
     def start(self) -> None:
-        """Start it; it imports while the launcher goes on. Once.
+        """Start it once; it imports while the launcher goes on.
 
         Raises:
-            ForkUnavailableError: the system or the ranks' Python does not let it be started.
+            ForkUnavailableError: the system or the ranks' Python does not allow it.
         """
         mine, theirs = socket.socketpair()
         theirs.set_inheritable(True)
@@ -86,27 +86,27 @@ class ParkedProcess:
         self._why = "it still imports"
 
     def fileno(self) -> int:
-        """Readable when it has something to say, see `read`; -1: it never will again."""
+        """Descriptor that is readable when it has a message, see `read`; -1: it has ended."""
         return -1 if self._connection is None else self._connection.fileno()
 
     def read(self) -> List[str]:
-        """What it says, for the launcher's log; to be called when `fileno` is readable."""
+        """Its messages for the launcher's log; called when `fileno` is readable."""
         connection = self._connection
         if connection is None:
             return []
         connection.settimeout(ANSWER_SECONDS)
-        heard: Optional[Tuple[Dict[str, Any], List[int]]] = None
+        frame: Optional[Tuple[Dict[str, Any], List[int]]] = None
         why = "the parked process has ended"
         try:
-            heard = protocol.receive(connection)
+            frame = protocol.receive(connection)
         except ConnectionError:
             pass  # it ended without having read everything
         except (OSError, protocol.FrameError) as error:
             why = f"the parked process is not understood: {error}"
-        if heard is None:
+        if frame is None:
             self._give_up(f"{why}{self._last_words()}")
             return [f"ranks are started plainly: {self._why}"]
-        return self._take_message(heard[0])
+        return self._take_message(frame[0])
 
     def fork(self, start: processes.Start, timeout_seconds: float = ANSWER_SECONDS) -> processes.RankProcess:
         """Fork a rank within `timeout_seconds`; raises ForkUnavailableError, with nothing started, where that fails."""
@@ -129,7 +129,7 @@ class ParkedProcess:
         return processes.RankProcess(start.rank, start.local_rank, pid, out_read, err_read)
 
     def mark_ended(self) -> None:
-        """Its process was reaped."""
+        """Note that its process was reaped."""
         self.pid = 0
         self._give_up(f"the parked process has ended{self._last_words()}")
 
@@ -229,10 +229,10 @@ def _answer(channel: socket.socket, deadline: float) -> int:
         raise ForkUnavailableError("it does not answer in time")
     channel.settimeout(max(0.001, deadline - time.monotonic()))
     try:
-        heard = protocol.receive(channel)
+        frame = protocol.receive(channel)
     except protocol.FrameError as error:
         raise ForkUnavailableError(f"its answer is not understood: {error}") from error
-    message: Dict[str, Any] = heard[0] if heard is not None else {"refused": "it died over it"}
+    message: Dict[str, Any] = frame[0] if frame is not None else {"refused": "it died over it"}
     pid = message.get("pid")
     if not isinstance(pid, int):
         raise ForkUnavailableError(str(message.get("refused")))

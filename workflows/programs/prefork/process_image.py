@@ -1,8 +1,7 @@
-"""What a parked process began with, and what stands in the way of forking it: read from the process itself.
+"""The initial state of a parked process, obstacles to forking it, and what `/proc` shows of a fork.
 
-The command line and the environment that `/proc` shows of a process, where it was forked and not executed.
-
-People, `ps` and tools that look for a rank by its `RANK` read them there.
+People, `ps` and tools that look for a rank by its `RANK` read its command line and environment in `/proc`, where a fork
+would still show those of the parked process.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class InitialState:
 
 
 def capture_state(ours: Iterable[int]) -> InitialState:
-    """This process as it began, without the descriptors in `ours`."""
+    """The present state of this process, without the descriptors in `ours`."""
     umask = os.umask(0o077)
     os.umask(umask)
     limits: Dict[int, Tuple[int, int]] = {}
@@ -159,7 +158,7 @@ _kept: List[mmap.mmap] = []
 
 
 def rewrite_proc_files(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Show these; False where the kernel does not let a process say so (`CONFIG_CHECKPOINT_RESTORE`): the old stay."""
+    """Make `/proc` show this command line and environment; False where the kernel does not allow that."""
     words = b"".join(os.fsencode(word) + b"\0" for word in argv)
     pairs = b"".join(os.fsencode(f"{name}={text}") + b"\0" for name, text in environment.items())
     # Private: the kernel reads arguments from no other kind of memory.
@@ -173,8 +172,8 @@ def rewrite_proc_files(argv: Sequence[str], environment: Mapping[str, str]) -> b
         stat = file.read().rpartition(b")")[2].split()
     places = [*(int(stat[number - 3]) for number in _FIELDS), int(library.sbrk(0) or 0), int(stat[_START_OF_STACK - 3])]
     ends = [begin, begin + len(words), begin + len(words), begin + len(words) + len(pairs)]
-    told = struct.pack("=12QII", *places, *ends, 0, 0, _NO_FILE)  # as struct prctl_mm_map of linux/prctl.h
-    if library.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.c_char_p(told), ctypes.c_ulong(len(told)), 0) != 0:
+    memory_map = struct.pack("=12QII", *places, *ends, 0, 0, _NO_FILE)  # as struct prctl_mm_map of linux/prctl.h
+    if library.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.c_char_p(memory_map), ctypes.c_ulong(len(memory_map)), 0) != 0:
         return False
     _kept.append(area)
     return True

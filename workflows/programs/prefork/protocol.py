@@ -1,8 +1,6 @@
-"""Frames between a launcher and its parked process: a length, JSON, descriptors. Anything else ends the talk.
+"""Frames between a launcher and its parked process (a length, JSON, descriptors), and the orders in them.
 
-What a parked process is asked to become, and whether it may: pure, over what both of them know.
-
-Which commands a fork of a Python process can carry out: read from the command alone.
+Anything else ends the connection. Also which commands a fork of a Python process can carry out, from the command alone.
 """
 
 from __future__ import annotations

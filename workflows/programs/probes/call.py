@@ -181,8 +181,8 @@ def _ends_within(pid: int, seconds: float) -> bool:
 
 
 def _last(text: str) -> str:
-    said = " ".join(text.split())
-    return f"; it said: {said[-LAST_CHARACTERS:]}" if said else ""
+    output = " ".join(text.split())
+    return f"; it said: {output[-LAST_CHARACTERS:]}" if output else ""
 
 
 def dump_parsed(parsed: ParsedOutput) -> str:
@@ -195,9 +195,9 @@ def load_parsed(text: str) -> ParsedOutput:
     for line in reversed(text.splitlines()):
         if line.startswith('{"primus_probe"'):
             try:
-                told = json.loads(line)["primus_probe"]
-                readings = tuple(Reading(**one) for one in told["readings"])
-                return ParsedOutput(readings, str(told["unknown"]), str(told["version"]))
+                data = json.loads(line)["primus_probe"]
+                readings = tuple(Reading(**one) for one in data["readings"])
+                return ParsedOutput(readings, str(data["unknown"]), str(data["version"]))
             except (ValueError, TypeError, KeyError):
                 break
     return ParsedOutput(unknown="the probe ended without an answer")

@@ -1,8 +1,8 @@
 """The short gate on one node before an attempt: does it answer, count its GPUs, store, keep time and have room?
 
-Seconds, no rendezvous. Each check is pass, fail or unknown; one that crashes or stays silent is unknown, and unknown is
-not healthy. The exit code is 0 only for pass, 1 for fail and unknown, 3 where the report could not be written. After a
-failure the same program examines suspects: it also hands on what the kernel said, and ends well with its report.
+Seconds, no rendezvous. Each check is pass, fail or unknown; one that crashes or gives no answer is unknown, and unknown
+is not healthy. The exit code is 0 only for pass, 1 for fail and unknown, 3 where the report could not be written. After
+a failure the same program examines suspects: it then also passes on the kernel's lines, and always exits with 0.
 
     python3 programs.pyz gate --run-dir=/data/runs/x --expected-gpus=8 --gpu-vendor=amd --out-dir=/tmp/out
 """

@@ -1,10 +1,7 @@
-"""How many GPUs this node shows: device files of the driver, and the vendor's own tool where the image has it.
+"""How many GPUs this node has: device files of the driver, the vendor's own tool, the bus, driver and management.
 
-Where both answer, the smaller number counts: a device file may outlive the GPU behind it.
-
-The GPUs of a node as bus, driver and management show them; nothing is opened, nothing disturbs whoever trains.
-
-Standard library only, Python 3.9. What nobody tells is left out, and the check that asks for it is unknown.
+Where device files and tool both answer the smaller number counts: a device file may outlive the GPU behind it. Nothing
+is opened, so a training is not disturbed. An unreadable source is left out, and a check that needs it is unknown.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Probes that open GPUs: each GPU in a process of its own, so that one that hangs does not hide the others.
 
-Standard library only, Python 3.9; torch where the image has it. Whatever cannot be measured is unknown with its reason.
-Each probe is a function of its arguments and of the library (`Platform`), so that it runs on made-up GPUs, too; by its
-name it always takes the GPUs of torch, never the processor.
-
-Probes of what GPUs do with their queues: how long one kernel takes to be queued, and what goes on side by side.
-
-Standard library only, Python 3.9; torch where the image has it. Each GPU in a process of its own.
+They use torch where the image has it. What cannot be measured is unknown with its reason. Each probe is a function of
+its arguments and of the library (`Platform`), so that tests run it on simulated GPUs; by its name it always takes the
+GPUs of torch, never the processor.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""What this node's kernel said since a moment: only lines with a telling word, and no judgement on them.
+"""Lines of this node's kernel since a moment that may matter to a training, and counts of fatal ones.
 
-The kernel's own buffer is read where the pod may (`/dev/kmsg`), else `dmesg` is asked. Both stamp lines in seconds
+The kernel's own buffer is read where the pod may (`/dev/kmsg`), else `dmesg` is called. Both stamp lines in seconds
 since boot; those stamps drift against the clock of the day, so lines of one minute before the moment count too.
 
-What this node's kernel said of late: lines that are fatal, lock-ups, and links that went down, each counted.
-
-Standard library only, Python 3.9. The table is a short one of what no node may train with; what any other line means is
-decided by the rules of the diagnosis, and a test holds this table against them.
+The probe counts fatal lines, lock-ups, and links that went down. Its table is a short one of what no node may train
+with; the rules of the diagnosis decide on every other line, and a test compares this table with them.
 """
 
 from __future__ import annotations
@@ -74,21 +72,21 @@ def check(node: str, since: float, stand_in: str, timeout_seconds: float) -> Che
         timeout_seconds: longest time of `dmesg`.
     """
     try:
-        source, said = read_log(node, stand_in, timeout_seconds)
+        source, log_lines = read_log(node, stand_in, timeout_seconds)
     except UnreadableError as error:
         return Check("kernel", UNKNOWN, None, None, "lines", str(error))
     booted_at = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
-    kept = shorten(relevant_lines(said, booted_at, since))
+    kept = shorten(relevant_lines(log_lines, booted_at, since))
     if not kept:
         return Check("kernel", PASS, 0, None, "lines", f"{source} says nothing telling")
     return Check("kernel", UNKNOWN, len(kept), None, "lines", f"{source}: lines for the rules to judge", kept)
 
 
-def relevant_lines(said: Iterable[KernelLine], booted_at: float, since: float) -> List[Tuple[float, str]]:
+def relevant_lines(log_lines: Iterable[KernelLine], booted_at: float, since: float) -> List[Tuple[float, str]]:
     """(Unix seconds, text) of lines with a telling word, oldest first, each text once: when it was first said."""
     found: List[Tuple[float, str]] = []
     known: Set[str] = set()
-    for line in said:
+    for line in log_lines:
         at, text = booted_at + line.since_boot, line.text[:LINE_CHARACTERS]
         if at >= since - DRIFT_SECONDS and text not in known and TELLING.search(text):
             known.add(text)
@@ -144,8 +142,8 @@ def _from_dmesg(refused: str, timeout_seconds: float) -> Tuple[str, List[KernelL
     except (OSError, subprocess.SubprocessError) as error:
         raise UnreadableError(f"{refused}; dmesg: {getattr(error, 'strerror', None) or error}") from error
     if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
-        raise UnreadableError(f"{refused}; {said}")
+        log_lines = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
+        raise UnreadableError(f"{refused}; {log_lines}")
     return "dmesg", parse_text(done.stdout.decode("utf-8", "replace"))
 
 
@@ -229,21 +227,21 @@ def kernel_log(arguments: Mapping[str, str]) -> ParsedOutput:
     """
     hours = _hours(arguments)
     try:
-        source, said = read_log("", "", DMESG_SECONDS)
+        source, log_lines = read_log("", "", DMESG_SECONDS)
     except UnreadableError as error:
         return ParsedOutput(
             unknown=f"the kernel's log may not be read here ({error}): set read_kernel_log for the cluster"
         )
-    if not said:
+    if not log_lines:
         return ParsedOutput(unknown=f"{source} is empty: a kernel says something when it boots")
     booted_at = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
     since = time.time() - hours * HOUR_SECONDS
-    return ParsedOutput(tuple(count_readings(said, booted_at, since)), _gap(said, booted_at, since, hours))
+    return ParsedOutput(tuple(count_readings(log_lines, booted_at, since)), _gap(log_lines, booted_at, since, hours))
 
 
-def count_readings(said: Sequence[KernelLine], booted_at: float, since: float) -> List[Reading]:
+def count_readings(log_lines: Sequence[KernelLine], booted_at: float, since: float) -> List[Reading]:
     """The readings of lines that are younger than `since`, in Unix seconds; stamps count from `booted_at`."""
-    young = [line.text for line in said if booted_at + line.since_boot >= since - DRIFT_SECONDS]
+    young = [line.text for line in log_lines if booted_at + line.since_boot >= since - DRIFT_SECONDS]
     found = [
         _count("kernel_fatal_lines", [text for text in young if _FATAL.search(text)]),
         _count("kernel_lockups", [text for text in young if _LOCKUP.search(text)]),
@@ -281,9 +279,9 @@ def _losses(texts: Sequence[str]) -> List[Tuple[str, str]]:
     return [(hit.group(1) or hit.group(2), text) for hit, text in hits if hit]
 
 
-def _gap(said: Sequence[KernelLine], booted_at: float, since: float, hours: float) -> str:
+def _gap(log_lines: Sequence[KernelLine], booted_at: float, since: float, hours: float) -> str:
     """Why older lines may be missing; "" where none is."""
-    oldest = min(line.since_boot for line in said)
+    oldest = min(line.since_boot for line in log_lines)
     if oldest <= FROM_BOOT_SECONDS or booted_at + oldest <= since:
         return ""
     reach = (time.time() - booted_at - oldest) / HOUR_SECONDS

@@ -11,7 +11,7 @@ from typing import Dict, List, Mapping, Optional, Tuple
 
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes import node
-from workflows.programs.probes.node import listed, read, told
+from workflows.programs.probes.node import listed, parsed_or_reason, read
 
 INFINIBAND = "sys/class/infiniband"
 PCI = "sys/bus/pci/devices"
@@ -52,7 +52,7 @@ def nics(arguments: Arguments) -> ParsedOutput:
         for port in ports
     }
     hours = (time.monotonic() - began) / 3600.0
-    return told([*_ports(ports), *_errors(grown, hours), *_firmware()], "no port tells its state")
+    return parsed_or_reason([*_ports(ports), *_errors(grown, hours), *_firmware()], "no port tells its state")
 
 
 def _ports(ports: List[Port]) -> List[Reading]:
@@ -139,7 +139,7 @@ def pcie_links(_: Arguments) -> ParsedOutput:
         on = [name for name, control in controls.items() if control]
         line = ", ".join(on[:4]) or f"off on all {len(controls)} bridges that have it"
         found.append(Reading("pcie_acs_enabled", float(len(on)), "count", line=line))
-    return told(found, "there is no GPU and no NIC on the PCI bus whose link can be read")
+    return parsed_or_reason(found, "there is no GPU and no NIC on the PCI bus whose link can be read")
 
 
 def _link(device: str) -> List[Reading]:

@@ -1,16 +1,11 @@
-"""Measurements that need no vendor's tool: memory, processor, storage and loopback.
+"""Measurements that need no vendor's tool: memory, processor, storage, loopback, an all-reduce of processes, a volume.
 
-Standard library only, Python 3.9; numpy, where the image has it, makes the processor's figure that of its own library.
-Each returns readings; the caller runs it in a process of its own and ends it where it hangs.
+numpy, where the image has it, makes the processor's figure that of its own library. Each returns readings; the caller
+runs it in a process of its own and ends it where it hangs.
 
-An all-reduce between processes of this node by sockets: a ring, as the libraries of GPUs do it.
-
-Standard library only, Python 3.9. The sum is an exclusive-or of large integers, which is the fastest reduction that the
-standard library has, so the figure is one of the node's processes and sockets, not of a GPU's fabric.
-
-Probe of a volume that was made for the test: it must take what is written and give it back.
-
-Standard library only, Python 3.9. Who claimed the volume, and whether it goes again, is seen from outside.
+The all-reduce goes by sockets around a ring, as in the libraries of GPUs. Its sum is an exclusive-or of large integers,
+the fastest reduction of the standard library, so the figure is one of the node's processes and sockets. A volume that
+was made for the test must give back what is written to it; the flow that claimed it checks that it is deleted.
 """
 
 from __future__ import annotations
@@ -241,12 +236,12 @@ def process_all_reduce(arguments: Mapping[str, str]) -> ParsedOutput:
     os.close(writing)
     _close(pairs, ())
     with os.fdopen(reading, encoding="ascii") as lines:
-        told = [line.split() for line in lines]
+        results = [line.split() for line in lines]
     codes = [os.waitpid(pid, 0)[1] for pid in pids]
-    if any(codes) or len(told) < ranks:
-        return ParsedOutput(unknown=f"only {len(told)} of {ranks} processes came to the end")
-    seconds = max(float(took) for took, _ in told)
-    wrong = sum(int(count) for _, count in told)
+    if any(codes) or len(results) < ranks:
+        return ParsedOutput(unknown=f"only {len(results)} of {ranks} processes came to the end")
+    seconds = max(float(took) for took, _ in results)
+    wrong = sum(int(count) for _, count in results)
     rate = 2.0 * (ranks - 1) * part / seconds / 1e9
     line = f"{ranks} processes, {ranks * part} bytes, slowest process {seconds:.4f} s"
     return ParsedOutput(
@@ -355,17 +350,17 @@ def volume(arguments: Mapping[str, str]) -> ParsedOutput:
     if not folder:
         return ParsedOutput(unknown="nobody said where the volume is")
     try:
-        told = storage({**arguments, "path": folder})
+        results = storage({**arguments, "path": folder})
     except OSError as error:
         what = FAULTS.get(error.errno or 0)
         if what is None:
             raise
         return _fault(f"{what}: {error.strerror}")
-    figures = {one.quantity: one.value or 0.0 for one in told.readings}
+    figures = {one.quantity: one.value or 0.0 for one in results.readings}
     if figures["storage_wrong_bytes"]:
         return _fault(f"{figures['storage_wrong_bytes']:g} bytes came back wrong")
     rates = f"{figures['storage_write_bandwidth']:.2g} GB/s, read at {figures['storage_read_bandwidth']:.2g} GB/s"
-    line = f"{told.readings[0].line.partition(' in ')[0]} written at {rates}, all as written"
+    line = f"{results.readings[0].line.partition(' in ')[0]} written at {rates}, all as written"
     return ParsedOutput((Reading("volume_faults", 0.0, "count", line=line),))
 
 

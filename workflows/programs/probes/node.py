@@ -42,7 +42,7 @@ def listed(path: str) -> List[str]:
         return []
 
 
-def told(readings: List[Reading], nothing: str) -> ParsedOutput:
+def parsed_or_reason(readings: List[Reading], nothing: str) -> ParsedOutput:
     """The readings, or why there is none."""
     return ParsedOutput(tuple(readings), "" if readings else nothing)
 
@@ -59,7 +59,7 @@ def settings(_: Arguments) -> ParsedOutput:
     balancing = read("proc/sys/kernel/numa_balancing")
     if balancing is not None and balancing.isdigit():
         found.append(Reading("numa_balancing", float(balancing), "count", line=f"kernel.numa_balancing = {balancing}"))
-    return told(found + _process_ids() + _memory(), "neither /proc nor /sys can be read")
+    return parsed_or_reason(found + _process_ids() + _memory(), "neither /proc nor /sys can be read")
 
 
 def lasting(arguments: str) -> str:
@@ -164,7 +164,7 @@ def versions(_: Arguments) -> ParsedOutput:
     library = _collective_library()
     if library:
         found.append(Reading("collective_library_version", word=library, line="name of the library's file"))
-    return told(found, "no version can be read")
+    return parsed_or_reason(found, "no version can be read")
 
 
 def _version(text: str) -> str:
@@ -202,7 +202,7 @@ def disk_space(arguments: Arguments) -> ParsedOutput:
     if space.f_files:
         used = 100.0 * (space.f_files - space.f_ffree) / space.f_files
         found.append(Reading("inodes_used", used, "%", path, line=f"{space.f_ffree} are free"))
-    return told(found, f"the file system of {path} tells neither its size nor its inodes")
+    return parsed_or_reason(found, f"the file system of {path} tells neither its size nor its inodes")
 
 
 def processes(arguments: Arguments) -> ParsedOutput:

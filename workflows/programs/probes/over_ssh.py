@@ -1,7 +1,7 @@
-"""A node's probe where no pod ends with it: what a container's edge does there is done here.
+"""A node's probe outside of a pod: what the end of a container would do is done here.
 
-Whatever the probe started ends with it, also what left its session; its time is limited from outside; `{path}` is on
-the cluster's storage where this host has it. Called by whoever tests nodes by SSH or through a batch system.
+Everything that the probe started ends with it, also processes that left its session; the caller limits its time;
+`{path}` is on the cluster's storage where this host has it. Used for tests by SSH or through a batch system.
 
     python3 programs.pyz probe-host --folder=/tmp/own --storage=/data --deadline-seconds=40 -- --calls='[…]'
 """
@@ -173,8 +173,8 @@ def _children() -> List[int]:
             if name.isdigit():
                 with contextlib.suppress(OSError, IndexError):
                     with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                        told = file.read().rpartition(")")[2].split()
-                    if told[1] == own:
+                        text = file.read().rpartition(")")[2].split()
+                    if text[1] == own:
                         found.append(int(name))
     return found
 

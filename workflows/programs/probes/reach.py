@@ -75,8 +75,8 @@ def ssh(arguments: Arguments) -> ParsedOutput:
             greeting = connection.recv(255)
     except OSError as error:
         return _ssh(1.0, f"port {port}: {error.strerror or error}")
-    said = greeting.decode("ascii", "replace").strip()
-    return _ssh(0.0 if said.startswith("SSH-") else 1.0, f"port {port} says {said!r}")
+    output = greeting.decode("ascii", "replace").strip()
+    return _ssh(0.0 if output.startswith("SSH-") else 1.0, f"port {port} says {output!r}")
 
 
 def _ssh(silent: float, line: str) -> ParsedOutput:
@@ -95,8 +95,8 @@ def tool_time(arguments: Arguments) -> ParsedOutput:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     seconds = time.monotonic() - began
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).decode("utf-8", "replace").split())
-        return ParsedOutput(unknown=f"{' '.join(command)} ended with {done.returncode}: {said[-200:]}")
+        output = " ".join((done.stderr or done.stdout).decode("utf-8", "replace").split())
+        return ParsedOutput(unknown=f"{' '.join(command)} ended with {done.returncode}: {output[-200:]}")
     return ParsedOutput((Reading("tool_seconds", seconds, "s", line=" ".join(command)),))
 
 

@@ -1,7 +1,7 @@
-"""All calls of a preflight on one node, side by side as far as they do not disturb each other.
+"""All calls of a preflight on one node, at the same time as far as they do not disturb each other.
 
-It measures and judges nothing: peers and the node's own past are not known here. Every call is answered, at the latest
-with why nothing is known; the program ends well whatever it finds, and within its deadline.
+It measures and does not judge: peers and the node's own past are not known here. Every call is answered, if only with
+the reason why nothing is known; the program always exits with 0, within its deadline.
 
     python3 programs.pyz probe --calls='[{"number":0,"probe":"cpu-gemm",...}]' --out-dir=/tmp/out
 """

@@ -72,8 +72,8 @@ def _by_systemd(names: Sequence[str]) -> Tuple[States, str]:
     if len(words) != len(names):
         said = " ".join(done.stderr.decode("utf-8", "replace").split())[:200]
         return nothing, f"systemctl ended with {done.returncode}: {said or 'no word for each service'}"
-    told = zip(names, words)  # noqa: B905  (3.9)
-    return {name: word in UP if word in (*UP, *DOWN) else None for name, word in told}, "systemctl"
+    answer = zip(names, words)  # noqa: B905  (3.9)
+    return {name: word in UP if word in (*UP, *DOWN) else None for name, word in answer}, "systemctl"
 
 
 def _by_processes(names: Sequence[str]) -> Tuple[States, str]:

@@ -1,8 +1,8 @@
-"""A short look at a node that nobody complained about: read-only, without GPUs, beside whatever runs there.
+"""A short look at a node without any complaint: read-only, without GPUs, beside whatever runs there.
 
-What its kernel said since the last look, whether the vendor's tool answers, whether the shared storage is mounted,
-answers and may be written, and whether the clock is right. Each check is pass, fail or unknown; one that crashes or is
-silent is unknown, and unknown is neither healthy nor a fault. It ends well whatever it finds.
+It checks the kernel's lines since the last look, whether the vendor's tool answers, whether the shared storage is
+mounted, answers and may be written, and whether the clock is right. Each check is pass, fail or unknown; one that
+crashes or gives no answer is unknown, and unknown is neither healthy nor a fault. It always exits with 0.
 
     python3 programs.pyz sweep --storage=/data --gpu-vendor=nvidia --expected-gpus=8 --out-dir=/tmp/out
 """
@@ -118,11 +118,11 @@ def check_mounts(options: Options, node: str) -> Check:
         lies_on = mount_of(path, known)
         if number == 0 and lies_on is not None and lies_on.read_only:
             return Check("mounts", FAIL, None, None, "", f"{path} lies on {lies_on.kind}, which is mounted read-only")
-        ended, said = within([sys.executable, "-I", "-S", "-c", _STAT, path], options.timeout_seconds * 0.6)
+        ended, lines_found = within([sys.executable, "-I", "-S", "-c", _STAT, path], options.timeout_seconds * 0.6)
         if ended is None:
             return Check("mounts", FAIL, None, options.timeout_seconds * 0.6, "s", f"{path} does not answer")
         if ended != 0:
-            return Check("mounts", FAIL, None, None, "", f"{path}: {said.strip().splitlines()[-1:] or ended}")
+            return Check("mounts", FAIL, None, None, "", f"{path}: {lines_found.strip().splitlines()[-1:] or ended}")
     return Check("mounts", PASS, len(options.storage), None, "mounts", f"{', '.join(options.storage)} answer")
 
 
@@ -134,15 +134,15 @@ def check_tools(options: Options) -> Check:
     for argv, read in gpu_count.TOOLS[options.gpu_vendor]:
         if shutil.which(argv[0]) is None:
             continue
-        ended, said = within(argv, limit)
+        ended, lines_found = within(argv, limit)
         name = " ".join(argv)
         if ended is None:
             return Check("tools", FAIL, None, limit, "s", f"{name} does not answer")
-        count = read(said) if ended == 0 else None
+        count = read(lines_found) if ended == 0 else None
         if not count:
             # The pod may have no way to the devices: that is no fault of theirs.
             return Check(
-                "tools", UNKNOWN, count, options.expected_gpus, "GPUs", f"{name}: {said.strip()[-200:] or ended}"
+                "tools", UNKNOWN, count, options.expected_gpus, "GPUs", f"{name}: {lines_found.strip()[-200:] or ended}"
             )
         verdict = PASS if count >= options.expected_gpus else FAIL
         return Check("tools", verdict, count, options.expected_gpus, "GPUs", f"{name} tells of {count}")
@@ -154,14 +154,14 @@ def within(argv: Sequence[str], seconds: float) -> Tuple[Optional[int], str]:
     """Exit code and what was said; None where it did not end in time. One that cannot be killed is left behind."""
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     try:
-        said, _ = process.communicate(timeout=seconds)
+        lines_found, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         if process.stdout is not None:
             process.stdout.close()
         process.returncode = -9  # not waited for: a call that hangs in the kernel ends when its storage does
         return None, ""
-    return process.returncode, said.decode("utf-8", "replace")
+    return process.returncode, lines_found.decode("utf-8", "replace")
 
 
 def check_kernel(options: Options, node: str) -> Check:

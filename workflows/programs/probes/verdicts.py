@@ -27,7 +27,7 @@ class Check:
 
     def plain(self) -> Dict[str, Any]:
         """As it stands in the report; `lines` only where there are any."""
-        told: Dict[str, Any] = {
+        plain_data: Dict[str, Any] = {
             "check": self.check,
             "verdict": self.verdict,
             "measured": self.measured,
@@ -35,7 +35,7 @@ class Check:
             "unit": self.unit,
             "evidence": self.evidence[:EVIDENCE_CHARACTERS],
         }
-        return {**told, "lines": [list(line) for line in self.lines]} if self.lines else told
+        return {**plain_data, "lines": [list(line) for line in self.lines]} if self.lines else plain_data
 
 
 def at_least(check: str, measured: float, limit: float, unit: str, evidence: str) -> Check:

@@ -1,16 +1,12 @@
-"""How known training programs print their progress: one table of patterns.
+"""How known training programs print their progress, and what they do beside steps: tables of patterns.
 
-A format says how to find one record in a cleaned line (no colours, no carriage return), which number in it counts the
-steps, and what the other fields mean. Patterns are compiled only when a format is chosen: a launcher needs one of them.
-The sample lines of the tests are authentic: printed by the real programs or copied from their published logs.
+A format finds one record in a cleaned line (no colours, no carriage return), and says which number in it counts the
+steps and what the other fields mean. Patterns are compiled only when a format is chosen: a launcher needs one of them.
 
-Lines by which training programs say what they do beside steps: load or save a checkpoint, evaluate, end. One table.
-
-What counts is the time in which ranks stand still. A save that is written in the background stalls them only until it
-is scheduled or staged: Megatron says so by a line of its own, torchtitan and NeMo give the seconds of that part alone.
-What such a program says later, when the background is done ("successfully saved", "finalized"), ends nothing.
-
-The lines are those of the programs' own sources and published logs; the tests hold them.
+A phase mark is a line on loading or saving a checkpoint, an evaluation or the end. Only the time counts in which ranks
+stand still. A save in the background stalls them only until it is scheduled or staged: Megatron prints a line for that,
+torchtitan and NeMo give the seconds of that part alone. Later lines, when the background is done ("successfully saved",
+"finalized"), end nothing. All sample lines of the tests come from the programs' own sources and published logs.
 """
 
 from __future__ import annotations

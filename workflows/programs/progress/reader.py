@@ -1,14 +1,8 @@
-"""From the lines of one rank to steps over all attempts. No clock, no file: times come with the lines.
+"""From the lines of one rank to steps over all attempts and to phases. No clock, no file: times come with the lines.
 
 Progress is "a new training step was reported", never "the number grew": counters fall back in each epoch and after a
-resume, bars repeat themselves, evaluation counts for itself.
-
-One record of progress in a line: what it holds, as printed, before counting. Pure.
-
-What one rank does, from the lines that say so: a phase begins, a phase has ended. No clock: lines bring the time.
-
-Of a pause that is only told when it is over ("saved in 0.015 s"), the beginning is reported in hindsight. Each phase
-reaches to the next one that the rank enters.
+resume, bars repeat themselves, evaluation has counters of its own. The begin of a pause that is reported only at its
+end ("saved in 0.015 s") is computed from its length. A phase lasts until the rank enters the next one.
 """
 
 from __future__ import annotations
@@ -40,7 +34,7 @@ class Record(NamedTuple):
 
 
 class RecordFinder:
-    """A compiled format. A thousand lines a second must cost next to nothing, so nothing is looked up twice."""
+    """A compiled format. A thousand lines a second must cost next to nothing, so every lookup happens once."""
 
     def __init__(self, form: Format, world_size: int) -> None:
         self.kind = form.counter
@@ -218,7 +212,7 @@ class PhaseTracker:
 
 
 def without_revised_begins(reports: Sequence[Any]) -> List[Any]:
-    """The reports of one reading without beginnings of pauses that were told anew in it, from an earlier moment."""
+    """The reports of one reading without begins of pauses that a later report in it replaces by an earlier time."""
     kept: List[Any] = []
     for report in reports:
         last = kept[-1] if kept else None
@@ -250,7 +244,7 @@ class PatternError(ValueError):
 
 @dataclass(frozen=True)
 class StepCounting:
-    """How the numbers of a program become positions over all attempts."""
+    """How a program's step numbers become positions over all attempts."""
 
     first_counter: int = 1
     """Number the program gives its first step."""
@@ -316,7 +310,7 @@ class ProgressReader:
         self.last: Optional[StepSeen] = None
 
     def may_match(self, raw: bytes) -> bool:
-        """False where none of the lines in `raw` can say anything to `feed`."""
+        """Whether any line in `raw` may contain a report, so that `feed` has to read it."""
         for hint in self._hints:
             if hint in raw:
                 return True
@@ -338,7 +332,7 @@ class ProgressReader:
         return reports
 
     def _structured_report(self, text: str, at: float) -> List[Report]:
-        """A report that the program itself prints: a step or a phase of this rank, now; nothing else is believed."""
+        """A report that the program itself prints: a step or a phase of this rank, now; everything else is ignored."""
         try:
             data: Dict[str, Any] = json.loads(text[len(LINE_PREFIX) : LINE_LIMIT])
             kind = {"StepSeen": StepSeen, "PhaseSeen": PhaseSeen}[data["report"]]
@@ -378,7 +372,7 @@ class ProgressReader:
         return [*self._phases.step(at), self.last]
 
     def _loss_only(self, record: Record, at: float) -> List[Report]:
-        """A loss that came apart from its step belongs to the latest one; a repeated record says nothing new."""
+        """A loss that came apart from its step belongs to the latest one; a repeated record changes nothing."""
         if self.last is None or record.loss is None or _same(self.last.loss, record.loss):
             return []
         norm = self.last.gradient_norm if record.gradient_norm is None else record.gradient_norm
@@ -410,7 +404,7 @@ class _StepPosition:
         return step if step > 0 else None
 
     def total(self, record: Record) -> Optional[int]:
-        """Planned steps as the program says them; an epoch's length is not that."""
+        """Planned steps that the program prints; the length of an epoch is not that."""
         return None if record.kind == "epoch" else record.total
 
     def _of_bar(self, counter: int, total: Optional[int]) -> Optional[int]:

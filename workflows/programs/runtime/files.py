@@ -1,12 +1,8 @@
-"""Files written in the background, so that a hanging or full storage never stops a launcher or a coordinator.
+"""Files and descriptors written in the background, so that a hanging or full storage never stops a program.
 
-Memory is bounded: what does not fit in the queue is dropped, counted, and the count is written where it is missing.
-
-A descriptor that somebody else reads, written to by a thread of its own: who does not read it holds up nobody.
-
-The descriptor stays as it is: it may be shared, and others would not expect it to refuse what does not fit.
-
-Where these programs were started from, so that one can start another, and where they say how they ended.
+Memory is bounded: what does not fit in the queue is dropped and counted, and the count is written instead. A descriptor
+that another process reads keeps its flags: it may be shared with programs that expect it to block. Also the paths of
+these programs and of the termination message.
 """
 
 from __future__ import annotations

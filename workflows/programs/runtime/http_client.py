@@ -15,7 +15,7 @@ ANSWER_LIMIT = 64 * 1024 * 1024
 
 
 class UnreachableError(Exception):
-    """Nobody answers there now, or not in time, or not in HTTP: try again later."""
+    """No server answers there now, or not in time, or not in HTTP: try again later."""
 
 
 class AddressError(ValueError):

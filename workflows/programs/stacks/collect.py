@@ -1,25 +1,20 @@
 """Stacks of ranks while they run, or hang: bounded in time and size, whatever state the ranks are in.
 
-A launcher calls `gather` in a thread of its own when the coordinator orders `stacks`, and posts what `stack_wire` makes
-of it. In this order, whatever answers first wins:
+A launcher calls `gather` in a thread of its own when the coordinator orders `stacks`, and posts the dump as JSON
+(`values`). The first source that answers wins:
 
-1. **py-spy**, where it is on the PATH and may look (the right to trace): any Python program, nothing prepared.
+1. **py-spy**, where it is on the PATH and has the right to trace: any Python program, without preparation.
 2. **faulthandler**, in any Python that started with the `PYTHONPATH` of a rank (`python_start`), and in ranks that
-   were forked from the parked process: the signal makes the interpreter write all its stacks into a file in memory that
+   were forked from the parked process: a signal makes the interpreter write all its stacks into a file in memory that
    we read through /proc. It needs no right, and works while the interpreter's lock is held; it is only sent where a
-   handler stands, since it would kill otherwise.
+   handler is installed, since it would kill otherwise.
 3. **the kernel**: state, system call, kernel functions and files of each thread, of any process; nothing else can be
-   had of one that is stopped or in uninterruptible sleep, and those are sent no signals.
+   had of one that is stopped or in uninterruptible sleep, and those are sent no signals. Only files are read that do
+   not need the process's own memory map: `cmdline`, `environ`, `maps` and `exe` can block the reader as long as the
+   process itself is blocked, which is when we look.
 
-What does not answer in time is left to itself: the thread that waits for it is a daemon, and nothing waits for that.
-`gather` starts py-spy as children of the launcher: whoever reaps all children must not take them for ranks.
-
-What the kernel says of a process, also of one that is stopped or in uninterruptible sleep.
-
-Only files are read that do not need the process's own memory map: `cmdline`, `environ`, `maps` and `exe` can block the
-reader as long as the process itself is blocked, which is when we look.
-
-What py-spy and Python's faulthandler say, as values. Pure; what is not understood is left out.
+A source that does not answer in time is abandoned: its thread is a daemon, and nothing waits for it. `gather` starts
+py-spy as children of the launcher, which must not take them for ranks when it reaps.
 """
 
 from __future__ import annotations
@@ -112,7 +107,7 @@ ABOUT_A_FILE = frozenset(
 
 
 def read_process(rank: int, pid: int, top: bool) -> Optional[ProcessStacks]:
-    """What is seen of it; None: it is gone."""
+    """State of a process and its threads from the kernel; None: it is gone."""
     state = state_of(pid)
     if state is None:
         return None
@@ -210,7 +205,7 @@ _POLL_SECONDS = 0.002
 
 @dataclass(frozen=True)
 class CollectOptions:
-    """How to look."""
+    """Sources and time limit."""
 
     seconds: float = LIMIT_SECONDS
     """For all ranks together."""
@@ -219,7 +214,7 @@ class CollectOptions:
 
 
 def local_options(seconds: float = LIMIT_SECONDS) -> CollectOptions:
-    """How to look on this machine."""
+    """The options on this machine."""
     return CollectOptions(seconds, shutil.which("py-spy") or "")
 
 
@@ -298,7 +293,7 @@ class _Worker(threading.Thread):
 
 
 def ask_faulthandler(pid: int, seconds: float) -> List[Thread]:
-    """What a process with `install` answers; nothing where it has none or takes longer."""
+    """Stacks from the faulthandler of a process; none where it has no handler or takes longer than `seconds`."""
     path = descriptor(pid, f"/memfd:{MEMORY_FILE}") if has_handler(pid, SIGNAL) else ""
     if not path:
         return []
@@ -317,7 +312,7 @@ def ask_faulthandler(pid: int, seconds: float) -> List[Thread]:
 
 
 def _read_when_settled(file: int, seconds: float) -> str:
-    """What is in the file once it does not grow any more."""
+    """Content of the file once it stops growing."""
     now = time.monotonic()
     end, settled, size = now + seconds, now, 0
     while now < end and (size == 0 or now < settled + SETTLED_SECONDS):
@@ -349,7 +344,7 @@ def _end(spy: "subprocess.Popen[str]") -> None:
 
 
 def _merge(stacks: List[Thread], kernel: List[Thread]) -> List[Thread]:
-    """Stacks, with what the kernel says of the same threads; those without a stack (of libraries) are left out."""
+    """Stacks with the kernel's state of the same threads; threads without a stack (of libraries) are left out."""
     by_id = {thread.id: thread for thread in kernel}
     first = kernel[0] if kernel else None
     found: List[Thread] = []

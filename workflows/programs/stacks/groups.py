@@ -1,18 +1,19 @@
-"""Who keeps a gang waiting, from the stacks of all its ranks: identical stacks grouped, the minority named. Pure.
+"""Which ranks keep a gang waiting, from the stacks of all of them: equal stacks grouped, the minority blamed. Pure.
 
-ByteRobust's way (fault tolerance notes 3.1): most ranks wait in the same place for somebody who stands elsewhere. Line
-numbers, addresses and the innermost frames of waiting loops differ from look to look and are taken off before grouping.
+ByteRobust's way (fault tolerance notes 3.1): most ranks wait in the same place for a rank that is elsewhere. Line
+numbers, addresses and the innermost frames of waiting loops differ between samples and are removed before grouping.
 
-Somebody is named only where there is reason to:
+Ranks are blamed only where there is reason to:
 
-* at most half stand outside of a collective that all others wait in (waiting itself tells them apart); where all others
+* at most half are outside of a collective in which all others wait (waiting itself separates them); where all others
   wait for their device, it must be few: each of them may wait for a kernel of its own;
 * all wait, and few of them in another collective than more than two thirds;
-* nobody is known to wait, and few stand elsewhere than more than two thirds;
+* none is known to wait, and few are elsewhere than more than two thirds;
 * few are stopped or in uninterruptible sleep, or their launchers gave no stacks, and all others wait;
 * at most half are stopped, whatever the others do: those never go on by themselves.
 
-Otherwise nobody is: all alike (they wait for what is outside of the gang: a switch, a file server), or half and half.
+Otherwise none is: all are alike (they wait for something outside of the gang: a switch, a file server), or half and
+half.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ Signature = Tuple[str, ...]
 
 @dataclass(frozen=True)
 class Stack:
-    """Where one rank stands."""
+    """Where one rank is, from its stack."""
 
     rank: int
     node: str
@@ -70,7 +71,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class StackGroup:
-    """Ranks that stand in the same place."""
+    """Ranks with equal stacks."""
 
     signature: Signature
     ranks: Tuple[int, ...]
@@ -90,7 +91,7 @@ class BlamedRank:
 
 @dataclass(frozen=True)
 class StackFinding:
-    """What the stacks say."""
+    """Blamed ranks and the groups of stacks."""
 
     blamed: Tuple[BlamedRank, ...]
     why: str
@@ -141,7 +142,7 @@ def _tail(file: str) -> str:
 
 
 def group_stacks(stacks: Sequence[Stack]) -> Tuple[StackGroup, ...]:
-    """Ranks in the same place; who waits in the same collective is in the same place, however it came there."""
+    """Group ranks with equal stacks; ranks that wait in the same collective belong together."""
     found: Dict[Tuple[str, str, Signature], List[Stack]] = {}
     for one in stacks:
         key = ("waits", _collective(one.waits), ()) if one.waits else ("stands", one.state, one.signature)
@@ -158,7 +159,7 @@ def _collective(name: str) -> str:
 
 
 def find_minority(stacks: Sequence[Stack]) -> StackFinding:
-    """Who keeps the others waiting."""
+    """Find the ranks for which the others wait."""
     found = _by_place(stacks)
     stopped = [one for one in stacks if one.state == STOPPED]
     if found.blamed or not stopped or 2 * len(stopped) > len(stacks):
@@ -215,6 +216,6 @@ def _who(stacks: Sequence[Stack]) -> str:
 
 
 def blamed_node(finding: StackFinding) -> Optional[str]:
-    """The one node that all named ranks run on; None: nobody is named, or several."""
+    """The node of all blamed ranks; None: none is blamed, or they are on several nodes."""
     nodes = {one.node for one in finding.blamed}
     return nodes.pop() if len(nodes) == 1 else None

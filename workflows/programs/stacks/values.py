@@ -1,12 +1,8 @@
 """Stacks of processes as values: JSON for `POST /v1/stacks`, text for people and for the diagnosis.
 
-The text is that of `py-spy dump`, which `primus diagnose` reads like any other dump; what py-spy does not say (what the
-kernel waits for, open files) stands behind `#`.
-
-Stacks on their way from a launcher to the coordinator: the body of `POST /v1/stacks`.
-
-`{"pod", "node", "id", "at", "seconds", "left_out", "stacks": [{"rank", "processes": [...]}]}`, where processes are
-those of `stack_values.Process` without their rank.
+The text is that of `py-spy dump`, which `primus diagnose` reads like any other dump; what py-spy does not print (what
+the kernel waits for, open files) is behind `#`. The body of a request is `{"pod", "node", "id", "at", "seconds",
+"left_out", "stacks": [{"rank", "processes": [...]}]}`, with each `ProcessStacks` without its rank.
 """
 
 from __future__ import annotations
@@ -83,7 +79,7 @@ class ProcessStacks:
 
 @dataclass(frozen=True)
 class Dump:
-    """What one launcher saw of its ranks."""
+    """Stacks of the ranks of one launcher."""
 
     node: str
     at: float
@@ -110,7 +106,7 @@ def from_dict(data: Dict[str, Any]) -> Dump:
 
 
 def fit_dump(dump: Dump, limit_bytes: int) -> Dump:
-    """As much of it as fits: first threads, frames and files go, then processes from the end."""
+    """As much of the dump as fits: first threads, frames and files go, then processes from the end."""
     for threads, frames, files in LEVELS:
         dump = replace(dump, processes=[_cut(one, threads, frames, files) for one in dump.processes])
         if _bytes(dump) <= limit_bytes:
@@ -180,7 +176,7 @@ MOST = 1e15
 
 @dataclass(frozen=True)
 class StackAnswer:
-    """What one launcher answers to an order `stacks`; the dump names its node."""
+    """A launcher's answer to an order `stacks`; the dump names its node."""
 
     pod: str
     id: str

@@ -58,13 +58,9 @@ _FORMAT = re.compile(r"%(?:%|(?P<flags>[-+# 0]*)(?P<width>\d*)(?P<verb>[dxXobv])
 
 @lru_cache(maxsize=64)
 def instances(workflow: str, step_name: str, kind: str, source: str) -> tuple[Instance, ...]:
-    """The instances of a fan-out, in order.
+    """The instances of a fan-out, in order; `(index:value)` is added to the full node name `step_name`.
 
-    Args:
-        workflow: name of the workflow, for the node ids.
-        step_name: full node name of the step or task, to which `(index:value)` is added.
-        kind: of `Items`.
-        source: of `Items`, its tags replaced.
+    `kind` and `source` are those of `Items`, with the tags of the source replaced.
 
     Raises:
         ItemsError: the source gives no list.
@@ -72,7 +68,7 @@ def instances(workflow: str, step_name: str, kind: str, source: str) -> tuple[In
     return tuple(
         Instance(name, node_id(workflow, name), tags)
         for index, item in enumerate(_values(kind, source))
-        for name, tags in (_named(step_name, index, item),)
+        for name, tags in (_name_and_tags(step_name, index, item),)
     )
 
 
@@ -89,15 +85,15 @@ def _values(kind: str, source: str) -> list[Any]:
     return values
 
 
-def _named(step_name: str, index: int, item: object) -> tuple[str, dict[str, str]]:
+def _name_and_tags(step_name: str, index: int, item: object) -> tuple[str, dict[str, str]]:
     if is_map(item):
-        tags = {f"item.{key}": _printed(value) for key, value in item.items()}
-        called = ",".join(sorted(f"{key}:{_printed(value)}" for key, value in item.items()))
+        tags = {f"item.{key}": _print_value(value) for key, value in item.items()}
+        called = ",".join(sorted(f"{key}:{_print_value(value)}" for key, value in item.items()))
         tags["item"] = go_json(item)
     elif is_list(item):
-        called, tags = f"[{' '.join(_printed(value) for value in item)}]", {"item": go_json(item)}
+        called, tags = f"[{' '.join(_print_value(value) for value in item)}]", {"item": go_json(item)}
     else:
-        called, tags = _printed(item), {"item": text_of(item)}
+        called, tags = _print_value(item), {"item": text_of(item)}
     # Argo finds the index again behind the last parenthesis: it keeps none of the item's own.
     return f"{step_name}({index}:{called.translate(_NO_PARENTHESES)})", tags
 
@@ -105,7 +101,7 @@ def _named(step_name: str, index: int, item: object) -> tuple[str, dict[str, str
 _NO_PARENTHESES = str.maketrans("", "", "()")
 
 
-def _printed(value: object) -> str:
+def _print_value(value: object) -> str:
     """An item as Argo prints it: its JSON; a text without the quotes around it, those inside stay escaped."""
     text = json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
     return text[1:-1] if isinstance(value, str) else text
@@ -209,12 +205,7 @@ def from_dependencies(names: list[str]) -> Depends:
 
 
 def is_met(tree: Expression, asked: Callable[[str, str], bool]) -> bool:
-    """Whether the logic is true.
-
-    Args:
-        tree: of `read_depends`.
-        asked: from task and result ("" for a bare task name) to yes or no.
-    """
+    """Whether the logic is true; `asked` maps task and result ("" for a bare task name) to yes or no."""
     match tree:
         case Constant(value):
             task, _, result = str(value).partition(".")
@@ -335,7 +326,7 @@ def leaves(tasks: Mapping[str, TemplateCall]) -> tuple[str, ...]:
     return tuple(sorted(name for name in tasks if name not in needed))
 
 
-def ordered(tasks: Mapping[str, TemplateCall], targets: tuple[str, ...]) -> list[str]:
+def topological_order(tasks: Mapping[str, TemplateCall], targets: tuple[str, ...]) -> list[str]:
     """The targets and all they depend on, every task after those it depends on (no recursion: chains may be long)."""
     done: dict[str, None] = {}
     waiting = list(reversed(targets))

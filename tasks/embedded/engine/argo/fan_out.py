@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tasks.embedded.engine.argo.calls import Instance, ItemsError, TemplateCall, instances
 from tasks.embedded.engine.argo.names import NodeFailure, node_id
-from tasks.embedded.engine.argo.scope import Boundary, lookup_of, resolved
+from tasks.embedded.engine.argo.scope import Boundary, lookup_of, resolve_text
 from tasks.embedded.engine.argo.state import Computation
 from tasks.embedded.engine.argo.substitution import substitute_all
 from tasks.embedded.engine.expr.evaluate import evaluate_when
@@ -44,7 +44,7 @@ def instances_of(run: Computation, boundary: Boundary, call: TemplateCall, node_
     if "{{" in source:
         lookup = lookup_of(run, boundary)
         if call.items.kind == "parameter":
-            source = resolved(source, lookup)
+            source = resolve_text(source, lookup)
         else:
             source = json.dumps(substitute_all(json.loads(source), lookup))
     try:
@@ -61,7 +61,7 @@ def skip_reason(run: Computation, boundary: Boundary, call: TemplateCall, item: 
     """
     if not call.when:
         return ""
-    text = resolved(call.when, lookup_of(run, boundary, item))
+    text = resolve_text(call.when, lookup_of(run, boundary, item))
     try:
         return "" if evaluate_when(text) else f"when '{text}' evaluated false"
     except ExpressionError as error:

@@ -1,9 +1,8 @@
-"""The outputs of DAG and steps templates, made from those of their calls; outputs that the whole workflow knows.
+"""Outputs of DAG and steps templates, made from those of their calls; outputs of the whole workflow.
 
-Artifacts as the interpreter sees them: names of places, never content.
-
-An artifact with a place is an object with `raw` (its text) or `plugin` (a key inside the cluster's own folder). The
-keys are as on Argo's own stores: `<node id>/<name>.tgz` for what was packed, the file's name for what was not.
+The interpreter knows artifacts by their places, never by content. An artifact with a place is an object with `raw` (its
+text) or `plugin` (a key inside the cluster's own folder). Keys are as on Argo's own stores: `<node id>/<name>.tgz` for
+a packed artifact, the file's name for another one.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Find = Callable[[str], Json | None]
 """From `steps.a.outputs.artifacts.x` to the artifact; None where there is none."""
 
 
-def stored(artifact: Json, key: str) -> Json:
+def artifact_location(artifact: Json, key: str) -> Json:
     """The artifact at a key of the cluster's folder."""
     return {**artifact, "plugin": {"name": STORE, "configuration": "", "key": key}}
 
@@ -76,7 +75,7 @@ def resolve_artifact(artifact: Json, find: Find, lookup: Lookup) -> Json | None:
         return found
     if "raw" in found:
         raise NodeFailure("a raw artifact has no sub-path")
-    return stored(found, f"{found['plugin']['key']}/{below.strip('/')}")
+    return artifact_location(found, f"{found['plugin']['key']}/{below.strip('/')}")
 
 
 def bare(text: str) -> str:
@@ -135,7 +134,7 @@ def _value(parameter: Json, lookup: Lookup) -> str:
     source = as_map(parameter.get("valueFrom"))
     try:
         if source.get("expression"):
-            return _computed(str(source["expression"]), lookup)
+            return _compute(str(source["expression"]), lookup)
         return substitute_strictly(_braced(str(source.get("parameter", ""))), lookup)
     except (NodeFailure, ExpressionError) as error:
         if source.get("default") is None:
@@ -143,19 +142,19 @@ def _value(parameter: Json, lookup: Lookup) -> str:
         return text_of(source["default"])
 
 
-def _computed(expression: str, lookup: Lookup) -> str:
+def _compute(expression: str, lookup: Lookup) -> str:
     value = evaluate(parse(expression, "expression"), Environment({}, lookup))
     if value is None:
         raise ExpressionError(f"failed to evaluate expression '{expression}'")
-    return _printed(value)
+    return _print_value(value)
 
 
-def _printed(value: Any) -> str:
+def _print_value(value: Any) -> str:
     """A value as Go's `%v` prints it, which is what Argo does with an output's expression."""
     if is_list(value):
-        return f"[{' '.join(_printed(item) for item in value)}]"
+        return f"[{' '.join(_print_value(item) for item in value)}]"
     if is_map(value):
-        return f"map[{' '.join(f'{key}:{_printed(value[key])}' for key in sorted(value))}]"
+        return f"map[{' '.join(f'{key}:{_print_value(value[key])}' for key in sorted(value))}]"
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < 1e21 else repr(value)
     return "<nil>" if value is None else text_of(value)

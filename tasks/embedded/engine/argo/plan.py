@@ -25,7 +25,7 @@ from tasks.embedded.engine.argo.calls import (
     hook_of,
     hooks_of,
     leaves,
-    ordered,
+    topological_order,
 )
 from tasks.embedded.engine.argo.names import NodeFailure
 from tasks.embedded.engine.argo.substitution import substitute
@@ -218,7 +218,7 @@ def _template(spec: Json, common_retry: Json | None, constants: Mapping[str, str
         fail_fast=bool(dag.get("failFast", True)),
         groups=groups,
         group_of={call.name: index for index, group in enumerate(groups) for call in group},
-        tasks={name: tasks[name] for name in ordered(tasks, targets)},
+        tasks={name: tasks[name] for name in topological_order(tasks, targets)},
         targets=targets,
         wants_result=_wants_result(spec) if kind in ("dag", "steps") else frozenset(),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tasks.embedded.engine.argo.names import NodeFailure, seconds_of
-from tasks.embedded.engine.argo.outputs import output_field, publish, stored
+from tasks.embedded.engine.argo.outputs import artifact_location, output_field, publish
 from tasks.embedded.engine.argo.plan import Template
 from tasks.embedded.engine.argo.scope import Values, inputs_field
 from tasks.embedded.engine.argo.state import DONE, Computation, Place, PodFacts
@@ -250,7 +250,7 @@ def no_start_reason(run: Computation, place: Place) -> str:
     return OVERDUE if run.overdue and not place.on_exit else ""
 
 
-def pod_changed(run: Computation, node: Json, facts: PodFacts, template: Template) -> None:
+def update_pod_node(run: Computation, node: Json, facts: PodFacts, template: Template) -> None:
     """Write what is known about a pod into its node."""
     if facts.node and node.get("hostNodeName") != facts.node:
         node = run.edit(node["id"])
@@ -331,7 +331,9 @@ def _artifacts(facts: PodFacts, template: Template) -> tuple[list[Json], str]:
     for artifact in template.artifact_outputs:
         key = facts.artifacts.get(artifact["name"])
         if key is not None:
-            found.append(stored({name: value for name, value in artifact.items() if name != "optional"}, key))
+            found.append(
+                artifact_location({name: value for name, value in artifact.items() if name != "optional"}, key)
+            )
         elif not artifact.get("optional"):
             missing = missing or (
                 f"main: output artifact '{artifact['name']}': {artifact.get('path')} no such file or directory"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tasks.embedded.engine.argo.names import NodeFailure
-from tasks.embedded.engine.argo.pods import OVERDUE, pod_changed, timeout_of
-from tasks.embedded.engine.argo.resources import resource_ended
+from tasks.embedded.engine.argo.pods import OVERDUE, timeout_of, update_pod_node
+from tasks.embedded.engine.argo.resources import end_resource_node
 from tasks.embedded.engine.argo.scope import input_tags, stored_inputs
 from tasks.embedded.engine.argo.state import DONE, Computation
 from tasks.embedded.engine.json_values import Json, as_map
@@ -29,11 +29,11 @@ def reconcile(run: Computation, unfinished: list[Json]) -> None:
             if applied is None:
                 run.missing.add(node["id"])
             elif applied.phase in ("Succeeded", "Failed"):
-                resource_ended(run, node, applied, template)
+                end_resource_node(run, node, applied, template)
             continue
         facts = run.pods.get(run.pod_of(node))
         if facts is not None and template is not None:
-            pod_changed(run, node, facts, template)
+            update_pod_node(run, node, facts, template)
         elif node["phase"] == "Running" or node.get("hostNodeName"):
             run.mark(node, "Error", "pod deleted")
         else:

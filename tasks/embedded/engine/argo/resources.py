@@ -87,7 +87,7 @@ def check_resource(resource: Json, path: str) -> None:
         )
 
 
-def resource_ended(run: Computation, node: Json, facts: ResourceFacts, template: Template) -> None:
+def end_resource_node(run: Computation, node: Json, facts: ResourceFacts, template: Template) -> None:
     """Write the end of an applied resource into its node."""
     node = run.edit(node["id"])
     if facts.phase == "Failed":

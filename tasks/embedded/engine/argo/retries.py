@@ -28,7 +28,7 @@ _POWERS_OF_A_FLOAT = 32
 
 
 @dataclass(frozen=True)
-class Settled:
+class RetryEnd:
     """The Retry node ends, like its last attempt or as said."""
 
     phase: str
@@ -36,7 +36,7 @@ class Settled:
 
 
 @dataclass(frozen=True)
-class Wait:
+class DelayedAttempt:
     """The next attempt starts later."""
 
     until: float
@@ -44,14 +44,16 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Again:
+class ImmediateAttempt:
     """The next attempt starts now."""
 
     deadline: float | None
     """When all attempts together must be done (backoff's `maxDuration`)."""
 
 
-def after_attempt(run: Computation, node: Json, strategy: Json, lookup: Lookup) -> Settled | Wait | Again:
+def after_attempt(
+    run: Computation, node: Json, strategy: Json, lookup: Lookup
+) -> RetryEnd | DelayedAttempt | ImmediateAttempt:
     """What follows the last attempt of a Retry node, which is done.
 
     Raises:
@@ -60,16 +62,16 @@ def after_attempt(run: Computation, node: Json, strategy: Json, lookup: Lookup) 
     attempts = attempts_of(run, node)
     last = attempts[-1]
     if last["phase"] not in FAILED:
-        return Settled("Succeeded", None)
+        return RetryEnd("Succeeded", None)
     if run.shutdown:
-        return Settled(last["phase"], f"Stopped with strategy '{run.shutdown}'")
+        return RetryEnd(last["phase"], f"Stopped with strategy '{run.shutdown}'")
     if run.overdue and run.deadline is not None:
-        return Settled(last["phase"], f"retry exceeded workflow deadline {stamp(run.deadline)}")
+        return RetryEnd(last["phase"], f"retry exceeded workflow deadline {stamp(run.deadline)}")
     strategy = as_map(substitute_all(strategy, lookup))
     try:
         limit = None if strategy.get("limit") in (None, "") else int(text_of(strategy["limit"]))
         backoff = _backoff(strategy, attempts)
-        refused = _refused(run, strategy, attempts, limit)
+        refused = _is_refused(run, strategy, attempts, limit)
     except (ValueError, ExpressionError) as error:
         raise NodeFailure(f"retryStrategy: {error}") from error
     return _decide(run, last, backoff, refused)
@@ -97,34 +99,36 @@ def _backoff(strategy: Json, attempts: list[Json]) -> _Backoff | None:
     return _Backoff(wait, deadline)
 
 
-def _refused(run: Computation, strategy: Json, attempts: list[Json], limit: int | None) -> Settled | None:
+def _is_refused(run: Computation, strategy: Json, attempts: list[Json], limit: int | None) -> RetryEnd | None:
     """Whether policy, limit or expression forbid another attempt: all three must allow it."""
     last = attempts[-1]
     expression = text_of(strategy.get("expression") or "")
     policy = text_of(strategy.get("retryPolicy") or ("Always" if expression else "OnFailure"))
     transient = policy != "OnTransientError" or any(word in last.get("message", "") for word in _TRANSIENT)
     if last["phase"] not in POLICIES[policy] or not transient:
-        return Settled(last["phase"], last.get("message", ""))
+        return RetryEnd(last["phase"], last.get("message", ""))
     if limit is not None and len(attempts) > limit:
-        return Settled(last["phase"], "No more retries left")
+        return RetryEnd(last["phase"], "No more retries left")
     if expression and not evaluate_condition(expression, {"lastRetry": last_retry(run, last)}):
-        return Settled(last["phase"], "retryStrategy.expression evaluated to false")
+        return RetryEnd(last["phase"], "retryStrategy.expression evaluated to false")
     return None
 
 
-def _decide(run: Computation, last: Json, backoff: _Backoff | None, refused: Settled | None) -> Settled | Wait | Again:
+def _decide(
+    run: Computation, last: Json, backoff: _Backoff | None, refused: RetryEnd | None
+) -> RetryEnd | DelayedAttempt | ImmediateAttempt:
     if backoff is not None and backoff.deadline is not None and run.now > backoff.deadline:
-        return Settled(last["phase"], "Max duration limit exceeded")
+        return RetryEnd(last["phase"], "Max duration limit exceeded")
     if refused is not None:
         return refused
     if backoff is None:
-        return Again(None)
+        return ImmediateAttempt(None)
     until = moment(last["finishedAt"]) + backoff.wait_seconds
     if backoff.deadline is not None and until > backoff.deadline:
-        return Settled(last["phase"], "Backoff would exceed max duration limit")
+        return RetryEnd(last["phase"], "Backoff would exceed max duration limit")
     if run.now < until:
-        return Wait(until, f"Backoff for {spoken(backoff.wait_seconds)}")
-    return Again(backoff.deadline)
+        return DelayedAttempt(until, f"Backoff for {spoken(backoff.wait_seconds)}")
+    return ImmediateAttempt(backoff.deadline)
 
 
 def last_retry(run: Computation, attempt: Json | None) -> dict[str, str]:

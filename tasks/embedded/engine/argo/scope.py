@@ -28,7 +28,7 @@ from tasks.embedded.engine.json_values import (
 )
 
 
-def aggregated(outputs: list[Json], what: str) -> str | None:
+def aggregate_outputs(outputs: list[Json], what: str) -> str | None:
     """`outputs.result`, `outputs.parameters` or `outputs.parameters.n` of the items that succeeded; None for others.
 
     Raises:
@@ -192,13 +192,7 @@ def inputs_field(values: Values) -> Json | None:
 
 
 def lookup_of(run: Computation, boundary: Boundary, more: Mapping[str, str] | None = None) -> Lookup:
-    """What tags mean inside the calls of a boundary.
-
-    Args:
-        run: the run.
-        boundary: the surrounding template.
-        more: tags of one instance (`item`), which win.
-    """
+    """The values of tags inside the calls of a boundary; those in `more` (`item`) come first."""
     first = more or {}
 
     def lookup(tag: str) -> str | None:
@@ -214,7 +208,7 @@ def lookup_of(run: Computation, boundary: Boundary, more: Mapping[str, str] | No
     return lookup
 
 
-def resolved(text: str, lookup: Lookup) -> str:
+def resolve_text(text: str, lookup: Lookup) -> str:
     """The text with all tags replaced.
 
     Raises:
@@ -231,7 +225,7 @@ def argument_values(
     Raises:
         NodeFailure: a tag has no value.
     """
-    return {name: None if _is_absent(run, boundary, text) else resolved(text, lookup) for name, text in arguments}
+    return {name: None if _is_absent(run, boundary, text) else resolve_text(text, lookup) for name, text in arguments}
 
 
 def _is_absent(run: Computation, boundary: Boundary, text: str) -> bool:
@@ -318,7 +312,7 @@ def _aggregate(run: Computation, name: str, children: list[Json], what: str) -> 
     known = run.memo.get((name, what))
     if known is None:
         outputs = [as_map(child.get("outputs")) for child in children if child["phase"] == "Succeeded"]
-        known = aggregated(outputs, what)
+        known = aggregate_outputs(outputs, what)
         if known is not None:
             run.memo[name, what] = known
     return known

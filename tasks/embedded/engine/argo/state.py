@@ -184,15 +184,7 @@ class Computation:
         return self.nodes[key]
 
     def add(self, place: Place, kind: str, template: str, phase: str, **more: Any) -> Json:
-        """A new node.
-
-        Args:
-            place: where.
-            kind: its `type`.
-            template: `templateName`.
-            phase: its first phase.
-            more: further fields (`message`, `inputs`, `progress`, …); None leaves a field out.
-        """
+        """Add a node; fields in `more` (`message`, `inputs`, `progress`, …) that are None are left out."""
         key = self.id_of(place.node_name)
         node: Json = {
             "id": key,

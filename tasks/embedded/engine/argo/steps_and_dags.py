@@ -231,7 +231,7 @@ def run_dag(run: Computation, boundary: Boundary, calls: Calls) -> None:
             settled.add(name)
         else:
             running = running or key in run.nodes
-    running = running or _workflow_hooks_run(run, boundary)
+    running = running or (boundary.node_name == run.plan.name and _hook_runs(run, run.plan.name, run.plan.hooks))
     phase = "Running" if running else _assess(run, boundary, settled)
     if phase == "Running":
         return
@@ -260,11 +260,6 @@ def _node_ids(workflow: str, boundary: str, names: tuple[str, ...]) -> tuple[tup
 
 def _task_id(run: Computation, boundary: Boundary, name: str) -> str:
     return run.id_of(call_node_name(boundary, name))
-
-
-def _workflow_hooks_run(run: Computation, boundary: Boundary) -> bool:
-    """Whether a hook of the workflow still runs: as a child of the root it keeps a DAG there from ending."""
-    return boundary.node_name == run.plan.name and _hook_runs(run, run.plan.name, run.plan.hooks)
 
 
 def _hook_runs(run: Computation, name: str, hooks: tuple[Hook, ...]) -> bool:
@@ -426,7 +421,7 @@ def _assess(run: Computation, boundary: Boundary, settled: set[str]) -> str:
         if name not in settled:
             continue
         node = run.nodes[_task_id(run, boundary, name)]
-        branches[name] = node["phase"] if node["phase"] in COMPLETED else _inherited(task, branches)
+        branches[name] = node["phase"] if node["phase"] in COMPLETED else _inherited_result(task, branches)
     return _verdict(boundary, [(target, branches.get(target, "")) for target in boundary.template.targets])
 
 
@@ -443,7 +438,7 @@ def _verdict(boundary: Boundary, ends: list[tuple[str, str]]) -> str:
     return failed[0] if boundary.template.fail_fast else failed[-1]
 
 
-def _inherited(task: TemplateCall, branches: dict[str, str]) -> str:
+def _inherited_result(task: TemplateCall, branches: dict[str, str]) -> str:
     above = [branches[name] for name in (task.depends.tasks if task.depends else ()) if name in branches]
     failed = [phase for phase in above if phase in FAILED]
     return failed[0] if failed else "Succeeded"

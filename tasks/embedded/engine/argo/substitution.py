@@ -18,12 +18,7 @@ _TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
 class UnresolvedError(NodeFailure):
-    """A tag has no value at this point of the run.
-
-    Args:
-        tag: the tag without braces.
-        why: what is wrong with its expression.
-    """
+    """A tag, given without braces, has no value at this point of the run; `why` is the fault of its expression."""
 
     def __init__(self, tag: str, why: str = "") -> None:
         super().__init__(f"failed to {'evaluate' if why else 'resolve'} {{{{{tag}}}}}{why and ': '}{why}")

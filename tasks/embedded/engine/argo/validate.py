@@ -10,7 +10,7 @@ from tasks.embedded.engine.argo.plan import KINDS, kind_of, templates_of
 from tasks.embedded.engine.argo.resources import check_resource
 from tasks.embedded.engine.argo.validate_calls import check_calls, check_tags
 from tasks.embedded.engine.argo.validate_names import (
-    Sight,
+    TagScope,
     check_argument_names,
     check_expression,
     check_name,
@@ -226,4 +226,4 @@ def _check_retry(retry: Json, path: str) -> None:
         check_expression(expression, f"{path}.expression", _LAST_RETRY)
 
 
-_LAST_RETRY = Sight(frozenset(f"lastRetry.{name}" for name in ("exitCode", "status", "duration", "message")))
+_LAST_RETRY = TagScope(frozenset(f"lastRetry.{name}" for name in ("exitCode", "status", "duration", "message")))

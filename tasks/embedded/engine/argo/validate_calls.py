@@ -16,14 +16,14 @@ from tasks.embedded.engine.argo.calls import (
     arguments_of,
     call_of,
     go_format,
-    ordered,
     read_depends,
     sequence,
+    topological_order,
 )
 from tasks.embedded.engine.argo.plan import STRFTIME, kind_of
 from tasks.embedded.engine.argo.substitution import substitute
 from tasks.embedded.engine.argo.validate_names import (
-    Sight,
+    TagScope,
     check_argument_artifacts,
     check_argument_names,
     check_expression,
@@ -54,7 +54,7 @@ def check_calls(spec: Json, templates: Mapping[str, Json]) -> None:
     Raises:
         Refused: a call cannot work; with its path.
     """
-    given = given_by(spec)
+    given = argument_names(spec)
     parameters = {f"workflow.parameters.{name}": value for name, value in arguments_of(spec)}
     _check_target(templates, str(spec["entrypoint"]), given, "spec.entrypoint")
     _check_hooks(spec, templates, given, "spec")
@@ -80,31 +80,31 @@ def _check_step_hooks(template: Json, call: Json, path: str) -> None:
 
 
 @dataclass(frozen=True)
-class Given:
+class ArgumentNames:
     """The names of arguments."""
 
     parameters: frozenset[str]
     artifacts: frozenset[str]
 
-    def __or__(self, other: Given) -> Given:
-        return Given(self.parameters | other.parameters, self.artifacts | other.artifacts)
+    def __or__(self, other: ArgumentNames) -> ArgumentNames:
+        return ArgumentNames(self.parameters | other.parameters, self.artifacts | other.artifacts)
 
 
-def given_by(holder: Json) -> Given:
+def argument_names(holder: Json) -> ArgumentNames:
     """What a workflow, step, task or hook gives to the template that it calls."""
     arguments = as_map(holder.get("arguments"))
     parameters, artifacts = (maps(arguments.get(part)) for part in ("parameters", "artifacts"))
-    return Given(frozenset(item["name"] for item in parameters), frozenset(item["name"] for item in artifacts))
+    return ArgumentNames(frozenset(item["name"] for item in parameters), frozenset(item["name"] for item in artifacts))
 
 
-def _check_call(call: Json, templates: Mapping[str, Json], given: Given, path: str, seen: set[str]) -> None:
+def _check_call(call: Json, templates: Mapping[str, Json], given: ArgumentNames, path: str, seen: set[str]) -> None:
     name = call["name"]
     if not _NAME.fullmatch(name):
         raise Refused(f"{path}.name", f"'{name}' may hold only letters, digits and -, and no - at its ends")
     if name in seen:
         raise Refused(f"{path}.name", f"the name '{name}' is used twice in this template")
     seen.add(name)
-    _check_target(templates, call["template"], given_by(call), f"{path}.template")
+    _check_target(templates, call["template"], argument_names(call), f"{path}.template")
     check_argument_names(call, path)
     for index, parameter in enumerate(maps(as_map(call.get("arguments")).get("parameters"))):
         if parameter.get("value") is None:
@@ -118,7 +118,7 @@ def _check_call(call: Json, templates: Mapping[str, Json], given: Given, path: s
     _check_hooks(call, templates, given, path)
 
 
-def _check_target(templates: Mapping[str, Json], name: str, given: Given, path: str) -> None:
+def _check_target(templates: Mapping[str, Json], name: str, given: ArgumentNames, path: str) -> None:
     """A called template must exist, and each of its inputs must have a value."""
     template = templates.get(name)
     if template is None:
@@ -133,12 +133,12 @@ def _check_target(templates: Mapping[str, Json], name: str, given: Given, path: 
     check_given_artifacts(template, set(given.artifacts), path)
 
 
-def _check_hooks(holder: Json, templates: Mapping[str, Json], given: Given, path: str) -> None:
+def _check_hooks(holder: Json, templates: Mapping[str, Json], given: ArgumentNames, path: str) -> None:
     """An exit hook without arguments gets the workflow's; every other hook needs an expression."""
     if holder.get("onExit"):
         _check_target(templates, holder["onExit"], given, f"{path}.onExit")
     for name, hook in as_map(holder.get("hooks")).items():
-        where, own = f"{path}.hooks.{name}", given_by(hook)
+        where, own = f"{path}.hooks.{name}", argument_names(hook)
         check_argument_names(hook, where)
         if name != EXIT and not hook.get("expression"):
             raise Refused(f"{where}.expression", "is required; only the hook exit runs without one")
@@ -180,13 +180,7 @@ def _check_dag(dag: Json, path: str, known: Mapping[str, str]) -> None:
 
 
 def _check_way(task: Json, by_depends: bool, path: str) -> None:
-    """All tasks of one DAG say what they wait for in the same way.
-
-    Args:
-        task: one of them.
-        by_depends: whether any of them has `depends`.
-        path: the task's.
-    """
+    """All tasks of one DAG must state their dependencies in the same way."""
     if by_depends and task.get("dependencies"):
         raise Refused(f"{path}.dependencies", "a DAG has either depends or dependencies in all of its tasks")
     if by_depends and task.get("continueOn"):
@@ -275,7 +269,7 @@ def check_tags(manifest: Json, templates: Mapping[str, Json]) -> None:
     """
     spec = as_map(manifest["spec"])
     artifacts = frozenset(f"workflow.outputs.artifacts.{name}" for name in _global_names(templates, "artifacts"))
-    common = Sight(frozenset(_globals(manifest, templates)), artifacts=artifacts)
+    common = TagScope(frozenset(_globals(manifest, templates)), artifacts=artifacts)
     for key, value in spec.items():
         if key not in ("templates", "templateDefaults", "hooks", "arguments"):
             check_texts(value, f"spec.{key}", common)
@@ -307,7 +301,7 @@ def _global_names(templates: Mapping[str, Json], part: str) -> set[str]:
 
 
 def _check_template(
-    template: Json, templates: Mapping[str, Json], path: str, common: Sight, always_retried: bool
+    template: Json, templates: Mapping[str, Json], path: str, common: TagScope, always_retried: bool
 ) -> None:
     kind = kind_of(template)
     own = as_map(template.get("inputs"))
@@ -338,7 +332,7 @@ def _paths(template: Json) -> set[str]:
     return found
 
 
-def _check_outputs(template: Json, path: str, sight: Sight) -> None:
+def _check_outputs(template: Json, path: str, sight: TagScope) -> None:
     for index, parameter in enumerate(maps(as_map(template.get("outputs")).get("parameters"))):
         where = f"{path}.outputs.parameters[{index}].valueFrom"
         source = dict(as_map(parameter["valueFrom"]))
@@ -354,15 +348,15 @@ def _called(template: Json, templates: Mapping[str, Json]) -> dict[str, Json]:
     return {call["name"]: templates[call["template"]] for _, call in calls_of(template, "")}
 
 
-def _after_all(template: Json, templates: Mapping[str, Json], sight: Sight) -> Sight:
+def _after_all(template: Json, templates: Mapping[str, Json], sight: TagScope) -> TagScope:
     prefix = {"dag": "tasks", "steps": "steps"}.get(str(kind_of(template)), "")
     return replace(sight, calls=_called(template, templates), prefix=prefix)
 
 
-def _call_sights(template: Json, templates: Mapping[str, Json], sight: Sight) -> dict[str, Sight]:
+def _call_sights(template: Json, templates: Mapping[str, Json], sight: TagScope) -> dict[str, TagScope]:
     """What each call sees: steps of earlier groups; tasks it depends on, directly or not."""
     called = _called(template, templates)
-    found: dict[str, Sight] = {}
+    found: dict[str, TagScope] = {}
     before: set[str] = set()
     for group in as_list(template.get("steps")):
         for step in maps(group):
@@ -371,13 +365,13 @@ def _call_sights(template: Json, templates: Mapping[str, Json], sight: Sight) ->
         before |= {step["name"] for step in maps(group)}
     tasks = {task["name"]: call_of(task) for task in maps(as_map(template.get("dag")).get("tasks"))}
     for name in tasks:
-        ancestors = [other for other in ordered(tasks, (name,)) if other != name]
+        ancestors = [other for other in topological_order(tasks, (name,)) if other != name]
         calls = {other: called[other] for other in ancestors}
         found[name] = replace(sight, calls=calls, prefix="tasks")
     return found
 
 
-def _check_call_tags(call: Json, path: str, sight: Sight, templates: Mapping[str, Json]) -> None:
+def _check_call_tags(call: Json, path: str, sight: TagScope, templates: Mapping[str, Json]) -> None:
     fan_out = any(call.get(name) is not None for name in FAN_OUTS)
     for key in FAN_OUTS:
         check_texts(call.get(key), f"{path}.{key}", sight)
@@ -399,11 +393,11 @@ def _item_keys(call: Json) -> frozenset[str] | None:
     return frozenset(str(key) for item in maps(call.get("withItems")) for key in item)
 
 
-def _check_parameters(holder: Json, path: str, sight: Sight) -> None:
+def _check_parameters(holder: Json, path: str, sight: TagScope) -> None:
     check_texts(as_map(holder.get("arguments")).get("parameters"), f"{path}.arguments.parameters", sight)
 
 
-def _check_hook_tags(holder: Json, path: str, during: Sight, after: Sight) -> None:
+def _check_hook_tags(holder: Json, path: str, during: TagScope, after: TagScope) -> None:
     """Hooks see their step as it runs, exit hooks also what it left."""
     for name, hook in as_map(holder.get("hooks")).items():
         where = f"{path}.hooks.{name}"

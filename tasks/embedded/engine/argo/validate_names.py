@@ -32,7 +32,7 @@ WHOLE_ONLY = ("inputs.parameters", "workflow.parameters", "workflow.labels", "wo
 
 
 @dataclass(frozen=True)
-class Sight:
+class TagScope:
     """What may be named."""
 
     names: frozenset[str]
@@ -46,14 +46,14 @@ class Sight:
     artifacts: frozenset[str] = frozenset()
     """Artifacts of the place itself: `inputs.artifacts.n`, `workflow.outputs.artifacts.n`."""
 
-    def sees(self, tag: str) -> bool:
+    def knows(self, tag: str) -> bool:
         """Whether a tag has a meaning here."""
         if tag in self.names or self._is_item(tag):
             return True
         called, what = self._called(tag)
         return called is not None and (what in _STEP_FIELDS or _has_output(called, what))
 
-    def sees_artifact(self, path: str) -> bool:
+    def knows_artifact(self, path: str) -> bool:
         """Whether a reference to an artifact has a meaning here."""
         if path in self.artifacts:
             return True
@@ -79,7 +79,7 @@ def _has_output(template: Json, what: str) -> bool:
     return what.startswith("outputs.parameters.") and what.removeprefix("outputs.parameters.") in names
 
 
-def check_texts(value: object, path: str, sight: Sight) -> None:
+def check_texts(value: object, path: str, sight: TagScope) -> None:
     """Every tag of every text inside a value.
 
     Raises:
@@ -89,11 +89,11 @@ def check_texts(value: object, path: str, sight: Sight) -> None:
         for tag in tags(text):
             if tag.startswith("="):
                 check_expression(tag[1:], where, sight)
-            elif not sight.sees(tag):
+            elif not sight.knows(tag):
                 raise Refused(where, f"failed to resolve {{{{{tag}}}}}: nothing of that name is known here")
 
 
-def check_expression(text: str, path: str, sight: Sight, *, artifacts: bool = False) -> None:
+def check_expression(text: str, path: str, sight: TagScope, *, artifacts: bool = False) -> None:
     """An expression: its form, its functions, and every name in it.
 
     Raises:
@@ -111,7 +111,7 @@ def check_expression(text: str, path: str, sight: Sight, *, artifacts: bool = Fa
     for name in _paths_of(tree, frozenset()):
         if name in WHOLE_ONLY:
             raise Refused(path, f"'{text}': {name} as a whole is not supported in an expression; name one of its parts")
-        if not sight.sees(name) and not (artifacts and sight.sees_artifact(name)) and not _may_be(name, sight):
+        if not sight.knows(name) and not (artifacts and sight.knows_artifact(name)) and not _may_be(name, sight):
             raise Refused(path, f"'{text}': nothing of the name {name} is known here")
 
 
@@ -124,7 +124,7 @@ def _check_json_path(call: FunctionCall, path: str) -> None:
             raise Refused(path, f"jsonpath: {error}") from error
 
 
-def _may_be(name: str, sight: Sight) -> bool:
+def _may_be(name: str, sight: TagScope) -> bool:
     """A path with a part that only the run computes: something below it must be known."""
     if not name.endswith(".*"):
         return False
@@ -255,7 +255,7 @@ def check_given_artifacts(template: Json, given: set[str], path: str) -> None:
             raise Refused(path, f"template '{template['name']}' needs the artifact '{name}', which is not given")
 
 
-def check_argument_artifacts(holder: Json, path: str, sight: Sight) -> None:
+def check_argument_artifacts(holder: Json, path: str, sight: TagScope) -> None:
     """The artifacts among the arguments of a workflow, step, task or hook.
 
     Raises:
@@ -268,7 +268,7 @@ def check_argument_artifacts(holder: Json, path: str, sight: Sight) -> None:
         _check_reference(artifact, where, sight)
 
 
-def check_output_artifacts(template: Json, path: str, sight: Sight) -> None:
+def check_output_artifacts(template: Json, path: str, sight: TagScope) -> None:
     """What a DAG or steps template hands on.
 
     Raises:
@@ -280,10 +280,10 @@ def check_output_artifacts(template: Json, path: str, sight: Sight) -> None:
         _check_reference(artifact, where, sight)
 
 
-def _check_reference(artifact: Mapping[str, object], path: str, sight: Sight) -> None:
+def _check_reference(artifact: Mapping[str, object], path: str, sight: TagScope) -> None:
     for key in ("raw", "subPath"):
         check_texts(artifact.get(key), f"{path}.{key}", sight)
     if artifact.get("fromExpression"):
         check_expression(str(artifact["fromExpression"]), f"{path}.fromExpression", sight, artifacts=True)
-    if artifact.get("from") and not sight.sees_artifact(bare(str(artifact["from"]))):
+    if artifact.get("from") and not sight.knows_artifact(bare(str(artifact["from"]))):
         raise Refused(f"{path}.from", f"failed to resolve {artifact['from']}: no artifact of that name is known here")

@@ -11,7 +11,7 @@ from tasks.embedded.engine.argo.outputs import argument_artifacts
 from tasks.embedded.engine.argo.plan import Template
 from tasks.embedded.engine.argo.pods import Attempt, run_pod
 from tasks.embedded.engine.argo.resources import run_resource, run_suspend
-from tasks.embedded.engine.argo.retries import Settled, Wait, after_attempt, retry_tags
+from tasks.embedded.engine.argo.retries import DelayedAttempt, RetryEnd, after_attempt, retry_tags
 from tasks.embedded.engine.argo.scope import (
     Boundary,
     Values,
@@ -40,15 +40,10 @@ class Walker:
         self.run = run
 
     def template(self, place: Place, name: str, given: Values) -> Json | None:
-        """Run a template, or go on with it.
-
-        Args:
-            place: where in the tree.
-            name: the template.
-            given: values for its inputs; only looked at when it starts.
+        """Run the template `name`, or go on with it; `given` has the values of its inputs, which only its start reads.
 
         Returns:
-            Its node; None where `parallelism` lets it not start yet.
+            Its node; None where `parallelism` does not let it start yet.
 
         Raises:
             NodeFailure: it cannot start.
@@ -60,14 +55,14 @@ class Walker:
         if place.depth > MAX_DEPTH:
             raise NodeFailure(f"Maximum recursion depth exceeded: more than {MAX_DEPTH} templates inside each other")
         template = run.plan.templates[name]
-        if node is None and self._blocked(place):
+        if node is None and self._is_blocked(place):
             return None
         inputs = resolve_inputs(run, template, given) if node is None else stored_inputs(node)
         if template.retry is not None:
-            return self._retried(place, template, node, inputs)
+            return self._retry(place, template, node, inputs)
         return self._body(place, template, inputs, None)
 
-    def _blocked(self, place: Place) -> bool:
+    def _is_blocked(self, place: Place) -> bool:
         run = self.run
         if not run.plan.limits:
             return False
@@ -76,7 +71,7 @@ class Walker:
         limit = place.boundary.parallelism if place.boundary is not None else None
         return limit is not None and run.active_children.get(place.boundary_id, 0) >= limit
 
-    def _retried(self, place: Place, template: Template, node: Json | None, inputs: Values) -> Json:
+    def _retry(self, place: Place, template: Template, node: Json | None, inputs: Values) -> Json:
         run = self.run
         if node is None:
             node = run.add(place, "Retry", template.name, "Running", inputs=inputs_field(inputs))
@@ -92,9 +87,9 @@ class Walker:
                     template.retry or {},
                     lambda tag, tags=tags: tags.get(tag, run.globals.get(tag)),
                 ):
-                    case Settled(phase, message):
+                    case RetryEnd(phase, message):
                         return self._settle(run.nodes[key], attempts[-1], phase, message)
-                    case Wait(until, message):
+                    case DelayedAttempt(until, message):
                         run.wake(until)
                         return run.mark(run.nodes[key], "Running", message)
                     case again:
@@ -172,7 +167,7 @@ class Walker:
         place = boundary.place(call, node_name)
         given = Values()
         if self.run.find(node_name) is None:
-            if self._blocked(place):
+            if self._is_blocked(place):
                 return None
             lookup = lookup_of(self.run, boundary, item)
             given = Values(

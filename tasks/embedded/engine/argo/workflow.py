@@ -121,10 +121,10 @@ def _walk(run: Computation) -> tuple[str, str] | None:
         run.globals["workflow.failures"] = _failures(run)
     if not _hooks_done(run, walker, root) or root["phase"] not in DONE:
         return None
-    return _ended(run, walker, run.nodes[root["id"]])
+    return _final_phase(run, walker, run.nodes[root["id"]])
 
 
-def _ended(run: Computation, walker: Walker, root: Json) -> tuple[str, str] | None:
+def _final_phase(run: Computation, walker: Walker, root: Json) -> tuple[str, str] | None:
     """The workflow's phase and message once its root and its exit hook are done; None before."""
     plan, phase = run.plan, _PHASES[root["phase"]]
     if plan.hook is not None and not exit_hook_done(run, walker, None, root, "", plan.hook):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tasks.embedded.engine.expr.sprig import SPRIG, repeated
+from tasks.embedded.engine.expr.sprig import SPRIG, repeat
 from tasks.embedded.engine.expr.tree import ExpressionError
 from tasks.embedded.engine.json_values import go_json, is_list, is_map
 
@@ -60,7 +60,7 @@ def equal(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right
 
 
-def contained(item: Any, whole: Any) -> bool:
+def is_contained(item: Any, whole: Any) -> bool:
     """`item in whole`.
 
     Raises:
@@ -121,7 +121,7 @@ def _equality(sign: str, left: Any, right: Any) -> bool:
 
 
 def _membership(sign: str, left: Any, right: Any) -> bool:
-    return contained(left, right) == (sign == "in")
+    return is_contained(left, right) == (sign == "in")
 
 
 def _compare(sign: str, left: Any, right: Any) -> bool:
@@ -378,7 +378,7 @@ FUNCTIONS: dict[str, Function] = {
     "split": Function(_split, 2, 3),
     "join": Function(lambda value, separator="": separator.join(value), 1, 2),
     "replace": Function(_replace, 3, 4),
-    "repeat": Function(repeated, 2, 2),
+    "repeat": Function(repeat, 2, 2),
     "indexOf": Function(str.find, 2, 2),
     "lastIndexOf": Function(str.rfind, 2, 2),
     "hasPrefix": Function(str.startswith, 2, 2),

@@ -101,7 +101,7 @@ def _quoted(*values: Any) -> str:
     return " ".join(json.dumps(text_of(value), ensure_ascii=False) for value in values if value is not None)
 
 
-def repeated(text: str, count: int) -> str:
+def repeat(text: str, count: int) -> str:
     """The text so many times, as long as that is a parameter's size.
 
     Raises:
@@ -120,7 +120,7 @@ SPRIG: dict[str, Entry] = {
     "upper": (str.upper, 1, 1),
     "lower": (str.lower, 1, 1),
     "title": (lambda text: re.sub(r"\b\w", lambda found: found[0].upper(), text), 1, 1),
-    "repeat": (lambda count, text: repeated(text, _whole(count)), 2, 2),
+    "repeat": (lambda count, text: repeat(text, _whole(count)), 2, 2),
     "replace": (lambda old, new, text: text.replace(old, new), 3, 3),
     "contains": (lambda part, text: part in text, 2, 2),
     "hasPrefix": (lambda part, text: text.startswith(part), 2, 2),

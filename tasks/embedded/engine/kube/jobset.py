@@ -1,9 +1,7 @@
-"""What becomes of a JobSet next: its jobs' outcomes, its status, the pods to create and to end. Pure.
+"""The next state of a JobSet: its jobs' outcomes, its status, the pods to create and to end. Pure.
 
-The outcomes follow JobSet 0.12 and the Job controller for what is run here: indexed jobs that start at once, and no
-restarts of the whole set.
-
-The pod of one index of one job of a JobSet, with the labels, names and variables that JobSet 0.12 writes. Pure.
+The outcomes follow JobSet 0.12 and the Job controller for what runs here: indexed jobs that start at once, and no
+restarts of the whole set. Pods have the labels, names and variables that JobSet 0.12 writes.
 """
 
 from __future__ import annotations
@@ -23,15 +21,7 @@ JOBSET = "jobset.sigs.k8s.io/"
 
 
 def create_pod(jobset: Object, replicated: Object, job_index: int, index: int, earlier: int) -> Object:
-    """The complete manifest.
-
-    Args:
-        jobset: the whole object, with its uid.
-        replicated: the entry of `replicatedJobs`.
-        job_index: which of its replicas.
-        index: completion index inside the job.
-        earlier: how many pods this index had before; makes the name a new one.
-    """
+    """The complete manifest of a pod; `earlier` is the number of former pods of this index, so that names differ."""
     metadata, role = jobset["metadata"], replicated["name"]
     template = copy.deepcopy(replicated["template"]["spec"]["template"])
     host = f"{metadata['name']}-{role}-{job_index}-{index}"
@@ -171,20 +161,16 @@ class JobState:
 
 
 def advance_jobset(jobset: Object, pods: Sequence[PodState], now: float, backoff_seconds: float) -> JobSetStep:
-    """The next step of a JobSet.
+    """The next step of a JobSet at `now` (seconds since 1970), from all of its pods that still have an object.
 
-    Args:
-        jobset: the whole object.
-        pods: all of its pods that still have an object.
-        now: seconds since 1970.
-        backoff_seconds: wait before a failed pod is replaced the first time.
+    A failed pod is replaced after `backoff_seconds` at first.
     """
     status: Object = section(jobset, "status")
     unfinished = tuple(sorted(pod.name for pod in pods if pod.unfinished))
     if status.get("terminalState"):
         return _after_the_end(jobset, status, unfinished, now)
     if jobset["spec"].get("suspend"):
-        return _suspended(jobset, pods, now)
+        return _is_suspended(jobset, pods, now)
     jobs = [
         _job(jobset, replicated, index, pods, now, backoff_seconds)
         for replicated in jobset["spec"]["replicatedJobs"]
@@ -355,7 +341,7 @@ def _after_the_end(jobset: Object, status: Object, unfinished: tuple[str, ...], 
     )
 
 
-def _suspended(jobset: Object, pods: Sequence[PodState], now: float) -> JobSetStep:
+def _is_suspended(jobset: Object, pods: Sequence[PodState], now: float) -> JobSetStep:
     status: Object = section(jobset, "status")
     conditions: list[Object] = entries(status, "conditions")
     if not any(entry["type"] == SUSPENDED for entry in conditions):

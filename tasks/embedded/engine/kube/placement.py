@@ -53,7 +53,7 @@ def node_term_holds(term: Mapping[str, Any], name: str, labels: Mapping[str, str
     )
 
 
-def tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]]) -> bool:
+def is_tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]]) -> bool:
     """Whether one of the tolerations matches the taint."""
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 
@@ -99,7 +99,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True)
-class PodWish:
+class PodRequest:
     """A pod that wants a node, or has one (then only its claims on resources and neighbours count)."""
 
     name: str
@@ -117,7 +117,7 @@ class Gang:
     """Pods that start together or not at all."""
 
     key: str
-    pods: tuple[PodWish, ...]
+    pods: tuple[PodRequest, ...]
     priority: int = 0
     created: str = ""
     signature: str = ""
@@ -144,15 +144,9 @@ Decision = Bound | Unschedulable
 
 
 def place(
-    nodes: Sequence[NodeFacts], placed: Sequence[tuple[str, PodWish]], gangs: Sequence[Gang]
+    nodes: Sequence[NodeFacts], placed: Sequence[tuple[str, PodRequest]], gangs: Sequence[Gang]
 ) -> tuple[Decision, ...]:
-    """Decide about every waiting gang, higher priority first, then older first.
-
-    Args:
-        nodes: all nodes.
-        placed: node and pod of everything that runs.
-        gangs: what waits.
-    """
+    """Decide on waiting gangs, higher priority first, then older first; `placed` has (node, pod) of running ones."""
     room = FreeRoom(nodes, placed)
     decisions: list[Decision] = []
     hopeless: dict[str, str] = {}
@@ -180,16 +174,16 @@ def natural(name: str) -> list[Any]:
 class FreeRoom:
     """What is free; grows fuller while gangs are placed."""
 
-    def __init__(self, nodes: Sequence[NodeFacts], placed: Sequence[tuple[str, PodWish]]) -> None:
+    def __init__(self, nodes: Sequence[NodeFacts], placed: Sequence[tuple[str, PodRequest]]) -> None:
         self._nodes = {node.name: node for node in sorted(nodes, key=lambda node: natural(node.name))}
         self._free = {node.name: dict(node.allocatable) for node in nodes}
-        self._pods: dict[str, list[PodWish]] = {node.name: [] for node in nodes}
+        self._pods: dict[str, list[PodRequest]] = {node.name: [] for node in nodes}
         self._repelling: list[tuple[str, Mapping[str, Any]]] = []
         for node, pod in placed:
             if node in self._pods:
                 self.take(node, pod)
 
-    def take(self, node: str, pod: PodWish) -> None:
+    def take(self, node: str, pod: PodRequest) -> None:
         """Put the pod on the node."""
         free = self._free[node]
         for resource, amount in pod.requests.items():
@@ -197,14 +191,14 @@ class FreeRoom:
         self._pods[node].append(pod)
         self._repelling += [(node, term) for term in _terms(pod.affinity, "podAntiAffinity")]
 
-    def _release(self, node: str, pod: PodWish) -> None:
+    def _release(self, node: str, pod: PodRequest) -> None:
         for resource, amount in pod.requests.items():
             self._free[node][resource] += amount
         self._pods[node].remove(pod)
         for term in _terms(pod.affinity, "podAntiAffinity"):
             self._repelling.remove((node, term))
 
-    def fit(self, pods: Sequence[PodWish]) -> dict[str, str] | str:
+    def fit(self, pods: Sequence[PodRequest]) -> dict[str, str] | str:
         """Pod -> node for all of them, or the message about the first that fits nowhere; takes nothing."""
         for pod in pods:
             if pod.problem:
@@ -219,7 +213,7 @@ class FreeRoom:
             self._release(name, pod)
         return found if fits else self._message
 
-    def _descend(self, order: Sequence[PodWish], at: int, found: dict[str, str]) -> bool:
+    def _descend(self, order: Sequence[PodRequest], at: int, found: dict[str, str]) -> bool:
         if at == len(order):
             return True
         pod = order[at]
@@ -239,16 +233,17 @@ class FreeRoom:
             del found[pod.name]
         return False
 
-    def _rank(self, name: str, pod: PodWish) -> tuple[Any, ...]:
+    def _rank(self, name: str, pod: PodRequest) -> tuple[Any, ...]:
         node = self._nodes[name]
         preferred = entries(pod.affinity, "nodeAffinity", _PREFERRED)
         weight = sum(term["weight"] for term in preferred if node_term_holds(term["preference"], name, node.labels))
         prefer_no = sum(
-            taint.get("effect") == "PreferNoSchedule" and not tolerated(taint, pod.tolerations) for taint in node.taints
+            taint.get("effect") == "PreferNoSchedule" and not is_tolerated(taint, pod.tolerations)
+            for taint in node.taints
         )
         return (node.spare, -weight, prefer_no, len(self._pods[name]))
 
-    def objections(self, name: str, pod: PodWish) -> list[str]:
+    def objections(self, name: str, pod: PodRequest) -> list[str]:
         """Why the pod cannot go to the node; empty where it can. The first filter that objects speaks."""
         node = self._nodes[name]
         for check in (_not_ready, _tainted, _unaffine):
@@ -261,7 +256,7 @@ class FreeRoom:
             return ["Too many pods" if resource == "pods" else f"Insufficient {resource}" for resource in lacking]
         return self._neighbours(node, pod)
 
-    def _neighbours(self, node: NodeFacts, pod: PodWish) -> list[str]:
+    def _neighbours(self, node: NodeFacts, pod: PodRequest) -> list[str]:
         for term in _terms(pod.affinity, "podAntiAffinity"):
             if any(_selects(term, other) for other in self._domain(node, term["topologyKey"])):
                 return ["node(s) didn't match pod anti-affinity rules"]
@@ -275,14 +270,14 @@ class FreeRoom:
                 return ["node(s) didn't satisfy existing pods anti-affinity rules"]
         return []
 
-    def _attracted(self, node: NodeFacts, pod: PodWish, term: Mapping[str, Any]) -> bool:
+    def _attracted(self, node: NodeFacts, pod: PodRequest, term: Mapping[str, Any]) -> bool:
         if any(_selects(term, other) for other in self._domain(node, term["topologyKey"])):
             return True
         # The first of a group that wants to be together may go anywhere.
         nobody = not any(_selects(term, other) for others in self._pods.values() for other in others)
         return nobody and _selects(term, pod)
 
-    def _domain(self, node: NodeFacts, key: str) -> list[PodWish]:
+    def _domain(self, node: NodeFacts, key: str) -> list[PodRequest]:
         value = node.labels.get(key)
         if value is None:
             return []
@@ -290,8 +285,8 @@ class FreeRoom:
         return [pod for name in names for pod in self._pods[name]]
 
 
-def _not_ready(node: NodeFacts, pod: PodWish) -> str:
-    if node.unschedulable and not tolerated(_UNSCHEDULABLE, pod.tolerations):
+def _not_ready(node: NodeFacts, pod: PodRequest) -> str:
+    if node.unschedulable and not is_tolerated(_UNSCHEDULABLE, pod.tolerations):
         return "node(s) were unschedulable"
     if node.ready == "Unknown":
         return "node(s) had untolerated taint {node.kubernetes.io/unreachable: }"
@@ -301,14 +296,14 @@ def _not_ready(node: NodeFacts, pod: PodWish) -> str:
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
-def _tainted(node: NodeFacts, pod: PodWish) -> str:
+def _tainted(node: NodeFacts, pod: PodRequest) -> str:
     for taint in node.taints:
-        if taint.get("effect") != "PreferNoSchedule" and not tolerated(taint, pod.tolerations):
+        if taint.get("effect") != "PreferNoSchedule" and not is_tolerated(taint, pod.tolerations):
             return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value') or ''}}}"
     return ""
 
 
-def _unaffine(node: NodeFacts, pod: PodWish) -> str:
+def _unaffine(node: NodeFacts, pod: PodRequest) -> str:
     wanted = all(node.labels.get(key) == value for key, value in pod.node_selector.items())
     required = section(pod.affinity, "nodeAffinity").get(_REQUIRED)
     if required is not None:
@@ -320,7 +315,7 @@ def _terms(affinity: Mapping[str, Any], kind: str) -> Sequence[Mapping[str, Any]
     return entries(affinity, kind, _REQUIRED)
 
 
-def _selects(term: Mapping[str, Any], pod: PodWish) -> bool:
+def _selects(term: Mapping[str, Any], pod: PodRequest) -> bool:
     return selector_holds(term.get("labelSelector"), pod.labels)
 
 

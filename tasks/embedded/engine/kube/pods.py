@@ -58,7 +58,7 @@ class ContainerState:
         }
 
 
-def ended(status: int, started_at: str, finished_at: str, message: str, *, out_of_memory: bool = False) -> Object:
+def has_ended(status: int, started_at: str, finished_at: str, message: str, *, out_of_memory: bool = False) -> Object:
     """`state` of a container whose first process ended with this wait status."""
     number = status & 0x7F
     code = SIGNAL_EXIT + number if number else (status >> 8) & 0xFF
@@ -71,7 +71,7 @@ def ended(status: int, started_at: str, finished_at: str, message: str, *, out_o
     return {"terminated": terminated}
 
 
-def not_started(reason: str, message: str, at: str) -> Object:
+def is_not_started(reason: str, message: str, at: str) -> Object:
     """`state` of a container whose program could not be started."""
     return {
         "terminated": {
@@ -152,12 +152,12 @@ def failed_status(status: Object, reason: str, message: str, at: str) -> Object:
     result: Object = {**status, "phase": "Failed", "reason": reason, "message": message}
     for group in ("initContainerStatuses", "containerStatuses"):
         if group in status:
-            result[group] = [_lost(entry, reason, at) for entry in status[group]]
+            result[group] = [_is_lost(entry, reason, at) for entry in status[group]]
     result["conditions"] = conditions("Failed", True, False, at, entries(status, "conditions"))
     return result
 
 
-def _lost(entry: Object, reason: str, at: str) -> Object:
+def _is_lost(entry: Object, reason: str, at: str) -> Object:
     running = entry["state"].get("running")
     if running is None:
         return {**entry, "ready": False, "started": False}

@@ -25,8 +25,8 @@ from tasks.embedded.engine.schema.shapes import (
     VALUE,
     WHOLE,
     Fields,
-    Keyed,
-    Listed,
+    ListShape,
+    MapShape,
     Scalar,
     Shape,
 )
@@ -90,12 +90,12 @@ _LOCKS = "nothing else runs on this cluster at the same time; use parallelism"
 
 _OUTPUT_SOURCE = {"path": PATH, "default": VALUE, "parameter": TEXT, "jsonPath": TEXT}
 _ARGUMENT = Fields(
-    {"name": TEXT, "value": VALUE, "description": TEXT, "enum": Listed(VALUE), "default": VALUE},
+    {"name": TEXT, "value": VALUE, "description": TEXT, "enum": ListShape(VALUE), "default": VALUE},
     required=("name",),
     refused={"valueFrom": "give a value", "globalName": "only outputs have one"},
 )
-_ARGUMENTS = Fields({"parameters": Listed(_ARGUMENT), "artifacts": Listed(ARGUMENT)})
-_INPUTS = Fields({"parameters": Listed(_ARGUMENT), "artifacts": Listed(INPUT)})
+_ARGUMENTS = Fields({"parameters": ListShape(_ARGUMENT), "artifacts": ListShape(ARGUMENT)})
+_INPUTS = Fields({"parameters": ListShape(_ARGUMENT), "artifacts": ListShape(INPUT)})
 _OUTPUT = Fields(
     {
         "name": TEXT,
@@ -114,10 +114,10 @@ _OUTPUT = Fields(
     refused={"value": "an output's value comes from valueFrom"},
 )
 _OUTPUTS = Fields(
-    {"parameters": Listed(_OUTPUT), "artifacts": Listed(OUTPUT)},
+    {"parameters": ListShape(_OUTPUT), "artifacts": ListShape(OUTPUT)},
     refused={"result": "it is made by itself", "exitCode": "it is made by itself"},
 )
-_HOOKS = Keyed(
+_HOOKS = MapShape(
     Fields(
         {"template": TEXT, "arguments": _ARGUMENTS, "expression": TEXT},
         required=("template",),
@@ -130,7 +130,7 @@ _STEP: dict[str, Shape] = {
     "template": TEXT,
     "arguments": _ARGUMENTS,
     "when": TEXT,
-    "withItems": Listed(ANYTHING, least=1),
+    "withItems": ListShape(ANYTHING, least=1),
     "withParam": TEXT,
     "withSequence": _SEQUENCE,
     "continueOn": Fields({"failed": FLAG, "error": FLAG}),
@@ -172,8 +172,8 @@ _METADATA = Fields({"labels": TEXT_MAP, "annotations": TEXT_MAP})
 _POD: dict[str, Shape] = {
     "nodeSelector": TEXT_MAP,
     "affinity": AFFINITY,
-    "tolerations": Listed(TOLERATION),
-    "volumes": Listed(VOLUME),
+    "tolerations": ListShape(TOLERATION),
+    "volumes": ListShape(VOLUME),
     "serviceAccountName": TEXT,
     "automountServiceAccountToken": FLAG,
     "securityContext": POD_SECURITY,
@@ -197,14 +197,14 @@ _TEMPLATE: dict[str, Shape] = {
     "script": SCRIPT,
     "resource": _RESOURCE,
     "suspend": Fields({"duration": TEXT_OR_NUMBER}),
-    "dag": Fields({"tasks": Listed(TASK, least=1), "target": TEXT, "failFast": FLAG}, required=("tasks",)),
-    "steps": Listed(Listed(STEP, least=1), least=1),
+    "dag": Fields({"tasks": ListShape(TASK, least=1), "target": TEXT, "failFast": FLAG}, required=("tasks",)),
+    "steps": ListShape(ListShape(STEP, least=1), least=1),
     "retryStrategy": _RETRY,
     "activeDeadlineSeconds": TEXT_OR_NUMBER,
     "timeout": TEXT,
     "parallelism": WHOLE,
     "metadata": _METADATA,
-    "initContainers": Listed(INIT_CONTAINER),
+    "initContainers": ListShape(INIT_CONTAINER),
     "priorityClassName": TEXT,
 }
 _REFUSED_TEMPLATE = {
@@ -242,7 +242,7 @@ SPEC = Fields(
     {
         **_POD,
         "entrypoint": TEXT,
-        "templates": Listed(TEMPLATE, least=1),
+        "templates": ListShape(TEMPLATE, least=1),
         "templateDefaults": Fields({**_DEFAULTS, "container": _PARTIAL, "script": _PARTIAL}, refused=_REFUSED_TEMPLATE),
         "arguments": _ARGUMENTS,
         "onExit": TEXT,
@@ -260,7 +260,7 @@ SPEC = Fields(
         "podPriorityClassName": TEXT,
         "priority": WHOLE,
         "retryStrategy": _RETRY,
-        "imagePullSecrets": Listed(Fields({"name": TEXT}, required=("name",))),
+        "imagePullSecrets": ListShape(Fields({"name": TEXT}, required=("name",))),
         "archiveLogs": FLAG,
     },
     required=("entrypoint", "templates"),
@@ -282,9 +282,9 @@ WORKFLOW = Fields(
     {
         "apiVersion": Scalar("text", ("argoproj.io/v1alpha1",)),
         "kind": Scalar("text", ("Workflow",)),
-        "metadata": Keyed(ANYTHING),
+        "metadata": MapShape(ANYTHING),
         "spec": SPEC,
-        "status": Keyed(ANYTHING),
+        "status": MapShape(ANYTHING),
     },
     required=("apiVersion", "kind", "metadata", "spec"),
 )

@@ -13,8 +13,8 @@ from tasks.embedded.engine.schema.shapes import (
     TEXTS,
     WHOLE,
     Fields,
-    Keyed,
-    Listed,
+    ListShape,
+    MapShape,
     Scalar,
     Shape,
 )
@@ -43,7 +43,7 @@ _ENVIRONMENT_FROM = Fields(
     {"prefix": TEXT, "secretRef": _SOURCE, "configMapRef": _SOURCE}, one_of=("secretRef", "configMapRef")
 )
 _RESOURCES = Fields(
-    {"limits": Keyed(QUANTITY), "requests": Keyed(QUANTITY)},
+    {"limits": MapShape(QUANTITY), "requests": MapShape(QUANTITY)},
     refused={"claims": "ask for devices by limits"},
 )
 _MOUNT = Fields(
@@ -79,8 +79,8 @@ POD_SECURITY = Fields(
         **_SECURITY,
         "fsGroup": WHOLE,
         "fsGroupChangePolicy": TEXT,
-        "supplementalGroups": Listed(WHOLE),
-        "sysctls": Listed(_SYSCTL),
+        "supplementalGroups": ListShape(WHOLE),
+        "sysctls": ListShape(_SYSCTL),
     },
 )
 _CONTAINER: dict[str, Shape] = {
@@ -89,12 +89,12 @@ _CONTAINER: dict[str, Shape] = {
     "imagePullPolicy": Scalar("text", ("Always", "IfNotPresent", "Never")),
     "command": TEXTS,
     "args": TEXTS,
-    "env": Listed(_ENVIRONMENT),
-    "envFrom": Listed(_ENVIRONMENT_FROM),
+    "env": ListShape(_ENVIRONMENT),
+    "envFrom": ListShape(_ENVIRONMENT_FROM),
     "workingDir": TEXT,
     "resources": _RESOURCES,
-    "volumeMounts": Listed(_MOUNT),
-    "ports": Listed(_PORT),
+    "volumeMounts": ListShape(_MOUNT),
+    "ports": ListShape(_PORT),
     "securityContext": CONTAINER_SECURITY,
     "terminationMessagePath": PATH,
     "terminationMessagePolicy": Scalar("text", ("File", "FallbackToLogsOnError")),
@@ -117,7 +117,7 @@ INIT_CONTAINER = Fields(
 )
 SCRIPT = Fields({**_CONTAINER, "source": TEXT}, required=("image", "command", "source"), refused=_REFUSED_IN_CONTAINER)
 
-_ITEMS = Listed(Fields({"key": TEXT, "path": INNER_PATH, "mode": WHOLE}, required=("key", "path")))
+_ITEMS = ListShape(Fields({"key": TEXT, "path": INNER_PATH, "mode": WHOLE}, required=("key", "path")))
 _FILE = Fields(
     {
         "path": INNER_PATH,
@@ -144,7 +144,7 @@ _SOURCES: dict[str, Shape] = {
     "ephemeral": Fields({"volumeClaimTemplate": _CLAIM}, required=("volumeClaimTemplate",)),
     "secret": Fields({"secretName": TEXT, "items": _ITEMS, "defaultMode": WHOLE, "optional": FLAG}),
     "configMap": Fields({"name": TEXT, "items": _ITEMS, "defaultMode": WHOLE, "optional": FLAG}),
-    "downwardAPI": Fields({"items": Listed(_FILE), "defaultMode": WHOLE}),
+    "downwardAPI": Fields({"items": ListShape(_FILE), "defaultMode": WHOLE}),
 }
 VOLUME = Fields(
     {"name": TEXT, **_SOURCES},
@@ -155,8 +155,8 @@ VOLUME = Fields(
 
 TOLERATION = Fields({"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT, "tolerationSeconds": WHOLE})
 _EXPRESSION = Fields({"key": TEXT, "operator": TEXT, "values": TEXTS}, required=("key", "operator"))
-_TERM = Fields({"matchExpressions": Listed(_EXPRESSION), "matchFields": Listed(_EXPRESSION)})
-_SELECTOR = Fields({"matchLabels": TEXT_MAP, "matchExpressions": Listed(_EXPRESSION)})
+_TERM = Fields({"matchExpressions": ListShape(_EXPRESSION), "matchFields": ListShape(_EXPRESSION)})
+_SELECTOR = Fields({"matchLabels": TEXT_MAP, "matchExpressions": ListShape(_EXPRESSION)})
 _POD_TERM = Fields(
     {"labelSelector": _SELECTOR, "topologyKey": TEXT},
     required=("topologyKey",),
@@ -165,14 +165,14 @@ _POD_TERM = Fields(
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _POD_AFFINITY = Fields(
-    {_REQUIRED: Listed(_POD_TERM), _PREFERRED: Listed(Fields({"weight": WHOLE, "podAffinityTerm": _POD_TERM}))}
+    {_REQUIRED: ListShape(_POD_TERM), _PREFERRED: ListShape(Fields({"weight": WHOLE, "podAffinityTerm": _POD_TERM}))}
 )
 AFFINITY = Fields(
     {
         "nodeAffinity": Fields(
             {
-                _REQUIRED: Fields({"nodeSelectorTerms": Listed(_TERM)}, required=("nodeSelectorTerms",)),
-                _PREFERRED: Listed(Fields({"weight": WHOLE, "preference": _TERM})),
+                _REQUIRED: Fields({"nodeSelectorTerms": ListShape(_TERM)}, required=("nodeSelectorTerms",)),
+                _PREFERRED: ListShape(Fields({"weight": WHOLE, "preference": _TERM})),
             }
         ),
         "podAffinity": _POD_AFFINITY,

@@ -34,7 +34,7 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListShape:
     """A list."""
 
     item: Shape
@@ -42,7 +42,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Keyed:
+class MapShape:
     """An object with any keys."""
 
     value: Shape
@@ -60,7 +60,7 @@ class Fields:
     """Exactly one of these must be given."""
 
 
-Shape = Scalar | Listed | Keyed | Fields
+Shape = Scalar | ListShape | MapShape | Fields
 
 TEXT = Scalar("text")
 WHOLE = Scalar("whole")
@@ -72,8 +72,8 @@ PATH = Scalar("path")
 INNER_PATH = Scalar("inner-path")
 QUANTITY = Scalar("quantity")
 FIELD_PATH = Scalar("field-path")
-TEXTS = Listed(TEXT)
-TEXT_MAP = Keyed(TEXT)
+TEXTS = ListShape(TEXT)
+TEXT_MAP = MapShape(TEXT)
 
 _SAID = {
     "text": "a text",
@@ -98,9 +98,9 @@ def check(value: object, shape: Shape, path: str) -> None:
     match shape:
         case Scalar():
             _check_scalar(value, shape, path)
-        case Listed():
+        case ListShape():
             _check_list(value, shape, path)
-        case Keyed():
+        case MapShape():
             _check_keyed(value, shape, path)
         case Fields():
             _check_fields(value, shape, path)
@@ -108,7 +108,7 @@ def check(value: object, shape: Shape, path: str) -> None:
             assert_never(shape)
 
 
-def _check_list(value: object, shape: Listed, path: str) -> None:
+def _check_list(value: object, shape: ListShape, path: str) -> None:
     if not is_list(value):
         raise Refused(path, f"must be a list, not {_kind(value)}")
     if len(value) < shape.least:
@@ -117,7 +117,7 @@ def _check_list(value: object, shape: Listed, path: str) -> None:
         check(entry, shape.item, f"{path}[{index}]")
 
 
-def _check_keyed(value: object, shape: Keyed, path: str) -> None:
+def _check_keyed(value: object, shape: MapShape, path: str) -> None:
     if not is_map(value):
         raise Refused(path, f"must be an object, not {_kind(value)}")
     for key, entry in value.items():

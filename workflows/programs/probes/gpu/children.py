@@ -1,11 +1,7 @@
-"""A process for each GPU, forked from one that has the library and no GPU open; ended hard where it hangs.
+"""A process for each GPU, forked from one that has the library loaded and no GPU open; killed where it hangs.
 
-Standard library only, Python 3.9. A GPU that hangs, crashes or lies keeps nobody from hearing the others. The children
-stay in this process's group, so that whoever ends it ends them with it.
-
-All GPUs of a node for the time of one probe: counted, opened each in a process of its own, and told of.
-
-Standard library only, Python 3.9.
+A GPU that hangs or crashes does not hide the results of the others. The children stay in this process's group, so that
+ending the group ends them too. A `Session` counts all GPUs of a node and opens each in a process of its own.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""A collective over all GPUs of a node: how fast it is, and whether every value of the result is right.
+"""A collective over all GPUs of a node, and a small model trained on each: how fast, and is every result right?
 
-Standard library only, Python 3.9. Values are whole numbers whose sums are exact, so any other value is a wrong one.
-
-A small model trained with fixed weights and inputs: every GPU must come to the same loss, bit by bit.
-
-Standard library only, Python 3.9. Blocks of two products with a residual, gradients by hand, 32-bit weights beside
-16-bit ones: the shape of a training step, in operations whose order does not vary from one call to the next.
+The collective's values are whole numbers whose sums are exact, so any other value is wrong. The model has fixed weights
+and inputs, so every GPU must get the same loss, bit by bit: blocks of two products with a residual, gradients by hand,
+32-bit weights beside 16-bit ones: the shape of a training step, in operations whose order does not vary between calls.
 """
 
 from __future__ import annotations

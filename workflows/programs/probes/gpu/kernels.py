@@ -1,17 +1,10 @@
-"""Matrix products of one GPU: how fast they are, and whether they are right.
+"""Work of one GPU: matrix products, memory, copies, and its queue: how fast it is, and is every result right?
 
-Standard library only, Python 3.9. The factors are small whole numbers, so that every sum is exact in 32 bits whatever
-the order in which it is added up. So a product can be held against a second one that adds up in another order, and each
-later one against the first, bit by bit, without calling another order of adding an error.
+The factors of products are small whole numbers, so that every sum is exact in 32 bits in any order. So a product can be
+compared with a second one that adds up in another order, and each later one with the first, bit by bit.
 
-Memory of one GPU, and copies to and from it: how fast, and whether what was written comes back.
-
-Standard library only, Python 3.9.
-
-How one GPU takes what is queued for it: the time to queue one kernel, and whether it computes while data move.
-
-Standard library only, Python 3.9. A slow processor, a wrong power state of it, or a GPU that does one thing after the
-other shows here, and in no product or copy by itself.
+The queue shows what no product or copy by itself does: the time to queue one kernel, and whether the GPU computes while
+data move, which a slow processor, its wrong power state, or a GPU that serialises work all spoil.
 """
 
 from __future__ import annotations

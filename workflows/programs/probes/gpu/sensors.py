@@ -56,11 +56,13 @@ class Sensors:
         except (OSError, subprocess.TimeoutExpired) as error:
             self.looks.append(ParsedOutput(unknown=f"{command[0]} does not answer: {type(error).__name__}"))
             return
-        told = parse(done.stdout.decode("utf-8", "replace"))
-        if not told.readings:
+        samples = parse(done.stdout.decode("utf-8", "replace"))
+        if not samples.readings:
             said = " ".join((done.stderr or done.stdout).decode("utf-8", "replace").split())[:200]
-            told = ParsedOutput(unknown=f"{command[0]} ended with {done.returncode}: {told.unknown}; it said: {said}")
-        self.looks.append(told)
+            samples = ParsedOutput(
+                unknown=f"{command[0]} ended with {done.returncode}: {samples.unknown}; it said: {said}"
+            )
+        self.looks.append(samples)
 
     def to_parsed(self) -> ParsedOutput:
         """What all looks say together: median power and clock, highest heat, and who was throttled."""
@@ -101,6 +103,6 @@ def _throttled(readings: Sequence[Reading]) -> List[Reading]:
 
 
 def _missing(found: Sequence[Reading]) -> str:
-    told = {one.quantity for one in found}
-    lacking = [name for name in (*FIGURES, "gpus_throttled") if name not in told]
+    samples = {one.quantity for one in found}
+    lacking = [name for name in (*FIGURES, "gpus_throttled") if name not in samples]
     return f"the tool does not tell {', '.join(lacking)}" if lacking else ""

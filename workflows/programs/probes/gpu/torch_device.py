@@ -246,7 +246,7 @@ class TorchGroup:
 
     def slowest(self, seconds: float) -> float:
         """The largest of all."""
-        told = self._device.zeros(1, "fp64") + seconds
-        self._group.all_reduce(told, op=self._group.ReduceOp.MAX)
+        value = self._device.zeros(1, "fp64") + seconds
+        self._group.all_reduce(value, op=self._group.ReduceOp.MAX)
         self._device.wait()
-        return float(told[0])
+        return float(value[0])
