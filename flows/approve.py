@@ -34,9 +34,9 @@ async def approve(approval: str, answer: Literal["approve", "deny"], why: str) -
         return Failed(message="why: say why in a few words; it stands beside the decision for ever")
     try:
         with session():
-            given = give(identity, approved=answer == "approve", why=reason, by=person())
+            answered = give(identity, approved=answer == "approve", why=reason, by=person())
     except NotFound as error:
         return Failed(message=f"approval: {error}; `primus approvals` lists those that wait")
     except Conflict as error:
         return Failed(message=f"approval: {error}")
-    return Completed(message=f"{given.question} {given.state} by {given.answered_by}: {given.why}")
+    return Completed(message=f"{answered.question} {answered.state} by {answered.answered_by}: {answered.why}")

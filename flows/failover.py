@@ -1,14 +1,8 @@
 """The failover flow: gather, diagnose, examine suspects where that decides something, decide, act. Every step says why.
 
-`train` awaits the same sentences as tasks of its own flow run; the flow at the end is a thin shell over them for people
-and deployments.
-
-Whether what was decided about nodes may be carried out now: the fleet-wide brake, and what a person answered.
-
-A decision was made on what the brake said then. Other runs decide at the same time, and a pause or a mode may hold a
-decision for hours: so the brake is asked again in the very transaction that writes the nodes as taken out.
-
-From the decisions' values to the ledger's records, so that neither knows the other.
+`train` awaits the same functions as tasks of its own flow run; the flow at the end is a thin shell for people and
+deployments. The brake on taking nodes out is checked twice: other runs decide at the same time, and a pause or a mode
+may hold a decision for hours, so it is checked again in the very transaction that marks the nodes as taken out.
 """
 
 from __future__ import annotations
@@ -23,15 +17,15 @@ from flows.decisions.diagnosis.witnesses import lost_nodes
 from flows.decisions.policy import POLICY
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import STARTS, Decision
-from flows.decisions.recovery.limits import braked
+from flows.decisions.recovery.limits import brake_question
 from flows.decisions.recovery.nodes import NodeNeed, refusal
 from flows.decisions.recovery.situation import (
-    held,
+    examination_text,
     ordinal,
     overlaps,
+    pause_reason,
     situation,
     suspects,
-    told,
     with_examination,
     with_experience,
 )
@@ -82,9 +76,9 @@ def permitted(
     decided = next((Action(item.kind) for item in actions if not item.target), None)
     if decided is None or decided not in STARTS:
         return _without_nodes(actions, f"the brake: {reason}")
-    asked = braked(reason, [node for node, _ in nodes], decided, incident.why)
+    question = brake_question(reason, [node for node, _ in nodes], decided, incident.why)
     seconds = resolved.run.recovery.approval_timeout_seconds
-    ask_instead(incident, asked.question, asked.why, asked.would_change, seconds)
+    ask_instead(incident, question.question, question.why, question.would_change, seconds)
     return ()
 
 
@@ -105,7 +99,7 @@ def finding_of(diagnosis: Diagnosis, evidence: Evidence) -> Finding:
 
     What an examination found stands behind it, also where it found nothing.
     """
-    seen = tuple(item for item in (evidence.detail, *map(told, evidence.examined)) if item)
+    seen = tuple(item for item in (evidence.detail, *map(examination_text, evidence.examined)) if item)
     return Finding(
         fault_class=diagnosis.fault_class,
         confidence=diagnosis.confidence,
@@ -121,10 +115,10 @@ def finding_of(diagnosis: Diagnosis, evidence: Evidence) -> Finding:
 
 def resolution_of(decision: Decision, resolved: Resolved) -> Resolution:
     """The decision as it is written down and carried out."""
-    asked = decision.if_approved if decision.action is Action.ASK else None
+    approved_action = decision.if_approved if decision.action is Action.ASK else None
     return Resolution(
         action=decision.action,
-        carried_out=asked or decision.action,
+        carried_out=approved_action or decision.action,
         node_actions=tuple((step.action, step.node, step.why) for step in decision.node_actions),
         charged=decision.charged,
         why=decision.why,
@@ -163,7 +157,7 @@ def look_at(
 ) -> tuple[GateReport, ...]:
     """Examine the suspects, unless nothing may be touched now."""
     story = read_story(incident.run)
-    why_not = held(story)
+    why_not = pause_reason(story)
     if why_not:
         return unexamined(nodes, why_not)
     return examine(resolved, attempt, Look(nodes, ordinal(incident, story), since=attempt.planned_at))
@@ -217,8 +211,8 @@ def see_out(resolved: Resolved, attempt: AttemptRecord) -> None:
     """Wait until nothing can train any more of the attempt whose failure asked for this one."""
     story = read_story(attempt.run)
     incident = next((item for item in story.incidents if item.id == attempt.incident), None)
-    asked = [item for item in story.actions if item.incident == attempt.incident and not item.target]
-    if incident is None or not any(_overlaps(resolved, incident, action) for action in asked):
+    run_actions = [item for item in story.actions if item.incident == attempt.incident and not item.target]
+    if incident is None or not any(_overlaps(resolved, incident, action) for action in run_actions):
         return  # it was waited for when it was cleared away
     before = next(item for item in story.attempts if item.number == incident.attempt)
     clear_attempt(resolved, before, 0.0, incident.lost_nodes)

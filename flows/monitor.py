@@ -1,13 +1,9 @@
-"""The monitor: what is wrong with the cluster, found and acted upon while nobody looks: nodes, and what was lost.
+"""The monitor: finds what is wrong with nodes, runs and objects of a cluster while nobody looks, and acts on it.
 
-A pass lists, decides and acts once; the loop does the same at every change, and everything again every half a minute,
-since a watch may lose an event. Beside the nodes it reconciles the ledger with the cluster. Each finding goes through
-the ledger before anything is touched. A cluster or a ledger that does not answer is waited for: nothing is known
-meanwhile, and nothing is done. The flow does the same once, as the second path, every minute.
-
-What the monitor's loop does beside its node watch, in threads of its own: rounds of reconciling, hooks, heartbeat.
-
-A bad node must not wait for any of them, nor they for each other. What goes wrong in one is told and tried again.
+A pass lists, decides and acts once; the loop does so at every change, and over everything each half minute, since a
+watch may lose an event. Each finding goes through the ledger before anything is touched. While a cluster or a ledger
+does not answer, nothing is known and nothing is done. Rounds of reconciling, hooks and the heartbeat run in threads
+beside the node watch, so that none waits for another. The flow does the same once a minute, as the second path.
 """
 
 from __future__ import annotations
@@ -25,9 +21,9 @@ from types import TracebackType
 
 from prefect import flow
 
-from flows.decisions.monitoring.node_conditions import held
+from flows.decisions.monitoring.node_conditions import out_of_service
 from flows.testing.due import AfterTests
-from flows.watching.nodes import NodeNotice, NodeReport, Sentinel, TellNode, Turns
+from flows.watching.nodes import NodeNotice, NodeReport, Sentinel, TellNode, WatchRounds
 from flows.watching.reconcile import Reconciler, Round
 from flows.watching.sweep import Sweeper, read_sweep, sweep_of
 from profiles.cluster import ClusterProfile
@@ -57,10 +53,10 @@ WIDE_SECONDS = 60.0
 PODS_SECONDS = 600.0
 """Training pods are: a large cluster has tens of thousands, and their JobSet speaks for them in between."""
 HOOK_SECONDS = 0.25
-"""So an event is on the server within a second of what it tells of: the server waits half a second of its own."""
+"""So an event is on the server within a second of what it reports: the server waits half a second of its own."""
 FIRST_SECONDS = 1.0
 TURN_SECONDS = 5.0
-"""The node watch takes a turn at least so often, and tells."""
+"""The node watch takes a turn at least so often, and reports it."""
 STUCK_SECONDS = 60.0
 """A node watch that took no turn for so long is stuck: no heartbeat is written for it."""
 END_SECONDS = 10.0
@@ -69,7 +65,7 @@ Looker = Callable[[Sequence[Node]], Sequence[NodeFinding]]
 
 
 @dataclass
-class Beside:
+class BackgroundRounds:
     """The threads. Use it in a `with` block, which ends them."""
 
     reconciler: Reconciler
@@ -89,7 +85,7 @@ class Beside:
         self._swept = SimpleQueue[NodeFinding]()
         self._threads = [self._thread("reconcile", self._reconcile), self._thread("hooks", self._run_hooks)]
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> BackgroundRounds:
         for thread in self._threads:
             thread.start()
         return self
@@ -101,7 +97,7 @@ class Beside:
         for thread in self._threads:
             thread.join(END_SECONDS)  # one that hangs is a daemon: it ends with the process
 
-    def turned(self) -> None:
+    def mark_turn(self) -> None:
         """The node watch took a turn.
 
         Raises:
@@ -111,7 +107,7 @@ class Beside:
         for error in self.fenced:
             raise error
 
-    def swept(self) -> list[NodeFinding]:
+    def swept_findings(self) -> list[NodeFinding]:
         """What was found beside the watch since the last call."""
         found = list[NodeFinding]()
         while True:
@@ -136,19 +132,21 @@ class Beside:
             try:
                 turn.take()
                 self._sweep()
-                trouble = self._told("reconcile", trouble, "")
+                trouble = self._tell_change("reconcile", trouble, "")
             except Fenced as error:
                 self.fenced.append(error)
                 return
             except Transient as error:
-                trouble = self._told("reconcile", trouble, f"{error}; nothing is reconciled meanwhile")
+                trouble = self._tell_change("reconcile", trouble, f"{error}; nothing is reconciled meanwhile")
                 rest = max(rest, error.retry_after_seconds)
             except Exception as error:  # a mistake of ours must not end what watches over everything
-                trouble = self._told("reconcile", trouble, f"{type(error).__name__}: {error}; the next round follows")
+                trouble = self._tell_change(
+                    "reconcile", trouble, f"{type(error).__name__}: {error}; the next round follows"
+                )
             self._ended.wait(max(rest, SHARE * (world().now() - began)))
 
     def _sweep(self) -> None:
-        # Nodes of which nothing was heard for a while are not known to be there.
+        # Nodes without news for a while are not known to exist.
         nodes = [] if self.watch.away else self.watch.all()
         for looker in self.lookers:
             for finding in looker(nodes):
@@ -172,10 +170,10 @@ class Beside:
         try:
             hook()
         except Exception as error:  # told, and the loop goes on
-            return self._told("hook", said, f"{type(error).__name__}: {error}")
-        return self._told("hook", said, "")
+            return self._tell_change("hook", said, f"{type(error).__name__}: {error}")
+        return self._tell_change("hook", said, "")
 
-    def _told(self, who: str, before: str, now: str) -> str:
+    def _tell_change(self, who: str, before: str, now: str) -> str:
         """Tell trouble once, and once that it is over."""
         if now and now != before:
             self.tell(NodeNotice(world().now(), "away", "", now, subject=who))
@@ -228,14 +226,14 @@ def look(profile: ClusterProfile, mode: Mode) -> NodeReport:
     report = NodeReport()
     with driving(watcher_of(profile.name)), Marker(current()) as marker:
         sentinel = Sentinel(profile, mode, marker, report.lines.append)
-        sentinel.left_overs()
-        sentinel.told(marker.wait())
+        sentinel.carry_out_left_overs()
+        sentinel.record_marks(marker.wait())
         nodes = {node.name: node for node in stream_nodes(profile)}
-        for _ in sentinel.judged(nodes.values(), report):
+        for _ in sentinel.nodes_with_findings(nodes.values(), report):
             continue
         report.faults += AfterTests(profile, report.lines.append).take(list(nodes.values()))
         report.settlement = sentinel.settle(report.faults, nodes.get)
-        sentinel.told(marker.wait())
+        sentinel.record_marks(marker.wait())
     return report
 
 
@@ -247,7 +245,7 @@ def glance(profile: ClusterProfile) -> NodeReport:
         Refused: we may not read nodes.
     """
     report = NodeReport()
-    for _ in Sentinel(profile, Mode.OBSERVE, Marker(current()), report.lines.append).judged(
+    for _ in Sentinel(profile, Mode.OBSERVE, Marker(current()), report.lines.append).nodes_with_findings(
         stream_nodes(profile), report
     ):
         continue
@@ -264,13 +262,8 @@ def keep_watch(
 ) -> None:
     """Watch the nodes until `ended`, and reconcile beside it; whoever ends it rings the bell.
 
-    Args:
-        profile: of the cluster.
-        mode: how far it may go.
-        tell: gets each line; from several threads.
-        ended: whether to end.
-        bell: wakes the loop.
-        hooks: called four times a second, one after the other, beside the watch; what one raises is told.
+    `tell` gets lines from several threads; `bell` wakes the loop; `hooks` are called four times a second beside the
+    watch, and what one raises is reported.
 
     Raises:
         Conflict: another monitor of this cluster lives.
@@ -280,13 +273,15 @@ def keep_watch(
         driving(watcher_of(profile.name)),
         Marker(current(), wake=bell.ring) as marker,
         NodeWatch(current(), profile, world().now, bell.ring) as watch,
-        Beside(Reconciler(profile, mode, tell), watch, tell, hooks, _lookers(profile, mode, tell), bell.ring) as beside,
+        BackgroundRounds(
+            Reconciler(profile, mode, tell), watch, tell, hooks, _lookers(profile, mode, tell), bell.ring
+        ) as beside,
     ):
-        turns = Turns(Sentinel(profile, mode, marker, tell), watch)
+        turns = WatchRounds(Sentinel(profile, mode, marker, tell), watch)
         while not ended():
-            turns.swept += beside.swept()
+            turns.queue_swept += beside.swept_findings()
             bell.wait(min(turns.take(), TURN_SECONDS))
-            beside.turned()
+            beside.mark_turn()
         turns.end()
 
 
@@ -297,11 +292,7 @@ def _lookers(profile: ClusterProfile, mode: Mode, tell: TellNode) -> tuple[Looke
 def look_around(profile: ClusterProfile, mode: Mode, tell: TellNode, patience_seconds: float = 0.0) -> Round:
     """One round of reconciling; where something is too young for a judgement, once more when it is not.
 
-    Args:
-        profile: of the cluster.
-        mode: how far it may go.
-        tell: gets each line.
-        patience_seconds: more time for a loop that does the same; then nodes are left to it.
+    `patience_seconds`: more time for a loop that does the same; then nodes are left to it.
 
     Raises:
         Unavailable: the ledger does not answer.
@@ -337,8 +328,8 @@ async def monitor(cluster: str = "", mode: str = "", nodes: list[str] | None = N
         if started := revive(settings.home, Tries()):
             said.append(f"had died and started again: {', '.join(started)}")
         if not lives:
-            since = "never turned" if found is None else f"has not turned for {world().now() - found.at:.0f} s"
-            said.append(f"the loop {since}")
+            since = "yet" if found is None else f"for {world().now() - found.at:.0f} s"
+            said.append(f"the loop has completed no round {since}")
         around = look_around(profile, chosen, lines.append, SECOND_PATH_SECONDS if lives else 0.0)
         said += [in_words_around(around), *(f"{line.subject}: {line.why}" for line in lines if line.event == "mended")]
         if not lives:
@@ -378,15 +369,15 @@ def _read_alone(profile: ClusterProfile, mode: Mode, sweep: SweepSeen, nodes: Se
     with suppress(Conflict), driving(watcher_of(profile.name)), Marker(current()) as marker:
         sentinel = Sentinel(profile, mode, marker, lambda _: None)
         swept = read_sweep(profile, sweep, nodes)
-        sentinel.settle([item for item in swept.faults if not held(known[item.node])], known.get)
-        sentinel.told(marker.wait())
+        sentinel.settle([item for item in swept.faults if not out_of_service(known[item.node])], known.get)
+        sentinel.record_marks(marker.wait())
 
 
 def in_words_around(found: Round) -> str:
     """What reconciling found, in one line."""
-    acted = sum(item.acted for item in found.dealt)
+    acted = sum(item.acted for item in found.handled)
     away = f", not read: {', '.join(text.partition(':')[0] for text in found.away)}" if found.away else ""
-    return f"{len(found.dealt)} findings beside nodes, {acted} acted upon{away}"
+    return f"{len(found.handled)} other findings, {acted} acted on{away}"
 
 
 def in_words(report: NodeReport) -> str:

@@ -58,7 +58,7 @@ def pools_of(
     Raises:
         ProfileError: one of them is no node of the cluster.
     """
-    known = _known(profile, launcher)
+    known = _pools_by_node(profile, launcher)
     missing = [name for name in wanted if name not in known]
     if missing:
         raise ProfileError("nodes", f"{', '.join(missing)}: no such node; there are {', '.join(list(known)[:8])}")
@@ -66,7 +66,7 @@ def pools_of(
     return {name: known[name] for name in wanted or known if name not in busy}
 
 
-def _known(profile: ClusterProfile, launcher: Launcher) -> dict[str, str]:
+def _pools_by_node(profile: ClusterProfile, launcher: Launcher) -> dict[str, str]:
     """Every node that this launcher reaches, with its pool."""
     if launcher == "kubernetes":
         return {node.name: node.pool for node in stream_nodes(profile)}
@@ -82,11 +82,7 @@ def _pool_by_name(profile: ClusterProfile, node: str) -> str:
 def trial_of(run: str, profile: ClusterProfile, launcher: Launcher, named: Mapping[str, str]) -> RunProfile | None:
     """The run that is tried on nodes of this cluster; None where none is named.
 
-    Args:
-        run: name or path of its profile.
-        profile: of the cluster.
-        launcher: who starts tests.
-        named: nodes that were named for it, with their pool.
+    `named`: nodes that were named for it, with their pool.
 
     Raises:
         ProfileError: there is no such run profile, it does not fit the cluster, or cannot be tried on those nodes.
@@ -109,10 +105,10 @@ def in_words(tests: Sequence[Outcome]) -> str:
     for test in tests:
         words = test.words
         bad = [f"{node}: {word}" for node, word in words.items() if word is not VerdictWord.PASS]
-        told = ", ".join(bad[:8]) + (" …" if len(bad) > 8 else "")
+        names = ", ".join(bad[:8]) + (" …" if len(bad) > 8 else "")
         passed = len(words) - len(bad)
         busy = f"; {len(test.busy)} in use" if test.busy else ""
-        said.append(f"{test.depth}: {passed} of {len(words)} pass" + (f" ({told})" if told else "") + busy)
+        said.append(f"{test.depth}: {passed} of {len(words)} pass" + (f" ({names})" if names else "") + busy)
     return "; ".join(said) or "no node was to be tested"
 
 

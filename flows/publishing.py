@@ -31,6 +31,6 @@ def event_hook(ledger: Ledger) -> Callable[[], None]:
     return send
 
 
-def shown(run: str, resolved: Resolved) -> AbstractContextManager[None]:
+def publish_page(run: str, resolved: Resolved) -> AbstractContextManager[None]:
     """Inside the block this flow run shows where the run stands: progress, page, tables, questions, log."""
     return pages_kept(run, Writer(partial(page_of, resolved), moments, StepTimes))

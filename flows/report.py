@@ -58,7 +58,7 @@ def account_of_all(ledger: Ledger, cluster: ClusterProfile | None, since: float,
         cluster: whose runs; None: of every cluster, so that no capacity is known.
         since: begin of the window.
         now: its end.
-        tell: told how far the reading is, where it takes long.
+        tell: gets the progress of the reading, where it takes long.
 
     Raises:
         Unavailable: the ledger does not answer.

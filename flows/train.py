@@ -1,7 +1,7 @@
 """The train flow: from a profile to a run that comes back.
 
 One loop over moves that the ledger alone determines, so that the flow may be killed at any line and started again.
-Every move is a Prefect task or a few of them, named by what they do: the UI tells the story of the run.
+Every move is a Prefect task or a few of them, named by what they do: the UI shows the story of the run.
 
 The next attempt of a run: which nodes, from which checkpoint at the newest, and why.
 """
@@ -14,10 +14,10 @@ from typing import assert_never
 
 from prefect import flow
 
-from flows.decisions.accounting.advice import believed_mttf_seconds, told_interval
+from flows.decisions.accounting.advice import believed_mttf_seconds, interval_for_next_attempt
 from flows.decisions.recovery.assess import Case, WatchFinding, assess
 from flows.decisions.recovery.checkpoints import lineage, prove_resume
-from flows.decisions.recovery.liveness import GoesOn, Held, judge
+from flows.decisions.recovery.liveness import Progressing, Undecided, judge
 from flows.decisions.recovery.moves import (
     AwaitAnswer,
     CarryOut,
@@ -33,7 +33,7 @@ from flows.decisions.recovery.moves import (
 )
 from flows.decisions.recovery.nodes import need_of
 from flows.failover import act, recover, see_out
-from flows.publishing import shown
+from flows.publishing import publish_page
 from flows.report import summary_of
 from flows.testing.admission import admitted
 from profiles.errors import Conflict, Foreign, NotFound, PrimusError, Refused
@@ -67,7 +67,7 @@ def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord 
     choice = admitted(resolved, story.run.name, plan.number, need)
     if choice is None:
         return None
-    now, interval = world().now(), told_interval(resolved.run.checkpoint, story.attempts)
+    now, interval = world().now(), interval_for_next_attempt(resolved.run.checkpoint, story.attempts)
     saves = "" if interval is None else f", saves every {interval} steps as advised"
     return AttemptRecord(
         run=story.run.name,
@@ -110,7 +110,7 @@ async def train(request: TrainRequest) -> str:
     with session() as here:
         run = begin(request)
         resolved = resolved_of(run)
-        with shown(run.name, resolved), driving(run.name), on_cluster(resolved, here):
+        with publish_page(run.name, resolved), driving(run.name), on_cluster(resolved, here):
             return await drive(run, resolved)
 
 
@@ -216,7 +216,7 @@ def notice(
 ) -> WatchFinding | None:
     """What `assess` finds, but for signals that were decided to need nothing; and that somebody wants a new look.
 
-    Who does not answer meanwhile is told in the run's `why`.
+    Who does not answer meanwhile stands in the run's `why`.
     """
     tell(view, resolved)
     if view.woken:
@@ -226,14 +226,14 @@ def notice(
 
 
 def tell(view: AttemptView, resolved: Resolved) -> None:
-    """Write down that the cluster is away, or what is known of a gang whose coordinator is not heard."""
+    """Write down that the cluster is away, or what is known of a gang whose coordinator is silent."""
     judged = judge(view, resolved.run)
     if view.waits_for:
         tell_waiting(view.waits_for)
-    elif isinstance(judged, GoesOn):
+    elif isinstance(judged, Progressing):
         tell_waiting(judged.why, judged.about, goes_on=True)
     else:
-        tell_waiting(judged.why, judged.about) if isinstance(judged, Held) else tell_waiting("")
+        tell_waiting(judged.why, judged.about) if isinstance(judged, Undecided) else tell_waiting("")
 
 
 def _ended_well(resolved: Resolved, attempt: AttemptRecord, view: AttemptView) -> None:

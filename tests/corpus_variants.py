@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flows.decisions.diagnosis.files import place_of
 from flows.decisions.diagnosis.matching import RULES
-from flows.decisions.diagnosis.outlived import standing
+from flows.decisions.diagnosis.retractions import standing
 from flows.decisions.diagnosis.steps import done, step_of
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import CorpusCase

@@ -156,7 +156,7 @@ def run(case: Case, folder: Path, as_processes: bool = False) -> Seen:
         answers[0] = NodeAnswer("node-0", hardware.name, node.ask(checks, hardware, as_processes=as_processes))
         found = judge({hardware.name: checks}, {hardware.name: hardware}, answers, past)
     grade = found["node-0"]
-    return Seen(grade, actions_of(grade, checks), tuple(answers[0].told[case.check]))
+    return Seen(grade, actions_of(grade, checks), tuple(answers[0].parsed[case.check]))
 
 
 def answered(readings: Sequence[Reading], unknown: str = "") -> Said:

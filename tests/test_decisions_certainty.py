@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.diagnosis.clues import Clue, Weighed
+from flows.decisions.diagnosis.clues import Clue, Weighing
 from flows.decisions.diagnosis.diagnose import MOST, diagnose, unopposed
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
@@ -15,9 +15,9 @@ F = FaultClass
 CLUE = Clue(F.STORAGE, 0.8, "x", "x")
 
 
-def weighed(confidence: float, rivals: bool = False, kind: FaultClass = F.STORAGE) -> Weighed:
+def weighed(confidence: float, rivals: bool = False, kind: FaultClass = F.STORAGE) -> Weighing:
     telling = (CLUE,) if kind is F.STORAGE else ()
-    return Weighed(kind, confidence, ((F.FABRIC, 0.1),) if rivals else (), telling, ())
+    return Weighing(kind, confidence, ((F.FABRIC, 0.1),) if rivals else (), telling, ())
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.5, 0.833), (0.75, 0.938), (0.9, 0.978), (0.0, 0.0), (1.0, MOST)])
@@ -26,7 +26,7 @@ def test_odds_are_five_times_as_good_where_nothing_contradicts(before: float, af
 
 
 @pytest.mark.parametrize("other", [weighed(0.5, rivals=True), weighed(0.9, kind=F.NONE), weighed(1.0, kind=F.UNKNOWN)])
-def test_rivals_and_silence_change_nothing(other: Weighed) -> None:
+def test_rivals_and_silence_change_nothing(other: Weighing) -> None:
     assert unopposed(other) is other
 
 

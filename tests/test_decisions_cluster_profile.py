@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.cluster_import.profile import Imported, imported
+from flows.decisions.cluster_import.profile import ClusterImport, imported
 from profiles.cluster import ClusterProfile, Pool, PoolTopology, Storage
 from profiles.errors import ProfileError
 from profiles.loading.load import load_cluster
@@ -28,11 +28,11 @@ GPU = "nvidia.com/gpu"
 TAINT = ("a=:NoSchedule",)
 
 
-def found_in(cluster: Inventory, *storage: str) -> Imported:
+def found_in(cluster: Inventory, *storage: str) -> ClusterImport:
     return imported(cluster, "", HARDWARE, storage)
 
 
-def said(found: Imported, field: str) -> str:
+def said(found: ClusterImport, field: str) -> str:
     return "\n".join(text for name, text in found.remarks if name == field)
 
 

@@ -46,9 +46,10 @@ LAGS = replace(
     id="demo-a1-n1",
     signal="slow-rank",
     fault_class=FaultClass.STRAGGLER,
-    evidence=("rank 1 on node-1 takes 1.83 times its peers' time since step 40",),
+    evidence=("rank 1 on node-1 takes 1.83 times as long as its peers since step 40",),
     action=Action.NONE,
-    why="told only, the training goes on: rank 1 on node-1 takes 1.83 times its peers' time since step 40",
+    why="rank 1 on node-1 takes 1.83 times as long as its peers since step 40. Training continues; "
+    "no action was taken. Next: primus why r",
     would_change="",
 )
 ATTEMPT = replace(an_attempt(), nodes=("node-0", "node-1"), last_step=143)

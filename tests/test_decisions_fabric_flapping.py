@@ -10,7 +10,7 @@ import pytest
 
 from flows.decisions.node_tests.fabric.causes import causes
 from flows.decisions.node_tests.fabric.flapping import BLAMED, DOUBTED, LOOKS, chance_of, flaps
-from flows.decisions.node_tests.fabric.knowledge import State, know
+from flows.decisions.node_tests.fabric.knowledge import State, knowledge_of
 from flows.decisions.node_tests.fabric.model import FabricFault, Measurement
 from flows.testing.links import PROOFS
 from tests.fabrics import ORDINARY, QUIET, ROUGH, Fault, Noise, World, drawn, leaf_spine, play, score, world_of
@@ -46,7 +46,7 @@ def trial(missed: int, looks: int) -> list[list[tuple[str, bool]]]:
     ("missed", "word"), [(0, "clean"), (2, "clean"), (6, "doubted"), (9, "blamed"), (16, "blamed")]
 )
 def test_a_suspect_is_cleared_doubted_or_blamed_by_its_share_of_misses(missed: int, word: str) -> None:
-    known = know(state_of(trial(missed, LOOKS)))
+    known = knowledge_of(state_of(trial(missed, LOOKS)))
     found = flaps(known, 0)
     assert (0 in found.blamed, 0 in found.doubted) == (word == "blamed", word == "doubted"), found
     assert 0 not in found.waiting
@@ -54,7 +54,7 @@ def test_a_suspect_is_cleared_doubted_or_blamed_by_its_share_of_misses(missed: i
 
 
 def test_suspects_are_looked_at_first() -> None:
-    found = flaps(know(state_of(trial(0, 0))), 0)
+    found = flaps(knowledge_of(state_of(trial(0, 0))), 0)
     assert set(found.waiting) == {0, 1, 2, 3}
 
 
@@ -68,7 +68,7 @@ def test_suspects_are_looked_at_first() -> None:
     ids=["always bad", "one bad moment of all", "one bad moment of two"],
 )
 def test_nobody_is_suspected_who_does_not_contradict_himself_twice(rounds: list[list[tuple[str, bool]]]) -> None:
-    found = flaps(know(state_of(rounds, 4)), 0)
+    found = flaps(knowledge_of(state_of(rounds, 4)), 0)
     assert not found.waiting
     assert not found.blamed
     assert not found.doubted
@@ -79,7 +79,7 @@ def test_without_noise_and_flaps_nobody_is_ever_suspected() -> None:
         world = drawn(Random(seed), noise=QUIET, largest=20)
         state = play(world, seed).state
         for number in range(len(state.rounds)):
-            found = causes(know(State(world.fabric, state.rounds[: number + 1]))).flaps
+            found = causes(knowledge_of(State(world.fabric, state.rounds[: number + 1]))).flaps
             assert not found.waiting, (seed, number)
 
 

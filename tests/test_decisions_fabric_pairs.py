@@ -21,7 +21,7 @@ def played(count: int, said: Said, *, seed: int = 0, checks: tuple[str, ...] = (
     while pairs := next_pairs(state):
         names = [node for pair in pairs for node in pair]
         assert len(set(names)) == len(names), "a node meets one other at a time"
-        assert all(right not in state.met[left] for left, right in pairs), "nobody meets the same one twice"
+        assert all(right not in state.partners[left] for left, right in pairs), "nobody meets the same one twice"
         asked = checks_for(state) or checks
         state = state.after([Meeting(pair, {check: said(pair, check) for check in asked}) for pair in pairs])
         assert len(state.rounds) <= ROUNDS
@@ -111,13 +111,13 @@ def test_where_nobody_is_good_it_gives_up_and_blames_nobody(word: V, rounds: int
 
 def test_only_what_is_open_is_measured_again() -> None:
     state = played(8, lambda pair, check: V.FAIL if check == BW and "n3" in pair else V.PASS, checks=(BW, "loss"))
-    assert [set(one.said) for one in state.rounds[0]] == [{BW, "loss"}] * 4
-    assert all(set(one.said) == {BW} for meetings in state.rounds[1:] for one in meetings)
+    assert [set(one.verdicts) for one in state.rounds[0]] == [{BW, "loss"}] * 4
+    assert all(set(one.verdicts) == {BW} for meetings in state.rounds[1:] for one in meetings)
     assert words(state, "loss") == all_but(state, [], V.PASS)
     assert words(state) == all_but(state, ["n3"], V.FAIL)
 
 
 def test_without_checks_that_count_everybody_still_meets_somebody_once() -> None:
     state = played(5, bad(), checks=())
-    assert all(state.met[node] for node in state.nodes)
+    assert all(state.partners[node] for node in state.nodes)
     assert len(state.rounds) == 2

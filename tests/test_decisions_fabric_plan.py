@@ -110,7 +110,7 @@ def test_groups_that_were_never_run_prove_and_blame_nobody() -> None:
 def test_strangers_in_a_result_are_passed_over() -> None:
     fabric = world_of(untold(3)).fabric
     state = State(fabric).after((Measurement(("n0", "n1", "elsewhere"), GOOD), Measurement(("n0",), GOOD)))
-    assert state.seen == ()
+    assert state.observations == ()
 
 
 def test_nothing_ever_answers_is_told_of_the_fabric_and_of_no_node() -> None:

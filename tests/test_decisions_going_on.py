@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows.decisions.diagnosis.diagnose import diagnose
-from flows.decisions.diagnosis.outlived import LAST_LINES, position, went_on_until
+from flows.decisions.diagnosis.retractions import LAST_LINES, position, went_on_until
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine

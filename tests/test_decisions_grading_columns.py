@@ -57,7 +57,7 @@ def figure(found: CheckColumn) -> float:
         (rule(attempts=2, combine="all"), [told(120.0), told(math.nan)], 120.0, "1 of 2 attempts"),
         (rule(attempts=2, combine="all"), [told(120.0), ParsedOutput(unknown="timed out")], 120.0, "timed out"),
         (rule(attempts=2, combine="best"), [told(80.0, 120.0), told(120.0, 80.0)], 120.0, ""),
-        (rule(subjects={"h": 8}), [told(*[120.0] * 7)], 120.0, "7 of 8 told"),
+        (rule(subjects={"h": 8}), [told(*[120.0] * 7)], 120.0, "7 of 8 reported"),
         (rule(subjects={"h": 8}), [told(*[120.0] * 7, unknown="it broke off")], 120.0, "it broke off"),
         (rule(subjects={"h": 2}), [told(120.0, 121.0, unknown="the summary is missing")], 120.0, ""),
         (rule(subjects={"h": 1}), [told(120.0)], 120.0, ""),
@@ -80,12 +80,12 @@ def test_the_reading_that_counts_and_what_is_missing(
     [
         ([], "did not run"),
         ([ParsedOutput(unknown="the tool is not there")], "the tool is not there"),
-        ([ParsedOutput((Reading("something else", 120.0, "GB/s"),))], "nothing was told of bandwidth"),
-        ([told(None)], "no figure was told"),
+        ([ParsedOutput((Reading("something else", 120.0, "GB/s"),))], "nothing was reported for bandwidth"),
+        ([told(None)], "no figure was reported"),
         ([told(math.nan)], "nan is no figure"),
         ([told(math.inf)], "inf is no figure"),
-        ([told(120.0, unit="TB/s")], "told in TB/s, judged in GB/s"),
-        ([told(120.0, unit="")], "told in no unit"),
+        ([told(120.0, unit="TB/s")], "reported in TB/s, but judged in GB/s"),
+        ([told(120.0, unit="")], "reported in no unit"),
         ([ParsedOutput((Reading("bandwidth", word="N/A"),))], "no figure: N/A"),
         ([ParsedOutput((Reading("bandwidth", unit="GB/s", said="pass"),))], "no figure"),
     ],
@@ -111,7 +111,7 @@ def test_of_words_the_one_that_differs_counts() -> None:
     assert found.cells == [ports[1]]
     free = rule(direction="text_equal", unit="", limits=(Majority(),))
     assert [cell.word for cell in of_one(free, ParsedOutput(tuple(ports))).cells if cell] == ["Active, Down"]
-    assert of_one(check, ParsedOutput((Reading("bandwidth"),))).gaps == ["no word was told"]
+    assert of_one(check, ParsedOutput((Reading("bandwidth"),))).gaps == ["no word was reported"]
 
 
 @pytest.mark.parametrize(

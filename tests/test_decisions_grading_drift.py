@@ -25,8 +25,8 @@ def table(words: Mapping[str, str], hardware: Mapping[str, str] | None = None) -
     [
         (["6.4", "6.4", "6.4"], "6.4", [], [], "6.4 on 3"),
         (["6.4", "6.4", "6.3"], "6.4", ["n-2"], [], "6.4 on 2, 6.3 on 1; different: n-2 (6.3)"),
-        (["6.4", "6.3"], "", [], [], "6.3 on 1, 6.4 on 1; a tie: nobody is named"),
-        (["6.4", "6.4", "6.3", "6.2"], "", [], [], "6.4 on 2, 6.2 on 1, 6.3 on 1; no majority: nobody is named"),
+        (["6.4", "6.3"], "", [], [], "6.3 on 1, 6.4 on 1; a tie: no node is named"),
+        (["6.4", "6.4", "6.3", "6.2"], "", [], [], "6.4 on 2, 6.2 on 1, 6.3 on 1; no majority: no node is named"),
         (["6.4", "6.4", ""], "6.4", [], ["n-2"], "6.4 on 2; not known of n-2"),
         (["6.4", "6.4", "6.3", ""], "6.4", ["n-2"], ["n-3"], "different: n-2 (6.3); not known of n-3"),
         (["6.4"], "6.4", [], [], "6.4 on 1"),

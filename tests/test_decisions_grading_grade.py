@@ -74,7 +74,7 @@ PEAKS = {"h": 5300.0}
         (rule(AtLeast(100.0)), node("n", 100.0), P, 100.0, ""),
         (rule(AtLeast(100.0)), node("n", 99.9), F, 100.0, "at least 100 GB/s"),
         (rule(AtLeast(100.0)), node("n", 120.0, 99.0), F, 100.0, "gpu 1: at least 100 GB/s"),
-        (rule(AtLeast(100.0)), node("n", 120.0, None), U, 100.0, "gpu 1: no figure was told"),
+        (rule(AtLeast(100.0)), node("n", 120.0, None), U, 100.0, "gpu 1: no figure was reported"),
         (rule(AtLeast(100.0)), node("n", 99.0, None), F, 100.0, "gpu 0: at least"),
         (rule(AtMost(5.0), direction="lower_is_better"), node("n", 5.1), F, 5.0, "at most 5 GB/s"),
         (rule(AtMost(5.0), direction="lower_is_better"), node("n", 0.0), P, 5.0, ""),
@@ -93,9 +93,9 @@ PEAKS = {"h": 5300.0}
         (rule(), node("n", 99.0, said="pass"), P, None, ""),
         (rule(), node("n", None, said="pass", unit=""), P, None, ""),
         (rule(), node("n", math.inf, said="pass"), U, None, "inf is no figure"),
-        (rule(), node("n", 99.0), U, None, "was to judge it and did not"),
+        (rule(), node("n", 99.0), U, None, "should have judged it and did not"),
         (rule(ToolJudges()), node("n", None, said="pass", unit=""), P, None, ""),
-        (rule(ToolJudges(), AtLeast(1.0)), node("n", 99.0), U, 1.0, "was to judge it and did not"),
+        (rule(ToolJudges(), AtLeast(1.0)), node("n", 99.0), U, 1.0, "should have judged it and did not"),
         (rule(ToolJudges(), AtLeast(1.0)), node("n", 99.0, said="pass"), P, 1.0, ""),
         (rule(ToolJudges(), AtLeast(1.0)), node("n", None, said="pass"), U, 1.0, "no figure"),
         (rule(Peers()), node("n", 99.0), U, None, "nothing to judge it by"),
@@ -105,7 +105,7 @@ PEAKS = {"h": 5300.0}
         (rule(Word("up"), direction="text_equal", unit=""), node("n", None, word="down"), F, "up", "must be up"),
         (rule(Word("up", ("on",)), direction="text_equal", unit=""), node("n", None, word="on"), P, "up or on", ""),
         (rule(Majority(), direction="text_equal", unit=""), node("n", None, word="6.4"), U, None, "too few peers"),
-        (rule(Word("up"), direction="text_equal", unit=""), node("n", 1.0), U, "up", "no word was told"),
+        (rule(Word("up"), direction="text_equal", unit=""), node("n", 1.0), U, "up", "no word was reported"),
     ],
 )
 def test_one_check_of_one_node(
@@ -212,7 +212,7 @@ def test_a_node_that_passes_and_fails_in_turn_fails_until_it_has_passed_long_eno
 
 def test_warnings_are_told_and_change_nothing() -> None:
     checks = [rule(AtLeast(100.0)), rule(AtLeast(500.0), name="soft", severity="warning", noisy=True)]
-    told = NodeReadings("n", "h", {**node("n", 120.0).told, **node("n", 120.0, check="soft").told})
+    told = NodeReadings("n", "h", {**node("n", 120.0).parsed, **node("n", 120.0, check="soft").parsed})
     found = grade(checks, [told])["n"]
     assert (found.verdict, found.repeat) == (P, ())
     assert found.reasons[1]["severity"] == "warning"
@@ -223,7 +223,7 @@ def test_warnings_are_told_and_change_nothing() -> None:
 
 def test_each_depth_gets_a_verdict_of_its_own() -> None:
     smoke = replace(rule(AtLeast(200.0), name="quick"), depth=Depth.SMOKE)
-    told = NodeReadings("n", "h", {**node("n", 120.0).told, **node("n", 120.0, check="quick").told})
+    told = NodeReadings("n", "h", {**node("n", 120.0).parsed, **node("n", 120.0, check="quick").parsed})
     checks = [rule(AtLeast(100.0)), smoke]
     records = records_of(grade(checks, [told])["n"], checks, "c", NOW, "test-1")
     assert [(one.depth, one.verdict, len(one.reasons)) for one in records] == [("smoke", F, 1), ("device", P, 1)]
@@ -322,7 +322,7 @@ def test_attempts_of_any_kind_give_one_reason_each(
 ) -> None:
     check = rule(AtLeast(100.0), Peers(), attempts=3, combine=combine)
     parsed = tuple(ParsedOutput((Reading("bandwidth", value, "GB/s"),)) for value in attempts)
-    nodes = [replace(item, told={"copy": (*parsed, *item.told["copy"])}) for item in fleet(told)]
+    nodes = [replace(item, parsed={"copy": (*parsed, *item.parsed["copy"])}) for item in fleet(told)]
     found: Mapping[str, NodeGrade] = grade([check], nodes)
     assert [len(item.reasons) for item in found.values()] == [1] * len(told)
     if not any(value is not None and math.isfinite(value) for value in attempts):
@@ -344,6 +344,6 @@ def test_a_better_attempt_of_one_subject_never_worsens_a_verdict(
     for figure in (value, value + 10.0):
         changed = [list(values) for values in attempts]
         changed[which // 2 % len(changed)][which % 2] = figure
-        parsed = tuple(node("n", *values).told["copy"][0] for values in changed)
+        parsed = tuple(node("n", *values).parsed["copy"][0] for values in changed)
         words.append(of_one(check, NodeReadings("n", "h", {"copy": parsed})).verdict)
     assert RANK[words[1]] >= RANK[words[0]]

@@ -48,7 +48,7 @@ def now_and_before(
 
 def said(found: Stage) -> bool | None:
     """None: it says nothing."""
-    return bool(found.fails[0]) if found.spoke[0] else None
+    return bool(found.fails[0]) if found.applies[0] else None
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def test_the_sentence_names_how_far_off_and_of_how_many() -> None:
 
 
 def test_fewer_than_four_peers_say_nothing() -> None:
-    assert not judged([2000.0, 2000.0, 2000.0, 1.0]).spoke.any()
-    assert judged([2000.0, 2000.0, 2000.0, 2000.0, 1.0]).spoke.all()
+    assert not judged([2000.0, 2000.0, 2000.0, 1.0]).applies.any()
+    assert judged([2000.0, 2000.0, 2000.0, 2000.0, 1.0]).applies.all()
 
 
 def test_nodes_of_other_hardware_are_no_peers() -> None:
@@ -82,12 +82,12 @@ def test_nodes_that_failed_their_limits_are_no_measure() -> None:
     values, sound = [100.0] * 6 + [2000.0] * 4 + [1500.0], [False] * 6 + [True] * 5
     found = judged(values, sound=sound)
     assert accused(found) == [10]
-    assert not found.spoke[:6].any()
+    assert not found.applies[:6].any()
 
 
 def test_a_node_whose_figure_is_missing_is_neither_judged_nor_a_measure() -> None:
     found = judged([*USUAL, float("nan")])
-    assert found.spoke.tolist() == [True] * 5 + [False]
+    assert found.applies.tolist() == [True] * 5 + [False]
 
 
 @given(st.floats(-1e300, 1e300), st.integers(2, 40), st.floats(0.0, 10.0), st.floats(0.0, 1.0))
@@ -120,7 +120,7 @@ def test_a_better_figure_never_makes_the_own_limit_stricter(values: list[float],
 
 def test_figures_too_large_to_have_a_median_say_nothing() -> None:
     found = judged([1.7e308] * 3 + [-1.7e308] * 2)
-    assert found.spoke.tolist() == [False] * 3 + [True] * 2
+    assert found.applies.tolist() == [False] * 3 + [True] * 2
     assert accused(found) == [3, 4]
 
 
@@ -150,7 +150,7 @@ def test_the_word_of_most_others_is_the_measure(
 ) -> None:
     found = worded(words, sound)
     assert accused(found) == blamed
-    assert int(found.spoke.sum()) == spoke
+    assert int(found.applies.sum()) == spoke
 
 
 def test_the_sentence_of_a_majority_names_its_word() -> None:
@@ -163,5 +163,5 @@ def test_a_majority_is_that_of_everybody_else(words: list[str]) -> None:
     for index, word in enumerate(words):
         rest = words[:index] + words[index + 1 :]
         usual = next((one for one in "abc" if 2 * rest.count(one) > len(rest) >= 4), "")
-        assert bool(found.spoke[index]) == bool(usual)
+        assert bool(found.applies[index]) == bool(usual)
         assert bool(found.fails[index]) == bool(usual and usual != word)

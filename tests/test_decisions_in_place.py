@@ -10,7 +10,7 @@ import pytest
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.recovery.liveness import last_end, started_over
 from flows.decisions.recovery.odds import restart_seconds
-from flows.decisions.recovery.straggler import lagging, sentences
+from flows.decisions.recovery.straggler import sentences, slow_ranks_document
 from flows.decisions.views.run_page import moments
 from profiles.loading.load import load_run
 from profiles.recovery import RecoveryProfile
@@ -105,16 +105,21 @@ def test_the_ranks_that_lag_now_are_shown() -> None:
         (JUMP_MARK, '{"step": 12, "what": "loss", "value": 50.0, "before": 2.0}'),
         (JUMP_MARK, "broken"),
     )
-    status = lagging(Story(RUN, (LIVE,), marks=told))
+    status = slow_ranks_document(Story(RUN, (LIVE,), marks=told))
     assert sentences(status) == [
-        "rank 1 on node-1 lags since step 40: 1.83 times its peers",
-        "the whole gang is slower since step 50: 1.40 times a step before; no rank stands out",
+        "rank 1 on node-1 is slow since step 40: a step takes 1.83 times as long as on its peers",
+        "all ranks are slower since step 50: a step takes 1.40 times as long as before; no single rank is the cause",
         "loss jumped at step 12: 2 to 50",
     ]
     nobody = {"stragglers": [], "slower": None, "jumps": []}
-    assert lagging(Story(RUN, (LIVE,), marks=marks((STRAGGLERS_MARK, SLOW), (STRAGGLERS_MARK, "[]")))) == nobody
-    assert lagging(Story(RUN, (replace(LIVE, ended_at=9.0),), marks=told)) == nobody, "of attempts that live"
-    assert lagging(Story(RUN)) == nobody
+    assert (
+        slow_ranks_document(Story(RUN, (LIVE,), marks=marks((STRAGGLERS_MARK, SLOW), (STRAGGLERS_MARK, "[]"))))
+        == nobody
+    )
+    assert slow_ranks_document(Story(RUN, (replace(LIVE, ended_at=9.0),), marks=told)) == nobody, (
+        "of attempts that live"
+    )
+    assert slow_ranks_document(Story(RUN)) == nobody
 
 
 PODS = tuple(Pod(f"p{rank}", "trainer", rank, f"node-{rank}", "Running", ranks=(rank,)) for rank in range(4))

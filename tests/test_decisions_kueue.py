@@ -41,7 +41,7 @@ SHORT = f"insufficient unused quota for {GPU} in flavor h200, 8 more needed"
         ),
         (
             'couldn\'t assign flavors to pod set trainer: Flavor "h200" does not contain the requested level',
-            Refusal(misfits=(Misfit("h200", "it has not the topology that is asked for"),)),
+            Refusal(misfits=(Misfit("h200", "it does not have the requested topology"),)),
         ),
         (
             'couldn\'t assign flavors to pod set trainer: topology "default" allows to fit only 3 out of 4 pod(s)',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows.decisions.diagnosis.lines import Level, believed, level_of
-from flows.decisions.diagnosis.matching import match_line, rule_named
+from flows.decisions.diagnosis.matching import match_line, rule_by_name
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_information_counts_where_it_is_unmistakable(text: str, names: list[str]
 
 
 def test_only_calm_lines_are_doubted() -> None:
-    weak, calm_word = rule_named("peer-reset"), rule_named("told-to-save-and-leave")
+    weak, calm_word = rule_by_name("peer-reset"), rule_by_name("told-to-save-and-leave")
     assert weak is not None
     assert calm_word is not None
     assert not believed(weak, Level.CALM)

@@ -110,19 +110,19 @@ def story(**parts: object) -> Story:
         (
             "mode observe submits no attempt that answers an incident",
             story(run=OBSERVED, attempts=(ENDED, SECOND), incidents=(DECIDED,)),
-            Rest("mode observe: submit is recorded and not done"),
+            Rest("mode observe: submit is recorded but not carried out"),
         ),
         (
             "a resume asks for one attempt and no more",
             story(run=replace(OBSERVED, resumed_at=8.5), attempts=(ENDED, SECOND), incidents=(DECIDED,)),
-            Rest("mode observe: submit is recorded and not done"),
+            Rest("mode observe: submit is recorded but not carried out"),
         ),
         (
             "mode observe does nothing that was decided",
             story(
                 run=OBSERVED, attempts=(LIVE,), incidents=(DECIDED,), actions=(NODE, replace(NEXT, state="recorded"))
             ),
-            Rest("mode observe: quarantine is recorded and not done"),
+            Rest("mode observe: quarantine is recorded but not carried out"),
         ),
         (
             "mode observe stops what a person stops",
@@ -176,7 +176,7 @@ def story(**parts: object) -> Story:
                 attempts=(ENDED,),
                 incidents=(replace(DECIDED, action=Action.GIVE_UP),),
             ),
-            Plan(2, "a person resumed the run", None),
+            Plan(2, "resumed by a person", None),
         ),
         ("an ended run is done", story(run=replace(RUN, state=RunState.FAILED, why="x")), Done(RunState.FAILED, "x")),
     ],

@@ -15,8 +15,8 @@ from flows.decisions.monitoring.node_conditions import (
     YOUNG_SECONDS,
     FaultRules,
     find,
-    held,
     only_programs_xids,
+    out_of_service,
     rules_of,
     worst,
 )
@@ -83,7 +83,7 @@ def test_what_nobody_repeats_any_more_is_not_known() -> None:
     stale = found(condition("KernelDeadlock", heard=STALE_SECONDS + 1))
     assert stale is not None
     assert stale.verdict is VerdictWord.UNKNOWN
-    assert "nobody has said so for 901 s" in stale.why
+    assert "not confirmed for 901 s" in stale.why
     undated = found(Condition("KernelDeadlock", "True"))
     assert undated is not None
     assert undated.verdict is VerdictWord.UNKNOWN
@@ -161,7 +161,7 @@ def test_a_site_has_the_first_word() -> None:
     ],
 )
 def test_whose_node_it_is(facts: dict[str, object], words: str) -> None:
-    why = held(node(**facts))
+    why = out_of_service(node(**facts))
     assert (words in why) if words else why == ""
 
 

@@ -65,7 +65,7 @@ def test_a_node_is_refused_with_its_reason(why: str) -> None:
 def test_avoided_nodes_are_out_and_unknown_ones_are_left_to_the_gate() -> None:
     choice = choose_nodes(nodes(3), NodeNeed(2, avoid=("node-0",)))
     assert choice.nodes == ("node-1", "node-2")
-    assert dict(choice.refused) == {"node-0": "avoided by the last decision"}
+    assert dict(choice.refused) == {"node-0": "excluded by the last decision"}
 
 
 def test_a_gang_stays_within_one_rack_where_one_has_room() -> None:

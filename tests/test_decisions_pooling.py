@@ -198,7 +198,7 @@ def placed(*pairs: tuple[str, str], rack: str = RACK, block: str = BLOCK) -> lis
 def test_racks_and_blocks(nodes: list[NodeStock], levels: tuple[str, ...], expected: tuple[object, ...]) -> None:
     found: PoolPlaces = places(nodes, levels)
     assert (found.nodes_per_rack, found.racks_per_block, found.rack_label, found.block_label) == expected
-    assert ("not known" in found.told) == (not found.rack_label or not found.block_label)
+    assert ("not known" in found.note) == (not found.rack_label or not found.block_label)
 
 
 def test_our_own_labels_go_before_others() -> None:

@@ -93,7 +93,7 @@ def test_a_gpu_that_a_tool_s_list_leaves_out_was_not_looked_at(gpus: int, verdic
     found = judge({"mi300x": (XGMI,)}, {"mi300x": kind}, [NodeAnswer("node-0", "mi300x", {"xgmi-links": (listed,)})])
     assert found["node-0"].verdict is verdict
     if verdict is VerdictWord.UNKNOWN:
-        assert found["node-0"].reasons[0]["evidence"] == "7 of 8 GPUs told"
+        assert found["node-0"].reasons[0]["evidence"] == "7 of 8 GPUs reported a value"
 
 
 def test_a_failure_counts_though_a_gpu_is_missing_from_the_list() -> None:

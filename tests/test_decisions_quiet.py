@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows.decisions.diagnosis.diagnose import diagnose
-from flows.decisions.diagnosis.outlived import (
+from flows.decisions.diagnosis.retractions import (
     MOST_LINES,
     STRONG_LINES,
     SURVIVED_LINES,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flows.decisions.diagnosis.exception_table import FRAMES, MESSAGES, TYPES
 from flows.decisions.diagnosis.exceptions import MOST, Raised, judge, second_tier
-from flows.decisions.diagnosis.matching import match_line, rule_named
+from flows.decisions.diagnosis.matching import match_line, rule_by_name
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine
 
@@ -223,7 +223,7 @@ def test_after_steps_were_made_settings_are_less_likely_and_data_is_more() -> No
 
 
 def test_an_exception_of_which_nothing_is_known_is_the_users_with_the_weight_of_its_rule() -> None:
-    rule = rule_named("python-exception")
+    rule = rule_by_name("python-exception")
     assert rule is not None
     assert judge("acme.Odd", "").weight == rule.weight
     assert not judge("acme.Odd", "").sure

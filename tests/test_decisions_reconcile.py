@@ -21,9 +21,9 @@ from flows.decisions.monitoring.reconcile import (
     Remove,
     Restraint,
     Tell,
-    held,
     judged,
     reconcile,
+    restrained_because,
     suspicious,
 )
 from profiles.vocabulary import Mode, RunState
@@ -125,7 +125,7 @@ OPENED_LATER = {"demo": Fate("big", NOW - 100, {1: NOW - 120}, opened_at=NOW - 3
 def test_what_is_done(seen: Sight, kind: ReconcileFault, subject: str, remedy: object) -> None:
     found = one(seen)
     assert (found.kind, found.subject, found.remedy) == (kind, subject, remedy)
-    assert held(found, Restraint(Mode.ACT)) == ""
+    assert restrained_because(found, Restraint(Mode.ACT)) == ""
 
 
 MANY = [gang(f"r{number}") for number in range(4)]
@@ -169,7 +169,7 @@ def test_what_is_only_noted(seen: Sight, kind: ReconcileFault, subject: str) -> 
     found = one(seen)
     assert (found.kind, found.subject) == (kind, subject)
     assert isinstance(found.remedy, Leave)
-    assert held(found, Restraint(Mode.ACT)) != ""
+    assert restrained_because(found, Restraint(Mode.ACT)) != ""
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_only_what_looks_wrong_is_looked_at_closely() -> None:
     ],
 )
 def test_modes_and_pauses(hold: Restraint, said: str) -> None:
-    assert held(one(sight(DEAD)), hold) == said
+    assert restrained_because(one(sight(DEAD)), hold) == said
 
 
 def test_what_was_not_looked_at_is_not_over() -> None:

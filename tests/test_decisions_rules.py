@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flows.decisions.diagnosis.clues import Rule
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.lines import clean
-from flows.decisions.diagnosis.matching import RULES, match_line, rule_named
+from flows.decisions.diagnosis.matching import RULES, match_line, rule_by_name
 from profiles.vocabulary import FaultClass
 from tests.damaged import damaged, reaches
 from workflows.model.attempt import Evidence, LogLine, Signal
@@ -75,8 +75,8 @@ def test_names_are_unique_and_what_is_superseded_exists() -> None:
     assert [name for name, count in Counter(rule.name for rule in RULES).items() if count > 1] == []
     words = set(BY_NAME) | {kind.value for kind in F} | {f"signal-{number}" for number in range(1, 32)}
     assert {word for rule in RULES for word in rule.supersedes} - words == set()
-    assert rule_named("disk-full") is BY_NAME["disk-full"]
-    assert rule_named("no-such-rule") is None
+    assert rule_by_name("disk-full") is BY_NAME["disk-full"]
+    assert rule_by_name("no-such-rule") is None
 
 
 def test_every_class_has_rules() -> None:

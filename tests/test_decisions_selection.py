@@ -12,8 +12,8 @@ from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.files import place_of
 from flows.decisions.diagnosis.matching import RULES
 from flows.decisions.diagnosis.selection import LEAST, LINES, Selection, evidence_from, evidence_of, select, select_all
+from flows.decisions.diagnosis.significance import SignificanceIndex
 from flows.decisions.diagnosis.skim import Learning
-from flows.decisions.diagnosis.telling import Teller
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import CorpusCase, cases
 from tests.proof import in_turn
@@ -63,7 +63,7 @@ def middle(*lines: str, around: int = 12_000, most: int = 800) -> dict[int, str]
     return {number - around: line for number, line in found.items() if around < number <= around + len(lines)}
 
 
-LEARNT = Learning(Teller())
+LEARNT = Learning(SignificanceIndex())
 NOISE, SOME_NOISE = text(chatter(20_000)), text(chatter(1500))
 MOST, FEW = 800, 200
 """Lines that are kept at most. `SOME_NOISE` has several times `FEW`: which lines are kept is still decided, and less

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
-from flows.decisions.diagnosis.outlived import standing
+from flows.decisions.diagnosis.retractions import standing
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine

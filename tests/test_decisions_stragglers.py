@@ -76,18 +76,21 @@ REPORTS: dict[str, tuple[Observer, dict[str, str], set[int]]] = {
     "timers of several ranks": (slowness.timers, timers(181.3, 183.0, 561.4, 180.9), {2}),
     "timers alike": (slowness.timers, timers(181.3, 183.0, 182.4, 180.9), set()),
     "timers of two ranks": (slowness.timers, timers(181.3, 583.0), set()),
-    "a detector's list": (slowness.named, {"x": "[WARNING] Straggler nodes: [5]"}, {5}),
+    "a detector's list": (slowness.named_ranks, {"x": "[WARNING] Straggler nodes: [5]"}, {5}),
     "a detector's sentence": (
-        slowness.named, {"x": "INPUT_STRAGGLER: Rank r2 input wait was 199.7ms vs median rank r0 at 10.4ms."}, {2},
+        slowness.named_ranks,
+        {"x": "INPUT_STRAGGLER: Rank r2 input wait was 199.7ms vs median rank r0 at 10.4ms."}, {2},
     ),
     "a detector's objects": (
-        slowness.named, {"x": f"STRAGGLER DETECTION WARNING: Some GPUs are slow. {OBJECTS}"}, {76, 79},
+        slowness.named_ranks, {"x": f"STRAGGLER DETECTION WARNING: Some GPUs are slow. {OBJECTS}"}, {76, 79},
     ),
-    "a detector's rows": (slowness.named, {"x": "Detected stragglers:\n  rank 3 (node-15)"}, {3}),
+    "a detector's rows": (slowness.named_ranks, {"x": "Detected stragglers:\n  rank 3 (node-15)"}, {3}),
     "a detector that finds nobody": (
-        slowness.named, {"x": "=== Straggler Report at Step 10 ===\n✓ No stragglers detected."}, set(),
+        slowness.named_ranks, {"x": "=== Straggler Report at Step 10 ===\n✓ No stragglers detected."}, set(),
     ),
-    "a detector's settings": (slowness.named, {"x": "straggler_threshold: 2\nenable_straggler_detection: 1"}, set()),
+    "a detector's settings": (
+        slowness.named_ranks, {"x": "straggler_threshold: 2\nenable_straggler_detection: 1"}, set(),
+    ),
 }  # fmt: skip
 
 

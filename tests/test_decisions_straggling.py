@@ -13,7 +13,7 @@ from flows.decisions.policy import policy_of
 from flows.decisions.recovery.assess import Case, assess
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import Situation
-from flows.decisions.recovery.straggler import leaving, price_seconds
+from flows.decisions.recovery.straggler import price_seconds, straggler_move
 from profiles.loading import load
 from profiles.recovery import Budget, RecoveryProfile, StragglerLimits
 from profiles.run import RunBudget
@@ -75,29 +75,33 @@ def test_the_price_is_a_start_like_this_one_and_what_is_not_saved() -> None:
         (FACTS, 1000, ""),
         (FACTS, None, ""),
         (slow(cost_seconds=29.9), 1000, "a new attempt costs more (30 s)"),
-        (slow(since_step=96), 1000, "no checkpoint was proven since it lags"),
-        (replace(slow(cost_seconds=300.0), last_checkpoint_step=None), 1000, "no checkpoint was proven since it lags"),
+        (slow(since_step=96), 1000, "no checkpoint has been proven since the rank became slow"),
+        (
+            replace(slow(cost_seconds=300.0), last_checkpoint_step=None),
+            1000,
+            "no checkpoint has been proven since the rank became slow",
+        ),
         (FACTS, 129, "the rest of the run loses less (29 s) than a new attempt costs (30 s)"),
         (FACTS, 130, ""),
-        (slow(node=""), 1000, "nobody knows on which node it is"),
-        (replace(FACTS, steps_per_second=None), 1000, "what a new attempt costs is not known yet"),
+        (slow(node=""), 1000, "the node of the slow rank is not known"),
+        (replace(FACTS, steps_per_second=None), 1000, "the cost of a new attempt is not known yet"),
     ],
 )
 def test_it_waits_until_the_move_pays(facts: CoordinatorFacts, steps: int | None, waits_for: str) -> None:
-    found = leaving(facts, ATTEMPT, steps)
+    found = straggler_move(facts, ATTEMPT, steps)
     assert found is not None
-    assert found.waits_for == waits_for
+    assert found.blocked_by == waits_for
 
 
 def test_nobody_leaves_where_nobody_lags_or_nobody_tells() -> None:
-    assert leaving(None, ATTEMPT, 1000) is None
-    assert leaving(replace(FACTS, news=GangNews()), ATTEMPT, 1000) is None
-    assert leaving(replace(FACTS, news=GangNews(stragglers=())), ATTEMPT, 1000) is None
+    assert straggler_move(None, ATTEMPT, 1000) is None
+    assert straggler_move(replace(FACTS, news=GangNews()), ATTEMPT, 1000) is None
+    assert straggler_move(replace(FACTS, news=GangNews(stragglers=())), ATTEMPT, 1000) is None
 
 
 def test_the_costliest_is_left() -> None:
     other = Straggler(0, "node-0", 1.2, 20, 40.0)
-    found = leaving(replace(FACTS, news=GangNews(stragglers=(SLOW, other))), ATTEMPT, 1000)
+    found = straggler_move(replace(FACTS, news=GangNews(stragglers=(SLOW, other))), ATTEMPT, 1000)
     assert found is not None
     assert found.straggler is other
 
@@ -109,10 +113,10 @@ def test_never_more_than_twice_what_the_wiser_pays(
     facts = replace(FACTS, step=1000, last_checkpoint_step=saved, steps_per_second=rate)
     facts = replace(facts, news=GangNews(stragglers=(Straggler(1, "node-1", ratio, 0, cost),)))
     attempt = replace(ATTEMPT, first_step_at=start)
-    found = leaving(facts, attempt, None)
+    found = straggler_move(facts, attempt, None)
     assert found is not None
     assert found.price_seconds is not None
-    assert (found.waits_for == "") == (cost >= found.price_seconds)
+    assert (found.blocked_by == "") == (cost >= found.price_seconds)
 
 
 def test_the_watching_ends_where_another_node_is_free() -> None:
@@ -120,8 +124,8 @@ def test_the_watching_ends_where_another_node_is_free() -> None:
     assert found is not None
     assert (found.signal, found.nodes) == (Signal.STRAGGLER, ("node-1",))
     assert found.why == (
-        "rank 1 on node-1 takes 2.00 times its peers' time; the gang has waited 30 s, as much as a new attempt costs "
-        "(30 s)"
+        "rank 1 on node-1 takes 2.00 times as long as its peers; the gang has lost 30 s waiting for it, "
+        "as much as a new attempt costs (30 s)"
     )
 
 
@@ -149,7 +153,7 @@ def evidence(signal: Signal = Signal.STRAGGLER) -> Evidence:
     found = assess(VIEW, case())
     assert found is not None
     nodes = (a_node("node-0", True), a_node("node-1", True, cordoned=signal is Signal.NODE_CORDONED))
-    detail = found.why if signal is Signal.STRAGGLER else "somebody wants the node empty: node-1 is cordoned"
+    detail = found.why if signal is Signal.STRAGGLER else "cordoned by somebody, and other nodes are free: node-1"
     return Evidence(signal, "r", 1, 100.0, pods=PODS, nodes=nodes, detail=detail)
 
 
@@ -177,7 +181,7 @@ def test_what_forbids_the_move_ends_no_training(signal: Signal, limits: dict[str
     decision = decide(diagnosis, Situation(100.0, ended=False, spare_nodes=1, **limits))  # type: ignore[arg-type]
     assert decision.action is Action.NONE
     assert decision.approval is None
-    assert decision.why.startswith("the training goes on where it is: ")
+    assert decision.why.startswith("training continues, nothing is done: ")
 
 
 def test_a_spent_budget_of_restarts_forbids_no_move() -> None:

@@ -14,7 +14,15 @@ from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
 from flows.decisions.diagnosis.witnesses import lost_nodes
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import Situation
-from flows.decisions.recovery.situation import MAY_BE_HARDWARE, MOST, held, ordinal, suspects, told, with_examination
+from flows.decisions.recovery.situation import (
+    MAX_SUSPECTS,
+    MAY_BE_HARDWARE,
+    examination_text,
+    ordinal,
+    pause_reason,
+    suspects,
+    with_examination,
+)
 from profiles.vocabulary import FaultClass, Mode, RunState
 from tests.support.nodes import a_node
 from tests.test_decisions_diagnose import EVIDENCE, NOW, TIMEOUT, XID, end, incident, kernel, left, pod, rank_line
@@ -126,7 +134,7 @@ def test_a_whole_gang_is_not_examined() -> None:
     names = [f"node-{number}" for number in range(40)]
     evidence = incident(nodes=tuple(a_node(name, True) for name in names))
     found = suspects(said(F.COLLECTIVE_TIMEOUT, nodes=tuple(names)), evidence)
-    assert len(found) == MOST
+    assert len(found) == MAX_SUSPECTS
     assert set(found) <= set(names)
 
 
@@ -140,7 +148,7 @@ def test_nobody_is_examined_who_is_lost_or_not_in_the_evidence(
         found = suspects(diagnosis, evidence)
         assert set(found) <= {node.name for node in evidence.nodes if node.ready is True}
         assert not set(found) & set(lost_nodes(evidence))
-        assert len(found) == len(set(found)) <= MOST
+        assert len(found) == len(set(found)) <= MAX_SUSPECTS
         assert not found or diagnosis.fault_class in MAY_BE_HARDWARE
 
 
@@ -191,7 +199,7 @@ def test_lines_of_another_form_are_left_out(lines: object) -> None:
     evidence = with_examination(incident(), (told_wrongly,))
     assert all(isinstance(line.text, str) and isinstance(line.at, float) for line in evidence.lines)
     diagnose(evidence)
-    assert told(told_wrongly).startswith("examined node-1: pass")
+    assert examination_text(told_wrongly).startswith("examined node-1: pass")
 
 
 @pytest.mark.parametrize(
@@ -200,25 +208,25 @@ def test_lines_of_another_form_are_left_out(lines: object) -> None:
         (report("pass"), "examined node-1: pass"),
         (
             report("pass", kernel_check={"check": "kernel", "verdict": "pass"}),
-            "examined node-1: pass; its kernel said nothing telling",
+            "examined node-1: pass; its kernel log shows no fault",
         ),
         (
             report("pass", kernel_check={"check": "kernel", "verdict": "unknown", "lines": [[1.0, "a"], [2.0, "b"]]}),
-            "examined node-1: pass; its kernel said 2 telling lines",
+            "examined node-1: pass; its kernel log has 2 lines about faults",
         ),
         (
             report("fail", evidence="slow", kernel_check={"check": "kernel", "verdict": "unknown", "evidence": "no"}),
-            "examined node-1: fail; storage: slow; its kernel's log was not read (no)",
+            "examined node-1: fail; storage: slow; its kernel log could not be read (no)",
         ),
         (report("unknown", evidence="no answer"), "examined node-1: unknown; storage: no answer"),
     ],
 )
 def test_what_an_examination_found_in_words(given_report: GateReport, words: str) -> None:
-    assert told(given_report) == words
+    assert examination_text(given_report) == words
 
 
 def test_words_are_bounded() -> None:
-    assert len(told(report("fail", evidence="x" * 9999))) <= 300
+    assert len(examination_text(report("fail", evidence="x" * 9999))) <= 300
 
 
 def a_story(mode: Mode = Mode.ACT, *, paused: bool = False) -> Story:
@@ -230,9 +238,9 @@ def a_story(mode: Mode = Mode.ACT, *, paused: bool = False) -> Story:
 
 
 def test_nothing_is_touched_in_a_pause_or_in_mode_observe() -> None:
-    assert held(a_story()) == held(a_story(Mode.ASK)) == ""
-    assert "observe" in held(a_story(Mode.OBSERVE))
-    assert "paused" in held(a_story(paused=True))
+    assert pause_reason(a_story()) == pause_reason(a_story(Mode.ASK)) == ""
+    assert "observe" in pause_reason(a_story(Mode.OBSERVE))
+    assert "paused" in pause_reason(a_story(paused=True))
 
 
 def test_an_examination_is_numbered_by_the_incident_of_its_attempt() -> None:

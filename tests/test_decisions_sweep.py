@@ -72,7 +72,7 @@ def test_what_most_nodes_have_comes_from_elsewhere() -> None:
     three = [report(name, failed("mounts")) for name in "abc"]
     found = judge([*three, report("d"), report("e", failed("tools"))], dict.fromkeys("abcde", "p"), {})
     assert [item.node for item in found.faults] == ["e"]
-    assert found.shared == ("3 of 5 nodes tell of storage: something that they share, and none of them is blamed",)
+    assert found.shared == ("3 of 5 nodes report storage: they share the cause, so none of them is blamed",)
     assert len(against(*three, *(report(name) for name in "defg"))) == 3, "three of seven"
     assert len(against(*three[:2])) == 2, "too few to say"
 
@@ -82,7 +82,7 @@ def test_everything_that_is_not_well_is_told_and_strangers_are_left_out() -> Non
         [report("a", failed("clock"), failed("tools", "unknown")), report("x", failed("tools"))], {"a": "p"}, {}
     )
     assert found.faults == ()
-    assert found.told == (
+    assert found.notes == (
         ("a", "sweep: clock: fail: so it is"),
         ("a", "sweep: tools: unknown: so it is"),
         ("x", "sweep: tools: fail: so it is"),

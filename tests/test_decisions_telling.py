@@ -13,8 +13,8 @@ from flows.decisions.diagnosis.exits import exits
 from flows.decisions.diagnosis.lines import clean
 from flows.decisions.diagnosis.matching import ALL, RULES, numbers_matter
 from flows.decisions.diagnosis.prefilter import Words, finder, template
+from flows.decisions.diagnosis.significance import DULL, SignificanceIndex, readable, rules_again, significance_of
 from flows.decisions.diagnosis.steps import FirstAndLast, Sample, done, in_turn, outer, step_of
-from flows.decisions.diagnosis.telling import DULL, Teller, readable, rules_again, tell
 from profiles.vocabulary import FaultClass
 from tests.corpus_cases import cases
 from workflows.model.attempt import LogLine
@@ -25,7 +25,7 @@ LINES = [text for case in cases("development") for _, lines in case.files for te
 
 def announced(*texts: str) -> list[bool]:
     templates = [template(text.encode()) for text in texts]
-    found = Teller().announced(templates)
+    found = SignificanceIndex().announced(templates)
     return [item in found for item in templates]
 
 
@@ -43,7 +43,7 @@ def announced(*texts: str) -> list[bool]:
     ],
 )
 def test_a_line_tells(text: str, kinds: list[str], step: bool) -> None:
-    found = tell(text)
+    found = significance_of(text)
     assert [*found.rules, *found.marks] == kinds or set(kinds) <= {*found.rules, *found.marks}
     assert found.step is step
     assert (found is DULL) == (not kinds and not step)
@@ -54,7 +54,7 @@ def test_every_line_that_is_evidence_tells_and_is_announced() -> None:
     said = [text for text in LINES if exits((clean(LogLine(text, "")),))]
     said += [text for text in LINES if step_of(clean(LogLine(text, ""))) or done(clean(LogLine(text, "")))]
     assert len(said) > 100
-    assert [text for text in said if tell(text).silent] == []
+    assert [text for text in said if significance_of(text).silent] == []
     assert [text for text, found in zip(said, announced(*said), strict=True) if not found] == []
 
 
@@ -67,11 +67,11 @@ def test_every_rule_s_example_is_announced() -> None:
 
 
 def test_numbers_make_a_difference_where_a_rule_names_them() -> None:
-    ignored, lost = tell(XID.format(43)), tell(XID.format(79))
+    ignored, lost = significance_of(XID.format(43)), significance_of(XID.format(79))
     assert ignored.numbered is not None
     assert "xid-off-the-bus" in lost.rules
     assert "xid-off-the-bus" in rules_again(XID.format(79), ignored.numbered)
-    assert tell("RuntimeError: NCCL communicator was aborted on rank 5").numbered is None
+    assert significance_of("RuntimeError: NCCL communicator was aborted on rank 5").numbered is None
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ CHAT = (
 
 
 def test_words_that_say_nothing_too_often_are_chatter() -> None:
-    teller = Teller(chatter=20)
+    teller = SignificanceIndex(chatter=20)
     lines = [CHAT.format(a, b).encode() for a in NAMES for b in NAMES]
     templates = {template(line) for line in lines}
-    assert tell(lines[0].decode()).silent
+    assert significance_of(lines[0].decode()).silent
     assert teller.announced(templates) == templates
     for line in lines:
         teller.of(line)
@@ -125,7 +125,7 @@ def test_words_that_say_nothing_too_often_are_chatter() -> None:
 
 
 def test_a_word_that_tells_now_and_then_stays() -> None:
-    teller = Teller(chatter=5)
+    teller = SignificanceIndex(chatter=5)
     lines = [CHAT.format(a, b).encode() for a in NAMES for b in NAMES]
     for number, line in enumerate(lines):
         teller.of(line)
@@ -137,8 +137,10 @@ def test_a_word_that_tells_now_and_then_stays() -> None:
 
 def test_lines_that_differ_in_numbers_and_hashes_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr("flows.decisions.diagnosis.telling.tell", lambda text, rules: read.append(text) or DULL)
-    teller = Teller()
+    monkeypatch.setattr(
+        "flows.decisions.diagnosis.significance.significance_of", lambda text, rules: read.append(text) or DULL
+    )
+    teller = SignificanceIndex()
     for number in range(50):
         teller.of(
             f"shard-{number} of s3://bucket/{hash(number) & 0xFFFFFFFFFF:012x}.tar failed {number} times".encode()
@@ -197,5 +199,5 @@ def test_in_turn_and_outer() -> None:
 def test_what_tracebacks_need_is_marked() -> None:
     lines = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "ValueError: x"]
     assert tracebacks([LogLine(text, "") for text in lines])
-    assert [bool(tell(text).marks or tell(text).rules) for text in lines] == [True, True, True]
-    assert re.fullmatch(r"\w+", tell(lines[0]).marks[0])
+    assert [bool(significance_of(text).marks or significance_of(text).rules) for text in lines] == [True, True, True]
+    assert re.fullmatch(r"\w+", significance_of(lines[0]).marks[0])

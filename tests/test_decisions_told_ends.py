@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.decisions.diagnosis.diagnose import diagnose
-from flows.decisions.diagnosis.launcher_log import end_of, told_ends, with_told_ends
+from flows.decisions.diagnosis.launcher_log import end_of, logged_ends, with_logged_ends
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 from tests.damaged import damaged, reaches
@@ -34,12 +34,12 @@ def record(end: RankEnd, pod: str, node: str) -> Termination:
 def test_a_pod_without_a_record_is_told_of_by_its_launcher() -> None:
     lines = (said(KILLED, "p0", "node-0"), said(replace(FELL, last_step=7), "p1", "node-1"))
     evidence = Evidence(Signal.POD_FAILED, "demo", 1, 101.0, terminations=(record(FELL, "p1", "node-1"),), lines=lines)
-    whole = with_told_ends(evidence)
+    whole = with_logged_ends(evidence)
     assert whole.terminations[0] == evidence.terminations[0], "its own record counts where there is one"
     (told,) = whole.terminations[1:]
     assert (told.pod, told.node, told.ranks, told.first_failing_rank) == ("p0", "node-0", [KILLED], 0)
     bare = replace(evidence, lines=())
-    assert with_told_ends(bare) is bare
+    assert with_logged_ends(bare) is bare
 
 
 def test_a_killed_rank_whose_launcher_has_not_ended_is_what_broke_the_others() -> None:
@@ -66,14 +66,14 @@ def test_only_the_newest_incarnation_counts_and_of_a_rank_its_first_end() -> Non
     later = replace(FELL, incarnation=2)
     twice = replace(KILLED, at=300.0, incarnation=2)
     lines = [said(KILLED), said(later), said(twice), said(replace(twice, at=400.0)), said(ASKED)]
-    (found,) = told_ends(lines)
+    (found,) = logged_ends(lines)
     assert found.ranks == [twice, later]
     assert (found.first_failing_rank, found.at) == (1, 300.0)
 
 
 def test_a_record_says_why_its_pod_ended() -> None:
     well = replace(KILLED, exit_code=0, signal=None)
-    reasons = [told_ends([said(one)])[0].reason for one in (KILLED, ASKED, well)]
+    reasons = [logged_ends([said(one)])[0].reason for one in (KILLED, ASKED, well)]
     assert reasons == ["rank-failed", "told-to-stop", "completed"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.accounting.advice import LARGEST_CHANGE, told_interval
+from flows.decisions.accounting.advice import LARGEST_CHANGE, interval_for_next_attempt
 from profiles.errors import ProfileError
 from profiles.loading.load import run_from_mapping
 from profiles.run import CheckpointPolicy
@@ -32,14 +32,14 @@ ALLOWED = CheckpointPolicy(interval_steps=20, follow_advice=True)
 )  # fmt: skip
 def test_the_newest_advice_counts_near_what_the_profile_says(advised: tuple[int | None, ...], told: int | None) -> None:
     attempts = [replace(an_attempt(number + 1), advised_steps=steps) for number, steps in enumerate(advised)]
-    assert told_interval(ALLOWED, attempts) == told
-    assert told_interval(CheckpointPolicy(interval_steps=20), attempts) is None, "not allowed"
+    assert interval_for_next_attempt(ALLOWED, attempts) == told
+    assert interval_for_next_attempt(CheckpointPolicy(interval_steps=20), attempts) is None, "not allowed"
 
 
 @given(st.integers(1, 10_000), st.integers(1, 1_000_000))
 def test_never_further_from_the_profile_than_the_largest_change(profile: int, advised: int) -> None:
     policy = CheckpointPolicy(interval_steps=profile, follow_advice=True)
-    told = told_interval(policy, [replace(an_attempt(), advised_steps=advised)])
+    told = interval_for_next_attempt(policy, [replace(an_attempt(), advised_steps=advised)])
     steps = profile if told is None else told
     assert steps >= 1
     assert profile / LARGEST_CHANGE <= steps <= profile * LARGEST_CHANGE

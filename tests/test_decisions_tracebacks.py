@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.diagnosis.exceptions import KEPT_FRAMES, Raised, named, tracebacks
+from flows.decisions.diagnosis.exceptions import KEPT_FRAMES, Raised, named_exception, tracebacks
 from flows.decisions.diagnosis.lines import clean
 from workflows.model.attempt import LogLine
 
@@ -142,12 +142,12 @@ def test_only_the_innermost_frames_are_kept() -> None:
 
 
 def test_an_exception_named_within_a_line() -> None:
-    assert named("ERROR:root:step failed: acme.FooError: bad") == ("acme.FooError", "bad")
-    assert named("Error reported: <class 'tf.errors.DataLossError'>, truncated record") == (
+    assert named_exception("ERROR:root:step failed: acme.FooError: bad") == ("acme.FooError", "bad")
+    assert named_exception("Error reported: <class 'tf.errors.DataLossError'>, truncated record") == (
         "tf.errors.DataLossError",
         "truncated record",
     )
-    assert named("all is well") == ("", "")
+    assert named_exception("all is well") == ("", "")
 
 
 @settings(max_examples=200, deadline=None)

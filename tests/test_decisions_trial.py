@@ -14,9 +14,8 @@ from flows.decisions.node_tests.grading.model import NodeGrade
 from flows.decisions.node_tests.trial import (
     Blame,
     Rate,
-    TrialSeen,
+    TrialObservation,
     blamed_by,
-    done,
     grades_of,
     is_good,
     merged,
@@ -26,6 +25,7 @@ from flows.decisions.node_tests.trial import (
     seat,
     seat_again,
     slow_alone,
+    steps_done,
 )
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows.model.records import StepRow
@@ -47,15 +47,15 @@ def seen(
     blamed: dict[str, Blame] | None = None,
     every: int = 1,
     skip: int = 5,
-) -> TrialSeen:
-    return TrialSeen("demo", nodes, 20, told, every, skip, ended, blamed or {})
+) -> TrialObservation:
+    return TrialObservation("demo", nodes, 20, told, every, skip, ended, blamed or {})
 
 
-def words(one: TrialSeen, rate: Rate = GOOD) -> dict[str, VerdictWord]:
+def words(one: TrialObservation, rate: Rate = GOOD) -> dict[str, VerdictWord]:
     return {node: grade.verdict for node, grade in grades_of(one, rate).items()}
 
 
-def said(one: TrialSeen, rate: Rate = GOOD, node: str = "a") -> str:
+def said(one: TrialObservation, rate: Rate = GOOD, node: str = "a") -> str:
     return " ".join(str(reason["evidence"]) for reason in grades_of(one, rate)[node].reasons)
 
 
@@ -68,16 +68,16 @@ def said(one: TrialSeen, rate: Rate = GOOD, node: str = "a") -> str:
         (seen(rows(20, loss=math.nan)), GOOD, (UNKNOWN, UNKNOWN), "loss not finite at step 1"),
         (replace(seen(), lost="numeric: grad_norm nan"), GOOD, (UNKNOWN, UNKNOWN), "numeric: grad_norm nan"),
         (seen(rows(20, loss=math.inf)), GOOD, (UNKNOWN, UNKNOWN), "loss not finite at step 1"),
-        (seen(rows(20, loss=None)), GOOD, (UNKNOWN, UNKNOWN), "the program tells no loss"),
+        (seen(rows(20, loss=None)), GOOD, (UNKNOWN, UNKNOWN), "the program reports no loss"),
         (seen(ended="user_code: ValueError: no"), GOOD, (UNKNOWN, UNKNOWN), "user_code: ValueError: no"),
-        (seen(), SLOW, (UNKNOWN, UNKNOWN), "at least 50 1/s; nothing names who is slow"),
+        (seen(), SLOW, (UNKNOWN, UNKNOWN), "at least 50 1/s; nothing shows which node is slow"),
         (seen(blamed={"a": Blame("straggler", "a is slow")}), SLOW, (FAIL, UNKNOWN), "a is slow"),
         (seen((), ended="gpu_hardware: Xid 79", blamed={"a": HARD}), GOOD, (FAIL, UNKNOWN), "Xid 79"),
         (seen(rows(20, loss=math.nan), blamed={"a": HARD}), GOOD, (FAIL, UNKNOWN), "loss not finite at step 1; Xid 79"),
         (seen(blamed={"a": HARD}), GOOD, (PASS, PASS), ""),
     ],
 )
-def test_the_table(one: TrialSeen, rate: Rate, expected: tuple[VerdictWord, ...], why: str) -> None:
+def test_the_table(one: TrialObservation, rate: Rate, expected: tuple[VerdictWord, ...], why: str) -> None:
     assert tuple(words(one, rate).values()) == expected
     assert why in said(one, rate)
     assert is_good(one, rate) == (expected == (PASS, PASS))
@@ -109,9 +109,9 @@ def test_the_rate_is_that_after_the_first_steps(
 
 
 def test_steps_count_from_the_first_one() -> None:
-    assert done((), 1) == 0
-    assert done(rows(2, every=10), 10) == 20
-    assert done(tuple(StepRow(step, 1.0) for step in range(1001, 1021)), 1) == 20
+    assert steps_done((), 1) == 0
+    assert steps_done(rows(2, every=10), 10) == 20
+    assert steps_done(tuple(StepRow(step, 1.0) for step in range(1001, 1021)), 1) == 20
     assert not_finite((StepRow(3, 0.0, None, math.nan), StepRow(2, 0.0, None, math.inf))) == 2
 
 

@@ -15,8 +15,8 @@ from flows.decisions.monitoring.flow_runs import (
     Conclude,
     Drive,
     Drop,
+    FlowRunSnapshot,
     Reopen,
-    Sight,
     Tries,
     look_after,
     pause_before,
@@ -45,7 +45,7 @@ RUN = OpenRun("demo", RunState.RUNNING, "big", NOW - 3600, lease(10.0))
         ({"alive": False}, "its driver is dead: process 7 on runner-1"),
         ({"lease": lease(-0.1)}, "its driver did not renew its lease: process 7 on runner-1"),
         ({"lease": lease(-60.0), "alive": True}, ""),
-        ({"lease": None}, "nobody drives it: its driver let go"),
+        ({"lease": None}, "it has no driver: the last one released it"),
         ({"lease": None, "state": RunState.UNKNOWN}, ""),
         ({"lease": None, "since": NOW - 1}, ""),
         ({"alive": False, "since": NOW - 4, "lease": lease(12)}, "its driver is dead: process 7 on runner-1"),
@@ -62,7 +62,7 @@ LOST = replace(RUN, lease=None)
 
 def moves(*flow_runs: FlowRunSeen, runs: tuple[OpenRun, ...] = (LOST,), **more: Any) -> list[Any]:
     tries = more.pop("tries", {})
-    return list(look_after(Sight(NOW, "big", runs, flow_runs, **more), tries))
+    return list(look_after(FlowRunSnapshot(NOW, "big", runs, flow_runs, **more), tries))
 
 
 def seen(phase: Phase, run: str = "demo", age: float = 60.0) -> FlowRunSeen:
@@ -71,7 +71,7 @@ def seen(phase: Phase, run: str = "demo", age: float = 60.0) -> FlowRunSeen:
 
 def test_a_lost_run_is_driven_and_those_of_other_clusters_are_not() -> None:
     [only] = moves(runs=(LOST, replace(LOST, name="other", cluster="laptop")))
-    assert only == Drive("demo", "nobody drives it: its driver let go")
+    assert only == Drive("demo", "it has no driver: the last one released it")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_who_cancels_is_heard_once_and_the_run_keeps_a_driver_until_it_has_stopp
     driven = replace(LOST, lease=lease(10.0))
     cancelled = seen(Phase.CANCELLING)
     assert moves(cancelled, runs=(driven,), working=frozenset({"f1"})) == [AskToStop("f1", "demo")]
-    assert moves(cancelled, runs=(driven,), asked=frozenset({"f1"})) == []
+    assert moves(cancelled, runs=(driven,), stop_requested=frozenset({"f1"})) == []
     assert [type(move) for move in moves(cancelled)] == [AskToStop, Drive]
 
 

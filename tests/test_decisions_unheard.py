@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.recovery.assess import Case, assess
-from flows.decisions.recovery.liveness import GoesOn, Held, Hung, Judged, judge, limit_seconds
+from flows.decisions.recovery.liveness import (
+    Hung,
+    LivenessVerdict,
+    Progressing,
+    Undecided,
+    judge,
+    limit_seconds,
+)
 from profiles.loading import load
 from profiles.recovery import HangLimits
 from profiles.run import RunProfile
@@ -55,7 +62,7 @@ def view(second: SecondSight | None, **changes: object) -> AttemptView:
     return replace(seen, **changes)  # pyright: ignore[reportArgumentType]
 
 
-def judged(second: SecondSight | None, **changes: object) -> Judged:
+def judged(second: SecondSight | None, **changes: object) -> LivenessVerdict:
     return judge(view(second, **changes), run())
 
 
@@ -67,38 +74,41 @@ ALL_STARTED = (("t-0", INIT), ("t-1", replace(INIT, rank=1)))
 @pytest.mark.parametrize(
     ("said", "found", "expected", "words"),
     [
-        ("steps are made", judged(sight(5.0, moved=True)), GoesOn,
-         "the coordinator is not heard for 3600 s; rank 0 is at step 120 by its own log: training goes on"),
-        ("a deaf coordinator's too", judged(sight(5.0, moved=True, deaf=True)), GoesOn,
-         "the coordinator does not hear its launchers for 3600 s; rank 0"),
-        ("though a node is not ready", judged(sight(5.0, moved=True), nodes=(a_node("node-1", False),)), GoesOn, ""),
-        ("between two slow steps", judged(sight(89.0, moved=True)), GoesOn, ""),
-        ("steps are long", judged(sight(500.0, moved=True, longest_seconds=100.0)), GoesOn, ""),
-        ("not for a while", judged(sight(91.0, moved=True)), Held, "for 91 s; more than 2730 s count as a hang"),
-        ("it stood still from the beginning", judged(sight(99.0)), Held, "is at step 120 by its own log, for 99"),
+        ("steps are made", judged(sight(5.0, moved=True)), Progressing,
+         "the coordinator has not been heard for 3600 s; rank 0 is at step 120 by its own log: training continues"),
+        ("a deaf coordinator's too", judged(sight(5.0, moved=True, deaf=True)), Progressing,
+         "the coordinator has heard no launcher for 3600 s; rank 0"),
+        ("though a node is not ready", judged(sight(5.0, moved=True), nodes=(a_node("node-1", False),)),
+         Progressing, ""),
+        ("between two slow steps", judged(sight(89.0, moved=True)), Progressing, ""),
+        ("steps are long", judged(sight(500.0, moved=True, longest_seconds=100.0)), Progressing, ""),
+        ("not for a while", judged(sight(91.0, moved=True)), Undecided, "for 91 s; it counts as a hang after 2730 s"),
+        ("it stood still from the beginning", judged(sight(99.0)), Undecided, "is at step 120 by its own log, for 99"),
         ("not for long: a step may be about to be told", judged(sight(89.0)), None, ""),
-        ("just before the limit", judged(sight(LIMIT - 1)), Held, "count as a hang"),
-        ("at the limit", judged(sight(LIMIT)), Hung, "no progress by two paths: the coordinator is not heard"),
+        ("just before the limit", judged(sight(LIMIT - 1)), Undecided, "it counts as a hang after"),
+        ("at the limit", judged(sight(LIMIT)), Hung, "no progress by either path: the coordinator has not been heard"),
         ("it had gone on before", judged(sight(LIMIT, moved=True)), Hung, "step 120 by its own log, for 2730 s"),
-        ("a deaf coordinator", judged(sight(LIMIT, deaf=True)), Hung, "does not hear its launchers for 3600 s"),
-        ("evaluations last longer", judged(sight(LIMIT, sign=SAVES)), Held, "more than 5430 s"),
-        ("it once paused for long", judged(sight(LIMIT, longest_seconds=400.0)), Held, "more than 3030 s"),
-        ("a node is not ready", judged(sight(9e3), nodes=(a_node("node-1", False),)), Held,
-         "node-1 is not ready or not reached: whether it is lost is asked first"),
-        ("nothing is known of a node", judged(sight(9e3), nodes=(a_node("node-1", None),)), Held, "node-1"),
-        ("a kubelet is not reached", judged(sight(9e3, unreached=("node-0",))), Held, "node-0 is not ready or not"),
-        ("a log cannot be read", judged(sight(9e3, unread=(("t-1", "no answer"),))), Held,
-         "the log of t-1 does not say how far it is: no answer"),
-        ("no log tells of steps", judged(sight(9e3, sign=None)), Held, "no log that was read so far tells of a step"),
-        ("nor of more than a start: steps may be posted", judged(sight(9e3, signs=ALL_STARTED)), Held, "no log that"),
+        ("a deaf coordinator", judged(sight(LIMIT, deaf=True)), Hung, "has heard no launcher for 3600 s"),
+        ("evaluations last longer", judged(sight(LIMIT, sign=SAVES)), Undecided, "after 5430 s"),
+        ("it once paused for long", judged(sight(LIMIT, longest_seconds=400.0)), Undecided, "after 3030 s"),
+        ("a node is not ready", judged(sight(9e3), nodes=(a_node("node-1", False),)), Undecided,
+         "node-1 is not ready or not reachable: first it must be known whether the node is lost"),
+        ("nothing is known of a node", judged(sight(9e3), nodes=(a_node("node-1", None),)), Undecided, "node-1"),
+        ("a kubelet is not reached", judged(sight(9e3, unreached=("node-0",))), Undecided,
+         "node-0 is not ready or not"),
+        ("a log cannot be read", judged(sight(9e3, unread=(("t-1", "no answer"),))), Undecided,
+         "the log of t-1 shows no step: no answer"),
+        ("no log tells of steps", judged(sight(9e3, sign=None)), Undecided, "no log read so far shows a step"),
+        ("nor of more than a start: steps may be posted", judged(sight(9e3, signs=ALL_STARTED)), Undecided,
+         "no log read so far"),
         ("nobody was asked twice yet", judged(sight(9e3, looks=1)), None, ""),
         ("the coordinator is heard", judged(None), None, ""),
     ],
     ids=lambda item: item.replace(" ", "-") if isinstance(item, str) else "",
 )  # fmt: skip
-def test_the_table(said: str, found: Judged, expected: type[Judged] | None, words: str) -> None:
+def test_the_table(said: str, found: LivenessVerdict, expected: type[LivenessVerdict] | None, words: str) -> None:
     if expected is None:
-        assert not isinstance(found, GoesOn | Held | Hung), said
+        assert not isinstance(found, Progressing | Undecided | Hung), said
         return
     assert isinstance(found, expected), (said, found)
     assert words in found.why  # pyright: ignore[reportAttributeAccessIssue]
@@ -107,8 +117,8 @@ def test_the_table(said: str, found: Judged, expected: type[Judged] | None, word
 def test_a_program_that_tells_no_steps_never_hangs_by_their_absence() -> None:
     silent = run().model_copy(update={"progress": run().progress.model_copy(update={"framework": "none"})})
     found = judge(view(sight(9e6)), silent)
-    assert isinstance(found, Held)
-    assert "tells no steps" in found.why
+    assert isinstance(found, Undecided)
+    assert "prints no steps" in found.why
 
 
 def test_the_limit_is_never_shorter_than_the_coordinator_s_own() -> None:
@@ -124,16 +134,16 @@ def test_the_limit_is_never_shorter_than_the_coordinator_s_own() -> None:
 
 def test_what_is_said_stays_the_same_thing_while_its_numbers_grow() -> None:
     one, other = judged(sight(5.0, moved=True)), judge(view(sight(2.0, moved=True), now=NOW + 50.0), run())
-    assert isinstance(one, GoesOn)
-    assert isinstance(other, GoesOn)
+    assert isinstance(one, Progressing)
+    assert isinstance(other, Progressing)
     assert one.about == other.about
     assert one.why != other.why
     again = judged(sight(5.0, moved=True, unheard_since=NOW - 31.0))
-    assert isinstance(again, GoesOn)
+    assert isinstance(again, Progressing)
     assert again.about != one.about, "another silence is told anew"
     held, hold = judged(sight(100.0)), judge(view(replace(sight(100.0)), now=NOW + 50.0), run())
-    assert isinstance(held, Held)
-    assert isinstance(hold, Held)
+    assert isinstance(held, Undecided)
+    assert isinstance(hold, Undecided)
     assert held.about == hold.about
 
 

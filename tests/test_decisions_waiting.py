@@ -88,7 +88,7 @@ def test_training_that_makes_steps_is_held_by_nothing() -> None:
     pods = (*running(2), waiting("ImagePullBackOff", PULL, 2))
     found = explain(sight(cluster(pods=pods), TRAINING, step=120, last_step_at=999.0, steps_per_second=2.0))
     assert [reason.hold for reason in found.reasons] == [Hold.RUNNING]
-    assert any("cannot be had" in note for note in found.notes)
+    assert any("cannot be pulled" in note for note in found.notes)
 
 
 def test_a_node_that_somebody_wants_empty_is_told() -> None:

@@ -19,7 +19,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from deployments.cli.automations import TOLD, settle, show_automations
+from deployments.cli.automations import NOTIFIED_EVENTS, settle, show_automations
 from flows.publishing import outbox
 from profiles.errors import NotFound, ProfileError, Unavailable
 from profiles.vocabulary import Action, FaultClass, RunState
@@ -106,7 +106,7 @@ def states(cluster: str, block: str, *, apply: bool = False) -> dict[str, str]:
     return {row.name.removeprefix("primus: "): row.state for row in settle(cluster, block, apply=apply)}
 
 
-TELLING = {f"tell of {name}" for name, _, _ in TOLD}
+TELLING = {f"tell of {name}" for name, _, _ in NOTIFIED_EVENTS}
 
 
 def everything_happens(ledger: Ledger, run: str) -> None:
@@ -136,7 +136,7 @@ def test_people_are_told_of_everything_that_needs_them(prefect_server: str, own:
         everything_happens(own, run)
         box = outbox(own)
         assert box.send() > 0
-        until(lambda: len([item for item in heard if run in item["subject"]]) >= len(TOLD), f"{heard}")
+        until(lambda: len([item for item in heard if run in item["subject"]]) >= len(NOTIFIED_EVENTS), f"{heard}")
         box.close()
     said = {item["subject"]: item["body"] for item in heard if run in item["subject"]}
     assert set(said) == {

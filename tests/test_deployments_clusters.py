@@ -11,7 +11,7 @@ import pytest
 
 from deployments.cli.clusters import ImportOptions, import_cluster, list_clusters, show_cluster, text
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN
-from flows.decisions.cluster_import.profile import Imported
+from flows.decisions.cluster_import.profile import ClusterImport
 from profiles.errors import ProfileError
 from profiles.loading.load import load_cluster
 from tests.fake_api_server import FakeApiServer, Fault, status
@@ -119,7 +119,7 @@ def test_no_such_context(api: FakeApiServer) -> None:
 
 
 def test_words_of_a_cluster_stay_inside_comments() -> None:
-    found = Imported({"name": "a"}, {"name": "evil\nname: other"}, (("name", "# x\r\nb: c"),), (), None, "why")
+    found = ClusterImport({"name": "a"}, {"name": "evil\nname: other"}, (("name", "# x\r\nb: c"),), (), None, "why")
     lines = text(found).splitlines()
     assert [line for line in lines if not line.startswith("#")] == ["name: a"]
 

@@ -16,8 +16,8 @@ from deployments.cli.fleet import (
     drift_document,
     drift_lines,
     drift_of,
+    properties_from_tests,
     show_drift,
-    told_by_tests,
 )
 from deployments.exit_codes import GOOD, UNKNOWN
 from flows.decisions.views.fleet import FleetNode
@@ -109,7 +109,7 @@ def test_many_that_differ_are_counted_and_programs_get_all() -> None:
 def test_nothing_is_known_where_nobody_was_tested() -> None:
     found = drift_of(fleet(2), told({}))
     assert drift_lines("local", found, NOW, 80) == [
-        "local: no node told anything in a test of depth smoke: primus preflight --suite smoke"
+        "local: no node reported anything in a test of depth smoke: primus preflight --suite smoke"
     ]
     document = drift_document("local", found)
     assert (document["properties"], document["never_tested"]) == ([], ["node-0", "node-1"])
@@ -132,11 +132,11 @@ def test_the_newest_smoke_test_tells_and_the_one_before_it(tmp_path: Path) -> No
         verdict("b", 9.0, "again", source="u"),
     ):
         ledger.add_verdict(record)
-    found = told_by_tests(ledger, "local")
+    found = properties_from_tests(ledger, "local")
     assert found.now == {"a": {"kernel-version": "new"}, "b": {"kernel-version": "again"}}
     assert found.before == {"a": {"kernel-version": "old"}}
     assert found.at == {"a": 3.0, "b": 9.0}
-    assert told_by_tests(ledger, "elsewhere") == NodeProperties({}, {}, {})
+    assert properties_from_tests(ledger, "elsewhere") == NodeProperties({}, {}, {})
     ledger.close()
 
 

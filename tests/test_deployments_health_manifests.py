@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deployments.cli.health import KINDS, OPERATOR_KINDS, print_health_manifests, take_away, told
+from deployments.cli.health import KINDS, OPERATOR_KINDS, instructions, print_health_manifests, take_away
 from profiles.errors import ProfileError
 from profiles.health import HealthValues
 from workflows.platform.health import check_pod, health
@@ -73,8 +73,8 @@ def test_everything_that_is_made_is_taken_away(values: HealthValues) -> None:
 
 
 def test_labels_on_nodes_go_too_where_they_were_written() -> None:
-    text = told(HealthValues(write_labels=True))
+    text = instructions(HealthValues(write_labels=True))
     assert "kubectl label nodes --all autopilot.ibm.com/gpuhealth- " in text
     assert "autopilot.ibm.com/dcgm.level.3.output-" in text
-    assert "autopilot.ibm.com" not in told(HealthValues())
+    assert "autopilot.ibm.com" not in instructions(HealthValues())
     assert all(line.startswith("#") or line == "---" for line in text.splitlines())

@@ -185,7 +185,7 @@ def test_ctrl_c_stops_watching_and_nothing_else(tmp_path: Path) -> None:
         _read_until(ours, b"attempt 1 makes progress")
         before = list(ledger.history())
         watcher.send_signal(signal.SIGINT)
-        _read_until(ours, b"stopped watching; the training goes on. Stop it: primus stop watched.")
+        _read_until(ours, b"stopped watching; the training continues. Stop it: primus stop watched.")
         assert watcher.wait(DEADLINE_SECONDS) == INTERRUPTED
     finally:
         watcher.kill()

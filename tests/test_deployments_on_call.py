@@ -94,7 +94,7 @@ def asked(settings: Settings, ledger: Ledger) -> str:
         fault_class=FaultClass.NODE_LOST,
         confidence=0.97,
         culprits=(("node-1", 1),),
-        evidence=("not ready and silent: node-1",),
+        evidence=("not ready, and nothing on it answers: node-1",),
         action=Action.ASK,
         why=WHY,
     )
@@ -126,8 +126,8 @@ def test_incidents_of_all_runs(say: Say, asked: str) -> None:
 def test_incidents_of_one_run_tell_everything(say: Say, asked: str) -> None:
     code, out, _ = say("incidents", "--run", "night")
     assert code == GOOD
-    assert "saw: not ready and silent: node-1" in out
-    assert "open: no step was made since" in out
+    assert "saw: not ready, and nothing on it answers: node-1" in out
+    assert "still open: no step was completed since" in out
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_cluster_that_is_away_gives_no_answer_and_says_so(
     ledger.update_attempt(fencing, run.name, 1, submitted_at=now)
     ledger.close()
     assert show_why(run.name, as_json=False) == UNKNOWN
-    assert capsys.readouterr().out.startswith("far: unknown: a neighbour does not answer")
+    assert capsys.readouterr().out.startswith("far: unknown: the cluster or a service does not answer")
 
 
 def test_wrong_names_are_wrong_usage(settings: Settings) -> None:

@@ -276,7 +276,7 @@ def test_one_node_alone_has_nobody_to_be_measured_with(stage: Stage) -> None:
     outcome = stage.test(cluster)
     assert cluster.rounds == []
     assert words(outcome) == stage.kept() == {"n0": "unknown"}
-    assert outcome.grades["n0"].reasons[0]["evidence"] == "nobody to be measured with"
+    assert outcome.grades["n0"].reasons[0]["evidence"] == "no partner to measure with"
 
 
 def test_a_suite_without_gangs_is_refused_by_name(stage: Stage) -> None:

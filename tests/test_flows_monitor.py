@@ -82,7 +82,7 @@ def test_bad_nodes_go_out_once(scene: Scene) -> None:
     report = scene.look()
     assert quarantined(scene.cluster) == {"node-1": "node_lost", "node-2": "gpu_hardware"}
     assert [item.node for item in report.unknown] == ["node-3"], "a link that flaps has not stood long enough"
-    assert report.held == [("node-4", "somebody cordoned it")]
+    assert report.held == [("node-4", "cordoned by somebody")]
     assert in_words(report).endswith("1 out of service already; 2 quarantined now")
     again = scene.look()
     assert (again.faults, len(again.held), again.lines) == ([], 3, [])

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from flows.watching.nodes import AGAIN, BATCH, FINISH_SECONDS, RECONCILE_SECONDS, NodeNotice, Sentinel, Turns
+from flows.watching.nodes import AGAIN, BATCH, FINISH_SECONDS, RECONCILE_SECONDS, NodeNotice, Sentinel, WatchRounds
 from profiles.errors import Unavailable
 from profiles.vocabulary import FaultClass, VerdictWord
 from tasks.context import World, standing_in
@@ -73,7 +73,7 @@ class Judge:
         self.planned_when: list[int] = []
         self.ledger_is_away = False
 
-    def found(self, node: Node, watch: Any = None) -> NodeFinding | None:
+    def finding_for(self, node: Node, watch: Any = None) -> NodeFinding | None:
         self.looked.append(node.name)
         return self.findings.get(node.name)
 
@@ -81,13 +81,13 @@ class Judge:
         if findings:
             self.settled.append([item.node for item in findings])
 
-    def told(self, marked: list[Marked]) -> None:
+    def record_marks(self, marked: list[Marked]) -> None:
         if self.ledger_is_away:
             raise Unavailable("the ledger is away", retry_after_seconds=3.0)
         if marked:
             self.written.append([item.order.node for item in marked])
 
-    def left_overs(self) -> None:
+    def carry_out_left_overs(self) -> None:
         self.planned_when.append(len(self.written))
 
     def tell(self, line: NodeNotice) -> None:
@@ -110,8 +110,8 @@ def clock(tmp_path: Path) -> Iterator[Clock]:
     ledger.close()
 
 
-def turns_of(judge: Judge, watch: Watch) -> Turns:
-    return Turns(cast("Sentinel", judge), cast("NodeWatch", watch))
+def turns_of(judge: Judge, watch: Watch) -> WatchRounds:
+    return WatchRounds(cast("Sentinel", judge), cast("NodeWatch", watch))
 
 
 def test_ends_that_come_soon_after_each_other_are_written_together(clock: Clock) -> None:

@@ -243,7 +243,7 @@ def test_two_nodes_alone_that_miss_are_unknown_both(stage: Stage) -> None:
     cluster.asked = slow_rail("n1", "mlx5_0", 50.0)  # type: ignore[assignment]
     outcome = stage.test(cluster)
     assert set(words(outcome).values()) == {"unknown"}
-    assert "does not tell whose fault it is" in str(reason_of(outcome, "n0", "rdma-write")["evidence"])
+    assert "does not show which end is at fault" in str(reason_of(outcome, "n0", "rdma-write")["evidence"])
     assert "what_to_do" not in reason_of(outcome, "n0", "rdma-write")
 
 

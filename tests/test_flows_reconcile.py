@@ -184,7 +184,7 @@ def test_a_pause_holds_everything_and_ends(scene: Scene) -> None:
     scene.apply("ours")
     scene.end("ours")
     scene.ledger.pause(None, "maintenance")
-    assert [item.said for item in scene.take(61.0).dealt] == ["none: paused: maintenance"]
+    assert [item.outcome for item in scene.take(61.0).handled] == ["none: paused: maintenance"]
     scene.ledger.unpause(None)
     scene.take(1.0)
     assert scene.names() == []
@@ -216,7 +216,7 @@ def test_an_end_that_a_person_asked_for_is_no_finding(scene: Scene) -> None:
     scene.ledger.request(RequestRecord("r1", "ours", "stop", scene.now()))
     scene.take()
     scene.drive("ours")
-    assert scene.take(20.0).dealt == ()
+    assert scene.take(20.0).handled == ()
 
 
 def test_a_question_lapses_without_anybody_who_waits_for_it(scene: Scene) -> None:
@@ -232,10 +232,10 @@ def test_a_run_without_a_driver_is_told_where_no_server_is(scene: Scene) -> None
     scene.open("ours")
     with temporary_settings(restore_defaults={PREFECT_API_URL}):
         scene.take(61.0)
-        [dealt] = scene.take(6.0).dealt
+        [dealt] = scene.take(6.0).handled
     assert dealt.finding.why == "its driver did not renew its lease: process 7 on elsewhere"
-    assert "no Prefect server is known here" in dealt.said
-    assert [item.action for item in scene.ledger.findings("local")] == [dealt.said]
+    assert "no Prefect server is known here" in dealt.outcome
+    assert [item.action for item in scene.ledger.findings("local")] == [dealt.outcome]
     scene.drive("ours")
     scene.take(1.0)
     assert scene.kinds() == []
@@ -277,7 +277,7 @@ def test_what_does_not_answer_is_not_judged(scene: Scene) -> None:
     scene.cluster, real = Away(scene.cluster), scene.cluster
     scene.drive("ours")
     found = scene.take(20.0)
-    assert (found.dealt, found.away) == ((), ("JobSet: no answer",))
+    assert (found.handled, found.away) == ((), ("JobSet: no answer",))
     scene.cluster = real
     scene.drive("ours")
     assert scene.take(1.0).young == ()
@@ -293,4 +293,4 @@ def test_one_pass_waits_until_it_can_judge(scene: Scene) -> None:
     with standing_in(here), using(scene.cluster):
         found = look_around(local(), Mode.ACT, lines.append)
         assert glance(local()).nodes == 6
-    assert [item.finding.kind for item in found.dealt] == ["undriven"]
+    assert [item.finding.kind for item in found.handled] == ["undriven"]

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.node_tests.fabric.groups import read
+from flows.decisions.node_tests.fabric.groups import read_group
 from tests.damaged import damaged, reaches
 from tests.waiting import patience
 from workflows.programs.fabric import group_member
@@ -250,7 +250,7 @@ good = replace(REPORT, rails=(2.0, 3.0), all_to_all=1.0)
     ("reports", "rails", "why"),
     [
         ([good, replace(good, rails=(1.0, 9.0))], (1.0, 3.0), ""),
-        ([good, replace(good, rails=(1.0,))], None, "its members do not tell of the same rails"),
+        ([good, replace(good, rails=(1.0,))], None, "its members report different rails"),
         ([good, replace(good, wrong=2)], (0.0, 0.0), ""),
         ([good, replace(good, rails=None, why="it crashed", node="b")], None, "b: it crashed"),
         ([good], None, "b: gone"),
@@ -261,6 +261,6 @@ def test_a_group_is_as_good_as_its_slowest_member(
     reports: list[GangReport], rails: tuple[float, ...] | None, why: str
 ) -> None:
     told = dict(zip("ab", reports, strict=False))
-    found = read(("a", "b"), told, {} if len(reports) == 2 else {"b": "gone"})
+    found = read_group(("a", "b"), told, {} if len(reports) == 2 else {"b": "gone"})
     assert (found.measurement.gigabytes_per_second, found.why) == (rails, why)
     assert asdict(found)["wrong"] == sum(one.wrong for one in reports)

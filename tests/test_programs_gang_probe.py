@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from flows.decisions.node_tests.fabric.groups import read
+from flows.decisions.node_tests.fabric.groups import read_group
 from tests.waiting import patience
 from workflows.programs.fabric import group_member
 from workflows.programs.fabric.meeting import Options, machine_id
@@ -86,7 +86,7 @@ def test_who_does_not_come_is_named_by_all_others_within_the_time(gang: Gang) ->
     reports = {f"node-{rank}": gang.report(rank) for rank in (0, 2)}
     assert all((one.rails, one.missed) == (None, (1,)) for one in reports.values())
     assert any("1 of 3 did not come in time" in one.why for one in reports.values())
-    found = read(("node-0", "node-1", "node-2"), reports, {"node-1": "its pod was never started"})
+    found = read_group(("node-0", "node-1", "node-2"), reports, {"node-1": "its pod was never started"})
     assert found.measurement.gigabytes_per_second is None
     assert "node-1: its pod was never started; node-1: missed by 2 of 3" in found.why
 

@@ -60,7 +60,7 @@ def test_what_the_kernel_of_a_suspect_said_decides(scene: Stage) -> None:
     seen = incident(story)
     assert seen.fault_class is FaultClass.GPU_HARDWARE, scene.tell()
     assert seen.culprits == ((suspect, None),)
-    assert any(f"examined {suspect}: pass; its kernel said 1 telling line" in line for line in seen.evidence)
+    assert any(f"examined {suspect}: pass; its kernel log has 1 line about faults" in line for line in seen.evidence)
     assert any(XID in line for line in seen.evidence), seen.evidence
     taken = [(item.target, item.state) for item in story.actions if item.kind == NodeAction.QUARANTINE]
     assert taken == [(suspect, "done")]

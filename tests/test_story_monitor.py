@@ -130,11 +130,11 @@ def test_a_dead_loop_is_told_and_its_lease_taken_over(scene: Stage) -> None:
         until("it holds its lease", lambda: scene.ledger.lease(watcher_of("local")))
         until("its heart beats", lambda: scene.ledger.cursor(beat_of("local")))
         said = asyncio.run(monitor())
-        assert said == "0 findings beside nodes, 0 acted upon", "the loop's lease is no trouble"
+        assert said == "0 other findings, 0 acted on", "the loop's lease is no trouble"
         process.kill()
     scene.ledger.move_cursor(beat_of("local"), int(time.time()), time.time() - 31.0)
     said = asyncio.run(monitor())
-    assert said.startswith("the loop has not turned for 3")
+    assert said.startswith("the loop has completed no round for 3")
     assert "6 nodes: 0 with a fault" in said
     [found] = scene.ledger.findings("local", open_only=False)
     assert found.kind == "lease"

@@ -81,7 +81,7 @@ def test_good_nodes_of_any_machine_pass_with_figures_of_their_own(scene: Scene) 
     outcome = scene.test(SUITE.model_copy(update={"checks": own}))
     assert words(outcome) == dict.fromkeys(NODES, "pass")
     [pairs] = outcome.pairs
-    assert sorted(node for one in pairs.met[:3] for node in one.meeting.pair) == sorted(NODES)
+    assert sorted(node for one in pairs.results[:3] for node in one.meeting.pair) == sorted(NODES)
     for grade in outcome.grades.values():
         measured = {reason["check"]: reason["measured"] for reason in grade.reasons}
         assert 0 < measured["pair-round-trip"] < 20000
@@ -102,7 +102,7 @@ def test_a_node_with_a_slow_rail_is_named_and_its_partners_are_proven(scene: Sce
     assert (reasons["rail-1"]["verdict"], reasons["rail-1"]["measured"]) == ("fail", 37.5)
     assert "each of which is good with others" in reasons["rail-1"]["evidence"]
     [pairs] = outcome.pairs
-    partners = {node for one in pairs.met if "node-4" in one.meeting.pair for node in one.meeting.pair} - {"node-4"}
+    partners = {node for one in pairs.results if "node-4" in one.meeting.pair for node in one.meeting.pair} - {"node-4"}
     assert len(partners) == 2, "the fault was injected and met twice"
     assert "bad: node-4: rail-1" in links_text(outcome, 160)
 

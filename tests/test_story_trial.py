@@ -162,7 +162,7 @@ def test_a_floor_that_nobody_reaches_blames_nobody(scene: Scene) -> None:
     run = scene.run(trial={"at_least_steps_per_second": 100000})
     assert scene.prove(run, "node-0", "node-1") == {"node-0": UNKNOWN, "node-1": UNKNOWN}
     assert "at least 100000 1/s" in scene.evidence("node-0")
-    assert "nothing names who is slow" in scene.evidence("node-1")
+    assert "nothing shows which node is slow" in scene.evidence("node-1")
     assert scene.left() == []
 
 

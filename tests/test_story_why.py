@@ -162,6 +162,6 @@ def test_nobody_drives_it(scene: Stage, capsys: pytest.CaptureFixture[str]) -> N
     assert "driver.log" in lease["message"]
     assert show_why(scene.run, as_json=False) == GOOD
     first, *rest = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{scene.run}: running: no driver is alive: its pods run and nobody watches")
+    assert first.startswith(f"{scene.run}: running: no driver is alive: its pods run, and no driver watches them")
     assert any(line.strip().startswith("do: primus resume") for line in rest)
     assert succeeded(scene.drive().end()), scene.tell()

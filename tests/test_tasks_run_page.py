@@ -20,7 +20,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.decisions.diagnosis.step_times import StepTimes
 from flows.decisions.views.run_page import moments, page_of
-from flows.publishing import shown
+from flows.publishing import publish_page
 from profiles.loading.load import load_cluster, load_run, resolve
 from profiles.vocabulary import RunState
 from tasks.context import session
@@ -66,7 +66,7 @@ def test_a_flow_run_shows_the_run_and_writes_the_same_artifacts_over(
 
     @flow
     async def shows(number: int) -> None:
-        with session(settings), shown(run, RESOLVED):
+        with session(settings), publish_page(run, RESOLVED):
             seen.append(str(flow_run.id))
             own.plan_attempt(fencing, an_attempt(number, run=run))
             own.add_steps(run, number, [StepRow(step, time.time() + step, loss=1.0 / step) for step in range(1, 30)])
@@ -111,7 +111,7 @@ def test_a_server_that_is_away_costs_the_flow_nothing(prefect_server: str, setti
         with (
             session(settings),
             temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}),
-            shown("demo", RESOLVED),
+            publish_page("demo", RESOLVED),
         ):
             return "done"
 
@@ -129,14 +129,14 @@ def test_a_page_that_fails_fails_alone(prefect_server: str, settings: Settings, 
 
     @flow
     async def goes_on() -> str:
-        with session(settings), shown("demo", RESOLVED):
+        with session(settings), publish_page("demo", RESOLVED):
             return "done"
 
     assert asyncio.run(goes_on()) == "done"  # pyright: ignore[reportUnknownArgumentType]
 
 
 def test_outside_of_a_flow_run_nothing_is_shown(own: Ledger) -> None:
-    with shown("demo", RESOLVED):
+    with publish_page("demo", RESOLVED):
         assert not [thread for thread in threading.enumerate() if thread.name == "pages of demo"]
 
 

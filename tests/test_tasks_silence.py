@@ -156,7 +156,7 @@ def evidence(silent: tuple[str, ...] = (), unreached: tuple[str, ...] = (), size
 
 def test_two_silent_paths_prove_the_loss() -> None:
     said = evidence(("node-1",), ("node-1",))
-    assert lost_nodes(said) == {"node-1": "neither its launchers nor its kubelet are heard"}
+    assert lost_nodes(said) == {"node-1": "nothing is heard from its launchers or its kubelet"}
     found = diagnose(said)
     assert (found.fault_class, found.culprits) == (FaultClass.NODE_LOST, (("node-1", None),))
     assert found.confidence >= 0.9

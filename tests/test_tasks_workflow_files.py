@@ -11,7 +11,7 @@ import pytest
 
 from profiles.errors import ProfileError
 from tasks.workflow_runs import read_workflow, with_name, with_parameters
-from workflows.model.workflow import nodes_of, unpacked, workflow_of
+from workflows.model.workflow import steps_of, unpacked, workflow_of
 
 FORM = {"kind": "Workflow", "metadata": {"generateName": "x-"}, "spec": {}}
 
@@ -107,4 +107,4 @@ def test_every_reader_of_a_workflow_reads_compressed_nodes() -> None:
     assert len(workflow_of(packed).gate) == 1
     assert workflow_of(packed) == workflow_of(plain)
     assert [step.name for step in workflow_of(packed).steps] == ["b"]
-    assert nodes_of({}) == []
+    assert steps_of({}) == []

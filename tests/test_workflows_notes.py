@@ -34,9 +34,9 @@ def notes(**news: object) -> tuple[IncidentRecord, ...]:
         ({"jumps": (Jump(30, "gradient_norm", "nan", 1.25),)}, "gradient-norm-not-finite", FaultClass.NUMERIC, 30,
          "the norm of gradients is nan at step 30; it was 1.25"),
         ({"stragglers": (SLOW,)}, "slow-rank", FaultClass.STRAGGLER, 40,
-         "rank 1 on node-1 takes 1.83 times its peers' time since step 40"),
+         "rank 1 on node-1 takes 1.83 times as long as its peers since step 40"),
         ({"slower": Slower(50, 1.4)}, "slow-gang", FaultClass.STRAGGLER, 50,
-         "the whole gang takes 1.40 times a step before since step 50; no rank explains it"),
+         "all ranks are slower since step 50: a step takes 1.40 times as long as before; no single rank is the cause"),
     ],
 )  # fmt: skip
 def test_what_is_told_is_diagnosed_and_nothing_is_done(

@@ -71,7 +71,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     (
         Hold.OBSERVE,
         sight(story=story(replace(RUN, mode=Mode.OBSERVE), incidents=(DECIDED,), actions=(NEXT,))),
-        "mode observe: nothing is done; decided and not done: new-attempt",
+        "mode observe: nothing is done; decided but not carried out: new-attempt",
     ),
     (
         Hold.DRIVER_WORKS,
@@ -81,7 +81,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     (Hold.NO_DRIVER, sight(None, None, driver=DEAD), "nobody plans attempt 1"),
     (Hold.NO_DRIVER, sight(None, PLANNED, driver=DEAD), "nobody submits attempt 1"),
     (Hold.DRIVER_WORKS, sight(None, PLANNED), "its driver submits attempt 1"),
-    (Hold.DRIVER_WORKS, sight(story=story(incidents=(SEEN,))), "finds out what node-not-ready of attempt 1 was"),
+    (Hold.DRIVER_WORKS, sight(story=story(incidents=(SEEN,))), "diagnoses node-not-ready of attempt 1"),
     (Hold.BACK_OFF, sight(story=story(incidents=(DECIDED,), actions=(LATER,))), "waits 60 s more"),
     (Hold.CONTROL_PLANE, sight(away="list pods: the cluster does not answer"), "does not answer"),
     (Hold.CONTROL_PLANE, sight(story=story(replace(RUN, waits_for="the API is away"))), "the API is away"),
@@ -94,7 +94,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
         "on node-9",
     ),
     # Argo.
-    (Hold.WORKFLOW_UNSEEN, sight(before(replace(WORKFLOW, phase=""))), "Argo has not looked"),
+    (Hold.WORKFLOW_UNSEEN, sight(before(replace(WORKFLOW, phase=""))), "Argo has not started on workflow"),
     (Hold.WORKFLOW_SUSPENDED, sight(before(replace(WORKFLOW, suspended=True))), "spec.suspend"),
     (
         Hold.WORKFLOW_SUSPENDED,
@@ -146,7 +146,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
         sight(
             cluster(pods=(unplaced("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."),))
         ),
-        "2 are of another kind",
+        "2 do not match the pods' node selector",
     ),
     (
         Hold.NEIGHBOURS,
@@ -160,7 +160,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
                 )
             )
         ),
-        "3 hold a pod",
+        "3 are excluded by pod anti-affinity",
     ),
     (
         Hold.CORDONED,
@@ -179,7 +179,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     ),
     (Hold.SCHEDULING_GATE, sight(cluster(pods=(pod(gates=("kueue.x-k8s.io/topology",)),))), "kueue.x-k8s.io/topology"),
     (Hold.NO_NODE, sight(cluster(pods=(unplaced("running PreBind plugin: timed out"),))), "timed out"),
-    (Hold.UNPLACED, sight(cluster(pods=(pod(),))), "has said nothing yet"),
+    (Hold.UNPLACED, sight(cluster(pods=(pod(),))), "no message from the scheduler yet"),
     (Hold.RESOURCES, sight(cluster(pods=(pod(),), events=(event("FailedScheduling", NO_ROOM),))), f"2 lack {GPU}"),
     # kubelet.
     (Hold.IMAGE, sight(cluster(pods=(waiting("ImagePullBackOff", PULL),))), "code = NotFound"),
@@ -234,7 +234,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     (
         Hold.INITIALISING,
         sight(cluster(pods=running()), replace(LIVE, running_at=940.0)),
-        "no step is done yet after 60 s",
+        "no step is completed yet after 60 s",
     ),
     (
         Hold.RUNNING,
@@ -245,17 +245,22 @@ CASES: list[tuple[Hold, RunSight, str]] = [
         Hold.RUNNING,
         sight(
             cluster(pods=running()),
-            story=story(replace(RUN, waits_for="rank 0 is at step 90 by its own log: training goes on", goes_on=True)),
+            story=story(
+                replace(RUN, waits_for="rank 0 is at step 90 by its own log: training continues", goes_on=True)
+            ),
             step=20,
             last_step_at=900.0,
         ),
-        "it runs: rank 0 is at step 90 by its own log: training goes on",
+        "rank 0 is at step 90 by its own log: training continues",
     ),
     (
         Hold.CONTROL_PLANE,
-        sight(cluster(pods=running()), story=story(replace(RUN, waits_for="the coordinator is not heard for 99 s"))),
-        "what the run does is not known: the coordinator is not heard for 99 s",
+        sight(
+            cluster(pods=running()),
+            story=story(replace(RUN, waits_for="the coordinator has not been heard for 99 s")),
+        ),
+        "the state of the run is not known: the coordinator has not been heard for 99 s",
     ),
     (Hold.NO_PROGRESS, sight(cluster(pods=running()), TRAINING, step=120, last_step_at=900.0), "for 100 s"),
-    (Hold.UNWATCHED, sight(cluster(pods=running()), TRAINING, step=120, driver=DEAD), "nobody watches"),
+    (Hold.UNWATCHED, sight(cluster(pods=running()), TRAINING, step=120, driver=DEAD), "no driver watches them"),
 ]

@@ -133,11 +133,13 @@ def answer(approval: str, why: str, *, approved: bool) -> int:
     if not why:
         raise ProfileError("--why", "say why in a few words; it stands beside the decision for ever")
     ledger, now = open_ledger(), time.time()
-    given = ledger.answer(approval, approved, who(), why, now)
-    at = timestamp(given.answered_at)
-    say(f"{given.id}: {given.state} by {given.answered_by} at {at}: {given.why}")
-    if given.state == "approved" and not _is_driven(ledger, given.run, now):
-        say(f"nobody drives {given.run} now: the answer stands, and is carried out by whoever continues it")
+    approval_record = ledger.answer(approval, approved, who(), why, now)
+    at = timestamp(approval_record.answered_at)
+    say(
+        f"{approval_record.id}: {approval_record.state} by {approval_record.answered_by} at {at}: {approval_record.why}"
+    )
+    if approval_record.state == "approved" and not _is_driven(ledger, approval_record.run, now):
+        say(f"nobody drives {approval_record.run} now: the answer stands, and is carried out by whoever continues it")
     return GOOD
 
 
@@ -157,7 +159,7 @@ def set_pause(run: str, why: str, *, everything: bool, paused: bool) -> int:
     else:
         ledger.unpause(target, said)
     subject = run or "every run"
-    say(f"{subject}: automatic actions are {'halted; training goes on' if paused else 'allowed again'}")
+    say(f"{subject}: automatic actions are {'halted; training continues' if paused else 'allowed again'}")
     if target is not None and not paused and ledger.paused(target):
         say(f"everything is paused as well, {run} too: primus unpause --all")
     return GOOD
@@ -168,8 +170,8 @@ def show_ledger(run: str, since: str, limit: int, *, as_json: bool) -> int:
     ledger = open_ledger()
     if run and not ledger.changes(run):
         ledger.story(run)  # says that there is none
-    told = ledger.history(run or None, since_seconds(since, time.time()), limit)
-    rows = ({**asdict(line), "at": timestamp(line.at)} for line in told)
+    lines = ledger.history(run or None, since_seconds(since, time.time()), limit)
+    rows = ({**asdict(line), "at": timestamp(line.at)} for line in lines)
     if as_json:
         _stream_json(rows)
     else:

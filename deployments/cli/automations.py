@@ -1,6 +1,6 @@
 """`primus automations`.
 
-Automations as code: who is told of what, and what is looked at when steps become slower. `primus automations`.
+Automations as code: who is notified of what, and what is examined when steps become slower. `primus automations`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def automations(
     cluster: ClusterName = "",
     as_json: AsJson = False,
 ) -> int:
-    """Who is told of what, and what is looked at by itself; without --apply nothing is changed.
+    """Who is notified of what, and what is examined automatically; without --apply nothing is changed.
 
-    People are told of incidents, failed runs, questions and findings. Where steps become slower, the monitor sweeps the
-    run's nodes. One that you switched off on the server's page stays off.
+    People are notified of incidents, failed runs, questions and findings. Where steps become slower, the monitor sweeps
+    the run's nodes. An automation that you switched off on the server's page stays off.
 
     Example: primus automations --apply --block slack-webhook/ops
     """
@@ -50,13 +50,13 @@ EXAMINE_SECONDS = 600
 """Between two looks at the nodes of one run that became slower."""
 WEBHOOK = "webhook"
 """Kind of block that is called with a text of ours; every other one is asked to notify."""
-TOLD: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+NOTIFIED_EVENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("incidents", "What happened to a run, who is to blame, what is done and why", ("primus.incident.decided",)),
     ("failed runs", "A run failed", ("primus.run.failed",)),
     ("questions", "Something waits for a person", ("primus.approval.asked",)),
     ("findings", "The monitor found what is not as it should be", ("primus.finding.opened",)),
 )
-"""Name, description and events of what is told to people."""
+"""Name, description and events that people are notified of."""
 BODY = """{{ event.payload.message }}
 {% for line in event.payload.evidence %}  {{ line }}
 {% endfor %}
@@ -75,9 +75,9 @@ class Row:
     does: str
 
 
-def telling(block: UUID, kind: str) -> Iterator[AutomationCore]:
+def notification(block: UUID, kind: str) -> Iterator[AutomationCore]:
     """Automations that tell people through a block; its secret stays on the server."""
-    for name, description, events in TOLD:
+    for name, description, events in NOTIFIED_EVENTS:
         action = (
             CallWebhook(block_document_id=block, payload=PAYLOAD)
             if kind == WEBHOOK
@@ -90,7 +90,7 @@ def telling(block: UUID, kind: str) -> Iterator[AutomationCore]:
             trigger=EventTrigger(
                 expect=set(events),
                 match={"prefect.resource.id": "primus.*"},  # pyright: ignore[reportArgumentType]
-                # Each event is told: a late one of a busy night, too.
+                # Each event is sent: a late one of a busy night, too.
                 for_each={"primus.event"},
                 posture=Posture.Reactive,
                 threshold=1,
@@ -100,7 +100,7 @@ def telling(block: UUID, kind: str) -> Iterator[AutomationCore]:
         )
 
 
-def examining(cluster: str, deployment: UUID) -> AutomationCore:
+def examination(cluster: str, deployment: UUID) -> AutomationCore:
     """Look at the nodes of a run whose steps became slower, once in a while for each run."""
     nodes = {"__prefect_kind": "jinja", "template": "{{ event.payload.nodes | tojson }}"}
     run = RunDeployment(
@@ -150,13 +150,13 @@ def settle(cluster: str, block: str, *, apply: bool) -> list[Row]:
         client, rows = server.client, list[Row]()
         wanted: list[AutomationCore] = []
         if block:
-            wanted += telling(*block_of(client, block))
+            wanted += notification(*block_of(client, block))
         else:
             why = "say --block TYPE/NAME: a notification block of the server, such as slack-webhook/ops"
-            rows += [Row(f"primus: tell of {name}", "skipped", why) for name, _, _ in TOLD]
+            rows += [Row(f"primus: tell of {name}", "skipped", why) for name, _, _ in NOTIFIED_EVENTS]
         deployment = deployment_of(client, f"monitor/{cluster}")
         if deployment is not None:
-            wanted.append(examining(cluster, deployment))
+            wanted.append(examination(cluster, deployment))
         else:
             why = f"nobody serves monitor/{cluster}: `primus up` does"
             rows.append(Row(f"primus: examine slower runs on {cluster}", "skipped", why))

@@ -16,7 +16,7 @@ import typer
 from deployments.cli.app import AsJson, clusters_app
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json, say
 from deployments.screen.tables import table
-from flows.decisions.cluster_import.profile import NOT_SAID, Imported, imported
+from flows.decisions.cluster_import.profile import NOT_SAID, ClusterImport, imported
 from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
@@ -230,7 +230,7 @@ def _write(path: Path, content: str) -> None:
         raise ProfileError("--out", f"cannot write {path}: {error.strerror}") from error
 
 
-def _tell(found: Imported, path: str) -> None:
+def _tell(found: ClusterImport, path: str) -> None:
     """What a person should know of it, on standard error."""
     if path:
         for field, remark in found.remarks:
@@ -243,7 +243,7 @@ def _tell(found: Imported, path: str) -> None:
         say(f"primus: this is no whole profile yet: {found.problem}")
 
 
-def document(found: Imported) -> Json:
+def document(found: ClusterImport) -> Json:
     """The document of `primus clusters import --json`."""
     return {
         "profile": found.fields,
@@ -255,13 +255,13 @@ def document(found: Imported) -> Json:
     }
 
 
-def text(found: Imported) -> str:
+def text(found: ClusterImport) -> str:
     """The profile as YAML, with where each value came from and what to look at before each field."""
     lines = [*_comment("Made from a living cluster by `primus clusters import`. Look it over before you use it.")]
     if found.problem:
         lines += _comment(f"{MARK} This is no whole profile yet; what is missing stands where it belongs.")
-    told = {*found.fields, *(field for field, _ in found.remarks)}
-    for field in (field for field in ClusterProfile.model_fields if field in told):
+    fields = {*found.fields, *(field for field, _ in found.remarks)}
+    for field in (field for field in ClusterProfile.model_fields if field in fields):
         lines += _comments(found, field, "")
         value = found.fields.get(field)
         if field in ("pools", "storage") and value:
@@ -274,12 +274,12 @@ def text(found: Imported) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _item(found: Imported, at: str, item: Json) -> Iterator[str]:
+def _item(found: ClusterImport, at: str, item: Json) -> Iterator[str]:
     """One pool or folder: its own comments, then each field behind the comments of the field."""
     yield from _comments(found, at, "  ")
     first = True
-    told = {field.removeprefix(f"{at}.") for field, _ in found.remarks if field.startswith(f"{at}.")}
-    for field in dict.fromkeys((*item, *sorted(told))):
+    fields = {field.removeprefix(f"{at}.") for field, _ in found.remarks if field.startswith(f"{at}.")}
+    for field in dict.fromkeys((*item, *sorted(fields))):
         comments = _comments(found, f"{at}.{field}", "    ")
         yield from comments
         if field not in item:
@@ -289,7 +289,7 @@ def _item(found: Imported, at: str, item: Json) -> Iterator[str]:
             first = False
 
 
-def _comments(found: Imported, at: str, indent: str) -> list[str]:
+def _comments(found: ClusterImport, at: str, indent: str) -> list[str]:
     source = _comment(found.sources[at], indent) if at in found.sources else []
     remarks = [_comment(f"{MARK} {at}: {remark}", indent) for field, remark in found.remarks if field == at]
     return [*source, *(line for part in remarks for line in part)]

@@ -129,7 +129,7 @@ _UNIGRAM = re.compile(r"unigram entropy ([0-9.]+)")
 _FINAL = re.compile(r"held-out loss ([0-9.]+)")
 
 
-def _said(run: str, settings: Settings, ledger: Ledger) -> str:
+def _last_words(run: str, settings: Settings, ledger: Ledger) -> str:
     """What rank 0 of the last attempt printed."""
     story = ledger.story(run)
     folder = run_folder(Resolved.model_validate(story.run.resolved), run)
@@ -145,7 +145,7 @@ def _find(pattern: re.Pattern[str], text: str, what: str) -> str:
 
 
 def _document(failing: str, unfailed: str, settings: Settings, ledger: Ledger) -> Json:
-    said, reference = _said(failing, settings, ledger), _said(unfailed, settings, ledger)
+    said, reference = _last_words(failing, settings, ledger), _last_words(unfailed, settings, ledger)
     weights, expected = _find(_WEIGHTS, said, "weights"), _find(_WEIGHTS, reference, "weights")
     loss, entropy = float(_find(_FINAL, said, "loss at the end")), float(_find(_UNIGRAM, said, "unigram entropy"))
     status = status_document(failing, settings, ledger)

@@ -22,10 +22,10 @@ from deployments.exit_codes import GOOD, UNKNOWN, out, out_json, say
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.diagnosis.diagnose import diagnose as diagnose_diagnose
-from flows.decisions.diagnosis.matching import rule_named
+from flows.decisions.diagnosis.matching import rule_by_name
 from flows.decisions.diagnosis.selection import Selection, evidence_from, select, select_all
+from flows.decisions.diagnosis.significance import SignificanceIndex
 from flows.decisions.diagnosis.skim import Learning
-from flows.decisions.diagnosis.telling import Teller
 from flows.decisions.policy import FaultPolicy, policy_of
 from profiles.vocabulary import FaultClass
 from tasks.log_files import LogFile, find_logs
@@ -114,10 +114,8 @@ def lines_of(found: Diagnosis, selections: Sequence[Selection]) -> list[Text]:
         lines += [Text.assemble((f"  {name:<8}", "dim"), _clean(text))] if text else []
     own = [clue for clue in found.evidence if clue.fault_class is found.fault_class]
     others = [clue for clue in found.evidence if clue.fault_class is not found.fault_class]
-    lines += _block("evidence", [_said(clue) for clue in own])
-    lines += _block(
-        "also seen, and judged to be something less", [_said(clue, True) for clue in others[:_SHOWN_OTHERS]]
-    )
+    lines += _block("evidence", [_clue_text(clue) for clue in own])
+    lines += _block("also seen, and judged to matter less", [_clue_text(clue, True) for clue in others[:_SHOWN_OTHERS]])
     if found.alternatives:
         shares = ", ".join(f"{kind} {share:.2f}" for kind, share in found.alternatives if share >= 0.005)
         lines += [Text(), Text(f"otherwise: {shares}")] if shares else []
@@ -134,10 +132,10 @@ def _block(title: str, rows: Iterable[Text]) -> list[Text]:
     return [Text(), Text(title, "bold"), *listed] if listed else []
 
 
-def _said(clue: Clue, with_class: bool = False) -> Text:
+def _clue_text(clue: Clue, with_class: bool = False) -> Text:
     """`file:line: text [rule]`, what the rule matched standing out."""
     place = f"{clue.file}:{clue.line}: " if clue.file and clue.line else (f"{clue.file}: " if clue.file else "")
-    text, rule = Text(_clean(clue.text.strip())), rule_named(clue.rule)
+    text, rule = Text(_clean(clue.text.strip())), rule_by_name(clue.rule)
     hit = rule.regex.search(text.plain) if rule is not None else None
     if hit is not None:
         text.stylize("bold red", *hit.span())
@@ -163,9 +161,8 @@ def _nobody(found: Diagnosis) -> str:
 def _do(found: Diagnosis, policy: FaultPolicy) -> str:
     if found.fault_class is FaultClass.NONE:
         return "nothing"
-    again = (
-        "starting again as it is has a fair chance" if found.retry_helps else "starting again as it is would not help"
-    )
+    chance = "has a fair chance" if found.retry_helps else "would not help"
+    again = f"a restart without any change {chance}"
     suspect = ", ".join(dict.fromkeys(node for node, _ in found.culprits if node)) if found.node_suspect else ""
     node = {
         "quarantine": f"; keep pods off {suspect} until it was tested",
@@ -241,7 +238,7 @@ def _say_first(logs: Sequence[LogFile]) -> None:
 
 def provisional(logs: Sequence[LogFile]) -> Diagnosis:
     """What the last megabytes of the logs say. Numbers of lines mean nothing in it."""
-    learning, each = Learning(Teller(PROVISIONAL_CHATTER)), PROVISIONAL_BYTES // max(1, len(logs))
+    learning, each = Learning(SignificanceIndex(PROVISIONAL_CHATTER)), PROVISIONAL_BYTES // max(1, len(logs))
     most = max(8, PROVISIONAL_LINES // max(1, len(logs)))
     ends: list[Selection] = [select(log.name, [log.tail(each)], learning, most) for log in logs]
     return diagnose_diagnose(evidence_from(ends))

@@ -34,10 +34,10 @@ from flows.decisions.views.fleet import (
     counts,
     fleet_map,
     grouped,
+    nodes_of_cluster,
+    nodes_of_ledger,
     only,
-    seen_by_cluster,
     symbol,
-    told_by_ledger,
 )
 from profiles.cluster import ClusterProfile
 from profiles.errors import PrimusError, ProfileError
@@ -96,9 +96,9 @@ def see(cluster: str) -> Fleet:
     gpus = {pool.name: gpus_of(pool) for pool in profile.pools}
     pools = Pools(gpus, {pool.name: pool.taints for pool in profile.pools})
     try:
-        nodes = seen_by_cluster(cluster_nodes(open_cluster(profile, settings.home), profile), known, pools)
+        nodes = nodes_of_cluster(cluster_nodes(open_cluster(profile, settings.home), profile), known, pools)
     except PrimusError as error:
-        return Fleet(profile, tuple(told_by_ledger(known, pools)), str(error) or type(error).__name__)
+        return Fleet(profile, tuple(nodes_of_ledger(known, pools)), str(error) or type(error).__name__)
     return Fleet(profile, tuple(nodes))
 
 
@@ -209,7 +209,7 @@ def notes(drawn: FleetMap, nodes: Sequence[FleetNode]) -> list[str]:
 
 def out_of_service(bad: Sequence[FleetNode], width: int, lines: int) -> str:
     """The nodes that pods may not go to or should not, in at most `lines` lines."""
-    shown = bad if len(bad) <= lines else bad[: max(1, lines - 1)]
+    visible = bad if len(bad) <= lines else bad[: max(1, lines - 1)]
     rows = [
         {
             "node": node.name,
@@ -219,11 +219,11 @@ def out_of_service(bad: Sequence[FleetNode], width: int, lines: int) -> str:
             "verdict": str(node.word),
             "why": "; ".join(node.why) or "; ".join(failed_checks(node)),
         }
-        for node in shown
+        for node in visible
     ]
     columns = ("node", "pool", "rack", "state", "verdict", "why")
     text = fitted(rows, columns, width, giving="why", dropped=("pool", "rack", "verdict"))
-    left = len(bad) - len(shown)
+    left = len(bad) - len(visible)
     more = sorted({str(node.state) for node in bad if node.state is not Schedulability.SCHEDULABLE})
     hint = f"primus fleet --only state={','.join(more)}" if more else "primus fleet --only verdict=fail"
     return text + (f"\nand {left:,} more: {hint} | less" if left else "")
@@ -274,7 +274,7 @@ NAMES = 8
 
 @dataclass(frozen=True)
 class NodeProperties:
-    """What the newest tests told of the nodes of a cluster."""
+    """What the newest tests reported of the nodes of a cluster."""
 
     now: Mapping[str, Mapping[str, str]]
     """Node -> property -> word."""
@@ -309,7 +309,7 @@ def show_drift(cluster: str, *, as_json: bool) -> int:
         Unavailable: the ledger does not answer.
     """
     fleet = see(cluster)
-    found = drift_of(fleet, told_by_tests(open_ledger(), fleet.profile.name))
+    found = drift_of(fleet, properties_from_tests(open_ledger(), fleet.profile.name))
     if as_json:
         out_json(drift_document(fleet.profile.name, found))
     else:
@@ -319,8 +319,8 @@ def show_drift(cluster: str, *, as_json: bool) -> int:
     return GOOD if found.rows and not fleet.away else UNKNOWN
 
 
-def told_by_tests(ledger: Ledger, cluster: str) -> NodeProperties:
-    """What the newest test of each node told, and the one before.
+def properties_from_tests(ledger: Ledger, cluster: str) -> NodeProperties:
+    """What the newest test of each node reported, and the one before.
 
     Raises:
         Unavailable.
@@ -334,20 +334,20 @@ def told_by_tests(ledger: Ledger, cluster: str) -> NodeProperties:
     return NodeProperties(facts[0], facts[1], at)
 
 
-def drift_of(fleet: Fleet, told: NodeProperties) -> Drift:
+def drift_of(fleet: Fleet, properties: NodeProperties) -> Drift:
     """Nodes that the cluster has, pool by pool: other pools differ rightly, also where their hardware is the same."""
     hardware = {pool.name: pool.hardware for pool in fleet.profile.pools}
     kinds = {
         node.name: f"{node.pool} ({hardware[node.pool]})" if node.pool in hardware else node.pool or NO_POOL
         for node in fleet.nodes
     }
-    tested = {node: kind for node, kind in kinds.items() if node in told.at}
-    rows = drift_table(told.now, tested)
-    before = drift_table(told.before, {node: kind for node, kind in kinds.items() if node in told.before})
+    tested = {node: kind for node, kind in kinds.items() if node in properties.at}
+    rows = drift_table(properties.now, tested)
+    before = drift_table(properties.before, {node: kind for node, kind in kinds.items() if node in properties.before})
     return Drift(
         rows=rows,
         moved=shifts(rows, before),
-        at={node: told.at[node] for node in tested},
+        at={node: properties.at[node] for node in tested},
         racks={node.name: node.rack for node in fleet.nodes},
         silent=tuple(sorted((node for node in kinds if node not in tested), key=natural)),
     )
@@ -356,7 +356,7 @@ def drift_of(fleet: Fleet, told: NodeProperties) -> Drift:
 def drift_lines(cluster: str, found: Drift, now: float, width: int) -> list[str]:
     """For people, in at most `width` characters a row of the table; 0: as wide as it is."""
     if not found.rows:
-        return [f"{cluster}: no node told anything in a test of depth {DEPTH}: primus preflight --suite smoke"]
+        return [f"{cluster}: no node reported anything in a test of depth {DEPTH}: primus preflight --suite smoke"]
     apart = sum(1 for row in found.rows if len(row.counts) > 1)
     oldest = min(found.at, key=lambda node: found.at[node])
     lines = [
@@ -374,12 +374,12 @@ def drift_lines(cluster: str, found: Drift, now: float, width: int) -> list[str]
         if row.changing and (row.hardware, row.fact) not in moved
     ]
     notes += [
-        f"not known: {row.fact} of {len(row.missing):,} nodes in {row.hardware}: {_named(row.missing)}"
+        f"not known: {row.fact} of {len(row.missing):,} nodes in {row.hardware}: {_node_list(row.missing)}"
         for row in found.rows
         if row.missing
     ]
     if found.silent:
-        notes.append(f"never tested: {len(found.silent):,} nodes: {_named(found.silent)}")
+        notes.append(f"never tested: {len(found.silent):,} nodes: {_node_list(found.silent)}")
     return [*lines, *(["", *notes] if notes else [])]
 
 
@@ -416,26 +416,26 @@ def _line(row: DriftRow, racks: Mapping[str, str]) -> Json:
         "pool": row.hardware,
         "property": row.fact,
         "majority": cut(row.majority or "none", WORD_CHARACTERS),
-        "share": f"{100.0 * row.share:.4g} % of {row.told:,}",
+        "share": f"{100.0 * row.share:.4g} % of {row.reporting:,}",
         "different": _different(row, racks),
     }
 
 
 def _different(row: DriftRow, racks: Mapping[str, str]) -> str:
-    """Who differs, word by word and rack by rack; where nobody can be named, how many told what."""
+    """Who differs, word by word and rack by rack; where nobody can be named, how many reported what."""
     if not row.outliers:
         return ", ".join(f"{word} on {count:,}" for word, count in row.counts[:NAMES]) if len(row.counts) > 1 else ""
     parts: dict[str, dict[str, list[str]]] = {}
     for node, word in row.outliers[:NAMES]:
         parts.setdefault(word, {}).setdefault(racks.get(node, ""), []).append(node)
-    told = [
+    lines = [
         f"{word} on " + "; ".join(f"{rack}: {', '.join(names)}" if rack else ", ".join(names) for rack, names in own)
         for word, own in ((word, places.items()) for word, places in parts.items())
     ]
     left = len(row.outliers) - NAMES
-    return f"{len(row.outliers):,}: " + " / ".join(told) + (f" and {left:,} more" if left > 0 else "")
+    return f"{len(row.outliers):,}: " + " / ".join(lines) + (f" and {left:,} more" if left > 0 else "")
 
 
-def _named(names: Sequence[str]) -> str:
+def _node_list(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMES:,} more" if len(names) > NAMES else ""
     return ", ".join(names[:NAMES]) + more

@@ -104,7 +104,7 @@ class Serving:
     node: str = ""
     """Name of this node; "": as Kubernetes or the host says."""
     peers: str = ""
-    """`node=host:port,…`; "": the daemon's pods, as the Kubernetes API tells."""
+    """`node=host:port,…`; "": the daemon's pods, from the Kubernetes API."""
     interval: str = "24h"
     """Between two rounds of the periodic checks; `0`: none."""
     deep_interval: str = "4h"
@@ -118,7 +118,7 @@ class Serving:
     compatible: bool = False
 
 
-def serve_checks(asked: Serving) -> int:
+def serve_checks(serving: Serving) -> int:
     """Serve until SIGTERM or Ctrl-C. The token is that of all our HTTP endpoints (PRIMUS_TOKEN, PRIMUS_TOKEN_FILE).
 
     Returns:
@@ -131,22 +131,22 @@ def serve_checks(asked: Serving) -> int:
     from workflows.programs.health import options as programs_health_options
 
     environment = dict(os.environ)
-    if not asked.compatible:
+    if not serving.compatible:
         environment["PRIMUS_TOKEN"] = Settings.from_environment(os.environ).token()
     options = programs_health_options.Options(
-        port=asked.port,
-        readiness_port=asked.readiness_port,
-        metrics_port=asked.metrics_port,
-        address=asked.address,
-        node=asked.node,
-        peers=asked.peers,
-        w=asked.interval,
-        invasive_check_timer=asked.deep_interval,
-        checks=asked.checks,
-        bw=asked.pcie_gb_per_second,
-        gpus=asked.gpus,
-        label=asked.label,
-        compatible=asked.compatible,
+        port=serving.port,
+        readiness_port=serving.readiness_port,
+        metrics_port=serving.metrics_port,
+        address=serving.address,
+        node=serving.node,
+        peers=serving.peers,
+        w=serving.interval,
+        invasive_check_timer=serving.deep_interval,
+        checks=serving.checks,
+        bw=serving.pcie_gb_per_second,
+        gpus=serving.gpus,
+        label=serving.label,
+        compatible=serving.compatible,
     )
     # The same words, the same refusals: as if they had been typed after `programs.pyz health`.
     return main.serve(options.argv(), environment)
@@ -187,7 +187,7 @@ def print_health_manifests(values: str, *, part: str = "all", as_json: bool) -> 
         return GOOD
     import yaml
 
-    head = told(wanted) if part == "all" else ""
+    head = instructions(wanted) if part == "all" else ""
     out(head + yaml.safe_dump_all(documents, sort_keys=False, width=WIDTH).rstrip("\n"))
     return GOOD
 
@@ -227,7 +227,7 @@ def values_from(path: str) -> HealthValues:
     return load_text(HealthValues, text, path) if text.strip() else HealthValues()
 
 
-def told(values: HealthValues) -> str:
+def instructions(values: HealthValues) -> str:
     """How it is set up and taken away, as comments above the documents."""
     lines = [f"The health service. Everything in it has the label {SELECTOR}."]
     if not values.compatible:

@@ -100,8 +100,8 @@ def text(lines: Sequence[IncidentLine], total: int, now: float, width: int) -> s
     if not lines:
         return "no incident" if not total else headline(lines, total)
     rows = [{"when": _when(line.incident.detected_at), **row(line, now)} for line in lines]
-    shown = fitted(rows, COLUMNS, width, giving="why", dropped=LEFT_OUT)
-    return f"{shown}\n\n{headline(lines, total)}"
+    columns = fitted(rows, COLUMNS, width, giving="why", dropped=LEFT_OUT)
+    return f"{columns}\n\n{headline(lines, total)}"
 
 
 def details(lines: Sequence[IncidentLine]) -> str:
@@ -115,7 +115,7 @@ def details(lines: Sequence[IncidentLine]) -> str:
         said += [f"  saw: {text}" for text in incident.evidence]
         others = ", ".join(f"{name} ({share:.2f})" for name, share in incident.alternatives)
         said += [f"  or: {others}"] if others else []
-        said += ["  open: no step was made since"] if line.is_open else []
+        said += ["  still open: no step was completed since"] if line.is_open else []
         parts.append("\n".join(said))
     return "\n\n".join(parts)
 

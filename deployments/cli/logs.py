@@ -55,14 +55,6 @@ _BEGINS = re.compile(r"^\S+ launcher: incarnation (\d+) begins ")
 def show_logs(run: str, attempt: int, rank: int, incarnation: int = 0, *, first_failing: bool, follow: bool) -> int:
     """Print the logs of one attempt: of one rank, of the rank that failed first, or of all launchers.
 
-    Args:
-        run: its name.
-        attempt: its number; 0: the newest.
-        rank: its number; -1: the launchers'.
-        incarnation: only what was written in this one, from 1; 0: everything.
-        first_failing: the rank that failed first instead of `rank`.
-        follow: go on until the attempt ends, or the next incarnation begins where one is named.
-
     Raises:
         ProfileError: the incarnation is negative.
         NotFound: no such log, or nothing in it is of that incarnation.

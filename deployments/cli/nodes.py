@@ -43,7 +43,7 @@ def nodes(
     """Each node with its verdict, or everything about one; take one out of service, or give it back.
 
     `cordon` keeps new pods away, what runs there goes on; `release` takes back what we set, nothing else. Both want
-    --why. --drift tells in what nodes of a pool differ: kernel, driver, firmware, libraries, clocks. Exit code 3: the
+    --why. --drift shows in what nodes of a pool differ: kernel, driver, firmware, libraries, clocks. Exit code 3: the
     cluster does not answer, and what is shown is what the ledger knows.
 
     Example: primus nodes cordon node-3 --why "fan is loud"
@@ -89,13 +89,17 @@ def show_verdict(node: str, cluster: str, *, as_json: bool) -> int:
     why = proof.standing.why if proof else "it was never tested"
     by_depth = depths_now(ledger, profile, node, now).proofs
     if as_json:
-        told = verdict_row(deciding) if deciding else {}
+        deciding_row = verdict_row(deciding) if deciding else {}
         depths = {depth: depth_row(one) for depth, one in by_depth.items()}
-        out_json({"node": node, "cluster": profile.name, **told, "verdict": str(word), "why": why, "depths": depths})
+        out_json(
+            {"node": node, "cluster": profile.name, **deciding_row, "verdict": str(word), "why": why, "depths": depths}
+        )
     else:
-        shown = [f"  {depth}: {one.word}: {one.why}" for depth, one in by_depth.items()] if len(by_depth) > 1 else []
+        depth_lines = (
+            [f"  {depth}: {one.word}: {one.why}" for depth, one in by_depth.items()] if len(by_depth) > 1 else []
+        )
         lines = verdict_lines(deciding, now) if deciding else []
-        out("\n".join([f"{node}: {word} ({why})", *shown, *lines]))
+        out("\n".join([f"{node}: {word} ({why})", *depth_lines, *lines]))
     return {VerdictWord.PASS: GOOD, VerdictWord.FAIL: FAILED}.get(word, UNKNOWN)
 
 
@@ -217,7 +221,7 @@ def _show_one(node: FleetNode, cluster: str, *, as_json: bool) -> None:
     for verdict in reversed(verdicts[-5:]):
         out("\n" + "\n".join(verdict_lines(verdict, now)))
     if history:
-        out("\nwhat we did to it:")
+        out("\nwhat was done to it:")
     for item in history:
         out(f"  {timestamp(item.since)}  {item.state}: {item.why}")
 

@@ -1,11 +1,4 @@
-"""`primus preflight`.
-
-`primus preflight`: nodes tested now, with what was measured, the limit, and the evidence.
-
-`primus render preflight`: the workflows of a test as they would be sent. Imports nothing that runs anything.
-
-Tests between nodes as people and programs read them: what is bad, what was measured, who passed.
-"""
+"""`primus preflight`: tests nodes now. `primus render preflight`: the workflows of a test, without running anything."""
 
 from __future__ import annotations
 
@@ -29,7 +22,7 @@ from profiles.vocabulary import VerdictWord
 from tasks.settings import Settings, localised
 
 if TYPE_CHECKING:
-    from flows.testing.links import FabricTested, LinksOutcome, PairsTested
+    from flows.testing.links import FabricTestResult, LinksOutcome, PairTestResult
     from flows.testing.nodes import Outcome
 
 Suite = Annotated[
@@ -170,16 +163,18 @@ def links_text(outcome: LinksOutcome, columns: int) -> str:
         if one.tested.answer.spent:
             lines.append("the rounds were used up before everything was known")
     for two in outcome.pairs:
-        met = f"{len(two.met)} pairs of {len(two.grades)} nodes in {two.rounds} round{'s' if two.rounds > 1 else ''}"
-        lines.append(f"{two.hardware}: {met}: {', '.join(two.checks)}")
+        summary = (
+            f"{len(two.results)} pairs of {len(two.grades)} nodes in {two.rounds} round{'s' if two.rounds > 1 else ''}"
+        )
+        lines.append(f"{two.hardware}: {summary}: {', '.join(two.checks)}")
         lines += [f"bad: {line}" for line in _missing(two)]
         lines += [f"note: {note}" for note in two.notes]
     rows = [row for node, grade in outcome.grades.items() for row in rows_of(node, str(grade.verdict), grade.reasons)]
-    shown = ("node", "verdict", "check", "measured", "limit", "evidence")
-    return "\n".join([*lines, fitted(rows, shown, columns, giving="evidence", dropped=("limit",))])
+    column_names = ("node", "verdict", "check", "measured", "limit", "evidence")
+    return "\n".join([*lines, fitted(rows, column_names, columns, giving="evidence", dropped=("limit",))])
 
 
-def _fabric(one: FabricTested) -> Json:
+def _fabric(one: FabricTestResult) -> Json:
     from flows.testing.links import judged_by
 
     answer = one.tested.answer
@@ -199,7 +194,7 @@ def _fabric(one: FabricTested) -> Json:
     }
 
 
-def _missing(two: PairsTested) -> list[str]:
+def _missing(two: PairTestResult) -> list[str]:
     """Nodes that failed a check of pairs."""
     return [
         f"{node}: {reason['check']}: {reason['evidence']}"
@@ -209,7 +204,7 @@ def _missing(two: PairsTested) -> list[str]:
     ]
 
 
-def _pairs(two: PairsTested) -> Json:
+def _pairs(two: PairTestResult) -> Json:
     """Every meeting with what each of the two measured when it asked the other."""
     return {
         "hardware": two.hardware,
@@ -218,13 +213,13 @@ def _pairs(two: PairsTested) -> Json:
         "meetings": [
             {
                 "pair": list(one.meeting.pair),
-                "said": {check: str(word) for check, word in one.meeting.said.items()},
+                "said": {check: str(word) for check, word in one.meeting.verdicts.items()},
                 "measured": {
                     check: {node: reason["measured"] for node, reason in both.items()}
                     for check, both in one.reasons.items()
                 },
             }
-            for one in two.met
+            for one in two.results
         ],
     }
 
@@ -281,7 +276,7 @@ def run_preflight(
 
 
 def documents_of(cluster: str, tested: Outcome) -> list[Json]:
-    """What nodes told by themselves, and what was found between them, as JSON."""
+    """What nodes reported by themselves, and what was found between them, as JSON."""
     own = [preflight_document(cluster, tested)] if tested.grades or tested.busy else []
     between = [{"cluster": cluster, **links_document(tested.links)}] if tested.links is not None else []
     return [*own, *between]
@@ -315,8 +310,10 @@ def preflight_text(tested: Outcome, columns: int) -> str:
     counted = ", ".join(f"{words.count(word)} {word}" for word in VerdictWord if word in words)
     head = f"{tested.suite}, {tested.depth}: {counted}; {tested.checks} checks a node, {tested.seconds:.1f} s"
     rows = [row for node, grade in tested.grades.items() for row in rows_of(node, str(grade.verdict), grade.reasons)]
-    shown = ("node", "verdict", "check", "measured", "limit", "evidence")
-    told = [f"no answer from {node}: {why}" for node, why in tested.why.items()]
-    told += [f"not tested: {check}: {why}" for check, why in tested.left_out.items()]
-    told += [f"not tested: {node}: {why}" for node, why in tested.busy.items()]
-    return "\n".join([head, fitted(rows, shown, columns, giving="evidence", dropped=("limit",)), *told])
+    column_names = ("node", "verdict", "check", "measured", "limit", "evidence")
+    lines_without_answer = [f"no answer from {node}: {why}" for node, why in tested.why.items()]
+    lines_without_answer += [f"not tested: {check}: {why}" for check, why in tested.left_out.items()]
+    lines_without_answer += [f"not tested: {node}: {why}" for node, why in tested.busy.items()]
+    return "\n".join(
+        [head, fitted(rows, column_names, columns, giving="evidence", dropped=("limit",)), *lines_without_answer]
+    )

@@ -239,6 +239,6 @@ def fleet_text(account: Json) -> str:
 
 def _runs(runs: list[Json]) -> str:
     rows = [{**row, "gpu_hours": number(row["gpu_hours"]), "ettr": share(row["ettr"])} for row in runs[:MOST_RUNS]]
-    shown = table(rows, ("run", "state", "gpus", "gpu_hours", "ettr", "incidents", "cost"))
+    text = table(rows, ("run", "state", "gpus", "gpu_hours", "ettr", "incidents", "cost"))
     left = len(runs) - len(rows)
-    return f"{shown}\n{left} more runs: --json or --html" if left > 0 else shown
+    return f"{text}\n{left} more runs: --json or --html" if left > 0 else text

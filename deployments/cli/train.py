@@ -204,10 +204,10 @@ def _watch(run: str, settings: Settings, ledger: Ledger, *, as_json: bool) -> in
     from deployments.screen.live import teller
 
     try:
-        with teller(settings, ledger) as shown:
-            state = follow(run, settings, ledger, shown)
+        with teller(settings, ledger) as view:
+            state = follow(run, settings, ledger, view)
     except KeyboardInterrupt:
-        say(f"\nstopped watching; the training goes on. Stop it: primus stop {run}. See it: primus status {run}")
+        say(f"\nstopped watching; the training continues. Stop it: primus stop {run}. See it: primus status {run}")
         return INTERRUPTED
     if as_json:
         out_json(status_document(run, settings, ledger))
@@ -244,10 +244,10 @@ def stop_run(run: str, why: str, *, as_json: bool) -> int:
     if record.state in FINISHED:
         say(f"{run} has {record.state} already")
         return GOOD
-    asked = RequestRecord(
-        id=f"{run}-stop-{uuid4().hex[:8]}", run=run, kind="stop", at=_now(), why=why or "a person asked for it"
+    request = RequestRecord(
+        id=f"{run}-stop-{uuid4().hex[:8]}", run=run, kind="stop", at=_now(), why=why or "stopped by a person"
     )
-    ledger.request(asked)
+    ledger.request(request)
     _ensure_driver(run, settings, ledger)
     state = follow(run, settings, ledger)
     if as_json:
@@ -273,7 +273,7 @@ def resume_run(run: str, why: str, *, detach: bool, as_json: bool) -> int:
         say(f"{run} has succeeded; there is nothing to resume")
         return WRONG_USAGE
     if record.state in FINISHED:
-        record = ledger.resume_run(run, why or "a person resumed it", _now())
+        record = ledger.resume_run(run, why or "resumed by a person", _now())
     elif record.state is RunState.UNKNOWN:
         raise Permanent(f"{run} is in an unknown state: {record.why}; stop it first: primus stop {run}")
     again = f"primus resume {run}"

@@ -1,11 +1,4 @@
-"""`primus why`, `queue` and `doctor`.
-
-`primus why RUN`: why it waits, where it stands, what blocks it: a line, then who says so, then what to do.
-
-`primus queue`: what waits and what runs, in which order, what blocks each, and how much of the quota is used.
-
-`primus doctor`: whether a cluster is fit for runs; each check with a verdict and what to do.
-"""
+"""`primus why`: what blocks a run and what to do. `queue`: what waits and runs. `doctor`: is the cluster fit."""
 
 from __future__ import annotations
 

@@ -86,15 +86,9 @@ class Branch:
 
 
 def tree_lines(status: Mapping[str, Any], name: str, now: float) -> list[str]:
-    """The workflow and its nodes, a line each.
-
-    Args:
-        status: of the workflow, its nodes unpacked.
-        name: of the workflow.
-        now: seconds since 1970; how long running nodes take is counted up to it.
-    """
+    """The workflow and its nodes, a line each."""
     phase = str(status.get("phase") or "Pending")
-    head = f"{MARKS.get(phase, '?')} {name}  {phase}{_seconds(status, now)}{_told(status)}"
+    head = f"{MARKS.get(phase, '?')} {name}  {phase}{_seconds(status, now)}{_node_line(status)}"
     root = branches(status.get("nodes") or {}, name)
     lines = [head]
     if root is not None:
@@ -119,10 +113,10 @@ def _line(node: Json, now: float) -> str:
     name, template = node.get("displayName") or node.get("name"), node.get("templateName")
     called = f" ({template})" if template and template != name else ""
     waits = "  waits to be resumed" if node.get("type") == "Suspend" and phase == "Running" else ""
-    return f"{MARKS.get(phase, '?')} {name}{called}{_seconds(node, now)}{waits}{_told(node)}"
+    return f"{MARKS.get(phase, '?')} {name}{called}{_seconds(node, now)}{waits}{_node_line(node)}"
 
 
-def _told(node: Mapping[str, Any]) -> str:
+def _node_line(node: Mapping[str, Any]) -> str:
     message = " ".join(str(node.get("message") or "").split())
     return f"  {message}" if message else ""
 
@@ -196,16 +190,13 @@ def _parents(nodes: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     fans = [(str(node["name"]), key) for key, node in nodes.items() if node.get("type") in ("Retry", "TaskGroup")]
     for key, node in nodes.items():
         name = str(node["name"])
-        above = [(len(fan), id_) for fan, id_ in fans if id_ != key and _is_item(name, fan)]
+        above = [
+            (len(fan), id_) for fan, id_ in fans if id_ != key and name.startswith(f"{fan}(") and name.endswith(")")
+        ]
         if above:
             yield key, max(above)[1]
         elif node.get("boundaryID"):
             yield key, str(node["boundaryID"])
-
-
-def _is_item(name: str, fan: str) -> bool:
-    """Whether a name is the fan's and `(index…)`."""
-    return name.startswith(f"{fan}(") and name.endswith(")")
 
 
 REDRAWS_PER_SECOND = 4
@@ -294,25 +285,25 @@ def _watched(cluster: Cluster, name: str) -> Manifest:
 @contextmanager
 def _view(name: str) -> Generator[View]:
     if not sys.stderr.isatty():
-        yield _Quiet()
+        yield _NoTree()
         return
     from rich.console import Console
     from rich.live import Live
 
-    shown = _Shown(name)
+    view = _LiveTree(name)
     console = Console(stderr=True)
-    with Live(console=console, refresh_per_second=REDRAWS_PER_SECOND, transient=True, get_renderable=shown.text):
-        yield shown
+    with Live(console=console, refresh_per_second=REDRAWS_PER_SECOND, transient=True, get_renderable=view.text):
+        yield view
 
 
-class _Quiet:
+class _NoTree:
     """Nobody looks."""
 
     def show(self, found: Manifest) -> None:
         """Nothing."""
 
 
-class _Shown:
+class _LiveTree:
     """The tree on a terminal, drawn anew a few times a second, so that the times of what runs move."""
 
     def __init__(self, name: str) -> None:
@@ -330,5 +321,5 @@ class _Shown:
         lines = tree_lines(self._status, self._name, time.time())
         size = shutil.get_terminal_size()
         room = max(3, size.lines - 2)
-        shown = lines if len(lines) <= room else [lines[0], f"… {len(lines) - room + 1} lines", *lines[2 - room :]]
-        return Text("\n".join(line[: size.columns] for line in shown))
+        visible = lines if len(lines) <= room else [lines[0], f"… {len(lines) - room + 1} lines", *lines[2 - room :]]
+        return Text("\n".join(line[: size.columns] for line in visible))

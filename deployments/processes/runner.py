@@ -34,10 +34,10 @@ from flows.decisions.monitoring.flow_runs import (
     Conclude,
     Drive,
     Drop,
+    FlowRunSnapshot,
     GiveUp,
     Move,
     Reopen,
-    Sight,
     Skip,
     Start,
     Tries,
@@ -200,7 +200,7 @@ class Runner:
         flow_runs = tuple(self.server.open())
         runs = tuple(self.ledger.open_runs(is_alive))
         working = self.drivers.working()
-        sight = Sight(self.now(), self.cluster, runs, flow_runs, working, frozenset(self.asked))
+        sight = FlowRunSnapshot(self.now(), self.cluster, runs, flow_runs, working, frozenset(self.asked))
         for move in look_after(sight, self.tries):
             try:
                 self._make(move)

@@ -89,7 +89,7 @@ class FaultPolicy:
     """Whether the one rank that failed, while all others only suffered, is worth naming (its node is not to blame).
     `where-others-suffered`: it may strike every rank alike, so the others must be known to have only suffered."""
     kernel_condemns_node: bool = False
-    """A node whose kernel tells of it is taken out."""
+    """A node whose kernel reports it is taken out."""
     trial_condemns_node: bool = False
     """A node that the evidence names fails a trial for it. A lost pod, silence and the user's errors condemn none."""
     failed_check: FailedCheck | None = None
@@ -321,12 +321,7 @@ BY_RULE: Mapping[str, FaultPolicy] = {
 
 
 def policy_of(fault_class: FaultClass, rule: str = "") -> FaultPolicy:
-    """The policy for a diagnosis.
-
-    Args:
-        fault_class: its class.
-        rule: name of its strongest rule.
-    """
+    """The policy for a diagnosis."""
     return BY_RULE.get(rule, POLICY[fault_class])
 
 

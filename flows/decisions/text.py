@@ -1,11 +1,4 @@
-"""Moments and spans of time as people and programs read them. Pure.
-
-Moments as people write them: an age, or a date and time.
-
-A row of numbers as a row of characters, as a terminal shows it. Pure.
-
-Curves as pictures that stand in a text: SVG without anything from outside, readable on light and on dark. Pure.
-"""
+"""Text for people: times and spans, rows of numbers as characters, curves as SVG without outside resources. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +25,7 @@ def age(seconds: float) -> str:
     return f"{whole:.0f} s"
 
 
-def took(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """The same, with tenths of a second where those tell something: `2.4 s`."""
     return f"{max(0.0, seconds):.1f} s" if seconds < 10.0 else age(seconds)
 
@@ -51,10 +44,7 @@ _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 def since_seconds(text: str, now: float, field: str = "--since") -> float:
     """Unix seconds of `30m` (ago) or an ISO date and time (UTC unless it says otherwise); 0 for "".
 
-    Args:
-        text: what a person wrote.
-        now: Unix seconds.
-        field: what the error names.
+    `field` is what the error names.
 
     Raises:
         ProfileError: neither of them.
@@ -79,18 +69,14 @@ BROKEN = "x"
 def sparkline(values: Sequence[float | None], width: int, *, bottom: float | None = None) -> str:
     """The values in at most `width` characters; "" where there is nothing to draw.
 
+    `bottom` is what the lowest level stands for; None: the lowest value, so that small changes show.
     Where there are more values than characters each one is the mean of its share; a share with a value that is no
     number is drawn as `x`. None is left out.
-
-    Args:
-        values: in their order.
-        width: characters.
-        bottom: what the lowest level stands for; None: the lowest value, so that small changes show.
     """
-    told = [value for value in values if value is not None]
-    if not told or width <= 0:
+    known = [value for value in values if value is not None]
+    if not known or width <= 0:
         return ""
-    shares = [_share(told, index, min(width, len(told))) for index in range(min(width, len(told)))]
+    shares = [_share(known, index, min(width, len(known))) for index in range(min(width, len(known)))]
     finite = [value for value in shares if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
     low = low if bottom is None else min(low, bottom)
@@ -142,10 +128,7 @@ class PlotLine:
 def picture(title: str, lines: Sequence[PlotLine], about: str) -> str:
     """The lines as an image in Markdown; a sentence where there is nothing to see.
 
-    Args:
-        title: stands in the picture, with the unit.
-        lines: none of which needs to hold points.
-        about: what a reader who sees no pictures is told.
+    `about` is for readers who see no pictures.
     """
     finite = [line for line in map(_finite, lines) if line.points]
     if not finite:

@@ -62,11 +62,7 @@ _RUNS = (
 
 
 def fleet_page(account: Json) -> str:
-    """The page of an account.
-
-    Args:
-        account: as `primus report --since … --json` prints it.
-    """
+    """The page of an account. `account` is what `primus report --since … --json` prints."""
     name = account["cluster"] or "all clusters"
     title = f"{name}: {moment(account['since'])[:10]} to {moment(account['until'])[:10]}"
     if not account["run_count"]:
@@ -177,7 +173,7 @@ def _counted(classes: dict[str, int]) -> str:
 
 
 def _runs(runs: Sequence[Json]) -> str:
-    shown = [
+    rows = [
         {
             **row,
             **{key: share(row[key]) for key in ("ettr", "ettr_without_queue")},
@@ -185,7 +181,7 @@ def _runs(runs: Sequence[Json]) -> str:
         }
         for row in runs[:MOST_RUNS]
     ]
-    return table("Runs, the largest first", _RUNS, shown) + _left_out(len(runs) - MOST_RUNS)
+    return table("Runs, the largest first", _RUNS, rows) + _left_out(len(runs) - MOST_RUNS)
 
 
 def _left_out(count: int) -> str:
@@ -215,12 +211,7 @@ def page_name(account: Json) -> str:
 
 
 def sheet_of(account: Json, page: Path) -> Sheet:
-    """The artifact, in Markdown.
-
-    Args:
-        account: as `primus report --since … --json` prints it.
-        page: where its page lies.
-    """
+    """The artifact, in Markdown. `page` is where the page of the same account lies."""
     goodput = account["goodput"]
     lines = [
         f"# {account['cluster'] or 'all clusters'}, {moment(account['since'])} to {moment(account['until'])}",
@@ -232,8 +223,8 @@ def sheet_of(account: Json, page: Path) -> Sheet:
         "| | |",
         "|---|---|",
         f"| goodput of used GPUs | {share(goodput['of_used'])} |",
-        f"| goodput of the cluster | {_known(share(goodput['of_capacity']))} |",
-        f"| idle GPUs | {_known(share(goodput['idle_share']))} |",
+        f"| goodput of the cluster | {_or_unknown(share(goodput['of_capacity']))} |",
+        f"| idle GPUs | {_or_unknown(share(goodput['idle_share']))} |",
         f"| runs | {account['run_count']} |",
         f"| failures | {account['failures']['count']} |",
         *(f"| cost | {money(item['used'], item['currency'])} |" for item in account["cost"]),
@@ -254,5 +245,5 @@ def sheet_of(account: Json, page: Path) -> Sheet:
     return Sheet(KEY, "markdown", "\n".join(lines))
 
 
-def _known(text: str) -> str:
+def _or_unknown(text: str) -> str:
     return "not known" if text == "-" else text

@@ -80,12 +80,12 @@ class Html(str):
 
 
 def _cell(value: object, column: TableColumn) -> str:
-    shown = value if isinstance(value, Html) else escape(_shown(value))
+    text = value if isinstance(value, Html) else escape(_text_of(value))
     kind = " class=n" if column.number else " class=long" if column.long else ""
-    return f"<td{kind}>{shown}</td>"
+    return f"<td{kind}>{text}</td>"
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
     if value is None:
         return UNKNOWN
     return number(value) if isinstance(value, float) else str(value)
@@ -94,12 +94,8 @@ def _shown(value: object) -> str:
 def plot(label: str, shapes: str, left: tuple[str, str], below: Sequence[str], height: float = PLOT_HEIGHT) -> str:
     """A plot with its labels.
 
-    Args:
-        label: what it shows, in words: for those who do not see it.
-        shapes: SVG inside `PLOT_WIDTH` x `height`.
-        left: what stands at the upper and at the lower end of the vertical axis.
-        below: what stands under the plot, from left to right.
-        height: in pixels.
+    `label` is for readers who do not see it; `left`: upper and lower end of the vertical axis; `below`: from left to
+    right.
     """
     return (
         f"<div class=plot><div class=left><span>{escape(left[0])}</span><span>{escape(left[1])}</span></div>"

@@ -1,9 +1,4 @@
-"""Plots of a run over steps and over time: loss, throughput, age of the newest checkpoint, productive share by hour.
-
-Wall time as bars: the whole run, and each node of it, in the look of what it was doing.
-
-From all time down to the productive part: each loss takes its share away from what is left.
-"""
+"""Plots of a run (loss, throughput, checkpoint age, productive share), its timeline and its wall time as bars."""
 
 from __future__ import annotations
 
@@ -192,7 +187,7 @@ def timeline(document: Json) -> str:
         return sentence("Nothing has happened yet.")
     begin, end = at(tiles[0]["from"]), at(tiles[-1]["to"])
     blocks = blocks_of(tiles, begin, end)
-    rows = [_bar_row("run", blocks, _said(tiles))]
+    rows = [_bar_row("run", blocks, _summary(tiles))]
     if incidents := document["incidents"]:
         rows.append(_incident_row(incidents, begin, end))
     rows += [
@@ -275,15 +270,15 @@ def _lanes(attempts: Sequence[Json]) -> dict[str, list[int]]:
             nodes.setdefault(node, []).append(attempt["number"])
     if len(nodes) <= MOST_ROWS:
         return nodes
-    shown = {f"attempt {item['number']}": [item["number"]] for item in attempts}
-    return dict(list(shown.items())[-MOST_ROWS:])
+    lanes = {f"attempt {item['number']}": [item["number"]] for item in attempts}
+    return dict(list(lanes.items())[-MOST_ROWS:])
 
 
 def _numbers(attempts: Sequence[int]) -> str:
     return f"attempt{'s' if len(attempts) > 1 else ''} {', '.join(map(str, attempts))}"
 
 
-def _said(tiles: Sequence[Json]) -> str:
+def _summary(tiles: Sequence[Json]) -> str:
     states = list(dict.fromkeys(words(item["state"]) for item in tiles))
     return f"The run from {moment(tiles[0]['from'])} to {moment(tiles[-1]['to'])}: {', '.join(states)}"
 
@@ -315,14 +310,7 @@ _COLUMNS = (
 
 
 def waterfall(productive: float, lost: Mapping[str, float], seconds_in_unit: float, unit: str) -> str:
-    """The table with its bars.
-
-    Args:
-        productive: GPU-seconds.
-        lost: GPU-seconds of every other state.
-        seconds_in_unit: GPU-seconds in one of what is shown.
-        unit: its name, `GPU-hours` or the like.
-    """
+    """The table with its bars. `seconds_in_unit`: GPU-seconds in one `unit`, e.g. 3600 for GPU-hours."""
     whole = productive + sum(lost.values())
     if whole <= 0:
         return "<p>No time has passed yet.</p>"

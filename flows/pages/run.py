@@ -60,9 +60,7 @@ MOST_NODES, MOST_CHECKPOINTS = 8, 40
 def run_page(report: Json, curve: Curve) -> str:
     """The page of a report.
 
-    Args:
-        report: as `primus report RUN --json` prints it.
-        curve: every step, in the order of completion.
+    `report` is what `primus report RUN --json` prints, `curve` every step in the order of completion.
     """
     name = report["run"]
     body = [

@@ -32,14 +32,7 @@ class _StopError(Exception):
 
 
 def admitted(resolved: Resolved, run: str, number: int, need: NodeNeed) -> NodeChoice | None:
-    """Nodes for an attempt, tested where the profile wants it; None: look again at what the ledger says, nothing began.
-
-    Args:
-        resolved: the run's profile.
-        run: its name.
-        number: of the attempt.
-        need: what is wanted.
-    """
+    """Nodes for an attempt, tested where the profile wants it; None: nothing began, and the ledger is read again."""
     profile = resolved.cluster
     allowed, tried = profile.admission.unknown_allowed, dict[str, str]()
     while True:

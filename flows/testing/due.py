@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flows.decisions.monitoring.node_conditions import held
+from flows.decisions.monitoring.node_conditions import out_of_service
 from flows.decisions.node_tests.grading.admission import Candidate, Occasion, Wishes, due_tests
 from flows.decisions.node_tests.grading.model import Depth as Level
 from flows.decisions.node_tests.grading.standing import NodeProof, findings_of, released_at
 from flows.testing.nodes import Outcome, Tell
-from flows.testing.proofs import standings_now, suite_of, tests_now, told_of
+from flows.testing.proofs import standings_now, suite_of, tests_now, verdict_mark_of
 from flows.testing.prove import Manner, prove
 from flows.watching.nodes import NodeNotice, TellNode
 from profiles.admission import Occasions
@@ -42,10 +42,7 @@ FIELDS: Mapping[Occasion, str] = {occasion: occasion.value.replace("-", "_") for
 def prove_due(profile: ClusterProfile, tell: Tell, *, nightly: bool) -> list[Outcome]:
     """Test the nodes whose turn it is, at most the wished share of a pool deeply at once.
 
-    Args:
-        profile: of the cluster.
-        tell: gets a line whenever something changes.
-        nightly: test idle nodes too to which nothing happened, where their proofs have run out.
+    `nightly`: also idle nodes whose proofs have run out.
 
     Raises:
         ProfileError: the suite has no test of a depth that the profile wants.
@@ -55,11 +52,18 @@ def prove_due(profile: ClusterProfile, tell: Tell, *, nightly: bool) -> list[Out
     check_admission(profile, suite)
     wishes = wishes_of(profile)
     nodes = {node.name: node for node in stream_nodes(profile)}
-    asked = tuple({depth: None for depths in wishes.depths.values() for depth in depths})
-    standings = standings_now(profile, tuple(nodes), asked)
-    happened, used = _happened(profile, nodes, nightly=nightly), users(profile)
+    wished_depths = tuple({depth: None for depths in wishes.depths.values() for depth in depths})
+    standings = standings_now(profile, tuple(nodes), wished_depths)
+    happened, used = _happenings(profile, nodes, nightly=nightly), users(profile)
     candidates = [
-        Candidate(name, node.pool, standings[name], happened[name], idle=name not in used, testing=_held(node))
+        Candidate(
+            name,
+            node.pool,
+            standings[name],
+            happened[name],
+            idle=name not in used,
+            testing=any(taint.key == labels.HOLD_TAINT for taint in node.taints),
+        )
         for name, node in nodes.items()
         if not node.cordoned and not node.leaving
     ]
@@ -89,18 +93,16 @@ def _words(depths: Sequence[Level]) -> tuple[Depth, ...]:
     return tuple(found)
 
 
-def _held(node: Node) -> bool:
-    return any(taint.key == labels.HOLD_TAINT for taint in node.taints)
-
-
-def _happened(profile: ClusterProfile, nodes: Mapping[str, Node], *, nightly: bool) -> dict[str, dict[Occasion, float]]:
+def _happenings(
+    profile: ClusterProfile, nodes: Mapping[str, Node], *, nightly: bool
+) -> dict[str, dict[Occasion, float]]:
     """What happened to each node lately, and when (Unix seconds)."""
     since = world().now() - LOOK_BACK_SECONDS
     found: dict[str, dict[Occasion, float]] = {name: {} for name in nodes}
-    told = [*_joined(nodes.values()), *_given_back(profile), *_suspected(since), *_left_by_runs(profile, since)]
+    events = [*_joined(nodes.values()), *_given_back(profile), *_suspected(since), *_left_by_runs(profile, since)]
     if nightly:
-        told += [(name, Occasion.NIGHTLY, world().now()) for name in nodes]
-    for name, occasion, at in told:
+        events += [(name, Occasion.NIGHTLY, world().now()) for name in nodes]
+    for name, occasion, at in events:
         if name in found and at >= since:
             found[name][occasion] = max(at, found[name].get(occasion, 0.0))
     return found
@@ -171,16 +173,16 @@ class AfterTests:
         newest, now = here.ledger.last_verdict_number(), here.now()
         if newest != self._seen or self._open or now - self._looked_at >= LOOK_SECONDS:
             proofs = tests_now(here.ledger, self.profile, now)
-            free = [node for node in nodes if not held(node)]
+            free = [node for node in nodes if not out_of_service(node)]
             self._write(outdated(free, proofs))
             self._open = findings_of(proofs, {node.name: node.pool for node in free})
             self._seen, self._looked_at = newest, now
         return list(self._open)
 
-    def _write(self, told: Sequence[VerdictMark]) -> None:
+    def _write(self, marks: Sequence[VerdictMark]) -> None:
         """Write some on their nodes; what cannot be written now is tried with the next look."""
         now = world().now()
-        tell_nodes(told[:AT_ONCE], lambda node, why: self.tell(NodeNotice(now, "failed", node, f"its verdict: {why}")))
+        tell_nodes(marks[:AT_ONCE], lambda node, why: self.tell(NodeNotice(now, "failed", node, f"its verdict: {why}")))
 
 
 def outdated(nodes: Sequence[Node], proofs: Mapping[str, NodeProof]) -> list[VerdictMark]:
@@ -188,7 +190,7 @@ def outdated(nodes: Sequence[Node], proofs: Mapping[str, NodeProof]) -> list[Ver
     found: list[VerdictMark] = []
     for node in nodes:
         if (proof := proofs.get(node.name)) is not None:
-            told = told_of(node.name, proof)
-            if node.verdict != told.word or node.verdict_at != int(told.at):
-                found.append(told)
+            mark = verdict_mark_of(node.name, proof)
+            if node.verdict != mark.word or node.verdict_at != int(mark.at):
+                found.append(mark)
     return found

@@ -1,18 +1,8 @@
-"""Tests between nodes: groups measure a collective, and a few rounds find the node, link, switch or rail that is bad.
+"""Tests between nodes, round after round: groups measure a collective, pairs what a tool measures between two.
 
-What is measured next and who is to blame is decided by `flows.decisions.node_tests.fabric`; here it is measured, round
-after round, and the verdicts are kept. Nodes of one kind of hardware are one fabric. What tools measure between two
-nodes (`flows.testing.links`) follows, and a node's verdict is the worse of both.
-
-Tests of groups of nodes: they measure a collective, and a few rounds find the node, link, switch or rail at fault.
-
-What is measured next and who is to blame is decided by `flows.decisions.node_tests.fabric`; here it is measured, round
-after round.
-
-Tests of pairs of nodes: each meets one other, whoever misses meets others, and who is to blame is found that way.
-
-Which pairs meet next is decided by `flows.decisions.node_tests.fabric.pairs`; here they are measured, round after
-round.
+`flows.decisions.node_tests.fabric` decides what is measured next and which node, link, switch or rail is to blame; here
+it is measured and the verdicts are kept. Nodes of one kind of hardware are one fabric. A node's verdict is the worse of
+its groups' and its pairs'.
 """
 
 from __future__ import annotations
@@ -23,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from flows.decisions.node_tests.actions import with_action
 from flows.decisions.node_tests.fabric.groups import (
-    GroupRead,
+    FabricResult,
+    GroupResult,
     Limit,
-    Tested,
     by_gpus,
     first_groups,
     gang_checks,
@@ -35,24 +25,24 @@ from flows.decisions.node_tests.fabric.groups import (
     missed_links,
     peers_limit,
     rails_of,
-    read,
+    read_group,
     stated_limit,
     untested,
     was_by_gpus,
 )
 from flows.decisions.node_tests.fabric.knowledge import State
-from flows.decisions.node_tests.fabric.model import Answer, Fabric, Floor, Group, Node, Untold
+from flows.decisions.node_tests.fabric.model import Answer, Fabric, Floor, Group, Node, UnknownNode
 from flows.decisions.node_tests.fabric.pairs import (
-    Met,
     Pair,
+    PairResult,
     Pairs,
-    Told,
+    ParsedByCheck,
     checks_for,
     halves,
-    judged,
-    met_of,
     next_pairs,
     pair_checks,
+    pair_reasons,
+    pair_result_of,
     pair_rules,
     pair_verdicts,
 )
@@ -78,12 +68,12 @@ DEPTH = "fabric"
 
 
 @dataclass(frozen=True)
-class PairsTested:
+class PairTestResult:
     """What pairs of nodes of one kind of hardware found."""
 
     hardware: str
     checks: tuple[str, ...]
-    met: tuple[Met, ...]
+    results: tuple[PairResult, ...]
     """Every meeting, round by round."""
     rounds: int
     grades: Mapping[str, NodeGrade]
@@ -114,12 +104,12 @@ class PairGround:
 
 
 @dataclass
-class _Book:
-    """What was told and judged so far."""
+class _PairBook:
+    """The reports and judgements so far."""
 
-    told: dict[str, Told] = field(default_factory=dict[str, Told])
-    """What each node told first: the peers of whoever is measured again."""
-    met: list[Met] = field(default_factory=list[Met])
+    parsed: dict[str, ParsedByCheck] = field(default_factory=dict[str, ParsedByCheck])
+    """What each node reported first: the peers of whoever is measured again."""
+    results: list[PairResult] = field(default_factory=list[PairResult])
     notes: dict[str, None] = field(default_factory=dict[str, None])
 
 
@@ -130,7 +120,7 @@ def pairs_of(profile: ClusterProfile, suite: SuiteProfile) -> dict[str, tuple[Ch
     return {name: checks for name, checks in made.items() if checks}
 
 
-def try_pairs(ground: PairGround) -> PairsTested:
+def try_pairs(ground: PairGround) -> PairTestResult:
     """Measure pairs until it is known who is to blame for what missed. Keeps nothing.
 
     Raises:
@@ -138,38 +128,40 @@ def try_pairs(ground: PairGround) -> PairsTested:
         Refused: the cluster does not take a workflow.
     """
     rules = pair_rules(ground.checks, ground.hardware)
-    state, book = Pairs(tuple(ground.pools), ground.fatal, ground.test.seed), _Book()
+    state, book = Pairs(tuple(ground.pools), ground.fatal, ground.test.seed), _PairBook()
     history = _past(ground, rules)
     while pairs := next_pairs(state):
         wanted = ground.checks if not state.rounds else _again(ground, state, pairs)
         calls = pair_calls_of(wanted)
-        told = _measured_pairs(ground, pairs, calls, len(state.rounds) + 1, book)
-        # Beside what all others told: peers of a few would be too few to say anything.
-        beside = {node: {**book.told.get(node, {}), **told.get(node, {})} for node in {**book.told, **told}}
+        measured = _measured_pairs(ground, pairs, calls, len(state.rounds) + 1, book)
+        # Beside the reports of all others: peers of a few would be too few to say anything.
+        beside = {node: {**book.parsed.get(node, {}), **measured.get(node, {})} for node in {**book.parsed, **measured}}
         names = [check.name for check in wanted]
-        reasons = judged(rules, ground.hardware.name, beside, history)
-        met = [met_of(pair, names, reasons) for pair in pairs]
-        for node, own in told.items():
-            book.told.setdefault(node, own)
-        book.met += met
-        state = state.after([one.meeting for one in met])
-    grades = pair_verdicts(state, book.met, ground.checks)
+        reasons = pair_reasons(rules, ground.hardware.name, beside, history)
+        results = [pair_result_of(pair, names, reasons) for pair in pairs]
+        for node, own in measured.items():
+            book.parsed.setdefault(node, own)
+        book.results += results
+        state = state.after([one.meeting for one in results])
+    grades = pair_verdicts(state, book.results, ground.checks)
     names = tuple(check.name for check in ground.checks)
-    return PairsTested(ground.hardware.name, names, tuple(book.met), len(state.rounds), grades, tuple(book.notes))
+    return PairTestResult(
+        ground.hardware.name, names, tuple(book.results), len(state.rounds), grades, tuple(book.notes)
+    )
 
 
 def _again(ground: PairGround, state: Pairs, pairs: Sequence[Pair]) -> tuple[Check, ...]:
     """What is still open; whoever met nobody yet makes every check."""
-    if any(not state.met[node] for pair in pairs for node in pair):
+    if any(not state.partners[node] for pair in pairs for node in pair):
         return ground.checks
     names = checks_for(state)
     return tuple(check for check in ground.checks if check.name in names)
 
 
 def _measured_pairs(
-    ground: PairGround, pairs: Sequence[Pair], calls: PairCalls, number: int, book: _Book
-) -> dict[str, Told]:
-    """What each node of these pairs told."""
+    ground: PairGround, pairs: Sequence[Pair], calls: PairCalls, number: int, book: _PairBook
+) -> dict[str, ParsedByCheck]:
+    """What each node of these pairs reported."""
     seen = -1
 
     def progress(ended: int, nodes: int) -> None:
@@ -178,9 +170,9 @@ def _measured_pairs(
             seen = ended
             ground.tell(f"pairs, round {number}: {ended} of {nodes} nodes have ended")
 
-    asked = Asked(ground.profile, ground.suite.name, calls.demand, ground.pools, ground.most)
-    found: dict[str, Told] = {}
-    for pair, group in zip(pairs, run_round(asked, ground.test, pairs, progress, parse_pair_report), strict=True):
+    request = Asked(ground.profile, ground.suite.name, calls.demand, ground.pools, ground.most)
+    found: dict[str, ParsedByCheck] = {}
+    for pair, group in zip(pairs, run_round(request, ground.test, pairs, progress, parse_pair_report), strict=True):
         reports: Mapping[str, PairReport] = group.reports
         book.notes |= dict.fromkeys(one.notes for one in reports.values() if one.notes)
         found |= halves(pair, reports, group.silent, calls.number_of)
@@ -205,11 +197,11 @@ PROOFS = 2
 
 
 @dataclass(frozen=True)
-class FabricTested:
+class FabricTestResult:
     """What was found in the fabric of one kind of hardware."""
 
     hardware: str
-    tested: Tested
+    tested: FabricResult
     rounds: int
     """That were measured, the first one too where its figures only gave the limit."""
     by: str
@@ -255,7 +247,7 @@ def demand_of(checks: Sequence[Check], profile: ClusterProfile) -> Demand:
     )
 
 
-def try_gangs(ground: GangGround) -> FabricTested:
+def try_gangs(ground: GangGround) -> FabricTestResult:
     """Measure groups until it is known what is bad between these nodes. Keeps nothing.
 
     Raises:
@@ -272,19 +264,19 @@ def try_gangs(ground: GangGround) -> FabricTested:
     by = next((one.by for one in reads if one.by), "")
     weaker = NOT_BY_GPUS if by_gpus(ground.checks) and not was_by_gpus(reads) else ""
     answer = _with_all(groups, ground.nodes)
-    return FabricTested(
-        ground.hardware.name, Tested(answer, tuple(reads), limit, ground.checks, weaker), len(state.rounds), by
+    return FabricTestResult(
+        ground.hardware.name, FabricResult(answer, tuple(reads), limit, ground.checks, weaker), len(state.rounds), by
     )
 
 
-def _begin(ground: GangGround) -> tuple[list[GroupRead], list[GroupRead], Limit]:
+def _begin(ground: GangGround) -> tuple[list[GroupResult], list[GroupResult], Limit]:
     """All groups so far, those that the decision begins with, and what a group must reach.
 
     Where the suite's limit is meant for these groups, everybody begins together. Else pairs come first: they give the
     figure by which all others are judged.
     """
     stated = stated_limit(ground.checks, ground.hardware)
-    before: list[GroupRead] = []
+    before: list[GroupResult] = []
     if stated is not None and by_gpus(ground.checks) and ground.asked.demand.gpus:
         first = _measured_groups(ground, (ground.nodes,), 1)
         # Where nobody answers nothing is known of how they measure: the decision goes on from there.
@@ -307,8 +299,8 @@ def _fabric(ground: GangGround, rails: int, limit: Limit) -> Fabric:
     return Fabric(nodes, floors, rails, ground.test.seed, PROOFS, ground.test.suspects)
 
 
-def _measured_groups(ground: GangGround, groups: Sequence[Group], number: int) -> list[GroupRead]:
-    """What these groups told."""
+def _measured_groups(ground: GangGround, groups: Sequence[Group], number: int) -> list[GroupResult]:
+    """What these groups reported."""
     seen = -1
 
     def progress(ended: int, nodes: int) -> None:
@@ -318,19 +310,19 @@ def _measured_groups(ground: GangGround, groups: Sequence[Group], number: int) -
             ground.tell(f"round {number}: {ended} of {nodes} nodes have ended, {len(groups)} groups")
 
     return [
-        read(told.group, told.reports, told.silent)
-        for told in run_round(ground.asked, ground.test, groups, progress, parse_report)
+        read_group(report.group, report.reports, report.silent)
+        for report in run_round(ground.asked, ground.test, groups, progress, parse_report)
     ]
 
 
 def _with_all(answer: Answer, nodes: Sequence[str]) -> Answer:
     """The answer; whoever it does not speak of is unknown, never proven."""
     named = {*answer.proven, *(one.node for one in answer.unknown), *(n for f in answer.findings for n in f.members)}
-    silent = tuple(Untold(node, "the answer does not name it") for node in nodes if node not in named)
+    silent = tuple(UnknownNode(node, "the answer does not name it") for node in nodes if node not in named)
     return replace(answer, unknown=(*answer.unknown, *silent))
 
 
-def judged_by(tested: FabricTested) -> str:
+def judged_by(tested: FabricTestResult) -> str:
     """Name of the check whose limit counted."""
     return judging(tested.tested.checks).name
 
@@ -343,7 +335,7 @@ class LinksOutcome:
     """What a test between nodes found."""
 
     suite: str
-    fabrics: tuple[FabricTested, ...]
+    fabrics: tuple[FabricTestResult, ...]
     grades: Mapping[str, NodeGrade]
     """By node, in the order in which they were given."""
     seconds: float
@@ -352,12 +344,12 @@ class LinksOutcome:
     """Which partners met: with the same seed and the same figures the same rounds are planned."""
     untested: Mapping[str, str] = field(default_factory=dict[str, str])
     """Nodes that met nobody, and why."""
-    pairs: tuple[PairsTested, ...] = ()
+    pairs: tuple[PairTestResult, ...] = ()
     """What pairs of nodes of each kind of hardware found."""
 
 
 @dataclass(frozen=True)
-class _Asking:
+class _LinkTestRequest:
     """What `try_links` was asked for."""
 
     profile: ClusterProfile
@@ -406,61 +398,66 @@ def try_links(
     began, own = world().now(), beside or {}
     wanted = WantedLinks(profile.name, suite, dict(pools), share, seed)
     with driving(f"preflight/{profile.name}/{LINKS}-{wanted.key}"):
-        asked = _Asking(profile, suite, wanted.pools, tell, share, open_links(wanted))
-        fabrics, pairs, alone = _found(asked)
-        grades = _graded(asked, fabrics, pairs, alone)
-        _keep(asked, grades, own)
-        close_links(asked.test, [link for one in fabrics for link in missed_links(one.tested)])
+        request = _LinkTestRequest(profile, suite, wanted.pools, tell, share, open_links(wanted))
+        fabrics, pairs, alone = _results_by_hardware(request)
+        grades = _graded(request, fabrics, pairs, alone)
+        _keep(request, grades, own)
+        close_links(request.test, [link for one in fabrics for link in missed_links(one.tested)])
     seconds = world().now() - began
-    return LinksOutcome(suite.name, tuple(fabrics), grades, seconds, asked.test.seed, alone, tuple(pairs))
+    return LinksOutcome(suite.name, tuple(fabrics), grades, seconds, request.test.seed, alone, tuple(pairs))
 
 
-def _found(asking: _Asking) -> tuple[list[FabricTested], list[PairsTested], dict[str, str]]:
+def _results_by_hardware(
+    links: _LinkTestRequest,
+) -> tuple[list[FabricTestResult], list[PairTestResult], dict[str, str]]:
     """What was found, one kind of hardware after the other; and nodes that met nobody, and why."""
-    profile, suite = asking.profile, asking.suite
+    profile, suite = links.profile, links.suite
     gangs, twos = gangs_of(profile, suite), pairs_of(profile, suite)
     kind_of = {pool.name: pool.hardware for pool in profile.pools}
     by_kind: dict[str, list[str]] = {}
-    for node, pool in asking.pools.items():
+    for node, pool in links.pools.items():
         by_kind.setdefault(kind_of[pool], []).append(node)
     if not any(kind in gangs or kind in twos for kind in by_kind):
         raise ProfileError("suite", f"{suite.name} has no check of a gang or a pair for the hardware of these nodes")
     racks = racks_of_nodes(profile)
-    fabrics: list[FabricTested] = []
-    pairs: list[PairsTested] = []
+    fabrics: list[FabricTestResult] = []
+    pairs: list[PairTestResult] = []
     alone: dict[str, str] = {}
     for kind, nodes in by_kind.items():
         if len(nodes) < 2 or not (kind in gangs or kind in twos):
             alone |= dict.fromkeys(
-                nodes, "nobody to be measured with" if len(nodes) < 2 else "no check of a gang or a pair for it"
+                nodes, "no partner to measure with" if len(nodes) < 2 else "no check of a gang or a pair for it"
             )
             continue
-        places, hardware = {node: asking.pools[node] for node in nodes}, load_hardware(kind)
+        places, hardware = {node: links.pools[node] for node in nodes}, load_hardware(kind)
         if own := gangs.get(kind):
-            asked = Asked(profile, suite.name, demand_of(own, profile), places, asking.most)
-            fabrics.append(try_gangs(GangGround(asked, asking.test, hardware, own, tuple(nodes), racks, asking.tell)))
+            request = Asked(profile, suite.name, demand_of(own, profile), places, links.most)
+            fabrics.append(try_gangs(GangGround(request, links.test, hardware, own, tuple(nodes), racks, links.tell)))
         if own := twos.get(kind):
-            ground = PairGround(profile, suite, hardware, own, places, asking.most, asking.test, asking.tell)
+            ground = PairGround(profile, suite, hardware, own, places, links.most, links.test, links.tell)
             pairs.append(try_pairs(ground))
     return fabrics, pairs, alone
 
 
 def _graded(
-    asking: _Asking, fabrics: Sequence[FabricTested], pairs: Sequence[PairsTested], alone: Mapping[str, str]
+    asking: _LinkTestRequest,
+    fabrics: Sequence[FabricTestResult],
+    pairs: Sequence[PairTestResult],
+    alone: Mapping[str, str],
 ) -> dict[str, NodeGrade]:
     """What is said of each node, in their order: the worse of what its groups and its pairs say."""
-    told: dict[str, NodeGrade] = {}
+    grades: dict[str, NodeGrade] = {}
     for one in fabrics:
         groups = {node for item in one.tested.reads for node in item.measurement.group}
-        told |= group_verdicts(one.tested, [node for node in asking.pools if node in groups])
+        grades |= group_verdicts(one.tested, [node for node in asking.pools if node in groups])
     for two in pairs:
-        told |= {node: joined(grade, told.get(node)) for node, grade in two.grades.items()}
+        grades |= {node: joined(grade, grades.get(node)) for node, grade in two.grades.items()}
     checks = [check for check in asking.suite.checks if check.depth == DEPTH]
-    every = {node: told.get(node) or untested(node, alone.get(node, "it was in no group")) for node in asking.pools}
+    every = {node: grades.get(node) or untested(node, alone.get(node, "it was in no group")) for node in asking.pools}
     return {node: with_action(grade, checks) for node, grade in every.items()}
 
 
-def _keep(asking: _Asking, grades: Mapping[str, NodeGrade], beside: Mapping[str, NodeGrade]) -> None:
+def _keep(asking: _LinkTestRequest, grades: Mapping[str, NodeGrade], beside: Mapping[str, NodeGrade]) -> None:
     """Write the verdicts down, with what checks of single nodes said."""
     # The time is the test's, so that whoever does this again adds nothing.
     at, profile = asking.test.told_at, asking.profile

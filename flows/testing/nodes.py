@@ -1,6 +1,6 @@
 """Tests of nodes at one depth: measured by whoever starts programs there, judged together, kept in the ledger.
 
-What failed once by a figure that varies is measured again before the node is blamed; a node that told nothing is
+What failed once by a figure that varies is measured again before the node is blamed; a node that reported nothing is
 unknown, and unknown is not healthy. Verdicts stand in the ledger when this returns.
 """
 
@@ -50,7 +50,7 @@ class Outcome:
     checks: int
     """Checks of the kind of node that makes most."""
     why: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Nodes that told nothing, and why."""
+    """Nodes that reported nothing, and why."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     """Checks that nobody makes, and why."""
     busy: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -115,13 +115,7 @@ def try_nodes(
 ) -> Outcome:
     """Test nodes, judge them, and keep the verdicts. Whoever was killed in between goes on where he was.
 
-    Args:
-        profile: of the cluster.
-        suite: what is looked at.
-        depth: which of its depths.
-        pools: nodes in the order in which they are tested, with their pool.
-        tell: gets a line whenever something changes.
-        launcher: who starts the programs.
+    `pools` gives the nodes in the order in which they are tested, with their pool.
 
     Raises:
         Conflict: somebody else makes the same test now.
@@ -130,17 +124,17 @@ def try_nodes(
     """
     ground, began = _Ground(profile, suite, depth, pools, launcher), world().now()
     with _sole(ground):
-        told, opened = _tell_all(ground, list(pools), 1, tell)
-        grades = _judged(ground, told, frozenset(told))
+        results, opened = _collect_results(ground, list(pools), 1, tell)
+        grades = _judged(ground, results, frozenset(results))
         if repeat := again(grades):
             tell(f"{len(repeat)} of {len(pools)} nodes are measured again: {', '.join(repeat[:8])}")
-            retold, reopened = _tell_all(ground, repeat, 2, tell)
-            told, opened = told | retold, [*opened, *reopened]
+            retold, reopened = _collect_results(ground, repeat, 2, tell)
+            results, opened = results | retold, [*opened, *reopened]
             # Beside all others again: peers of a few would be too few to say anything.
-            grades |= _judged(ground, told, frozenset(repeat))
+            grades |= _judged(ground, results, frozenset(repeat))
         for one in opened:
             close_preflight(one)
-    why = {node: item.why for node, item in told.items() if not item.at}
+    why = {node: item.why for node, item in results.items() if not item.at}
     return _outcome(ground, {node: grades[node] for node in pools}, why, world().now() - began)
 
 
@@ -157,10 +151,10 @@ def _sole(ground: _Ground) -> AbstractContextManager[object]:
     return driving(f"preflight/{ground.profile.name}/{whole.key}")
 
 
-def _tell_all(
+def _collect_results(
     ground: _Ground, nodes: Sequence[str], turn: int, tell: Tell
 ) -> tuple[dict[str, NodeResult], list[Opened]]:
-    """What every node told, in tests of at most `MOST` nodes; they stay open until their verdicts stand."""
+    """What every node reported, in tests of at most `MOST` nodes; they stay open until their verdicts stand."""
     found: dict[str, NodeResult] = {}
     opened: list[Opened] = []
     run = runner_of(ground.profile, ground.launcher)
@@ -168,52 +162,54 @@ def _tell_all(
         one = open_preflight(wanted)
         before, seen = len(found), -1
 
-        def progress(phase: str, told: int, before: int = before) -> None:
+        def progress(phase: str, reported: int, before: int = before) -> None:
             nonlocal seen
-            if told != seen:
-                seen = told
-                tell(f"{before + told} of {len(nodes)} nodes have told ({phase.lower() or 'not started yet'})")
+            if reported != seen:
+                seen = reported
+                tell(f"{before + reported} of {len(nodes)} nodes have reported ({phase.lower() or 'not started yet'})")
 
         found |= {item.node: item for item in with_node_objects(one.plan, run(one.plan, progress))}
         opened.append(one)
     return found, opened
 
 
-def _judged(ground: _Ground, told: Mapping[str, NodeResult], about: frozenset[str]) -> dict[str, NodeGrade]:
-    """Judge what was told beside the nodes' past; keep and return what it says about the nodes of `about`."""
+def _judged(ground: _Ground, results: Mapping[str, NodeResult], about: frozenset[str]) -> dict[str, NodeGrade]:
+    """Judge the reports beside the nodes' past; keep and return what it says about the nodes of `about`."""
     cluster, now = ground.profile.name, world().now()
     rules = {name: [rule_of(check, ground.kinds[name]) for check in own] for name, own in ground.checks.items()}
     every = list({rule.name: rule for own in rules.values() for rule in own}.values())
     since = now - reach_days(every) * DAY_SECONDS
-    history = laid(world().ledger.looks(cluster, sorted(told), since), every, sorted(told), _before(told, about, now))
-    found = judge(ground.checks, ground.kinds, [_answer(ground, item) for item in told.values()], history)
+    history = laid(
+        world().ledger.looks(cluster, sorted(results), since), every, sorted(results), _before(results, about, now)
+    )
+    found = judge(ground.checks, ground.kinds, [_answer(ground, item) for item in results.values()], history)
     kind_of = {node: ground.hardware_of[ground.pools[node]].name for node in about}
     grades = {node: with_action(grade, ground.checks[kind_of[node]]) for node, grade in found.items() if node in about}
     source = f"preflight {ground.suite.name}"
     records = [
         record
         for node, grade in grades.items()
-        for record in records_of(grade, rules[kind_of[node]], cluster, min(told[node].at or now, now), source)
+        for record in records_of(grade, rules[kind_of[node]], cluster, min(results[node].at or now, now), source)
     ]
     keep_verdicts(records)
     return grades
 
 
-def _before(told: Mapping[str, NodeResult], about: frozenset[str], now: float) -> float:
+def _before(results: Mapping[str, NodeResult], about: frozenset[str], now: float) -> float:
     """The past ends here: whoever goes on with a test must not take its own verdicts, kept before, for an earlier test.
 
     A node whose clock is far behind shortens the past of the others by `LONGEST_SECONDS` at most.
     """
-    first = min((told[node].at for node in about if told[node].at), default=now)
+    first = min((results[node].at for node in about if results[node].at), default=now)
     return max(min(first, now) - 0.001, now - LONGEST_SECONDS)
 
 
-def _answer(ground: _Ground, told: NodeResult) -> NodeAnswer:
+def _answer(ground: _Ground, result: NodeResult) -> NodeAnswer:
     """A node's answers by check."""
-    hardware = ground.hardware_of[ground.pools[told.node]]
+    hardware = ground.hardware_of[ground.pools[result.node]]
     number_of = calls_of(ground.checks[hardware.name]).number_of
     return NodeAnswer(
-        told.node,
+        result.node,
         hardware.name,
-        {check: tuple(told.answers[number]) for check, number in number_of.items() if number in told.answers},
+        {check: tuple(result.answers[number]) for check, number in number_of.items() if number in result.answers},
     )

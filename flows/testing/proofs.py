@@ -66,7 +66,7 @@ def tests_now(ledger: Ledger, profile: ClusterProfile, now: float) -> dict[str, 
     return proofs_of(records, released_at(ledger.nodes(profile.name)), lifetimes_of(profile), now)
 
 
-def told_of(node: str, proof: NodeProof) -> VerdictMark:
+def verdict_mark_of(node: str, proof: NodeProof) -> VerdictMark:
     """What is written on a node."""
     standing, record = proof.standing, proof.deciding
     bad = [item for item in record.reasons if item.get("verdict") != "pass"] if record is not None else []

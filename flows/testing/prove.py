@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from flows.decisions.monitoring.node_conditions import held
+from flows.decisions.monitoring.node_conditions import out_of_service
 from flows.decisions.node_tests.grading.model import DEEP
 from flows.decisions.node_tests.grading.model import Depth as Level
 from flows.testing.links import DEPTH as LINKS
 from flows.testing.links import gangs_of, pairs_of, try_links
 from flows.testing.nodes import Outcome, Tell, try_nodes
-from flows.testing.proofs import failed_tests, tests_now, told_of
+from flows.testing.proofs import failed_tests, tests_now, verdict_mark_of
 from flows.testing.trials import try_run
 from flows.watching.nodes import NodeNotice, Sentinel
 from profiles.checks.catalogue import Depth, Launcher
@@ -74,15 +74,8 @@ def prove(
 ) -> list[Outcome]:
     """Test nodes at each of these depths, and deal with what was found.
 
+    `depths`: the shallowest first; `pools`: nodes in their order, with their pool.
     A node that fails is not tested more deeply: that would cost hours, and it is out already.
-
-    Args:
-        profile: of the cluster.
-        suite: what is looked at.
-        depths: the shallowest first.
-        pools: nodes in their order, with their pool.
-        tell: gets a line whenever something changes.
-        manner: by whom, for whom, how strictly, and which run is tried on those that are left.
 
     Raises:
         ProfileError: the run that is to be tried does not fit; nothing of it was begun.
@@ -170,8 +163,8 @@ def deal_with(profile: ClusterProfile, nodes: Sequence[str], tell: Tell) -> None
     """
     here = world()
     proofs = tests_now(here.ledger, profile, here.now())
-    told = [told_of(node, proofs[node]) for node in nodes if node in proofs]
-    tell_nodes(told, lambda node, why: tell(f"{node}: its verdict could not be written on it: {why}"))
+    marks = [verdict_mark_of(node, proofs[node]) for node in nodes if node in proofs]
+    tell_nodes(marks, lambda node, why: tell(f"{node}: its verdict could not be written on it: {why}"))
     if any(proofs[node].standing.failures for node in nodes if node in proofs):
         _settle(profile, tell)
 
@@ -182,10 +175,10 @@ def _deal_with_slurm(profile: ClusterProfile, nodes: Sequence[str], tell: Tell) 
         return
     here, size = world(), sum(pool.nodes for pool in profile.pools)
     proofs = tests_now(here.ledger, profile, here.now())
-    told = [told_of(node, proofs[node]) for node in nodes if node in proofs]
+    marks = [verdict_mark_of(node, proofs[node]) for node in nodes if node in proofs]
     most = max(1, int(profile.brake.max_quarantined_share * size))
     with driving(f"slurm/{profile.name}"):
-        act_by_slurm(profile.slurm, told, tell, most=most)
+        act_by_slurm(profile.slurm, marks, tell, most=most)
 
 
 def _settle(profile: ClusterProfile, tell: Tell) -> None:
@@ -193,12 +186,12 @@ def _settle(profile: ClusterProfile, tell: Tell) -> None:
     try:
         with driving(watcher_of(profile.name)), Marker(current()) as marker:
             sentinel = Sentinel(profile, profile.monitor.mode, marker, lines.append)
-            sentinel.left_overs()  # what was planned by whoever was killed
-            sentinel.told(marker.wait())
+            sentinel.carry_out_left_overs()  # what was planned by whoever was killed
+            sentinel.record_marks(marker.wait())
             nodes = {node.name: node for node in stream_nodes(profile)}
-            found = failed_tests(profile, {name: node.pool for name, node in nodes.items() if not held(node)})
+            found = failed_tests(profile, {name: node.pool for name, node in nodes.items() if not out_of_service(node)})
             sentinel.settle(found, nodes.get)
-            sentinel.told(marker.wait())
+            sentinel.record_marks(marker.wait())
     except Conflict:
         tell("the monitor of this cluster takes out what failed")
     for line in lines:

@@ -20,9 +20,8 @@ from flows.decisions.node_tests.trial import (
     CHECKS,
     Rate,
     Seating,
-    TrialSeen,
+    TrialObservation,
     blamed_by,
-    done,
     grades_of,
     in_a_line,
     is_good,
@@ -34,6 +33,7 @@ from flows.decisions.node_tests.trial import (
     seat,
     seat_again,
     slow_alone,
+    steps_done,
 )
 from flows.decisions.recovery.assess import Case, assess
 from flows.decisions.recovery.nodes import NodeNeed, refusal
@@ -71,19 +71,14 @@ Tell = Callable[[str], None]
 LOOK_SECONDS = 0.25
 
 
-def follow(run: RunProfile, trials: Sequence[Trial], tell: Tell) -> list[TrialSeen]:
+def follow(run: RunProfile, trials: Sequence[Trial], tell: Tell) -> list[TrialObservation]:
     """Begin all, then watch them side by side until each was seen to its end.
-
-    Args:
-        run: as it is tried.
-        trials: one a gang.
-        tell: gets a line when steps were seen.
 
     Raises:
         Unavailable: the ledger does not answer. A cluster that does not is waited for until the deadline.
     """
     limit = world().now() + run.trial.deadline_seconds
-    ended: dict[int, TrialSeen] = {}
+    ended: dict[int, TrialObservation] = {}
     with ExitStack() as stack:
         watches: dict[int, TrialWatch] = {}
         for number, trial in enumerate(trials):
@@ -91,50 +86,52 @@ def follow(run: RunProfile, trials: Sequence[Trial], tell: Tell) -> list[TrialSe
                 ended[number] = refused
             else:
                 watches[number] = stack.enter_context(watching(trial))
-        told: dict[int, int] = {}
+        steps_by_gang: dict[int, int] = {}
         while open_ones := [number for number in watches if number not in ended]:
             for number in open_ones:
                 view = watches[number].look(LOOK_SECONDS / len(open_ones))
                 if (seen := _look(trials[number], watches[number], view, limit)) is not None:
                     ended[number] = seen
-            told = _progress(run, watches, told, tell)
+            steps_by_gang = _progress(run, watches, steps_by_gang, tell)
     return [ended[number] for number in range(len(trials))]
 
 
-def _progress(run: RunProfile, watches: Mapping[int, TrialWatch], told: dict[int, int], tell: Tell) -> dict[int, int]:
+def _progress(
+    run: RunProfile, watches: Mapping[int, TrialWatch], steps_by_gang: dict[int, int], tell: Tell
+) -> dict[int, int]:
     """Say how far each gang is, where that changed."""
-    now = {number: done(watch.rows, run.progress.every_steps) for number, watch in watches.items()}
-    if now != told and any(now.values()):
+    now = {number: steps_done(watch.rows, run.progress.every_steps) for number, watch in watches.items()}
+    if now != steps_by_gang and any(now.values()):
         wanted = steps_of(run)
         tell(f"steps seen, of {wanted}: {', '.join(str(min(count, wanted)) for count in now.values())}")
     return now
 
 
-def _refused(trial: Trial) -> TrialSeen | None:
+def _refused(trial: Trial) -> TrialObservation | None:
     """Begin it; what is known where the cluster does not take it."""
     try:
         make_trial(trial)
     except (Refused, Conflict) as error:
-        return _seen(trial, (), f"the cluster does not take it: {error}")
+        return _observation(trial, (), f"the cluster does not take it: {error}")
     return None
 
 
-def _look(trial: Trial, watch: TrialWatch, view: AttemptView, limit: float) -> TrialSeen | None:
+def _look(trial: Trial, watch: TrialWatch, view: AttemptView, limit: float) -> TrialObservation | None:
     """What was seen where it is at its end; None: it goes on."""
     run = trial.resolved.run
-    enough = done(watch.rows, run.progress.every_steps) >= steps_of(run)
+    enough = steps_done(watch.rows, run.progress.every_steps) >= steps_of(run)
     if enough and not_finite(watch.rows) is None:
-        return _seen(trial, watch.rows)
+        return _observation(trial, watch.rows)
     finding = assess(view, Case(trial.resolved, trial.attempt))
     late = "" if finding is not None or world().now() < limit else _silence(trial, view)
     if finding is None and not late:
         return None
     watch.last_look()
     if late:
-        return _seen(trial, watch.rows, late)
+        return _observation(trial, watch.rows, late)
     if finding is None or finding.signal is None:
-        ended = done(watch.rows, run.progress.every_steps) < steps_of(run)
-        return _seen(trial, watch.rows, "the program ended by itself with exit code 0" if ended else "")
+        ended = steps_done(watch.rows, run.progress.every_steps) < steps_of(run)
+        return _observation(trial, watch.rows, "the program ended by itself with exit code 0" if ended else "")
     return _diagnosed(trial, watch, evidence_of(trial, finding.signal, finding.why, not_finite(watch.rows)))
 
 
@@ -144,17 +141,17 @@ def _silence(trial: Trial, view: AttemptView) -> str:
     return f"not enough steps within {trial.resolved.run.trial.deadline_seconds:g} s" + (f": {why}" if why else "")
 
 
-def _diagnosed(trial: Trial, watch: TrialWatch, evidence: Evidence) -> TrialSeen:
+def _diagnosed(trial: Trial, watch: TrialWatch, evidence: Evidence) -> TrialObservation:
     said = diagnose(evidence)
-    seen = _seen(trial, watch.rows, in_a_line(said))
+    seen = _observation(trial, watch.rows, in_a_line(said))
     if evidence.signal is Signal.NUMERIC and not_finite(seen.rows) is not None:
         seen = replace(seen, ended=f"loss not finite at step {not_finite(seen.rows)}")
     return replace(seen, blamed=blamed_by(said, seen.nodes, homes_of(evidence)))
 
 
-def _seen(trial: Trial, rows: Sequence[StepRow], ended: str = "") -> TrialSeen:
+def _observation(trial: Trial, rows: Sequence[StepRow], ended: str = "") -> TrialObservation:
     run = trial.resolved.run
-    return TrialSeen(
+    return TrialObservation(
         run=run.name,
         nodes=trial.attempt.nodes,
         steps=steps_of(run),
@@ -194,13 +191,8 @@ class _Ground:
 def try_run(cluster: ClusterProfile, run: RunProfile, pools: Mapping[str, str], tell: Tell, owner: str = "") -> Outcome:
     """Try a run on nodes, gang by gang, and keep a verdict of depth `training` about each node.
 
-    Args:
-        cluster: its profile.
-        run: what is tried.
-        pools: the nodes in the order in which gangs are made of them, with their pool; of other pools than the run
-            takes none is tried.
-        tell: gets a line whenever something changes.
-        owner: of the holds; "": the trial itself.
+    `pools`: nodes in the order in which gangs are made of them; those of other pools than the run takes are not
+    tried. `owner`: of the holds; "": the trial itself.
 
     Raises:
         ProfileError: the run does not fit the cluster or these nodes, or cannot be tried; nothing was touched.
@@ -298,7 +290,7 @@ def _side_by_side(ground: _Ground, gangs: Sequence[tuple[str, ...]]) -> dict[str
     return grades
 
 
-def _with_lines(ground: _Ground, trial: Trial, seen: TrialSeen, rate: Rate) -> TrialSeen:
+def _with_lines(ground: _Ground, trial: Trial, seen: TrialObservation, rate: Rate) -> TrialObservation:
     """The same with what its ranks print: numbers that are none, and of a gang that is too slow who holds it up."""
     if seen.ended:
         return seen

@@ -1,4 +1,4 @@
-"""From nodes as they are seen to marks on them: found, settled in the ledger, carried out, told. One place for all.
+"""From nodes as they are seen to marks on them: found, settled in the ledger, carried out, reported. One place for all.
 
 The node watch's loop, one turn at a time: what changed, what is due, and everything again now and then.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from flows.decisions.monitoring.node_conditions import find, held, rules_of
+from flows.decisions.monitoring.node_conditions import find, out_of_service, rules_of
 from flows.decisions.monitoring.node_decisions import NodePolicy, settle
 from profiles.cluster import ClusterProfile
 from profiles.errors import Transient
@@ -79,13 +79,13 @@ class Sentinel:
         self._rules = rules_of(self.profile.monitor.conditions)
         self._policy = policy_of(self.profile, self.mode)
 
-    def found(self, node: Node, watch: NodeWatch | None = None) -> NodeFinding | None:
+    def finding_for(self, node: Node, watch: NodeWatch | None = None) -> NodeFinding | None:
         """What is to be said against a node that nobody holds."""
-        if held(node):
+        if out_of_service(node):
             return None
         return find(node, self._rules, world().now(), watch.turned(node.name) if watch else {})
 
-    def judged(self, nodes: Iterable[Node], report: NodeReport) -> Iterator[Node]:
+    def nodes_with_findings(self, nodes: Iterable[Node], report: NodeReport) -> Iterator[Node]:
         """The nodes with something against them; all are counted in the report, each once: a list may begin anew."""
         names: set[str] = set()
         for node in nodes:
@@ -93,9 +93,9 @@ class Sentinel:
                 continue
             names.add(node.name)
             report.nodes += 1
-            if why := held(node):
+            if why := out_of_service(node):
                 report.held.append((node.name, why))
-            elif (finding := self.found(node)) is not None:
+            elif (finding := self.finding_for(node)) is not None:
                 known = finding.verdict is VerdictWord.FAIL
                 (report.faults if known else report.unknown).append(finding)
                 yield node
@@ -118,7 +118,7 @@ class Sentinel:
     def _decide(self, batch: list[NodeFinding], ground: LedgerGround) -> Settlement:
         return settle(batch, ground, self._policy)
 
-    def left_overs(self) -> None:
+    def carry_out_left_overs(self) -> None:
         """Answers of people count, and what was planned by whoever was killed is carried out."""
         now = world().now()
         for question in carry_answers_over(self.profile):
@@ -128,7 +128,7 @@ class Sentinel:
         for order in left_over_orders(self.profile):
             self.marker.submit(order)
 
-    def told(self, marked: list[Marked]) -> None:
+    def record_marks(self, marked: list[Marked]) -> None:
         """Write down and tell what became of marks."""
         finish_orders(self.profile, marked)
         now = world().now()
@@ -159,7 +159,7 @@ Whoever is killed in between does the same patches once more."""
 
 
 @dataclass
-class Turns:
+class WatchRounds:
     """The loop's state between two turns."""
 
     sentinel: Sentinel
@@ -174,8 +174,8 @@ class Turns:
     finish_at: float = 0.0
     """When they will be."""
     trouble: str = ""
-    """Who did not answer, as it was told last."""
-    swept: list[NodeFinding] = field(default_factory=list[NodeFinding])
+    """Who did not answer, as last reported."""
+    queue_swept: list[NodeFinding] = field(default_factory=list[NodeFinding])
     """What sweeps found and was not settled yet."""
 
     def take(self) -> float:
@@ -214,7 +214,7 @@ class Turns:
             self.finish_at = now + within_seconds
         self.ended += fresh
         if self.ended and (now >= self.finish_at or not within_seconds):
-            self.sentinel.told(self.ended)
+            self.sentinel.record_marks(self.ended)
             self.ended = []
 
     def _reconcile(self) -> None:
@@ -222,7 +222,7 @@ class Turns:
         if self.reconciled_at is not None and now < self.reconciled_at + RECONCILE_SECONDS:
             return
         self._finish(0.0)  # what is done is not left over
-        self.sentinel.left_overs()
+        self.sentinel.carry_out_left_overs()
         self.again, self.reconciled_at = self.watch.names(), now
 
     def _next(self) -> list[Node]:
@@ -242,7 +242,7 @@ class Turns:
     def _look_at(self, nodes: list[Node]) -> None:
         faults: list[NodeFinding] = []
         for node in nodes:
-            finding = self.sentinel.found(node, self.watch)
+            finding = self.sentinel.finding_for(node, self.watch)
             self.due.pop(node.name, None)
             if finding is None:
                 continue
@@ -254,9 +254,9 @@ class Turns:
 
     def _settle_swept(self) -> None:
         """What sweeps found, but for nodes that somebody holds already."""
-        seen = [(finding, self.watch.node(finding.node)) for finding in self.swept]
-        self.sentinel.settle([finding for finding, node in seen if node and not held(node)], self.watch.node)
-        self.swept = []
+        seen = [(finding, self.watch.node(finding.node)) for finding in self.queue_swept]
+        self.sentinel.settle([finding for finding, node in seen if node and not out_of_service(node)], self.watch.node)
+        self.queue_swept = []
 
     def _rest(self) -> float:
         """Seconds until the next thing is due: none while nodes are left to be looked at."""

@@ -18,9 +18,9 @@ from flows.decisions.monitoring.reconcile import (
     Remove,
     Restraint,
     Tell,
-    held,
     judged,
     reconcile,
+    restrained_because,
     suspicious,
 )
 from flows.watching.nodes import NodeNotice
@@ -50,11 +50,11 @@ FORGET_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class Dealt:
+class HandledFinding:
     """A finding, and what became of it in this round."""
 
     finding: ReconcileFinding
-    said: str
+    outcome: str
     acted: bool
     """Something was done now, or is being done."""
 
@@ -63,7 +63,7 @@ class Dealt:
 class Round:
     """What one round found and did."""
 
-    dealt: tuple[Dealt, ...] = ()
+    handled: tuple[HandledFinding, ...] = ()
     young: tuple[ReconcileFinding, ...] = ()
     """What has not stood its time: nothing is done about it yet."""
     ripe_at: float | None = None
@@ -117,10 +117,10 @@ class Reconciler:
         self._first = {**unseen, **found.first_seen}
         self._tries = {key: one for key, one in self._tries.items() if sight.now - one.last_at < FORGET_SECONDS}
 
-    def _deal(self, finding: ReconcileFinding, hold: Restraint, known: dict[str, FindingRecord]) -> Dealt:
+    def _deal(self, finding: ReconcileFinding, hold: Restraint, known: dict[str, FindingRecord]) -> HandledFinding:
         """Write the finding down, then act on it where that may be."""
         now = world().now()
-        why_not = held(finding, hold)
+        why_not = restrained_because(finding, hold)
         record = known.get(finding.key)
         if record is None:
             action = f"none: {why_not}" if why_not else finding.remedy.words
@@ -130,30 +130,30 @@ class Reconciler:
         why_not = why_not or self._unanswered(finding, record)
         if why_not:
             self._say(finding, record, f"none: {why_not}")
-            return Dealt(finding, f"none: {why_not}", acted=False)
+            return HandledFinding(finding, f"none: {why_not}", acted=False)
         before = self._tries.get(finding.key)
         if before is not None and now - before.last_at < pause_before(before.number):
-            return Dealt(finding, self._said.get(finding.key, ""), acted=True)
+            return HandledFinding(finding, self._said.get(finding.key, ""), acted=True)
         self._tries[finding.key] = Tries(1 if before is None else before.number + 1, now)
         return self._act(finding, record)
 
-    def _act(self, finding: ReconcileFinding, record: FindingRecord) -> Dealt:
+    def _act(self, finding: ReconcileFinding, record: FindingRecord) -> HandledFinding:
         try:
             said = carry_out(finding, self.profile)
         except PrimusError as error:
             said = f"could not {finding.remedy.words}: {error}; it is tried again"
             self._say(finding, record, said, "failed")
-            return Dealt(finding, said, acted=False)
+            return HandledFinding(finding, said, acted=False)
         self._say(finding, record, said, "mended")
-        return Dealt(finding, said, acted=True)
+        return HandledFinding(finding, said, acted=True)
 
     def _unanswered(self, finding: ReconcileFinding, record: FindingRecord) -> str:
         """Why a person's word is missing; deleting things is what mode ask asks about."""
         if self.mode is not Mode.ASK or not isinstance(finding.remedy, Remove):
             return ""
         question = f"{finding.subject}: {finding.why}. Shall it be deleted?"
-        asked = answer_of(record) or ask_about(record, question, self.profile.monitor.approval_timeout_seconds)
-        return "" if asked.state == "approved" else f"mode ask: {asked.id} is {asked.state}"
+        answer = answer_of(record) or ask_about(record, question, self.profile.monitor.approval_timeout_seconds)
+        return "" if answer.state == "approved" else f"mode ask: {answer.id} is {answer.state}"
 
     def _close(self, found: Reconciled, sight: Sight, known: dict[str, FindingRecord]) -> None:
         present = {finding.key for finding in (*found.findings, *found.young)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flows.decisions.node_tests.sweep import FIRST_SECONDS, Swept, is_ready, judge, next_nodes, pause_seconds
+from flows.decisions.node_tests.sweep import FIRST_SECONDS, SweepResult, is_ready, judge, next_nodes, pause_seconds
 from flows.watching.nodes import NodeNotice, TellNode
 from profiles.cluster import ClusterProfile
 from profiles.vocabulary import Mode
@@ -56,13 +56,13 @@ class Sweeper:
         """Judge a sweep's reports, keep them and delete the workflow; the faults that were found."""
         swept = read_sweep(self.profile, sweep, nodes)
         now = world().now()
-        for node, what in swept.told:
+        for node, what in swept.notes:
             self.tell(NodeNotice(now, "swept", node, what))
         for what in swept.shared:
             self.tell(NodeNotice(now, "swept", "", what, subject=sweep.name))
         silent = len(set(sweep.nodes) - {report.node for report in sweep.reports if report.at})
         if silent:
-            said = f"{silent} of {len(sweep.nodes)} nodes were not heard: they are not known; {sweep.message}"
+            said = f"{silent} of {len(sweep.nodes)} nodes did not answer: their state is unknown; {sweep.message}"
             self.tell(NodeNotice(now, "swept", "", said.strip("; "), subject=sweep.name))
         return list(swept.faults)
 
@@ -88,14 +88,14 @@ class Sweeper:
             begin_sweep(self.profile, chosen, count_sweep(self.profile.name), since)
 
 
-def read_sweep(profile: ClusterProfile, sweep: SweepSeen, nodes: Sequence[Node]) -> Swept:
+def read_sweep(profile: ClusterProfile, sweep: SweepSeen, nodes: Sequence[Node]) -> SweepResult:
     """What a sweep found; kept in the ledger, and its workflow deleted. Safe to repeat until that.
 
     Raises:
         Unavailable, Refused.
     """
-    heard = [report for report in sweep.reports if report.at]
-    swept = judge(heard, {node.name: node.pool for node in nodes}, last_looks(profile.name))
+    answered = [report for report in sweep.reports if report.at]
+    swept = judge(answered, {node.name: node.pool for node in nodes}, last_looks(profile.name))
     keep_reports(profile.name, sweep.reports, sweep.name)
     forget_sweep(sweep.name)
     return swept

@@ -26,7 +26,7 @@ from tasks.workflow_runs import follow_workflow, submit_workflow
 from workflows.model.link_rounds import PodTold, RoundRecord, asked_of, pack, unpack
 from workflows.model.nodes import node_of
 from workflows.model.ownership import signed
-from workflows.model.workflow import nodes_of, parameter_of
+from workflows.model.workflow import workflow_pods
 from workflows.node_tests.links import (
     LINKS,
     MEMBER,
@@ -280,11 +280,8 @@ def pods_of(manifests: Sequence[Manifest]) -> dict[str, PodTold]:
     """What the pods of these workflows left, by node."""
     found: dict[str, PodTold] = {}
     for manifest in manifests:
-        for node in nodes_of(manifest):
-            if node.get("type") == "Pod" and str(node.get("templateName", "")).startswith(MEMBER):
-                ended = f"its pod {str(node.get('phase', '')).lower()}: {node.get('message') or 'it left no report'}"
-                text = parameter_of(node, "outputs", "report") or "{}"
-                found[parameter_of(node, "inputs", "node")] = PodTold(text, ended)
+        for pod in workflow_pods(manifest, MEMBER):
+            found[pod.inputs.get("node", "")] = PodTold(pod.outputs.get("report") or "{}", pod.without_report)
     return found
 
 
@@ -348,4 +345,4 @@ def _run(plans: Sequence[LinksPlan], tell: Callable[[int], None]) -> list[Manife
 
 
 def _ended(manifest: Manifest) -> int:
-    return sum(node.get("type") == "Pod" and bool(node.get("finishedAt")) for node in nodes_of(manifest))
+    return sum(pod.finished_at is not None for pod in workflow_pods(manifest))

@@ -25,7 +25,7 @@ from workflows.model.node_results import NodeResult
 from workflows.model.nodes import told_by_node_object
 from workflows.model.ownership import signed
 from workflows.model.records import VerdictRecord
-from workflows.model.workflow import nodes_of, parameter_of
+from workflows.model.workflow import workflow_pods
 from workflows.node_tests.preflight import PREFLIGHT, PROBE, PreflightPlan, planned, preflight_workflow
 from workflows.node_tests.volumes import told_of_claim, volume_seconds
 from workflows.programs.probes.run import unpack_answers
@@ -191,15 +191,11 @@ def keep_verdicts(records: Sequence[VerdictRecord]) -> None:
 
 
 def _told(manifest: Manifest) -> Iterator[NodeResult]:
-    for node in nodes_of(manifest):
-        if node.get("type") != "Pod" or not str(node.get("templateName", "")).startswith(PROBE):
-            continue
-        name = parameter_of(node, "inputs", "node")
-        text = parameter_of(node, "outputs", "report") or "{}"
-        ended = f"its pod {str(node.get('phase', '')).lower()}: {node.get('message') or 'it left no report'}"
+    for pod in workflow_pods(manifest, PROBE):
+        name = pod.inputs.get("node", "")
         try:
-            report: dict[str, Any] = json.loads(text)
+            report: dict[str, Any] = json.loads(pod.outputs.get("report") or "{}")
             answers = unpack_answers(str(report["answers"]))
             yield NodeResult(name, float(report["at"]), float(report["seconds"]), answers)
         except (ValueError, KeyError, TypeError, AttributeError):
-            yield NodeResult(name, why=ended)
+            yield NodeResult(name, why=pod.without_report)

@@ -11,10 +11,9 @@ from typing import Any
 
 from profiles.errors import PrimusError
 from tasks.cluster import Manifest, current
-from tasks.embedded.engine.json_values import as_map
 from workflows import labels
-from workflows.model.manifest import seconds
-from workflows.model.workflow import nodes_of, parameter_of
+from workflows.model.manifest import part
+from workflows.model.workflow import WorkflowStep, workflow_pods
 from workflows.node_tests.volumes import VOLUME, NodeClaim
 from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes.run import unpack_answers
@@ -90,27 +89,25 @@ class Claims:
     def _phases(self) -> list[tuple[str, str]]:
         """(node, phase) of each claim that there is."""
         found = current().list("PersistentVolumeClaim", {labels.TEST: self._test})
-        marks = [as_map(one["metadata"].get("annotations")) for one in found]
-        phases = [str(as_map(one.get("status")).get("phase") or "") for one in found]
-        return [(str(mark.get(labels.NODE, "")), phase) for mark, phase in zip(marks, phases, strict=True)]
+        nodes = [str(part(one, "metadata", "annotations").get(labels.NODE, "")) for one in found]
+        return [(node, str(part(one, "status").get("phase") or "")) for node, one in zip(nodes, found, strict=True)]
 
 
 def _pods(manifest: Manifest) -> list[_Pod]:
-    listed = [node for node in nodes_of(manifest) if node.get("type") == "Pod"]
-    return [_pod(node) for node in listed if str(node.get("templateName", "")).startswith(VOLUME)]
+    return [_pod(step) for step in workflow_pods(manifest, VOLUME)]
 
 
-def _pod(node: Mapping[str, Any]) -> _Pod:
+def _pod(step: WorkflowStep) -> _Pod:
     answers: Mapping[int, Sequence[ParsedOutput]] = {}
     worked = 0.0
     with suppress(ValueError, KeyError, TypeError, AttributeError):
-        report: dict[str, Any] = json.loads(parameter_of(node, "outputs", "report"))
+        report: dict[str, Any] = json.loads(step.outputs.get("report", ""))
         answers, worked = unpack_answers(str(report["answers"])), float(report["seconds"])
-    began, ended = seconds(node.get("startedAt")), seconds(node.get("finishedAt"))
+    began, ended = step.started_at, step.finished_at
     return _Pod(
-        node=parameter_of(node, "inputs", "node"),
-        phase=str(node.get("phase", "")),
-        message=str(node.get("message") or ""),
+        node=step.inputs.get("node", ""),
+        phase=step.phase,
+        message=step.message,
         seconds=ended - began if began and ended else 0.0,
         answers=answers,
         worked_seconds=worked,

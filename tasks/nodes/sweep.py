@@ -20,7 +20,7 @@ from workflows.model.manifest import items, part, seconds
 from workflows.model.nodes import Node
 from workflows.model.ownership import is_foreign, refuse_foreign, signed
 from workflows.model.records import VerdictRecord
-from workflows.model.workflow import gate_reports, nodes_of
+from workflows.model.workflow import reports_by_node, workflow_pods
 from workflows.node_tests.pods import racks_by_pool
 from workflows.node_tests.sweep import LOOK, SWEEP, SweepPlan, sweep_workflow
 from workflows.wire import GateReport
@@ -152,7 +152,7 @@ def _seen(manifest: Manifest) -> SweepSeen:
         name=str(metadata.get("name", "")),
         ended=str(status.get("phase", "")) in ENDED,
         late=world().now() - created > limit,
-        reports=tuple(_reports(manifest)),
+        reports=tuple(reports_by_node(sorted(workflow_pods(manifest, LOOK), key=lambda pod: pod.template)).values()),
         nodes=tuple(_nodes(manifest)),
         message=str(status.get("message") or ""),
     )
@@ -163,15 +163,3 @@ def _nodes(manifest: Manifest) -> Iterator[str]:
         groups: list[list[dict[str, Any]]] = template.get("steps") or []
         for step in (step for group in groups for step in group):
             yield from (str(node) for node in step.get("withItems") or ())
-
-
-def _reports(manifest: Manifest) -> Iterator[GateReport]:
-    """One a node. A pod that was lost was started again: what any of them found out counts."""
-    nodes = nodes_of(manifest)
-    templates = {str(node.get("templateName", "")) for node in nodes if node.get("type") == "Pod"}
-    said: dict[str, GateReport] = {}
-    for template in sorted(name for name in templates if name.startswith(LOOK)):
-        for report in gate_reports(nodes, template):
-            if report.node not in said or said[report.node].verdict == VerdictWord.UNKNOWN:
-                said[report.node] = report
-    yield from said.values()

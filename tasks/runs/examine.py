@@ -28,7 +28,7 @@ from workflows import labels
 from workflows.attempt.examination import EXAMINE, examination_workflow, post_flight_workflow
 from workflows.model.ownership import refuse_foreign
 from workflows.model.records import AttemptRecord, StepRow
-from workflows.model.workflow import gate_reports, nodes_of, parameter_of
+from workflows.model.workflow import reports_by_node, steps_of, workflow_pods
 from workflows.wire import GateReport
 
 SLACK_SECONDS = 30.0
@@ -142,11 +142,8 @@ def _stop_asked(run: str) -> bool:
 
 
 def _reports(workflow: Manifest, nodes: tuple[str, ...]) -> tuple[GateReport, ...]:
-    """One report a node. A pod that was lost was started again: what any of them found out counts."""
-    said: dict[str, GateReport] = {}
-    for report in gate_reports(nodes_of(workflow), EXAMINE):
-        if report.node not in said or said[report.node].verdict == "unknown":
-            said[report.node] = report
+    """One report a node."""
+    said = reports_by_node(workflow_pods(workflow, EXAMINE))
     why = workflow.get("status", {}).get("message") or "the examination says nothing about this node"
     missing = {report.node: report for report in unexamined(nodes, why)}
     return tuple(said.get(node) or missing[node] for node in nodes)
@@ -190,7 +187,7 @@ def post_flight(resolved: Resolved, run: str, attempts: tuple[AttemptRecord, ...
 
 
 def _collected(workflow: Manifest) -> str:
-    return next((text for node in nodes_of(workflow) if (text := parameter_of(node, "outputs", "collected"))), "")
+    return next((text for step in steps_of(workflow) if (text := step.outputs.get("collected"))), "")
 
 
 def _keep(attempt: AttemptRecord, text: str) -> str:

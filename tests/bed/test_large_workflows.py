@@ -14,7 +14,7 @@ from tests.bed.api import Manifest, path_of
 from tests.bed.commands import until
 from tests.bed.up import Bed
 from tests.waiting import patience
-from workflows.model.workflow import nodes_of, workflow_of
+from workflows.model.workflow import WorkflowStep, steps_of, workflow_of
 from workflows.platform.workspace import PIPELINES
 
 SPACE = "bed-large"
@@ -35,11 +35,6 @@ def space(standing: None) -> Iterator[str]:
     found.settle()
     with samples.workspaces(found, WorkspaceProfile(name=SPACE, queue=samples.QUEUE, flavors=(samples.played(4),))):
         yield SPACE
-
-
-def outputs(node: Manifest) -> dict[str, str]:
-    """Output parameters of a workflow's node by name."""
-    return {item["name"]: item.get("value", "") for item in node.get("outputs", {}).get("parameters") or []}
 
 
 def workflow(name: str, steps: list[list[Manifest]], templates: list[Manifest], **spec: Any) -> Manifest:
@@ -83,10 +78,10 @@ def test_a_status_that_is_too_large_is_read_all_the_same(bed: Bed, space: str) -
     done = wait_end(bed, wanted)
     assert done["status"]["compressedNodes"]
     assert "nodes" not in done["status"]
-    nodes = nodes_of(done)
-    assert sum(node["phase"] == "Skipped" for node in nodes) == SKIPPED
-    [last] = [node for node in nodes if node["displayName"] == "last"]
-    assert outputs(last) == {"word": "heard"}
+    nodes = steps_of(done)
+    assert sum(node.phase == "Skipped" for node in nodes) == SKIPPED
+    [last] = [node for node in nodes if node.name == "last"]
+    assert last.outputs == {"word": "heard"}
     assert workflow_of(done).steps == ()
 
 
@@ -98,14 +93,14 @@ def test_what_ended_is_pruned(bed: Bed, space: str) -> None:
     wanted = workflow("pruned", steps, [say("echo -n gone >/tmp/word"), pause], **keeping, **pods)
     bed.api.ensure(wanted)
 
-    def first() -> list[Manifest]:
-        found = nodes_of(bed.find(wanted) or {})
-        return [node for node in found if node["displayName"] == "first" and node["phase"] == "Succeeded"]
+    def first() -> list[WorkflowStep]:
+        found = steps_of(bed.find(wanted) or {})
+        return [node for node in found if node.name == "first" and node.phase == "Succeeded"]
 
     until("the first step done", lambda: bool(first()), samples.LIMIT_S, 0.2)
     until("its pod gone", lambda: not _pods(bed, space, "pruned"), samples.LIMIT_S, 0.2)
     [node] = first()  # the workflow goes on without the pod, and still has what the pod said
-    assert outputs(node) == {"word": "gone"}
+    assert node.outputs == {"word": "gone"}
     bed.api.merge(path_of(wanted), {"spec": {"shutdown": "Terminate"}})
     until("the workflow gone", lambda: bed.find(wanted) is None, samples.LIMIT_S, 0.2)
 
@@ -117,17 +112,17 @@ def test_a_controller_killed_in_a_fan_out_runs_nothing_twice(bed: Bed, space: st
     wanted = workflow("killed", steps, [say(command)], parallelism=4)
     bed.api.ensure(wanted)
 
-    def done() -> list[Manifest]:
-        found = nodes_of(bed.find(wanted) or {})
-        return [node for node in found if node["type"] == "Pod" and node["phase"] == "Succeeded"]
+    def done() -> list[WorkflowStep]:
+        found = steps_of(bed.find(wanted) or {})
+        return [node for node in found if node.kind == "Pod" and node.phase == "Succeeded"]
 
     until("some of them done", lambda: len(done()) >= 3, LARGE_LIMIT_S, 0.2)
     before = bed.processes.running("workflow-controller")
     bed.processes.send("workflow-controller", signal.SIGKILL)
     assert len(done()) < FAN_OUT, "killed too late to prove anything"
     until("again", lambda: bed.processes.running("workflow-controller") not in (0, before), limit_s=30)
-    nodes = nodes_of(wait_end(bed, wanted))
-    said = sorted(int(outputs(node)["word"]) for node in nodes if node["type"] == "Pod")
+    nodes = steps_of(wait_end(bed, wanted))
+    said = sorted(int(node.outputs["word"]) for node in nodes if node.kind == "Pod")
     assert said == list(range(FAN_OUT))
     assert len(_pods(bed, space, "killed")) == FAN_OUT
 

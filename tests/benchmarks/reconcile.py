@@ -125,7 +125,7 @@ class Measured:
                 began = time.perf_counter()
                 found = reconciler.take(scope)
                 taken.append(time.perf_counter() - began)
-                assert (found.dealt, found.young, found.away) == ((), (), ()), found
+                assert (found.handled, found.young, found.away) == ((), (), ()), found
 
         held = longest_gap(rounds)
         return cls(min(taken), held)

@@ -108,8 +108,8 @@ class SimulatedStage:
         """Stands in for `tasks.context.session`."""
         return standing_in(World(self.settings, self.ledger, now=self.clock.now))
 
-    def shown(self, run: str, resolved: Resolved) -> AbstractContextManager[None]:
-        """Stands in for `flows.publishing.shown`: there is no console."""
+    def publish_page(self, run: str, resolved: Resolved) -> AbstractContextManager[None]:
+        """Stands in for `flows.publishing.publish_page`: there is no console."""
         del run, resolved
         return nullcontext()
 
@@ -144,7 +144,7 @@ def simulation(home: Path, fates: Mapping[int, Fate] | None = None) -> Generator
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Task, "__call__", _call_plainly)
         patch.setattr(flows.train, "session", made.session)
-        patch.setattr(flows.train, "shown", made.shown)
+        patch.setattr(flows.train, "publish_page", made.publish_page)
         patch.setattr(flows.train, "on_cluster", made.on_cluster)
         patch.setattr(tasks.runs.submit, "AttemptWatch", partial(UnthreadedWatch, made.clock))
         patch.setattr(tasks.runs.evidence, "time", SimpleNamespace(sleep=made.clock.sleep))

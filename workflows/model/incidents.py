@@ -55,7 +55,7 @@ def ended_by(story: Story, attempt: int) -> list[IncidentRecord]:
     return [item for item in story.incidents if item.attempt == attempt and not item.went_on]
 
 
-LEFT_ALONE = "told only, the training goes on"
+LEFT_ALONE = "Training continues; no action was taken"
 WORDS = {"loss": "the loss", "gradient_norm": "the norm of gradients"}
 _CLASSES: dict[Told, tuple[FaultClass, float, str]] = {
     Told.LOSS_JUMP: (FaultClass.NUMERIC, 0.7, "a loss that is no number"),
@@ -121,15 +121,20 @@ def _of_jump(attempt: AttemptRecord, jump: Jump, now: float) -> IncidentRecord:
 def _of_straggler(attempt: AttemptRecord, one: Straggler, now: float) -> IncidentRecord:
     since = "" if one.since_step is None else f" since step {one.since_step}"
     where = f" on {one.node}" if one.node else ""
-    seen = f"rank {one.rank}{where} takes {one.ratio:.2f} times its peers' time{since}"
+    seen = f"rank {one.rank}{where} takes {one.ratio:.2f} times as long as its peers{since}"
     found = _note(attempt, Told.SLOW_RANK, seen, now, _About(one.since_step, who=(one.node, one.rank)))
     return replace(found, culprits=((one.node, one.rank),))
 
 
 def _of_slower(attempt: AttemptRecord, slower: Slower, now: float) -> IncidentRecord:
-    since = "" if slower.since_step is None else f" since step {slower.since_step}"
-    seen = f"the whole gang takes {slower.ratio:.2f} times a step before{since}; no rank explains it"
+    seen = all_ranks_slower(slower.ratio, slower.since_step)
     return _note(attempt, Told.SLOW_GANG, seen, now, _About(slower.since_step))
+
+
+def all_ranks_slower(ratio: float, since_step: int | None) -> str:
+    """The sentence about a gang in which every rank is slower than before."""
+    since = "" if since_step is None else f" since step {since_step}"
+    return f"all ranks are slower{since}: a step takes {ratio:.2f} times as long as before; no single rank is the cause"
 
 
 class _About(NamedTuple):
@@ -155,7 +160,7 @@ def _note(attempt: AttemptRecord, signal: Told, seen: str, now: float, about: _A
         step=about.step,
         evidence=(seen,),
         action=Action.NONE,
-        why=f"{LEFT_ALONE}: {seen}",
+        why=f"{seen}. {LEFT_ALONE}. Next: primus why {run}",
         would_change=would_change,
         fact=fact_of(run, number, signal, **about._asdict()),
     )

@@ -9,9 +9,10 @@ import base64
 import binascii
 import gzip
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from workflows import labels
 from workflows.model.manifest import Json, items, part, seconds
@@ -22,13 +23,26 @@ DONE = ("Succeeded", "Skipped", "Omitted")
 
 @dataclass(frozen=True)
 class WorkflowStep:
-    """One node of a workflow that is not done well."""
+    """One node of a workflow's status."""
 
     name: str
     kind: str
     """Argo's type: `Pod`, `Suspend`, `DAG`, …"""
     phase: str
     message: str = ""
+    template: str = ""
+    host: str = ""
+    """The node that its pod was placed on."""
+    started_at: float | None = None
+    finished_at: float | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    """Values of its parameters."""
+    outputs: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+
+    @property
+    def without_report(self) -> str:
+        """What is said of a pod that left none."""
+        return f"its pod {self.phase.lower()}: {self.message or 'it left no report'}"
 
 
 @dataclass(frozen=True)
@@ -56,18 +70,29 @@ class Workflow:
 
 def workflow_of(workflow: Json) -> Workflow:
     """A Workflow."""
-    metadata, status, nodes = part(workflow, "metadata"), part(workflow, "status"), nodes_of(workflow)
+    metadata, status, steps = part(workflow, "metadata"), part(workflow, "status"), steps_of(workflow)
     return Workflow(
         name=metadata.get("name", ""),
         phase=status.get("phase") or "",
         message=status.get("message") or "",
         suspended=bool(part(workflow, "spec").get("suspend")),
         created_at=seconds(metadata.get("creationTimestamp")),
-        steps=tuple(_step(node) for node in nodes if node.get("phase") not in DONE),
-        gate=tuple(gate_reports(nodes)),
-        choice=_choice(nodes),
+        steps=tuple(step for step in steps if step.phase not in DONE),
+        gate=tuple(gate_reports(step for step in steps if step.kind == "Pod" and step.template == "gate")),
+        choice=_choice(steps),
         run=part(metadata, "labels").get(labels.RUN, ""),
     )
+
+
+def steps_of(workflow: Json) -> list[WorkflowStep]:
+    """The nodes that can be read, in the order of the status; none before there is one."""
+    nodes = part(unpacked(workflow), "status", "nodes")
+    return [_step(part(nodes, name)) for name in nodes if part(nodes, name)]
+
+
+def workflow_pods(workflow: Json, template: str = "") -> list[WorkflowStep]:
+    """The pods among them whose template's name begins so."""
+    return [step for step in steps_of(workflow) if step.kind == "Pod" and step.template.startswith(template)]
 
 
 def _step(node: Json) -> WorkflowStep:
@@ -76,7 +101,18 @@ def _step(node: Json) -> WorkflowStep:
         kind=node.get("type", ""),
         phase=node.get("phase") or "Pending",
         message=node.get("message") or "",
+        template=node.get("templateName") or "",
+        host=node.get("hostNodeName") or "",
+        started_at=seconds(node.get("startedAt")),
+        finished_at=seconds(node.get("finishedAt")),
+        inputs=_parameters(node, "inputs"),
+        outputs=_parameters(node, "outputs"),
     )
+
+
+def _parameters(node: Json, side: str) -> dict[str, str]:
+    listed = items(node, side, "parameters")
+    return {str(item.get("name", "")): str(item["value"]) for item in listed if "value" in item}
 
 
 def unpacked(manifest: Json) -> dict[str, Any]:
@@ -95,40 +131,33 @@ def unpacked(manifest: Json) -> dict[str, Any]:
     return {**manifest, "status": status}
 
 
-def nodes_of(workflow: Json) -> list[dict[str, Any]]:
-    """The nodes that can be read, in the order of the status; none before there is one."""
-    return list(part(unpacked(workflow), "status", "nodes").values())
-
-
-def parameter_of(node: Json, side: Literal["inputs", "outputs"], name: str) -> str:
-    """The value of a parameter of a node; "" where it has none of that name."""
-    return next(
-        (str(item.get("value", "")) for item in items(node, side, "parameters") if item.get("name") == name), ""
-    )
-
-
-def gate_reports(nodes: Iterable[Json], template: str = "gate") -> list[GateReport]:
-    """The reports of pods of `template`; one that was meant for a node and said nothing readable is unknown."""
+def gate_reports(pods: Iterable[WorkflowStep]) -> list[GateReport]:
+    """The reports of these pods; one that was meant for a node and said nothing readable is unknown."""
     found: list[GateReport] = []
-    for node in nodes:
-        if node.get("type") != "Pod" or node.get("templateName") != template:
-            continue
-        target = parameter_of(node, "inputs", "node") or node.get("hostNodeName", "")
+    for pod in pods:
+        target = pod.inputs.get("node") or pod.host
         try:
-            report = from_json(GateReport, parameter_of(node, "outputs", "report"))
+            report = from_json(GateReport, pod.outputs.get("report", ""))
             found.append(report if report.node else replace(report, node=target))  # a default names no node
         except ValueError:
-            said = node.get("message", "") or node.get("phase", "")
-            check = {"check": "answers", "verdict": "unknown", "evidence": f"its pod left no report: {said}"}
+            evidence = f"its pod left no report: {pod.message or pod.phase}"
+            check = {"check": "answers", "verdict": "unknown", "evidence": evidence}
             found.append(GateReport(node=target, verdict="unknown", checks=[check]))
     return found
 
 
-def _choice(nodes: Iterable[Json]) -> ResumeChoice | None:
-    for node in nodes:
-        if text := parameter_of(node, "outputs", "choice"):
-            try:
+def reports_by_node(pods: Iterable[WorkflowStep]) -> dict[str, GateReport]:
+    """One report a node. A pod that was lost was started again: what any of them found out counts."""
+    said: dict[str, GateReport] = {}
+    for report in gate_reports(pods):
+        if report.node not in said or said[report.node].verdict == "unknown":
+            said[report.node] = report
+    return said
+
+
+def _choice(steps: Iterable[WorkflowStep]) -> ResumeChoice | None:
+    for text in (step.outputs.get("choice") for step in steps):
+        if text:
+            with suppress(ValueError):
                 return from_json(ResumeChoice, text)
-            except ValueError:
-                continue
     return None

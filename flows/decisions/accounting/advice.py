@@ -1,11 +1,7 @@
-"""How often a run should save, and what share of its time may be expected to be productive: from what it measured.
+"""How often a run should save, what productive share it may expect, and how many spare nodes pay. Times in seconds.
 
-How often to save: the checkpoint interval that loses least, by four formulas. Times in seconds.
-
-Source of each: fault tolerance notes, 6.3, and the papers named there. d is the stall of one save, M the mean time to
+Sources: fault tolerance notes, 6.3 and 6.4, and the papers named there. d is the stall of one save, M the mean time to
 failure of the whole gang, R the time of a restart, t the training between two saves.
-
-How many spare nodes, and whether they pay. Source of each: fault tolerance notes, 6.4.
 """
 
 from __future__ import annotations
@@ -73,14 +69,7 @@ class TwoLevels:
 def two_level_intervals(
     memory_stall_seconds: float, memory_mttf_seconds: float, storage_stall_seconds: float, storage_mttf_seconds: float
 ) -> TwoLevels:
-    """Each level by its own failures: memory survives a process or one node, storage the loss of several or a rack.
-
-    Args:
-        memory_stall_seconds: of one save in memory.
-        memory_mttf_seconds: between failures that memory survives.
-        storage_stall_seconds: of one save on storage.
-        storage_mttf_seconds: between failures that only storage survives.
-    """
+    """Each level by its own failures: memory survives a process or one node, storage the loss of several or a rack."""
     memory = optimal_interval_seconds(memory_stall_seconds, memory_mttf_seconds)
     storage = optimal_interval_seconds(storage_stall_seconds, storage_mttf_seconds)
     return TwoLevels(memory, memory * max(1, round(storage / memory)) if memory > 0 else storage)
@@ -141,15 +130,7 @@ def is_failure(incident: IncidentRecord) -> bool:
 
 
 def measured(story: Story, steps: StepSpans, spans: Sequence[TileSpan], resolved: Resolved, now: float) -> Measured:
-    """What the run's own times say.
-
-    Args:
-        story: the run.
-        steps: completed steps by attempt.
-        spans: its tiles.
-        resolved: its profile.
-        now: Unix seconds.
-    """
+    """What the run's own times say."""
     nodes = resolved.run.deciding_role.replicas
     failures = sum(is_failure(item) for item in story.incidents)
     rate = failure_rate(failures, node_days(story, nodes, now))
@@ -189,19 +170,14 @@ def believed_mttf_seconds(story: Story, resolved: Resolved, now: float) -> float
     return float(f"{seconds:.3g}")
 
 
-def told_interval(policy: CheckpointPolicy, attempts: Sequence[AttemptRecord]) -> int | None:
-    """Steps between saves that the next attempt is told; None: those of the profile.
-
-    Args:
-        policy: of the profile, which allows another interval or does not.
-        attempts: of the run so far, oldest first.
-    """
+def interval_for_next_attempt(policy: CheckpointPolicy, attempts: Sequence[AttemptRecord]) -> int | None:
+    """Steps between saves that the next attempt uses; None: those of the profile."""
     known = [item.advised_steps for item in attempts if item.advised_steps is not None]
     if not policy.follow_advice or not known:
         return None
     least, most = math.ceil(policy.interval_steps / LARGEST_CHANGE), round(policy.interval_steps * LARGEST_CHANGE)
-    told = min(max(known[-1], least), most)
-    return None if told == policy.interval_steps else told
+    interval = min(max(known[-1], least), most)
+    return None if interval == policy.interval_steps else interval
 
 
 def node_days(story: Story, nodes: int, now: float) -> float:
@@ -273,7 +249,7 @@ def _span(seconds: float | None) -> str:
 
 
 def _median_gap(story: Story, saves: Sequence[tuple[float, float]]) -> float | None:
-    """Between the begins of saves; where none were told, between findings of checkpoints of one attempt."""
+    """Between the begins of saves; where none were reported, between findings of checkpoints of one attempt."""
     moments = sorted(begin for begin, _ in saves)
     gaps = [b - a for a, b in pairwise(moments)]
     if not gaps:
@@ -317,12 +293,7 @@ def spares_pay(
 ) -> bool:
     """Whether `held` spares save more node-time than they stand idle: failures/day x (reschedule - wake) x N > s days.
 
-    Args:
-        nodes: of the gang, which all wait until it is whole again.
-        failures_per_node_day: failures per node and day.
-        reschedule_seconds: until a gang without spares trains again.
-        wake_seconds: until a gang with a spare trains again.
-        held: how many spares stand by.
+    `held` is the number of spares.
     """
     saved = nodes * failures_per_node_day * (reschedule_seconds - wake_seconds) * nodes
     return saved > held * 86400.0

@@ -12,7 +12,7 @@ from itertools import groupby, pairwise, repeat
 from statistics import median
 from typing import NamedTuple, TypeGuard
 
-from flows.decisions.recovery.incarnations import begins_again, noticed
+from flows.decisions.recovery.incarnations import begins_again, first_restart_in
 from profiles.vocabulary import Tile
 from workflows.model.gang_status import RESTART_MARK
 from workflows.model.records import AttemptRecord, MarkRecord, StepRow
@@ -224,7 +224,7 @@ def _during_steps(work: Work, start: float) -> list[Cut]:
     for index, stall in enumerate(stalls):
         if again[index]:
             last = work.rows[index - 1].at
-            alarm = noticed(work.restarts, last, opened[index])
+            alarm = first_restart_in(work.restarts, last, opened[index])
             cuts += [] if alarm is None else [Cut(last, work.attempt, Tile.DETECT)]
             cuts.append(Cut(last if alarm is None else alarm, work.attempt, Tile.RESTART))
         cuts += _step(work, index, opened[index], stall)
@@ -275,7 +275,7 @@ def _after_steps(attempt: AttemptRecord, marks: Sequence[MarkRecord], work: Work
     detected = _last(marks, "detected")
     last = work.rows[-1].at if work.rows else _last(marks, "fault")
     until = math.inf if detected is None else detected
-    restarted = noticed(work.restarts, -math.inf if last is None else last, until)
+    restarted = first_restart_in(work.restarts, -math.inf if last is None else last, until)
     before = Tile.OTHER if detected is restarted is None else Tile.DETECT
     since = last if last is not None or before is Tile.DETECT else _known(attempt.ended_at, marks, "ended")
     cuts = [] if since is None else [Cut(min(since, until), number, before)]
@@ -304,14 +304,14 @@ def restores_of(
 ) -> list[Interval]:
     """When the attempt's ranks loaded a checkpoint.
 
-    Where its program says nothing of that, and was told to go on from one: from the moment its pods ran to its first
+    Where its program says nothing of that, and was given one to resume from: from the moment its pods ran to its first
     step. That is too long by what every start takes (imports, rendezvous, compiling), and the best that is known.
 
     Args:
         attempt: its record.
         marks: of this attempt.
         steps: of this attempt, any order.
-        end: the attempt's end, or now. A restore whose end was not heard of reaches to it, to the next step, or to
+        end: the attempt's end, or now. A restore without a known end reaches to it, to the next step, or to
             the moment when something was noticed.
     """
     begun = _last(marks, "restore-begin")
@@ -319,8 +319,8 @@ def restores_of(
         noticed = (mark.at for mark in marks if mark.kind in ("detected", "ended"))
         end = min([end, *(at for at in (*noticed, *(row.at for row in steps)) if at > begun)])
     found = intervals(marks, "restore-begin", "restore-end", end)
-    told = any(mark.kind.startswith("restore-") for mark in marks)
-    if told or not attempt.resume_path or attempt.running_at is None or not steps:
+    has_restore_marks = any(mark.kind.startswith("restore-") for mark in marks)
+    if has_restore_marks or not attempt.resume_path or attempt.running_at is None or not steps:
         return found
     return [(attempt.running_at, max(attempt.running_at, min(row.at for row in steps)))]
 

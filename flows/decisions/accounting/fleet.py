@@ -32,12 +32,7 @@ def fleet_account(
 ) -> Json:
     """The document of `primus report --since … --json`.
 
-    Args:
-        window: as the ledger gave it.
-        summaries: of every run of the window, whole; the window cuts them here.
-        capacity_gpus: of the cluster, all the time; 0: not known, or nodes without GPUs.
-        cluster: whose runs these are; "": of all clusters.
-        nodes: of the cluster; 0: not known.
+    `summaries` are of whole runs and are cut to the window here; `capacity_gpus`, `nodes`: 0 where not known.
     """
     runs = _run_frame([clip(item, window.since, window.until) for item in summaries])
     held = _held_frame(window, runs)

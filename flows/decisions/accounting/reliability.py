@@ -1,11 +1,8 @@
-"""Formulas of reliability: mean time to failure, and the share of time that a run may expect to be productive.
+"""Formulas of reliability: rates of failure, mean time to failure, and the productive share of time to expect.
 
-Source of each: fault tolerance notes, 6.2, and the papers named there. Times in seconds unless a name says else.
-
-How often something fails, from how often it did: estimate and interval, and a prior for a run that is young.
-
-Failures are counted over node-days. With k failures in x node-days the exact interval of the rate reaches from the
-Gamma(k) to the Gamma(k + 1) quantile over x (Garwood; the same as by chi-square with 2k and 2k + 2 degrees).
+Sources: fault tolerance notes, 6.2, and the papers named there. Times are seconds unless a name says else. Failures are
+counted over node-days: with k failures in x node-days the exact interval of the rate reaches from the Gamma(k) to the
+Gamma(k + 1) quantile over x (Garwood; the same as by chi-square with 2k and 2k + 2 degrees).
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ def expected_ettr(
     """Expected productive share, 0 to 1 (closed form of the reliability study, with our terms for queue and length).
 
     T = (R + u0) / (1 - N r (u0 + dt/2)); W = T (1 + w/dt) (1 + N r q) + q; the share is R / W. Pessimistic when the
-    checkpoint interval comes near the mean time to failure: `simulated_ettr` tells by how much.
+    checkpoint interval comes near the mean time to failure: `simulated_ettr` says by how much.
 
     Args:
         nodes: nodes of the gang.
@@ -71,17 +68,10 @@ def simulated_ettr(
 ) -> float:
     """The same for a long run by playing failures one after the other, which assumes nothing but chance.
 
+    Arguments as of `expected_ettr`.
     Failures come at exponential distances, also while the run restarts, not while it queues. Work since the newest
     checkpoint is lost with each. A stratified Monte Carlo: the distances are the distribution's evenly spread
     quantiles instead of thrown dice, so that the same question always has the same answer.
-
-    Args:
-        nodes: see `expected_ettr`, also for the following ones.
-        failures_per_node_day: …
-        restart_seconds: …
-        interval_seconds: …
-        stall_seconds: …
-        queue_seconds: …
 
     Raises:
         ValueError: as `expected_ettr`.
@@ -160,11 +150,7 @@ def failure_rate(failures: int, node_days: float, confidence: float = 0.95) -> F
 def expected_rate(failures: int, node_days: float, before: float = PRIOR_RATE, weight: float = PRIOR_WEIGHT) -> float:
     """Mean of the Gamma posterior, (a + failures) / (b + node-days), kept within a factor of what was known before.
 
-    Args:
-        failures: seen since.
-        node_days: over which they were seen.
-        before: the rate that was believed, per node and day.
-        weight: how many failures that belief counts for.
+    `before`: the rate that was believed, per node and day; `weight`: how many failures that belief counts for.
     """
     found = (weight + failures) / (weight / before + node_days)
     return min(before * LARGEST_CHANGE, max(before / LARGEST_CHANGE, found))

@@ -82,10 +82,7 @@ def curve_of(steps: Steps) -> Curve:
 def cost_of(summed: Totals, held: float, resolved: Resolved) -> Json | None:
     """What the gangs' time cost: queueing is free, since nothing is held. None where the pool has no price.
 
-    Args:
-        summed: of the run.
-        held: seconds in which a gang held its nodes.
-        resolved: the run's profile, with the price as it was at its submission.
+    `held`: seconds in which a gang held its nodes.
     """
     price = resolved.pool.price_per_gpu_hour
     if price is None:

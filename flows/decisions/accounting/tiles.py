@@ -1,12 +1,9 @@
-"""Where every GPU-second went: tiles of wall time without gap or overlap, and their totals.
+"""Where every GPU-second went: tiles of wall time without gap or overlap, and their totals. Pure.
 
-A run's time is a list of cuts (`flows.decisions.accounting.cuts`); each tile reaches to the next cut, so that tiles
-cover [begin, end] by construction. Times of different clocks are clamped to be monotone. Definitions: fault tolerance
-notes, 6.1; the ideal step time is the median of the attempt's steps.
-
-Which moments make which state: docs/reports.md.
-
-Tiles of wall time in which a part of the GPUs begins again while the others train on. Pure.
+A run's time is a list of cuts (`flows.decisions.accounting.cuts`); each tile reaches to the next cut, so tiles cover
+[begin, end] by construction. Times of different clocks are clamped to be monotone. Definitions: fault tolerance notes,
+6.1; the ideal step time is the median of the attempt's steps. Which moments make which state: docs/reports.md. Where
+only a part of the GPUs begins again, an absence lies over the tiles of the others.
 """
 
 from __future__ import annotations
@@ -62,7 +59,7 @@ class Absence(NamedTuple):
 
 
 def absences(marks: Iterable[MarkRecord], end: float) -> list[Absence]:
-    """Every one of a run. One whose end nobody told reaches to what ended the attempt, else to `end` (now)."""
+    """Every one of a run. One without a known end reaches to what ended the attempt, else to `end` (now)."""
     mine = [mark for mark in marks if mark.kind in (REPLICA_BEGIN, REPLICA_END, "detected", "ended")]
     found: list[Absence] = []
     for mark in mine:
@@ -158,22 +155,14 @@ def _share(part: float, whole: float) -> float:
 def tile(
     attempts: Sequence[AttemptRecord], marks: Sequence[MarkRecord], steps: StepSpans, begin: float, end: float
 ) -> tuple[TileSpan, ...]:
-    """The states of a run from its submission to its end (or now).
-
-    Args:
-        attempts: in order of their numbers.
-        marks: moments of all attempts, any order.
-        steps: completed steps of each attempt by its number, any order.
-        begin: when the run was submitted, Unix seconds.
-        end: when it ended, or now.
-    """
+    """The states of a run from its submission to its end (or now). `marks` and `steps` may come in any order."""
     spans = _spans(cuts_of(attempts, marks, steps, begin), begin, end)
-    asked = [mark for mark in marks if mark.detail.startswith("approval")]
+    question_marks = [mark for mark in marks if mark.detail.startswith("approval")]
     waits = [mark for mark in marks if not mark.detail.startswith("approval")]
     spans = _overlay(spans, Tile.RESTORE, _restores(attempts, marks, steps, end))
     for state, found in (
         (Tile.QUEUE, intervals(waits, "waiting-begin", "waiting-end", end)),
-        (Tile.PAUSED, intervals(asked, "waiting-begin", "waiting-end", end)),
+        (Tile.PAUSED, intervals(question_marks, "waiting-begin", "waiting-end", end)),
         (Tile.STANDBY, intervals(marks, "standby-begin", "standby-end", end)),
         (Tile.PAUSED, intervals(marks, "paused", "unpaused", end)),
     ):
@@ -215,10 +204,7 @@ def window(spans: Iterable[TileSpan], begin: float, end: float) -> tuple[TileSpa
 def sliding(spans: Sequence[TileSpan], seconds: float = 3600.0, points: int = 200) -> tuple[tuple[float, float], ...]:
     """The productive share of the last hour over time.
 
-    Args:
-        spans: of a run, in order.
-        seconds: length of the window; it is shorter at the run's beginning.
-        points: how many are made, evenly over the run.
+    The window is shorter at the run's beginning; `points` are spread evenly over the run.
 
     Returns:
         (Unix seconds of the window's end, share 0 to 1), the last one at the run's end.

@@ -78,12 +78,7 @@ class HardwareMatch:
 
 
 def match(node: NodeStock, hardware: Mapping[str, HardwareProfile]) -> HardwareMatch:
-    """The hardware profile of a node, or why none fits.
-
-    Args:
-        node: the node.
-        hardware: the profiles that there are, by name.
-    """
+    """The hardware profile of a node, or why none fits."""
     counted = accelerators(node)
     label, product = _product(node)
     if not counted and not product:
@@ -186,36 +181,34 @@ class PoolPlaces:
     nodes_per_rack: int = 1
     racks_per_block: int = 1
     rack_label: str = ""
-    """"" where no label tells the racks."""
+    """"" where no label names the racks."""
     block_label: str = ""
-    told: str = ""
+    note: str = ""
     """Where from, and what is uneven or not known."""
 
 
 def places(nodes: Sequence[NodeStock], levels: Sequence[str] = ()) -> PoolPlaces:
     """The largest rack and the largest block of a pool.
 
-    Args:
-        nodes: the pool's.
-        levels: node labels of the Kueue Topology of its flavor, the widest first; empty: none.
+    `levels`: node labels of the Kueue Topology of its flavor, the widest first; empty: none.
     """
     for block, rack in (*_own(levels), *SCHEMES):
-        racks = _told(nodes, rack)
+        racks = label_values(nodes, rack)
         if racks is not None:
-            return _placed(rack, racks, block, _told(nodes, block))
+            return _placed(rack, racks, block, label_values(nodes, block))
     half = next((rack for _, rack in (*_own(levels), *SCHEMES) if any(node.labels.get(rack) for node in nodes)), "")
-    why = f"only some of its nodes carry {half}" if half else "no usual label tells racks"
-    return PoolPlaces(told=f"racks are not known: {why}; written as one node by rack")
+    why = f"only some of its nodes carry {half}" if half else "no usual label names racks"
+    return PoolPlaces(note=f"racks are not known: {why}; written as one node by rack")
 
 
 def _own(levels: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Ours, the clique, and Kueue's, which end with the host."""
     wide = [label for label in levels if label != labels.HOSTNAME]
-    told = ((wide[-2] if len(wide) > 1 else "", wide[-1]),) if wide else ()
-    return ((labels.BLOCK, labels.RACK), ("", CLIQUE), *told)
+    label_pairs = ((wide[-2] if len(wide) > 1 else "", wide[-1]),) if wide else ()
+    return ((labels.BLOCK, labels.RACK), ("", CLIQUE), *label_pairs)
 
 
-def _told(nodes: Sequence[NodeStock], label: str) -> list[str] | None:
+def label_values(nodes: Sequence[NodeStock], label: str) -> list[str] | None:
     """The label's value on each node; None unless all carry it."""
     values = [node.labels.get(label, "") for node in nodes]
     return values if label and all(values) else None
@@ -224,15 +217,15 @@ def _told(nodes: Sequence[NodeStock], label: str) -> list[str] | None:
 def _placed(rack: str, racks: Sequence[str], block: str, blocks: Sequence[str] | None) -> PoolPlaces:
     sizes = Counter(racks)
     most, least = max(sizes.values()), min(sizes.values())
-    told = f"{len(sizes)} by label {rack}" + (
+    note = f"{len(sizes)} by label {rack}" + (
         f", of {least} to {most} nodes: the largest counts" if least < most else ""
     )
     if blocks is None:
-        return PoolPlaces(most, 1, rack, "", f"racks: {told}; blocks are not known, written as one rack by block")
+        return PoolPlaces(most, 1, rack, "", f"racks: {note}; blocks are not known, written as one rack by block")
     pairs = set(zip(racks, blocks, strict=True))
     if len(pairs) > len(sizes):
-        return PoolPlaces(most, 1, rack, "", f"racks: {told}; {block} cuts through racks, so blocks are not known")
+        return PoolPlaces(most, 1, rack, "", f"racks: {note}; {block} cuts through racks, so blocks are not known")
     by_block: Mapping[str, int] = Counter(name for _, name in pairs)
     return PoolPlaces(
-        most, max(by_block.values()), rack, block, f"racks: {told}; blocks: {len(by_block)} by label {block}"
+        most, max(by_block.values()), rack, block, f"racks: {note}; blocks: {len(by_block)} by label {block}"
     )

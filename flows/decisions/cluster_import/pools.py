@@ -1,4 +1,4 @@
-"""Nodes into pools: alike in hardware, taints and flavor, and told from all other nodes by labels. Pure.
+"""Nodes into pools: alike in hardware, taints and flavor, and set apart from all other nodes by labels. Pure.
 
 Every node ends in exactly one pool or is left out with a reason. A pool's labels select its nodes and no others, except
 such as take no pods anyway: those of the control plane, behind their taint, and those that are being deleted.
@@ -56,12 +56,7 @@ class _Candidate:
 
 
 class LabelTable:
-    """Who carries which label.
-
-    Args:
-        nodes: all nodes of the cluster, those that get into no pool too.
-        flavor_keys: labels by which Kueue's flavors tell nodes apart.
-    """
+    """Who carries which label. `flavor_keys`: labels by which Kueue's flavors tell nodes apart."""
 
     def __init__(self, nodes: Sequence[NodeStock], flavor_keys: frozenset[str] = frozenset()) -> None:
         self._flavor_keys = flavor_keys
@@ -182,14 +177,7 @@ def grouped(
     flavors: Sequence[FlavorStock] = (),
     used: frozenset[str] = frozenset(),
 ) -> Grouped:
-    """Pools of a cluster's nodes.
-
-    Args:
-        nodes: all of them.
-        hardware: the hardware profiles that there are, by name.
-        flavors: Kueue's.
-        used: flavors that the namespace's queues give out; they go before others.
-    """
+    """Pools of a cluster's nodes. `used`: flavors that the namespace's queues give out; they go before others."""
     matches = {node.name: match(node, hardware) for node in nodes}
     left_out = {node.name: why for node in nodes if (why := _not_ours(node) or _misfit(matches[node.name]))}
     keys: dict[tuple[str, tuple[str, ...], tuple[str, ...], str], list[NodeStock]] = {}
@@ -222,11 +210,11 @@ def taints_of(nodes: Sequence[NodeStock]) -> tuple[tuple[str, ...], Mapping[str,
     return common, {name: taints for name, taints in odd.items() if taints}
 
 
-def named(nodes: Iterable[str], most: int = 4) -> str:
+def node_names(nodes: Iterable[str], most: int = 4) -> str:
     """Names for people: a few of them and how many more."""
     names = sorted(nodes)
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    text = ", ".join(names[:most])
+    return text if len(names) <= most else f"{text} and {len(names) - most} more"
 
 
 def _not_ours(node: NodeStock) -> str:
@@ -297,6 +285,6 @@ def _with(group: Group, nodes: Sequence[NodeStock], selector: Mapping[str, str])
 
 def _hidden(alike: Iterable[str]) -> str:
     return (
-        f"no lasting label tells it from {named(alike)}, which are made of something else or left out: give the nodes "
-        f"of its kind a label of their own, e.g. kubectl label node NODE {labels.POOL}=NAME, and import again"
+        f"no lasting label separates it from {node_names(alike)}, which are made of something else or left out: give "
+        f"the nodes of its kind a label of their own, e.g. kubectl label node NODE {labels.POOL}=NAME, and import again"
     )

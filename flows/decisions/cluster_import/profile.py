@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from flows.decisions.cluster_import.hardware import HardwareMatch, PoolPlaces, nics, places
-from flows.decisions.cluster_import.pools import Group, Grouped, grouped, named, taints_of
+from flows.decisions.cluster_import.pools import Group, Grouped, grouped, node_names, taints_of
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
@@ -27,7 +27,7 @@ MAX_NAME = 63
 
 
 @dataclass
-class Written:
+class ProfileDraft:
     """A value of the profile in the making."""
 
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -68,8 +68,8 @@ def pool_names(groups: Sequence[Group]) -> list[str]:
     for group, own in zip(groups, ours, strict=True):
         name = own or group.hardware
         if not own and kinds[group.hardware] > 1:
-            told = slug(group.flavor or next(iter((group.selector or {}).values()), ""))
-            name = (f"{group.hardware}-{told}"[:MAX_NAME] if told else name).strip("-")
+            suffix = slug(group.flavor or next(iter((group.selector or {}).values()), ""))
+            name = (f"{group.hardware}-{suffix}"[:MAX_NAME] if suffix else name).strip("-")
         number, base = 1, name
         while name in taken:
             number += 1
@@ -86,18 +86,10 @@ def _own_name(group: Group) -> str:
 
 def pool(
     name: str, group: Group, hardware: HardwareProfile, matches: Mapping[str, HardwareMatch], levels: Sequence[str] = ()
-) -> Written:
-    """One pool.
-
-    Args:
-        name: what it is called.
-        group: its nodes.
-        hardware: its hardware profile.
-        matches: what each node is.
-        levels: node labels of the Kueue Topology of its flavor, the widest first.
-    """
-    made = Written()
-    made.sources[""] = f"{named(node.name for node in group.nodes)}: {group.seen}"
+) -> ProfileDraft:
+    """One pool."""
+    made = ProfileDraft()
+    made.sources[""] = f"{node_names(node.name for node in group.nodes)}: {group.seen}"
     made.put("name", name)
     made.put("hardware", hardware.name)
     made.put("nodes", len(group.nodes))
@@ -113,36 +105,38 @@ def pool(
     return made
 
 
-def _spares(made: Written, nodes: Sequence[NodeStock]) -> None:
+def _spares(made: ProfileDraft, nodes: Sequence[NodeStock]) -> None:
     spares = sum(node.labels.get(labels.SPARE) == "true" for node in nodes)
     if 0 < spares < len(nodes):
         made.put("spares", spares, f"nodes labelled {labels.SPARE}=true")
 
 
-def _places(made: Written, found: PoolPlaces) -> None:
+def _places(made: ProfileDraft, found: PoolPlaces) -> None:
     if not found.rack_label:
-        made.remark("topology", found.told)
+        made.remark("topology", found.note)
         return
     shape = {"nodes_per_rack": found.nodes_per_rack, "racks_per_block": found.racks_per_block}
-    made.put("topology", shape, found.told)
+    made.put("topology", shape, found.note)
     wanted = {found.rack_label: labels.RACK} | ({found.block_label: labels.BLOCK} if found.block_label else {})
     foreign = [f"{label} to {ours}" for label, ours in wanted.items() if label != ours]
     if foreign:
         made.remark("topology", f"gangs are placed by our own labels: copy the values of {' and '.join(foreign)}")
 
 
-def _taints(made: Written, nodes: Sequence[NodeStock]) -> None:
+def _taints(made: ProfileDraft, nodes: Sequence[NodeStock]) -> None:
     common, odd = taints_of(nodes)
     if common:
         made.put("taints", list(common), "on these nodes; pods of a run tolerate them")
     for taints, names in _by_value(odd).items():
-        told = ", ".join(taint for taint in taints if not taint.startswith("node.kubernetes.io/"))
-        if not told:  # the state it stands for is told below
+        listed = ", ".join(taint for taint in taints if not taint.startswith("node.kubernetes.io/"))
+        if not listed:  # the node's state has a remark of its own below
             continue
-        made.remark("taints", f"{named(names)} has {told}, which pods of a run do not tolerate: they stay away from it")
+        made.remark(
+            "taints", f"{node_names(names)} has {listed}, which pods of a run do not tolerate: they stay away from it"
+        )
     bare = [node.name for node in nodes if any(taint not in node.taints for taint in common)]
     if bare:
-        made.remark("taints", f"{named(bare)} lacks some of these taints")
+        made.remark("taints", f"{node_names(bare)} lacks some of these taints")
 
 
 def _by_value(odd: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, ...], list[str]]:
@@ -152,17 +146,17 @@ def _by_value(odd: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, ...], list[
     return found
 
 
-def _host(made: Written, nodes: Sequence[NodeStock]) -> None:
+def _host(made: ProfileDraft, nodes: Sequence[NodeStock]) -> None:
     cpus = [_amount(node.allocatable.get("cpu", "")) for node in nodes]
     memory = [_amount(node.allocatable.get("memory", "")) for node in nodes]
     least = "the least that one of these nodes offers to pods; what daemons ask for comes off it"
-    for name, found, text, told in (("cpus_per_node", cpus, _whole, least), ("memory_per_node", memory, _bytes, "")):
+    for name, found, text, choose in (("cpus_per_node", cpus, _whole, least), ("memory_per_node", memory, _bytes, "")):
         known = [value for value in found if value >= 1]
         if known:
-            made.put(name, text(min(known)), told)
+            made.put(name, text(min(known)), choose)
         if len(known) < len(found):
             silent = [node.name for node, value in zip(nodes, found, strict=True) if value < 1]
-            made.remark(name, f"{named(silent)} says nothing of it")
+            made.remark(name, f"{node_names(silent)} says nothing of it")
 
 
 def _whole(value: Decimal) -> int:
@@ -185,29 +179,31 @@ def _amount(quantity: str) -> Decimal:
         return Decimal(0)
 
 
-def _nics(made: Written, nodes: Sequence[NodeStock], hardware: HardwareProfile) -> None:
+def _nics(made: ProfileDraft, nodes: Sequence[NodeStock], hardware: HardwareProfile) -> None:
     """The resource that counts a node's NICs, where exactly one does it as the hardware profile says."""
     offers = [nics(node) for node in nodes]
     names = sorted({name for offer in offers for name in offer})
     if not names or not hardware.gpus_per_node:
         return
     counts = {name: [offer.get(name, 0) for offer in offers] for name in names}
-    told = ", ".join(f"{name}: {_span(counts[name])}" for name in names)
+    listed = ", ".join(f"{name}: {_span(counts[name])}" for name in names)
     wanted = hardware.nics_per_node
     # A node whose plug-in is silent now must not hide what the others say.
     fitting = [name for name in names if 2 * sum(count == wanted for count in counts[name]) > len(nodes)]
     if wanted and len(fitting) == 1:
-        made.put("nic_resource_name", fitting[0], f"nodes count {told}")
+        made.put("nic_resource_name", fitting[0], f"nodes count {listed}")
     else:
         which = "several of them could be meant" if len(fitting) > 1 else f"{hardware.name} has {wanted} NICs by node"
-        made.remark("nic_resource_name", f"not written: nodes count {told}, but {which}; say which one counts its NICs")
+        made.remark(
+            "nic_resource_name", f"not written: nodes count {listed}, but {which}; say which one counts its NICs"
+        )
 
 
 def _span(counts: Sequence[int]) -> str:
     return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
 
-def _now(made: Written, nodes: Sequence[NodeStock], matches: Mapping[str, HardwareMatch]) -> None:
+def _now(made: ProfileDraft, nodes: Sequence[NodeStock], matches: Mapping[str, HardwareMatch]) -> None:
     """What is wrong with nodes today; they count all the same."""
     states = {
         "is not ready": [node.name for node in nodes if node.ready is not True],
@@ -218,7 +214,7 @@ def _now(made: Written, nodes: Sequence[NodeStock], matches: Mapping[str, Hardwa
     }
     for state, names in states.items():
         if names:
-            made.remark("nodes", f"counted in, though {named(names)} {state} now")
+            made.remark("nodes", f"counted in, though {node_names(names)} {state} now")
 
 
 NOT_SAID = ("programs_image", "service_account", "image_pull_secrets", "run_as_user", "read_kernel_log", "brake")
@@ -238,7 +234,7 @@ _PORTS = ("web", "http-web", "http", "http-metrics")
 
 
 @dataclass(frozen=True)
-class Imported:
+class ClusterImport:
     """A profile as it was found, perhaps not whole."""
 
     fields: Mapping[str, Any]
@@ -259,7 +255,7 @@ class Imported:
 
 def imported(
     stock: Inventory, name: str, hardware: Mapping[str, HardwareProfile], storage: Sequence[str] = ()
-) -> Imported:
+) -> ClusterImport:
     """The profile of a living cluster.
 
     Args:
@@ -272,7 +268,7 @@ def imported(
     Raises:
         ProfileError: a shared folder is named in a way that means nothing.
     """
-    made, queues = Written(), {item.name for item in stock.cluster_queues}
+    made, queues = ProfileDraft(), {item.name for item in stock.cluster_queues}
     used = frozenset(quota.flavor for item in stock.cluster_queues for quota in item.quotas)
     found = grouped(stock.nodes, hardware, stock.flavors, used)
     _head(made, stock, name, found)
@@ -283,11 +279,11 @@ def imported(
     _priorities(made, stock)
     _endpoints(made, stock)
     for why, nodes in _by_reason(found.left_out).items():
-        made.remark("pools", f"left out: {named(nodes)}: {why}")
+        made.remark("pools", f"left out: {node_names(nodes)}: {why}")
     return _finished(made, stock, found)
 
 
-def _head(made: Written, stock: Inventory, name: str, found: Grouped) -> None:
+def _head(made: ProfileDraft, stock: Inventory, name: str, found: Grouped) -> None:
     gpus = sum(found.matches[node.name].gpus for group in found.groups for node in group.nodes)
     nodes = sum(len(group.nodes) for group in found.groups)
     where = f"context {stock.context}" if stock.context else "the cluster around this pod"
@@ -300,7 +296,7 @@ def _head(made: Written, stock: Inventory, name: str, found: Grouped) -> None:
         made.remark("namespace", "there is no such namespace: make it, e.g. with primus render workspace")
 
 
-def _queue(made: Written, stock: Inventory, readable: set[str]) -> None:
+def _queue(made: ProfileDraft, stock: Inventory, readable: set[str]) -> None:
     names = sorted(item.name for item in stock.local_queues)
     if "LocalQueue" in stock.unread:
         made.remark("queue", f"not known: {stock.unread['LocalQueue']}")
@@ -319,7 +315,7 @@ def _queue(made: Written, stock: Inventory, readable: set[str]) -> None:
         made.remark("queue", f"ClusterQueue {queue.cluster_queue} is not known: {why}")
 
 
-def _pools(made: Written, stock: Inventory, found: Grouped, hardware: Mapping[str, HardwareProfile]) -> None:
+def _pools(made: ProfileDraft, stock: Inventory, found: Grouped, hardware: Mapping[str, HardwareProfile]) -> None:
     levels = {flavor.name: stock.topologies.get(flavor.topology, ()) for flavor in stock.flavors}
     for index, (name, group) in enumerate(zip(pool_names(found.groups), found.groups, strict=True)):
         part = pool(name, group, hardware[group.hardware], found.matches, levels.get(group.flavor, ()))
@@ -333,7 +329,7 @@ def _pools(made: Written, stock: Inventory, found: Grouped, hardware: Mapping[st
         made.miss("pools", f"no pool: {what}")
 
 
-def _unserved(part: Written, stock: Inventory, group: Group, queued: bool) -> None:
+def _unserved(part: ProfileDraft, stock: Inventory, group: Group, queued: bool) -> None:
     if group.flavor or not queued:
         return
     if "ResourceFlavor" in stock.unread:
@@ -342,8 +338,8 @@ def _unserved(part: Written, stock: Inventory, group: Group, queued: bool) -> No
         part.remark("queue_flavor", "no single ResourceFlavor of the queue selects all of these nodes")
 
 
-def _storage(made: Written, stock: Inventory, given: Sequence[str]) -> None:
-    found = [_given_storage(text) for text in given]
+def _storage(made: ProfileDraft, stock: Inventory, requests: Sequence[str]) -> None:
+    found = [_given_storage(text) for text in requests]
     shared = [item for item in stock.volumes if set(_SHARED) & set(item.modes)]
     named_claims = {item["source"] for item in found}
     for claim in sorted(shared, key=lambda item: item.name):
@@ -351,9 +347,9 @@ def _storage(made: Written, stock: Inventory, given: Sequence[str]) -> None:
             made.remark("storage", f"claim {claim.name} may be shared but is {claim.phase}: not written")
         elif claim.name not in named_claims:
             found.append({"kind": "claim", "source": claim.name, "mount_path": f"/mnt/{slug(claim.name)}"})
-            told = f"{claim.size} of class {claim.storage_class or 'unnamed'}"
-            made.sources[f"storage[{len(found) - 1}]"] = f"a bound ReadWriteMany claim, {told}; the mount path is ours"
-    for index, text in enumerate(given):
+            note = f"{claim.size} of class {claim.storage_class or 'unnamed'}"
+            made.sources[f"storage[{len(found) - 1}]"] = f"a bound ReadWriteMany claim, {note}; the mount path is ours"
+    for index, text in enumerate(requests):
         made.sources[f"storage[{index}]"] = f"as you said: {text}"
     made.put("storage", found)
     if len(found) > 1:
@@ -386,7 +382,7 @@ def _given_storage(text: str) -> dict[str, str]:
     return {"kind": "host_path" if folder else "claim", "source": source, "mount_path": path}
 
 
-def _returning(made: Written, both: Mapping[str, int]) -> None:
+def _returning(made: ProfileDraft, both: Mapping[str, int]) -> None:
     """Sisters of priorities as our workspaces make them: only those that stand above the priority itself."""
     sisters = {name: f"{name}-{RETURNING}" if name else RETURNING for name in ["", *both]}
     found = {name: sister for name, sister in sisters.items() if both.get(sister, -1) > both.get(name, 0)}
@@ -394,7 +390,7 @@ def _returning(made: Written, both: Mapping[str, int]) -> None:
         made.put("returning_priorities", found, "classes above a priority for attempts that answer a failure")
 
 
-def _priorities(made: Written, stock: Inventory) -> None:
+def _priorities(made: ProfileDraft, stock: Inventory) -> None:
     """A run's priority names a PriorityClass of its pods and, in a queue, Kueue's class of the same name."""
     pods = {name: value for name, value in stock.priority_classes.items() if not name.startswith("system-")}
     if not made.fields.get("queue"):
@@ -403,8 +399,8 @@ def _priorities(made: Written, stock: Inventory) -> None:
         return
     both = {name: value for name, value in stock.workload_priority_classes.items() if name in pods}
     if both:
-        told = "WorkloadPriorityClasses that are PriorityClasses too, with Kueue's values"
-        made.put("priority_classes", dict(sorted(both.items(), key=lambda item: item[1])), told)
+        source = "WorkloadPriorityClasses that are PriorityClasses too, with Kueue's values"
+        made.put("priority_classes", dict(sorted(both.items(), key=lambda item: item[1])), source)
         _returning(made, both)
     alone = sorted(stock.workload_priority_classes.keys() - pods.keys())
     if alone:
@@ -417,9 +413,9 @@ def _priorities(made: Written, stock: Inventory) -> None:
             made.remark("priority_classes", f"not known: {stock.unread[kind]}")
 
 
-def _endpoints(made: Written, stock: Inventory) -> None:
+def _endpoints(made: ProfileDraft, stock: Inventory) -> None:
     urls: dict[str, str] = {}
-    told: list[str] = []
+    notes: list[str] = []
     for name, pattern in (("prometheus_url", _METRICS), ("logs_url", _LOGS)):
         like = [(_label(item), item) for item in stock.services if _port(item) and pattern.search(_label(item))]
         like.sort(key=lambda pair: (_oddness(pair[1]), pair[1].namespace, pair[1].name))
@@ -427,9 +423,9 @@ def _endpoints(made: Written, stock: Inventory) -> None:
             service = like[0][1]
             urls[name] = f"http://{service.name}.{service.namespace}:{_port(service)}"
             more = f", one of {len(like)}" if len(like) > 1 else ""
-            told.append(f"{name}: a guess from the name and labels of Service {service.name}{more}")
+            notes.append(f"{name}: a guess from the name and labels of Service {service.name}{more}")
     if urls:
-        made.put("endpoints", urls, "; ".join(told))
+        made.put("endpoints", urls, "; ".join(notes))
     if "Service" in stock.unread:
         made.remark("endpoints", f"left out: services of all namespaces may not be read ({stock.unread['Service']})")
 
@@ -459,7 +455,7 @@ def _by_reason(left_out: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
     return found
 
 
-def _finished(made: Written, stock: Inventory, found: Grouped) -> Imported:
+def _finished(made: ProfileDraft, stock: Inventory, found: Grouped) -> ClusterImport:
     order = list(ClusterProfile.model_fields)
     remarks = sorted(made.remarks, key=lambda item: order.index(re.split(r"[.\[]", item[0])[0]))
     missing = [name for name in ("pools", "storage") if not made.fields[name]]
@@ -471,7 +467,7 @@ def _finished(made: Written, stock: Inventory, found: Grouped) -> Imported:
         except ProfileError as error:
             problem = str(error)
     unread = {"pools": "Node", "storage": "PersistentVolumeClaim"}
-    return Imported(
+    return ClusterImport(
         fields=made.fields,
         sources=made.sources,
         remarks=tuple(remarks),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from flows.decisions.diagnosis.clues import Clue, Weighed
+from flows.decisions.diagnosis.clues import Clue, Weighing
 from flows.decisions.diagnosis.files import place_of
 from flows.decisions.diagnosis.gang import Gang
 from flows.decisions.diagnosis.places import NodePlaces
@@ -28,15 +28,11 @@ _TASK = re.compile(r"/task:(\d{1,6})")
 
 
 def culprits_of(
-    evidence: Evidence, weighed: Weighed, gang: Gang, places: NodePlaces | None = None
+    evidence: Evidence, weighed: Weighing, gang: Gang, places: NodePlaces | None = None
 ) -> tuple[Culprit, ...]:
     """Who is blamed by clues that were not discounted. A name that the evidence does not hold is not blamed.
 
-    Args:
-        evidence: of the incident; only in foreign logs (signal `logs`) may names come from the lines' own words.
-        weighed: its clues.
-        gang: how its ranks ended.
-        places: what the lines tell of nodes; None: nothing.
+    Only in foreign logs (signal `logs`) may names come from the lines' own words.
     """
     foreign = evidence.signal is Signal.LOGS
     best = weighed.telling[0].weight if weighed.telling else 0.0
@@ -45,7 +41,7 @@ def culprits_of(
     if not foreign:
         names = _names(evidence)
         own = (_here(one, names, homes) for one in _direct(strong, NodePlaces(homes)))
-        return _sorted([*(one for one in own if one != NOBODY), *_named(strong, names, homes)])
+        return _sorted([*(one for one in own if one != NOBODY), *_as_culprits(strong, names, homes)])
     policy = POLICY[weighed.fault_class]
     if policy.blames_nobody:
         return ()
@@ -64,7 +60,7 @@ def culprits_of(
     return _sorted(found or _where(strong, places))
 
 
-def _own_doing(weighed: Weighed, gang: Gang, strong: Sequence[Clue], places: NodePlaces) -> bool:
+def _own_doing(weighed: Weighing, gang: Gang, strong: Sequence[Clue], places: NodePlaces) -> bool:
     """Is the one rank that failed worth naming? The code's errors often strike all, and one of them reports first."""
     if any(clue.blames == "rank" and clue.rank is None for clue in strong):
         return True
@@ -88,9 +84,13 @@ def _direct(clues: Sequence[Clue], places: NodePlaces) -> list[Culprit]:
     ranked = [clue for clue in own if clue.blames == "rank" and places.ranks_of(clue)]
     found: list[Culprit] = [(places.node_of(clue), rank) for clue in ranked for rank in places.ranks_of(clue)]
     nodes = [clue for clue in own if clue.blames == "node"]
-    told = {places.told_of(clue) for clue in nodes} - {""}
-    guessed = set[str]() if told or any(clue.blames == "peer" for clue in clues) else set(map(places.node_of, nodes))
-    found += ((node, None) for node in sorted((told or guessed) - {""}))
+    nodes_from_lines = {places.node_in_line(clue) for clue in nodes} - {""}
+    guessed = (
+        set[str]()
+        if nodes_from_lines or any(clue.blames == "peer" for clue in clues)
+        else set(map(places.node_of, nodes))
+    )
+    found += ((node, None) for node in sorted((nodes_from_lines or guessed) - {""}))
     return found
 
 
@@ -109,7 +109,7 @@ def _names(evidence: Evidence) -> dict[str, str]:
     return {name: node for name, node in (names | {node: node for node in nodes}).items() if name and node}
 
 
-def _named(clues: Iterable[Clue], names: dict[str, str], homes: dict[int, str]) -> list[Culprit]:
+def _as_culprits(clues: Iterable[Clue], names: dict[str, str], homes: dict[int, str]) -> list[Culprit]:
     """Ranks and nodes that lines name, as far as the incident knows them."""
     found: list[Culprit] = []
     for clue in clues:
@@ -183,7 +183,7 @@ def _sorted(found: Iterable[Culprit]) -> tuple[Culprit, ...]:
     return tuple(sorted(kept, key=lambda item: (item[0], -1 if item[1] is None else item[1])))
 
 
-def scene(weighed: Weighed, gang: Gang) -> tuple[str, ...]:
+def scene(weighed: Weighing, gang: Gang) -> tuple[str, ...]:
     """Where it happened: the nodes of the strongest clues, else that of the first failing rank."""
     best = weighed.telling[0].weight if weighed.telling else 0.0
     places = {clue.node for clue in weighed.telling if clue.node and clue.weight >= BLAME_SHARE * best}
@@ -193,14 +193,14 @@ def scene(weighed: Weighed, gang: Gang) -> tuple[str, ...]:
 
 
 def unfit(evidence: Evidence) -> tuple[str, ...]:
-    """Nodes told to leave or cordoned, and those that did not pass the gate, unless most of them did not."""
-    told = {pod.node for pod in evidence.pods if pod.node and pod.disrupted}
-    told |= {node.name for node in evidence.nodes if node.cordoned}
+    """Nodes that pods must leave, cordoned ones, and those that did not pass the gate, unless most of them did not."""
+    leaving = {pod.node for pod in evidence.pods if pod.node and pod.disrupted}
+    leaving |= {node.name for node in evidence.nodes if node.cordoned}
     bad = {report.node for report in evidence.gate if report.verdict != VerdictWord.PASS}
-    return tuple(sorted(told | (bad if len(bad) * 2 <= len(evidence.gate) else set())))
+    return tuple(sorted(leaving | (bad if len(bad) * 2 <= len(evidence.gate) else set())))
 
 
-def suspect(weighed: Weighed, culprits: Sequence[tuple[str, int | None]]) -> bool:
+def suspect(weighed: Weighing, culprits: Sequence[tuple[str, int | None]]) -> bool:
     """True where a node is to blame."""
     blamed = any(clue.blames in ("node", "peer") for clue in weighed.telling)
     return blamed and any(node for node, rank in culprits if rank is None)

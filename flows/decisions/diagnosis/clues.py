@@ -1,12 +1,8 @@
-"""Clues and how they are weighed: which class the evidence as a whole speaks for, and how surely.
+"""Clues and rules, and how clues are weighed: which class the evidence speaks for, and how surely.
 
 Each witness says how probable its class is if it alone were known. Consequences are dropped or discounted once their
-cause is known; what is left of one class adds up as independent witnesses do.
-
-The form of a rule: what one kind of line says about a failure.
-
-The tables are data (`flows.decisions.diagnosis.rules`), matched by `flows.decisions.diagnosis.matching`. A rule never
-decides alone: `flows.decisions.diagnosis.diagnose` weighs what all of them and all other witnesses say.
+cause is known; what is left of one class adds up as independent witnesses do. A rule never decides alone: the tables
+are in `flows.decisions.diagnosis.rules`, `matching` finds them, and `diagnose` weighs everything.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ class Rule:
     """Regular expression searched in the cleaned line, without nested repetition. Group `peer`, or any other with a
     name: who is blamed."""
     fault_class: FaultClass
-    """`none`: healthy noise; the line tells nothing, whatever else matches."""
+    """`none`: healthy noise; the line says nothing, whatever else matches."""
     weight: float
     """Probability, 0 to 1, that the class is right where only this line is known."""
     blames: Blames
@@ -115,7 +111,7 @@ class Clue:
 
 
 @dataclass(frozen=True)
-class Weighed:
+class Weighing:
     """The classes and what is left of the clues."""
 
     fault_class: FaultClass
@@ -127,13 +123,11 @@ class Weighed:
     """The rest, discounted, strongest first."""
 
 
-def weigh(clues: Iterable[Clue], victims: frozenset[int], first_failure: float | None = None) -> Weighed:
+def weigh(clues: Iterable[Clue], victims: frozenset[int], first_failure: float | None = None) -> Weighing:
     """The class that the clues speak for.
 
-    Args:
-        clues: all of them, in any order.
-        victims: ranks that were asked to end, or ended because others did.
-        first_failure: when the first rank failed of its own, Unix seconds; None: not known.
+    `victims`: ranks that were asked to end, or ended because others did; `first_failure`: Unix seconds of the first
+    own one.
     """
     left = _without_consequences(_discounted(tuple(clues), victims, first_failure))
     scores = _scores(left)
@@ -143,12 +137,12 @@ def weigh(clues: Iterable[Clue], victims: frozenset[int], first_failure: float |
     if not named or named[0][1] < TELLING:
         nearest = named[0][1] if named else 0.0
         hints = tuple((kind, round(score, 3)) for kind, score in named[:4])
-        return Weighed(FaultClass.UNKNOWN, round(1.0 - nearest, 3), hints, (), tuple(strongest))
+        return Weighing(FaultClass.UNKNOWN, round(1.0 - nearest, 3), hints, (), tuple(strongest))
     (top, score), rivals = named[0], named[1:]
     confidence = score * score / (score + RIVAL_FACTOR * rivals[0][1]) if rivals else score
     total = math.fsum(value for _, value in rivals)
     shares = tuple((kind, _floor((1 - confidence) * value / max(total, 1.0))) for kind, value in rivals[:4])
-    return Weighed(
+    return Weighing(
         top,
         _floor(confidence),
         shares,

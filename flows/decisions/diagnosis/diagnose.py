@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flows.decisions.diagnosis.blame import culprits_of, scene, suspect, unfit
-from flows.decisions.diagnosis.clues import Clue, Weighed, weigh
+from flows.decisions.diagnosis.clues import Clue, Weighing, weigh
 from flows.decisions.diagnosis.exits import Exit, exits, terminations
 from flows.decisions.diagnosis.gang import Gang, failing, read_gang
 from flows.decisions.diagnosis.healthy import or_healthy
 from flows.decisions.diagnosis.history import memories
-from flows.decisions.diagnosis.launcher_log import with_passed_notices, with_told_ends
+from flows.decisions.diagnosis.launcher_log import with_logged_ends, with_passed_notices
 from flows.decisions.diagnosis.lines import gather
 from flows.decisions.diagnosis.observers.registry import observe
 from flows.decisions.diagnosis.places import NodePlaces, read_places
@@ -33,7 +33,7 @@ words in them. Where no clue speaks for another class, the odds are about five t
 MOST = 0.99
 
 
-def unopposed(weighed: Weighed) -> Weighed:
+def unopposed(weighed: Weighing) -> Weighing:
     """The class with better odds where no clue speaks for another one."""
     if weighed.alternatives or not weighed.telling:
         return weighed
@@ -92,9 +92,9 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     nodes = scene(weighed, gang)
     fingerprint, step = _fingerprint(weighed, gang), _step(evidence, gang)
     size = len({pod.node for pod in evidence.pods if pod.node and pod.ranks})
-    told = memories(weighed.fault_class, fingerprint, step, nodes, size, evidence.past)
-    if told:
-        weighed = weigh((*clues, *told), gang.victims, gang.failed_at)
+    past_clues = memories(weighed.fault_class, fingerprint, step, nodes, size, evidence.past)
+    if past_clues:
+        weighed = weigh((*clues, *past_clues), gang.victims, gang.failed_at)
     culprits = culprits_of(evidence, weighed, gang, _places(evidence, lines, ends))
     strongest = weighed.telling[0] if weighed.telling else None
     policy = policy_of(weighed.fault_class, strongest.rule if strongest else "")
@@ -123,19 +123,21 @@ def _read(evidence: Evidence) -> tuple[Evidence, tuple[LogLine, ...], tuple[Exit
     """The evidence with the ends that logs tell, its lines, and ends that other launchers report in foreign logs."""
     lines = gather(evidence)
     ends = exits(lines) if evidence.signal is Signal.LOGS and not evidence.terminations else ()
-    told = evidence if ends else with_told_ends(evidence)  # other launchers may have run inside ours, and know more
-    told = with_passed_notices(told)
-    return (evidence, lines, ends) if told is evidence else (told, gather(told), ())
+    complete = (
+        evidence if ends else with_logged_ends(evidence)
+    )  # other launchers may have run inside ours, and know more
+    complete = with_passed_notices(complete)
+    return (evidence, lines, ends) if complete is evidence else (complete, gather(complete), ())
 
 
 def _places(evidence: Evidence, lines: Sequence[LogLine], ends: Sequence[Exit]) -> NodePlaces | None:
-    """What foreign logs tell of nodes; None where the cluster tells it."""
+    """What foreign logs say of nodes; None where the cluster itself does."""
     if evidence.signal is not Signal.LOGS:
         return None
     return read_places(lines, [(end.rank, end.node) for end in ends if end.rank is not None and not end.local])
 
 
-def _fingerprint(weighed: Weighed, gang: Gang) -> str:
+def _fingerprint(weighed: Weighing, gang: Gang) -> str:
     if gang.fingerprint:
         return gang.fingerprint
     if not weighed.telling:
@@ -150,19 +152,19 @@ def _step(evidence: Evidence, gang: Gang) -> int | None:
         return evidence.first_nan_step
     if gang.first is not None and gang.first.last_step is not None:
         return gang.first.last_step
-    # A rank that tells no steps fails after those of its gang; what was known when the failure was heard may be older.
-    told = [
+    # A rank that reports no steps fails after those of its gang; what was known at the failure may be older.
+    steps_seen = [
         step for record in evidence.terminations for step in (record.last_step, *(e.last_step for e in record.ranks))
     ]
-    known = [step for step in (evidence.last_step, *told) if step is not None]
+    known = [step for step in (evidence.last_step, *steps_seen) if step is not None]
     # An attempt that failed before its first step stands where its checkpoint stands.
     return max(known) if known else evidence.resume_step
 
 
-def _why(weighed: Weighed, gang: Gang) -> str:
+def _why(weighed: Weighing, gang: Gang) -> str:
     if not weighed.telling:
         hint = f"; the nearest is {weighed.alternatives[0][0]}" if weighed.alternatives else ""
-        return f"nothing in the evidence tells enough{hint}"
+        return f"the evidence is not enough for a diagnosis{hint}"
     said = f"{weighed.telling[0].text[:200]} [{weighed.telling[0].rule}]"
     past = next((clue.text for clue in weighed.telling if clue.rule.startswith("history-")), "")
     suffered = len(gang.victims)

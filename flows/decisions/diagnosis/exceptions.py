@@ -1,12 +1,8 @@
-"""Python tracebacks in anybody's log: whole or cut, with or without source lines, chained, wrapped, mixed with others.
+"""Python tracebacks in any log, and the second tier: what an exception is that no rule names.
 
 Logs lose lines: the first frames, the source lines, even the `Traceback` line itself. So a frame alone begins a
-traceback, and a line of somebody else does not end it.
-
-The second tier: exceptions that no rule names, judged by their type, their words and the files of their frames.
-
-Most programs end with an exception that nobody wrote a rule for. What kind it is shows anyway: a `KeyError` under
-`load_state_dict` is another matter than one under `__getitem__` of a data set or in `os.environ`.
+traceback, and a line of somebody else does not end it. An exception without a rule is judged by its type, its words and
+the files of its frames: a `KeyError` under `load_state_dict` is another matter than one in a data set's `__getitem__`.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from flows.decisions.diagnosis.exception_table import (
     Hint,
     Part,
 )
-from flows.decisions.diagnosis.matching import MAX_CHARACTERS, RuleMatch, rule_named
+from flows.decisions.diagnosis.matching import MAX_CHARACTERS, RuleMatch, rule_by_name
 from flows.decisions.diagnosis.prefilter import Cue
 from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
@@ -252,7 +248,7 @@ def tracebacks(lines: Sequence[LogLine]) -> tuple[Raised, ...]:
     return tuple(reader.found)
 
 
-def named(text: str) -> tuple[str, str]:
+def named_exception(text: str) -> tuple[str, str]:
     """Type and message of the exception that a line names somewhere; two empty texts where it names none."""
     hit = _NAMED.search(text)
     return (hit["type"], hit["message"] or "") if hit is not None else ("", "")
@@ -294,14 +290,14 @@ MOST = 0.93
 NAMELESS = ("python-exception", "logged-exception")
 """Rules that know an exception by its form alone."""
 WRAPPED_FACTOR = 0.5
-"""What an exception is worth that only tells of a worker's: the worker's own stands beside it, unless it was cut."""
+"""What an exception is worth that only reports a worker's: the worker's own stands beside it, unless it was cut."""
 VAGUE = ("connection-error",)
 """Rules of exceptions with several owners: replaced only where the hints are surer."""
 _REPLACED = frozenset({*NAMELESS, *VAGUE})
 
 
 @dataclass(frozen=True)
-class Judged:
+class ExceptionClass:
     """What an exception is."""
 
     fault_class: FaultClass
@@ -312,7 +308,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Told:
+class LineMatches:
     """A line's matches after the second tier."""
 
     matches: tuple[RuleMatch, ...]
@@ -320,7 +316,9 @@ class Told:
 
 
 @lru_cache(maxsize=4096)
-def judge(type_name: str, message: str, frames: tuple[str, ...] = (), trained: bool = False, code: str = "") -> Judged:
+def judge(
+    type_name: str, message: str, frames: tuple[str, ...] = (), trained: bool = False, code: str = ""
+) -> ExceptionClass:
     """The class that an exception speaks for.
 
     Args:
@@ -340,7 +338,7 @@ def judge(type_name: str, message: str, frames: tuple[str, ...] = (), trained: b
     points: dict[FaultClass, float] = {USER: ANYBODY}
     spoken: set[FaultClass] = set()
     for hint in HINTS:
-        if all(_found(regex.search(parts[part])) for part, regex in hint.regexes):
+        if all(regex.search(parts[part]) for part, regex in hint.regexes):
             for kind, value in hint.points:
                 points[kind] = points.get(kind, 0.0) + value
                 spoken |= {kind} if value > 0 else set()
@@ -348,50 +346,42 @@ def judge(type_name: str, message: str, frames: tuple[str, ...] = (), trained: b
         points[kind] += POLICY[kind].log_odds_after_steps
     best = max(points, key=lambda kind: (points[kind], kind.value))
     total = math.fsum(math.exp(value) for value in points.values()) + NOTHING
-    return Judged(best, round(min(math.exp(points[best]) / total, MOST), 3), best in spoken)
+    return ExceptionClass(best, round(min(math.exp(points[best]) / total, MOST), 3), best in spoken)
 
 
-def _found(hit: object) -> bool:
-    return hit is not None
-
-
-def second_tier(matches: tuple[RuleMatch, ...], text: str, raised: Raised | None, trained: bool) -> Told:
+def second_tier(matches: tuple[RuleMatch, ...], text: str, raised: Raised | None, trained: bool) -> LineMatches:
     """The matches of a line, an exception that no rule names judged by what it says.
 
-    Args:
-        matches: the rules that hold for the line.
-        text: the line.
-        raised: the exception whose traceback ends with the line; None where it ends none.
-        trained: steps were made before it.
+    `trained`: steps were made before it; `raised`: the exception whose traceback ends with the line.
     """
     if raised is None and matches and matches[0].rule.name not in _REPLACED:
-        return Told(matches, True)
+        return LineMatches(matches, True)
     names = {match.rule.name for match in matches}
     if names - _REPLACED or not (names or raised):
-        return Told(matches, bool(matches))
-    base = rule_named(NAMELESS[0])
-    type_name, message = (raised.type, raised.message) if raised is not None else named(text)
+        return LineMatches(matches, bool(matches))
+    base = rule_by_name(NAMELESS[0])
+    type_name, message = (raised.type, raised.message) if raised is not None else named_exception(text)
     if base is None or not type_name:
-        return Told(matches, False)
+        return LineMatches(matches, False)
     judged = (
         judge(type_name, message, raised.frames, trained, raised.code)
         if raised is not None
         else judge(type_name, message, (), trained)
     )
     if names & set(VAGUE) and not _surer(judged, matches):
-        return Told(matches, False)
+        return LineMatches(matches, False)
     form = next((match.rule for match in matches if match.rule.name in NAMELESS), base)
     share = form.weight / base.weight * (WRAPPED_FACTOR if message.startswith(WRAPPER) else 1.0)
-    return Told((RuleMatch(_rule(form, judged, share)),), judged.sure)
+    return LineMatches((RuleMatch(_rule(form, judged, share)),), judged.sure)
 
 
-def _surer(judged: Judged, matches: Sequence[RuleMatch]) -> bool:
+def _surer(judged: ExceptionClass, matches: Sequence[RuleMatch]) -> bool:
     kind = judged.fault_class
     vague = kind is USER or POLICY[kind].exception_is_echo
     return not vague and judged.weight > max(match.rule.weight for match in matches)
 
 
-def _rule(base: Rule, judged: Judged, said: float) -> Rule:
+def _rule(base: Rule, judged: ExceptionClass, said: float) -> Rule:
     """The rule that a judgement stands for; `said` is what the form of the line leaves of its weight."""
     kind, policy = judged.fault_class, POLICY[judged.fault_class]
     weight = judged.weight * min(said, 1.0)

@@ -98,14 +98,14 @@ class Exit:
 
 
 def exits(lines: Sequence[LogLine]) -> tuple[Exit, ...]:
-    """Every end that a launcher reports in the lines, in order; a rank that is told of twice comes once."""
+    """Every end that a launcher reports in the lines, in order; a rank that is reported twice comes once."""
     found: list[Exit] = []
     report = _Report()
     for line in lines:
         if _SAYS_FIELD.holds(line.text):
             found += report.read(line)
         if _SAYS_EXIT.holds(line.text):
-            found += _said(line.text, line)
+            found += _other_exits(line.text, line)
     return _once(_globally(_sweeping(found, lines), lines))
 
 
@@ -135,11 +135,9 @@ class _Report:
 
 
 def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[Termination, ...]:
-    """The ends with a rank as termination records, one a node; those whom the launcher told to end are marked so.
+    """The ends with a rank as termination records, one a node; those that the launcher asked to end are marked so.
 
-    Args:
-        found: the ends.
-        failing: ranks that had failed of their own before they were told to end.
+    `failing`: ranks that had failed by themselves before they were asked to end.
     """
     ends = list(found)
     caused = any(item.signal != 15 for item in ends)
@@ -150,9 +148,9 @@ def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[
         if item.rank is None:
             continue
         at = (item.at if item.at is not None else first) - (0.001 if item.root else 0.0)
-        told = caused and item.signal == 15 and item.rank not in failing
-        asked = told or item.swept or item.rank in swept
-        end = RankEnd(item.rank, item.rank, at, item.code, item.signal, requested=asked)
+        by_launcher = caused and item.signal == 15 and item.rank not in failing
+        requested = by_launcher or item.swept or item.rank in swept
+        end = RankEnd(item.rank, item.rank, at, item.code, item.signal, requested=requested)
         nodes.setdefault(item.node, []).append(end)
     return tuple(
         Termination("", 0, "", node, "", "rank-failed", ranks, detail="") for node, ranks in sorted(nodes.items())
@@ -171,9 +169,9 @@ def _swept(ends: Sequence[Exit], failing: Collection[int]) -> frozenset[int]:
 
 def _sweeping(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
     """The ends, those marked that came when Slurm ended a step in which a task had failed by itself."""
-    told = _SAYS_SWEEP.among(lines)
-    ordered = {line.file for line in told if _ORDERED.search(line.text)}
-    began = {line.file: line.line for line in reversed(told) if _SWEEP.search(line.text)}
+    candidates = _SAYS_SWEEP.among(lines)
+    ordered = {line.file for line in candidates if _ORDERED.search(line.text)}
+    began = {line.file: line.line for line in reversed(candidates) if _SWEEP.search(line.text)}
     late = [_late(item, began.get(item.line.file)) for item in found]
     fallen = {
         item.line.file for item, after in zip(found, late, strict=True) if not after and item.signal != 15
@@ -193,7 +191,7 @@ def _torchrun(block: dict[str, str], root: bool, line: LogLine) -> list[Exit]:
     return [_ended(int(rank[0]), block.get("host", ""), int(code[0]), line, root=root)]
 
 
-def _said(text: str, line: LogLine) -> list[Exit]:
+def _other_exits(text: str, line: LogLine) -> list[Exit]:
     return next((read(hit, line) for pattern, read in _REPORTS if (hit := pattern.search(text))), list[Exit]())
 
 

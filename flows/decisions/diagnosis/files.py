@@ -111,7 +111,7 @@ def read_lines(name: str, texts: Iterable[str], clock: Clock | None = None, firs
     """The lines of one file, in order.
 
     Args:
-        name: of the file; rank, node and source are taken from it where it tells them.
+        name: of the file; rank, node and source are taken from it where it has them.
         texts: its lines, without line ends.
         clock: completes time stamps without a year; None: one of its own.
         first: number of the first line.
@@ -131,9 +131,11 @@ def read_lines(name: str, texts: Iterable[str], clock: Clock | None = None, firs
             kernel = _KERNEL_STAMP.match(text)
             if kernel is not None:
                 source, text = "kernel", text[kernel.end() :]
-        if (told := _TALOS.match(text) or _STEPD.match(text)) is not None:
-            node, source = told["node"], "kernel" if "facility" in told.groupdict() else source
-            text = text[told.end() :] if "facility" in told.groupdict() else f"slurmstepd: {text[told.end() :]}"
+        if (wrapped := _TALOS.match(text) or _STEPD.match(text)) is not None:
+            node, source = wrapped["node"], "kernel" if "facility" in wrapped.groupdict() else source
+            text = (
+                text[wrapped.end() :] if "facility" in wrapped.groupdict() else f"slurmstepd: {text[wrapped.end() :]}"
+            )
         yield LogLine(text, source, place.rank, node, at, name, number)
 
 
@@ -197,9 +199,7 @@ _LISTED = re.compile(
 def grew_until(stream: Sequence[LogLine], since: int = 0) -> int:
     """Number of the last but one line of a form whose count grew `CHAIN` times, 0 where there is none.
 
-    Args:
-        stream: lines of one source, in order.
-        since: nothing up to the line of this number is read.
+    Lines up to number `since` are not read.
     """
     chains: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
     measures: dict[str, list[tuple[int, str]]] = {}
@@ -231,10 +231,10 @@ def _measured_again(number: int, text: str, measures: dict[str, list[tuple[int, 
     hit = _METRIC.search(text)
     if hit is None or _LISTED.search(_ERROR_MEASURED.sub("", text)) or len(measures) >= FORMS:
         return 0
-    told = measures.setdefault("".join(filter(str.isalpha, text.lower()))[:80], [])
-    if all(value != hit["value"] for _, value in told):
-        told.append((number, hit["value"]))
-    return told[1][0] if len(told) >= MEASURES else 0
+    repeats = measures.setdefault("".join(filter(str.isalpha, text.lower()))[:80], [])
+    if all(value != hit["value"] for _, value in repeats):
+        repeats.append((number, hit["value"]))
+    return repeats[1][0] if len(repeats) >= MEASURES else 0
 
 
 def _read(text: str) -> tuple[str, tuple[int, ...]] | None:

@@ -51,16 +51,18 @@ def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gan
     A rank with a cause of its own comes before one that shows echoes only, whatever the clocks of their nodes say.
     """
     ends = [(record.node, end) for record in terminations for end in record.ranks]
-    asked = {end.rank for _, end in ends if end.requested and not dying(end)}
-    failed = [(node, end) for node, end in ends if end.rank not in asked and (end.exit_code or end.signal is not None)]
-    own = {clue.rank for clue in clues if clue.original and clue.rank is not None} - asked
+    requested = {end.rank for _, end in ends if end.requested and not dying(end)}
+    failed = [
+        (node, end) for node, end in ends if end.rank not in requested and (end.exit_code or end.signal is not None)
+    ]
+    own = {clue.rank for clue in clues if clue.original and clue.rank is not None} - requested
     causes = [item for item in failed if item[1].rank in own]
     node, first = min(causes or failed, key=lambda item: (item[1].at, item[1].rank), default=("", None))
     suffered = {end.rank for _, end in failed if end.rank not in own} if causes else set[int]()
     suffered |= {clue.rank for clue in clues if clue.echo and clue.rank is not None and own} - own
     culprits = own or {end.rank for _, end in failed}
-    victims = frozenset(asked | suffered)
-    others = bool(victims - culprits) or _told(culprits, clues)
+    victims = frozenset(requested | suffered)
+    others = bool(victims - culprits) or _others_suffered(culprits, clues)
     ended = {end.rank for _, end in failed if end.signal == 15}
     shared = culprits <= ended and any(end.exit_code for _, end in failed if end.rank not in own)
     if shared:
@@ -78,13 +80,13 @@ _ENDING = ("elastic-sigterm", "launcher-told-to-end")
 """What launchers print that end the other ranks."""
 
 
-def _told(culprits: set[int], clues: Sequence[Clue]) -> bool:
+def _others_suffered(culprits: set[int], clues: Sequence[Clue]) -> bool:
     """Do lines tell of others that suffered: ranks that print echoes, a launcher that ends the rest?"""
     return any(clue.echo and (clue.rank not in (None, *culprits) or clue.rule in _ENDING) for clue in clues)
 
 
 def failing(clues: Sequence[Clue], ends: Sequence[Exit]) -> frozenset[int]:
-    """Ranks that failed with the very cause of one that nobody had told to end: they would have ended as well."""
+    """Ranks that failed with the very cause of one that nobody had asked to end: they would have ended as well."""
     causes: dict[str, set[int]] = {}
     for clue in clues:
         if clue.original and clue.rank is not None and not clue.rule.startswith("signal-"):
@@ -101,7 +103,7 @@ def dying(end: RankEnd) -> bool:
     """True where a rank was asked to end while it was already going down with a cause of its own.
 
     The last thing it said is an exception, or a line that names a cause. Between that line and the end of a process
-    there are tens of milliseconds. Its peers lose the connection in between, and the gang is told to end: the rank
+    there are tens of milliseconds. Its peers lose the connection in between, and the gang is asked to end: the rank
     that started it all then looks like a victim.
     """
     if not end.requested or (end.signal != 9 and end.exit_code != 1):

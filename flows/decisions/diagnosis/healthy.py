@@ -1,4 +1,4 @@
-"""When nothing is wrong: logs in which nothing speaks of a failure; and how sure it is that a cause cannot be told."""
+"""When nothing is wrong: logs in which nothing speaks of a failure; and how sure it is that a cause is not known."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from flows.decisions.diagnosis.clues import Clue, Weighed
+from flows.decisions.diagnosis.clues import Clue, Weighing
 from flows.decisions.diagnosis.lines import Level, by_stream, level_of
 from flows.decisions.diagnosis.matching import match_line
-from flows.decisions.diagnosis.outlived import (
+from flows.decisions.diagnosis.retractions import (
     CRASH,
     STRONG_LINES,
     WEAK_LINES,
@@ -31,8 +31,7 @@ ENDED_WELL, GOES_ON, SILENT, FELL_AT_THE_END = 0.96, 0.92, 0.86, 0.6
 had come to its end when libraries fell that were taken down. Of the development's logs in which nothing is said 0.98
 are healthy (128 of 131), of those seen for the first time 0.6 were (12 of 20): what is stated lies between."""
 CAUSE_UNTOLD, WORDS_ONLY = 0.82, 0.4
-"""Confidence that the cause cannot be told: an end was reported without one; words of failure that no rule knows, which
-an expert may know."""
+"""Confidence that the cause cannot be known: an end without one, or words of failure that only an expert may know."""
 FAREWELLS = frozenset({"elastic-sigterm", "launcher-told-to-end"})
 """Rules of what launchers print at every end."""
 SUMMARIES = frozenset({*FAREWELLS, "elastic-child-failed", "program-ended", "launcher-summary", "exit-code"})
@@ -105,26 +104,26 @@ CONTINUED = 4
 """Columns that a line stands further to the right which goes on with the one before it."""
 
 
-def or_healthy(weighed: Weighed, lines: Sequence[LogLine]) -> Weighed:
+def or_healthy(weighed: Weighing, lines: Sequence[LogLine]) -> Weighing:
     """`none` instead of `unknown` where nothing in the lines speaks of a failure; no line at all stays unknown."""
-    told = [line for line in lines if line.text.strip()]
-    if weighed.fault_class is not FaultClass.UNKNOWN or not told:
+    non_empty = [line for line in lines if line.text.strip()]
+    if weighed.fault_class is not FaultClass.UNKNOWN or not non_empty:
         return weighed
     speaking = [clue for clue in weighed.others if clue.weight >= SPEAKS_OF_FAILURE]
-    if speaking and _fell_at_the_end(speaking, told):
-        return Weighed(FaultClass.NONE, FELL_AT_THE_END, weighed.alternatives, (), weighed.others)
+    if speaking and _fell_at_the_end(speaking, non_empty):
+        return Weighing(FaultClass.NONE, FELL_AT_THE_END, weighed.alternatives, (), weighed.others)
     if speaking:
         return replace(weighed, confidence=min(weighed.confidence, CAUSE_UNTOLD))
-    streams = by_stream(told)
+    streams = by_stream(non_empty)
     if any(troubled(stream, streams) for stream in streams):
         return replace(weighed, confidence=min(weighed.confidence, WORDS_ONLY))
-    if any(done(line) for line in told):
+    if any(done(line) for line in non_empty):
         confidence = ENDED_WELL
-    elif any(step_of(line) is not None for line in told) or any(went_on_until(stream) for stream in streams):
+    elif any(step_of(line) is not None for line in non_empty) or any(went_on_until(stream) for stream in streams):
         confidence = GOES_ON
     else:
         confidence = SILENT
-    return Weighed(FaultClass.NONE, confidence, weighed.alternatives, (), weighed.others)
+    return Weighing(FaultClass.NONE, confidence, weighed.alternatives, (), weighed.others)
 
 
 def _fell_at_the_end(speaking: Sequence[Clue], lines: Sequence[LogLine]) -> bool:

@@ -37,7 +37,8 @@ def memories(
         return ()
     before = {node for item in same for node in item.nodes}
     here = set(nodes)
-    if policy.may_be_code and here and before and not here & before and _same_step(step, same):
+    same_step = step is not None and any(item.failed_at(step) for item in same)
+    if policy.may_be_code and here and before and not here & before and same_step:
         text = f"the same failure at step {step} on other nodes before ({', '.join(sorted(before)[:4])})"
         return (Clue(FaultClass.USER_CODE, 0.85, text, OTHER_NODES, "code"),)
     if len(here) == 1 and before == here and gang > 1:
@@ -45,7 +46,3 @@ def memories(
         text = f"the same failure {len(same) + 1} times, always on {node}"
         return (Clue(fault_class, 0.6, text, SAME_NODE, "node", node=node),)
     return ()
-
-
-def _same_step(step: int | None, same: Sequence[PastIncident]) -> bool:
-    return step is not None and any(item.failed_at(step) for item in same)

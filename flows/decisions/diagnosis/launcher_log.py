@@ -1,12 +1,8 @@
-"""How ranks ended as our own launcher tells it in its log, where its record is not there: not yet, or never.
+"""How ranks ended, from our own launcher's log where its record is missing; and notices that reached a part of a gang.
 
-A launcher tells of every end at once and leaves its record when it ends itself. In between it may be killed, its node
-lost, or its coordinator away; and whoever looks at saved logs has no records at all.
-
-A notice that only a part of a gang was given: its ranks pass it on, and the whole gang saves and ends by it.
-
-Launchers tell each other of a notice through the coordinator. It may be away, or on the very node that is emptied: then
-the ranks of the other pods end as if by themselves.
+A launcher logs each end at once and leaves its record when it ends itself. In between it may be killed, its node lost,
+or its coordinator away, and saved logs have no records at all. A notice is passed on through the coordinator; where
+that is away or on the node that is emptied, ranks of the other pods seem to end by themselves.
 """
 
 from __future__ import annotations
@@ -31,8 +27,8 @@ _NOTICE = re.compile(r"SIG[A-Z0-9]{1,10} reached the launcher")
 
 
 @dataclass
-class _Told:
-    """What one log tells: the ends of the newest incarnation."""
+class _LauncherLog:
+    """What one log holds: the ends of the newest incarnation."""
 
     node: str
     incarnation: int = 0
@@ -43,35 +39,35 @@ class _Told:
     """Unix seconds."""
 
     def add(self, end: RankEnd) -> None:
-        """One more end; of a rank that is told of twice the first one counts."""
+        """One more end; of a rank that is reported twice the first one counts."""
         if end.incarnation > self.incarnation:
             self.incarnation, self.ends = end.incarnation, {}
         if end.incarnation == self.incarnation:
             self.ends.setdefault(end.rank, end)
 
 
-def with_told_ends(evidence: Evidence) -> Evidence:
-    """The evidence with a record of every pod (a log of its own) that left none, made from what its launcher told."""
+def with_logged_ends(evidence: Evidence) -> Evidence:
+    """The evidence with a record of every pod (a log of its own) that left none, made from its launcher's log."""
     recorded = {record.pod for record in evidence.terminations}
-    told = told_ends(line for line in evidence.lines if not line.file or line.file not in recorded)
-    return replace(evidence, terminations=(*evidence.terminations, *told)) if told else evidence
+    ends = logged_ends(line for line in evidence.lines if not line.file or line.file not in recorded)
+    return replace(evidence, terminations=(*evidence.terminations, *ends)) if ends else evidence
 
 
-def told_ends(lines: Iterable[LogLine]) -> tuple[Termination, ...]:
-    """Records made from lines, one for each log in which an end or a notice is told, in the order of the logs."""
-    logs: dict[str, _Told] = {}
+def logged_ends(lines: Iterable[LogLine]) -> tuple[Termination, ...]:
+    """Records made from lines, one for each log with an end or a notice, in the order of the logs."""
+    logs: dict[str, _LauncherLog] = {}
     for line in lines:
         end = end_of(line.text)
         if end is not None:
-            logs.setdefault(line.file, _Told(line.node)).add(end)
+            logs.setdefault(line.file, _LauncherLog(line.node)).add(end)
         elif (noticed := notice_of(line)) is not None:
-            told = logs.setdefault(line.file, _Told(line.node))
-            told.noticed, told.noticed_at = noticed
+            log = logs.setdefault(line.file, _LauncherLog(line.node))
+            log.noticed, log.noticed_at = noticed
     return tuple(_record(name, log) for name, log in logs.items())
 
 
 def end_of(text: str) -> RankEnd | None:
-    """The end that a line tells; None for every other line. Of a line that was cut the last words are missing."""
+    """The end that a line reports; None for every other line. Of a line that was cut the last words are missing."""
     at = text.find(MARK, 0, MOST_BEFORE + len(MARK))
     if at < 0:
         return None
@@ -96,7 +92,7 @@ def first_failed(ends: Iterable[RankEnd]) -> RankEnd | None:
     return min(filter(is_failure, ends), key=lambda end: (end.at, end.rank), default=None)
 
 
-def _record(name: str, log: _Told) -> Termination:
+def _record(name: str, log: _LauncherLog) -> Termination:
     ends = [log.ends[rank] for rank in sorted(log.ends)]
     first = first_failed(ends)
     reason = _reason(first, log)
@@ -116,7 +112,7 @@ def _record(name: str, log: _Told) -> Termination:
     )
 
 
-def _reason(first: RankEnd | None, log: _Told) -> str:
+def _reason(first: RankEnd | None, log: _LauncherLog) -> str:
     if first is not None:
         return "rank-failed"
     if log.noticed:

@@ -1,10 +1,6 @@
-"""Lines as programs print them, made comparable: colours, progress bars, launchers' prefixes.
+"""Log lines made comparable: without colours, bars and launchers' prefixes, with their level and their time.
 
-How loud a line was printed: the level that loggers, glog, logfmt, JSON and TensorFlow put before the message.
-
-Time stamps of log lines: the formats that loggers, kernels and launchers print, as Unix seconds.
-
-Only differences matter here. A stamp without a zone is read as UTC, one without a year as of the clock's year.
+Only differences of time matter. A stamp without a zone is read as UTC, one without a year as of the clock's year.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from enum import Enum
 from flows.decisions.diagnosis.clues import Rule
 from flows.decisions.policy import POLICY
 from workflows.model.attempt import Evidence, LogLine
-from workflows.model.cluster import NEVER_STARTED, Pod
+from workflows.model.cluster import NEVER_STARTED
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CTIME = r"(?:[A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}"
@@ -120,16 +116,16 @@ def gather(evidence: Evidence) -> tuple[LogLine, ...]:
             lines += (LogLine(x, "rank", end.rank, termination.node, None) for x in end.last_lines)
         if termination.detail and termination.reason not in TOLD_BY_RANKS:
             lines.append(LogLine(termination.detail, "launcher", None, termination.node, None))
-    lines += (LogLine(pod.message, "event", None, pod.node) for pod in evidence.pods if _never_started(pod))
+    lines += (
+        LogLine(pod.message, "event", None, pod.node)
+        for pod in evidence.pods
+        if pod.reason in NEVER_STARTED and pod.message
+    )
     if evidence.workflow_message:
         lines.append(LogLine(evidence.workflow_message, "event"))
     if evidence.detail:
         lines.append(LogLine(evidence.detail, "event"))
     return _without_copies(clean(line) for line in lines)
-
-
-def _never_started(pod: Pod) -> bool:
-    return pod.reason in NEVER_STARTED and bool(pod.message)
 
 
 def by_stream(lines: Iterable[LogLine]) -> tuple[tuple[LogLine, ...], ...]:
@@ -236,9 +232,7 @@ class Clock:
 def stamp(text: str, clock: Clock) -> float | None:
     """When the line says it was printed, Unix seconds; None where it does not say.
 
-    Args:
-        text: the line as printed.
-        clock: completes stamps without a year, and is set by those that have one.
+    `clock` completes stamps without a year, and is set by those that have one.
     """
     head = text[:STAMP_LOOK_CHARACTERS]
     for pattern, read in _FORMATS:

@@ -144,7 +144,7 @@ def _without_looks(pattern: str) -> str:
 
 
 MAX_CHARACTERS = 2000
-"""Longer lines are cut before matching: no message that tells something is longer, and hostile ones cost nothing."""
+"""Longer lines are cut before matching: no message of use is longer, and hostile ones cost nothing."""
 
 RULES: tuple[Rule, ...] = (
     *healthy.NOISE_RULES,
@@ -191,7 +191,7 @@ RULES: tuple[Rule, ...] = (
     *orchestration.CONTROL_PLANE_RULES,
     *notices.ENDING_RULES,
 )
-"""Every rule. Noise comes first: a line that is noise tells nothing."""
+"""Every rule. Noise comes first: a line that is noise says nothing."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class RuleMatch:
 
 
 @cache
-def rule_named(name: str) -> Rule | None:
+def rule_by_name(name: str) -> Rule | None:
     """The rule of that name, or None (witnesses other than lines use names of their own)."""
     return next((rule for rule in RULES if rule.name == name), None)
 

@@ -49,7 +49,7 @@ _NAMED = (
     re.compile(rf"\bNode(?:Name|List)=(?P<node>{_HOST})(?=[\s,]|$)"),
     re.compile(rf"^(?P<node>{_HOST}) +(?:NotReady|Unknown|NotReady,SchedulingDisabled) "),
 )
-"""What names the machine that a line tells of, whatever the name looks like."""
+"""What names the machine that a line is about, whatever the name looks like."""
 _SPOKEN_OF = (
     re.compile(rf"\b(?:instance|[Nn]ode(?:[ _]?[Nn]ame)?|[Hh]ost(?:[ _]?[Nn]ame)?){_IS}(?P<node>{_HOST}){_OVER}"),
     re.compile(rf"\b(?:on|from) (?:the )?(?:node|host|instance)[: ] ?['\"]?(?P<node>{_HOST}){_OVER}"),
@@ -102,29 +102,29 @@ class NodePlaces:
     pair: bool = False
     """NCCL said that the run has two nodes."""
     words: bool = False
-    """Whether lines' own words count: they do in foreign logs, where nothing else tells of nodes."""
+    """Whether lines' own words count: they do in foreign logs, where nothing else names nodes."""
 
     def node_of(self, clue: Clue) -> str:
-        """The node that a clue's line belongs to or tells of; "" where nothing tells it."""
-        node = self.told_of(clue) or self.files.get(clue.file, "")
+        """The node that a clue's line belongs to or is about; "" where nothing says so."""
+        node = self.node_in_line(clue) or self.files.get(clue.file, "")
         if not node and clue.rank is None and len(self.nodes) == 1:
             node = next(iter(self.nodes))
         return node
 
-    def told_of(self, clue: Clue) -> str:
-        """The node that a clue itself names or its rank lives on; "" where neither tells it."""
+    def node_in_line(self, clue: Clue) -> str:
+        """The node that a clue itself names or its rank lives on; "" where neither is known."""
         node = clue.node or (spoken_of(clue.text) if self.words else "")
         return node or (self.homes.get(clue.rank, "") if clue.rank is not None else "")
 
     def author_of(self, clue: Clue) -> str:
-        """The node that printed a clue's line, whichever the line tells of; "" where nothing tells it."""
+        """The node that printed a clue's line, whichever the line is about; "" where that is not known."""
         node = clue.node or (own_node(clue.text) if self.words else "")
         if not node and clue.rank is not None:
             node = self.homes.get(clue.rank, "")
         return node or ("" if clue.file in self.described else self.files.get(clue.file, ""))
 
     def ranks_of(self, clue: Clue) -> tuple[int, ...]:
-        """The ranks of a clue's line; empty where nothing tells them."""
+        """The ranks of a clue's line; empty where they are not known."""
         return (clue.rank,) if clue.rank is not None else self.pods.get(clue.file, ())
 
     def node_at(self, name: str, accuser: str = "") -> str:
@@ -149,7 +149,7 @@ def _described(text: str) -> str:
 
 
 def spoken_of(text: str) -> str:
-    """The machine that a line comes from or tells of."""
+    """The machine that a line comes from or is about."""
     node = own_node(text) or _described(text)
     if node:
         return node
@@ -168,23 +168,18 @@ def agent_node(text: str) -> str:
 
 def rank_of(line: LogLine) -> int | None:
     """The rank that printed a line, by its launcher, or by its own words where it has none."""
-    if line.rank is not None or not _SAYS_RANK.holds(line.text) or not _may_name_rank(line.text):
+    if (
+        line.rank is not None
+        or not _SAYS_RANK.holds(line.text)
+        or not ("Rank " in line.text or ("comm " in line.text and " rank " in line.text))
+    ):
         return line.rank
     hit = _RANK_OF_LINE.search(line.text[:400])
     return int(hit[1] or hit[2]) if hit is not None else None
 
 
-def _may_name_rank(text: str) -> bool:
-    return "Rank " in text or ("comm " in text and " rank " in text)
-
-
 def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = ()) -> NodePlaces:
-    """Everything that the lines tell of nodes.
-
-    Args:
-        lines: all of them, cleaned.
-        reported: (rank, node) as launchers reported them.
-    """
+    """Everything that the lines tell of nodes. `reported`: (rank, node) from launchers' reports."""
     homes: dict[int, str] = {}
     ranks: set[int] = set()
     addresses: dict[str, str] = {}
@@ -192,7 +187,7 @@ def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = 
     described: set[str] = set()
     aliases: dict[str, str] = {}
     for line in lines:
-        node = _told_in(line, own, described)
+        node = _node_in(line, own, described)
         node, rank = node or line.node, rank_of(line)
         if rank is not None:
             ranks.add(rank)
@@ -216,8 +211,8 @@ def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = 
     return NodePlaces(homes, addresses, files, named, _pods(lines), known, frozenset(ranks), pair, words=True)
 
 
-def _told_in(line: LogLine, own: dict[str, set[str]], described: set[str]) -> str:
-    """The machine that printed a line, by its words; what it tells of its file is written down."""
+def _node_in(line: LogLine, own: dict[str, set[str]], described: set[str]) -> str:
+    """The machine that printed a line, by its words; what it says of its file is remembered."""
     if not _may_tell(line.text):
         return ""
     node = own_node(line.text)

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from flows.decisions.diagnosis.clues import Clue
-from flows.decisions.diagnosis.exceptions import Raised, Told, second_tier, tracebacks
+from flows.decisions.diagnosis.exceptions import LineMatches, Raised, second_tier, tracebacks
 from flows.decisions.diagnosis.gang import dying
 from flows.decisions.diagnosis.healthy import speaks_of_trouble
 from flows.decisions.diagnosis.lines import Level, by_stream, level_of
 from flows.decisions.diagnosis.matching import ALL, MAX_CHARACTERS, RuleMatch, match_line
-from flows.decisions.diagnosis.outlived import SURVIVED_LINES, lessened, lived_with, standing, survived
 from flows.decisions.diagnosis.places import agent_node, rank_of
 from flows.decisions.diagnosis.prefilter import Cue
+from flows.decisions.diagnosis.retractions import SURVIVED_LINES, lessened, lived_with, standing, survived
 from flows.decisions.diagnosis.steps import step_of
 from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
@@ -52,10 +52,14 @@ def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
     ends = {end.rank: (record.node, end) for record in evidence.terminations for end in record.ranks}
     streams = by_stream(line for line in lines if _in_window(line, evidence))
     for stream in streams:
-        told = _told(stream)
-        lived = max(lived_with(stream, streams, told[0][0].line), _quiet(stream, told)) if told else 0
-        where = standing(stream if told else ())
-        for line, matches, factor, ends_traceback in told:
+        line_matches = _line_matches(stream)
+        lived = (
+            max(lived_with(stream, streams, line_matches[0][0].line), _quiet(stream, line_matches))
+            if line_matches
+            else 0
+        )
+        where = standing(stream if line_matches else ())
+        for line, matches, factor, ends_traceback in line_matches:
             node, end = ends.get(line.rank, ("", None)) if line.rank is not None else ("", None)
             for match in matches:
                 if match.rule.fault_class is not FaultClass.NONE:
@@ -67,45 +71,44 @@ def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
                     yield lessened(_outlived(clue, line, lived), where)
 
 
-def _quiet(stream: Sequence[LogLine], told: Sequence[tuple[LogLine, tuple[RuleMatch, ...], float, bool]]) -> int:
-    """Number of the line up to which so many calm lines follow what was told that it ended nothing; 0: too few do."""
-    loud = [line for line, matches, _, _ in told if any(x.rule.fault_class is not FaultClass.NONE for x in matches)]
-    last = loud[-1] if loud else told[-1][0]
+def _quiet(
+    stream: Sequence[LogLine], line_matches: Sequence[tuple[LogLine, tuple[RuleMatch, ...], float, bool]]
+) -> int:
+    """Number of the line up to which so many calm lines follow a report that it ended nothing; 0: too few do."""
+    loud = [
+        line for line, matches, _, _ in line_matches if any(x.rule.fault_class is not FaultClass.NONE for x in matches)
+    ]
+    last = loud[-1] if loud else line_matches[-1][0]
     if last.line == 0 or stream[-1].line - last.line < SURVIVED_LINES or last.source == "kernel":
         return 0
     complaints = (line.line for line in stream if line.line > last.line and speaks_of_trouble(line))
     return survived(stream, {last.line, *complaints})
 
 
-def _told(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[RuleMatch, ...], float, bool]]:
+def _line_matches(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[RuleMatch, ...], float, bool]]:
     """Lines that say something: rules, what chained exceptions leave of their weight, does a traceback end there?"""
     raised = {id(item.line): item for item in tracebacks(stream)}
     index = ALL.within(line.text[:MAX_CHARACTERS] for line in stream)
     if not index.rules and not raised:
         return []
-    begun = _begun(stream)
-    told: dict[int, tuple[LogLine, Told]] = {}
+    begun = next((line.line for line in stream if step_of(line) is not None), 0)
+    judgements: dict[int, tuple[LogLine, LineMatches]] = {}
     for line in stream:
         item = raised.get(id(line))
         matches = match_line(line.text, line.source, index, noise=item is not None)
         if matches or item is not None:
-            told[id(line)] = (line, second_tier(matches, line.text, item, 0 < begun < line.line))
-    factors = _chained([item for item in raised.values() if item.consequence], told)
-    return [(line, found.matches, factors.get(key, 1.0), key in raised) for key, (line, found) in told.items()]
+            judgements[id(line)] = (line, second_tier(matches, line.text, item, 0 < begun < line.line))
+    factors = _chained([item for item in raised.values() if item.consequence], judgements)
+    return [(line, found.matches, factors.get(key, 1.0), key in raised) for key, (line, found) in judgements.items()]
 
 
-def _begun(stream: Sequence[LogLine]) -> int:
-    """Number of the line with the first step, 0 where none was made."""
-    return next((line.line for line in stream if step_of(line) is not None), 0)
-
-
-def _chained(consequences: Sequence[Raised], told: dict[int, tuple[LogLine, Told]]) -> dict[int, float]:
+def _chained(consequences: Sequence[Raised], judgements: dict[int, tuple[LogLine, LineMatches]]) -> dict[int, float]:
     """Factors of the lines of chained exceptions: the consequence is discounted, or the cause where it says nothing."""
     factors: dict[int, float] = {}
     for item in consequences:
         line, cause = id(item.line), id(item.cause.line) if item.cause is not None else 0
-        said = told[cause][1].sure if cause in told else False
-        if cause and not said and line in told and told[line][1].sure:
+        said = judgements[cause][1].sure if cause in judgements else False
+        if cause and not said and line in judgements and judgements[line][1].sure:
             factors[cause] = CONSEQUENCE_FACTOR
         else:
             factors[line] = CONSEQUENCE_FACTOR

@@ -18,8 +18,8 @@ from typing import Protocol
 
 from flows.decisions.diagnosis.files import read_lines, without_hosts
 from flows.decisions.diagnosis.lines import Clock
+from flows.decisions.diagnosis.significance import SignificanceIndex, readable
 from flows.decisions.diagnosis.skim import Learning, Skimmer
-from flows.decisions.diagnosis.telling import Teller, readable
 from workflows.model.attempt import Evidence, LogLine, Signal
 
 LINES = 6000
@@ -67,15 +67,8 @@ class Selection:
 
 
 def select(name: str, blocks: Iterable[bytes], learning: Learning | None = None, most: int = LINES) -> Selection:
-    """The telling lines of one log.
-
-    Args:
-        name: of the file.
-        blocks: its bytes.
-        learning: what lines of other logs told; None: nothing.
-        most: number of lines to be kept at most.
-    """
-    skimmer, size = Skimmer(learning or Learning(Teller()), most), 0
+    """The telling lines of one log. At most `most` lines; `learning`: what other logs have shown."""
+    skimmer, size = Skimmer(learning or Learning(SignificanceIndex()), most), 0
     for block in blocks:
         size += len(block)
         skimmer.feed(block)
@@ -85,7 +78,7 @@ def select(name: str, blocks: Iterable[bytes], learning: Learning | None = None,
 
 def select_all(logs: Sequence[Log], total: int = TOTAL_LINES) -> tuple[Selection, ...]:
     """The telling lines of several logs, in their order; what small ones leave of the allowance is for large ones."""
-    learning, left, found = Learning(Teller()), total, dict[int, Selection]()
+    learning, left, found = Learning(SignificanceIndex()), total, dict[int, Selection]()
     sizes = [float("inf") if log.size_bytes is None else log.size_bytes for log in logs]
     for place, index in enumerate(sorted(range(len(logs)), key=lambda index: sizes[index])):
         most = max(LEAST, min(LINES, left // (len(logs) - place)))
@@ -125,7 +118,10 @@ def evidence_from(selections: Iterable[Selection]) -> Evidence:
     files: list[list[LogLine]] = []
     for kept in selections:
         quoted = _quoted(kept)
-        read = (read_lines(kept.name, _without(quoted, texts), clock, first) for first, texts in kept.runs)
+        read = (
+            read_lines(kept.name, [text[quoted:] for text in texts] if quoted else texts, clock, first)
+            for first, texts in kept.runs
+        )
         files.append(list(without_hosts(chain.from_iterable(read))))
     return Evidence(Signal.LOGS, "", 0, 0.0, lines=tuple(chain.from_iterable(_in_order(files))))
 
@@ -147,10 +143,6 @@ def _quoted(kept: Selection) -> int:
             if len(marks) > 1:
                 return 0
     return least if least < MOST_QUOTED else 0
-
-
-def _without(quoted: int, texts: Sequence[str]) -> Sequence[str]:
-    return [text[quoted:] for text in texts] if quoted else texts
 
 
 def _in_order(files: Sequence[list[LogLine]]) -> list[list[LogLine]]:

@@ -1,11 +1,8 @@
-"""One pass over the lines of a log of any size, in bounded memory: which ones are worth keeping.
+"""One pass over a log of any size in bounded memory: which lines are worth keeping.
 
-What was learnt of the lines of logs: lines that are alike are read once, or a few times to be sure.
-
-Lines that announce nothing: what is kept of them all the same, since observers may see what no rule knows.
-
-Rare lines, the last line of each shape, the last line of everybody who speaks, and an even sample of all, so that
-nobody takes for a silence what was only dropped.
+Lines that are alike are read once, or a few times to be sure. Of lines that match no rule, rare ones, the last of each
+shape, the last of each speaker and an even sample are kept, since observers may see what no rule knows and a gap that
+was only dropped must not look like silence.
 """
 
 from __future__ import annotations
@@ -19,8 +16,8 @@ from itertools import chain, compress, count, islice
 from flows.decisions.diagnosis.clues import Rule
 from flows.decisions.diagnosis.files import MAX_LINE_CHARACTERS
 from flows.decisions.diagnosis.prefilter import template
+from flows.decisions.diagnosis.significance import DULL, LineSignificance, SignificanceIndex, readable, rules_again
 from flows.decisions.diagnosis.steps import FirstAndLast, Piece, Sample, Trail, in_turn, outer
-from flows.decisions.diagnosis.telling import DULL, Teller, Telling, readable, rules_again
 
 KNOWN_BYTES = 8 << 20
 """Templates remembered; when there are more, all are forgotten."""
@@ -45,14 +42,14 @@ def is_few(different: Sized, lines: Sized) -> bool:
 class Learning:
     """What lines tell, by their templates and shapes; one serves all logs of a diagnosis."""
 
-    def __init__(self, teller: Teller) -> None:
+    def __init__(self, teller: SignificanceIndex) -> None:
         self._teller = teller
         self._known: set[bytes] = set()
         self._known_bytes = 0
-        self._telling: dict[bytes, Telling] = {}
+        self._telling: dict[bytes, LineSignificance] = {}
         self._steps: set[bytes] = set()
-        self._votes: dict[bytes, tuple[Telling, int]] = {}
-        self._settled: dict[bytes, Telling] = {}
+        self._votes: dict[bytes, tuple[LineSignificance, int]] = {}
+        self._settled: dict[bytes, LineSignificance] = {}
 
     def learn(self, lines: Sequence[bytes], templates: Sequence[bytes], shapes: Sequence[bytes]) -> None:
         """Read those of the lines that are not known yet, if a word announces anything."""
@@ -82,8 +79,8 @@ class Learning:
         both = zip(templates, shapes, strict=True)
         return {key for key, shape in both if shape not in settled} - self._known
 
-    def alone(self, line: bytes) -> Telling:
-        """What one line tells, without learning from it."""
+    def alone(self, line: bytes) -> LineSignificance:
+        """What one line is worth, without learning from it."""
         return self._teller.of(line) if self._teller.announced((template(line),)) else DULL
 
     def telling(self, templates: Sequence[bytes], shapes: Sequence[bytes]) -> list[int]:
@@ -94,18 +91,18 @@ class Learning:
         """Places of the lines that report steps."""
         return _places(templates, self._steps, shapes, {s for s, found in self._settled.items() if found.step})
 
-    def of(self, template: bytes, shape: bytes) -> Telling:
-        """What a line tells."""
+    def of(self, template: bytes, shape: bytes) -> LineSignificance:
+        """What a line is worth."""
         return self._telling.get(template) or self._settled.get(shape, DULL)
 
-    def _remember(self, key: bytes, found: Telling) -> None:
+    def _remember(self, key: bytes, found: LineSignificance) -> None:
         if found.step:
             self._steps.add(key)
         if not _plain(found):
             self._telling[key] = found
             self._known_bytes += len(key)
 
-    def _vote(self, shape: bytes, found: Telling) -> None:
+    def _vote(self, shape: bytes, found: LineSignificance) -> None:
         first, times = self._votes.get(shape, (found, 0))
         if times < 0 or first != found:
             self._votes[shape] = (first, -1)  # its lines tell different things: each is read
@@ -124,13 +121,16 @@ class Learning:
         self._known_bytes = 0
 
 
-def _plain(found: Telling) -> bool:
+def _plain(found: LineSignificance) -> bool:
     """Nothing but a step, whatever its numbers are."""
     return not found.rules and not found.marks and found.numbered is None
 
 
 def _places(
-    templates: Sequence[bytes], wanted: set[bytes] | dict[bytes, Telling], shapes: Sequence[bytes], alike: set[bytes]
+    templates: Sequence[bytes],
+    wanted: set[bytes] | dict[bytes, LineSignificance],
+    shapes: Sequence[bytes],
+    alike: set[bytes],
 ) -> list[int]:
     if not alike:
         return list(compress(count(), map(wanted.__contains__, templates)))
@@ -153,11 +153,7 @@ CUT_BYTES = 2000
 
 
 class Ordinary:
-    """Follows all lines of one log.
-
-    Args:
-        most: number of lines that the even sample may have.
-    """
+    """Follows all lines of one log."""
 
     def __init__(self, most: int) -> None:
         self._known: set[bytes] = set()
@@ -190,9 +186,9 @@ class Ordinary:
 
     def pieces(self) -> Iterator[Piece]:
         """What is kept, the most important first."""
-        heard = self._speakers.values() if len(self._speakers) <= SPEAKERS else ()
+        speakers = self._speakers.values() if len(self._speakers) <= SPEAKERS else ()
         shapes = reversed(tuple(self._last.values()))
-        return chain(heard, self._sample.items, in_turn((shapes, self._rare_lines.outer_first())))
+        return chain(speakers, self._sample.items, in_turn((shapes, self._rare_lines.outer_first())))
 
     def _learn(self, shapes: set[bytes]) -> None:
         if self._known_bytes > ORDINARY_BYTES:
@@ -243,9 +239,8 @@ what they leave is for telling lines again."""
 class Skimmer:
     """Takes a log in blocks and keeps its telling lines.
 
-    Args:
-        learning: what lines tell, as far as it was learnt; it learns from this log too.
-        most: number of lines to be kept at most, at least 8: a third from the beginning, a third from the end.
+    `most`: lines to keep, at least 8: a third from the beginning, a third from the end. `learning` grows with this
+    log.
     """
 
     def __init__(self, learning: Learning, most: int) -> None:
@@ -354,8 +349,8 @@ class Skimmer:
         self._learnt.learn(self._window[start:], self._templates[start:], self._shapes[start:])
         templates, shapes = self._templates[:until], self._shapes[:until]
         telling, steps = self._learnt.telling(templates, shapes), self._learnt.steps(templates, shapes)
-        told = self._tell(self._without_crowds(telling[bisect_left(telling, start) :]))
-        self._trail.follow(self._window, steps[bisect_left(steps, start) :], told, self._piece)
+        kept = self._tell(self._without_crowds(telling[bisect_left(telling, start) :]))
+        self._trail.follow(self._window, steps[bisect_left(steps, start) :], kept, self._piece)
         self._looked = until
 
     def _without_crowds(self, places: list[int]) -> list[int]:
@@ -375,12 +370,12 @@ class Skimmer:
     def _tell(self, places: Iterable[int]) -> list[int]:
         """Keep the telling lines of the window and what stands around them; those that tell something after all."""
         kinds: dict[str, list[int]] = {}
-        told: list[int] = []
+        kept: list[int] = []
         for place in places:
             found = self._learnt.of(self._templates[place], self._shapes[place])
             rules = found.rules if found.numbered is None else self._again(place, found, found.numbered)
             if rules or found.marks:
-                told.append(place)
+                kept.append(place)
             for kind in chain(rules, found.marks):
                 kinds.setdefault(kind, []).append(place)
         for kind, mine in kinds.items():
@@ -391,9 +386,9 @@ class Skimmer:
                 self._keep(
                     self._kinds, kind, OF_A_KIND, self._piece(*(whole if self._room > 0 else (place, place + 1)))
                 )
-        return told
+        return kept
 
-    def _again(self, place: int, found: Telling, numbered: tuple[Rule, ...]) -> tuple[str, ...]:
+    def _again(self, place: int, found: LineSignificance, numbered: tuple[Rule, ...]) -> tuple[str, ...]:
         """The rules that hold for a line whose numbers matter."""
         times = self._times[found.shape] = self._times.get(found.shape, 0) + 1
         if times > NUMBERED and times % THINNED:

@@ -1,11 +1,7 @@
-"""Training steps in anybody's log: which lines say that training goes on, at which step, with which loss.
+"""Training steps in the log of any program: the lines that show a step, its loss, and where the steps fell back.
 
-Broader and less exact than the launcher's formats (`workflows.programs.progress.formats`): a log may come from any
-program, and here a step is evidence, not the position of a run.
-
-The steps of a training in a log of any length: its first and last ones, an even sample, and where it fell back.
-
-Bounded stores for what is kept of a stream: its first and last items, and a sample spread evenly over it.
+Broader and less exact than the launcher's formats (`workflows.programs.progress.formats`): here a step is evidence, not
+the position of a run. Of a log of any length the first and last steps and an even sample are kept.
 """
 
 from __future__ import annotations
@@ -165,12 +161,7 @@ Piece = tuple[int, tuple[bytes, ...]]
 
 
 class FirstAndLast(Generic[Item]):
-    """The first and the last items that were offered; what lies between is dropped.
-
-    Args:
-        first: number of items kept from the beginning.
-        last: number of items kept from the end.
-    """
+    """The first and the last items that were offered; what lies between is dropped."""
 
     def __init__(self, first: int, last: int) -> None:
         self._most = first
@@ -245,11 +236,7 @@ Cut = Callable[[int, int], Piece]
 
 
 class Trail:
-    """Follows the step lines of one log.
-
-    Args:
-        most: number of lines that the sample may have.
-    """
+    """Follows the step lines of one log."""
 
     def __init__(self, most: int) -> None:
         self._ends: FirstAndLast[Piece] = FirstAndLast(AT_ENDS, AT_ENDS)
@@ -264,11 +251,8 @@ class Trail:
     def follow(self, lines: Sequence[bytes], places: Sequence[int], telling: Sequence[int], cut: Cut) -> None:
         """The next part of a log.
 
-        Args:
-            lines: a window of it.
-            places: where the step lines stand in the window, ascending; each is given once.
-            telling: where lines stand around which steps are worth keeping, ascending.
-            cut: takes lines out of the window.
+        `places`: where step lines stand in the window; `telling`: lines around which steps are worth keeping; both
+        ascending.
         """
         self._around(places, telling, cut)
         for place in outer(places, AT_ENDS):

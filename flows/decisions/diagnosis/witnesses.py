@@ -1,8 +1,7 @@
 """Witnesses other than lines: signals, nodes, pods, exit codes, the gate, the checkpoint step, numbers.
 
-Each is a pure function from the evidence to clues; the outcomes stand in tables.
-
-Which nodes are lost, and by what proof: conditions, and silences of which two must agree.
+Each is a pure function from the evidence to clues; the outcomes are tables. A node is lost by its condition or by two
+silences that agree.
 """
 
 from __future__ import annotations
@@ -53,28 +52,28 @@ def _proof_of_loss(evidence: Evidence, node: Node) -> str:
     if node.ready is False and (silent or unreached or _left_nothing(evidence, node.name)):
         return f"condition Ready is False{named} and nothing on it answers"
     # Nodes that lived through an absence of the API server are Unknown for seconds as well: one whose kubelet answers,
-    # or whose ranks told how they ended, is none on which nothing answers.
-    untold = evidence.signal is Signal.NODE_NOT_READY and not _told_its_end(evidence, node.name)
+    # or whose ranks reported how they ended, is none on which nothing answers.
+    untold = evidence.signal is Signal.NODE_NOT_READY and not _reported_its_end(evidence, node.name)
     answers = node.name in evidence.answering_nodes
     if node.ready is None and not answers and (silent or unreached or _left_nothing(evidence, node.name) or untold):
         return f"condition Ready is Unknown{named} and nothing on it answers"
     if silent and not observer_suspect(evidence):
         if unreached:
-            return "neither its launchers nor its kubelet are heard"
+            return "nothing is heard from its launchers or its kubelet"
         if _left_nothing(evidence, node.name):
             return "its launchers are silent and its pods are gone without an exit code"
     return ""
 
 
 def unreached(evidence: Evidence) -> Iterator[Clue]:
-    """One path only: the gang failed, and of what stood on the node nothing is heard, not even that it ended."""
+    """One path only: the gang failed, and from what ran on the node there is no news, not even that it ended."""
     lost = lost_nodes(evidence)
     gang = {pod.node for pod in evidence.pods if pod.node}
     away = [name for name in evidence.unreached_nodes if name not in lost and name in gang]
     if len(away) * 2 > len(gang) > 1:
         return
     for name in away:
-        yield Clue(F.NODE_LOST, ONE_PATH, f"{name}: its kubelet is not reached and its ranks told nothing of an end",
+        yield Clue(F.NODE_LOST, ONE_PATH, f"{name}: its kubelet is not reachable, and its ranks reported no end",
                    "node-unreached", "node", node=name,
                    supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown", "fabric"))  # fmt: skip
 
@@ -86,8 +85,8 @@ def not_ready(evidence: Evidence) -> Iterator[Clue]:
     for node in evidence.nodes:
         if node.ready is False and node.name in gang and node.name not in lost:
             named = f" ({node.reason})" if node.reason else ""
-            told = f"{node.name}: condition Ready is False{named}, though its kubelet answers"
-            yield Clue(F.NODE_LOST, ONE_PATH, told, "node-not-ready", "node", node=node.name,
+            text = f"{node.name}: condition Ready is False{named}, though its kubelet answers"
+            yield Clue(F.NODE_LOST, ONE_PATH, text, "node-not-ready", "node", node=node.name,
                        supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown"))  # fmt: skip
 
 
@@ -97,14 +96,14 @@ def observer_suspect(evidence: Evidence) -> bool:
     return len(gang & set(evidence.silent_nodes)) * 2 > len(gang) > 1
 
 
-def _told_its_end(evidence: Evidence, node: str) -> bool:
+def _reported_its_end(evidence: Evidence, node: str) -> bool:
     return any(item.node == node and item.ranks for item in evidence.terminations)
 
 
 def _left_nothing(evidence: Evidence, node: str) -> bool:
     mine = [pod for pod in evidence.pods if pod.node == node]
-    told = _told_its_end(evidence, node)
-    return bool(mine) and not told and all(p.phase in ("Gone", "Failed") and p.exit_code is None for p in mine)
+    has_end = _reported_its_end(evidence, node)
+    return bool(mine) and not has_end and all(p.phase in ("Gone", "Failed") and p.exit_code is None for p in mine)
 
 
 def lost(evidence: Evidence) -> Iterator[Clue]:
@@ -219,7 +218,7 @@ def _signals(evidence: Evidence) -> Iterator[Clue]:
 
 
 def _with_whom(hang: Clue) -> Clue:
-    """The clue with the one rank for whom the others wait, as stacks told it; with its node, where it hung before."""
+    """The clue with the one rank for whom the others wait, by their stacks; with its node, where it hung before."""
     lags, again = _LAGS.search(hang.text), _AGAIN.search(hang.text)
     if again is not None:
         return replace(hang, blames="node", node=again["node"])
@@ -254,13 +253,13 @@ def _pod(pod: Pod, failed: bool) -> Iterator[Clue]:
     """Why it ended; of a pod whose ranks `failed` unasked, its deletion is the end of its gang and no reason."""
     ended_wrongly = pod.phase in ("Failed", "Gone") or pod.exit_code not in (None, 0)
     if pod.disrupted:
-        text = f"{pod.name}: told to leave {pod.node} ({pod.reason or 'DisruptionTarget'})"
+        text = f"{pod.name}: must leave {pod.node} ({pod.reason or 'DisruptionTarget'})"
         yield Clue(F.PREEMPTED, 0.93, text, "pod-disrupted", node=pod.node,
                    supersedes=("process_killed", "collective_timeout", "unknown"))  # fmt: skip
     elif failed:
         pass
     elif pod.deleted and ended_wrongly:
-        yield Clue(F.PREEMPTED, 0.6, f"{pod.name}: deleted by somebody", "pod-deleted", node=pod.node)
+        yield Clue(F.PREEMPTED, 0.6, f"{pod.name}: deleted from outside", "pod-deleted", node=pod.node)
     elif pod.phase == "Gone":
         yield Clue(F.PREEMPTED, 0.5, f"{pod.name}: its object is gone", "pod-gone", node=pod.node)
     said = POD_REASONS.get(pod.reason)
@@ -299,16 +298,16 @@ def _rank_end(record: Termination, end: RankEnd) -> Iterator[Clue]:
 
 
 def exit_clue(end: Exit) -> Clue:
-    """What an end means that a launcher reported in a log; SIGTERM is how everybody ends whom somebody told to."""
+    """What an end means that a launcher reported in a log; SIGTERM ends whoever was asked to end."""
     who = "a process" if end.rank is None else f"{'local rank' if end.local else 'rank'} {end.rank}"
     who += f" on {end.node}" if end.node else ""
     about = Clue(F.UNKNOWN, 0.2, f"{who} ended with code {end.code}", "exit-code", "rank", end.node, end.rank, end.at,
                  echo=True, file=end.line.file, line=end.line.line)  # fmt: skip
     if end.signal == 11:
-        about = replace(about, text=f"{who} ended by signal 11, without a word of where", rule="signal-11")
+        about = replace(about, text=f"{who} ended by signal 11, without saying where", rule="signal-11")
         return replace(about, fault_class=F.PROCESS_KILLED, weight=UNTOLD_CRASH, echo=False)
     if 15 in (end.signal, (end.code or 0) - 128):
-        return replace(about, text=f"{who} ended by signal 15: it was told to", rule="signal-15")
+        return replace(about, text=f"{who} ended by signal 15: it was asked to end", rule="signal-15")
     return next(_exit(end.code, end.signal, replace(about, text=who, echo=False)), about)
 
 
@@ -327,19 +326,19 @@ def _exit(code: int | None, signal: int | None, about: Clue) -> Iterator[Clue]:
     yield replace(about, fault_class=kind, weight=weight, text=text, rule=rule, blames=blames)
 
 
-def _asked(evidence: Evidence) -> Iterator[Clue]:
-    """Nobody failed, and yet the gang ended: somebody told it to, which a drained node explains."""
+def _requested_ends(evidence: Evidence) -> Iterator[Clue]:
+    """Nobody failed, and yet the gang ended: somebody asked for it, which a drained node explains."""
     ends = [end for record in evidence.terminations for end in record.ranks]
     if any(not end.requested and (end.exit_code or end.signal is not None) for end in ends):
         return
-    asked = any(end.requested for end in ends) or any(pod.exit_code == 143 for pod in evidence.pods)
+    requested = any(end.requested for end in ends) or any(pod.exit_code == 143 for pod in evidence.pods)
     for record in evidence.terminations:
         said = LAUNCHER_REASONS.get(record.reason)
         if said is not None:
             yield Clue(said[0], said[1], f"{record.pod}: {record.reason} {record.detail}".strip(),
                        f"launcher-{record.reason}", node=record.node)  # fmt: skip
     for node in evidence.nodes:
-        if node.cordoned and asked:
+        if node.cordoned and requested:
             text = f"{node.name} is cordoned, and every rank ended because it was asked to"
             yield Clue(F.PREEMPTED, 0.85, text, "node-cordoned", node=node.name)
 
@@ -388,7 +387,7 @@ WITNESSES: tuple[Witness, ...] = (
     _suspended,
     _pods,
     _exits,
-    _asked,
+    _requested_ends,
     _gate,
     _checkpoint,
     _numbers,

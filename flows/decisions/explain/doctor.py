@@ -15,6 +15,7 @@ TRIED_MINOR = 34
 """Oldest Kubernetes 1.x on which Argo 4.1 is tested."""
 FREE_BYTES = 2 << 30
 """Checkpoints and logs of a demo run need a tenth of it."""
+NOT_SERVED = "install its controller in the version that serves it (with its CRDs)"
 _ARGO = {
     True: "",
     False: "look whether the workflow-controller runs and watches this namespace",
@@ -44,7 +45,7 @@ def checkup(facts: CheckupFacts) -> tuple[Check, ...]:
     return (
         answers,
         _version(facts),
-        *(_served(name, tried) for name, tried in facts.served.items()),
+        *(_tried(f"serves {name}", tried, NOT_SERVED) for name, tried in facts.served.items()),
         *_rights(facts),
         *_pools(facts),
         *(_claim(name, phase) for name, phase in facts.claims.items()),
@@ -78,10 +79,6 @@ def _version(facts: CheckupFacts) -> Check:
     return Check("version", PASS, text)
 
 
-def _served(name: str, tried: Attempted) -> Check:
-    return _tried(f"serves {name}", tried, "install its controller in the version that serves it (with its CRDs)")
-
-
 def _rights(facts: CheckupFacts) -> list[Check]:
     """One line for all that is allowed, one for each resource of which something is not."""
     missing: dict[tuple[str, bool | None], list[str]] = {}
@@ -90,9 +87,9 @@ def _rights(facts: CheckupFacts) -> list[Check]:
             missing.setdefault((right.resource, right.allowed), []).append(right.verb)
     granted = sum(right.allowed is True for right in facts.rights)
     if not missing:
-        told = f"{granted} of {len(facts.rights)} rights"
+        measured = f"{granted} of {len(facts.rights)} rights"
         verdict = PASS if facts.rights else UNKNOWN
-        return [Check("rights", verdict, told, "" if facts.rights else "the cluster did not say what we may do")]
+        return [Check("rights", verdict, measured, "" if facts.rights else "the cluster did not say what we may do")]
     where = f"in namespace {facts.profile.namespace}"
     checks: list[Check] = []
     for (resource, allowed), verbs in missing.items():
@@ -109,10 +106,10 @@ def _pools(facts: CheckupFacts) -> list[Check]:
 
 
 def _nodes(pool: PoolFacts) -> Check:
-    ready, told = len(pool.gpus), ""
+    ready, note = len(pool.gpus), ""
     if pool.not_ready:
-        told = f", not ready: {', '.join(pool.not_ready[:4])}"
-    measured = f"{ready} ready of {pool.expected} in the profile{told}"
+        note = f", not ready: {', '.join(pool.not_ready[:4])}"
+    measured = f"{ready} ready of {pool.expected} in the profile{note}"
     if ready + len(pool.not_ready) == 0:
         return Check(
             f"nodes {pool.name}", FAIL, measured, "no node has the pool's `labels`: correct them in the profile"
@@ -129,10 +126,10 @@ def _gpus(pool: PoolFacts) -> list[Check]:
     name = f"gpus {pool.name}"
     if not short:
         return [Check(name, PASS, f"{pool.gpus_per_node} {pool.resource} on each of {len(pool.gpus)} nodes")]
-    told = ", ".join(f"{node}: {count}" for node, count in sorted(short.items())[:6])
+    counts = ", ".join(f"{node}: {count}" for node, count in sorted(short.items())[:6])
     advice = "look whether the device plug-in runs there and sees all GPUs; a lost GPU shows in the kernel log"
     return [
-        Check(name, FAIL, f"fewer than {pool.gpus_per_node} {pool.resource} on {len(short)} nodes ({told})", advice)
+        Check(name, FAIL, f"fewer than {pool.gpus_per_node} {pool.resource} on {len(short)} nodes ({counts})", advice)
     ]
 
 

@@ -15,7 +15,7 @@ _EVIDENCE_LINES = 5
 
 
 def ledger_reasons(sight: RunSight, move: Move) -> tuple[Reason, ...]:
-    """Why nothing goes on, as far as the ledger tells it; empty where the attempt itself is watched."""
+    """Why nothing goes on, as far as the ledger shows it; empty where the attempt itself is watched."""
     story = sight.story
     match move:
         case Done():
@@ -49,23 +49,23 @@ def ended(story: Story) -> Reason:
 def incident_witnesses(incident: IncidentRecord, told_already: str = "") -> tuple[Witness, ...]:
     """What an incident says of itself; its decision is left out where `told_already` holds it."""
     blamed = ", ".join(node or f"rank {rank}" for node, rank in incident.culprits) or "nobody"
-    told = f"{incident.fault_class or 'not diagnosed yet'} ({incident.confidence:.2f}), blamed: {blamed}"
+    diagnosis = f"{incident.fault_class or 'not diagnosed yet'} ({incident.confidence:.2f}), blamed: {blamed}"
     lines = tuple(
         Witness("Incident", incident.id, "evidence", "", text) for text in incident.evidence[:_EVIDENCE_LINES]
     )
     why = "" if incident.why in told_already else incident.why
-    return (Witness("Incident", incident.id, incident.signal, told, why, incident.detected_at), *lines)
+    return (Witness("Incident", incident.id, incident.signal, diagnosis, why, incident.detected_at), *lines)
 
 
 def _approval(sight: RunSight, move: AwaitAnswer) -> tuple[Reason, ...]:
     item = move.approval
     left = item.expires_at - sight.now
-    ends = f"; without an answer nothing is done from {left:.0f} s on" if left > 0 else "; the time to answer is over"
+    ends = f"; without an answer in {left:.0f} s nothing is done" if left > 0 else "; the time to answer is over"
     incident = next((found for found in sight.story.incidents if found.id == item.incident), None)
     return (
         Reason(
             Hold.APPROVAL,
-            f"waits for a person: {item.question}{ends}",
+            f"waiting for a person: {item.question}{ends}",
             f"primus approve {item.id} --why …, or primus deny {item.id} --why …",
             (
                 Witness("Approval", item.id, f"state={item.state}", "", item.question, item.asked_at),
@@ -78,9 +78,9 @@ def _approval(sight: RunSight, move: AwaitAnswer) -> tuple[Reason, ...]:
 def _resting(sight: RunSight, move: Rest) -> Reason:
     story, run = sight.story, sight.story.run
     incident = last_end(story)
-    told = incident is not None and incident.action is not None
-    decided = incident_witnesses(incident, incident.why) if incident is not None and told else ()
-    held = f"; decided and not done: {incident.action}: {incident.why}" if incident and incident.action else ""
+    is_decided = incident is not None and incident.action is not None
+    decided = incident_witnesses(incident, incident.why) if incident is not None and is_decided else ()
+    held = f"; decided but not carried out: {incident.action}: {incident.why}" if incident and incident.action else ""
     if story.paused:
         since = next((mark.at for mark in reversed(story.marks) if mark.kind == "paused"), None)
         command = f"primus unpause {run.name}" if run.paused else "primus unpause --all"
@@ -109,27 +109,27 @@ def driver_witness(sight: RunSight) -> Witness:
     lease, driver = sight.story.lease, sight.driver
     log = f"its log: {driver.log}" if driver.log and not driver.alive else ""
     if lease is None and driver.pid is None:
-        told = "; ".join(part for part in ("no process holds the right to drive it", log) if part)
-        return Witness("Lease", sight.story.run.name, "holder=nobody", "", told)
+        message = "; ".join(part for part in ("no process holds its lease", log) if part)
+        return Witness("Lease", sight.story.run.name, "holder=nobody", "", message)
     held = "" if lease is None else f"its lease {'ran out' if lease.expires_at <= sight.now else 'runs'}"
     alive = "alive" if driver.alive else "gone"
-    told = "; ".join(part for part in (held, log) if part)
-    return Witness("Lease", sight.story.run.name, f"holder={driver.host}/{driver.pid}", alive, told)
+    message = "; ".join(part for part in (held, log) if part)
+    return Witness("Lease", sight.story.run.name, f"holder={driver.host}/{driver.pid}", alive, message)
 
 
 def _away(sight: RunSight) -> tuple[Reason, ...]:
     """The cluster is silent, to us or to the driver. Training is left alone meanwhile."""
     run = sight.story.run
-    told = sight.away or ("" if run.goes_on else run.waits_for)
-    if not told:
+    outage = sight.away or ("" if run.goes_on else run.waits_for)
+    if not outage:
         return ()
     name = sight.resolved.cluster.name
     return (
         Reason(
             Hold.CONTROL_PLANE,
-            f"a neighbour does not answer, so what the run does is not known: {told}",
-            f"wait, training is left alone; primus doctor --cluster {name} looks at the cluster",
-            (Witness("Cluster", name, "answers=False", "", told),),
+            f"the cluster or a service does not answer, so the state of the run is not known: {outage}",
+            f"wait: the training is not touched; to check the cluster: primus doctor --cluster {name}",
+            (Witness("Cluster", name, "answers=False", "", outage),),
         ),
     )
 
@@ -139,7 +139,7 @@ def _working(sight: RunSight, move: Plan | Submit | Recover | CarryOut | Finish)
     if isinstance(move, CarryOut) and until is not None and until > sight.now:
         return Reason(
             Hold.BACK_OFF,
-            f"waits {until - sight.now:.0f} s more before the next attempt, as was decided: {move.incident.why}",
+            f"waits {until - sight.now:.0f} s more before the next attempt, as decided: {move.incident.why}",
             "wait; the pause grows with each failure of the same kind",
             incident_witnesses(move.incident, move.incident.why),
         )
@@ -167,10 +167,10 @@ def _doing(move: Plan | Submit | Recover | CarryOut | Finish) -> str:
         case Submit(attempt):
             return f"submits attempt {attempt.number}"
         case Recover(incident):
-            return f"finds out what {incident.signal} of attempt {incident.attempt} was"
+            return f"diagnoses {incident.signal} of attempt {incident.attempt}"
         case CarryOut(incident):
             return f"carries out {incident.action}: {incident.why}"
         case Finish(state):
-            return f"writes down the end ({state})"
+            return f"records the end ({state})"
         case _:
             assert_never(move)

@@ -40,10 +40,10 @@ _ADVICE = {
     Hold.IMAGE: "correct `roles[].image` (or `programs_image`), give the pull secret (`image_pull_secrets`), or push "
     "the image; on the embedded cluster add it under `images` of the cluster profile",
     Hold.CONTAINER_CONFIG: "create the Secret or ConfigMap, or correct the role's command, secrets or folders",
-    Hold.CRASH_LOOP: "read its last words: primus logs, or kubectl logs --previous",
+    Hold.CRASH_LOOP: "read its last lines: primus logs, or kubectl logs --previous",
     Hold.MOUNT: "look whether the storage answers on that node; correct `storage` of the cluster profile where it "
     "names a wrong claim or folder",
-    Hold.SANDBOX: "the node cannot make pods: its network plug-in or container runtime is at fault",
+    Hold.SANDBOX: "the node cannot start pods: repair its network plug-in or container runtime",
     Hold.NODE_SILENT: "wait for the node or let the flow take another one: the driver does so by itself",
     Hold.STARTING: "wait; a first pull of a large image takes minutes",
 }
@@ -74,7 +74,7 @@ def _held(pod: Pod, sight: ClusterSight) -> tuple[Hold, str, Witness] | None:
     for container in pod.containers:
         hold = _container_hold(container)
         if hold is not None:
-            return hold, _told(hold, container), _witness(pod, container)
+            return hold, _container_sentence(hold, container), _witness(pod, container)
     if pod.phase != "Pending":
         return None
     for hold, reasons in ((Hold.MOUNT, MOUNTS), (Hold.SANDBOX, SANDBOXES)):
@@ -98,14 +98,14 @@ def _container_hold(container: Container) -> Hold | None:
     return Hold.CRASH_LOOP if container.reason == CRASH else None
 
 
-def _told(hold: Hold, container: Container) -> str:
+def _container_sentence(hold: Hold, container: Container) -> str:
     if hold is Hold.IMAGE:
         why = _PULL_TEXT.sub("", container.message) or container.reason
-        return f"image {container.image} cannot be had: {_short(why)}"
+        return f"image {container.image} cannot be pulled: {_short(why)}"
     if hold is Hold.CRASH_LOOP:
         last = f", last time: {container.last_exit}" if container.last_exit else ""
-        return f"container {container.name} ends again and again ({container.restarts} restarts{last})"
-    return f"container {container.name} cannot be made: {_short(container.message or container.reason)}"
+        return f"container {container.name} keeps ending ({container.restarts} restarts{last})"
+    return f"container {container.name} cannot be created: {_short(container.message or container.reason)}"
 
 
 def _starting(pod: Pod, sight: ClusterSight) -> tuple[str, Witness]:
@@ -309,12 +309,12 @@ def _node_reason(sight: ClusterSight, hold: Hold, pods: list[Pod], avoid: tuple[
         return Reason(hold, f"{_count(pods)} held by scheduling gates: {gates}", advice, (witness,))
     unfit = read_unfit(condition.message)
     if unfit is None:
-        said = condition.message or "the scheduler has said nothing yet"
+        said = condition.message or "no message from the scheduler yet"
         return Reason(
             hold, f"{_count(pods)} without a node: {said}", "wait a moment; does a scheduler run?", (witness,)
         )
     nodes = _pool(sight.candidates, avoid)
-    sentence = f"no node for {_count(pods)}: {_words(unfit)}{_asked(pods, unfit)}"
+    sentence = f"no node for {_count(pods)}: {_words(unfit)}{_requests(pods, unfit)}"
     held = [pod for pod in sight.pods if pod.role and pod.node and pod.role == pods[0].role]
     if held:
         sentence += f"; {len(held)} of the same role are placed and wait for the others"
@@ -330,7 +330,7 @@ def _count(pods: Sequence[Pod]) -> str:
     return f"{len(pods)} pods" if len(pods) > 1 else f"pod {pods[0].name}"
 
 
-def _asked(pods: Sequence[Pod], unfit: Unfit) -> str:
+def _requests(pods: Sequence[Pod], unfit: Unfit) -> str:
     """What each pod asks of the resources that are short."""
     each = {key: value for key, value in pods[0].requests.items() if key in unfit.lacking}
     return f" (each asks for {', '.join(f'{value} {key}' for key, value in sorted(each.items()))})" if each else ""
@@ -366,12 +366,13 @@ def _nearest(unfit: Unfit) -> tuple[Hold, str]:
             "no node has the labels that are asked for: compare `labels` of the pool with the nodes' own",
         ),
     )
-    return next(((hold, advice) for holds, hold, advice in rows if holds), (Hold.NO_NODE, "see the scheduler's words"))
+    other = (Hold.NO_NODE, "see the scheduler's message")
+    return next(((hold, advice) for holds, hold, advice in rows if holds), other)
 
 
 def _about_claims(unfit: Unfit) -> bool:
-    told = unfit.problem.lower()
-    return "persistentvolumeclaim" in told or (unfit.volumes > 0 and not unfit.lacking)
+    problem = unfit.problem.lower()
+    return "persistentvolumeclaim" in problem or (unfit.volumes > 0 and not unfit.lacking)
 
 
 def _words(unfit: Unfit) -> str:
@@ -379,7 +380,7 @@ def _words(unfit: Unfit) -> str:
     if unfit.problem:
         return unfit.problem
     parts = [f"{count} lack {resource}" for resource, count in sorted(unfit.lacking.items())]
-    parts += [f"{unfit.neighbours} hold a pod that wants no other beside it"] if unfit.neighbours else []
+    parts += [f"{unfit.neighbours} are excluded by pod anti-affinity"] if unfit.neighbours else []
     parts += [f"{unfit.volumes} cannot have the volume"] if unfit.volumes else []
     parts += [
         f"{count} carry a taint that is not tolerated{f' ({taint})' if taint else ''}"
@@ -387,7 +388,7 @@ def _words(unfit: Unfit) -> str:
     ]
     parts += [f"{unfit.cordoned} are cordoned"] if unfit.cordoned else []
     parts += [f"{unfit.not_ready} are not ready"] if unfit.not_ready else []
-    parts += [f"{unfit.selector} are of another kind"] if unfit.selector else []
+    parts += [f"{unfit.selector} do not match the pods' node selector"] if unfit.selector else []
     parts += [f"{count}: {text}" for text, count in sorted(unfit.other.items())]
     return f"of {unfit.nodes} nodes {', '.join(parts)}" if parts else "there are no nodes"
 

@@ -54,7 +54,7 @@ class Ceiling:
 
     resource: str
     flavor: str
-    asked: str
+    requested: str
     capacity: str
 
 
@@ -71,7 +71,7 @@ class NoPlace:
     """Topology-aware scheduling finds no place for the pods beside each other."""
 
     topology: str
-    told: str
+    detail: str
     excluded: str = ""
     """Which nodes were left out, and why, in Kueue's words."""
 
@@ -118,7 +118,7 @@ def read_refusal(message: str) -> Refusal:
                 for taint, flavor in _TAINT.findall(message)
             ),
             *(Misfit(flavor, "its labels do not match the pods' selector") for flavor in _AFFINITY.findall(message)),
-            *(Misfit(flavor, "it has not the topology that is asked for") for flavor in _NO_LEVEL.findall(message)),
+            *(Misfit(flavor, "it does not have the requested topology") for flavor in _NO_LEVEL.findall(message)),
         ),
         places=tuple(
             NoPlace(name, told.strip(), excluded.strip(" .")) for name, told, excluded in _TOPOLOGY.findall(message)
@@ -227,7 +227,7 @@ _BY_REASON = {
     "Suspended": Hold.QUEUE_STOPPED,
     "WaitingForPodsReady": Hold.PODS_READY,
 }
-"""Kueue's own finer reasons, where it is told to give them."""
+"""Kueue's own finer reasons, where it is configured to give them."""
 
 
 def queue_reasons(workload: Workload, line: NamespaceQueues) -> tuple[Reason, ...]:
@@ -248,7 +248,7 @@ def reservation(workload: Workload) -> Condition:
     return workload.condition("QuotaReserved") or Condition("QuotaReserved", "Unknown")
 
 
-def _told(workload: Workload, *kinds: str) -> tuple[Witness, ...]:
+def _condition_witnesses(workload: Workload, *kinds: str) -> tuple[Witness, ...]:
     found = (workload.condition(kind) for kind in kinds)
     return tuple(of_condition("Workload", workload.name, item) for item in found if item is not None)
 
@@ -262,7 +262,8 @@ def _deactivated(workload: Workload) -> Reason:
         Hold.DEACTIVATED,
         f"{gave_up}: {why}",
         f"after the fix set spec.active of Workload {workload.name} to true, or stop and resume the run",
-        _told(workload, "Evicted", "QuotaReserved") or (Witness("Workload", workload.name, "spec.active=false"),),
+        _condition_witnesses(workload, "Evicted", "QuotaReserved")
+        or (Witness("Workload", workload.name, "spec.active=false"),),
     )
 
 
@@ -271,13 +272,13 @@ def _checks(workload: Workload) -> Reason:
     said = ", ".join(f"{item.name} ({item.state})" for item in waiting[:_NAMED])
     rejected = any(item.state == "Rejected" for item in waiting)
     if not waiting:
-        told = workload.condition("Admitted")
-        why = told.message if told else "Kueue has not admitted it yet"
+        condition = workload.condition("Admitted")
+        why = condition.message if condition else "Kueue has not admitted it yet"
         return Reason(
             Hold.ADMISSION_CHECK,
             f"quota is reserved, admission is pending: {why}",
             "wait; it takes seconds, unless Kueue's controller is away",
-            _told(workload, "Admitted", "QuotaReserved"),
+            _condition_witnesses(workload, "Admitted", "QuotaReserved"),
         )
     return Reason(
         Hold.ADMISSION_CHECK,
@@ -285,13 +286,13 @@ def _checks(workload: Workload) -> Reason:
         "the check rejected it: read its message" if rejected else "wait for the check, or ask whoever runs it",
         (
             *(Witness("Workload", workload.name, f"check {item.name}", item.state, item.message) for item in waiting),
-            *_told(workload, "QuotaReserved"),
+            *_condition_witnesses(workload, "QuotaReserved"),
         ),
     )
 
 
 def _missing(workload: Workload, line: NamespaceQueues) -> Reason | None:
-    told, refusal = reservation(workload), read_refusal(reservation(workload).message)
+    condition, refusal = reservation(workload), read_refusal(reservation(workload).message)
     kind, name = ("LocalQueue", workload.queue)
     gone = "LocalQueue" not in line.unread and line.local_queue(workload) is None
     if refusal.queue and refusal.queue[2] in QUEUE_GONE:
@@ -306,7 +307,7 @@ def _missing(workload: Workload, line: NamespaceQueues) -> Reason | None:
         Hold.QUEUE_MISSING,
         f"{kind} {name or '(none named)'} does not exist",
         f"create {kind} {name}, or name another queue in the profile (`queue`)",
-        (of_condition("Workload", workload.name, told),),
+        (of_condition("Workload", workload.name, condition),),
     )
 
 
@@ -326,7 +327,7 @@ def _stopped(workload: Workload, line: NamespaceQueues) -> Reason | None:
             Hold.QUEUE_STOPPED,
             f"{kind} {item.name} admits nobody: {why}",
             f"ask the owner of {kind} {item.name} to set it right or to start it again",
-            (witness, *_told(workload, "QuotaReserved")),
+            (witness, *_condition_witnesses(workload, "QuotaReserved")),
         )
     refusal = read_refusal(reservation(workload).message)
     if refusal.queue and refusal.queue[2] not in QUEUE_GONE:
@@ -335,7 +336,7 @@ def _stopped(workload: Workload, line: NamespaceQueues) -> Reason | None:
             Hold.QUEUE_STOPPED,
             f"{kind} {name} {wrong}",
             f"ask the owner of {kind} {name} to start it again",
-            _told(workload, "QuotaReserved"),
+            _condition_witnesses(workload, "QuotaReserved"),
         )
     return None
 
@@ -347,7 +348,7 @@ def _later(workload: Workload, line: NamespaceQueues) -> Reason | None:
         Hold.REQUEUE_LATER,
         f"evicted {workload.requeues} times; Kueue looks at it again in {workload.requeue_at - line.now:.0f} s",
         "wait; find out why its pods were not ready in time (primus logs, pod events)",
-        _told(workload, "Evicted", "Requeued", "QuotaReserved"),
+        _condition_witnesses(workload, "Evicted", "Requeued", "QuotaReserved"),
     )
 
 
@@ -366,7 +367,7 @@ def _preempted(workload: Workload, line: NamespaceQueues) -> Reason | None:
         Hold.PREEMPTED,
         f"preempted: its quota went to {who}{', ' + by.why if by else ''}",
         "it comes back from its newest checkpoint when quota is free; a higher priority brings it back sooner",
-        _told(workload, "Preempted", "Evicted"),
+        _condition_witnesses(workload, "Preempted", "Evicted"),
     )
 
 
@@ -385,28 +386,28 @@ def _place(place: int, of: int) -> str:
     return f", place {place} of {of}" if place else ""
 
 
-# A message that says why no flavor was assigned. What is nearest to being let in is told first.
+# A message that says why no flavor was assigned. What is nearest to being admitted comes first.
 
 
 def _refused(workload: Workload, line: NamespaceQueues) -> Reason | None:
     condition = reservation(workload)
     refusal = read_refusal(condition.message)
     kind = _BY_REASON.get(condition.reason) or next((hold for hold, holds in _NEAREST if holds(refusal)), None)
-    told = _told(workload, "QuotaReserved")
+    witnesses = _condition_witnesses(workload, "QuotaReserved")
     match kind:
         case None:
             return None
         case Hold.QUOTA:
-            return _quota(workload, line, refusal, told)
+            return _quota(workload, line, refusal, witnesses)
         case Hold.TOPOLOGY:
-            return _topology(refusal, condition, told)
+            return _topology(refusal, condition, witnesses)
         case Hold.QUOTA_NEVER:
-            return _never(workload, line, refusal, told)
+            return _never(workload, line, refusal, witnesses)
         case _:
-            return _plainly(kind, refusal, condition, told)
+            return _plainly(kind, refusal, condition, witnesses)
 
 
-def _plainly(kind: Hold, refusal: Refusal, condition: Condition, told: tuple[Witness, ...]) -> Reason:
+def _plainly(kind: Hold, refusal: Refusal, condition: Condition, witnesses: tuple[Witness, ...]) -> Reason:
     misfits = "; ".join(f"{item.flavor}: {item.why}" for item in refusal.misfits) or condition.message
     said, advice = {
         Hold.PREEMPTING: (
@@ -418,13 +419,13 @@ def _plainly(kind: Hold, refusal: Refusal, condition: Condition, told: tuple[Wit
             "correct the pool's taints, labels or topology in the profiles, or the ResourceFlavor",
         ),
         Hold.PODS_READY: (
-            "Kueue admits nobody until the pods of those admitted before are ready",
+            "Kueue admits no workload until the pods of those admitted earlier are ready",
             "look at the workload admitted last: primus queue",
         ),
         Hold.QUEUE_MISSING: (condition.message, "create what is missing, or name another queue in the profile"),
         Hold.QUEUE_STOPPED: (condition.message, "ask the queue's owner to start it again"),
     }[kind]
-    return Reason(kind, said, advice, told)
+    return Reason(kind, said, advice, witnesses)
 
 
 _NEAREST: tuple[tuple[Hold, Callable[[Refusal], bool]], ...] = (
@@ -437,10 +438,10 @@ _NEAREST: tuple[tuple[Hold, Callable[[Refusal], bool]], ...] = (
 )
 
 
-def _quota(workload: Workload, line: NamespaceQueues, refusal: Refusal, told: tuple[Witness, ...]) -> Reason:
+def _quota(workload: Workload, line: NamespaceQueues, refusal: Refusal, conditions: tuple[Witness, ...]) -> Reason:
     queue = line.cluster_queue_of(workload) or workload.queue
     parts: list[str] = []
-    witnesses = list(told)
+    witnesses = list(conditions)
     for item in refusal.shortages:
         found = quota(workload, line, item.flavor, item.resource)
         used = f" ({found.used} of {found.nominal} used{_borrowed(found.borrowed)})" if found else ""
@@ -467,28 +468,28 @@ def _borrowed(amount: str) -> str:
     return "" if amount in ("", "0") else f", {amount} of it borrowed"
 
 
-def _topology(refusal: Refusal, condition: Condition, told: tuple[Witness, ...]) -> Reason:
+def _topology(refusal: Refusal, condition: Condition, witnesses: tuple[Witness, ...]) -> Reason:
     said = "; ".join(
-        f"topology {item.topology} {item.told}{' (left out: ' + item.excluded + ')' if item.excluded else ''}"
+        f"topology {item.topology} {item.detail}{' (left out: ' + item.excluded + ')' if item.excluded else ''}"
         for item in refusal.places
     )
     return Reason(
         Hold.TOPOLOGY,
-        f"there is quota, but no place for the pods beside each other: {said or condition.message}",
+        f"quota is free, but the topology has no room for the pods together: {said or condition.message}",
         "wait for a whole rack or block, or ask for less: `topology.level`, `topology.required`",
-        told,
+        witnesses,
     )
 
 
-def _never(workload: Workload, line: NamespaceQueues, refusal: Refusal, told: tuple[Witness, ...]) -> Reason:
+def _never(workload: Workload, line: NamespaceQueues, refusal: Refusal, witnesses: tuple[Witness, ...]) -> Reason:
     queue = line.cluster_queue_of(workload) or workload.queue
     said = "; ".join(
-        f"{item.resource} of flavor {item.flavor}: {item.asked or 'the request'} is more than {item.capacity}"
+        f"{item.resource} of flavor {item.flavor}: {item.requested or 'the request'} is more than {item.capacity}"
         for item in refusal.ceilings
     )
     return Reason(
         Hold.QUOTA_NEVER,
         f"it will never be admitted: it asks for more than ClusterQueue {queue} can ever give ({said or 'see below'})",
         "waiting does not help: ask for fewer pods or another queue, or have the quota or borrowing limit raised",
-        told,
+        witnesses,
     )

@@ -87,7 +87,7 @@ class Hold(StrEnum):
     WORKFLOW_WORKS = "workflow-works"
     """The gate and the check of the checkpoint are under way."""
     INITIALISING = "initialising"
-    """All pods run; no step is done yet."""
+    """All pods run; no step is completed yet."""
     NO_PROGRESS = "no-progress"
     """It has made steps, and none for too long."""
     UNWATCHED = "unwatched"
@@ -138,8 +138,8 @@ class Explanation:
 
 def of_condition(kind: str, name: str, condition: Condition) -> Witness:
     """The condition of an object as a witness."""
-    told = f"{condition.type}={condition.status}"
-    return Witness(kind, name, told, condition.reason, condition.message, condition.at)
+    state = f"{condition.type}={condition.status}"
+    return Witness(kind, name, state, condition.reason, condition.message, condition.at)
 
 
 def of_event(event: Event) -> Witness:

@@ -47,8 +47,10 @@ def explain(sight: RunSight) -> Explanation:
             found = [good]
         reasons += found if watched else [reason for reason in found if reason.hold not in RUNNING]
     if watched and not sight.driver.alive and not {reason.hold for reason in reasons} & UNDRIVEN:
-        reasons.append(_unwatched(sight, "nobody watches the attempt"))
-    reasons = reasons or [Reason(Hold.UNKNOWN, "nothing that was read says why", f"see {_status(sight)}")]
+        reasons.append(_unwatched(sight, "no driver watches the attempt"))
+    reasons = reasons or [
+        Reason(Hold.UNKNOWN, "no cause was found in what could be read", f"see primus status {sight.story.run.name}")
+    ]
     ordered = tuple(sorted(reasons, key=lambda reason: BLOCKS_FIRST[reason.hold]))
     since = next((item.at for item in ordered[0].witnesses if item.at is not None), None)
     return Explanation(_standing(ordered[0].hold), ordered, since, notes)
@@ -62,17 +64,13 @@ def _standing(hold: Hold) -> Standing:
     return "unknown" if hold in (Hold.UNKNOWN, Hold.CONTROL_PLANE) else "waiting"
 
 
-def _status(sight: RunSight) -> str:
-    return f"primus status {sight.story.run.name}"
-
-
 def _notes(sight: RunSight) -> tuple[str, ...]:
     """What does not hold it and is worth knowing."""
     unread = sight.cluster.unread if sight.cluster else ()
     notes = [f"{kind} could not be read: {why}" for kind, why in unread]
     notes += cordoned_notes(sight.cluster) if sight.cluster else ()
     if sight.story.paused and isinstance(next_move(sight.story), Watch):
-        notes.append("automation is paused: training goes on, but nothing would be recovered")
+        notes.append("automation is paused: training continues, but no failure would be recovered")
     return tuple(notes)
 
 
@@ -115,12 +113,14 @@ def _attempt_reasons(sight: RunSight, cluster: ClusterSight, attempt: AttemptRec
 
 
 def _over(sight: RunSight, jobset: JobSet) -> Reason:
-    told = tuple(of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.status == "True")
-    told = told or (Witness("JobSet", jobset.name, f"state {jobset.state}"),)
+    conditions = tuple(of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.status == "True")
+    conditions = conditions or (Witness("JobSet", jobset.name, f"state {jobset.state}"),)
     sentence = f"JobSet {jobset.name} has {jobset.state.lower()}"
     if not sight.driver.alive:
-        return Reason(Hold.NO_DRIVER, f"{sentence}, and no driver is alive to go on", _resume(sight), told)
-    return Reason(Hold.DRIVER_WORKS, f"{sentence}; its driver is about to judge it", "wait: this takes seconds", told)
+        return Reason(Hold.NO_DRIVER, f"{sentence}, and no driver is alive to go on", _resume(sight), conditions)
+    return Reason(
+        Hold.DRIVER_WORKS, f"{sentence}; its driver is about to judge it", "wait: this takes seconds", conditions
+    )
 
 
 def _resume(sight: RunSight) -> str:
@@ -133,7 +133,7 @@ def _workflow_reasons(cluster: ClusterSight, attempt: AttemptRecord) -> list[Rea
         unread = any(kind in ("Workflow", "JobSet") for kind, _ in cluster.unread)
         said = "could not be read" if unread else "are gone: neither exists"
         sentence = f"workflow and JobSet of attempt {attempt.number} {said}"
-        return [Reason(Hold.UNKNOWN, sentence, "its driver notices that and starts anew")]
+        return [Reason(Hold.UNKNOWN, sentence, "wait: its driver will notice and start a new attempt")]
     held = _held_workflow(workflow)
     if held is not None:
         return [held]
@@ -145,7 +145,7 @@ def _workflow_reasons(cluster: ClusterSight, attempt: AttemptRecord) -> list[Rea
         Reason(
             Hold.WORKFLOW_WORKS,
             f"the gate and the check of the checkpoint come before the JobSet: {names or workflow.phase}",
-            "wait; a step that stays Pending is told with its pod",
+            "wait; for a step that stays Pending its pod is shown",
             (own, *witnesses),
         )
     ]
@@ -165,7 +165,7 @@ def _held_workflow(workflow: Workflow) -> Reason | None:
     if not workflow.phase:
         return Reason(
             Hold.WORKFLOW_UNSEEN,
-            f"Argo has not looked at workflow {workflow.name} yet",
+            f"Argo has not started on workflow {workflow.name} yet",
             "wait a moment; if it stays so, the workflow-controller is away or does not watch this namespace",
             (Witness("Workflow", workflow.name, "phase (none)", at=workflow.created_at),),
         )
@@ -221,8 +221,10 @@ def _jobset_reasons(sight: RunSight, cluster: ClusterSight, jobset: JobSet) -> l
 
 
 def _suspended(cluster: ClusterSight, jobset: JobSet) -> Reason:
-    told = tuple(of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.type == "Suspended")
-    witness = told or (Witness("JobSet", jobset.name, "spec.suspend=true", at=jobset.created_at),)
+    conditions = tuple(
+        of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.type == "Suspended"
+    )
+    witness = conditions or (Witness("JobSet", jobset.name, "spec.suspend=true", at=jobset.created_at),)
     if jobset.queue and cluster.workload is None:
         why = next((why for kind, why in cluster.unread if kind == "Workload"), "")
         return Reason(
@@ -243,12 +245,8 @@ def _suspended(cluster: ClusterSight, jobset: JobSet) -> Reason:
 def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> Reason | None:
     """It makes steps, and somebody watches: whatever else is pending does not hold it."""
     if sight.driver.alive and sight.story.run.goes_on:
-        return Reason(
-            Hold.RUNNING,
-            f"it runs: {sight.story.run.waits_for}",
-            "look at the coordinator's pod",
-            _gang(cluster, attempt),
-        )
+        progress = sight.story.run.waits_for
+        return Reason(Hold.RUNNING, progress, "look at the coordinator's pod", _gang(cluster, attempt))
     if sight.steps_per_second is None or attempt.first_step is None or not sight.driver.alive:
         return None
     total = sight.resolved.run.steps
@@ -257,7 +255,7 @@ def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> R
     of = f" of {total}" if total else ""
     return Reason(
         Hold.RUNNING,
-        f"it runs: step {sight.step}{of}, {sight.steps_per_second:g} steps/s{eta}",
+        f"step {sight.step}{of}, {sight.steps_per_second:g} steps/s{eta}",
         "",
         _gang(cluster, attempt),
     )
@@ -268,8 +266,8 @@ def _gang(cluster: ClusterSight, attempt: AttemptRecord) -> tuple[Witness, ...]:
     running = [pod for pod in pods if pod.phase == "Running"]
     own = (Witness("JobSet", cluster.jobset.name, f"state {cluster.jobset.state}"),) if cluster.jobset else ()
     nodes = ", ".join(attempt.nodes) or ", ".join(sorted({pod.node for pod in pods if pod.node}))
-    told = f"{len(running)} of {len(pods)} running on {nodes or 'no node'}"
-    return (*own, Witness("Pods", attempt_words(attempt), "phase", "", told, attempt.running_at))
+    message = f"{len(running)} of {len(pods)} running on {nodes or 'no node'}"
+    return (*own, Witness("Pods", attempt_words(attempt), "phase", "", message, attempt.running_at))
 
 
 def attempt_words(attempt: AttemptRecord) -> str:
@@ -285,30 +283,24 @@ def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> 
     gang = _gang(cluster, attempt)
     if not sight.driver.alive:
         step = "" if sight.step is None else f"; the last step that the ledger knows is {sight.step}"
-        return [_unwatched(sight, f"its pods run and nobody watches{step}")]
+        return [_unwatched(sight, f"its pods run, and no driver watches them{step}")]
     if sight.story.run.goes_on:
-        return [
-            Reason(
-                Hold.RUNNING,
-                f"it runs: {sight.story.run.waits_for}",
-                "look at the coordinator's pod; nothing else is touched",
-                gang,
-            )
-        ]
+        progress = sight.story.run.waits_for
+        return [Reason(Hold.RUNNING, progress, "look at the coordinator's pod; nothing else is touched", gang)]
     limits = sight.resolved.run.recovery.hang
     if attempt.first_step is None or sight.last_step_at is None:
         since = sight.now - (attempt.running_at or attempt.applied_at or sight.now)
-        sentence = f"all {len(training)} pods run; no step is done yet after {since:.0f} s"
+        sentence = f"all {len(training)} pods run; no step is completed yet after {since:.0f} s"
         advice = f"wait: the ranks find each other and load; more than {limits.init_seconds:g} s counts as a hang"
         return [Reason(Hold.INITIALISING, sentence, advice, gang)]
     quiet = sight.now - sight.last_step_at
     if quiet <= limits.step_floor_seconds:
-        return [Reason(Hold.RUNNING, f"it runs: step {sight.step}, done {quiet:.0f} s ago", "", gang)]
+        return [Reason(Hold.RUNNING, f"step {sight.step} was completed {quiet:.0f} s ago", "", gang)]
     incident = sight.story.troubles[-1] if sight.story.troubles else None
-    told = incident_witnesses(incident) if incident and incident.attempt == attempt.number else ()
-    sentence = f"its pods run, but no step was done for {quiet:.0f} s (the last was {sight.step})"
+    witnesses = incident_witnesses(incident) if incident and incident.attempt == attempt.number else ()
+    sentence = f"its pods run, but no step was completed for {quiet:.0f} s (the last was {sight.step})"
     advice = f"look at the ranks: primus logs {sight.story.run.name} --follow; a save or an evaluation may last so long"
-    return [Reason(Hold.NO_PROGRESS, sentence, advice, (*gang, *told))]
+    return [Reason(Hold.NO_PROGRESS, sentence, advice, (*gang, *witnesses))]
 
 
 def _unwatched(sight: RunSight, said: str) -> Reason:

@@ -1,12 +1,9 @@
-"""Which runs have lost their driver, and what is to be done for them. Pure.
+"""Which runs lost their driver, which due flow runs are started, and what follows when their process died. Pure.
 
-A run is driven again only where that is sure: its driver let go, is proven dead, or did not renew its lease. A driver
-that is late but lives keeps its run. A ledger or a server that is away is nobody's death: then nothing is looked at.
-
-Which of the flow runs whose time has come are started, and what becomes of those whose process died. Pure.
-
-What people ask for is always started. Of what a timetable made only the newest counts: a night that was missed is
-caught up once, however many were missed; one that would overlap with the one before is skipped, not queued.
+A run is driven again only where that is safe: its driver released it, is proven dead, or did not renew its lease. A
+driver that is late but lives keeps its run; while a ledger or a server is away nothing is judged. What people ask for
+is always started. Of a timetable only the newest flow run counts: a missed night is caught up once, and one that would
+overlap with the one before is skipped, not queued.
 """
 
 from __future__ import annotations
@@ -75,7 +72,7 @@ class Tries:
 
 
 @dataclass(frozen=True)
-class Sight:
+class FlowRunSnapshot:
     """What a runner sees at one moment."""
 
     now: float
@@ -87,22 +84,22 @@ class Sight:
     """Flow runs of this runner's deployment that have not ended."""
     working: frozenset[str] = frozenset()
     """Ids of flow runs whose drivers are living children of this runner."""
-    asked: frozenset[str] = frozenset()
+    stop_requested: frozenset[str] = frozenset()
     """Ids of cancelled flow runs whose runs were asked to stop already."""
 
 
-def look_after(sight: Sight, tries: Mapping[str, Tries]) -> tuple[Move, ...]:
+def look_after(snapshot: FlowRunSnapshot, tries: Mapping[str, Tries]) -> tuple[Move, ...]:
     """What is to be done now, flow runs first. Doing any of it twice is harmless."""
-    opened = {run.name: run for run in sight.runs}
-    found = [_about_flow_run(flow_run, opened, sight) for flow_run in sight.flow_runs]
-    taken = {flow_run.run for flow_run in sight.flow_runs if _has_its_turn(flow_run, sight)}
+    opened = {run.name: run for run in snapshot.runs}
+    found = [_about_flow_run(flow_run, opened, snapshot) for flow_run in snapshot.flow_runs]
+    taken = {flow_run.run for flow_run in snapshot.flow_runs if _has_its_turn(flow_run, snapshot)}
     drives = [
         Drive(run.name, why)
-        for run in sight.runs
-        if run.cluster == sight.cluster
+        for run in snapshot.runs
+        if run.cluster == snapshot.cluster
         and run.name not in taken
-        and (why := undriven(run, sight.now))
-        and not _too_soon(tries.get(run.name), sight.now)
+        and (why := undriven(run, snapshot.now))
+        and not _too_soon(tries.get(run.name), snapshot.now)
     ]
     return (*(move for move in found if move is not None), *drives)
 
@@ -111,21 +108,18 @@ def undriven(run: OpenRun, now: float) -> str:
     """Why the run has no driver; "" where it has one, or may be about to get one."""
     if run.state is RunState.UNKNOWN:
         return ""  # a person must say what became of it
-    if now - run.since < GRACE_SECONDS and not _driven_since(run):
+    # A lease of the run's present life: whoever opened or continued it gave it a driver.
+    had_driver = run.lease is not None and run.lease.expires_at - GRACE_SECONDS >= run.since
+    if now - run.since < GRACE_SECONDS and not had_driver:
         return ""
     if run.lease is None:
-        return "nobody drives it: its driver let go"
+        return "it has no driver: the last one released it"
     holder = f"process {run.lease.driver.pid} on {run.lease.driver.host}"
     if run.alive is False:
         return f"its driver is dead: {holder}"
     if run.alive is None and now >= run.lease.expires_at:
         return f"its driver did not renew its lease: {holder}"
     return ""
-
-
-def _driven_since(run: OpenRun) -> bool:
-    """Whether the lease is of the run's present life: then whoever opened or continued it gave it a driver."""
-    return run.lease is not None and run.lease.expires_at - GRACE_SECONDS >= run.since
 
 
 def pause_before(number: int) -> float:
@@ -137,12 +131,12 @@ def _too_soon(tries: Tries | None, now: float) -> bool:
     return tries is not None and now - tries.last_at < pause_before(tries.number)
 
 
-def _about_flow_run(flow_run: FlowRunSeen, opened: Mapping[str, OpenRun], sight: Sight) -> Move | None:
+def _about_flow_run(flow_run: FlowRunSeen, opened: Mapping[str, OpenRun], snapshot: FlowRunSnapshot) -> Move | None:
     if not flow_run.run:
-        return None if flow_run.id in sight.working else _about_unopened(flow_run, sight.now)
+        return None if flow_run.id in snapshot.working else _about_unopened(flow_run, snapshot.now)
     if flow_run.run not in opened:
-        return None if flow_run.id in sight.working else Conclude(flow_run.id, flow_run.run)
-    if flow_run.phase is Phase.CANCELLING and flow_run.id not in sight.asked:
+        return None if flow_run.id in snapshot.working else Conclude(flow_run.id, flow_run.run)
+    if flow_run.phase is Phase.CANCELLING and flow_run.id not in snapshot.stop_requested:
         return AskToStop(flow_run.id, flow_run.run)
     return None
 
@@ -151,15 +145,15 @@ def _about_unopened(flow_run: FlowRunSeen, now: float) -> Move | None:
     if flow_run.phase is Phase.CANCELLING:
         return Drop(flow_run.id)
     if flow_run.phase in (Phase.CLAIMED, Phase.RUNNING) and now - flow_run.since >= GRACE_SECONDS:
-        return Reopen(flow_run.id, "whoever claimed it did not open its run")
+        return Reopen(flow_run.id, "the process that claimed it did not open its run")
     return None
 
 
-def _has_its_turn(flow_run: FlowRunSeen, sight: Sight) -> bool:
+def _has_its_turn(flow_run: FlowRunSeen, snapshot: FlowRunSnapshot) -> bool:
     """Whether a driver works for it, or is about to."""
-    if flow_run.id in sight.working or flow_run.phase is Phase.WAITING:
+    if flow_run.id in snapshot.working or flow_run.phase is Phase.WAITING:
         return True
-    return flow_run.phase is Phase.CLAIMED and sight.now - flow_run.since < GRACE_SECONDS
+    return flow_run.phase is Phase.CLAIMED and snapshot.now - flow_run.since < GRACE_SECONDS
 
 
 MOST_STARTS = 3
@@ -211,10 +205,7 @@ Fate = Again | GiveUp | Cancel
 def choose(due: Sequence[Due], alone: frozenset[str], busy: frozenset[str]) -> tuple[Choice, ...]:
     """What becomes of each flow run that is due, in the order in which they are.
 
-    Args:
-        due: nobody claimed them yet.
-        alone: deployments of which one flow run runs at a time.
-        busy: deployments of which one runs now.
+    `due`: unclaimed; `alone`: deployments of which one flow run runs at a time; `busy`: those of which one runs now.
     """
     newest = {item.deployment: item.id for item in sorted(due, key=_order) if item.scheduled}
     chosen: list[Choice] = []
@@ -254,9 +245,9 @@ def _fate(one: Plain, works: bool, fleeting: bool, now: float) -> Fate | None:
     if works or now - one.since < GRACE_SECONDS or one.phase not in (Phase.CLAIMED, Phase.RUNNING):
         return None
     if one.phase is Phase.CLAIMED:
-        return Again(one.id, "whoever claimed it did not run it")
+        return Again(one.id, "the process that claimed it did not run it")
     if fleeting:
-        return GiveUp(one.id, "its process died; the next one does its work")
+        return GiveUp(one.id, "its process died; the next run does its work")
     if one.begun >= MOST_STARTS:
         return GiveUp(one.id, f"its process died {one.begun} times")
     return Again(one.id, "its process died")

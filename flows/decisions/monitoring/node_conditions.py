@@ -1,13 +1,9 @@
-"""What a node's conditions say against it: a fault, perhaps one, or nothing. Three-valued, and pure.
+"""What a node's conditions say against it: a fault, perhaps one, or nothing; with the table of conditions. Pure.
 
-A fault is a condition of the table whose bad status is fresh and has stood its time. Whatever is silent, stale, absent
-or too young is unknown, and nothing is ever done about an unknown one.
-
-Which conditions of nodes mean a fault, as a table. Pure data: who writes a condition, and what it is worth.
-
-Pressure of memory, disk or process ids is missing on purpose: it says what runs on a node, not what is wrong with it,
-and the kubelet keeps pods away by itself. `NetworkUnavailable` belongs to the network plug-in, `NTPProblem` to the
-clock. A condition that no entry names says nothing.
+A fault is a condition of the table whose bad status is fresh and has lasted long enough. What is silent, stale, absent
+or too young is unknown, and nothing is done about it. Pressure of memory, disk or process ids is missing on purpose: it
+says what runs on a node, not what is wrong with it, and the kubelet keeps pods away by itself. `NetworkUnavailable`
+belongs to the network plug-in, `NTPProblem` to the clock.
 """
 
 from __future__ import annotations
@@ -155,14 +151,14 @@ OURS = (labels.QUARANTINE_TAINT, labels.HOLD_TAINT)
 NOTHING: Mapping[str, float] = {}
 
 
-def held(node: Node) -> str:
+def out_of_service(node: Node) -> str:
     """Who keeps the node out of service already; "": nobody, and only then anything is done about it."""
     if node.leaving:
         return "it is being deleted"
     ours = next((taint.key for taint in node.taints if taint.key in OURS), "")
     if ours:
         return f"it carries our taint {ours}"
-    return "somebody cordoned it" if node.cordoned else ""
+    return "cordoned by somebody" if node.cordoned else ""
 
 
 def find(node: Node, rules: FaultRules, now: float, turned: Mapping[str, float] = NOTHING) -> NodeFinding | None:
@@ -174,9 +170,9 @@ def find(node: Node, rules: FaultRules, now: float, turned: Mapping[str, float] 
         now: Unix seconds.
         turned: condition type -> when we ourselves saw it change; the node's clock may be wrong.
     """
-    found = [_judge(node, item, rule, now, turned) for item, rule in _told(node, rules)]
+    found = [_judge(node, item, rule, now, turned) for item, rule in _matching_conditions(node, rules)]
     if all(item.type != "Ready" for item in node.conditions):
-        found.append(_unknown(node, "Ready", FaultClass.NODE_LOST, "it says nothing about being ready"))
+        found.append(_unknown(node, "Ready", FaultClass.NODE_LOST, "it reports no Ready condition"))
     return worst(found)
 
 
@@ -189,7 +185,7 @@ def _order(item: NodeFinding) -> tuple[bool, bool, float, str]:
     return item.verdict is not VerdictWord.FAIL, not item.certain, item.since or 0.0, item.condition
 
 
-def _told(node: Node, rules: FaultRules) -> list[tuple[Condition, FaultRule]]:
+def _matching_conditions(node: Node, rules: FaultRules) -> list[tuple[Condition, FaultRule]]:
     """Conditions that the table knows and that are not as they should be."""
     known = ((item, rules.of(item.type)) for item in node.conditions)
     good = {"True": "False", "False": "True"}
@@ -204,7 +200,7 @@ def _judge(node: Node, item: Condition, rule: FaultRule, now: float, turned: Map
         return _unknown(node, item.type, rule.fault_class, f"{said}: {doubt}", item.at)
     begun = max((at for at in (item.at, turned.get(item.type)) if at is not None), default=None)
     if rule.stands_seconds and begun is None:
-        return _unknown(node, item.type, rule.fault_class, f"{said}: it does not say since when")
+        return _unknown(node, item.type, rule.fault_class, f"{said}: the time of the change is missing")
     due_at = (begun or 0.0) + rule.stands_seconds
     if rule.stands_seconds and now < due_at:
         return _unknown(
@@ -227,9 +223,9 @@ def _doubt(node: Node, item: Condition, rule: FaultRule, now: float) -> str:
         return "the node has just joined"
     heard_at = item.heard_at if item.heard_at is not None else item.at
     if rule.beats and heard_at is None:
-        return "it does not say when that was"
+        return "the condition has no time"
     if rule.beats and heard_at is not None and now - heard_at > STALE_SECONDS:
-        return f"nobody has said so for {now - heard_at:.0f} s"
+        return f"not confirmed for {now - heard_at:.0f} s"
     if rule.names_xids and only_programs_xids(f"{item.reason} {item.message}"):
         return "it names only Xids that programs cause"
     return ""

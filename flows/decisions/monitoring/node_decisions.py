@@ -37,7 +37,7 @@ class NodePolicy:
 
 
 @dataclass
-class _Taken:
+class _BrakeUse:
     """How far the brake of each pool is used, this settlement included."""
 
     ground: LedgerGround
@@ -57,20 +57,20 @@ class _Taken:
 
 def settle(findings: Sequence[NodeFinding], ground: LedgerGround, policy: NodePolicy) -> Settlement:
     """What becomes of each finding. Total and deterministic; only faults may lead to anything."""
-    taken = _Taken(ground, policy)
+    taken = _BrakeUse(ground, policy)
     settled: list[Settled] = []
-    asked: dict[str, list[Settled]] = {}
+    by_pool: dict[str, list[Settled]] = {}
     for finding in sorted(findings, key=lambda item: (not item.certain, item.since or 0.0, item.node)):
         one = _settle(finding, ground, policy, taken)
         settled.append(one)
         if one.step == "ask":
-            asked.setdefault(finding.pool, []).append(one)
-    questions = tuple(_question(pool, items) for pool, items in asked.items())
+            by_pool.setdefault(finding.pool, []).append(one)
+    questions = tuple(_question(pool, items) for pool, items in by_pool.items())
     return Settlement(tuple(settled), questions, policy.approval_seconds)
 
 
-def _settle(finding: NodeFinding, ground: LedgerGround, policy: NodePolicy, taken: _Taken) -> Settled:
-    if why := _left(finding, ground, policy.mode):
+def _settle(finding: NodeFinding, ground: LedgerGround, policy: NodePolicy, taken: _BrakeUse) -> Settled:
+    if why := _reason_to_leave(finding, ground, policy.mode):
         return Settled(finding, "leave", why)
     if policy.mode is Mode.OBSERVE:
         return Settled(finding, "record", f"mode observe: {finding.why}")
@@ -82,7 +82,7 @@ def _settle(finding: NodeFinding, ground: LedgerGround, policy: NodePolicy, take
     return Settled(finding, "ask", reason)
 
 
-def _left(finding: NodeFinding, ground: LedgerGround, mode: Mode) -> str:
+def _reason_to_leave(finding: NodeFinding, ground: LedgerGround, mode: Mode) -> str:
     """Why the finding is left alone; "" where it is not."""
     if finding.verdict is not VerdictWord.FAIL:
         return f"not known: {finding.why}"
@@ -90,7 +90,7 @@ def _left(finding: NodeFinding, ground: LedgerGround, mode: Mode) -> str:
     if state in SETTLED:
         return SETTLED[state]
     if state == "recorded" and mode is Mode.OBSERVE:
-        return "it is written down"
+        return "recorded only"
     if finding.node in ground.out:
         return "we hold it out of service"
     return f"paused: {ground.paused}" if ground.paused is not None else ""

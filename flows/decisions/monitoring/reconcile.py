@@ -1,12 +1,9 @@
-"""What is not as the ledger says, or what nobody looks after, and what is to be done about it. Pure.
+"""Where cluster and ledger disagree, what no process looks after, and what is to be done about it. Pure.
 
-This is the second path to every reaction: whatever should have happened at an event is found here when the event was
-lost. What has its own first path (a driver, a runner) gets time to do it. Silence is no proof: where many are silent at
-once the observer is suspected, and what could not be read is not judged at all.
-
-Findings of a reconciling look, and what may be done about one: closed lists.
-
-Objects in the cluster that no living run of the ledger wants: ours are removed, others' are left alone. Pure.
+This is the second path to every reaction: what should have happened at an event is found here when the event was lost.
+What has its own first path (a driver, a runner) gets time for it. Silence is no proof: where many are silent at once
+the observer is suspected, and what could not be read is not judged. Stray objects of ours are removed; others' are
+left.
 """
 
 from __future__ import annotations
@@ -191,7 +188,7 @@ def _about(thing: ObjectSeen, fate: Fate, now: float) -> ReconcileFinding | None
             ReconcileFault.FOREIGN, thing.subject, thing.run, why, Leave("another ledger may own it")
         )
     which = f"attempt {thing.attempt} of {thing.run}" if fate.ended_at is None else f"run {thing.run}"
-    why = f"it lives, and {which} ended {now - end:.0f} s ago"
+    why = f"it still exists, but {which} ended {now - end:.0f} s ago"
     return ReconcileFinding(ReconcileFault.ORPHAN, thing.subject, thing.run, why, Remove(thing))
 
 
@@ -220,7 +217,7 @@ GRACE_SECONDS: Mapping[ReconcileFault, float] = {
 }
 """How long something must have been seen before it is a finding; 0 for what is not listed."""
 HEARD_SECONDS = 30.0
-"""An attempt of which nothing was heard for so long is looked at more closely."""
+"""An attempt without news for so long is looked at more closely."""
 MANY = 3
 """So many silent at once, and more than half of all, speak against the observer."""
 GONE = "its JobSet is gone"
@@ -251,7 +248,7 @@ def reconcile(sight: Sight, before: Mapping[str, float], patience_seconds: float
     """
     found = {finding.key: finding for finding in _unsuspicious(list(_everything(sight)), len(sight.gangs))}
     first = {key: min(before.get(key, sight.now), sight.now) for key in found}
-    ripe = {key: first[key] + _grace(finding.kind) + patience_seconds for key, finding in found.items()}
+    ripe = {key: first[key] + GRACE_SECONDS.get(finding.kind, 0.0) + patience_seconds for key, finding in found.items()}
     young = {key: at for key, at in ripe.items() if at > sight.now}
     return Reconciled(
         findings=tuple(finding for key, finding in found.items() if key not in young),
@@ -301,7 +298,7 @@ class Restraint:
     """Runs that are paused by themselves."""
 
 
-def held(finding: ReconcileFinding, hold: Restraint) -> str:
+def restrained_because(finding: ReconcileFinding, hold: Restraint) -> str:
     """Why nothing is done about the finding now; "" where it may be."""
     if isinstance(finding.remedy, Leave):
         return finding.remedy.why
@@ -383,7 +380,7 @@ def _unsuspicious(found: list[ReconcileFinding], runs: int) -> list[ReconcileFin
     quiet = [item for item in found if item.kind is ReconcileFault.SILENT or item.why == GONE]
     if len(quiet) < MANY or 2 * len(quiet) <= runs:
         return found
-    why = f"{len(quiet)} of {runs} runs are silent at once: rather the observer is at fault than all of them"
+    why = f"{len(quiet)} of {runs} runs are silent at once: more likely the observer is at fault than all of them"
     doubt = ReconcileFinding(
         ReconcileFault.OBSERVER, "observer", "", why, Leave("nothing is concluded from this silence")
     )
@@ -391,10 +388,10 @@ def _unsuspicious(found: list[ReconcileFinding], runs: int) -> list[ReconcileFin
 
 
 def _about_approvals(sight: Sight) -> Iterator[ReconcileFinding]:
-    for asked in sight.approvals:
-        if asked.state == "waiting" and sight.now >= asked.expires_at:
-            why = f"nobody answered in time: {asked.question}"
-            yield ReconcileFinding(ReconcileFault.APPROVAL, asked.id, asked.run, why, Expire(asked.id))
+    for approval in sight.approvals:
+        if approval.state == "waiting" and sight.now >= approval.expires_at:
+            why = f"nobody answered in time: {approval.question}"
+            yield ReconcileFinding(ReconcileFault.APPROVAL, approval.id, approval.run, why, Expire(approval.id))
 
 
 def _about_the_watcher(sight: Sight) -> Iterator[ReconcileFinding]:
@@ -416,14 +413,9 @@ def _about_nodes(sight: Sight) -> Iterator[ReconcileFinding]:
     if seen is None:
         return
     for node in sorted(seen.out.keys() & seen.present - seen.marked):
-        why = f"we hold it out of service ({seen.out[node]}), and it carries no mark of ours"
+        why = f"the ledger holds it out of service ({seen.out[node]}), but it carries no mark of ours"
         yield ReconcileFinding(ReconcileFault.MARK_MISSING, node, "", why, MarkAgain(node, seen.out[node]))
     for node in sorted(seen.marked - seen.out.keys()):
         why = "it carries our quarantine mark, and this ledger does not hold it out of service"
-        yield ReconcileFinding(
-            ReconcileFault.MARK_LEFT, node, "", why, Leave("another ledger may; `primus nodes release` takes it away")
-        )
-
-
-def _grace(kind: ReconcileFault) -> float:
-    return GRACE_SECONDS.get(kind, 0.0)
+        remedy = Leave("another ledger may hold it; `primus nodes release` takes it away")
+        yield ReconcileFinding(ReconcileFault.MARK_LEFT, node, "", why, remedy)

@@ -59,12 +59,7 @@ def consequence_of(fault_class: FaultClass) -> FailedCheck:
 
 
 def actions_of(grade: NodeGrade, checks: Sequence[Check]) -> NodeFault | None:
-    """What is to be done about a node; None where it passed, or where only warnings spoke against it.
-
-    Args:
-        grade: of the node.
-        checks: those by which it was judged.
-    """
+    """What is to be done about a node; None where it passed, or where only warnings spoke against it."""
     by_name = {check.name: check for check in checks}
     fatal = [one for one in grade.reasons if one.get("severity") != "warning"]
     failed = [one for one in fatal if one.get("verdict") == VerdictWord.FAIL]

@@ -1,4 +1,4 @@
-"""From what the pods of a preflight told to verdicts: the suite's checks as rules, by kind of node. Pure."""
+"""From the reports of a preflight's pods to verdicts: the suite's checks as rules, by kind of node. Pure."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ TELL_OF_EACH = ("amd-smi", "nvidia-smi", "rocm-smi", "rvs", "transferbench", "nv
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What one node's pod told."""
+    """The report of one node's pod."""
 
     node: str
     hardware: str
-    told: Mapping[str, tuple[ParsedOutput, ...]]
-    """Name of a check -> what each attempt told; empty: the pod said nothing."""
+    parsed: Mapping[str, tuple[ParsedOutput, ...]]
+    """Name of a check -> the values of each attempt; empty: the pod said nothing."""
 
 
 def rule_of(check: Check, hardware: HardwareProfile) -> CheckRule:
@@ -91,17 +91,13 @@ def judge(
 ) -> dict[str, NodeGrade]:
     """The verdict about each node; one whose pod said nothing is unknown.
 
-    Args:
-        checks: name of a hardware profile -> the checks that its nodes were to make.
-        kinds: the hardware profiles by name.
-        answers: one a node.
-        history: what is known of the nodes' past.
+    `checks` are by name of the hardware profile.
     """
     found: dict[str, NodeGrade] = {}
     for name, own in checks.items():
         rules = [rule_of(check, kinds[name]) for check in own]
-        told = [NodeReadings(item.node, name, item.told) for item in answers if item.hardware == name]
-        found |= grade(rules, told, history)
+        readings = [NodeReadings(item.node, name, item.parsed) for item in answers if item.hardware == name]
+        found |= grade(rules, readings, history)
     return found
 
 

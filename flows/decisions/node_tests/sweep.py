@@ -19,7 +19,7 @@ from workflows.node_tests.sweep import MOST
 from workflows.wire import GateReport
 
 BY_CHECK: Mapping[str, FaultClass] = {"tools": FaultClass.GPU_DRIVER, "mounts": FaultClass.STORAGE}
-"""Checks whose failure is the node's fault; a wrong clock is told, and no node is taken out for it."""
+"""Checks whose failure is the node's fault; a wrong clock is reported, and no node is taken out for it."""
 SURE = 0.8
 """A kernel's words count from this confidence on."""
 CERTAIN = 0.95
@@ -31,23 +31,20 @@ _NUMBERS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """What a sweep's reports say."""
 
     faults: tuple[NodeFinding, ...] = ()
     shared: tuple[str, ...] = ()
     """Troubles that most nodes have: no node is blamed."""
-    told: tuple[tuple[str, str], ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
     """(node, what) of everything else that is not well or not known."""
 
 
 def next_nodes(nodes: Sequence[Node], looked_at: Mapping[str, float], monitor: Monitor) -> tuple[Node, ...]:
     """The nodes of the next sweep, in the order of their names: those that were not looked at for the longest time.
 
-    Args:
-        nodes: all of the cluster's; those that are not ready are left out, their pods would only wait.
-        looked_at: when each was looked at, Unix seconds.
-        monitor: how large a share is looked at.
+    Nodes that are not ready are left out: their pods would only wait.
     """
     ready = [node for node in nodes if not node.leaving and is_ready(node)]
     count = min(MOST, math.ceil(monitor.sweep_share * len(ready)))
@@ -66,7 +63,7 @@ def pause_seconds(swept: int, nodes: int, monitor: Monitor) -> float:
     return monitor.sweep_seconds * min(1.0, swept / quota)
 
 
-def judge(reports: Sequence[GateReport], pools: Mapping[str, str], since: Mapping[str, float]) -> Swept:
+def judge(reports: Sequence[GateReport], pools: Mapping[str, str], since: Mapping[str, float]) -> SweepResult:
     """What reports say against their nodes.
 
     Args:
@@ -79,10 +76,10 @@ def judge(reports: Sequence[GateReport], pools: Mapping[str, str], since: Mappin
     common = {kind for kind, count in same.items() if count >= MANY and 2 * count > len(reports)}
     faults = tuple(item for item in found if item.fault_class not in common)
     shared = tuple(
-        f"{same[kind]} of {len(reports)} nodes tell of {kind}: something that they share, and none of them is blamed"
+        f"{same[kind]} of {len(reports)} nodes report {kind}: they share the cause, so none of them is blamed"
         for kind in sorted(common)
     )
-    return Swept(faults, shared, tuple(_told(reports)))
+    return SweepResult(faults, shared, tuple(_notes(reports)))
 
 
 def _against(report: GateReport, pools: Mapping[str, str], since: Mapping[str, float]) -> list[NodeFinding]:
@@ -107,17 +104,17 @@ def _kernel(report: GateReport, pool: str, since: float) -> NodeFinding | None:
     )
     if not lines:
         return None
-    told = diagnose(Evidence(Signal.LOGS, "", 0, report.at, lines=lines))
-    condemned = POLICY[told.fault_class].kernel_condemns_node and told.node_suspect
-    if not condemned or told.confidence < SURE or not told.evidence:
+    diagnosis = diagnose(Evidence(Signal.LOGS, "", 0, report.at, lines=lines))
+    condemned = POLICY[diagnosis.fault_class].kernel_condemns_node and diagnosis.node_suspect
+    if not condemned or diagnosis.confidence < SURE or not diagnosis.evidence:
         return None
-    why = f"sweep: its kernel says {told.evidence[0].text!r}"
+    why = f"sweep: its kernel says {diagnosis.evidence[0].text!r}"
     at = max(line.at for line in lines if line.at is not None)
-    certain = told.confidence >= CERTAIN
-    return NodeFinding(report.node, pool, "SweepKernel", VerdictWord.FAIL, told.fault_class, why, at, certain)
+    certain = diagnosis.confidence >= CERTAIN
+    return NodeFinding(report.node, pool, "SweepKernel", VerdictWord.FAIL, diagnosis.fault_class, why, at, certain)
 
 
-def _told(reports: Sequence[GateReport]) -> list[tuple[str, str]]:
+def _notes(reports: Sequence[GateReport]) -> list[tuple[str, str]]:
     return [
         (report.node, f"sweep: {check.get('check')}: {check.get('verdict')}: {check.get('evidence')}")
         for report in reports

@@ -34,6 +34,7 @@ QUANTITY = "steps_per_second"
 WORSE_BY_PERCENT, PAST_DAYS = 10.0, 90
 """A gang slower by so much than its first node's last good trials; twice SuperBench's 5 %, for others' traffic, as
 `gang-training-rate` of the shipped suite."""
+UNCOMPARED = "reported only: no limit is set, and there are too few other gangs and too little history to compare with"
 NAMED = 4
 
 
@@ -46,7 +47,7 @@ class Blame:
 
 
 @dataclass(frozen=True)
-class TrialSeen:
+class TrialObservation:
     """What was seen of the trial of one gang."""
 
     run: str
@@ -56,7 +57,7 @@ class TrialSeen:
     steps: int
     """That were to be seen."""
     rows: tuple[StepRow, ...] = ()
-    """In the order in which they were told."""
+    """In the order in which they were reported."""
     every_steps: int = 1
     """From one reported step to the next."""
     skip_steps: int = 0
@@ -80,18 +81,18 @@ class Rate:
     evidence: str
 
 
-def done(rows: Sequence[StepRow], every_steps: int) -> int:
+def steps_done(rows: Sequence[StepRow], every_steps: int) -> int:
     """Steps that were seen, counted from the first one: a trial begins from nothing, whatever its counter says."""
     counters = [row.step for row in rows]
     return max(counters) - min(counters) + every_steps if counters else 0
 
 
-def rate_of(seen: TrialSeen) -> float | None:
+def rate_of(seen: TrialObservation) -> float | None:
     """Steps a second after those that do not count; None: fewer than two reports, or no time between them."""
     if not seen.rows:
         return None
     first = min(row.step for row in seen.rows) - seen.every_steps
-    at = {row.step - first: row.at for row in reversed(seen.rows)}  # a step that was told twice: the first time
+    at = {row.step - first: row.at for row in reversed(seen.rows)}  # a step that was reported twice: the first time
     counted = sorted(step for step in at if step >= max(seen.skip_steps, 1))
     seconds = at[counted[-1]] - at[counted[0]] if counted else 0.0
     return (counted[-1] - counted[0]) / seconds if seconds > 0 else None
@@ -121,36 +122,33 @@ def rule_of(run: str, floor: float | None) -> CheckRule:
 WHAT_TO_DO = "Test the nodes at depth device and fabric to find what is slow."
 
 
-def rates(seen: Sequence[TrialSeen], floor: float | None, history: History | None = None) -> list[Rate]:
+def rates(seen: Sequence[TrialObservation], floor: float | None, history: History | None = None) -> list[Rate]:
     """How fast each gang was; a gang without anything to be compared with passes with its figure.
 
-    Args:
-        seen: one a gang, of one run profile on one kind of hardware; a node is in one of them.
-        floor: steps a second; None: none is stated.
-        history: the past of the gangs' first nodes.
+    `seen`: one a gang, of one run profile on one kind of hardware; `floor`: steps a second.
     """
     if not seen:
         return []
     rule = rule_of(seen[0].run, floor)
-    told = [NodeReadings(one.nodes[0], "", {rule.name: (_parsed(rate_of(one)),)}) for one in seen]
-    grades = grade([rule], told, history)
+    readings = [NodeReadings(one.nodes[0], "", {rule.name: (_parsed(rate_of(one)),)}) for one in seen]
+    grades = grade([rule], readings, history)
     return [_rate(grades[one.nodes[0]].reasons[0], rate_of(one)) for one in seen]
 
 
 def _parsed(rate: float | None) -> ParsedOutput:
     if rate is None:
-        return ParsedOutput(unknown="fewer than two steps were told after the first ones")
+        return ParsedOutput(unknown="fewer than two steps were reported after the first ones")
     return ParsedOutput((Reading(QUANTITY, rate, "1/s"),))
 
 
 def _rate(reason: Json, rate: float | None) -> Rate:
     word = VerdictWord(reason["verdict"])
     if word is VerdictWord.UNKNOWN and rate is not None:
-        return Rate(VerdictWord.PASS, rate, None, "no limit, too few other gangs, too little past: only told")
+        return Rate(VerdictWord.PASS, rate, None, UNCOMPARED)
     return Rate(word, rate, reason["limit"], str(reason["evidence"]))
 
 
-def slow_alone(seen: TrialSeen, rate: Rate, floor: float | None) -> dict[str, Blame]:
+def slow_alone(seen: TrialObservation, rate: Rate, floor: float | None) -> dict[str, Blame]:
     """The node of a gang of one that is slower than other gangs or than it was: nobody else holds it up.
 
     Missing the profile's own limit alone says nothing: it may ask for too much.
@@ -158,32 +156,29 @@ def slow_alone(seen: TrialSeen, rate: Rate, floor: float | None) -> dict[str, Bl
     kept = rate.measured is not None and (floor is None or rate.measured >= floor)
     if len(seen.nodes) != 1 or rate.verdict is not VerdictWord.FAIL or not kept:
         return {}
-    return {seen.nodes[0]: Blame(str(FaultClass.STRAGGLER), "nobody else is in its gang")}
+    return {seen.nodes[0]: Blame(str(FaultClass.STRAGGLER), "its gang has no other node")}
 
 
-def is_good(seen: TrialSeen, rate: Rate) -> bool:
+def is_good(seen: TrialObservation, rate: Rate) -> bool:
     """Whether every node of the gang passes."""
     return all(reason["verdict"] == VerdictWord.PASS for reason in _reasons(seen, rate))
 
 
-def grades_of(seen: TrialSeen, rate: Rate) -> dict[str, NodeGrade]:
+def grades_of(seen: TrialObservation, rate: Rate) -> dict[str, NodeGrade]:
     """The verdict about each node of the gang."""
     reasons = _reasons(seen, rate)
     named = tuple(seen.blamed)[:NAMED]
     found: dict[str, NodeGrade] = {}
     for node in seen.nodes:
-        told = tuple(_about(reason, seen.blamed.get(node), named) for reason in reasons)
-        found[node] = NodeGrade(node, worst([VerdictWord(one["verdict"]) for one in told]), told)
+        node_reasons = tuple(_about(reason, seen.blamed.get(node), named) for reason in reasons)
+        found[node] = NodeGrade(node, worst([VerdictWord(one["verdict"]) for one in node_reasons]), node_reasons)
     return found
 
 
 def blamed_by(diagnosis: Diagnosis, nodes: Sequence[str], homes: Mapping[int, str]) -> dict[str, Blame]:
     """Nodes of the gang that a diagnosis names for their hardware, or because they hold up the others.
 
-    Args:
-        diagnosis: of the crash, of the first loss that is no number, or of what the ranks of a slow gang print.
-        nodes: of the gang.
-        homes: rank -> node.
+    `homes`: node of each rank.
     """
     kind = diagnosis.fault_class
     if not POLICY[kind].trial_condemns_node:
@@ -200,33 +195,33 @@ def in_a_line(diagnosis: Diagnosis) -> str:
     return " ".join(f"{diagnosis.fault_class}: {text}".split())[:400]
 
 
-def _reasons(seen: TrialSeen, rate: Rate) -> list[Json]:
+def _reasons(seen: TrialObservation, rate: Rate) -> list[Json]:
     return [_of_steps(seen), _of_loss(seen), _of_rate(seen, rate)]
 
 
-def _of_steps(seen: TrialSeen) -> Json:
-    count = done(seen.rows, seen.every_steps)
+def _of_steps(seen: TrialObservation) -> Json:
+    count = steps_done(seen.rows, seen.every_steps)
     good = not seen.ended and count >= seen.steps
     why = "" if good else seen.ended or f"only {count} of {seen.steps} steps were seen"
     return _reason(STEPS, VerdictWord.PASS if good else VerdictWord.UNKNOWN, count, seen.steps, "count", why)
 
 
-def _of_loss(seen: TrialSeen) -> Json:
+def _of_loss(seen: TrialObservation) -> Json:
     bad = not_finite(seen.rows)
-    told = [row.loss for row in seen.rows if row.loss is not None]
+    losses = [row.loss for row in seen.rows if row.loss is not None]
     if bad is not None or seen.lost:
         why = seen.lost if bad is None else f"loss not finite at step {bad}"
         return _reason(LOSS, VerdictWord.UNKNOWN, None, "finite", "", why)
-    if not told:
-        why = "no step was seen" if not seen.rows else "the program tells no loss: `progress.pattern` may read it"
+    if not losses:
+        why = "no step was seen" if not seen.rows else "the program reports no loss: `progress.pattern` may read it"
         return _reason(LOSS, VerdictWord.UNKNOWN, None, "finite", "", why)
-    return _reason(LOSS, VerdictWord.PASS, told[-1], "finite", "", f"{len(told)} losses, the last {told[-1]:g}")
+    return _reason(LOSS, VerdictWord.PASS, losses[-1], "finite", "", f"{len(losses)} losses, the last {losses[-1]:g}")
 
 
-def _of_rate(seen: TrialSeen, rate: Rate) -> Json:
+def _of_rate(seen: TrialObservation, rate: Rate) -> Json:
     if rate.verdict is VerdictWord.FAIL:
         said = rate.evidence or "below its limit"
-        why = said if seen.blamed else f"{said}; nothing names who is slow"
+        why = said if seen.blamed else f"{said}; nothing shows which node is slow"
         return _reason(f"{RATE}-{seen.run}", VerdictWord.UNKNOWN, rate.measured, rate.limit, "1/s", why)
     return _reason(f"{RATE}-{seen.run}", rate.verdict, rate.measured, rate.limit, "1/s", rate.evidence)
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from flows.decisions.recovery.checkpoints import prove_resume
 from flows.decisions.recovery.liveness import Hung, broken, hung, judge, started_over
 from flows.decisions.recovery.nodes import choose_nodes, need_of
-from flows.decisions.recovery.straggler import leaving
+from flows.decisions.recovery.straggler import straggler_move
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.labels import COORDINATOR_ROLE
 from workflows.model.attempt import AttemptView, Signal
-from workflows.model.cluster import Pod, running_coordinator
+from workflows.model.cluster import running_coordinator
 from workflows.model.records import AttemptRecord
 
-HEARD_SECONDS = 5.0
-"""A launcher heard within this time lives, whatever the node's condition says (heartbeats come every second)."""
+LAUNCHER_SILENT_SECONDS = 5.0
+"""A launcher that answered within this time lives, whatever the node's condition says; heartbeats come each second."""
 IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "StartError"})
 GONE = frozenset({"Failed", "Gone"})
 
@@ -30,7 +30,7 @@ class WatchFinding:
     """Something that ends the watching."""
 
     signal: Signal | None
-    """None: nothing is wrong, the attempt came to its end or a person asked for it."""
+    """None: nothing is wrong, the attempt came to its end or a person stopped it."""
     why: str
     nodes: tuple[str, ...] = ()
     """Nodes it was seen on."""
@@ -50,7 +50,7 @@ Rule = Callable[[AttemptView, Case], WatchFinding | None]
 def assess(view: AttemptView, case: Case) -> WatchFinding | None:
     """The first rule that fires, or None: go on watching."""
     if view.jobset == "Completed" and (view.away or view.partial):
-        return None  # how it ended is told by pods of which we may not have heard yet
+        return None  # how it ended is shown by pods that may not have been read yet
     for rule in RULES:
         finding = rule(view, case)
         if finding is not None:
@@ -58,30 +58,26 @@ def assess(view: AttemptView, case: Case) -> WatchFinding | None:
     return None
 
 
-def _deciding(view: AttemptView, case: Case) -> list[Pod]:
-    return [pod for pod in view.pods if pod.role == case.resolved.run.deciding_role.name]
-
-
 def _asked_to_stop(view: AttemptView, _: Case) -> WatchFinding | None:
     return WatchFinding(None, view.stop_requested) if view.stop_requested else None
 
 
 def _completed(view: AttemptView, _: Case) -> WatchFinding | None:
-    return WatchFinding(None, "the deciding role completed") if view.jobset == "Completed" else None
+    return WatchFinding(None, "all pods of the deciding role completed") if view.jobset == "Completed" else None
 
 
 def _silent(view: AttemptView, node: str) -> bool:
-    """Nothing of the node was heard for `HEARD_SECONDS`, by somebody who listened.
+    """No launcher of the node was heard for `LAUNCHER_SILENT_SECONDS`, by somebody who listened.
 
     The coordinator listens to launchers, and we to it. While the cluster does not answer us, we are the ones who are
     deaf: what was heard last is then old, and says nothing.
     """
     coordinator = view.coordinator
-    if coordinator is not None and view.now - coordinator.at <= HEARD_SECONDS:
-        return not any(at > view.now - HEARD_SECONDS for _, on, at in coordinator.heard if on == node)
+    if coordinator is not None and view.now - coordinator.at <= LAUNCHER_SILENT_SECONDS:
+        return not any(at > view.now - LAUNCHER_SILENT_SECONDS for _, on, at in coordinator.heard if on == node)
     if running_coordinator(view.pods) is None:
         return True  # there is no coordinator that could speak for the node
-    return view.unheard_since is not None and view.now - view.unheard_since >= HEARD_SECONDS
+    return view.unheard_since is not None and view.now - view.unheard_since >= LAUNCHER_SILENT_SECONDS
 
 
 def _broken(view: AttemptView) -> bool:
@@ -89,7 +85,7 @@ def _broken(view: AttemptView) -> bool:
     return view.coordinator is not None and broken(view.coordinator, view.now)
 
 
-def _mute(view: AttemptView, node: str) -> bool:
+def _coordinator_unreachable(view: AttemptView, node: str) -> bool:
     """The coordinator lives on that node and does not answer us either, while the cluster does.
 
     Three ways to the node are then closed: what it says of itself, its kubelet, and the network of its pods.
@@ -98,27 +94,27 @@ def _mute(view: AttemptView, node: str) -> bool:
     return there and view.unheard_since is not None
 
 
-def _spared(view: AttemptView) -> frozenset[str]:
+def _coordinator_only_nodes(view: AttemptView) -> frozenset[str]:
     """Nodes that carry the coordinator and no rank: it begins again elsewhere with its memory, and training goes on."""
     ranks = {pod.node for pod in view.pods if pod.role != COORDINATOR_ROLE}
     return frozenset({pod.node for pod in view.pods if pod.role == COORDINATOR_ROLE} - ranks)
 
 
 def _node_lost(view: AttemptView, _: Case) -> WatchFinding | None:
-    spared = _spared(view)
+    coordinator_nodes = _coordinator_only_nodes(view)
     lost = [
         node.name
         for node in view.nodes
         if node.ready is not True
-        and node.name not in spared
+        and node.name not in coordinator_nodes
         and (
             any(pod.node == node.name and (pod.phase in GONE or _silent(view, node.name)) for pod in view.pods)
-            or (node.name in view.unreached and (_broken(view) or _mute(view, node.name)))
+            or (node.name in view.unreached and (_broken(view) or _coordinator_unreachable(view, node.name)))
         )
     ]
     if not lost:
         return None
-    return WatchFinding(Signal.NODE_NOT_READY, f"not ready and silent: {', '.join(lost)}", tuple(lost))
+    return WatchFinding(Signal.NODE_NOT_READY, f"not ready, and nothing on it answers: {', '.join(lost)}", tuple(lost))
 
 
 def _hung(view: AttemptView, _: Case) -> WatchFinding | None:
@@ -126,8 +122,8 @@ def _hung(view: AttemptView, _: Case) -> WatchFinding | None:
     return WatchFinding(Signal.HANG, why) if why else None
 
 
-def _still(view: AttemptView, case: Case) -> WatchFinding | None:
-    """By two paths: the coordinator is not heard, or does not hear, and the launchers' own logs tell of nothing."""
+def _stands_still(view: AttemptView, case: Case) -> WatchFinding | None:
+    """By either path: no news from the coordinator or of its launchers, and the launchers' own logs show no step."""
     judged = judge(view, case.resolved.run)
     return WatchFinding(Signal.HANG, judged.why) if isinstance(judged, Hung) else None
 
@@ -144,17 +140,18 @@ def _pod_failed(view: AttemptView, case: Case) -> WatchFinding | None:
 
 
 def _pods_gone(view: AttemptView, case: Case) -> WatchFinding | None:
-    gone = [pod for pod in _deciding(view, case) if pod.phase == "Gone"]
+    deciding = case.resolved.run.deciding_role.name
+    gone = [pod for pod in view.pods if pod.role == deciding and pod.phase == "Gone"]
     if not gone:
         return None
     said = ", ".join(f"{pod.name}{' (' + pod.message + ')' if pod.message else ''}" for pod in gone[:4])
-    return WatchFinding(Signal.PODS_GONE, f"deleted by somebody: {said}")
+    return WatchFinding(Signal.PODS_GONE, f"pods were deleted from outside: {said}")
 
 
 def _vanished(view: AttemptView, _: Case) -> WatchFinding | None:
     if not view.vanished or view.submitted_at is None:
         return None
-    return WatchFinding(Signal.PODS_GONE, f"its workflow and its JobSet are gone: {view.vanished}")
+    return WatchFinding(Signal.PODS_GONE, f"the attempt's workflow and JobSet no longer exist: {view.vanished}")
 
 
 def _attempt_failed(view: AttemptView, _: Case) -> WatchFinding | None:
@@ -187,7 +184,8 @@ def _unschedulable(view: AttemptView, case: Case) -> WatchFinding | None:
     limit = case.resolved.run.recovery.pending_timeout_seconds
     if view.pending_since is None or view.now - view.pending_since < limit:
         return None
-    return WatchFinding(Signal.UNSCHEDULABLE, f"no room for {limit:g} s: {view.unplaced or 'no room was found'}")
+    said = view.unplaced or "the scheduler found no room"
+    return WatchFinding(Signal.UNSCHEDULABLE, f"not all pods were placed within {limit:g} s: {said}")
 
 
 def _started_over(view: AttemptView, case: Case) -> WatchFinding | None:
@@ -206,13 +204,13 @@ def _numeric(view: AttemptView, _: Case) -> WatchFinding | None:
 
 
 def _notice(view: AttemptView, _: Case) -> WatchFinding | None:
-    told = [pod for pod in view.pods if pod.disrupted and pod.phase in ("Running", "Pending")]
-    leaving = [pod for pod in told if pod.role != COORDINATOR_ROLE]
+    disrupted = [pod for pod in view.pods if pod.disrupted and pod.phase in ("Running", "Pending")]
+    leaving = [pod for pod in disrupted if pod.role != COORDINATOR_ROLE]
     if not leaving:
         return None
     return WatchFinding(
         Signal.PREEMPTION_NOTICE,
-        f"told to leave: {', '.join(pod.name for pod in leaving[:4])}",
+        f"eviction or preemption announced for {', '.join(pod.name for pod in leaving[:4])}",
         tuple(sorted({pod.node for pod in leaving if pod.node})),
     )
 
@@ -225,20 +223,21 @@ def _cordoned(view: AttemptView, case: Case) -> WatchFinding | None:
     """
     wanted = {node.name for node in view.nodes if node.cordoned}
     living = [pod for pod in view.pods if pod.phase in ("Running", "Pending")]
-    nodes = tuple(sorted((wanted & {pod.node for pod in living}) - _spared(view)))
+    nodes = tuple(sorted((wanted & {pod.node for pod in living}) - _coordinator_only_nodes(view)))
     leaving = any(pod.deleted or pod.disrupted for pod in view.pods)
     if not nodes or leaving or not case.resolved.run.recovery.leave_cordoned_nodes:
         return None
     if view.pool is None or choose_nodes(view.pool, need_of(case.resolved, case.attempt.nodes)).missing:
         return None
-    return WatchFinding(Signal.NODE_CORDONED, f"somebody wants the node empty: {', '.join(nodes)} is cordoned", nodes)
+    why = f"cordoned by somebody, and other nodes are free: {', '.join(nodes)}"
+    return WatchFinding(Signal.NODE_CORDONED, why, nodes)
 
 
 def _straggler(view: AttemptView, case: Case) -> WatchFinding | None:
     """Waiting for a slow node has cost as much as leaving it does, and the gang has room elsewhere."""
     run = case.resolved.run
-    found = leaving(view.coordinator, case.attempt, run.steps or None) if run.recovery.straggler.leave else None
-    if found is None or found.waits_for or view.pool is None:
+    found = straggler_move(view.coordinator, case.attempt, run.steps or None) if run.recovery.straggler.leave else None
+    if found is None or found.blocked_by or view.pool is None:
         return None
     node = found.straggler.node
     if choose_nodes(view.pool, need_of(case.resolved, case.attempt.nodes, (node,))).missing:
@@ -258,7 +257,7 @@ RULES: tuple[Rule, ...] = (
     _pods_gone,
     _vanished,
     _never_started,
-    _still,
+    _stands_still,
     _notice,
     _cordoned,
     _straggler,

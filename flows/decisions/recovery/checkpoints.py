@@ -45,7 +45,7 @@ def roll_back_before_nan(
     limit = first_nan_step if first_nan_step is not None else (known[0] if known else 1)
     before = [step for step in known if step < min([limit, *earlier])]
     if before and earlier:
-        return CheckpointRule(before[0], (), False, f"step {before[0]}, further than the last time")
+        return CheckpointRule(before[0], (), False, f"step {before[0]}, further back than the last roll-back")
     if before:
         target = before[min(back, len(before)) - 1]
         return CheckpointRule(
@@ -59,27 +59,22 @@ def roll_back_before_nan(
 def fall_back_past(steps: Sequence[tuple[int, str]], bad_path: str, bad_step: int | None) -> CheckpointRule:
     """After a checkpoint that could not be read: the next older one.
 
-    Args:
-        steps: (step, path) of the checkpoints that count as usable.
-        bad_path: the one that was taken; "" where nothing was.
-        bad_step: its step; None where nothing was taken.
+    `steps`: (step, path) of usable checkpoints; `bad_path` is "" where none was taken.
     """
     older = [step for step, path in steps if path != bad_path and (bad_step is None or step < bad_step)]
     exclude = (bad_path,) if bad_path else ()
     if older:
-        return CheckpointRule(max(older), exclude, False, f"step {max(older)}, past {bad_path or 'the unreadable one'}")
+        why = f"step {max(older)}, the next one older than {bad_path or 'the unreadable one'}"
+        return CheckpointRule(max(older), exclude, False, why)
     return CheckpointRule(None, exclude, True, "no other usable checkpoint is known")
 
 
 def lineage(attempts: Sequence[AttemptRecord], paths: Sequence[tuple[int, str]] = ()) -> CheckpointRule:
     """What earlier roll-backs still forbid: checkpoints of training that was thrown away and not yet done again.
 
+    `paths`: (step, path) of known checkpoints.
     After a roll-back to step R, every checkpoint newer than what has been trained since belongs to the old lineage. An
     excluded path is free again once a later attempt trained past its step, which wrote it anew.
-
-    Args:
-        attempts: of the run, in order.
-        paths: (step, path) of known checkpoints.
     """
     limit: int | None = None
     excluded: set[str] = set()

@@ -30,7 +30,7 @@ def decide(diagnosis: Diagnosis, situation: Situation) -> Decision:
         decision = limit(diagnosis, situation, decision) or decision
     policy = policy_of(diagnosis.fault_class, diagnosis.rule)
     optional = policy.optional and not situation.ended
-    decision = _spared(decision) if optional else decision
+    decision = _leave_running(decision) if optional else decision
     rule = tighter(CheckpointRule(decision.max_resume_step, decision.exclude_checkpoints), situation.lineage)
     charged = decision.charged and not optional and (decision.if_approved or decision.action) in STARTS
     return replace(
@@ -64,11 +64,11 @@ def _default(diagnosis: Diagnosis, situation: Situation) -> Decision:
             assert_never(action)
 
 
-def _spared(decision: Decision) -> Decision:
+def _leave_running(decision: Decision) -> Decision:
     """No limit and no question ends a training that goes on by itself: it only might have moved."""
     if decision.action in (*STARTS, Action.NONE):
         return decision
-    return Decision(Action.NONE, f"the training goes on where it is: {decision.why}", decision.would_change)
+    return Decision(Action.NONE, f"training continues, nothing is done: {decision.why}", decision.would_change)
 
 
 def _leave_alone(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy) -> Decision:
@@ -77,7 +77,7 @@ def _leave_alone(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy
         return _new_attempt(diagnosis, situation, policy)
     return Decision(
         Action.NONE,
-        f"{diagnosis.fault_class}: the training is left alone: {diagnosis.why}",
+        f"{diagnosis.fault_class}: training continues, nothing is done: {diagnosis.why}",
         "evidence that the training itself stopped",
     )
 
@@ -87,7 +87,7 @@ def _new_attempt(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy
     wait = min(MAX_WAIT_SECONDS, policy.wait_seconds * 2 ** min(recent(situation, diagnosis.fault_class), 10))
     where = f", without {', '.join(avoid)}" if avoid else ""
     pause = f", after {wait:g} s" if wait else ""
-    promise = _promise(diagnosis, situation).words
+    promise = _retry_odds(diagnosis, situation).words
     return Decision(
         Action.NEW_ATTEMPT,
         f"{diagnosis.fault_class}: a new attempt{where}{pause}: {diagnosis.why}; {promise}",
@@ -141,7 +141,7 @@ def _roll_back(diagnosis: Diagnosis, situation: Situation) -> Decision:
         return _ask_or_give_up(situation, why, "another usable checkpoint")
     return Decision(
         Action.ROLL_BACK,
-        f"{diagnosis.fault_class}: back to {rule.why}: {diagnosis.why}",
+        f"{diagnosis.fault_class}: roll back to {rule.why}: {diagnosis.why}",
         "a second failure of the same kind after going back",
         charged=diagnosis.fault_class not in situation.recovery.free_classes,
         max_resume_step=rule.max_step,
@@ -184,7 +184,7 @@ def _wait_for_room(diagnosis: Diagnosis, situation: Situation) -> Decision:
     return _ask_or_give_up(situation, why, "enough free nodes or quota")
 
 
-def _promise(diagnosis: Diagnosis, situation: Situation) -> Odds:
+def _retry_odds(diagnosis: Diagnosis, situation: Situation) -> Odds:
     return odds(
         diagnosis.fault_class,
         diagnosis.confidence,
@@ -197,7 +197,7 @@ def _promise(diagnosis: Diagnosis, situation: Situation) -> Odds:
 
 
 def _give_up_by_class(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy) -> Decision:
-    promise = _promise(diagnosis, situation)
+    promise = _retry_odds(diagnosis, situation)
     if promise.success >= FUTILE and not policy.ends_whatever_the_odds:
         return replace(_new_attempt(diagnosis, situation, policy), charged=True)
     to_do = f"; what to do: {diagnosis.advice}" if diagnosis.advice else ""
@@ -208,5 +208,5 @@ def _give_up_by_class(diagnosis: Diagnosis, situation: Situation, policy: FaultP
 def _ask_or_give_up(situation: Situation, why: str, would_change: str) -> Decision:
     if situation.mode is not Mode.ASK:
         return give_up(why, would_change)
-    question = f"{why}. Start another attempt all the same?"
+    question = f"{why}. Start another attempt anyway?"
     return Decision(Action.ASK, why, would_change, approval=question, if_approved=Action.NEW_ATTEMPT)

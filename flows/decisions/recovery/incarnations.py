@@ -1,6 +1,6 @@
 """The incarnations of an attempt: its ranks' first start, and one more for each restart in place. Pure.
 
-Where within an attempt its ranks began again in place: from the numbers of steps, and from what was told.
+Where ranks began again in place shows in the numbers of the steps and in the recorded restarts.
 """
 
 from __future__ import annotations
@@ -17,13 +17,10 @@ from workflows.model.records import AttemptRecord, IncidentRecord, StepRow
 
 
 def begins_again(rows: Sequence[StepRow], restarts: Sequence[float]) -> list[bool]:
-    """For each step whether the ranks began again before it: its number was there already, or a restart was told of.
+    """For each step whether the ranks began again before it: its number was there already, or a restart was recorded.
 
-    A restart that was told of beside such a fall belongs to it: clocks of nodes differ by less than a step.
-
-    Args:
-        rows: steps of one attempt in order of time.
-        restarts: when restarts in place were decided, Unix seconds, in order.
+    `restarts`: Unix seconds at which they were decided, in order.
+    A recorded restart beside such a fall belongs to it: clocks of nodes differ by less than a step.
     """
     falls = [index > 0 and row.step <= rows[index - 1].step for index, row in enumerate(rows)]
     times = [row.at for row in rows]
@@ -35,7 +32,7 @@ def begins_again(rows: Sequence[StepRow], restarts: Sequence[float]) -> list[boo
     return again
 
 
-def noticed(restarts: Sequence[float], after: float, until: float) -> float | None:
+def first_restart_in(restarts: Sequence[float], after: float, until: float) -> float | None:
     """When the first fault in (after, until] was noticed for which the ranks began again; None: there was none."""
     index = bisect_right(restarts, after)
     return restarts[index] if index < len(restarts) and restarts[index] <= until else None
@@ -51,10 +48,7 @@ def incarnations(
 ) -> list[Json]:
     """The part `incarnations` of an attempt in `primus status --json`, oldest first.
 
-    Args:
-        attempt: its record.
-        incidents: of its run.
-        rows: its steps, any order; without them a later incarnation's first step is not known.
+    Without `rows` the first step of a later incarnation is not known.
     """
     restarts = sorted(
         (item for item in incidents if item.attempt == attempt.number and item.action is Action.RESTART_IN_PLACE),
@@ -95,8 +89,8 @@ def began_from(item: Json) -> str:
 
 
 def _line(attempt: int, item: Json) -> str:
-    told = f"attempt {attempt}, incarnation {item['number']}: {span(item)}, {began_from(item)}"
-    return f"{told}, since {item['began_at']}: {item['why']}"
+    text = f"attempt {attempt}, incarnation {item['number']}: {span(item)}, {began_from(item)}"
+    return f"{text}, since {item['began_at']}: {item['why']}"
 
 
 def _first(attempt: AttemptRecord) -> Json:

@@ -49,14 +49,14 @@ def _alike(item: PastIncident, diagnosis: Diagnosis) -> bool:
     return item.action != Action.RESTART_IN_PLACE or item.fault_class == diagnosis.fault_class
 
 
-def _tried(diagnosis: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
+def _too_many_tries(diagnosis: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
     policy = policy_of(diagnosis.fault_class, diagnosis.rule)
     before = recent(situation, diagnosis.fault_class)
     if decision.action not in STARTS or policy.tries is None or before < policy.tries:
         return None
     return _end(
         decision,
-        f"{diagnosis.fault_class}: {before + 1} times within the window: {diagnosis.why}",
+        f"{diagnosis.fault_class}: {before + 1} failures of this kind within the restart window: {diagnosis.why}",
         "fewer failures of this kind",
     )
 
@@ -117,32 +117,36 @@ def _brake(_: Diagnosis, situation: Situation, decision: Decision) -> Decision |
     if not reason:
         return None
     if decision.action not in STARTS:
-        why = f"{decision.why} (the brake: {reason}; {', '.join(sorted(new))} stay as they are)"
+        why = f"{decision.why} (the brake holds: {reason}; still in service: {', '.join(sorted(new))})"
         return replace(decision, node_actions=(), why=why)
-    asked = braked(reason, new, decision.action, decision.why)
+    question = brake_question(reason, new, decision.action, decision.why)
     return replace(
         decision,
         action=Action.ASK,
         if_approved=decision.action,
-        approval=asked.question,
-        why=asked.why,
-        would_change=asked.would_change,
+        approval=question.question,
+        why=question.why,
+        would_change=question.would_change,
     )
 
 
-class Braked(NamedTuple):
-    """What a person is asked and told where the brake stops a decision."""
+NEXT_STEPS = {Action.NEW_ATTEMPT: "start a new attempt", Action.ROLL_BACK: "roll back"}
+
+
+class BrakeQuestion(NamedTuple):
+    """The question to a person, and its reason, where the brake stops a decision."""
 
     question: str
     why: str
     would_change: str
 
 
-def braked(reason: str, nodes: Iterable[str], action: Action, why: str) -> Braked:
+def brake_question(reason: str, nodes: Iterable[str], action: Action, why: str) -> BrakeQuestion:
     """The question in the place of `action`, which was decided because of `why`; `reason`: why the brake tripped."""
-    return Braked(
-        question=f"The brake tripped: {reason}. Take out {', '.join(sorted(nodes))} and {action} all the same?",
-        why=f"the brake: {reason}; otherwise: {why}",
+    next_step = NEXT_STEPS.get(action, f"continue with {action}")
+    return BrakeQuestion(
+        question=f"The brake tripped: {reason}. Take out {', '.join(sorted(nodes))} and {next_step} anyway?",
+        why=f"stopped by the brake: {reason}; without it: {why}",
         would_change="fewer nodes taken out",
     )
 
@@ -150,17 +154,19 @@ def braked(reason: str, nodes: Iterable[str], action: Action, why: str) -> Brake
 def _ask_first(_: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
     if situation.mode is not Mode.ASK or decision.action is Action.ASK:
         return None
-    asked = [str(decision.action)] if decision.action in situation.recovery.ask_before else []
-    asked += [f"{s.action} {s.node}" for s in decision.node_actions if s.action in situation.recovery.ask_before]
-    if not asked:
+    reasons_to_ask = [str(decision.action)] if decision.action in situation.recovery.ask_before else []
+    reasons_to_ask += [
+        f"{s.action} {s.node}" for s in decision.node_actions if s.action in situation.recovery.ask_before
+    ]
+    if not reasons_to_ask:
         return None
-    question = f"{', '.join(asked)}? {decision.why}"
+    question = f"{', '.join(reasons_to_ask)}? {decision.why}"
     return replace(decision, action=Action.ASK, if_approved=decision.action, approval=question)
 
 
 LIMITS: tuple[Limit, ...] = (
     _repeated,
-    _tried,
+    _too_many_tries,
     _no_progress,
     _attempts,
     _restart_budget,

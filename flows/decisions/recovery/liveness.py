@@ -1,9 +1,7 @@
-"""What becomes of a gang whose coordinator is not heard, by what its launchers' own logs say. A pure table.
+"""Whether a gang lives: where its coordinator is silent by its launchers' logs, and after restarts in place. Pure.
 
-Nothing is recovered because the observer failed: silence alone ends nothing. Only a gang that the second path shows
-standing still, for longer than any phase may, and that the coordinator says nothing of either, counts as hung.
-
-Restarts in place as the flow sees them: whether a gang whose rank failed is at its end, what was resumed. Pure.
+Nothing is recovered because the observer failed: silence alone ends nothing. Only a gang that its own logs show
+standing still, for longer than any phase may, and of which the coordinator reports no progress either, counts as hung.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ LOOKS = 2
 
 
 @dataclass(frozen=True)
-class Heard:
-    """Nothing is to be said: the coordinator is heard, or the logs were not looked at often enough yet."""
+class NoFinding:
+    """Nothing to say: the coordinator answers, or the logs were not looked at often enough yet."""
 
 
 @dataclass(frozen=True)
-class GoesOn:
+class Progressing:
     """Steps are made: the training is left alone."""
 
     why: str
@@ -40,7 +38,7 @@ class GoesOn:
 
 
 @dataclass(frozen=True)
-class Held:
+class Undecided:
     """Not known: nothing is touched."""
 
     why: str
@@ -54,20 +52,15 @@ class Hung:
     why: str
 
 
-Judged = Heard | GoesOn | Held | Hung
-Rule = Callable[[AttemptView, SecondSight, RunProfile], Judged | None]
+LivenessVerdict = NoFinding | Progressing | Undecided | Hung
+Rule = Callable[[AttemptView, SecondSight, RunProfile], LivenessVerdict | None]
 
 
-def judge(view: AttemptView, run: RunProfile) -> Judged:
-    """What is to be thought of a gang now; the first rule that says something.
-
-    Args:
-        view: of the attempt, with what the second path has shown.
-        run: its profile.
-    """
+def judge(view: AttemptView, run: RunProfile) -> LivenessVerdict:
+    """What is to be thought of a gang now; the first rule that says something."""
     sight = view.second
     if sight is None or sight.looks < LOOKS:
-        return Heard()
+        return NoFinding()
     found = (rule(view, sight, run) for rule in RULES)
     return next(judged for judged in found if judged is not None)
 
@@ -84,83 +77,84 @@ def limit_seconds(sight: SecondSight, run: RunProfile) -> float:
     return first * (1 + SECOND_WINDOW) + run.recovery.observer_silence_seconds
 
 
-def _goes_on(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
-    if not sight.ever_moved or not _fresh(view, sight, run):
+def _progressing(view: AttemptView, sight: SecondSight, run: RunProfile) -> LivenessVerdict | None:
+    if not sight.ever_moved or not _step_may_follow(view, sight, run):
         return None
-    why = f"{_silence(view, sight)}; {_where(sight)}: training goes on"
-    return GoesOn(why, f"goes on {sight.unheard_since:.3f}")
+    why = f"{_silence(view, sight)}; {_position(sight)}: training continues"
+    return Progressing(why, f"goes on {sight.unheard_since:.3f}")
 
 
-def _node_in_doubt(view: AttemptView, sight: SecondSight, _: RunProfile) -> Judged | None:
+def _node_in_doubt(view: AttemptView, sight: SecondSight, _: RunProfile) -> LivenessVerdict | None:
     """What becomes of a lost node is decided elsewhere, and of a log behind it nothing is known."""
     mine = {pod.node for pod in view.pods if pod.ranks}
     doubted = {node.name for node in view.nodes if node.name in mine and node.ready is not True} | {*sight.unreached}
     if not doubted:
         return None
     names = ", ".join(sorted(doubted)[:4])
-    return _held(view, sight, f"{names} is not ready or not reached: whether it is lost is asked first", names)
+    why = f"{names} is not ready or not reachable: first it must be known whether the node is lost"
+    return _undecided(view, sight, why, names)
 
 
-def _unread(view: AttemptView, sight: SecondSight, _: RunProfile) -> Judged | None:
+def _unread(view: AttemptView, sight: SecondSight, _: RunProfile) -> LivenessVerdict | None:
     if not sight.unread:
         return None
     pod, why = sight.unread[0]
-    return _held(view, sight, f"the log of {pod} does not say how far it is: {why}", f"{pod} {why}")
+    return _undecided(view, sight, f"the log of {pod} shows no step: {why}", f"{pod} {why}")
 
 
-def _says_nothing(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
-    """Logs that never told a step prove nothing: another rank may tell them, or post them to the coordinator alone."""
+def _says_nothing(view: AttemptView, sight: SecondSight, run: RunProfile) -> LivenessVerdict | None:
+    """Logs without any step prove nothing: another rank may print them, or post them to the coordinator alone."""
     if run.progress.framework in STEPLESS:
-        return _held(view, sight, "its program tells no steps, so nothing is concluded from their absence", "stepless")
-    told = sight.step is not None
-    return None if told else _held(view, sight, "no log that was read so far tells of a step", "no steps")
+        return _undecided(view, sight, "its program prints no steps, so their absence proves nothing", "stepless")
+    shows_steps = sight.step is not None
+    return None if shows_steps else _undecided(view, sight, "no log read so far shows a step", "no steps")
 
 
-def _hung(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
-    limit, still = limit_seconds(sight, run), _still(view, sight)
+def _hung(view: AttemptView, sight: SecondSight, run: RunProfile) -> LivenessVerdict | None:
+    limit, still = limit_seconds(sight, run), _still_seconds(view, sight)
     if still < limit:
         return None
     return Hung(
-        f"no progress by two paths: {_silence(view, sight)}, and {_where(sight)}, for {still:.0f} s; "
+        f"no progress by either path: {_silence(view, sight)}, and {_position(sight)}, for {still:.0f} s; "
         f"limit {limit:.0f} s (the longest phase and its second window)"
     )
 
 
-def _stands_still(view: AttemptView, sight: SecondSight, run: RunProfile) -> Judged | None:
-    if _fresh(view, sight, run):
-        return Heard()  # a step may be about to be told
+def _stands_still(view: AttemptView, sight: SecondSight, run: RunProfile) -> LivenessVerdict | None:
+    if _step_may_follow(view, sight, run):
+        return NoFinding()  # the next step may follow any moment
     limit = limit_seconds(sight, run)
-    why = f"{_where(sight)}, for {_still(view, sight):.0f} s; more than {limit:.0f} s count as a hang"
-    return _held(view, sight, why, f"stands still {sight.still_since}")
+    why = f"{_position(sight)}, for {_still_seconds(view, sight):.0f} s; it counts as a hang after {limit:.0f} s"
+    return _undecided(view, sight, why, f"stands still {sight.still_since}")
 
 
-def _held(view: AttemptView, sight: SecondSight, why: str, about: str) -> Held:
-    return Held(f"{_silence(view, sight)}, and {why}", f"held {sight.unheard_since:.3f} {about}")
+def _undecided(view: AttemptView, sight: SecondSight, why: str, about: str) -> Undecided:
+    return Undecided(f"{_silence(view, sight)}, and {why}", f"held {sight.unheard_since:.3f} {about}")
 
 
-def _still(view: AttemptView, sight: SecondSight) -> float:
+def _still_seconds(view: AttemptView, sight: SecondSight) -> float:
     """For how long nothing was seen to be done, seconds."""
     return 0.0 if sight.still_since is None else max(0.0, view.now - sight.still_since)
 
 
-def _fresh(view: AttemptView, sight: SecondSight, run: RunProfile) -> bool:
+def _step_may_follow(view: AttemptView, sight: SecondSight, run: RunProfile) -> bool:
     """Whether the next step may just not have been seen yet: it is as long as they are, or was looked for rarely."""
     hang = run.recovery.hang
     longest = max(hang.step_floor_seconds, hang.step_factor * sight.longest_seconds)
-    return _still(view, sight) < longest + LOOK_SECONDS * CALM
+    return _still_seconds(view, sight) < longest + LOOK_SECONDS * CALM
 
 
 def _silence(view: AttemptView, sight: SecondSight) -> str:
     seconds = max(0.0, view.now - sight.unheard_since)
-    said = "does not hear its launchers" if sight.deaf else "is not heard"
+    said = "has heard no launcher" if sight.deaf else "has not been heard"
     return f"the coordinator {said} for {seconds:.0f} s"
 
 
-def _where(sight: SecondSight) -> str:
-    return "nothing is known of its ranks" if sight.furthest is None else sight.furthest.words
+def _position(sight: SecondSight) -> str:
+    return "nothing is known about its ranks" if sight.furthest is None else sight.furthest.words
 
 
-RULES: tuple[Rule, ...] = (_goes_on, _node_in_doubt, _unread, _says_nothing, _hung, _stands_still)
+RULES: tuple[Rule, ...] = (_progressing, _node_in_doubt, _unread, _says_nothing, _hung, _stands_still)
 """In this order: that steps are made settles it; what could not be read settles nothing."""
 
 
@@ -169,7 +163,7 @@ RESTART_SECONDS = 10.0
 coordinator's word, which takes one at most; then processes start, by fork or as any program does."""
 
 SILENT_SECONDS = 1.5
-"""Launchers are heard every second: one that is later than the others by more is silent."""
+"""Launchers report every second: one that is later than the others by more is silent."""
 NODE_SECONDS = 90.0
 """Kubernetes calls a silent node not ready after 40 s."""
 NO_PROGRESS = "no progress for"
@@ -185,12 +179,9 @@ def last_end(story: Story) -> IncidentRecord | None:
 def broken(facts: CoordinatorFacts, now: float) -> bool:
     """Whether a rank has failed and nothing is left that haste could spoil.
 
+    `now` is of the same clock as `facts.at`.
     While the coordinator may still restart the ranks in place the gang is not at its end: it decides, in a second, and
     says so by a restart or by an order to stop. But a restart that brings nobody up is no life either.
-
-    Args:
-        facts: what the coordinator said last.
-        now: Unix seconds, of the same clock as its `at`.
     """
     restarting = bool(facts.news.restarts) and facts.launched_at is None
     if not (facts.failed_ranks or restarting):
@@ -204,7 +195,7 @@ def broken(facts: CoordinatorFacts, now: float) -> bool:
 def hung(facts: CoordinatorFacts) -> str:
     """Why the gang counts as hung where its coordinator does nothing more about it; "": it does not.
 
-    Either no right was lent, and a hang is only told; or the right is used up or in doubt, and the gang was told to
+    Either no right was lent, and a hang is only noted; or the right is used up or in doubt, and the gang was asked to
     stop because of it. While a launcher is silent as well, it may be its node that is lost: the cluster says so in
     less than a minute, and knows more.
     """

@@ -1,8 +1,7 @@
-"""What the train flow does next, read from the ledger alone: the reason why a flow may die at any line.
+"""What the train flow does next, read from the ledger alone: a flow may therefore die at any line. Pure.
 
-Every move leaves the ledger in a state from which this function names the following one. Pure.
-
-How an attempt ended that nobody complained about: exit 0 alone is no success.
+Every move leaves the ledger in a state from which `next_move` names the following one. Exit code 0 alone is no success:
+`judge_end` compares the last step with the planned ones.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def next_move(story: Story) -> Move:
     attempt = story.attempt
     if attempt is not None and not _resumed_after(story, attempt):
         mine = (item for item in reversed(story.incidents) if item.attempt == attempt.number)
-        # After a restart in place, or what was only told, the attempt goes on: nothing is left to be done about it.
+        # After a restart in place, or a note, the attempt continues: nothing is left to be done about it.
         incident = next((item for item in mine if not item.went_on), None)
         if incident is not None and incident.action is not Action.NONE:
             return _recovery(story, attempt, incident)
@@ -109,12 +108,12 @@ def _progress(story: Story, attempt: AttemptRecord | None) -> Move:
     if attempt is None:
         return Plan(1, "first", None)
     if attempt.ended_at is None:
-        return _held(story, "submit", asked=not attempt.incident) or Submit(attempt)
+        return _rest_reason(story, "submit", requested=not attempt.incident) or Submit(attempt)
     if _resumed_after(story, attempt):
-        return Plan(attempt.number + 1, "a person resumed the run", None)
+        return Plan(attempt.number + 1, "resumed by a person", None)
     if attempt.outcome == OUTCOME_SUCCEEDED:
         return Finish(RunState.SUCCEEDED, f"attempt {attempt.number} completed")
-    return Finish(RunState.STOPPED, "a person asked for it")
+    return Finish(RunState.STOPPED, "stopped by a person")
 
 
 def _resumed_after(story: Story, attempt: AttemptRecord) -> bool:
@@ -133,10 +132,10 @@ def _recovery(story: Story, attempt: AttemptRecord, incident: IncidentRecord) ->
     undone = tuple(sorted(undone, key=lambda item: not item.target))  # nodes first: the run's own action plans anew
     stop = _stop(story)
     if undone:
-        held = _held(story, str(undone[0].kind))
+        held = _rest_reason(story, str(undone[0].kind))
         return CarryOut(incident, undone) if held is None else stop or held
     if approval is not None and approval.state in ("denied", "expired"):
-        return Finish(RunState.STOPPED, f"{approval.question} {approval.state}: {approval.why or 'no answer came'}")
+        return Finish(RunState.STOPPED, f"{approval.question} {approval.state}: {approval.why or 'nobody answered'}")
     if stop is not None:
         return stop
     if incident.action is Action.GIVE_UP:
@@ -146,16 +145,18 @@ def _recovery(story: Story, attempt: AttemptRecord, incident: IncidentRecord) ->
 
 def _stop(story: Story) -> Finish | None:
     """The end that a person asked for: neither a pause nor a mode holds it."""
-    asked = next((request for request in story.requests if request.kind == "stop" and request.done_at is None), None)
-    return None if asked is None else Finish(RunState.STOPPED, asked.why or "a person asked for it")
+    stop_request = next(
+        (request for request in story.requests if request.kind == "stop" and request.done_at is None), None
+    )
+    return None if stop_request is None else Finish(RunState.STOPPED, stop_request.why or "stopped by a person")
 
 
-def _held(story: Story, what: str, *, asked: bool = False) -> Rest | None:
+def _rest_reason(story: Story, what: str, *, requested: bool = False) -> Rest | None:
     """Why nothing is done now; `asked`: a person asked for it, so it is no decision of ours that a mode holds."""
     if story.paused:
         return Rest(f"paused: {what} waits for `primus unpause {story.run.name}`")
-    if story.run.mode is Mode.OBSERVE and not asked:
-        return Rest(f"mode observe: {what} is recorded and not done")
+    if story.run.mode is Mode.OBSERVE and not requested:
+        return Rest(f"mode observe: {what} is recorded but not carried out")
     return None
 
 
@@ -172,11 +173,8 @@ class End:
 def judge_end(view: AttemptView, attempt: AttemptRecord, steps: int, stride: int = 1) -> End:
     """Did an attempt whose deciding role completed reach its goal?
 
-    Args:
-        view: the last look at it.
-        attempt: its record.
-        steps: planned last step; 0: not known, then exit 0 is success.
-        stride: largest distance between two steps that the program reports: with 10, step 300 of 305 is the last seen.
+    `steps`: planned last step, 0: not known, then exit 0 is success. `stride`: largest distance between two reported
+    steps: with 10, step 300 of 305 is the last seen.
     """
     ended = [pod.finished_at for pod in view.pods if pod.finished_at is not None]
     at = max(ended, default=view.now)

@@ -45,13 +45,7 @@ class NodeChoice:
 
 
 def need_of(resolved: Resolved, keep: tuple[str, ...], avoid: tuple[str, ...] = ()) -> NodeNeed:
-    """What the next attempt of a run needs.
-
-    Args:
-        resolved: the run's profile.
-        keep: nodes of the attempt before, in the order of their ranks.
-        avoid: nodes not to be used.
-    """
+    """What the next attempt of a run needs. `keep`: nodes of the attempt before, in the order of their ranks."""
     run = resolved.run
     return NodeNeed(
         count=run.deciding_role.replicas,
@@ -85,7 +79,7 @@ def refusal(node: NodeCandidate, need: NodeNeed) -> str:
 
 
 REFUSALS: tuple[tuple[Callable[[NodeCandidate, NodeNeed], bool], Callable[[NodeCandidate], str]], ...] = (
-    (lambda node, need: node.name in need.avoid, lambda _: "avoided by the last decision"),
+    (lambda node, need: node.name in need.avoid, lambda _: "excluded by the last decision"),
     (lambda node, _: bool(node.quarantined), lambda node: f"quarantined: {node.quarantined}"),
     (lambda node, _: node.ready is False, lambda _: "not ready"),
     (lambda node, _: node.ready is None, lambda _: "silent: the cluster does not know its state"),
@@ -98,7 +92,7 @@ REFUSALS: tuple[tuple[Callable[[NodeCandidate, NodeNeed], bool], Callable[[NodeC
     (lambda node, _: bool(node.taints), lambda node: f"tainted: {', '.join(node.taints)}"),
     (lambda node, _: bool(node.busy), lambda node: f"used by {node.busy}"),
 )
-"""The first reason that applies is told."""
+"""The first reason that applies is given."""
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -108,17 +102,14 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-def _domain_of(node: NodeCandidate, level: str) -> str:
-    return {"rack": f"{node.block}/{node.rack}", "block": node.block}.get(level, "")
-
-
 def _domain(usable: list[NodeCandidate], need: NodeNeed) -> tuple[str, list[NodeCandidate]]:
     """The nodes to choose from: one domain where the wish can be met, else all (or the fullest one, where required)."""
     if need.level == "none":
         return "", usable
     groups: dict[str, list[NodeCandidate]] = {}
     for node in usable:
-        groups.setdefault(_domain_of(node, need.level), []).append(node)
+        domain = {"rack": f"{node.block}/{node.rack}", "block": node.block}.get(need.level, "")
+        groups.setdefault(domain, []).append(node)
     keep = set(need.keep)
 
     def merit(name: str) -> tuple[bool, int, int, tuple[tuple[int, int, str], ...]]:

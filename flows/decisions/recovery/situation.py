@@ -1,15 +1,9 @@
-"""What a decision depends on beside the diagnosis, read from the ledger's story.
+"""What a decision depends on beside the diagnosis, which nodes to examine, whether two attempts may overlap. Pure.
 
-Which nodes to examine after a first diagnosis, and what their examination adds to the evidence.
-
-An examination costs seconds, so it is made only where looking decides something: the class may be the hardware's fault,
-and the evidence alone does not say surely whose.
-
-Whether the next attempt is made ready while pods of the last one still end. Pure.
-
-Kubelets take seconds to end a pod and to tell of it, and the gate of the next attempt takes longer still: side by side
-they cost only the longer of the two. Ranks of two attempts never run at once all the same, since the token that the new
-ones need is handed out only when the old ones are gone.
+An examination costs seconds, so it is made only where it decides something: the class may be the hardware's fault, and
+the evidence alone does not say surely whose. The next attempt may be prepared while pods of the last one still end,
+because kubelets and the gate both take seconds: side by side they cost only the longer of the two. Ranks of two
+attempts never run at once, since the token that the new ones need is handed out when the old ones are gone.
 """
 
 from __future__ import annotations
@@ -129,11 +123,11 @@ MAY_BE_HARDWARE = classes_where(lambda policy: policy.may_be_hardware)
 """Classes of which a look at the node can confirm or change the diagnosis. In all others it decides nothing."""
 SURE = 0.9
 """From this confidence on, with somebody to blame, the evidence has decided already."""
-MOST = 8
+MAX_SUSPECTS = 8
 """Nodes examined at most: more suspects are no suspects but a gang."""
-KERNEL = "kernel"
+KERNEL_CHECK = "kernel"
 """Name of the check that carries lines."""
-TOLD_CHARACTERS = 300
+EXAMINATION_CHARACTERS = 300
 
 
 def suspects(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
@@ -147,10 +141,10 @@ def suspects(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
     refused = {report.node for report in evidence.gate if report.verdict != VerdictWord.PASS}
     living = {node.name for node in evidence.nodes if node.ready is True}
     worth = living - refused - set(lost_nodes(evidence)) - set(evidence.unreached_nodes)
-    return tuple(node for node in _named(diagnosis, evidence) if node in worth)[:MOST]
+    return tuple(node for node in _accused_nodes(diagnosis, evidence) if node in worth)[:MAX_SUSPECTS]
 
 
-def _named(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
+def _accused_nodes(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
     """The nodes of the culprits, else where it happened, else that of the rank that failed first."""
     rank = diagnosis.first_failing_rank
     first = next((pod.node for pod in evidence.pods if pod.node and rank in pod.ranks), "")
@@ -160,7 +154,7 @@ def _named(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
     return blamed or scene or tuple(node for node in (first,) if node in known)
 
 
-def held(story: Story) -> str:
+def pause_reason(story: Story) -> str:
     """Why nothing may be touched now, in words; "" where it may."""
     if story.paused:
         return "paused: nothing is touched"
@@ -178,27 +172,27 @@ def with_examination(evidence: Evidence, reports: tuple[GateReport, ...]) -> Evi
     return replace(evidence, examined=reports, lines=(*evidence.lines, *lines))
 
 
-def told(report: GateReport) -> str:
+def examination_text(report: GateReport) -> str:
     """One examined node in words: `examined node-1: pass; …`."""
     why = "; ".join(
         f"{check.get('check')}: {check.get('evidence')}"
         for check in report.checks
-        if check.get("verdict") == report.verdict != VerdictWord.PASS and check.get("check") != KERNEL
+        if check.get("verdict") == report.verdict != VerdictWord.PASS and check.get("check") != KERNEL_CHECK
     )
     parts = (f"examined {report.node}: {report.verdict}", why, *(_kernel(check) for check in _kernel_checks(report)))
-    return "; ".join(part for part in parts if part)[:TOLD_CHARACTERS]
+    return "; ".join(part for part in parts if part)[:EXAMINATION_CHARACTERS]
 
 
 def _kernel(check: dict[str, Any]) -> str:
     if check.get("verdict") == VerdictWord.PASS:
-        return "its kernel said nothing telling"
+        return "its kernel log shows no fault"
     lines = check.get("lines")
-    said = f"its kernel said {len(lines)} telling {'line' if len(lines) == 1 else 'lines'}" if lines else ""
-    return said or f"its kernel's log was not read ({check.get('evidence')})"
+    said = f"its kernel log has {len(lines)} {'line' if len(lines) == 1 else 'lines'} about faults" if lines else ""
+    return said or f"its kernel log could not be read ({check.get('evidence')})"
 
 
 def _kernel_checks(report: GateReport) -> Iterator[dict[str, Any]]:
-    return (check for check in report.checks if check.get("check") == KERNEL)
+    return (check for check in report.checks if check.get("check") == KERNEL_CHECK)
 
 
 def _kernel_lines(report: GateReport) -> Iterator[LogLine]:
@@ -208,7 +202,7 @@ def _kernel_lines(report: GateReport) -> Iterator[LogLine]:
         for item in cast("list[object]", found) if isinstance(found, list) else ():
             match item:
                 case [float() | int() as at, str() as text]:
-                    yield LogLine(text, KERNEL, node=report.node, at=float(at))
+                    yield LogLine(text, KERNEL_CHECK, node=report.node, at=float(at))
                 case _:
                     pass
 
@@ -220,15 +214,10 @@ BROKEN = frozenset({Signal.NODE_NOT_READY, Signal.POD_FAILED, Signal.ATTEMPT_FAI
 def overlaps(incident: IncidentRecord, action: ActionRecord, wait_until: float, *, tests_first: bool) -> bool:
     """Whether the attempt of this incident may still be ending while the next one is tested and placed.
 
+    `tests_first`: nodes are tested before each attempt.
     Not where its pods are given time to save or train on, where the next attempt waits or goes back to an older
     checkpoint anyway, nor where nodes are tested for it first: they would find the old ranks there. Nor where a node is
     only supposed to be lost: until that is known its pods may take most of a minute, and nodes are better chosen then.
-
-    Args:
-        incident: what ended the attempt.
-        action: on the run, as it was decided.
-        wait_until: Unix seconds; the next attempt begins no sooner.
-        tests_first: nodes are tested before each attempt.
     """
     if Action(action.kind) is not Action.NEW_ATTEMPT or incident.signal not in BROKEN:
         return False

@@ -1,9 +1,4 @@
-"""Questions that wait for a person: how old, how long still, and what each answer does. Pure.
-
-A question to people as a page: what is asked and why, what each answer does, and how to give one. Pure.
-
-Incidents of all runs, a line each: what a person reads first at night. Pure.
-"""
+"""Questions that wait for a person and incidents of all runs: lists for a terminal, the page of a question. Pure."""
 
 from __future__ import annotations
 
@@ -26,35 +21,35 @@ NAMED = 6
 
 def approval_document(line: ApprovalLine, now: float) -> Json:
     """One entry of `primus approvals --json`."""
-    asked, state = line.approval, line.run_state
+    approval, state = line.approval, line.run_state
     return {
-        "id": asked.id,
-        "run": asked.run,
-        "incident": asked.incident,
-        "question": asked.question,
-        "asked_at": timestamp(asked.asked_at),
-        "age_seconds": round(max(0.0, now - asked.asked_at), 3),
-        "expires_at": timestamp(asked.expires_at),
-        "seconds_left": round(max(0.0, asked.expires_at - now), 3),
+        "id": approval.id,
+        "run": approval.run,
+        "incident": approval.incident,
+        "question": approval.question,
+        "asked_at": timestamp(approval.asked_at),
+        "age_seconds": round(max(0.0, now - approval.asked_at), 3),
+        "expires_at": timestamp(approval.expires_at),
+        "seconds_left": round(max(0.0, approval.expires_at - now), 3),
         "run_state": None if state is None else str(state),
         "if_yes": if_yes(line),
         "if_no": if_no(line),
-        "approve": f'primus approve {asked.id} --why "..."',
-        "deny": f'primus deny {asked.id} --why "..."',
+        "approve": f'primus approve {approval.id} --why "..."',
+        "deny": f'primus deny {approval.id} --why "..."',
     }
 
 
 def lines(line: ApprovalLine, now: float) -> list[str]:
     """The same for people."""
-    asked = line.approval
-    left = asked.expires_at - now
+    approval = line.approval
+    left = approval.expires_at - now
     until = f"{age(left)} left, then it counts as no" if left > 0 else "its time is up: it counts as no"
     state = f" ({line.run_state})" if line.run_state else ""
     return [
-        f"{asked.run}{state}: {asked.question}",
-        f"  asked {age(now - asked.asked_at)} ago; {until}",
-        f'  yes: {if_yes(line)}\n       primus approve {asked.id} --why "..."',
-        f'  no:  {if_no(line)}\n       primus deny {asked.id} --why "..."',
+        f"{approval.run}{state}: {approval.question}",
+        f"  asked {age(now - approval.asked_at)} ago; {until}",
+        f'  yes: {if_yes(line)}\n       primus approve {approval.id} --why "..."',
+        f'  no:  {if_no(line)}\n       primus deny {approval.id} --why "..."',
     ]
 
 
@@ -64,7 +59,7 @@ def if_yes(line: ApprovalLine) -> str:
     for action in line.actions:
         if action.target:
             by_kind.setdefault(str(action.kind), []).append(action.target)
-    parts = [f"{kind} {_named(nodes)}" for kind, nodes in by_kind.items()]
+    parts = [f"{kind} {_node_list(nodes)}" for kind, nodes in by_kind.items()]
     parts += [str(action.kind) for action in line.actions if not action.target]
     return ", then ".join(parts) or "what was decided is carried out"
 
@@ -77,7 +72,7 @@ def if_no(line: ApprovalLine) -> str:
     return f"nothing is done and {run} ends as stopped; `primus resume {run}` goes on later"
 
 
-def _named(nodes: list[str]) -> str:
+def _node_list(nodes: list[str]) -> str:
     more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
     return ", ".join(nodes[:NAMED]) + more
 
@@ -89,9 +84,7 @@ LINES = 30
 def approval_sheet(approval: ApprovalRecord, story: Story | None = None) -> Sheet:
     """The page of a question, answered or not; its key holds the question's id.
 
-    Args:
-        approval: the question.
-        story: of the run that it is about; None: it is about nodes.
+    `story` is None where the question is about nodes.
     """
     incident = next((item for item in story.incidents if item.id == approval.incident), None) if story else None
     actions = tuple(item for item in story.actions if item.incident == approval.incident) if story else ()
@@ -112,9 +105,9 @@ def approval_key(identity: str) -> str:
 
 
 def _standing(approval: ApprovalRecord) -> str:
-    asked, until = timestamp(approval.asked_at), timestamp(approval.expires_at)
+    asked_at, until = timestamp(approval.asked_at), timestamp(approval.expires_at)
     if approval.state == "waiting":
-        return f"**Waits for an answer** since {asked}, until {until}."
+        return f"**Waits for an answer** since {asked_at}, until {until}."
     who = f" by {_plain(approval.answered_by)}" if approval.answered_by else ""
     return f"**{approval.state.capitalize()}**{who} at {timestamp(approval.answered_at)}: {_plain(approval.why)}"
 
@@ -194,18 +187,18 @@ def culprits(incident: IncidentRecord) -> str:
 def took(line: IncidentLine, now: float) -> str:
     """From the fault to the first step after it: `2.4 s`; `5.0 min so far` while it is open; `-`: no step came.
 
-    Of what was only told: how long it was so; `-`: it was a moment, or is so still.
+    Of a note: how long it lasted; `-`: it was a moment, or is so still.
     """
     if line.incident.over_at is not None:
-        return decisions_text.took(line.incident.over_at - line.incident.at)
+        return decisions_text.duration_text(line.incident.over_at - line.incident.at)
     if line.incident.resumed_at is not None:
-        return decisions_text.took(line.incident.resumed_at - line.incident.at)
+        return decisions_text.duration_text(line.incident.resumed_at - line.incident.at)
     return f"{decisions_text.age(now - line.incident.at)} so far" if line.is_open else "-"
 
 
 def headline(lines: Sequence[IncidentLine], total: int) -> str:
     """How many there are, and how many of them are not over."""
     count = sum(line.is_open for line in lines)
-    shown = f"{total} incident{'s' if total != 1 else ''}"
+    text = f"{total} incident{'s' if total != 1 else ''}"
     more = f", the newest {len(lines)} are shown" if total > len(lines) else ""
-    return f"{shown}{more}; {count} not over" if count else f"{shown}{more}; none is open"
+    return f"{text}{more}; {count} not over" if count else f"{text}{more}; none is open"

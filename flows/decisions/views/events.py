@@ -1,11 +1,7 @@
-"""What a line of the ledger's history tells the outside: one event or none. Pure.
+"""Which event a line of the ledger's history becomes: its fields, its sentence, the command to answer with. Pure.
 
-Everything that matters stands in the history, so events are made of it and nothing else is ever sent. Names and fields
-are a promise: `docs/events.md` has the tables, and a test compares them.
-
-The fields of an event's payload, and how states and moments are called in its name. Pure.
-
-Events in words: one line for a message, and the command to answer with. Pure.
+Events are made of the history alone. Names and fields are a promise: `docs/events.md` has the tables, and a test
+compares them.
 """
 
 from __future__ import annotations
@@ -111,7 +107,7 @@ def _sentence(what: str, payload: Json) -> str:
         "run.stopped": "stopped: {why}",
         "finding.opened": "{subject}: {why}; {action}",
         "verdict.given": "{node} was tested, {state}: {why}",
-        "attempt.ended": "attempt {attempt} ended, {outcome}, at step {step}",
+        "attempt.ended": "attempt {attempt} ended as {outcome} at step {step}",
     }
     if what in said:
         return said[what].format_map(payload)
@@ -165,13 +161,13 @@ class _Line:
         """The incident that the line is about, or belongs to."""
         if self.ground.story is None:
             return None
-        asked = self.data.get("incident") or (self.ground.approval.incident if self.ground.approval else "")
-        known = (item for item in self.ground.story.incidents if item.id in (self.row.subject, asked))
+        incident_id = self.data.get("incident") or (self.ground.approval.incident if self.ground.approval else "")
+        known = (item for item in self.ground.story.incidents if item.id in (self.row.subject, incident_id))
         return next(known, None)
 
 
 @dataclass(frozen=True)
-class _Told:
+class _EventParts:
     """What a line says: the end of the event's name, the fields that differ from `FIELDS`, and about whom."""
 
     name: str
@@ -187,14 +183,14 @@ def event_of(row: HistoryRow, ground: EventGround) -> ConsoleEvent | None:
     """
     read = _TELLERS.get(row.kind)
     line = _Line(row, _object(row.data), ground)
-    told = read(line) if read is not None else None
-    if told is None:
+    parts = read(line) if read is not None else None
+    if parts is None:
         return None
-    name = f"primus.{told.name}"
-    payload = {**FIELDS, **_common(line), **told.fields, "node": told.node}
+    name = f"primus.{parts.name}"
+    payload = {**FIELDS, **_common(line), **parts.fields, "node": parts.node}
     payload |= {"command": command_of(name, payload)}
     payload |= {"message": message_of(name, payload)}
-    return ConsoleEvent(name, row.at, _place(line, told.node), payload, _nodes(line.cluster, payload))
+    return ConsoleEvent(name, row.at, _place(line, parts.node), payload, _nodes(line.cluster, payload))
 
 
 def _object(text: str) -> Json:
@@ -230,20 +226,20 @@ def _nodes(cluster: str, payload: Json) -> tuple[Place, ...]:
     return tuple(Place("node", cluster, node) for node in sorted(node for node in named if node)[:MOST_NODES])
 
 
-def _run(line: _Line) -> _Told | None:
+def _run(line: _Line) -> _EventParts | None:
     state = str(line.data.get("state", ""))
     if "created_at" in line.data:
-        return _Told("run.opened", {"state": state})
+        return _EventParts("run.opened", {"state": state})
     if "resumed_at" in line.data:
-        return _Told("run.resumed", {"state": state})
+        return _EventParts("run.resumed", {"state": state})
     if line.data.get("waits_for"):
-        return _Told("run.waiting", {"state": state})
+        return _EventParts("run.waiting", {"state": state})
     if not state:
         return None
     attempt = line.ground.story.attempt if line.ground.story else None
     last = {} if attempt is None else {"attempt": attempt.number, "step": attempt.last_step}
-    told = _last_incident(line) if state in FINISHED else {}
-    return _Told(f"run.{state.replace('-', '_')}", {**told, **last, "state": state})
+    last_incident = _last_incident(line) if state in FINISHED else {}
+    return _EventParts(f"run.{state.replace('-', '_')}", {**last_incident, **last, "state": state})
 
 
 def _last_incident(line: _Line) -> Json:
@@ -254,7 +250,7 @@ def _last_incident(line: _Line) -> Json:
     return {**_incident_fields(last), "why": line.row.why}
 
 
-def _attempt(line: _Line) -> _Told | None:
+def _attempt(line: _Line) -> _EventParts | None:
     last = line.row.subject.rpartition("/")[2]
     number = int(last) if last.isascii() and last.isdigit() else 0
     fields: Json = {"attempt": number}
@@ -267,33 +263,33 @@ def _attempt(line: _Line) -> _Told | None:
         fields |= {"nodes": list(record.nodes), "step": record.last_step, "incident": record.incident}
         fields |= {"why": line.row.why or record.why}
     if "planned_at" in line.data:
-        return _Told("attempt.planned", fields)
+        return _EventParts("attempt.planned", fields)
     moment = next((said for field, said in ATTEMPT_MOMENTS if line.data.get(field) is not None), None)
     if moment is None:
         return None
-    return _Told(f"attempt.{moment}", fields | {"outcome": line.data.get("outcome")})
+    return _EventParts(f"attempt.{moment}", fields | {"outcome": line.data.get("outcome")})
 
 
-def _incident(line: _Line) -> _Told | None:
+def _incident(line: _Line) -> _EventParts | None:
     record = line.incident
     fields = {} if record is None else _incident_fields(record)
     if line.data.get("over_at") is not None:
-        return _Told("incident.over", fields)
+        return _EventParts("incident.over", fields)
     if str(line.data.get("signal")) in TOLD:
-        return _Told("incident.told", fields)
+        return _EventParts("incident.told", fields)
     if "signal" in line.data and line.data.get("action") == Action.RESTART_IN_PLACE:
-        return _Told("incident.restarted_in_place", fields)
+        return _EventParts("incident.restarted_in_place", fields)
     if "signal" in line.data:
-        # What came of it later is told later.
+        # What came of it is an event of its own.
         fields |= {"class": None, "confidence": None, "culprits": [], "action": None, "would_change": ""}
         seen = fields.get("evidence", [])[:1]
-        return _Told("incident.opened", fields | {"evidence": seen, "why": seen[0] if seen else line.row.why})
+        return _EventParts("incident.opened", fields | {"evidence": seen, "why": seen[0] if seen else line.row.why})
     if line.data.get("resumed_at") is not None:
-        return _Told("incident.resumed", fields)
+        return _EventParts("incident.resumed", fields)
     if line.data.get("action") is not None:
-        return _Told("incident.decided", fields)
+        return _EventParts("incident.decided", fields)
     if line.data.get("fault_class") is not None:
-        return _Told("incident.diagnosed", fields | {"action": None, "would_change": ""})
+        return _EventParts("incident.diagnosed", fields | {"action": None, "would_change": ""})
     return None
 
 
@@ -313,7 +309,7 @@ def _incident_fields(record: IncidentRecord) -> Json:
     }
 
 
-def _action(line: _Line) -> _Told:
+def _action(line: _Line) -> _EventParts:
     record = (
         next((item for item in line.ground.story.actions if item.id == line.row.subject), None)
         if (line.ground.story)
@@ -324,7 +320,7 @@ def _action(line: _Line) -> _Told:
     kind = str(record.kind) if record else str(line.data.get("kind") or line.row.subject.rpartition("-")[2])
     fields = _incident_fields(line.incident) if line.incident else {}
     fields |= {"action": kind, "state": state, "why": line.row.why}
-    return _Told(f"action.{state}", fields, node=target)
+    return _EventParts(f"action.{state}", fields, node=target)
 
 
 def _word_of(why: str) -> str:
@@ -332,19 +328,23 @@ def _word_of(why: str) -> str:
     return "done" if why == "done" else "planned" if why.startswith("planned") else "refused"
 
 
-def _approval(line: _Line) -> _Told:
-    asked = line.ground.approval
+def _approval(line: _Line) -> _EventParts:
+    approval = line.ground.approval
     fields = _incident_fields(line.incident) if line.incident else {}
     fields |= {"why": line.row.why, "state": str(line.data.get("state") or "waiting")}
-    if asked is not None:
-        fields |= {"incident": asked.incident, "question": asked.question, "expires_at": timestamp(asked.expires_at)}
+    if approval is not None:
+        fields |= {
+            "incident": approval.incident,
+            "question": approval.question,
+            "expires_at": timestamp(approval.expires_at),
+        }
     if fields["state"] == "waiting":
-        return _Told("approval.asked", fields)
+        return _EventParts("approval.asked", fields)
     fields |= {"by": str(line.data.get("answered_by", "")), "why": str(line.data.get("why", line.row.why))}
-    return _Told("approval.expired" if fields["state"] == "expired" else "approval.answered", fields)
+    return _EventParts("approval.expired" if fields["state"] == "expired" else "approval.answered", fields)
 
 
-def _verdict(line: _Line) -> _Told | None:
+def _verdict(line: _Line) -> _EventParts | None:
     if line.data.get("verdict") == VerdictWord.PASS:
         return None  # a gate writes one a node: thousands that concern nobody
     reasons = _object_list(line.data.get("reasons"))
@@ -352,7 +352,7 @@ def _verdict(line: _Line) -> _Told | None:
     evidence = [f"{item.get('check')}: {item.get('evidence', '')}"[:EVIDENCE_CHARACTERS] for item in bad]
     state = str(line.data.get("verdict", "unknown"))
     fields: Json = {"state": state, "evidence": evidence[:EVIDENCE_LINES], "id": str(line.data.get("source", ""))}
-    return _Told("verdict.given", fields, node=str(line.data.get("node", "")))
+    return _EventParts("verdict.given", fields, node=str(line.data.get("node", "")))
 
 
 def _object_list(text: Any) -> list[Json]:
@@ -363,37 +363,37 @@ def _object_list(text: Any) -> list[Json]:
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []  # pyright: ignore
 
 
-def _node(line: _Line) -> _Told:
+def _node(line: _Line) -> _EventParts:
     state = str(line.data.get("state", "unknown"))
     fields: Json = {"state": state, "incident": str(line.data.get("incident", ""))}
-    return _Told(f"node.{NODE_EVENTS.get(state, 'unknown')}", fields, node=str(line.data.get("node", "")))
+    return _EventParts(f"node.{NODE_EVENTS.get(state, 'unknown')}", fields, node=str(line.data.get("node", "")))
 
 
-def _finding(line: _Line) -> _Told:
+def _finding(line: _Line) -> _EventParts:
     if line.data.get("closed_at") is not None:
-        return _Told("finding.closed", {})
+        return _EventParts("finding.closed", {})
     named = {"signal": str(line.data.get("kind", "")), "action": line.data.get("action")}
-    return _Told("finding.opened", {**named, "subject": str(line.data.get("subject", ""))})
+    return _EventParts("finding.opened", {**named, "subject": str(line.data.get("subject", ""))})
 
 
-def _request(line: _Line) -> _Told | None:
-    return _Told("run.stop_asked", {}) if line.data.get("kind") == "stop" else None
+def _request(line: _Line) -> _EventParts | None:
+    return _EventParts("run.stop_asked", {}) if line.data.get("kind") == "stop" else None
 
 
-def _throughput(line: _Line) -> _Told:
+def _throughput(line: _Line) -> _EventParts:
     taken = {name: line.data.get(name) for name in ("attempt", "step", "ratio")}
-    return _Told("run.throughput_fell", {**taken, "nodes": list(line.data.get("nodes", []))})
+    return _EventParts("run.throughput_fell", {**taken, "nodes": list(line.data.get("nodes", []))})
 
 
-def _paused(line: _Line) -> _Told:
-    return _Told(f"{'run' if line.run else 'automation'}.{line.row.kind}", {})
+def _paused(line: _Line) -> _EventParts:
+    return _EventParts(f"{'run' if line.run else 'automation'}.{line.row.kind}", {})
 
 
-def _mode(line: _Line) -> _Told:
-    return _Told("run.mode_changed", {"state": str(line.data.get("mode", ""))})
+def _mode(line: _Line) -> _EventParts:
+    return _EventParts("run.mode_changed", {"state": str(line.data.get("mode", ""))})
 
 
-_TELLERS: Mapping[str, Callable[[_Line], _Told | None]] = {
+_TELLERS: Mapping[str, Callable[[_Line], _EventParts | None]] = {
     "run": _run,
     "attempt": _attempt,
     "incident": _incident,

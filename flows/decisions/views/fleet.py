@@ -1,12 +1,8 @@
-"""What each node of a fleet is good for now: from what the cluster tells and what the ledger remembers. Pure.
+"""What each node of a fleet is good for now, and a map of all of them for a terminal. Pure.
 
-The cluster decides whether a pod may go there; the ledger tells what tests said and what we did. Where the cluster does
-not answer only the ledger speaks, and a node that it never wrote about is not known.
-
-A fleet as a map of characters: a cell a node, a group a rack or a pool, as many as a screen holds. Pure.
-
-Each symbol means the same without any colour. Where the map does not fit, groups in which every node is good are told
-as a number, so that what is wrong stays in sight.
+The cluster says whether a pod may go to a node; the ledger says what tests found and what was done. Where the cluster
+does not answer, only the ledger speaks, and a node that it has no record of is unknown. On the map each symbol means
+the same without colour; where it does not fit, groups in which every node is good are given as a number.
 """
 
 from __future__ import annotations
@@ -78,9 +74,9 @@ class Pools:
     """Taints as `key=value:Effect` that the pool's pods tolerate."""
 
 
-def seen_by_cluster(nodes: Iterable[Node], remembered: Remembered, pools: Pools) -> list[FleetNode]:
-    """The nodes that the cluster tells of, and those we hold out of service that it no longer has."""
-    fleet = [_seen(node, remembered, pools) for node in nodes]
+def nodes_of_cluster(nodes: Iterable[Node], remembered: Remembered, pools: Pools) -> list[FleetNode]:
+    """The nodes that the cluster lists, and those we hold out of service that it no longer has."""
+    fleet = [_fleet_node(node, remembered, pools) for node in nodes]
     there = {node.name for node in fleet}
     for name, record in remembered.states.items():
         if name not in there and record.state in ("quarantined", "testing"):
@@ -89,13 +85,13 @@ def seen_by_cluster(nodes: Iterable[Node], remembered: Remembered, pools: Pools)
     return sorted(fleet, key=lambda node: natural(node.name))
 
 
-def told_by_ledger(remembered: Remembered, pools: Pools) -> list[FleetNode]:
+def nodes_of_ledger(remembered: Remembered, pools: Pools) -> list[FleetNode]:
     """The nodes that the ledger knows, while the cluster is away: schedulable is what we last made them."""
     names = sorted({*remembered.states, *remembered.proofs}, key=natural)
     return [_remembered(name, remembered, pools.gpus) for name in names]
 
 
-def _seen(node: Node, remembered: Remembered, pools: Pools) -> FleetNode:
+def _fleet_node(node: Node, remembered: Remembered, pools: Pools) -> FleetNode:
     record, proof = remembered.states.get(node.name), remembered.proofs.get(node.name)
     reasons = _reasons(node, record, node.taints_against(pools.tolerated.get(node.pool, ())))
     state = reasons[0][0] if reasons else Schedulability.SCHEDULABLE
@@ -124,7 +120,7 @@ def _reasons(node: Node, record: NodeRecord | None, taints: Sequence[str]) -> li
         (
             node.quarantined and held not in ("quarantined", "testing"),
             Schedulability.QUARANTINED,
-            "our taint stands on it, though the ledger holds it for nothing",
+            "it carries our taint, but the ledger has no reason for it",
         ),
         (node.ready is False, Schedulability.NOT_READY, "the cluster says that it is not ready"),
         (node.ready is None, Schedulability.UNKNOWN, "silent: the cluster does not know its state"),
@@ -140,7 +136,7 @@ def _remembered(name: str, remembered: Remembered, gpus: Mapping[str, int | None
     record, proof = remembered.states.get(name), remembered.proofs.get(name)
     verdict, proven = (proof.deciding, proof.standing) if proof else (None, None)
     if record is None:
-        why = ("we never held it, and the cluster does not answer",)
+        why = ("we never took it out of service, and the cluster does not answer",)
         return FleetNode(name, why=why, verdict=verdict, proven=proven)
     state = Schedulability(record.state)
     why = () if state is Schedulability.SCHEDULABLE else (record.why,)
@@ -250,9 +246,9 @@ def fleet_map(groups: Mapping[str, Sequence[FleetNode]], width: int, height: int
     lines = _lines(cells, width)
     if not height or len(lines) <= height:
         return FleetMap(lines)
-    shown = {name: text for name, text in cells.items() if text.strip(GOOD)}
-    folded = [text for name, text in cells.items() if name not in shown]
-    return FleetMap(_lines(shown, width), len(folded), sum(map(len, folded)))
+    drawn = {name: text for name, text in cells.items() if text.strip(GOOD)}
+    folded = [text for name, text in cells.items() if name not in drawn]
+    return FleetMap(_lines(drawn, width), len(folded), sum(map(len, folded)))
 
 
 def _lines(cells: Mapping[str, str], width: int) -> tuple[MapLine, ...]:

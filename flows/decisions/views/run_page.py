@@ -1,8 +1,6 @@
-"""What the Prefect server shows of a run: progress, a page, tables. Pure: values in, text out.
+"""What the Prefect server shows of a run: progress, a page, tables, and its moments as log lines. Pure.
 
-The page is Markdown as the server's UI renders it: tables and images by data address, no HTML of its own.
-
-The moments of a run that its log tells, one line each. Pure.
+The page is Markdown as the server renders it: tables and images by data address, no HTML of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import Any
 
 from flows.decisions.accounting.report import goodput_of
 from flows.decisions.recovery.straggler import sentences
-from flows.decisions.text import PlotLine, bar, picture, took
+from flows.decisions.text import PlotLine, bar, duration_text, picture
 from flows.decisions.views.approvals import approval_sheet
 from flows.decisions.views.events import blame
 from flows.decisions.views.status import Json, Surroundings, node_rows, status_of
@@ -57,7 +55,7 @@ def _progress(key: str, status: Json) -> Sheet:
     if step is None:
         return Sheet(key, "progress", 0.0, f"{status['state']}: {NO_STEPS}")
     of = f" of {total}" if total else ""
-    left = f", {took(eta)} to go" if eta is not None and status["state"] == "running" else ""
+    left = f", {duration_text(eta)} to go" if eta is not None and status["state"] == "running" else ""
     share = min(100.0, 100.0 * step / total) if total else 0.0
     return Sheet(key, "progress", round(share, 1), f"{status['state']}: step {step}{of}{left}")
 
@@ -66,7 +64,7 @@ def _markdown(ground: PageGround, status: Json) -> str:
     sections: list[tuple[str, Callable[[], str]]] = [
         ("", lambda: _head(status)),
         ("Waits for you", lambda: _waits(status)),
-        ("Slow or odd", lambda: "\n".join(f"* {_cell(line)}" for line in sentences(status))),
+        ("Slow ranks and jumps", lambda: "\n".join(f"* {_cell(line)}" for line in sentences(status))),
         ("Loss", lambda: _loss(ground)),
         ("Throughput", lambda: _throughput(ground)),
         ("Incidents", lambda: "\n".join(map(_incident_line, status["incidents"][-NEWEST:]))),
@@ -152,7 +150,7 @@ def _attempt_row(item: Json) -> Json:
         "began": _moment(item["started_at"]),
         "ended": _moment(item["ended_at"]),
         "outcome": item["outcome"] or "lives",
-        "steps": _span(item["first_step"], item["last_step"]),
+        "steps": "none" if item["first_step"] is None else f"{item['first_step']} to {item['last_step']}",
         "resumed from": "the beginning" if item["resumed_from_step"] is None else f"step {item['resumed_from_step']}",
         "proof": item["resume_proof"] or "",
         "restarts in place": item["restarts_in_place"],
@@ -169,8 +167,8 @@ def _incident_row(item: Json) -> Json:
         "class": f"{item['class']} ({item['confidence']:.2f})" if item["class"] else "being diagnosed",
         "blamed": ", ".join(blame(culprit) for culprit in item["culprits"][:8]) or "nobody",
         "action": item["action"] or "being decided",
-        "noticed after": took(item["detected_after_seconds"]),
-        "trains again after": "" if back is None else took(back),
+        "noticed after": duration_text(item["detected_after_seconds"]),
+        "trains again after": "" if back is None else duration_text(back),
         "over": _moment(item["over_at"]),
         "why": item["why"] or (item["evidence"][0] if item["evidence"] else item["signal"]),
     }
@@ -219,7 +217,12 @@ def _goodput(status: Json) -> str:
         return f"`primus report {status['run']}` says where every second went."
     parts = [("productive", goodput["productive_gpu_seconds"]), *sorted(goodput["lost"].items(), key=_largest)]
     rows = [
-        {"state": name, "GPU time": took(seconds), "share": f"{seconds / whole:.1%}", "": bar(seconds / whole, BAR)}
+        {
+            "state": name,
+            "GPU time": duration_text(seconds),
+            "share": f"{seconds / whole:.1%}",
+            "": bar(seconds / whole, BAR),
+        }
         for name, seconds in parts
     ]
     return table(rows)
@@ -234,7 +237,7 @@ def _commands(run: str) -> str:
         f"primus status {run}    # where it stands, and why",
         f"primus logs {run} --first-failing",
         f"primus report {run} --html {run}.html",
-        f'primus pause {run} --why "..."    # no automatic action; training goes on',
+        f'primus pause {run} --why "..."    # no automatic action; training continues',
         f'primus stop {run} --why "..."',
     )
     return "```\n" + "\n".join(lines) + "\n```"
@@ -260,41 +263,45 @@ def _moment(text: str | None) -> str:
     return "" if text is None else text[:19].replace("T", " ")
 
 
-def _span(first: int | None, last: int | None) -> str:
-    return "none" if first is None else f"{first} to {last}"
-
-
 Moment = tuple[str, str]
 """What it is, the same whenever it is looked at; and what is said."""
 
 
 def moments(story: Story) -> tuple[Moment, ...]:
     """Everything worth a line so far: attempts, incidents, decisions, questions, the end."""
-    told: list[Moment] = []
+    found: list[Moment] = []
     for attempt in story.attempts:
         mine = [incident for incident in story.incidents if incident.attempt == attempt.number]
-        told += _begun(attempt)
-        told += [moment for incident in mine if incident.went_on for moment in _of_living(incident)]
-        told += _ended(attempt)
-        told += [moment for incident in mine if not incident.went_on for moment in _of_incident(incident)]
-    for asked in story.approvals:
-        told.append(
-            (f"{asked.id} asked", f'waits for an answer: {asked.question} (primus approve {asked.id} --why "...")')
+        found += _begun(attempt)
+        found += [moment for incident in mine if incident.went_on for moment in _of_living(incident)]
+        found += _ended(attempt)
+        found += [moment for incident in mine if not incident.went_on for moment in _of_incident(incident)]
+    for approval in story.approvals:
+        found.append(
+            (
+                f"{approval.id} asked",
+                f'waits for an answer: {approval.question} (primus approve {approval.id} --why "...")',
+            )
         )
-        if asked.state != "waiting":
-            told.append((f"{asked.id} {asked.state}", f"{asked.state} by {asked.answered_by or 'nobody'}: {asked.why}"))
+        if approval.state != "waiting":
+            found.append(
+                (
+                    f"{approval.id} {approval.state}",
+                    f"{approval.state} by {approval.answered_by or 'nobody'}: {approval.why}",
+                )
+            )
     if story.run.state in FINISHED:
-        told.append((f"end {story.run.resumes}", f"{story.run.name} {story.run.state}: {story.run.why}"))
-    return tuple(told)
+        found.append((f"end {story.run.resumes}", f"{story.run.name} {story.run.state}: {story.run.why}"))
+    return tuple(found)
 
 
 def _begun(attempt: AttemptRecord) -> list[Moment]:
     name = f"attempt {attempt.number}"
-    told = [(f"{name} planned", f"{name} begins on {attempt.where}: {attempt.why}")]
+    lines = [(f"{name} planned", f"{name} begins on {attempt.where}: {attempt.why}")]
     if attempt.first_step is not None:
         begins = "from the beginning" if attempt.resumed_from_step is None else f"from step {attempt.resumed_from_step}"
-        told.append((f"{name} trains", f"{name} trains {begins}, first step {attempt.first_step}"))
-    return told
+        lines.append((f"{name} trains", f"{name} trains {begins}, first step {attempt.first_step}"))
+    return lines
 
 
 def _ended(attempt: AttemptRecord) -> list[Moment]:
@@ -305,35 +312,35 @@ def _ended(attempt: AttemptRecord) -> list[Moment]:
 
 
 def _of_incident(incident: IncidentRecord) -> list[Moment]:
-    told = [(f"{incident.id} opened", f"incident {incident.id}: {incident.signal}: {incident.seen}")]
+    lines = [(f"{incident.id} opened", f"incident {incident.id}: {incident.signal}: {incident.seen}")]
     if incident.fault_class is not None:
         blamed = ", ".join(blame({"node": node, "rank": rank}) for node, rank in incident.culprits[:8]) or "nobody"
         said = f"{incident.id} is {incident.fault_class} ({incident.confidence:.2f}), blamed: {blamed}"
-        told.append((f"{incident.id} {incident.fault_class}", said))
+        lines.append((f"{incident.id} {incident.fault_class}", said))
     if incident.action is not None:
-        told.append((f"{incident.id} {incident.action}", f"{incident.id}: {incident.action}, because {incident.why}"))
+        lines.append((f"{incident.id} {incident.action}", f"{incident.id}: {incident.action}, because {incident.why}"))
     back = incident.resumed_at
     if back is not None:
-        told.append(
+        lines.append(
             (f"{incident.id} resumed", f"{incident.id} is over: it trains again {back - incident.at:.1f} s after it")
         )
-    return told
+    return lines
 
 
 def _of_living(incident: IncidentRecord) -> list[Moment]:
     """What an attempt lives on after was decided when it was written down: one line, and one when it is over."""
     if incident.signal in TOLD:
         return _of_note(incident)
-    told = [(f"{incident.id} opened", f"{incident.why}: {incident.seen} ({incident.fault_class})")]
+    lines = [(f"{incident.id} opened", f"{incident.why}: {incident.seen} ({incident.fault_class})")]
     if incident.resumed_at is not None:
         took = incident.resumed_at - incident.at
-        told.append((f"{incident.id} resumed", f"attempt {incident.attempt} trains again {took:.2f} s after it"))
-    return told
+        lines.append((f"{incident.id} resumed", f"attempt {incident.attempt} trains again {took:.2f} s after it"))
+    return lines
 
 
 def _of_note(incident: IncidentRecord) -> list[Moment]:
-    told = [(f"{incident.id} opened", f"{incident.why} ({incident.fault_class})")]
+    lines = [(f"{incident.id} opened", f"{incident.why} ({incident.fault_class})")]
     if incident.over_at is not None:
         took = incident.over_at - incident.at
-        told.append((f"{incident.id} over", f"{incident.signal} is over after {took:.1f} s: {incident.seen}"))
-    return told
+        lines.append((f"{incident.id} over", f"{incident.signal} is over after {took:.1f} s: {incident.seen}"))
+    return lines

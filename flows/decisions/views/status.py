@@ -1,9 +1,4 @@
-"""The shapes people and programs read: `primus status` and `primus runs`, from the story of a run. Pure.
-
-Runs, a line each. Pure.
-
-The nodes of a run as a table: who trains, who was to blame, who was taken out. Pure.
-"""
+"""`primus status` and `primus runs` as values for people and programs, from the story of a run. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from flows.decisions.recovery.incarnations import incarnations
-from flows.decisions.recovery.straggler import lagging
+from flows.decisions.recovery.straggler import slow_ranks_document
 from flows.decisions.text import age, timestamp
 from profiles.vocabulary import FINISHED, NodeAction
 from workflows.labels import attempt_name
@@ -73,7 +68,7 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "eta_seconds": left,
         "last_checkpoint_step": max((item.step for item in story.checkpoints), default=None),
         "last_durable_step": max(usable, default=None),
-        **lagging(story),
+        **slow_ranks_document(story),
         "roles": _roles(around.pods),
         "attempts": [row | _link(item, resolved.cluster) for item, row in zip(story.attempts, rows, strict=True)],
         "incidents": [incident_row(item) for item in story.incidents],
@@ -234,8 +229,8 @@ def row(line: RunLine, now: float) -> Json:
 def headline(lines: Sequence[RunLine], *, more: bool) -> str:
     """How many are shown, how many of them have not ended, and how to see older ones."""
     living = sum(line.state not in FINISHED for line in lines)
-    shown = f"{len(lines)} run{'' if len(lines) == 1 else 's'}, {living} not ended"
-    return f"{shown}; older ones are left out: primus runs --limit 0" if more else shown
+    text = f"{len(lines)} run{'' if len(lines) == 1 else 's'}, {living} not ended"
+    return f"{text}; older ones are left out: primus runs --limit 0" if more else text
 
 
 def node_rows(story: Story) -> list[Json]:

@@ -1,7 +1,7 @@
 """One call of a preflight: a probe of ours or a tool, in a process of its own that is ended hard where it hangs.
 
-Standard library only, Python 3.9. Whatever becomes of the process, the answer is a `Parsed`: nothing printed, garbage,
-a time-out, a crash and a missing tool are unknown with their reason, never a pass.
+Standard library only, Python 3.9. Whatever becomes of the process, the answer is a `ParsedOutput`: nothing printed,
+garbage, a time-out, a crash and a missing tool are unknown with their reason, never a pass.
 """
 
 from __future__ import annotations

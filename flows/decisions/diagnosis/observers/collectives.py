@@ -136,10 +136,10 @@ def desync(lines: Sequence[LogLine]) -> Iterator[Clue]:
             everybody |= set(ranks)
         elif (hit := _SNAPSHOT.search(line.text)) is not None:
             everybody |= set(numbers(hit["ranks"]))
-    told = behind.get("joined") if len(behind) == 2 else behind.get("absent", behind.get("joined"))
-    if told is None:
+    culprits = behind.get("joined") if len(behind) == 2 else behind.get("absent", behind.get("joined"))
+    if culprits is None:
         return
-    ranks, line = told
+    ranks, line = culprits
     if len(ranks) * 2 < len(everybody) or len(everybody) <= len(ranks) == 1:
         yield from missing(str(ranks), "desync-report", line)
     else:

@@ -150,9 +150,9 @@ def unanswered(lines: Sequence[LogLine]) -> Iterator[Clue]:
         if not any(word in line.text[:300].lower() for word in _WORDS):
             continue
         if (hit := _AWAY.search(line.text)) is not None:
-            waiting.setdefault((line.node, line.file, _named(hit)), line)
+            waiting.setdefault((line.node, line.file, _device_text(hit)), line)
         elif (hit := _BACK.search(line.text)) is not None:
-            waiting.pop((line.node, line.file, _named(hit)), None)
+            waiting.pop((line.node, line.file, _device_text(hit)), None)
     for line in waiting.values():
         yield Clue(
             FaultClass.STORAGE,
@@ -166,7 +166,7 @@ def unanswered(lines: Sequence[LogLine]) -> Iterator[Clue]:
         )
 
 
-def _named(hit: re.Match[str]) -> str:
+def _device_text(hit: re.Match[str]) -> str:
     return next(name for name in hit.groups() if name)
 
 

@@ -211,7 +211,7 @@ def straggler(rank: int, node: str, line: LogLine, text: str, rule: str, weight:
 
 
 ALIKE_WEIGHT = 0.72
-"""Equal lines of several members, one of them far off: what is measured is told by their words only."""
+"""Equal lines of several members, one of them far off: their words alone say what is measured."""
 LISTED_WEIGHT = 0.78
 """A list or a row that says it holds one value a rank."""
 FEWEST = 4
@@ -267,11 +267,11 @@ def alike(lines: Sequence[LogLine]) -> Iterator[Clue]:
     last: dict[str, LogLine] = {}
     kept = 0
     for line in lines:
-        told = _measure(line) if kept < MOST_LINES and _SAYS_VALUE.holds(line.text) else None
-        if told is None:
+        measure = _measure(line) if kept < MOST_LINES and _SAYS_VALUE.holds(line.text) else None
+        if measure is None:
             continue
         kept += 1
-        shape, member, value, rate = told
+        shape, member, value, rate = measure
         groups.setdefault((f"{shape} {settings(line.text[:300])}", rate), {}).setdefault(member, []).append(value)
         last[member] = line
     worst: dict[str, tuple[float, str]] = {}
@@ -312,9 +312,9 @@ def listed(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """One value a rank on a single line: a list, a mapping of hosts, `rank 0: 3 ms | rank 1: 3 ms`, gpu-burn's row."""
     last: dict[str, tuple[dict[str, float], LogLine, bool]] = {}
     for line in _SAYS_LIST.among(lines):
-        told = _list_of(line.text[:8000])
-        if told is not None:
-            values, what, rate = told
+        members = _list_of(line.text[:8000])
+        if members is not None:
+            values, what, rate = members
             last[re.sub(r"[\d.]+", "#", what)] = (values, line, rate)
     for what, (values, line, rate) in last.items():
         for name, ratio in _slow(values, rate=rate).items():

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.lines import by_stream
-from flows.decisions.diagnosis.outlived import position
+from flows.decisions.diagnosis.retractions import position
 from flows.decisions.diagnosis.steps import lived_until
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine
@@ -102,9 +102,9 @@ def sparse(names: Sequence[str]) -> bool:
 
 def in_turn(texts: Sequence[str]) -> bool:
     """Do the rows count on? Then they are moments of one program: peers are compared at the same step."""
-    told = [position(text) for text in texts]
-    steps = {(found[0], found[1][:1]) for found in told if found is not None}
-    return None not in told and len(steps) == len(texts)
+    positions = [position(text) for text in texts]
+    steps = {(found[0], found[1][:1]) for found in positions if found is not None}
+    return None not in positions and len(steps) == len(texts)
 
 
 def laggard(member: str, line: LogLine, text: str, rule: str, weight: float) -> Clue:

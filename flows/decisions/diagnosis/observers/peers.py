@@ -1,7 +1,7 @@
 """Listings of peers: times or rates of ranks, devices or hosts in rows of the same words; one far off.
 
 Any report may print them: a table with a head, `key=value`, JSON a line, a sentence. Rows belong together where nothing
-but the member and the numbers differ. What a number means is told by its unit, its key, the head of its column or the
+but the member and the numbers differ. What a number means is known by its unit, its key, the head of its column or the
 heading above it; a number without a meaning (memory, a loss, a temperature) says nothing.
 
 Pairs: rates between two peers in rows, one with which every pair is slow; reports that list the slow ones below.
@@ -155,17 +155,17 @@ def peers(lines: Sequence[LogLine]) -> Iterator[Clue]:
             break
         if _CHATTER.holds(line.text):
             continue
-        text, told = line.text[:ROW_CHARACTERS], _SAYS.holds(line.text)
-        if told and "{" in text:
+        text, may_measure = line.text[:ROW_CHARACTERS], _SAYS.holds(line.text)
+        if may_measure and "{" in text:
             _mapped(line, groups)
-        row = _row(line, text, heads) if told or inside else None
+        row = _row(line, text, heads) if may_measure or inside else None
         if row is not None:
             inside = True
             kept += 1
             _keep(row, heads, groups)
             continue
         heads = [*heads[1 - HEADS :], text] if text.strip(" -=+|") else heads
-        inside = told or (inside and not text.strip(" -=+|*"))
+        inside = may_measure or (inside and not text.strip(" -=+|*"))
     yield from _far_off(groups)
 
 
@@ -195,7 +195,7 @@ def _row(line: LogLine, text: str, heads: Sequence[str]) -> _Row | None:
     if host is not None and not _a_host(host["id"], heads):
         host = None
     hit = host or (_MEMBER.search(text) if _NAMES.holds(line.text) else None)
-    hit = hit or (_FIRST.match(text) if _ranks_first(heads) else None)
+    hit = hit or (_FIRST.match(text) if any(_RANK_HEAD.match(head) for head in heads) else None)
     if hit is None or NO_MEMBER.match(hit["id"]) or _COUNTED.search(text[: hit.start()]):
         return None
     kind = hit.groupdict().get("kind") or "rank"
@@ -219,11 +219,6 @@ def _a_host(name: str, heads: Sequence[str]) -> bool:
     return HOSTLY.search(name) is not None and _DEVICE.match(name) is None
 
 
-def _ranks_first(heads: Sequence[str]) -> bool:
-    """Does a head say that the first column holds ranks or devices?"""
-    return any(_RANK_HEAD.match(head) for head in heads)
-
-
 def _without_hosts(text: str) -> str:
     """Other names with numbers that stand beside (a rank and its host) are not the row's words."""
     return re.sub(r"(?<![\w/])(?=[\w.-]{0,60}\d)[A-Za-z][\w.-]{2,60}(?![\w/=:])", "", text)
@@ -242,9 +237,9 @@ def _readings(row: _Row, heads: Sequence[str]) -> Iterator[tuple[str, float, boo
         named = key["key"] if key else next((name for begin, name in reversed(columns) if begin <= hit.start()), "")
         about = named or (before.strip() if re.search("[A-Za-z]{2}", before) else "")
         alone = heading if not about and len(hits) == 1 else ""
-        meant = _meaning(hit["rate"] is not None, hit["time"] is not None, about, alone)
-        if meant is not None:
-            yield f"{named}#{number}", float(hit["value"]), meant
+        meaning = _meaning(hit["rate"] is not None, hit["time"] is not None, about, alone)
+        if meaning is not None:
+            yield f"{named}#{number}", float(hit["value"]), meaning
 
 
 @lru_cache(maxsize=2048)  # rows of a listing hold the same words

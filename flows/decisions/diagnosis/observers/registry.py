@@ -8,8 +8,8 @@ from dataclasses import replace
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.observers import (
     collectives,
-    glued,
     hardware,
+    interleaved,
     losses,
     members,
     peers,
@@ -37,8 +37,8 @@ OBSERVERS: tuple[Observer, ...] = (
     stacks.stuck,
     stacks.waiting,
     stalls.interrupted,
-    glued.glued,
-    slowness.named,
+    interleaved.interleaved,
+    slowness.named_ranks,
     members.rows,
     members.columns,
     members.mappings,

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.lines import MONTHS, by_stream
-from flows.decisions.diagnosis.observers.reentry import BEGINNING_SHARE, asked, not_found, says_none, second_start
+from flows.decisions.diagnosis.observers.resume_requests import (
+    BEGINNING_SHARE,
+    not_found,
+    requested_resume,
+    says_none,
+    second_start,
+)
 from flows.decisions.diagnosis.prefilter import Cue
 from flows.decisions.diagnosis.steps import Step, ends, steps
 from profiles.vocabulary import FaultClass
@@ -54,9 +60,9 @@ def started_over(lines: Sequence[LogLine]) -> Iterator[Clue]:
     if fallen:
         yield from fallen
         return
-    told = asked(lines)
-    if told is not None:
-        yield told
+    request = requested_resume(lines)
+    if request is not None:
+        yield request
         return
     yield from not_found(lines)
 
@@ -75,9 +81,9 @@ def _runs(lines: Sequence[LogLine]) -> Iterator[list[list[LogLine]]]:
 
 def _both(parts: Sequence[Sequence[LogLine]]) -> Iterator[Clue]:
     """By steps and by epochs."""
-    told = [(part, steps(part)) for part in parts]
+    part_steps = [(part, steps(part)) for part in parts]
     for unit in ("step", "epoch"):
-        yield from _fallen([start for part, found in told for start in _starts(part, found, unit)], unit)
+        yield from _fallen([start for part, found in part_steps for start in _starts(part, found, unit)], unit)
 
 
 def _fallen(starts: Sequence[_Start], unit: str) -> Iterator[Clue]:
@@ -100,12 +106,12 @@ def _fallen(starts: Sequence[_Start], unit: str) -> Iterator[Clue]:
         yield _progress_clue(after.first.line, FELL_BACK_WEIGHT if missing or fresh else FELL_WEIGHT, text)
 
 
-def _starts(lines: Sequence[LogLine], told: Sequence[Step], unit: str) -> list[_Start]:
+def _starts(lines: Sequence[LogLine], steps_in_order: Sequence[Step], unit: str) -> list[_Start]:
     found: list[_Start] = []
     run: list[tuple[int, Step]] = []
     places = {id(line): number for number, line in enumerate(lines)}
     begin = 0
-    for step in [*told, None]:
+    for step in [*steps_in_order, None]:
         value = _value(step, unit) if step is not None else None
         if step is not None and value is None:
             continue
@@ -175,7 +181,7 @@ _AGAIN = re.compile(
     r"\babort|\bterminat|\bsignal|\bexit(?:ed|code)|\battempt|\bfrom scratch|\berror\b|\bdied\b|\blost\b|\bgoing on\b|"
     r"\bno check_?points?\b|\bcheckpoint .{0,40}(?:not|missing)|\bagain\b|\belastic|\bworld[_ ]size"
 )
-"""What tells that the same run began again."""
+"""What shows that the same run began again."""
 _SAVES = re.compile(r"(?i)\bsav(?:e|ed|ing)\b|\bwr(?:ite|iting|ote|itten)\b")
 _TRIAL = re.compile(r"\[pid=(?P<pid>\d{1,9})\], (?P<seconds>\d{1,9}) s, (?P<iter>\d{1,9}) iter\b")
 _SAYS_TRIAL = Cue("[pid=", of=(_TRIAL,))
@@ -246,9 +252,9 @@ def _trials(stream: Sequence[LogLine]) -> Clue | None:
 
 
 def _at_zero(stream: Sequence[LogLine]) -> Clue | None:
-    asked = next((line for line in _SAYS_ASKED.among(stream) if _ASKED.search(line.text[:2000])), None)
+    request = next((line for line in _SAYS_ASKED.among(stream) if _ASKED.search(line.text[:2000])), None)
     zero = next((line for line in _SAYS_ZERO.among(stream) if _ZERO.search(line.text[:2000])), None)
-    if asked is None or zero is None or zero.line < asked.line:
+    if request is None or zero is None or zero.line < request.line:
         return None
     first = next((item.step for item in steps(stream) if item.line.line > zero.line and item.step is not None), 0)
     return _rewind_clue(zero.text[:400], "resume-at-zero", ASKED_WEIGHT, zero) if first <= CONFIRMING else None

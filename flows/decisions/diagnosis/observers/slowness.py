@@ -217,7 +217,7 @@ _SAYS_TIMES = Cue("time (ms)", *(a + b + c for a in _TIMED for b in ("", "_", "-
                   of=(_TIMER_LINE,))  # fmt: skip
 
 
-def named(lines: Sequence[LogLine]) -> Iterator[Clue]:
+def named_ranks(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Ranks that a detector names, on its line or on rows below it."""
     inside = False
     for line in lines:

@@ -209,23 +209,21 @@ def stuck(lines: Sequence[LogLine]) -> Iterator[Clue]:
         return
     waiting = [stack for stack in found if _waits(stack)]
     others = [stack for stack in found if not _waits(stack)]
-    if all(_meets(stack) for stack in found):
-        yield _seen(found[0], FaultClass.RENDEZVOUS, STUCK_WEIGHT - 0.1, "stack-in-rendezvous")
+    if all(any(_MEETING.search(function) for function, _ in stack.frames[:DEEP]) for stack in found):
+        yield _stack_clue(found[0], FaultClass.RENDEZVOUS, STUCK_WEIGHT - 0.1, "stack-in-rendezvous")
     elif others and len(others) < (max(2, len(waiting)) if waiting else 2):
         yield from (_blamed(stack, "stack-outside-collective", ALONE_WEIGHT) for stack in others)
     elif waiting and not others and (apart := _apart(waiting)):
         yield from (_blamed(stack, "stack-in-other-collective", OTHER_WEIGHT) for stack in apart)
     else:
         weight = STUCK_WEIGHT if waiting else STUCK_WEIGHT - 0.15
-        yield _seen((waiting or found)[0], FaultClass.HANG, weight, "stack-in-collective" if waiting else "stack-dump")
+        yield _stack_clue(
+            (waiting or found)[0], FaultClass.HANG, weight, "stack-in-collective" if waiting else "stack-dump"
+        )
 
 
 def _waits(stack: Stack) -> bool:
     return any(_WAITS.search(function) or _WAITING_FILES.search(file) for function, file in stack.frames[:DEEP])
-
-
-def _meets(stack: Stack) -> bool:
-    return any(_MEETING.search(function) for function, _ in stack.frames[:DEEP])
 
 
 def _apart(waiting: Sequence[Stack]) -> list[Stack]:
@@ -252,7 +250,7 @@ def _blamed(stack: Stack, rule: str, weight: float) -> Clue:
                 file=stack.line.file, line=stack.line.line)  # fmt: skip
 
 
-def _seen(stack: Stack, kind: FaultClass, weight: float, rule: str) -> Clue:
+def _stack_clue(stack: Stack, kind: FaultClass, weight: float, rule: str) -> Clue:
     """Nobody is blamed; as a hang has a cause, this counts little once one is known."""
     return Clue(kind, weight, _where(stack)[:400], rule, "nobody", stack.node, stack.rank, echo=True,
                 file=stack.line.file, line=stack.line.line)  # fmt: skip

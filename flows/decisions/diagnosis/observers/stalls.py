@@ -1,13 +1,8 @@
-"""Logs that stop: a bar that never moved, a silence far longer than any step that somebody had to end.
+"""Logs that stop: a bar that never moved, a silence far longer than any step, a program that a person had to interrupt.
 
-Interrupted by hand: a program that was stopped where it waited before its first step stood still.
-
-Nobody presses Ctrl-C so early without a reason; where training had made steps, anybody may have stopped it.
-
-Where a training stands: the epoch, the step and the place within the epoch that a line of any trainer shows.
-
-Broader than `flows.decisions.diagnosis.steps`: a header of an epoch, a progress bar and a row of a table count, without
-a loss. Only for the question where a training began; the lines of steps are the better evidence of how it went on.
+Nobody presses Ctrl-C before the first step without a reason; once training has made steps, anybody may have stopped it.
+A position (epoch, step, place within the epoch) is read more broadly than by `flows.decisions.diagnosis.steps`:
+headers, bars and rows of tables count, without a loss. It only answers where a training began.
 """
 
 from __future__ import annotations
@@ -68,13 +63,15 @@ _SAYS_ENDED = Cue("cancelled at", "sigterm", "sigint", "keyboardinterrupt", "ter
 def bars(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Progress bars that stand at zero where their log ends."""
     for stream in by_stream(lines) if _SAYS_BAR.anywhere(lines) else ():
-        told = [line for line in stream[-3:] if line.text.strip()]
-        hit = _BAR.search(told[-1].text) if told else None
+        non_empty = [line for line in stream[-3:] if line.text.strip()]
+        hit = _BAR.search(non_empty[-1].text) if non_empty else None
         if hit is None:
             continue
         seconds = int(hit["hours"] or 0) * 3600 + int(hit["minutes"]) * 60 + int(hit["seconds"])
         if seconds >= BAR_SECONDS:
-            yield _clue(told[-1], BAR_WEIGHT, f"no step in {seconds} s: {told[-1].text.strip()[-120:]}", "bar-at-zero")
+            yield _clue(
+                non_empty[-1], BAR_WEIGHT, f"no step in {seconds} s: {non_empty[-1].text.strip()[-120:]}", "bar-at-zero"
+            )
 
 
 def silences(lines: Sequence[LogLine]) -> Iterator[Clue]:
@@ -102,9 +99,9 @@ def silences(lines: Sequence[LogLine]) -> Iterator[Clue]:
 def endless(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Logs whose end is nothing but one line of waiting, again and again, that differs in its times alone."""
     for stream in by_stream(lines) if _SAYS_WAITS.anywhere(lines) else ():
-        told = [line for line in stream if line.text.strip()]
+        non_empty = [line for line in stream if line.text.strip()]
         tail: list[LogLine] = []
-        for line in reversed(told):
+        for line in reversed(non_empty):
             words = _STAMP.sub("", line.text[:300])
             if not _SAYS_WAITS.holds(line.text) or (tail and words != _STAMP.sub("", tail[0].text[:300])):
                 break
@@ -178,7 +175,7 @@ class Position:
     """Steps of the whole training, as a bar counts them."""
     header: bool = False
     """The line names an epoch and perhaps the place within it, and no step of the whole training."""
-    told: bool = False
+    unit: bool = False
     """The trainer announces it: `Continuing training from …`, and not a line of a step."""
 
 
@@ -239,7 +236,7 @@ def position(line: LogLine) -> Position | None:
     hit = _ANNOUNCED.search(text)
     if hit is not None:
         step = hit["step"] or hit["both"]
-        return Position(line, _number(hit["epoch"]), _number(step), told=True)
+        return Position(line, _number(hit["epoch"]), _number(step), unit=True)
     if (words := _NOT_TRAINING.search(text)) is not None and words.start() < 120:
         return None
     found = steps((line,))

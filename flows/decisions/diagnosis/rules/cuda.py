@@ -17,9 +17,7 @@ F = FaultClass
 def numbered(new: str, old: str = "") -> str:
     """The pattern of lines that name an error by number.
 
-    Args:
-        new: numbers as alternatives (`700|716`).
-        old: numbers before CUDA 10.1.
+    `old`: numbers before CUDA 10.1; both as alternatives (`700|716`).
     """
     now = rf"(?i:cuda[ _]?(?:runtime |driver )?(?:error|failure)(?: code)?[ :=]{{0,3}}\(?)(?:{new})\b"
     return rf"{now}|(?i:cuda runtime error \()(?:{old})\)" if old else now

@@ -1,13 +1,4 @@
-"""The fabric as libraries see it: what NCCL and RCCL say of InfiniBand, RoCE, EFA and their sockets.
-
-The state of links as tools, drivers and exporters tell it: down, flapping, counting errors.
-
-Ports, cables and switches: what fabric managers, switches, and those who test links report.
-
-RDMA under other names: UCX's older wording, plugins over libfabric, Slingshot, engines that move tensors.
-
-Network adapters, their kernel drivers, ports and cables, and tools that look at them.
-"""
+"""The fabric: NCCL and RCCL about InfiniBand, RoCE, EFA and sockets; links, ports, cables, switches, adapters; RDMA."""
 
 from __future__ import annotations
 

@@ -1,14 +1,7 @@
-"""The host: processor, kernel, limits of processes. Its memory stands in `host_memory`, its loss in `nodes`.
+"""The host: processor, kernel, limits of processes; memory that ran out; processes that were killed; lost nodes.
 
-The host's memory ran out: kernel, cgroups, schedulers, daemons, allocators, shared memory.
-
-A process was killed, and the line does not say why: how launchers, schedulers and shells report it.
-
-Launchers that name a rank are read by `flows.decisions.diagnosis.exits`; these rules see the rest.
-
-A node is lost: kubelets, schedulers, clouds, Ray and launchers that no longer hear of it, and kernels that die.
-
-Where a line names the node (group `peer`), that one is blamed and not the one that printed it.
+Launchers that name a rank are read by `flows.decisions.diagnosis.exits`; these rules see the rest. Where a line names
+the node (group `peer`), that one is blamed and not the one that printed it.
 """
 
 from __future__ import annotations
@@ -217,11 +210,7 @@ _NO_MEMORY = r"^(?!.*(?:OOM|oom|[Oo]ut[- ][Oo]f[- ][Mm]emory)).*?"
 def by_signal(number: str, name: str, word: str, title: str) -> str:
     """The pattern of lines that say that a signal ended something.
 
-    Args:
-        number: of the signal.
-        name: without `SIG`.
-        word: what Go's runtime calls it.
-        title: what C's library calls it.
+    `word` is Go's name of it, `title` the C library's.
     """
     return (
         rf"{_NO_MEMORY}(?:(?i:\b(?:killed|terminated|ended|stopped|exited|crashed|failed|died|interrupted)(?: abruptly| unexpectedly)? "

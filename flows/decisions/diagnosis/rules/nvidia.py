@@ -1,13 +1,7 @@
-"""NVIDIA's kernel driver and NVSwitch: what they say in words beside their Xid numbers (those stand in `xids`).
+"""NVIDIA: the kernel driver and NVSwitch, Xid numbers, user-space tools, and agents that watch GPUs.
 
-NVIDIA's Xid numbers, as the kernel prints them and as agents repeat them.
-
-Agents are the device plugin, DCGM, node problem detectors, NVSentinel, gpud and exporters with one label a number. Buckets
-are those of the published catalog; where tools disagree the note says whom we follow. SXid numbers stand in `nvswitch`.
-
-NVIDIA's user-space tools: nvidia-smi, NVML, the container toolkit, the fabric manager, the driver's container.
-
-What agents that watch GPUs say: DCGM health and diagnostics, device plugins, node problem detectors, health checks.
+Agents are the device plugin, DCGM, node problem detectors, NVSentinel, gpud and exporters with one label a number. Xids
+are sorted as in the published catalog; where tools disagree, a note says which one we follow.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from flows.decisions.node_tests.fabric.flapping import NONE, Flaps, flaps, link_flaps
-from flows.decisions.node_tests.fabric.knowledge import Known, Seen, bits
+from flows.decisions.node_tests.fabric.knowledge import Knowledge, Observation, bits
 
 PARTNERS = 3
 """Different proven partners with whom a node must have missed before it is blamed; fewer only where there are no more,
@@ -38,9 +38,9 @@ fails half the time is then overlooked in a quarter of the cases, not in half.""
 class Causes:
     """Who is to blame, as rails by node, pair and switch."""
 
-    known: Known
+    known: Knowledge
     nodes: Mapping[int, int]
-    """Behind a switch that is to blame, too: then the switch is told, not the node."""
+    """Behind a switch that is to blame, too: then the switch is named, not the node."""
     switches: Mapping[str, int]
     links: Mapping[tuple[int, int], int]
     flaps: Flaps = NONE
@@ -56,21 +56,24 @@ class Causes:
         return self.known.everyone & ~self.known.proven & ~self.blamed
 
     @cached_property
-    def unexplained(self) -> tuple[tuple[Seen, int], ...]:
+    def unexplained(self) -> tuple[tuple[Observation, int], ...]:
         """Misses that no cause explains and no repetition took back, each with its lowest such rail; one a group."""
-        found: dict[int, tuple[Seen, int]] = {}
-        for seen in self.known.seen:
+        found: dict[int, tuple[Observation, int]] = {}
+        for seen in self.known.observations:
             rail = next((rail for rail in bits(seen.bad & self.known.live) if self._open(seen, rail)), None)
             if rail is not None:
                 found[seen.mask] = (seen, rail)
         return tuple(found.values())
 
-    def _open(self, seen: Seen, rail: int) -> bool:
+    def _open(self, seen: Observation, rail: int) -> bool:
         """Who is to blame on one rail explains a miss on any: the last round is without them and shows what is left."""
         return not (
             seen.mask & self.blamed
             or any(seen.mask >> left & seen.mask >> right & 1 for left, right in self.links)
-            or any(rails >> rail & 1 and _spans(seen.mask, self.known.beneath[name]) for name, rails in self._switches)
+            or any(
+                rails >> rail & 1 and seen.mask & self.known.beneath[name] and seen.mask & ~self.known.beneath[name]
+                for name, rails in self._switches
+            )
             or taken_back(self.known, seen.mask, rail)
         )
 
@@ -79,7 +82,7 @@ class Causes:
         return tuple(self.switches.items())
 
 
-def causes(known: Known) -> Causes:
+def causes(known: Knowledge) -> Causes:
     """Everybody who is to blame by what is known now."""
     nodes = {node: rails for node in known.meetings if (rails := _node_rails(known, node))}
     flapping = flaps(known, sum(1 << node for node in nodes))
@@ -95,14 +98,14 @@ def causes(known: Known) -> Causes:
     return Causes(known, nodes, switches, links, flapping)
 
 
-def taken_back(known: Known, mask: int, rail: int) -> bool:
+def taken_back(known: Knowledge, mask: int, rail: int) -> bool:
     """The group, or one that holds it, was good often enough since it last missed."""
     last = max((seen.at for seen in known.misses(mask, rail)), default=-1)
-    good = sum(seen.at > last and seen.good >> rail & 1 and not mask & ~seen.mask for seen in known.seen)
+    good = sum(seen.at > last and seen.good >> rail & 1 and not mask & ~seen.mask for seen in known.observations)
     return good >= max(TAKEN_BACK, known.fabric.proofs)
 
 
-def shut_in(known: Known, node: int, rail: int) -> bool:
+def shut_in(known: Knowledge, node: int, rail: int) -> bool:
     """It is good under its own switch, never was outside, and missed with good nodes of two other switches."""
     if not known.under(node, rail) or not known.cleared[node] >> rail & 1:
         return False
@@ -113,35 +116,35 @@ def shut_in(known: Known, node: int, rail: int) -> bool:
     return bool(missed & ~known.under(next(bits(missed)), rail))
 
 
-def witnesses_wanted(known: Known, ends: tuple[int, int], rail: int) -> tuple[bool, int]:
+def witnesses_wanted(known: Knowledge, ends: tuple[int, int], rail: int) -> tuple[bool, int]:
     """Whether the first end of a suspected link is good often enough without the other; and whom to try it with else.
 
     Where the link leaves the switch, others outside the switch are meant, else others under it.
     """
     end, other = ends
     both = 1 << other | 1 << end
-    wavers = any(seen.good >> rail & 1 and not both & ~seen.mask for seen in known.seen)
+    wavers = any(seen.good >> rail & 1 and not both & ~seen.mask for seen in known.observations)
     witnesses = WAVERING_WITNESSES if wavers else LINK_WITNESSES
     far = known.outside(end, rail)
     near = far if far >> other & 1 else known.everyone & ~far
-    meant = near & ~both or known.everyone & ~both
-    good, bad = (partners & meant & known.proven for partners in known.partners(end, rail))
+    candidates = near & ~both or known.everyone & ~both
+    good, bad = (partners & candidates & known.proven for partners in known.partners(end, rail))
     bad = sum(1 << one for one in bits(bad) if not far >> one & 1 or known.reaches_outside(one, rail))
     since = min(seen.at for seen in known.meetings[end][other] if seen.bad >> rail & 1)
     often = sum(
         seen.at > since
         and seen.good >> rail & seen.mask >> end & 1 == 1
         and not seen.mask >> other & 1
-        and seen.mask & meant != 0
-        for seen in known.seen
+        and seen.mask & candidates != 0
+        for seen in known.observations
     )
-    left = meant & known.proven & ~bad
+    left = candidates & known.proven & ~bad
     if not often and bad.bit_count() >= GIVEN_UP:
         left = 0
     return often >= (witnesses * (1 + (bad & ~good).bit_count()) if left else 1), left & ~good or left
 
 
-def _node_rails(known: Known, node: int) -> int:
+def _node_rails(known: Knowledge, node: int) -> int:
     """Rails on which the node is to blame."""
     missed = partners = 0
     for meetings in known.meetings[node].values():
@@ -162,7 +165,7 @@ def _node_rails(known: Known, node: int) -> int:
     )
 
 
-def _node_blamed(known: Known, node: int, rail: int) -> bool:
+def _node_blamed(known: Knowledge, node: int, rail: int) -> bool:
     proven = (known.proven or known.cleared_on[rail]) & ~(1 << node)
     good, bad = known.partners(node, rail)
     bad &= known.cleared_on[rail]
@@ -183,13 +186,13 @@ def _node_blamed(known: Known, node: int, rail: int) -> bool:
     )
 
 
-def _two_places(known: Known, bad: int, others: int, rail: int) -> bool:
+def _two_places(known: Knowledge, bad: int, others: int, rail: int) -> bool:
     """Not all witnesses are under one other switch of which only the way out may be bad, as far as there are others."""
     first = known.under(next(bits(bad)), rail)
     return not first or bool(bad & ~first) or not others & ~first
 
 
-def _unreliable(known: Known, node: int, rail: int, partners: tuple[int, int]) -> bool:
+def _unreliable(known: Knowledge, node: int, rail: int, partners: tuple[int, int]) -> bool:
     """It reached its limit somewhere: to be blamed it must miss with most partners who are good across switches too."""
     good, bad = partners
     far = known.outside(node, rail)
@@ -201,7 +204,7 @@ def _unreliable(known: Known, node: int, rail: int, partners: tuple[int, int]) -
     return len(fair) >= max(PARTNERS, 2 * (good & ~bad).bit_count())
 
 
-def _whole_switches(known: Known, nodes: Mapping[int, int], switches: dict[str, int]) -> None:
+def _whole_switches(known: Knowledge, nodes: Mapping[int, int], switches: dict[str, int]) -> None:
     """A switch whose nodes, at least two, are all to blame or shut in on one rail: one cause instead of many."""
     for node, rails in nodes.items():
         for rail in bits(rails):
@@ -215,9 +218,9 @@ def _whole_switches(known: Known, nodes: Mapping[int, int], switches: dict[str, 
 
 
 def _pair(
-    known: Known,
+    known: Knowledge,
     ends: tuple[int, int],
-    meetings: list[Seen],
+    meetings: list[Observation],
     found: tuple[dict[str, int], dict[tuple[int, int], int]],
     flapping: Flaps,
 ) -> None:
@@ -241,13 +244,13 @@ def _pair(
             links[ends] = links.get(ends, 0) | 1 << rail
 
 
-def is_bad(known: Known, ends: tuple[int, int], rail: int) -> bool:
+def is_bad(known: Knowledge, ends: tuple[int, int], rail: int) -> bool:
     """The two alone missed often enough; for a link that did so before, more often than by chance is enough."""
     meetings = known.meetings[ends[0]][ends[1]]
     return missed_often(meetings, rail) or (ends in known.fabric.suspected and link_flaps(meetings, rail))
 
 
-def missed_often(meetings: Iterable[Seen], rail: int) -> bool:
+def missed_often(meetings: Iterable[Observation], rail: int) -> bool:
     """The two alone missed three times and never were good; or once more, and twice as often as they were good."""
     misses = good = 0
     for seen in meetings:
@@ -256,13 +259,9 @@ def missed_often(meetings: Iterable[Seen], rail: int) -> bool:
     return misses >= (LINK_MISSES if not good else max(LINK_MISSES + 1, 2 * good))
 
 
-def _shut_mate(known: Known, node: int, rail: int) -> bool:
+def _shut_mate(known: Knowledge, node: int, rail: int) -> bool:
     """A second node under the switch is shut in, and none reaches the outside."""
     mates = tuple(bits(known.under(node, rail) & ~(1 << node)))
     return any(shut_in(known, mate, rail) for mate in mates) and not any(
         known.reaches_outside(mate, rail) for mate in mates
     )
-
-
-def _spans(mask: int, under: int) -> bool:
-    return bool(mask & under and mask & ~under)

@@ -4,8 +4,6 @@ A missing group is cut along what was already good: its parts of which each pair
 quarter or a half of the group at a time, until two parts are left that miss only together; these are cut and tried
 crosswise until two nodes are left. Each step is a test of disjoint groups, so several such searches run side by side.
 Two nodes that miss are then tried with others: a link where each is good with others, a switch where one is not.
-
-One round being put together: who is still free, and who meets whom.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from flows.decisions.node_tests.fabric.causes import (
     witnesses_wanted,
 )
 from flows.decisions.node_tests.fabric.flapping import wants_looks
-from flows.decisions.node_tests.fabric.knowledge import Known, Seen, bits, mask_of
+from flows.decisions.node_tests.fabric.knowledge import Knowledge, Observation, bits, mask_of
 from flows.decisions.node_tests.fabric.model import dealt, shuffled
 
 
 class Desk:
     """Takes groups as long as their nodes are free. Lives for one round."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Knowledge) -> None:
         self.known = known
         self.free = known.everyone
         self.groups: list[int] = []
@@ -54,10 +52,10 @@ class Desk:
         for partner in partners:
             by_place.setdefault(self.known.fabric.nodes[partner].switches, []).append(partner)
         for node in nodes:
-            met = self.known.meetings.get(node, {})
+            former = self.known.meetings.get(node, {})
             near = by_place.get(self.known.fabric.nodes[node].switches, [])
-            if not self._first(node, near, met) and not self._first(node, self._mates(node), met):
-                self._first(node, partners, met)
+            if not self._first(node, near, former) and not self._first(node, self._mates(node), former):
+                self._first(node, partners, former)
 
     def _mates(self, node: int) -> list[int]:
         """Nodes under its switch that are good on a rail, where it missed with enough others and none is proven there.
@@ -72,9 +70,9 @@ class Desk:
                 found |= under & known.cleared_on[rail]
         return list(bits(found))
 
-    def _first(self, node: int, partners: list[int], met: Iterable[int]) -> bool:
+    def _first(self, node: int, partners: list[int], former: Iterable[int]) -> bool:
         """Seat it with the first who fits; those who are taken meanwhile leave the list."""
-        known = set(met)
+        known = set(former)
         for partner in list(partners):
             if not self.free >> partner & 1:
                 partners.remove(partner)
@@ -121,7 +119,7 @@ def across(found: Causes, desk: Desk) -> None:
             _group(found.known, seen, rail, desk, _real(found.known, seen, waiting[number + 1 :]))
 
 
-def seen_before(found: Causes, desk: Desk) -> None:
+def offer_suspected_links(found: Causes, desk: Desk) -> None:
     """Look at links that missed in earlier tests; and where one does so again, at its ends with others."""
     known = found.known
     for ends in sorted(known.fabric.suspected):
@@ -136,17 +134,19 @@ def seen_before(found: Causes, desk: Desk) -> None:
                 _witnesses(known, seen, rail, desk)
 
 
-def _real(known: Known, seen: Seen, larger: Iterable[tuple[Seen, int]]) -> bool:
+def _real(known: Knowledge, seen: Observation, larger: Iterable[tuple[Observation, int]]) -> bool:
     """The miss is no single event: the group, or one that holds it and is open too, missed twice."""
     groups = (seen.mask, *(other.mask for other, _ in larger if not seen.mask & ~other.mask))
-    return any(sum(other.mask == group and other.bad != 0 for other in known.seen) > 1 for group in groups)
+    return any(sum(other.mask == group and other.bad != 0 for other in known.observations) > 1 for group in groups)
 
 
-def _group(known: Known, seen: Seen, rail: int, desk: Desk, real: bool) -> None:
+def _group(known: Knowledge, seen: Observation, rail: int, desk: Desk, real: bool) -> None:
     mask = seen.mask
     misses = known.misses(mask, rail)
     since = misses[-1].at + 1 if len(misses) >= DOUBTED else 0
-    good = [other.mask for other in known.seen if other.at >= since and other.good >> rail & 1 and other.mask & mask]
+    good = [
+        other.mask for other in known.observations if other.at >= since and other.good >> rail & 1 and other.mask & mask
+    ]
     parts = _parts(mask, good) if real else []
     if len(parts) > 2:
         for merged in dealt(range(len(parts)), 4 if len(parts) >= MANY_PARTS else 2):
@@ -170,7 +170,7 @@ def _parts(mask: int, good: list[int]) -> list[int]:
     return parts + [1 << node for node in bits(left)]
 
 
-def _crosswise(known: Known, parts: tuple[int, int], good: list[int], desk: Desk) -> None:
+def _crosswise(known: Knowledge, parts: tuple[int, int], good: list[int], desk: Desk) -> None:
     """Cut both parts and try the first crossing that was not good yet."""
     left, right = (shuffled(bits(part), known.fabric.seed) for part in parts)
     least = min(len(left), len(right))
@@ -187,7 +187,7 @@ def _crosswise(known: Known, parts: tuple[int, int], good: list[int], desk: Desk
             return
 
 
-def _pair(found: Causes, seen: Seen, rail: int, desk: Desk) -> None:
+def _pair(found: Causes, seen: Observation, rail: int, desk: Desk) -> None:
     """Once more; then each end with others; and where an end reaches nobody outside, a second node of its switch."""
     known, (left, right) = found.known, seen.members
     if not is_bad(known, (left, right), rail):
@@ -197,7 +197,7 @@ def _pair(found: Causes, seen: Seen, rail: int, desk: Desk) -> None:
         desk.offer(seen.mask)
 
 
-def _witnesses(known: Known, seen: Seen, rail: int, desk: Desk) -> bool:
+def _witnesses(known: Knowledge, seen: Observation, rail: int, desk: Desk) -> bool:
     """Seat both ends with others, as far as that is wanted; False where nobody was seated."""
     left, right = seen.members
     planned = False
@@ -210,19 +210,19 @@ def _witnesses(known: Known, seen: Seen, rail: int, desk: Desk) -> bool:
     return planned
 
 
-def _try_mate(known: Known, node: int, rail: int, desk: Desk) -> bool:
+def _try_mate(known: Knowledge, node: int, rail: int, desk: Desk) -> bool:
     """A second proven node of the switch, with the outside."""
     mates = known.under(node, rail) & known.proven & ~(1 << node)
     for mate in shuffled(bits(mates), known.fabric.seed):
         if known.reaches_outside(mate, rail):
             return False
-        met = sum(1 << other for other in known.meetings.get(mate, {}))
-        if desk.seat_with(mate, known.outside(mate, rail) & known.proven & ~met, _fresh(known, mate, rail)):
+        partners = sum(1 << other for other in known.meetings.get(mate, {}))
+        if desk.seat_with(mate, known.outside(mate, rail) & known.proven & ~partners, _fresh(known, mate, rail)):
             return True
     return False
 
 
-def _fresh(known: Known, node: int, rail: int) -> int:
+def _fresh(known: Knowledge, node: int, rail: int) -> int:
     """Nodes under switches with which it did not miss yet."""
     tried = 0
     for other in bits(known.partners(node, rail)[1]):

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flows.decisions.node_tests.fabric.knowledge import Known, Seen, bits
+from flows.decisions.node_tests.fabric.knowledge import Knowledge, Observation, bits
 
 Look = tuple[int, int]
 """A partner, and the rails on which the two missed."""
@@ -58,7 +58,7 @@ class Flaps:
 NONE = Flaps({}, {})
 
 
-def flaps(known: Known, blamed: int) -> Flaps:
+def flaps(known: Knowledge, blamed: int) -> Flaps:
     """Who flaps, besides the nodes that are to blame anyway: their misses count for nobody else."""
     suspects = _suspects(known, blamed)
     if not suspects:
@@ -82,27 +82,29 @@ def flaps(known: Known, blamed: int) -> Flaps:
     return Flaps(found, doubted, tuple(waiting))
 
 
-def link_flaps(meetings: Sequence[Seen], rail: int) -> bool:
+def link_flaps(meetings: Sequence[Observation], rail: int) -> bool:
     """A link that missed in earlier tests does so again, more often than by chance."""
-    told = [seen for seen in meetings if (seen.good | seen.bad) >> rail & 1]
-    return chance_of(len(told), sum(seen.bad >> rail & 1 for seen in told), FEW_CHANCE) < LINK_BLAMED
+    judged_meetings = [seen for seen in meetings if (seen.good | seen.bad) >> rail & 1]
+    return (
+        chance_of(len(judged_meetings), sum(seen.bad >> rail & 1 for seen in judged_meetings), FEW_CHANCE) < LINK_BLAMED
+    )
 
 
-def wants_looks(known: Known, ends: tuple[int, int]) -> bool:
+def wants_looks(known: Knowledge, ends: tuple[int, int]) -> bool:
     """A link that missed in earlier tests was not looked at often enough."""
     meetings = known.meetings.get(ends[0], {}).get(ends[1], [])
     missed = any(seen.bad & known.live for seen in meetings)
     return len(meetings) < (LOOKS if missed else CLEAN)
 
 
-def _suspects(known: Known, blamed: int) -> int:
+def _suspects(known: Knowledge, blamed: int) -> int:
     """Nodes that were in contradicted misses of two rounds."""
-    misses = [seen for seen in known.seen if seen.bad & known.live and not seen.mask & blamed]
+    misses = [seen for seen in known.observations if seen.bad & known.live and not seen.mask & blamed]
     if len(misses) < TWICE:
         return 0
     alone: dict[int, int] = {}
-    large: list[Seen] = []
-    for seen in known.seen:
+    large: list[Observation] = []
+    for seen in known.observations:
         if seen.good:
             alone[seen.mask] = alone.get(seen.mask, 0) | seen.good
             if len(seen.members) > TWICE:
@@ -126,7 +128,7 @@ def _suspects(known: Known, blamed: int) -> int:
 class _Reach:
     """Who reaches nodes of other switches, on each rail; asked often of the same ones."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Knowledge) -> None:
         self.known = known
         self._outside: dict[tuple[int, int], bool] = {}
 

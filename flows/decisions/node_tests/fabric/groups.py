@@ -1,9 +1,7 @@
-"""From what the members of groups told to measurements, and what a group must reach. Pure.
+"""From the reports of a group's members to measurements, the limit of a group, and a verdict for each node. Pure.
 
-From the answer about a fabric to a verdict about each node, with the measurements that say so. Pure.
-
-A node that is to blame fails. Whoever stands behind a bad switch, never answered, or could be measured by a weaker
-means only, is unknown. A bad link fails nobody: both its ends are good with others, and are told as a warning.
+A node that is to blame fails. Whoever stands behind a bad switch, never answered, or could only be measured by weaker
+means is unknown. A bad link fails nobody: both its ends are good with others, and get a warning.
 """
 
 from __future__ import annotations
@@ -37,12 +35,12 @@ FEW = 3
 
 
 @dataclass(frozen=True)
-class GroupRead:
-    """What one group told, all members together."""
+class GroupResult:
+    """The reports of one group, all members together."""
 
     measurement: Measurement
     by: str = ""
-    """`gpus` or `sockets`, as far as somebody told; "" where nobody did."""
+    """`gpus` or `sockets`, as far as somebody reported it; "" where nobody did."""
     wrong: int = 0
     """Values that were not what they should be; then the group counts as one that moves nothing."""
     why: str = ""
@@ -61,36 +59,33 @@ class Limit:
     """Where it comes from, for people."""
 
 
-def read(group: Group, reports: Mapping[str, GangReport], silent: Mapping[str, str]) -> GroupRead:
+def read_group(group: Group, reports: Mapping[str, GangReport], silent: Mapping[str, str]) -> GroupResult:
     """A group's measurement: its slowest member counts, and where one is silent nobody knows anything.
 
-    Args:
-        group: its members.
-        reports: of those that told something, by node.
-        silent: nodes that told nothing, and why.
+    `silent`: nodes that did not answer, and why.
     """
-    told = [reports[node] for node in group if node in reports]
-    notes = tuple(dict.fromkeys(note for one in told if (note := one.notes)))
-    by = Counter(one.by for one in told if one.rails).most_common(1)
+    answers = [reports[node] for node in group if node in reports]
+    notes = tuple(dict.fromkeys(note for one in answers if (note := one.notes)))
+    by = Counter(one.by for one in answers if one.rails).most_common(1)
     word = by[0][0] if by else ""
-    whys = [*(f"{node}: {why}" for node, why in silent.items()), *_missed(group, told)]
-    rails = [one.rails for one in told if one.rails]
+    whys = [*(f"{node}: {why}" for node, why in silent.items()), *_missed(group, answers)]
+    rails = [one.rails for one in answers if one.rails]
     if len(rails) < len(group) or len({len(one) for one in rails}) != 1:
-        why = "; ".join(whys[:4]) or "its members do not tell of the same rails"
-        return GroupRead(Measurement(group, None), word, 0, why, notes)
-    wrong = sum(one.wrong for one in told)
+        why = "; ".join(whys[:4]) or "its members report different rails"
+        return GroupResult(Measurement(group, None), word, 0, why, notes)
+    wrong = sum(one.wrong for one in answers)
     slowest = tuple(0.0 if wrong else min(rail) for rail in zip(*rails, strict=True))
-    others = [one.all_to_all for one in told if one.all_to_all is not None]
-    return GroupRead(
+    others = [one.all_to_all for one in answers if one.all_to_all is not None]
+    return GroupResult(
         Measurement(group, slowest), word, wrong, "", notes, min(others) if len(others) == len(group) else None
     )
 
 
-def _missed(group: Group, told: Sequence[GangReport]) -> list[str]:
+def _missed(group: Group, answers: Sequence[GangReport]) -> list[str]:
     """Whom the others missed the most, first."""
-    missed = Counter(group[rank] for one in told for rank in one.missed if 0 <= rank < len(group))
+    missed = Counter(group[rank] for one in answers for rank in one.missed if 0 <= rank < len(group))
     named = [f"{node}: missed by {times} of {len(group)}" for node, times in missed.most_common()]
-    return [*named, *(f"{one.node}: {one.why}" for one in told if one.rails is None and not one.missed)]
+    return [*named, *(f"{one.node}: {one.why}" for one in answers if one.rails is None and not one.missed)]
 
 
 def first_groups(nodes: Sequence[str], seed: int) -> tuple[Group, ...]:
@@ -129,9 +124,7 @@ def stated_limit(checks: Sequence[Check], hardware: HardwareProfile) -> Limit | 
 def peers_limit(first: Sequence[Measurement], least: Limit | None) -> Limit:
     """Half of the median of the first groups' figures, on any rail; not below the suite's own floor.
 
-    Args:
-        first: the first round.
-        least: the suite's own; None: it has none.
+    `least` is the suite's own limit.
     """
     figures = [rail for one in first for rail in one.gigabytes_per_second or () if rail > 0]
     floor = least.floors[0].gigabytes_per_second if least else 0.0
@@ -145,7 +138,7 @@ def peers_limit(first: Sequence[Measurement], least: Limit | None) -> Limit:
 
 
 def rails_of(first: Sequence[Measurement]) -> int:
-    """How many rails most of the first groups told of; 1 where none answered."""
+    """How many rails most of the first groups reported; 1 where none answered."""
     counted = Counter(len(one.gigabytes_per_second) for one in first if one.gigabytes_per_second)
     return counted.most_common(1)[0][0] if counted else 1
 
@@ -155,7 +148,7 @@ def by_gpus(checks: Sequence[Check]) -> bool:
     return any("gpus" in check.needs for check in checks)
 
 
-def was_by_gpus(groups: Sequence[GroupRead]) -> bool:
+def was_by_gpus(groups: Sequence[GroupResult]) -> bool:
     """Whether any group was measured between GPUs."""
     return any(one.by == GPUS for one in groups)
 
@@ -168,20 +161,20 @@ NAMED = 4
 
 
 @dataclass(frozen=True)
-class Tested:
+class FabricResult:
     """All that a test of a fabric said."""
 
     answer: Answer
-    reads: tuple[GroupRead, ...]
+    reads: tuple[GroupResult, ...]
     """Every group, round by round."""
     limit: Limit
     checks: tuple[Check, ...]
-    """The suite's checks of gangs; the first that is told in GB/s and is no warning is the one that judges."""
+    """The suite's checks of gangs; the first that is measured in GB/s and is no warning is the one that judges."""
     weaker: str = ""
     """Why a pass is none: it was measured by something weaker than the checks ask for."""
 
 
-def group_verdicts(tested: Tested, nodes: Sequence[str]) -> dict[str, NodeGrade]:
+def group_verdicts(tested: FabricResult, nodes: Sequence[str]) -> dict[str, NodeGrade]:
     """A verdict about each of `nodes`, in their order."""
     faults = {name: one for one in tested.answer.findings if one.kind is FabricFault.NODE for name in one.members}
     unknown = {one.node: one.why for one in tested.answer.unknown}
@@ -192,7 +185,7 @@ def group_verdicts(tested: Tested, nodes: Sequence[str]) -> dict[str, NodeGrade]
     return {node: _grade(tested, node, faults.get(node), unknown.get(node, "")) for node in nodes}
 
 
-def missed_links(tested: Tested) -> tuple[tuple[str, str], ...]:
+def missed_links(tested: FabricResult) -> tuple[tuple[str, str], ...]:
     """Links that are bad, and those that missed more than once between two good nodes: the next test looks at them."""
     answer, floor = tested.answer, tested.limit.floors[0].gigabytes_per_second
     off = {rail for one in answer.findings if one.kind is FabricFault.RAIL for rail in one.rails}
@@ -236,7 +229,7 @@ def untested(node: str, why: str) -> NodeGrade:
     return NodeGrade(node, VerdictWord.UNKNOWN, (reason,))
 
 
-def told(measurement: Measurement) -> str:
+def measurement_text(measurement: Measurement) -> str:
     """A measurement in a few words."""
     group, rails = measurement.group, measurement.gigabytes_per_second
     names = "+".join(group[:NAMED]) + (f"+{len(group) - NAMED} more" if len(group) > NAMED else "")
@@ -264,7 +257,7 @@ def finding_text(finding: FabricFinding) -> str:
     return f"{what}: {finding.why}"
 
 
-def _grade(tested: Tested, node: str, fault: FabricFinding | None, untold: str) -> NodeGrade:
+def _grade(tested: FabricResult, node: str, fault: FabricFinding | None, untold: str) -> NodeGrade:
     check = judging(tested.checks)
     word = VerdictWord.FAIL if fault else VerdictWord.UNKNOWN if untold or tested.weaker else VerdictWord.PASS
     own = [one for one in tested.reads if node in one.measurement.group]
@@ -287,37 +280,39 @@ def _grade(tested: Tested, node: str, fault: FabricFinding | None, untold: str) 
     return NodeGrade(node, worst, (reason, *others, *warnings))
 
 
-def _evidence(tested: Tested, own: Sequence[GroupRead], fault: FabricFinding | None, untold: str) -> str:
+def _evidence(tested: FabricResult, own: Sequence[GroupResult], fault: FabricFinding | None, untold: str) -> str:
     if fault:
         return f"{fault.why}: {_listed(fault.evidence)}; limit: {tested.limit.why}"
     if untold:
         silent = [one.why for one in own if one.why][-2:]
         return "; ".join([untold, *silent])
     good = [one.measurement for one in own if one.measurement.gigabytes_per_second is not None]
-    shown = _listed(sorted(good, key=lambda one: -len(one.group))[:1])
-    return "; ".join(part for part in (tested.weaker, shown, f"limit: {tested.limit.why}") if part)
+    examples = _listed(sorted(good, key=lambda one: -len(one.group))[:1])
+    return "; ".join(part for part in (tested.weaker, examples, f"limit: {tested.limit.why}") if part)
 
 
 def _listed(measurements: Iterable[Measurement]) -> str:
     ordered = sorted(measurements, key=lambda one: len(one.group))
-    return ", ".join(told(one) for one in ordered[:SHOWN])
+    return ", ".join(measurement_text(one) for one in ordered[:SHOWN])
 
 
-def _figure(own: Sequence[GroupRead], *, best: bool) -> float | None:
+def _figure(own: Sequence[GroupResult], *, best: bool) -> float | None:
     """GB/s of the slowest rail: of the best group of a good node, of the worst of a bad one."""
     figures = [min(one.measurement.gigabytes_per_second or (0.0,)) for one in own if one.by]
     return (max(figures) if best else min(figures)) if figures else None
 
 
-def _other(check: Check, own: Sequence[GroupRead], tested: Tested) -> Json:
-    """A check that stands beside: values that came wrong, or a figure that is told and not judged."""
+def _other(check: Check, own: Sequence[GroupResult], tested: FabricResult) -> Json:
+    """A check that stands beside: values that came wrong, or a figure that is reported and not judged."""
     answered = [one for one in own if one.measurement.gigabytes_per_second is not None]
     reason: Json = {"check": check.name, "verdict": "unknown", "measured": None, "limit": None, "unit": check.unit}
     if check.unit == "count":
         wrong = min((one.wrong for one in answered), default=None)
         small = min(answered, key=lambda one: len(one.measurement.group), default=None)
         word = "fail" if wrong else "unknown" if wrong is None or tested.weaker else "pass"
-        evidence = f"{told(small.measurement)}: {small.wrong} wrong" if small else "no group with it answered"
+        evidence = (
+            f"{measurement_text(small.measurement)}: {small.wrong} wrong" if small else "no group with it answered"
+        )
         reason |= {"verdict": word, "measured": wrong, "limit": 0, "evidence": evidence}
         if word == "fail":
             # All groups with it were wrong: whose fault it is, the judging check says.
@@ -328,7 +323,7 @@ def _other(check: Check, own: Sequence[GroupRead], tested: Tested) -> Json:
         said = "not measured" if largest is None else f"in a group of {len(largest.measurement.group)}"
         reason |= {
             "measured": None if largest is None else largest.all_to_all,
-            "evidence": f"{said}; told, not judged: groups of other sizes are no peers",
+            "evidence": f"{said}; reported, not judged: groups of other sizes are no peers",
             "severity": "warning",
         }
     return reason

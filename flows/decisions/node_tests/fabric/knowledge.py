@@ -1,11 +1,8 @@
-"""Everything that was measured, round by round, and the same in bits.
+"""What the measurements of all rounds say, by node and by pair; read anew each time, so nothing can drift. Pure.
 
-Sets of nodes are bits of one integer, bit i for the fabric's node i; sets of rails likewise.
-
-What the measurements told so far, by node and by pair: read anew from all rounds each time, so nothing can drift.
-
-A collective that reached its floor on a rail clears all its nodes, and each pair of them, on that rail: nothing bad
-runs at full speed. A miss says only that something in the group was bad at that moment.
+Sets of nodes are bits of one integer, bit i for the fabric's node i; sets of rails likewise. A collective that reached
+its floor on a rail clears all its nodes, and each pair of them, on that rail: nothing bad runs at full speed. A miss
+says only that something in the group was bad at that moment.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from flows.decisions.node_tests.fabric.model import Fabric, Measurement
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """One measurement in bits."""
 
     at: int
@@ -50,12 +47,12 @@ class State:
         return State(self.fabric, (*self.rounds, measurements), self)
 
     @cached_property
-    def seen(self) -> tuple[Seen, ...]:
+    def observations(self) -> tuple[Observation, ...]:
         """All measurements that say something, in bits, oldest first."""
-        before = self.earlier.seen if self.earlier is not None else ()
+        before = self.earlier.observations if self.earlier is not None else ()
         first = len(self.earlier.rounds) if self.earlier is not None else 0
         new = (
-            _read(measurement, at, self.fabric)
+            _observation(measurement, at, self.fabric)
             for at, measurements in enumerate(self.rounds[first:], first)
             for measurement in measurements
         )
@@ -70,19 +67,19 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-def _read(measurement: Measurement, at: int, fabric: Fabric) -> Seen | None:
+def _observation(measurement: Measurement, at: int, fabric: Fabric) -> Observation | None:
     """None where it is about unknown or too few nodes, or has another number of rails: it says nothing."""
     index = fabric.index
     members = tuple(sorted({index.get(name, -1) for name in measurement.group}))
-    told = measurement.gigabytes_per_second
-    if len(members) < 2 or members[0] < 0 or (told is not None and len(told) != fabric.rails):
+    bandwidths = measurement.gigabytes_per_second
+    if len(members) < 2 or members[0] < 0 or (bandwidths is not None and len(bandwidths) != fabric.rails):
         return None
     good, bad = 0, (1 << fabric.rails) - 1
-    if told is not None:
+    if bandwidths is not None:
         floor = fabric.floor(len(members))
-        good = sum(1 << rail for rail, speed in enumerate(told) if speed >= floor)
-        bad = sum(1 << rail for rail, speed in enumerate(told) if speed < floor and not math.isnan(speed))
-    return Seen(at, mask_of(members), members, good, bad, measurement)
+        good = sum(1 << rail for rail, speed in enumerate(bandwidths) if speed >= floor)
+        bad = sum(1 << rail for rail, speed in enumerate(bandwidths) if speed < floor and not math.isnan(speed))
+    return Observation(at, mask_of(members), members, good, bad, measurement)
 
 
 def mask_of(members: Sequence[int]) -> int:
@@ -103,15 +100,15 @@ FEW = 8
 
 
 @dataclass(frozen=True)
-class Known:
+class Knowledge:
     """All measurements of a fabric and what they say by themselves."""
 
     fabric: Fabric
     rounds: int
-    seen: tuple[Seen, ...]
+    observations: tuple[Observation, ...]
     cleared: tuple[int, ...]
     """Rails `[nodes]` on which the node was in a good group."""
-    meetings: Mapping[int, Mapping[int, list[Seen]]]
+    meetings: Mapping[int, Mapping[int, list[Observation]]]
     """Measurements of two nodes alone, by either of them and the other."""
     beneath: Mapping[str, int]
     """Nodes under each leaf switch."""
@@ -137,7 +134,7 @@ class Known:
     def live(self) -> int:
         """Rails that are not written off."""
         good = 0
-        for seen in self.seen:
+        for seen in self.observations:
             good |= seen.good
         every = (1 << self.fabric.rails) - 1
         return every & ~sum(1 << rail for rail in bits(every & ~good) if self._enough_misses(rail))
@@ -145,7 +142,7 @@ class Known:
     def _enough_misses(self, rail: int) -> bool:
         """Of a rail that never was good: enough pairs have missed on it."""
         nodes = len(self.fabric.nodes)
-        pairs = [seen for seen in self.seen if len(seen.members) == 2 and seen.bad >> rail & 1]
+        pairs = [seen for seen in self.observations if len(seen.members) == 2 and seen.bad >> rail & 1]
         if nodes < FEW:
             return nodes > 2 and len({seen.mask for seen in pairs}) == nodes * (nodes - 1) // 2
         return len({seen.at for seen in pairs}) >= WRITTEN_OFF_PAIR_ROUNDS
@@ -159,17 +156,17 @@ class Known:
         return found
 
     def under(self, node: int, rail: int) -> int:
-        """Nodes that share the node's switch on that rail, itself too; 0 where it was not told."""
+        """Nodes that share the node's switch on that rail, itself too; 0 where it is not known."""
         switches = self.fabric.nodes[node].switches
         return self.beneath[switches[rail]] if rail < len(switches) else 0
 
     def outside(self, node: int, rail: int) -> int:
-        """Nodes under other switches; all others where switches were not told."""
+        """Nodes under other switches; all others where switches are not known."""
         return self.everyone & ~(self.under(node, rail) or 1 << node)
 
-    def misses(self, mask: int, rail: int) -> list[Seen]:
+    def misses(self, mask: int, rail: int) -> list[Observation]:
         """Misses of exactly this group."""
-        return [seen for seen in self.seen if seen.mask == mask and seen.bad >> rail & 1]
+        return [seen for seen in self.observations if seen.mask == mask and seen.bad >> rail & 1]
 
     def partners(self, node: int, rail: int) -> tuple[int, int]:
         """Those with whom it alone reached the floor at least once, and those with whom it missed it, as bits."""
@@ -183,15 +180,15 @@ class Known:
     def reaches_outside(self, node: int, rail: int) -> bool:
         """It was in a good group with a node of another switch."""
         far = self.outside(node, rail)
-        return any(seen.good >> rail & 1 and seen.mask >> node & 1 and seen.mask & far for seen in self.seen)
+        return any(seen.good >> rail & 1 and seen.mask >> node & 1 and seen.mask & far for seen in self.observations)
 
 
-def know(state: State) -> Known:
+def knowledge_of(state: State) -> Knowledge:
     """Everything that the measurements of this state say by themselves."""
     fabric = state.fabric
     cleared = [0] * len(fabric.nodes)
-    meetings: dict[int, dict[int, list[Seen]]] = {}
-    for one in state.seen:
+    meetings: dict[int, dict[int, list[Observation]]] = {}
+    for one in state.observations:
         if one.good:
             for node in one.members:
                 cleared[node] |= one.good
@@ -200,4 +197,4 @@ def know(state: State) -> Known:
             meetings.setdefault(left, {}).setdefault(right, []).append(one)
             meetings.setdefault(right, {}).setdefault(left, []).append(one)
     beneath = {switch: mask_of(members) for switch, members in fabric.beneath.items()}
-    return Known(fabric, len(state.rounds), state.seen, tuple(cleared), meetings, beneath)
+    return Knowledge(fabric, len(state.rounds), state.observations, tuple(cleared), meetings, beneath)

@@ -1,6 +1,6 @@
 """What is measured between nodes, and what is concluded from it: frozen values, no behaviour beyond asking.
 
-A measurement is one collective (an all-reduce) over a group of nodes. It tells a bandwidth for each rail, a rail being
+A measurement is one collective (an all-reduce) over a group of nodes. It gives a bandwidth for each rail, a rail being
 one network card's index on all nodes, or nothing within its deadline. Which nodes take part in which group is decided
 by `plan.next_round`, who is to blame by `judge.answer`.
 
@@ -40,7 +40,7 @@ class Node:
     name: str
     switches: tuple[str, ...] = ()
     """Leaf switch of each rail `[rails]`: eight times the same one, or one for each rail where the fabric is
-    rail-optimised. Empty: not told; then a bad switch can only show as the nodes under it, or stays open."""
+    rail-optimised. Empty: not known; then a bad switch can only show as the nodes under it, or stays open."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one collective told."""
+    """The result of one collective."""
 
     group: Group
     gigabytes_per_second: tuple[float, ...] | None
-    """Of each rail `[rails]`; None: no answer within its deadline. NaN, or another number of rails, tells nothing:
+    """Of each rail `[rails]`; None: no answer within its deadline. NaN, or another number of rails, says nothing:
     neither for nor against anybody."""
 
 
@@ -129,7 +129,7 @@ class FabricFinding:
 
 
 @dataclass(frozen=True)
-class Untold:
+class UnknownNode:
     """A node of which nothing can be said, and why."""
 
     node: str
@@ -144,7 +144,7 @@ class Answer:
     proven: tuple[str, ...]
     """Reached the limit on every rail that works at all. A node of a bad link is proven, a node that only failed behind
     a bad switch is not."""
-    unknown: tuple[Untold, ...]
+    unknown: tuple[UnknownNode, ...]
     unexplained: tuple[Measurement, ...]
     """Misses that no finding explains and no repetition took back."""
     rounds: int

@@ -1,13 +1,11 @@
 """Which pairs of nodes meet next, and what their meetings say about each node. Pure.
 
-In the first round everybody meets one other by chance. Whoever was good with somebody is proven. Who was not meets
-proven ones, a new one each round: a node that misses with two of them is to blame, and they are not. A pair that missed
+In the first round each node meets one other by chance. Whoever was good with somebody is proven. The others meet proven
+ones, a new one each round: a node that misses with two of them is to blame, and they are not. A pair that missed
 although both are good with others has a bad way between them, or had a bad moment: it blames nobody.
 
-A gang's rounds (`plan`) look for the node, link or switch behind the misses of groups of any size; here a meeting
-tells several checks of which each may be answered or not, and two nodes are all that a tool can take.
-
-From what the two of a pair told to meetings, and from meetings to a verdict about each node. Pure.
+A gang's rounds (`plan`) search groups of any size; here two nodes are all that a tool can take, and a meeting answers
+several checks, or some of them.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ ROUNDS = 6
 STRANGERS = 3
 """So many rounds may pass without anybody proven: three nodes need them all to have met each other."""
 MANY = 3
-"""Where so many pairs have told nothing at all of a check, e.g. since no image has the tool, nobody asks again."""
+"""Where so many pairs have reported nothing at all for a check, e.g. since no image has the tool, nobody asks again."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Meeting:
     """Two nodes that were measured with each other."""
 
     pair: Pair
-    said: Mapping[str, VerdictWord]
+    verdicts: Mapping[str, VerdictWord]
     """By check, the worse of both directions; a check that is missing was not made."""
 
 
@@ -57,7 +55,7 @@ class View:
     """Good with somebody."""
     missed: Mapping[str, tuple[str, ...]]
     """Node -> with whom it missed."""
-    untold: Mapping[str, tuple[str, ...]]
+    unanswered: Mapping[str, tuple[str, ...]]
     """Node -> with whom nothing was known."""
 
     def blamed(self, node: str) -> tuple[str, ...]:
@@ -72,7 +70,7 @@ class View:
 
     def is_settled(self, node: str) -> bool:
         """Whether another meeting would say nothing new."""
-        silent = sum(one in self.proven for one in self.untold.get(node, ()))
+        silent = sum(one in self.proven for one in self.unanswered.get(node, ()))
         return self.word(node) is not VerdictWord.UNKNOWN or silent >= PARTNERS
 
 
@@ -82,7 +80,7 @@ class Pairs:
 
     nodes: tuple[str, ...]
     checks: tuple[str, ...]
-    """Those that count: what misses in others is told, and never asked again."""
+    """Those that count: what misses in others is reported, and never measured again."""
     seed: int = 0
     """Which partners meet: with the same seed and the same meetings the same ones."""
     rounds: tuple[tuple[Meeting, ...], ...] = field(default=())
@@ -97,7 +95,7 @@ class Pairs:
         return {check: view_of(check, self.rounds) for check in self.checks}
 
     @cached_property
-    def met(self) -> dict[str, frozenset[str]]:
+    def partners(self) -> dict[str, frozenset[str]]:
         """Whom each node has met."""
         found: dict[str, set[str]] = {node: set() for node in self.nodes}
         for meeting in (one for meetings in self.rounds for one in meetings):
@@ -112,8 +110,8 @@ def view_of(check: str, rounds: Sequence[Sequence[Meeting]]) -> View:
     proven: set[str] = set()
     missed: dict[str, tuple[str, ...]] = {}
     untold: dict[str, tuple[str, ...]] = {}
-    for meeting in (one for meetings in rounds for one in meetings if check in one.said):
-        word = meeting.said[check]
+    for meeting in (one for meetings in rounds for one in meetings if check in one.verdicts):
+        word = meeting.verdicts[check]
         if word is VerdictWord.PASS:
             proven.update(meeting.pair)
             continue
@@ -132,13 +130,15 @@ def next_pairs(state: Pairs) -> tuple[Pair, ...]:
         return ()
     open_of = _open(state)
     waiting = _shuffled(state, [node for node in state.nodes if node in open_of])
-    waiting.sort(key=lambda node: len(state.met[node]))
+    waiting.sort(key=lambda node: len(state.partners[node]))
     free = _shuffled(state, [node for node in state.nodes if node not in open_of])
     pairs: list[Pair] = []
     left_over: list[str] = []
     for node in waiting:
         wanted = [state.views[check].proven for check in open_of[node] if state.views[check].proven]
-        partner = next((o for o in free if o not in state.met[node] and all(o in proven for proven in wanted)), None)
+        partner = next(
+            (o for o in free if o not in state.partners[node] and all(o in proven for proven in wanted)), None
+        )
         if partner is None:
             left_over.append(node)
         else:
@@ -151,8 +151,8 @@ def checks_for(state: Pairs) -> tuple[str, ...]:
     """Checks that count and that the next round is about."""
     if not state.rounds:
         return state.checks
-    asked = {check for checks in _open(state).values() for check in checks}
-    return tuple(check for check in state.checks if check in asked)
+    unsettled = {check for checks in _open(state).values() for check in checks}
+    return tuple(check for check in state.checks if check in unsettled)
 
 
 def _open(state: Pairs) -> dict[str, tuple[str, ...]]:
@@ -161,7 +161,7 @@ def _open(state: Pairs) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for node in state.nodes:
         own = tuple(check for check in live if not state.views[check].is_settled(node))
-        if own or not state.met[node]:
+        if own or not state.partners[node]:
             found[node] = own
     return found
 
@@ -179,7 +179,7 @@ def _strangers(state: Pairs, nodes: Sequence[str]) -> list[Pair]:
     taken: set[str] = set()
     for index, node in enumerate(nodes):
         if node not in taken:
-            others = (one for one in nodes[index + 1 :] if one not in taken and one not in state.met[node])
+            others = (one for one in nodes[index + 1 :] if one not in taken and one not in state.partners[node])
             if (other := next(others, None)) is not None:
                 taken |= {node, other}
                 pairs.append((node, other))
@@ -191,15 +191,15 @@ def _shuffled(state: Pairs, nodes: Sequence[str]) -> list[str]:
 
 
 Json = dict[str, Any]
-Told = Mapping[str, tuple[ParsedOutput, ...]]
-"""By check, what each attempt of a node told as the one that asked."""
+ParsedByCheck = Mapping[str, tuple[ParsedOutput, ...]]
+"""By check, the values of each attempt of the node that started the measurement."""
 NAMED = 4
 """Partners that are named."""
 OF_A_FAILURE = ("class", "what_to_do")
 
 
 @dataclass(frozen=True)
-class Met:
+class PairResult:
     """A meeting with what it was judged by."""
 
     meeting: Meeting
@@ -219,58 +219,48 @@ def pair_rules(checks: Sequence[Check], hardware: HardwareProfile) -> tuple[Chec
 
 def halves(
     pair: Pair, reports: Mapping[str, PairReport], silent: Mapping[str, str], number_of: Mapping[str, int]
-) -> dict[str, Told]:
-    """What each of the two told, by check; what one did not tell is unknown with its reason.
+) -> dict[str, ParsedByCheck]:
+    """What each of the two reported, by check; what one did not report is unknown with its reason.
 
     Args:
         pair: both nodes.
-        reports: of those that told something, by node.
-        silent: nodes that told nothing, and why.
+        reports: of those that answered, by node.
+        silent: nodes that did not answer, and why.
         number_of: check -> number of the call that answers it.
     """
-    found: dict[str, Told] = {}
+    found: dict[str, ParsedByCheck] = {}
     for node in pair:
         report = reports.get(node)
-        answers, why = _answers(report) if report is not None else ({}, silent.get(node, "it told nothing"))
+        answers, why = _answers(report) if report is not None else ({}, silent.get(node, "it reported nothing"))
         late = (ParsedOutput(unknown=why or "the call was not made"),)
         found[node] = {check: tuple(answers.get(number) or late) for check, number in number_of.items()}
     return found
 
 
-def judged(
-    rules: Sequence[CheckRule], hardware: str, told: Mapping[str, Told], history: History | None = None
+def pair_reasons(
+    rules: Sequence[CheckRule], hardware: str, parsed: Mapping[str, ParsedByCheck], history: History | None = None
 ) -> dict[str, dict[str, Json]]:
     """Node -> check -> the reason that says how it did when it asked its partner.
 
-    Args:
-        rules: of the checks.
-        hardware: name of the profile of all these nodes: they are each other's peers.
-        told: by node; a node that did not make a check now may bring what it told of it before.
-        history: the nodes' past.
+    A node that did not make a check now may bring its earlier values in `parsed`.
     """
-    grades = grade(rules, [NodeReadings(node, hardware, own) for node, own in told.items()], history)
+    grades = grade(rules, [NodeReadings(node, hardware, own) for node, own in parsed.items()], history)
     return {node: {str(one["check"]): one for one in found.reasons} for node, found in grades.items()}
 
 
-def met_of(pair: Pair, checks: Sequence[str], reasons: Mapping[str, Mapping[str, Json]]) -> Met:
+def pair_result_of(pair: Pair, checks: Sequence[str], reasons: Mapping[str, Mapping[str, Json]]) -> PairResult:
     """The meeting of a pair: in each check the worse of both directions counts."""
     own = {check: {node: reasons[node][check] for node in pair} for check in checks}
     said = {check: worst([VerdictWord(one["verdict"]) for one in both.values()]) for check, both in own.items()}
-    return Met(Meeting(pair, said), own)
+    return PairResult(Meeting(pair, said), own)
 
 
-def pair_verdicts(state: Pairs, met: Sequence[Met], checks: Sequence[Check]) -> dict[str, NodeGrade]:
-    """A verdict about each node, with a reason for each check; warnings change none.
-
-    Args:
-        state: after the last round.
-        met: all meetings, oldest first.
-        checks: all of the pairs' checks, in their order.
-    """
+def pair_verdicts(state: Pairs, results: Sequence[PairResult], checks: Sequence[Check]) -> dict[str, NodeGrade]:
+    """A verdict about each node, with a reason for each check; warnings change none."""
     views = {check.name: view_of(check.name, state.rounds) for check in checks}
-    common = {check.name: _everywhere(check.name, views[check.name], met) for check in checks}
-    by_node: dict[str, list[Met]] = {node: [] for node in state.nodes}
-    for one in met:
+    common = {check.name: _everywhere(check.name, views[check.name], results) for check in checks}
+    by_node: dict[str, list[PairResult]] = {node: [] for node in state.nodes}
+    for one in results:
         for node in one.meeting.pair:
             by_node[node].append(one)
     found: dict[str, NodeGrade] = {}
@@ -290,10 +280,10 @@ def _answers(report: PairReport) -> tuple[dict[int, list[ParsedOutput]], str]:
         return {}, str(error)
 
 
-def _everywhere(check: str, view: View, met: Sequence[Met]) -> str:
+def _everywhere(check: str, view: View, results: Sequence[PairResult]) -> str:
     """What to say where pairs missed and nobody was good: on which rail they all did; "" where somebody was good."""
-    own = [one for one in met if check in one.meeting.said]
-    missed = [one for one in own if one.meeting.said[check] is VerdictWord.FAIL]
+    own = [one for one in results if check in one.meeting.verdicts]
+    missed = [one for one in own if one.meeting.verdicts[check] is VerdictWord.FAIL]
     if view.proven or len(missed) < MANY:
         return ""
     subjects = [{_subject(reason) for reason in one.reasons[check].values()} for one in missed]
@@ -303,40 +293,42 @@ def _everywhere(check: str, view: View, met: Sequence[Met]) -> str:
 
 
 def _subject(reason: Json) -> str:
-    """The rail of which a failure tells: before the first colon, where it is one word."""
+    """The rail that a failure names: before the first colon, where it is one word."""
     before, colon, _ = str(reason["evidence"]).partition(": ")
     return before if colon and reason["verdict"] == "fail" and " " not in before else ""
 
 
-def _reason(node: str, check: Check, view: View, met: Sequence[Met], everywhere: str) -> Json:
+def _reason(node: str, check: Check, view: View, results: Sequence[PairResult], everywhere: str) -> Json:
     """The reason of one check: of a good meeting where there is one, of the last one with a proven partner else."""
-    own = [one for one in met if check.name in one.meeting.said]
+    own = [one for one in results if check.name in one.meeting.verdicts]
     if not own:
         return _nothing(check)
-    word = own[-1].meeting.said[check.name] if check.severity == "warning" else view.word(node)
+    word = own[-1].meeting.verdicts[check.name] if check.severity == "warning" else view.word(node)
     blamed = view.blamed(node)
-    fitting = [one for one in own if one.meeting.said[check.name] is word]
+    fitting = [one for one in own if one.meeting.verdicts[check.name] is word]
     if word is VerdictWord.FAIL and blamed:
         fitting = [one for one in fitting if _other(one, node) in blamed] or fitting
     reason = _worse(node, (fitting or own)[-1], check.name)
     if word is VerdictWord.FAIL and check.severity == "fatal":
-        reason["evidence"] = f"missed with {_named(blamed)}, each of which is good with others; {reason['evidence']}"
+        reason["evidence"] = (
+            f"missed with {_node_list(blamed)}, each of which is good with others; {reason['evidence']}"
+        )
     elif word is VerdictWord.UNKNOWN and reason["verdict"] == "fail":
         reason = {key: value for key, value in reason.items() if key not in OF_A_FAILURE}
-        partners = _named(view.missed.get(node, ()))
-        why = everywhere or f"missed with {partners}, which does not tell whose fault it is"
+        partners = _node_list(view.missed.get(node, ()))
+        why = everywhere or f"missed with {partners}, which does not show which end is at fault"
         reason["evidence"] = f"{why}; {reason['evidence']}"
     return {**reason, "verdict": str(word)}
 
 
-def _links(node: str, check: Check, view: View, met: Sequence[Met]) -> list[Json]:
+def _links(node: str, check: Check, view: View, results: Sequence[PairResult]) -> list[Json]:
     """Warnings of a good node about misses with others that are good, too."""
     found: list[Json] = []
-    for one in met:
+    for one in results:
         other = _other(one, node)
         if (
             check.severity == "fatal"
-            and one.meeting.said.get(check.name) is VerdictWord.FAIL
+            and one.meeting.verdicts.get(check.name) is VerdictWord.FAIL
             and {node, other} <= view.proven
         ):
             reason = _worse(node, one, check.name)
@@ -346,22 +338,22 @@ def _links(node: str, check: Check, view: View, met: Sequence[Met]) -> list[Json
     return found
 
 
-def _worse(node: str, met: Met, check: str) -> Json:
+def _worse(node: str, result: PairResult, check: str) -> Json:
     """Of both directions the worse one, of equals the one in which the node asked."""
-    left, right = met.meeting.pair
-    asked = (node, _other(met, node))
+    left, right = result.meeting.pair
+    directions = (node, _other(result, node))
     order = (VerdictWord.FAIL, VerdictWord.UNKNOWN, VerdictWord.PASS)
-    asking = min(asked, key=lambda one: order.index(VerdictWord(met.reasons[check][one]["verdict"])))
-    reason = met.reasons[check][asking]
+    asking = min(directions, key=lambda one: order.index(VerdictWord(result.reasons[check][one]["verdict"])))
+    reason = result.reasons[check][asking]
     return {**reason, "evidence": f"{asking} -> {right if asking == left else left}: {reason['evidence']}"}
 
 
-def _other(met: Met, node: str) -> str:
-    left, right = met.meeting.pair
+def _other(result: PairResult, node: str) -> str:
+    left, right = result.meeting.pair
     return right if node == left else left
 
 
-def _named(nodes: Sequence[str]) -> str:
+def _node_list(nodes: Sequence[str]) -> str:
     more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
     return ", ".join(nodes[:NAMED]) + more
 
@@ -373,6 +365,6 @@ def _nothing(check: Check) -> Json:
         "measured": None,
         "limit": None,
         "unit": check.unit,
-        "evidence": "it met nobody",
+        "evidence": "it was measured with no partner",
         **({"severity": "warning"} if check.severity == "warning" else {}),
     }

@@ -3,7 +3,7 @@
 A round costs the same time however many disjoint groups it has, so a miss of the whole is not halved eleven times:
 
 1. the whole group; where it is good everywhere, that is all;
-2. one block under each leaf switch (16 by chance where switches are not told); good blocks prove their nodes;
+2. one block under each leaf switch (16 by chance where switches are not known); good blocks prove their nodes;
 3. missing blocks in pairs;
 4. each node that is still not proven with a proven one, under its own switch first, a different one each round;
 5. nodes of which misses were contradicted, in pairs again and again: whoever flaps stands out (`flapping`);
@@ -15,13 +15,13 @@ A round costs the same time however many disjoint groups it has, so a miss of th
 from __future__ import annotations
 
 from flows.decisions.node_tests.fabric.causes import Causes, causes
-from flows.decisions.node_tests.fabric.crossing import Desk, across, seen_before
+from flows.decisions.node_tests.fabric.crossing import Desk, across, offer_suspected_links
 from flows.decisions.node_tests.fabric.judge import answer
-from flows.decisions.node_tests.fabric.knowledge import Known, State, bits, know, mask_of
+from flows.decisions.node_tests.fabric.knowledge import Knowledge, State, bits, knowledge_of, mask_of
 from flows.decisions.node_tests.fabric.model import Answer, Group, circle, shuffled
 
 BLOCK = 16
-"""Nodes of a block by chance, where no switch is told."""
+"""Nodes of a block by chance, where no switch is known."""
 TURNS = 8
 """Turns of the circle that are looked at: all of them where nodes are so few that each pair counts."""
 SMALL = 3
@@ -34,7 +34,7 @@ def next_round(state: State) -> tuple[Group, ...] | Answer:
     Groups hold at least two nodes, each node is in one at most. Measure them, in any order and as far as possible, and
     give what came back to `State.after`. Ends after at most `Fabric.rounds` rounds, whatever comes back.
     """
-    known = know(state)
+    known = knowledge_of(state)
     found = causes(known)
     groups = () if known.rounds >= state.fabric.rounds else _groups(known, found)
     if not groups:
@@ -43,10 +43,10 @@ def next_round(state: State) -> tuple[Group, ...] | Answer:
     return tuple(tuple(nodes[member].name for member in bits(group)) for group in groups)
 
 
-def _groups(known: Known, found: Causes) -> tuple[int, ...]:
+def _groups(known: Knowledge, found: Causes) -> tuple[int, ...]:
     desk = Desk(known)
     everyone = known.everyone
-    if not known.seen and known.rounds == 0:
+    if not known.observations and known.rounds == 0:
         desk.offer(everyone)
     elif not _good(known, everyone):
         if known.rounds == 1 and known.proven != everyone and len(known.fabric.nodes) > SMALL:
@@ -60,11 +60,11 @@ def _groups(known: Known, found: Causes) -> tuple[int, ...]:
             if not desk.groups:
                 _rest(found, desk)
     if not desk.groups:
-        seen_before(found, desk)
+        offer_suspected_links(found, desk)
     return tuple(desk.groups)
 
 
-def _blocks(known: Known, desk: Desk) -> None:
+def _blocks(known: Knowledge, desk: Desk) -> None:
     nodes = known.fabric.nodes
     by_place: dict[tuple[str, ...], list[int]] = {}
     for node in shuffled(range(len(nodes)), known.fabric.seed):
@@ -82,7 +82,7 @@ def _blocks(known: Known, desk: Desk) -> None:
         desk.offer(mask_of(sorted(block)))
 
 
-def _prove(known: Known, found: Causes, desk: Desk) -> None:
+def _prove(known: Knowledge, found: Causes, desk: Desk) -> None:
     """Pairs for the nodes of which nothing is known yet."""
     if not found.suspects:
         return
@@ -99,7 +99,7 @@ def _prove(known: Known, found: Causes, desk: Desk) -> None:
         desk.offer_pairs(_strangers(known, shuffled(bits(known.everyone), known.fabric.seed)))
 
 
-def _look_again(known: Known, found: Causes, desk: Desk) -> None:
+def _look_again(known: Knowledge, found: Causes, desk: Desk) -> None:
     """Seat each suspect that wants more looks with somebody new; with a proven one that is none, if possible."""
     seed, turn = known.fabric.seed, known.rounds
     waiting = [node for node in shuffled(found.flaps.waiting, seed, turn) if desk.free >> node & 1]
@@ -107,8 +107,8 @@ def _look_again(known: Known, found: Causes, desk: Desk) -> None:
     others = shuffled(bits(known.proven & desk.free & ~mask & ~found.blamed), seed, turn)
     left: list[int] = []
     for node in waiting:
-        met = known.meetings.get(node, {})
-        partner = next((other for other in others if other not in met), None)
+        partners = known.meetings.get(node, {})
+        partner = next((other for other in others if other not in partners), None)
         if partner is None or not desk.offer(1 << node | 1 << partner):
             left.append(node)
         else:
@@ -116,7 +116,7 @@ def _look_again(known: Known, found: Causes, desk: Desk) -> None:
     desk.offer_pairs(circle(left, turn))
 
 
-def _strangers(known: Known, nodes: list[int]) -> list[tuple[int, int]]:
+def _strangers(known: Knowledge, nodes: list[int]) -> list[tuple[int, int]]:
     """A turn of the circle in which most have not met yet."""
     turns = (circle(nodes, known.rounds + turn) for turn in range(min(len(nodes), TURNS)))
     return max(turns, key=lambda pairs: sum(right not in known.meetings.get(left, {}) for left, right in pairs))
@@ -144,10 +144,10 @@ def _rest(found: Causes, desk: Desk) -> None:
             desk.offer(group)
 
 
-def _good(known: Known, group: int) -> bool:
+def _good(known: Knowledge, group: int) -> bool:
     """It, or one that holds it, was good on every rail that lives, as often as the fabric asks for.
 
     Where none lives there is nothing to be proven.
     """
-    good = sum(not group & ~seen.mask and not known.live & ~seen.good for seen in known.seen)
+    good = sum(not group & ~seen.mask and not known.live & ~seen.good for seen in known.observations)
     return not known.live or good >= max(1, known.fabric.proofs)

@@ -94,11 +94,6 @@ def due_tests(candidates: Sequence[Candidate], wishes: Wishes, pool_sizes: Mappi
     """What is tested now and what waits; the most urgent occasion first, then the proof that is oldest, then by name.
 
     A test that holds shallow and deep depths is one test: it waits as a whole.
-
-    Args:
-        candidates: in any order.
-        wishes: of the profile.
-        pool_sizes: nodes of each pool.
     """
     tests = [found for item in candidates if (found := _due(item, wishes)) is not None]
     by_name = {item.node: item for item in candidates}
@@ -111,7 +106,7 @@ def due_tests(candidates: Sequence[Candidate], wishes: Wishes, pool_sizes: Mappi
     now: list[NodeTest] = []
     waiting: list[tuple[NodeTest, str]] = []
     for test in tests:
-        if why := _held(test, by_name[test.node], busy, wishes, pool_sizes):
+        if why := _reason_to_wait(test, by_name[test.node], busy, wishes, pool_sizes):
             waiting.append((test, why))
             continue
         now.append(test)
@@ -123,9 +118,7 @@ def due_tests(candidates: Sequence[Candidate], wishes: Wishes, pool_sizes: Mappi
 def schedulable(standings: Iterable[NodeStanding], named: Collection[str] = ()) -> Schedulable:
     """Which nodes may be used, by their names. A node that failed never may.
 
-    Args:
-        standings: with the proofs that the run wants.
-        named: nodes that somebody named and takes though they are unknown.
+    `named`: nodes that somebody named and takes though they are unknown.
     """
     fit: list[str] = []
     refused: list[tuple[str, str]] = []
@@ -179,15 +172,15 @@ def _unproven(item: Candidate, depth: Depth, since: float) -> str:
 
 def _oldest(test: NodeTest, item: Candidate) -> float:
     """When the oldest proof that the test renews was given; never is the oldest of all."""
-    given = [proof.at for depth in test.depths if (proof := item.standing.proofs.get(depth)) is not None]
-    return min((-math.inf if at is None else at for at in given), default=-math.inf)
+    proof_times = [proof.at for depth in test.depths if (proof := item.standing.proofs.get(depth)) is not None]
+    return min((-math.inf if at is None else at for at in proof_times), default=-math.inf)
 
 
 def _braked(test: NodeTest) -> bool:
     return test.occasion not in UNBRAKED and bool(DEEP & set(test.depths))
 
 
-def _held(
+def _reason_to_wait(
     test: NodeTest, item: Candidate, busy: Mapping[str, int], wishes: Wishes, pool_sizes: Mapping[str, int]
 ) -> str:
     """Why a test waits; "" where it begins."""

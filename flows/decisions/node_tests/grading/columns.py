@@ -53,12 +53,12 @@ class Stage:
     """What one limit says about all nodes."""
 
     fails: Flags
-    spoke: Flags
+    applies: Flags
     """It had what it needs to judge the node."""
     missing: str = ""
     """Why it cannot do without what it lacks, where it did not speak; "": then it says nothing."""
     bound: Floats | None = None
-    """[nodes] the limit in the rule's unit as people are told it; None: it is no figure."""
+    """[nodes] the limit in the rule's unit as people see it; None: it is no figure."""
     words: Callable[[int], str] = lambda _: ""
     """From the index of a node to why it fails."""
 
@@ -70,7 +70,7 @@ def column(rule: CheckRule, nodes: Sequence[NodeReadings]) -> CheckColumn:
     gaps = [""] * len(cells)
     for index, item in enumerate(nodes):
         if cells[index] is None or max(rule.subjects.get(item.hardware, 0), rule.gpus.get(item.hardware, 0)) > 1:
-            cells[index], gaps[index] = _cell(rule, item.hardware, item.told.get(rule.name), measure)
+            cells[index], gaps[index] = _cell(rule, item.hardware, item.parsed.get(rule.name), measure)
     if rule.direction == "text_equal":
         figures = [math.nan if cell is None else measure(cell) for cell in cells]
     else:
@@ -86,8 +86,8 @@ def _singles(rule: CheckRule, nodes: Sequence[NodeReadings]) -> list[Reading | N
         return [None] * len(nodes)
     name, quantity, found = rule.name, rule.quantity, list[Reading | None]()
     for item in nodes:
-        told = item.told.get(name, ())
-        readings: tuple[Reading, ...] = told[0].readings if len(told) == 1 and not told[0].unknown else ()
+        attempts = item.parsed.get(name, ())
+        readings: tuple[Reading, ...] = attempts[0].readings if len(attempts) == 1 and not attempts[0].unknown else ()
         reading = readings[0] if len(readings) == 1 else None
         fit = reading is not None and reading.quantity == quantity and not unreadable(rule, reading)
         found.append(reading if fit else None)
@@ -141,13 +141,15 @@ def unreadable(rule: CheckRule, reading: Reading) -> str:
     if reading.said == "fail":
         return ""
     if rule.direction == "text_equal":
-        return "" if reading.word or judged_by_tool(rule, reading) else "no word was told"
+        return "" if reading.word or judged_by_tool(rule, reading) else "no word was reported"
     if reading.value is None:
-        told = f"no figure: {reading.word}" if reading.word else "no figure was told"
-        return "" if judged_by_tool(rule, reading) else told
+        text = f"no figure: {reading.word}" if reading.word else "no figure was reported"
+        return "" if judged_by_tool(rule, reading) else text
     if not math.isfinite(reading.value):
         return f"{reading.value} is no figure"
-    return "" if reading.unit == rule.unit else f"told in {reading.unit or 'no unit'}, judged in {rule.unit or 'none'}"
+    if reading.unit == rule.unit:
+        return ""
+    return f"reported in {reading.unit or 'no unit'}, but judged in {rule.unit or 'none'}"
 
 
 def judged_by_tool(rule: CheckRule, reading: Reading) -> bool:
@@ -169,13 +171,13 @@ def _cell(
 
 
 def _silent_gpus(rule: CheckRule, hardware: str, attempts: Iterable[ParsedOutput]) -> str:
-    """That some GPUs are missing from what a tool told: a list that broke off between two of them looks whole."""
+    """That some GPUs are missing from a tool's output: a list that broke off between two of them looks whole."""
     wanted = rule.gpus.get(hardware, 0)
     if not wanted:
         return ""
     subjects = {one.subject for parsed in attempts for one in parsed.readings if one.quantity == rule.quantity}
-    told = {gpu for subject in subjects for gpu in GPU.findall(subject)}
-    return f"{len(told)} of {wanted} GPUs told" if 0 < len(told) < wanted else ""
+    reporting = {gpu for subject in subjects for gpu in GPU.findall(subject)}
+    return f"{len(reporting)} of {wanted} GPUs reported a value" if 0 < len(reporting) < wanted else ""
 
 
 def _combined(
@@ -190,7 +192,7 @@ def _combined(
                 continue
             mine = good.setdefault(reading.subject, [])
             if why := unreadable(rule, reading):
-                gaps.append(_about(reading, why))
+                gaps.append(f"{reading.subject}: {why}" if reading.subject else why)
             else:
                 mine.append(reading)
     of_subjects = [_of_attempts(rule, found, measure) for found in good.values()]
@@ -214,52 +216,48 @@ def _in_one(readings: Sequence[Reading], worst: Reading) -> Reading:
 def _of_attempts(rule: CheckRule, found: list[Reading], measure: Callable[[Reading], float]) -> Found:
     """One reading of one subject's attempts."""
     ordered = sorted(found, key=lambda reading: (reading.said == "fail", measure(reading)))
-    told = f"{len(ordered)} of {rule.attempts} attempts could be read"
+    text = f"{len(ordered)} of {rule.attempts} attempts could be read"
     if not ordered:
-        return None, told
+        return None, text
     match rule.combine:
         case "best":
             return ordered[0], ""
         case "median":
-            return ordered[len(ordered) // 2], "" if 2 * len(ordered) > rule.attempts else told
+            return ordered[len(ordered) // 2], "" if 2 * len(ordered) > rule.attempts else text
         case "worst":
             return ordered[-1], ""
         case "all":
-            return ordered[-1], "" if len(ordered) >= rule.attempts else told
+            return ordered[-1], "" if len(ordered) >= rule.attempts else text
 
 
 def _lacking(rule: CheckRule, wanted: int, attempts: tuple[ParsedOutput, ...], subjects: int) -> str:
     """Why subjects may be missing altogether; a tool that broke off may have hidden some."""
     reasons = [parsed.unknown for parsed in attempts if parsed.unknown]
     if wanted and subjects < wanted:
-        return f"{subjects} of {wanted} told" + (f": {reasons[0]}" if reasons else "")
+        return f"{subjects} of {wanted} reported" + (f": {reasons[0]}" if reasons else "")
     if not subjects:
-        return reasons[0] if reasons else f"nothing was told of {rule.quantity}"
+        return reasons[0] if reasons else f"nothing was reported for {rule.quantity}"
     broken = len(reasons) == len(attempts) or (reasons and rule.combine == "all")
     return reasons[0] if broken and subjects != wanted else ""  # one of each GPU, and all are there: nothing is hidden
-
-
-def _about(reading: Reading, why: str) -> str:
-    return f"{reading.subject}: {why}" if reading.subject else why
 
 
 Absolute = AtLeast | AtMost | Equals | Word | PeakShare
 
 
-def said_by_tool(column: CheckColumn) -> Stage | None:
+def tool_stage(column: CheckColumn) -> Stage | None:
     """What the tools judged by themselves; None where none did and none was asked to.
 
     A tool's `fail` counts whatever the figure.
     """
     said = [cell.said if cell is not None else "" for cell in column.cells]
     limits = column.rule.limits
-    asked = not limits or any(isinstance(limit, ToolJudges) for limit in limits)
-    if not asked and not any(said):
+    tool_judges = not limits or any(isinstance(limit, ToolJudges) for limit in limits)
+    if not tool_judges and not any(said):
         return None
-    told = np.array(said, dtype=np.str_)
-    spoke = (told == "fail") | (told == "pass")
-    missing = "the tool was to judge it and did not" if asked else ""
-    return Stage(told == "fail", spoke, missing, words=lambda _: "the tool itself says that it failed")
+    words = np.array(said, dtype=np.str_)
+    spoke = (words == "fail") | (words == "pass")
+    missing = "the tool should have judged it and did not" if tool_judges else ""
+    return Stage(words == "fail", spoke, missing, words=lambda _: "the tool itself says that it failed")
 
 
 def absolute(column: CheckColumn, limit: Absolute) -> Stage:
@@ -267,13 +265,13 @@ def absolute(column: CheckColumn, limit: Absolute) -> Stage:
     values = column.values
     match limit:
         case AtLeast(value):
-            return _below(column, np.full_like(values, value), f"at least {_told(value, column)}")
+            return _below(column, np.full_like(values, value), f"at least {_value_text(value, column)}")
         case AtMost(value):
-            return _above(column, np.full_like(values, value), f"at most {_told(value, column)}")
+            return _above(column, np.full_like(values, value), f"at most {_value_text(value, column)}")
         case Equals(value, tolerance):
             off = np.abs(values - value) > tolerance
             more = f" within {tolerance:g}" if tolerance else ""
-            words = f"must be {_told(value, column)}{more}"
+            words = f"must be {_value_text(value, column)}{more}"
             return Stage(off, np.isfinite(values), bound=np.full_like(values, value), words=lambda _: words)
         case Word():
             return Stage(values > 0, np.isfinite(values), words=lambda _: f"must be {' or '.join(limit.good)}")
@@ -299,5 +297,5 @@ def _above(column: CheckColumn, bound: Floats, words: str, missing: str = "") ->
     return Stage(column.values > bound, spoke, missing, significant(bound) if missing else bound, lambda _: words)
 
 
-def _told(value: float, column: CheckColumn) -> str:
+def _value_text(value: float, column: CheckColumn) -> str:
     return f"{value:g} {column.rule.unit}".rstrip()

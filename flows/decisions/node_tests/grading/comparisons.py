@@ -1,11 +1,8 @@
-"""A node against others of the same hardware: median and MAD of everybody but itself. Pure.
+"""A node against others of the same hardware, and against its own past. Pure.
 
-The node is left out of what it is compared with, so a better figure of its own never makes its limit stricter. Nodes
-that failed a limit of their own are no measure for others, and a check that is not wholly known neither.
-
-A node against its own past: a sudden fall, a slow drift, and a check that passes and fails in turn. Pure.
-
-The past is what the ledger's verdicts say: figures of checks that passed, and how each test of a check ended.
+Peers: median and MAD of everybody but the node itself, so a better figure of its own never makes its limit stricter.
+Nodes that failed a limit of their own are no measure for others, nor is a check that is not wholly known. Past: sudden
+falls, slow drifts, and checks that pass and fail in turn, from the figures and outcomes of earlier verdicts.
 """
 
 from __future__ import annotations
@@ -82,9 +79,7 @@ def by_majority(column: CheckColumn, limit: Majority, sound: Flags) -> Stage:
 def others(values: Floats, limit: Peers) -> tuple[Floats, Floats]:
     """For each of these figures the least that the others allow, and the median of the others.
 
-    Args:
-        values: [at least 2] finite, larger is better.
-        limit: z and the floor of the spread.
+    `values`: [at least 2] finite, larger is better.
 
     Returns:
         [same shape] both; not finite where figures are so large that their difference is.
@@ -185,9 +180,9 @@ def past_of(history: History, check: str, nodes: tuple[str, ...]) -> Past:
         return Past(values, outcomes)
     place = np.array([history.places.get(node, -1) for node in nodes], dtype=np.int64)
     known = place >= 0
-    told, ended = np.full((len(values), len(nodes)), np.nan), np.zeros((len(outcomes), len(nodes)), dtype=np.int8)
-    told[:, known], ended[:, known] = values[:, place[known]], outcomes[:, place[known]]
-    return Past(told, ended)
+    figures, ended = np.full((len(values), len(nodes)), np.nan), np.zeros((len(outcomes), len(nodes)), dtype=np.int8)
+    figures[:, known], ended[:, known] = values[:, place[known]], outcomes[:, place[known]]
+    return Past(figures, ended)
 
 
 def by_fall(column: CheckColumn, past: Past, limit: Fall) -> Stage:
@@ -291,15 +286,7 @@ def laid(
     now: float,
     since: Mapping[str, float] | None = None,
 ) -> History:
-    """The past as looks tell it, of the last `reach_days`.
-
-    Args:
-        looks: of one cluster, as the ledger keeps them: of two at the same time the earlier one comes first.
-        rules: the checks that are asked about; figures in other units are left out.
-        nodes: the nodes that are asked about.
-        now: Unix seconds; what is dated later is left out.
-        since: node -> Unix seconds; what was before is left out.
-    """
+    """The past as looks tell it, of the last `reach_days`. Arguments as of `history_of`."""
     days, begun = reach_days(rules), since or {}
     shape = (len(rules), days, len(nodes))
     history = History(tuple(nodes), tuple(rule.name for rule in rules), np.full(shape, np.nan))

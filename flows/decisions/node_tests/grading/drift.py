@@ -36,33 +36,33 @@ class DriftRow:
     hardware: str
     fact: str
     counts: tuple[tuple[str, int], ...]
-    """(word, nodes that told it), the most frequent first, then by word."""
+    """(word, nodes that reported it), the most frequent first, then by word."""
     majority: str
-    """What more than half of those told; "": no word is that frequent, and nobody is named."""
+    """What more than half of those reported; "": no word is that frequent, and nobody is named."""
     outliers: tuple[tuple[str, str], ...] = ()
-    """(node, its word) of those that told another word than the majority."""
+    """(node, its word) of those that reported another word than the majority."""
     missing: tuple[str, ...] = ()
-    """Nodes that told nothing: whether they differ is unknown."""
+    """Nodes that reported nothing: whether they differ is unknown."""
 
     @property
     def same(self) -> bool:
-        """Every node told it, and all the same."""
+        """Every node reported it, and all the same word."""
         return len(self.counts) == 1 and not self.missing
 
     @property
-    def told(self) -> int:
-        """How many nodes told it."""
+    def reporting(self) -> int:
+        """How many nodes reported it."""
         return sum(count for _, count in self.counts)
 
     @property
     def share(self) -> float:
-        """Of those that told it how many told the most frequent word, 0 to 1."""
-        return self.counts[0][1] / self.told if self.counts else 0.0
+        """Of those that reported it, the share with the most frequent word, 0 to 1."""
+        return self.counts[0][1] / self.reporting if self.counts else 0.0
 
     @property
     def groups(self) -> tuple[tuple[str, int], ...]:
-        """Words that so many nodes told that none of them is an outlier; of most facts one."""
-        return tuple(item for item in self.counts if item[1] >= max(LEAST_LARGE, LARGE_SHARE * self.told))
+        """Words that so many nodes reported that none of them is an outlier; of most facts one."""
+        return tuple(item for item in self.counts if item[1] >= max(LEAST_LARGE, LARGE_SHARE * self.reporting))
 
     @property
     def changing(self) -> bool:
@@ -72,17 +72,17 @@ class DriftRow:
     @property
     def why(self) -> str:
         """In words."""
-        told = ", ".join(f"{word} on {count}" for word, count in self.counts[:NAMES]) or "nobody told it"
+        counts = ", ".join(f"{word} on {count}" for word, count in self.counts[:NAMES]) or "no node reported it"
         if self.same:
-            return told
-        parts = [told]
+            return counts
+        parts = [counts]
         if self.outliers:
-            parts.append("different: " + _named([f"{node} ({word})" for node, word in self.outliers]))
+            parts.append("different: " + _list_of([f"{node} ({word})" for node, word in self.outliers]))
         elif len(self.counts) > 1:
             tied = self.counts[0][1] == self.counts[1][1]
-            parts.append("a tie: nobody is named" if tied else "no majority: nobody is named")
+            parts.append("a tie: no node is named" if tied else "no majority: no node is named")
         if self.missing:
-            parts.append("not known of " + _named(self.missing))
+            parts.append("not known of " + _list_of(self.missing))
         return "; ".join(parts)
 
 
@@ -91,7 +91,7 @@ def drift_table(facts: Mapping[str, Mapping[str, str]], hardware: Mapping[str, s
 
     Args:
         facts: node -> fact -> word; "" or missing: not known.
-        hardware: node -> kind. A fact is expected of each node of a kind of which one node tells it.
+        hardware: node -> kind. A fact is expected of each node of a kind of which one node reports it.
     """
     kinds: dict[str, list[str]] = {}
     for node in sorted(hardware, key=natural):
@@ -105,7 +105,7 @@ def drift_table(facts: Mapping[str, Mapping[str, str]], hardware: Mapping[str, s
 
 @dataclass(frozen=True)
 class Shift:
-    """Most nodes of a kind tell something else than most told the time before."""
+    """Most nodes of a kind report something else than most did the time before."""
 
     hardware: str
     fact: str
@@ -122,14 +122,14 @@ def shifts(now: Iterable[DriftRow], before: Iterable[DriftRow]) -> tuple[Shift, 
     for row in now:
         past = old.get((row.hardware, row.fact))
         if past is not None and past.majority and past.majority != row.majority:
-            told = ", ".join(f"{word} on {count}" for word, count in row.counts[:NAMES])
-            why = f"was {past.majority} on {past.counts[0][1]} of {past.told}, now {told}"
+            counts = ", ".join(f"{word} on {count}" for word, count in row.counts[:NAMES])
+            why = f"was {past.majority} on {past.counts[0][1]} of {past.reporting}, now {counts}"
             found.append(Shift(row.hardware, row.fact, past.majority, row.majority, why))
     return tuple(found)
 
 
 def facts_of(reasons: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The properties of one node by check, as its verdict tells them; figures are words with their unit.
+    """The properties of one node by check, from its verdict; figures are words with their unit.
 
     Args:
         reasons: of a verdict. What could not be read is left out, whatever its verdict: a version that nobody could
@@ -154,6 +154,6 @@ def _row(kind: str, fact: str, words: Mapping[str, str]) -> DriftRow:
     return DriftRow(kind, fact, counts, majority, outliers, tuple(node for node, own in words.items() if not own))
 
 
-def _named(names: Sequence[str]) -> str:
+def _list_of(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
     return ", ".join(names[:NAMES]) + more

@@ -20,7 +20,7 @@ from flows.decisions.node_tests.grading.columns import (
     Stage,
     absolute,
     column,
-    said_by_tool,
+    tool_stage,
 )
 from flows.decisions.node_tests.grading.comparisons import (
     FLAPS,
@@ -54,7 +54,7 @@ UNKNOWN = 0
 
 
 @dataclass(frozen=True, eq=False)
-class _Judged:
+class _Judgement:
     """One check of all nodes."""
 
     column: CheckColumn
@@ -73,13 +73,9 @@ def grade(
 ) -> dict[str, NodeGrade]:
     """What the checks say about each node, in the natural order of their names.
 
+    The order of `rules` is that of the reasons; the order of `readings` changes nothing.
     The worst check decides; a warning decides nothing, and a node without a fatal check is unknown. What was read is
     never compared across kinds of hardware.
-
-    Args:
-        rules: the checks; their order is that of the reasons.
-        readings: one a node, in any order: it changes nothing.
-        history: the past of the nodes (`history_of`); None: none is known.
 
     Raises:
         ValueError: two checks or two nodes of one name.
@@ -94,30 +90,22 @@ def grade(
     words = _words(judged, len(nodes))
     again = _repeats(judged)
     return {
-        name: NodeGrade(name, word, tuple(told), again.get(index, ()))
-        for index, (name, word, told) in enumerate(zip(names, words, reasons, strict=True))
+        name: NodeGrade(name, word, tuple(node_reasons), again.get(index, ()))
+        for index, (name, word, node_reasons) in enumerate(zip(names, words, reasons, strict=True))
     }
 
 
 def records_of(
     found: NodeGrade, rules: Sequence[CheckRule], cluster: str, at: float, source: str = ""
 ) -> tuple[VerdictRecord, ...]:
-    """What is written into the ledger: one verdict a depth, the shallowest first, each with its own checks.
-
-    Args:
-        found: of one node.
-        rules: those by which it was judged.
-        cluster: its cluster.
-        at: when it was tested, Unix seconds.
-        source: the test that produced it.
-    """
+    """What is written into the ledger: one verdict a depth, the shallowest first, each with its own checks."""
     depths = sorted({rule.depth for rule in rules}, key=list(type(rules[0].depth)).index) if rules else []
     records: list[VerdictRecord] = []
     for depth in depths:
         own = {rule.name for rule in rules if rule.depth is depth}
-        told = tuple(reason for reason in found.reasons if reason["check"] in own)
-        word = worst([VerdictWord(one["verdict"]) for one in told if one.get("severity") != "warning"])
-        records.append(VerdictRecord(cluster, found.node, word, str(depth), at, told, source))
+        reasons = tuple(reason for reason in found.reasons if reason["check"] in own)
+        word = worst([VerdictWord(one["verdict"]) for one in reasons if one.get("severity") != "warning"])
+        records.append(VerdictRecord(cluster, found.node, word, str(depth), at, reasons, source))
     return tuple(records)
 
 
@@ -134,42 +122,42 @@ def _refuse_doubles(what: str, names: Sequence[str]) -> None:
         raise ValueError(f"{what}: must name each once, got {double} twice")
 
 
-def _judge(told: CheckColumn, past: Past) -> _Judged:
-    stages = _stages(told, past)
-    some = np.zeros(len(told.values), dtype=np.bool_)
+def _judge(column: CheckColumn, past: Past) -> _Judgement:
+    stages = _stages(column, past)
+    some = np.zeros(len(column.values), dtype=np.bool_)
     fails = np.logical_or.reduce([stage.fails for stage in stages] or [some])
-    spoke = np.logical_or.reduce([stage.spoke for stage in stages] or [some])
-    lacking = np.logical_or.reduce([~stage.spoke for stage in stages if stage.missing] or [some])
-    known = spoke & told.whole & ~lacking
+    spoke = np.logical_or.reduce([stage.applies for stage in stages] or [some])
+    lacking = np.logical_or.reduce([~stage.applies for stage in stages if stage.missing] or [some])
+    known = spoke & column.whole & ~lacking
     now = np.where(fails, BAD, np.where(known, GOOD, UNKNOWN)).astype(np.int8)
     fell = np.where(now == UNKNOWN, 0, falls(past, now))
     again = fails & failed_last(past)
-    repeat = fails & ~again & (fell < FLAPS) if told.rule.noisy else some
+    repeat = fails & ~again & (fell < FLAPS) if column.rule.noisy else some
     codes = np.where(repeat, UNKNOWN, np.where(fell >= FLAPS, BAD, now)).astype(np.int8)
-    return _Judged(told, tuple(stages), codes, repeat, again, fell)
+    return _Judgement(column, tuple(stages), codes, repeat, again, fell)
 
 
-def _stages(told: CheckColumn, past: Past) -> list[Stage]:
+def _stages(column: CheckColumn, past: Past) -> list[Stage]:
     """What each limit says, in the order in which they count."""
-    said = said_by_tool(told)
+    said = tool_stage(column)
     stages = [said] if said is not None else []
-    stages += [absolute(told, limit) for limit in told.rule.limits if isinstance(limit, Absolute)]
-    bad = np.logical_or.reduce([stage.fails for stage in stages] or [~told.whole])
-    sound = told.whole & ~bad
-    stages += [by_peers(told, limit, sound) for limit in told.rule.limits if isinstance(limit, Peers)]
-    stages += [by_majority(told, limit, sound) for limit in told.rule.limits if isinstance(limit, Majority)]
-    stages += [fall(told, past, limit) for limit in told.rule.limits if isinstance(limit, Fall)]
-    return stages + [drift(told, past, limit) for limit in told.rule.limits if isinstance(limit, Drift)]
+    stages += [absolute(column, limit) for limit in column.rule.limits if isinstance(limit, Absolute)]
+    bad = np.logical_or.reduce([stage.fails for stage in stages] or [~column.whole])
+    sound = column.whole & ~bad
+    stages += [by_peers(column, limit, sound) for limit in column.rule.limits if isinstance(limit, Peers)]
+    stages += [by_majority(column, limit, sound) for limit in column.rule.limits if isinstance(limit, Majority)]
+    stages += [fall(column, past, limit) for limit in column.rule.limits if isinstance(limit, Fall)]
+    return stages + [drift(column, past, limit) for limit in column.rule.limits if isinstance(limit, Drift)]
 
 
-def _words(judged: Sequence[_Judged], count: int) -> list[VerdictWord]:
+def _words(judged: Sequence[_Judgement], count: int) -> list[VerdictWord]:
     fatal = [item.codes for item in judged if item.column.rule.severity == "fatal"]
     lowest = np.minimum.reduce(fatal) if fatal else np.zeros(count, dtype=np.int8)
     table = {GOOD: VerdictWord.PASS, UNKNOWN: VerdictWord.UNKNOWN, BAD: VerdictWord.FAIL}
     return [table[code] for code in lowest.tolist()]
 
 
-def _repeats(judged: Sequence[_Judged]) -> dict[int, tuple[str, ...]]:
+def _repeats(judged: Sequence[_Judgement]) -> dict[int, tuple[str, ...]]:
     """Index of a node -> its fatal checks that are to be measured again."""
     found: dict[int, tuple[str, ...]] = {}
     for item in judged:
@@ -179,7 +167,7 @@ def _repeats(judged: Sequence[_Judged]) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _reasons(item: _Judged) -> list[Json]:
+def _reasons(item: _Judgement) -> list[Json]:
     """One reason a node, as the ledger keeps it."""
     rule, cells = item.column.rule, item.column.cells
     reasons: list[Json] = [
@@ -201,19 +189,19 @@ def _reasons(item: _Judged) -> list[Json]:
     return reasons
 
 
-def _measured(told: CheckColumn) -> list[Any]:
+def _measured(column: CheckColumn) -> list[Any]:
     """For each node the figure or the word that counts; None where there is none."""
-    if told.rule.direction == "text_equal":
-        return [None if cell is None else cell.word or None for cell in told.cells]
-    figures: list[Any] = told.values.tolist()
-    for index in np.flatnonzero(~np.isfinite(told.values)).tolist():
-        cell = told.cells[index]
+    if column.rule.direction == "text_equal":
+        return [None if cell is None else cell.word or None for cell in column.cells]
+    figures: list[Any] = column.values.tolist()
+    for index in np.flatnonzero(~np.isfinite(column.values)).tolist():
+        cell = column.cells[index]
         figures[index] = None if cell is None else cell.word or None
     return figures
 
 
-def _plain_limits(item: _Judged) -> list[Any]:
-    """For each node the limit that is told where nothing failed: the first that judged it and is a figure or a word."""
+def _plain_limits(item: _Judgement) -> list[Any]:
+    """The limit to show for a node where nothing failed: the first that judged it and is a figure or a word."""
     word = next((" or ".join(limit.good) for limit in item.column.rule.limits if isinstance(limit, Word)), None)
     if word is not None:
         return [word] * len(item.codes)
@@ -221,13 +209,13 @@ def _plain_limits(item: _Judged) -> list[Any]:
     for stage in item.stages:
         if stage.bound is not None:
             bounds = np.where(np.isfinite(bounds), bounds, stage.bound)
-    told: list[Any] = bounds.tolist()
+    limits: list[Any] = bounds.tolist()
     for index in np.flatnonzero(~np.isfinite(bounds)).tolist():
-        told[index] = None
-    return told
+        limits[index] = None
+    return limits
 
 
-def _explain(item: _Judged, index: int, reason: Json) -> None:
+def _explain(item: _Judgement, index: int, reason: Json) -> None:
     """Write into a reason why the check did not pass."""
     cell = item.column.cells[index]
     subject = f"{cell.subject}: " if cell is not None and cell.subject else ""
@@ -254,6 +242,6 @@ def _explain(item: _Judged, index: int, reason: Json) -> None:
         reason["evidence"] = item.column.gaps[index] or _undecided(item, index)
 
 
-def _undecided(item: _Judged, index: int) -> str:
-    lacking = [stage.missing for stage in item.stages if stage.missing and not stage.spoke[index]]
+def _undecided(item: _Judgement, index: int) -> str:
+    lacking = [stage.missing for stage in item.stages if stage.missing and not stage.applies[index]]
     return lacking[0] if lacking else "nothing to judge it by: too few peers, and too little of its own past"

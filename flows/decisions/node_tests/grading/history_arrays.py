@@ -1,4 +1,4 @@
-"""Looks at many nodes laid out by check, day and turn: what a month of a fleet told, as arrays. Pure.
+"""Looks at many nodes laid out by check, day and turn: a month of a fleet, as arrays. Pure.
 
 Looks of the same checks become one table first, so that a fleet's month is a handful of long columns, however many
 tests it was.
@@ -36,7 +36,7 @@ class Table:
 
     rows: tuple[int, ...]
     """[columns] the number of the check."""
-    told: tuple[bool, ...]
+    unit_matches: tuple[bool, ...]
     """[columns] whether figures are in the check's unit."""
     place: Places
     """[looks] the number of the node."""
@@ -57,11 +57,7 @@ def tables_of(
 ) -> list[Table]:
     """Looks within the bounds.
 
-    Args:
-        looks: of two at the same time the earlier one comes first.
-        units: check -> unit of its figures; checks are numbered in this order, and others are left out.
-        places: node -> its number; others are left out.
-        bounds: from when to when.
+    Of two looks at one time the earlier comes first; checks and nodes without a number are left out.
     """
     alike: dict[tuple[Check, ...], list[int]] = {}
     for number, one in enumerate(looks):
@@ -74,9 +70,9 @@ def tables_of(
             some = [looks[number] for number in numbers]
             table, at, kept = _joined(some, columns, places, bounds)
             rows = tuple(checks[names[index][0]] for index in columns)
-            told = tuple(units[names[index][0]] == names[index][1] for index in columns)
+            unit_matches = tuple(units[names[index][0]] == names[index][1] for index in columns)
             blocks = np.repeat(np.array(numbers, dtype=np.int64), [len(one.nodes) for one in some])[kept]
-            found.append((replace(table, rows=rows, told=told), at, blocks))
+            found.append((replace(table, rows=rows, unit_matches=unit_matches), at, blocks))
     return _ordered(found, bounds)
 
 
@@ -89,8 +85,8 @@ def lay_figures(tables: Sequence[Table], values: Floats) -> None:
             # What is a hair younger than all days may be rounded to the day before them.
             age = np.minimum(table.age_days[chosen], days - 1)
             spots = (days - 1 - age) * nodes + table.place[chosen]
-            for column, (row, told) in enumerate(zip(table.rows, table.told, strict=True)):
-                if told:
+            for column, (row, unit_matches) in enumerate(zip(table.rows, table.unit_matches, strict=True)):
+                if unit_matches:
                     figures = table.figures[column][chosen]
                     good = np.isfinite(figures)
                     whole = bool(good.all())
@@ -98,12 +94,7 @@ def lay_figures(tables: Sequence[Table], values: Floats) -> None:
 
 
 def ends_of(tables: Sequence[Table], shape: tuple[int, int, int]) -> Codes:
-    """How the last tests of each check ended that told it, the oldest first; 0 where there were fewer.
-
-    Args:
-        tables: the looks.
-        shape: checks, looks, nodes.
-    """
+    """How the last tests of each check ended that has it, the oldest first; 0 where there were fewer."""
     count, outcomes = shape[1], np.zeros(shape, dtype=np.int8)
     turns = max((int(table.turn.max(initial=-1)) for table in tables), default=-1) + 1
     for begin in range(0, turns, count):
@@ -144,11 +135,11 @@ def _joined(
     some = slice(None) if len(columns) == width else list(columns)
     figures = [np.frombuffer(one.figures, dtype="<f8").reshape(width, -1)[some] for one in looks]
     ends = [np.frombuffer(one.ends, dtype=np.int8).reshape(width, -1)[some] for one in looks]
-    told, ended = np.concatenate(figures, axis=1), np.concatenate(ends, axis=1)
+    figures_by_turn, ended = np.concatenate(figures, axis=1), np.concatenate(ends, axis=1)
     if not kept.all():
-        place, at, told, ended = place[kept], at[kept], told[:, kept], ended[:, kept]
+        place, at, figures_by_turn, ended = place[kept], at[kept], figures_by_turn[:, kept], ended[:, kept]
     none = np.zeros(len(place), dtype=np.int64)
-    return Table((), (), place, none, none, none, told, ended), at, kept
+    return Table((), (), place, none, none, none, figures_by_turn, ended), at, kept
 
 
 def _ordered(found: Sequence[tuple[Table, Floats, Places]], bounds: Bounds) -> list[Table]:

@@ -172,11 +172,11 @@ class CheckRule:
     """How attempts become one figure. `best`, `worst`: of those that could be read. `median`: a real one, of an even
     number the worse of the two in the middle; more than half must be readable. `all`: the worst, and none may lack."""
     severity: Severity = "fatal"
-    """A `warning` is told and never changes the node's verdict."""
+    """A `warning` is reported and never changes the node's verdict."""
     noisy: bool = True
     """One bad measurement is none: it is repeated before it counts. False: counters, states, versions."""
     subjects: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Kind of hardware -> how many GPUs, ports or folders of a node must be told of; missing: those that are told."""
+    """Kind of hardware -> how many GPUs, ports or folders of a node must be reported; missing: those that are."""
     gpus: Mapping[str, int] = field(default_factory=dict[str, int])
     """Kind of hardware -> of how many GPUs a tool that tells several things of each must have told; missing: any."""
     fault_class: str = ""
@@ -211,13 +211,13 @@ FITTING: Mapping[type, frozenset[Direction]] = {
 
 @dataclass(frozen=True)
 class NodeReadings:
-    """What the checks of one node told."""
+    """The values that the checks of one node reported."""
 
     node: str
     hardware: str
     """Name of its hardware profile: peers are of one kind."""
-    told: Mapping[str, tuple[ParsedOutput, ...]]
-    """Name of a check -> what each attempt told. A check that is missing did not run."""
+    parsed: Mapping[str, tuple[ParsedOutput, ...]]
+    """Name of a check -> the values of each attempt. A check that is missing did not run."""
 
 
 @dataclass(frozen=True)

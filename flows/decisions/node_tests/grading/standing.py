@@ -1,13 +1,8 @@
-"""What holds now for a node, from every verdict that was ever written about it. Pure.
+"""What holds now for a node, from all verdicts about it and what people said meanwhile. Pure.
 
-A failure stays until a newer pass of an equal or deeper test; fabric and storage do not speak for each other. A pass
-is good for so many hours; then nothing is known, and unknown is never healthy. The newest verdict alone is not the
-truth: a shallow look that passes says nothing against a deep test that failed.
-
-What is to be believed of each node now, for those who show it and those who act on it. Pure.
-
-Standing looks at one node's verdicts; this adds what people said meanwhile, how long passes are good for, and what a
-failure that stands leads to.
+A failure stays until a newer pass of an equal or deeper test; fabric and storage do not speak for each other. A pass is
+good for so many hours; then the node is unknown, and unknown is never healthy. The newest verdict alone does not
+decide: a shallow test that passes says nothing against a deep test that failed.
 """
 
 from __future__ import annotations
@@ -76,7 +71,7 @@ def standing_of(
     own = [item for item in records if item.node == node]
     passes, silent = _newest(own, VerdictWord.PASS, now), _newest(own, VerdictWord.UNKNOWN, now)
     failures = tuple(_standing_failures(own, passes, now))
-    known = _Known(failures, passes, silent, hours, now)
+    known = _Verdicts(failures, passes, silent, hours, now)
     proofs = {depth: _proof(depth, known) for depth in Depth if depth in set(wanted)}
     if failures:
         return NodeStanding(node, VerdictWord.FAIL, _failed(failures[0], now), proofs, failures)
@@ -96,11 +91,11 @@ def standings(
     now: float,
 ) -> dict[str, NodeStanding]:
     """The same for many nodes, in their order; a node without a verdict is unknown."""
-    told: dict[str, list[VerdictRecord]] = {}
+    by_node: dict[str, list[VerdictRecord]] = {}
     for record in records:
-        told.setdefault(record.node, []).append(record)
+        by_node.setdefault(record.node, []).append(record)
     depths = tuple(wanted)
-    return {node: standing_of(node, told.get(node, ()), depths, hours, now) for node in nodes}
+    return {node: standing_of(node, by_node.get(node, ()), depths, hours, now) for node in nodes}
 
 
 def depth_of(record: VerdictRecord) -> Depth | None:
@@ -109,7 +104,7 @@ def depth_of(record: VerdictRecord) -> Depth | None:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Verdicts:
     """What counts of all verdicts about a node."""
 
     failures: tuple[VerdictRecord, ...]
@@ -151,7 +146,7 @@ def _standing_failures(
     return sorted(stands, key=lambda item: (item.at, item.depth))
 
 
-def _proof(depth: Depth, known: _Known) -> DepthProof:
+def _proof(depth: Depth, known: _Verdicts) -> DepthProof:
     """What a depth says: its failure, else the pass that holds longest, else why nothing is known.
 
     A test that could not tell takes back the older passes of its depth: what they found may no longer be so.
@@ -253,11 +248,7 @@ def proofs_of(
 ) -> dict[str, NodeProof]:
     """The same for every node with a verdict.
 
-    Args:
-        records: those that can matter (`Ledger.deciding_verdicts`), of one cluster.
-        released: `released_at`.
-        hours: `hours_of`.
-        now: Unix seconds.
+    `records`: those that can matter (`Ledger.deciding_verdicts`), of one cluster.
     """
     by_node: dict[str, list[VerdictRecord]] = {}
     for item in counting(records, released):
@@ -268,7 +259,7 @@ def proofs_of(
 def findings_of(proofs: Mapping[str, NodeProof], pools: Mapping[str, str]) -> list[NodeFinding]:
     """Failed tests that stand, as what the brake decides about; nodes without a pool of ours are left out.
 
-    What sweeps and conditions found comes by itself and is not told twice.
+    What sweeps and conditions found comes by itself and is not reported twice.
     """
     found: list[NodeFinding] = []
     for node in sorted(set(proofs) & set(pools), key=natural):

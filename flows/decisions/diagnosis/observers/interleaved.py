@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.exceptions import NAMELESS, judge
 from flows.decisions.diagnosis.lines import by_stream
-from flows.decisions.diagnosis.matching import rule_named
+from flows.decisions.diagnosis.matching import rule_by_name
 from flows.decisions.diagnosis.observers.outliers import Lived
 from flows.decisions.diagnosis.prefilter import Cue
 from workflows.model.attempt import LogLine
@@ -28,7 +28,7 @@ _MESSAGE = re.compile(r"^\s{0,8}: ?(?P<message>.{0,400})$")
 _SAYS = Cue("error", "exception", of=(_NAME,))
 
 
-def glued(lines: Sequence[LogLine]) -> Iterator[Clue]:
+def interleaved(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Streams that end with exceptions whose names and messages stand apart."""
     if not _SAYS.anywhere(lines):
         return
@@ -57,7 +57,7 @@ def _message(after: Sequence[LogLine]) -> str:
 
 def _clue(line: LogLine, kind: str, message: str, frames: tuple[str, ...]) -> Clue:
     judged = judge(kind, message, frames)
-    base = rule_named(NAMELESS[0])
+    base = rule_by_name(NAMELESS[0])
     weight = judged.weight * 0.9
     return Clue(judged.fault_class, weight, f"{kind}: {message}"[:400], base.name if base else NAMELESS[0], "code",
                 line.node, line.rank, line.at, file=line.file, line=line.line)  # fmt: skip

@@ -1,14 +1,9 @@
 """What a clue is worth where it stands in its stream: a wait that ended, a crash after the work was done.
 
-What shows that a program went on, in anybody's words: epochs, bars and other counters that grow, and good ends.
-
-Broader than steps with their losses (`flows.decisions.diagnosis.steps`): here nothing is measured. It is only asked up
-to where a log proves that what stood before ended nothing.
-
-How long nobody complains any more: what a program says in many calm lines after a failure, it has survived.
-
-Programs that fail end within a few lines. Of 850 logs of failures two went on for more than 18 lines after the last
-line that told of any trouble, and half of them for none; what healthy programs complain of stands at their beginning.
+A program went on where epochs, bars or other counters grow after the line, or where it ends well. Nothing is measured
+here, unlike in `flows.decisions.diagnosis.steps`. And what a program stays calm about for many lines, it has survived:
+of 850 logs of failures two went on for more than 18 lines after the last line about any trouble, and half of
+them for none; what healthy programs complain of stands at their beginning.
 """
 
 from __future__ import annotations
@@ -96,7 +91,7 @@ _SAYS = Cue(
 
 
 def position(text: str) -> tuple[str, tuple[int, ...]] | None:
-    """Which counter a line tells, and how far it is; None where it tells none, or none that proves anything."""
+    """Which counter a line shows, and how far it is; None where it shows none, or none that proves anything."""
     text = _ERROR_MEASURED.sub("", text[:LOOK_CHARACTERS])
     hit = _COUNTER.search(text)
     word = hit["word"].lower() if hit is not None else "bar"
@@ -122,12 +117,9 @@ def _integers(text: str) -> tuple[int, ...]:
 def went_on_until(stream: Sequence[LogLine], since: int = 0) -> int:
     """Number of the line up to which the stream's own words prove that it went on, or came to its end; 0: nothing does.
 
+    `since`: number of the line in question; nothing up to it is read.
     The last line of a counter proves nothing: it may have been under way, or be the bar that is drawn once more. So the
     lines are read from the end, to the first that has its successor.
-
-    Args:
-        stream: lines of one source, in order.
-        since: number of the line of which it is asked whether it was outlived; nothing up to it is read.
     """
     well = _ended_well(stream)
     later: dict[str, tuple[int, ...]] = {}
@@ -142,9 +134,9 @@ def went_on_until(stream: Sequence[LogLine], since: int = 0) -> int:
             if stepped:
                 return line.line
             stepped = True
-        told = position(line.text) if _may_count(line) else None
-        if told is not None:
-            key, numbers = told
+        place = position(line.text) if _may_count(line) else None
+        if place is not None:
+            key, numbers = place
             if key in later and numbers != later[key] and numbers[0] <= later[key][0]:
                 return line.line
             later[key] = numbers
@@ -152,8 +144,8 @@ def went_on_until(stream: Sequence[LogLine], since: int = 0) -> int:
 
 
 def _may_count(line: LogLine) -> bool:
-    told = _SAYS.holds(line.text) or line.text[-1:].isdigit()
-    return told and not line.text.startswith(REPORTED)
+    has_counter_words = _SAYS.holds(line.text) or line.text[-1:].isdigit()
+    return has_counter_words and not line.text.startswith(REPORTED)
 
 
 def _ended_well(stream: Sequence[LogLine]) -> int:
@@ -234,7 +226,7 @@ class Retractions:
     """Lines of exceptions that ended nothing: raised in finalisers, or while something was logged."""
     started: tuple[tuple[int, str], ...] = ()
     """Line numbers of containers that run, and the pod; "" where none is named."""
-    met: int = 0
+    rendezvous: int = 0
     """Last line that says that the ranks have found each other, 0 where none does."""
     ended: int = 0
     """Last line that says that the training came to its end, 0 where none does."""
@@ -251,10 +243,10 @@ def standing(stream: Sequence[LogLine]) -> Retractions:
         if _BACK.search(line.text[:2000]):
             back = line.line
     ended = [line.line for line in ends(stream) if line.line]
-    met = max((line.line for line in _SAYS_MET.among(stream) if _MET.search(line.text[:2000])), default=0)
+    rendezvous_line = max((line.line for line in _SAYS_MET.among(stream) if _MET.search(line.text[:2000])), default=0)
     first, last = (ended[0], ended[-1]) if ended else (0, 0)
     ignored = frozenset(_ignored(stream))
-    return Retractions(tuple(granted), back, first, ignored, tuple(_started(stream)), met, last)
+    return Retractions(tuple(granted), back, first, ignored, tuple(_started(stream)), rendezvous_line, last)
 
 
 def _started(stream: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
@@ -325,7 +317,7 @@ def _granted(clue: Clue, where: Retractions) -> bool:
         case "answer":
             return clue.line < where.back
         case "peers":
-            return clue.line < where.met
+            return clue.line < where.rendezvous
         case "end-of-training":
             return clue.line < where.ended
         case "nothing":
@@ -370,11 +362,9 @@ def calm_after(stream: Sequence[LogLine], line: int) -> int:
 
 
 def survived(stream: Sequence[LogLine], loud: Collection[int]) -> int:
-    """Number of the line up to which a stream outlived what it told of; 0 where it ends too soon after it.
+    """Number of the line up to which a stream outlived what it reported; 0 where it ends too soon after it.
 
-    Args:
-        stream: lines of one source, in order.
-        loud: numbers of its lines that tell of trouble.
+    `loud`: numbers of the lines that report trouble.
     """
     last = max(loud, default=0)
     if last == 0 or stream[-1].line - last < SURVIVED_LINES or calm_after(stream, last) < SURVIVED_LINES:

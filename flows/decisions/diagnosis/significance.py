@@ -1,8 +1,8 @@
-"""What a line of a long log tells: which rules hold, whether it is a launcher's report, a traceback, a stack, a step.
+"""What a line of a long log is worth: which rules hold; is it a launcher's report, a traceback, a stack, a step?
 
 Reading a line exactly takes tens of microseconds, which 100 MB of lines do not have. So three things come before it.
 All words that announce anything are looked for at once, in compiled code. Lines that differ in numbers and hashes alone
-are read once. And a word that hundreds of lines of a log held while they told nothing is chatter there.
+are read once. And a word that hundreds of lines of a log held without any meaning is chatter there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MARKS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Words of lines that no rule knows and that are evidence all the same: tracebacks, launchers' reports
 (`flows.decisions.diagnosis.exits`), stacks, what a program says when it starts again, and what observers follow over
-many lines: loss scales, servers that do not answer, and waits that ended (`flows.decisions.diagnosis.outlived`)."""
+many lines: loss scales, servers that do not answer, and waits that ended (`flows.decisions.diagnosis.retractions`)."""
 STEP_WORDS = ("loss", "step", "iter", "train", "epoch")
 OWN_WORDS = tuple(template(w.encode()) for w in (*STEP_WORDS, *(word for words in MARKS.values() for word in words)))
 BINARY_SHARE = 0.25
@@ -72,8 +72,8 @@ _AS_TEXT = methodcaller("decode", "latin-1")
 
 
 @dataclass(frozen=True)
-class Telling:
-    """What one line tells."""
+class LineSignificance:
+    """What one line is worth."""
 
     rules: tuple[str, ...] = ()
     """Names of the rules that hold."""
@@ -87,24 +87,23 @@ class Telling:
 
     @property
     def silent(self) -> bool:
-        """True where the line tells nothing."""
+        """True where the line says nothing."""
         return not (self.rules or self.marks or self.step)
 
 
-DULL = Telling()
-"""Neither this line nor one with other numbers tells anything."""
+DULL = LineSignificance()
+"""Neither this line nor one with other numbers says anything."""
 
 
-class Teller:
+class SignificanceIndex:
     """Knows what lines are worth, and remembers what it has read; one serves all files of a diagnosis.
 
-    Args:
-        chatter: so many different lines that hold a word and tell nothing make it chatter; fewer are faster.
+    `chatter`: so many different lines with a word but without meaning make it chatter; fewer are faster.
     """
 
     def __init__(self, chatter: int = CHATTER) -> None:
         self._most_silent = chatter
-        self._shapes: dict[bytes, Telling] = {}
+        self._shapes: dict[bytes, LineSignificance] = {}
         self._told: Counter[bytes] = Counter()
         self._silent: Counter[bytes] = Counter()
         self._chatter: set[bytes] = set()
@@ -140,10 +139,10 @@ class Teller:
             needed = self._announcing if self._finders is None else self._needed()
             self._finders = may_hold, finder(needed)
         may_hold, holds = self._finders
-        return set(_held(holds, _held(may_hold, templates)))
+        return set(_with_hits(holds, _with_hits(may_hold, templates)))
 
-    def of(self, line: bytes) -> Telling:
-        """What a line tells; read once for all lines that differ in numbers and hashes alone."""
+    def of(self, line: bytes) -> LineSignificance:
+        """What a line is worth; read once for all lines that differ in numbers and hashes alone."""
         shape = template(_HASH.sub(b"", line.lower()))
         found = self._shapes.get(shape)
         if found is None:
@@ -153,12 +152,12 @@ class Teller:
             words = [*ALL.words_in(key), *(word for word in OWN_WORDS if word in key)]
             if self._chatter and self._chatter.issuperset(self._announcing.intersection(words)):
                 return DULL
-            found = tell(readable(line), ALL.announced(words))
+            found = significance_of(readable(line), ALL.announced(words))
             found = self._shapes[shape] = found if found.numbered is None else replace(found, shape=shape)
             self._credit(words, found)
         return found
 
-    def _credit(self, words: Iterable[bytes], found: Telling) -> None:
+    def _credit(self, words: Iterable[bytes], found: LineSignificance) -> None:
         """Words that announced nothing too often are chatter in these logs: they announce no more."""
         counts = self._silent if found.silent else self._told
         for word in words:
@@ -167,7 +166,7 @@ class Teller:
                 self._chatter.add(word)
 
 
-def _held(holds: Callable[[str], bool], texts: Iterable[bytes]) -> list[bytes]:
+def _with_hits(holds: Callable[[str], bool], texts: Iterable[bytes]) -> list[bytes]:
     """Those that hold something: a few at a time, then each of those few, since most of a log's lines hold nothing."""
     every = list(texts)
     few = [every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE)]
@@ -181,7 +180,7 @@ def readable(line: bytes) -> str:
     return text if text.count("\ufffd") <= BINARY_SHARE * len(text) + 4 else ""
 
 
-def tell(text: str, rules: Iterable[Rule] = ALL.rules) -> Telling:
+def significance_of(text: str, rules: Iterable[Rule] = ALL.rules) -> LineSignificance:
     """Read one line exactly; `rules` are those that may hold for it, in the order of all."""
     line = _line(text)
     lower = line.text.lower()
@@ -191,7 +190,7 @@ def tell(text: str, rules: Iterable[Rule] = ALL.rules) -> Telling:
     names = _names(line, likely)
     turning = [rule for rule in likely if numbers_matter(rule.pattern, line.text)]
     may_fail = names or any(rule.fault_class is not FaultClass.NONE for rule in turning)
-    found = Telling(names, marks, step, likely if turning and may_fail else None)
+    found = LineSignificance(names, marks, step, likely if turning and may_fail else None)
     return DULL if found.silent and found.numbered is None else found
 
 

@@ -1,11 +1,11 @@
 """Re-entry: a checkpoint of a later step or epoch was loaded, and the training then shows the first of all.
 
-What was loaded tells how far the training had come: by the words of the trainer, or by the numbers in the name of the
+What was loaded shows how far the training had come: by the words of the trainer, or by the numbers in the name of the
 file. Pretrained weights have such numbers, too: words of fine-tuning, hubs and teachers take the sign back.
 
 Resumption: the message that there is no checkpoint, where one should have been found.
 
-A first run that finds no checkpoint is healthy. So a message alone says little. What tells is that it was no first
+A first run that finds no checkpoint is healthy. So a message alone says little. What counts is that it was no first
 start, or that a checkpoint lies where nobody looked for it.
 """
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.observers.stalls import Position, position
-from flows.decisions.diagnosis.outlived import went_on_until
 from flows.decisions.diagnosis.prefilter import Cue
+from flows.decisions.diagnosis.retractions import went_on_until
 from flows.decisions.diagnosis.steps import steps
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine
@@ -122,7 +122,7 @@ class _Wish:
         return any(at is not None for at in (self.epoch, self.step, self.either))
 
 
-def asked(lines: Sequence[LogLine]) -> Clue | None:
+def requested_resume(lines: Sequence[LogLine]) -> Clue | None:
     """A checkpoint of a later step or epoch was asked for, and what follows is the first step or epoch."""
     wish: _Wish | None = None
     resumes = any(_RESUME_FLAG.search(line.text[:2000]) for line in _SAYS_FLAG.among(lines))
@@ -216,7 +216,7 @@ def _first_of_all(place: Position) -> bool | None:
     """Where the trainer said that it resumes, and not from where: only the first step or epoch of all says much."""
     if place.epoch is not None:
         return place.epoch == 0 and (place.within or 0) == 0 and (place.step or 0) <= 1
-    return place.step == 0 if place.step is not None and not place.told else None
+    return place.step == 0 if place.step is not None and not place.unit else None
 
 
 def _clue(wish: _Wish, place: Position) -> Clue:
