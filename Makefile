@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 TEST_WORKERS ?= 2
 STORY_WORKERS ?= 3
+# Folders with such tests: whoever collects the others too, in each worker, waits for that.
+STORIES = $(sort $(dir $(shell grep -rlE 'mark\.(story|alone)\b' tests --include='test_*.py' | grep -v '^tests/bed/')))
 # For tests with real processes; CI: --reruns 1
 STORY_OPTIONS ?=
 # Which of the tests with real processes run: core, turn (as CI) or all (docs/testing.md).
@@ -28,9 +30,9 @@ test: lint ## Unit tests, properties, golden manifests, the core of the stories 
 	  .ci/phase 'types, beside unit' $(BIN)/pyright --warnings >build/pyright.log 2>&1 & pyright=$$!; \
 	  .ci/phase unit $(BIN)/python -m pytest -q -m 'not story' -n $(TEST_WORKERS) --dist worksteal || code=1; \
 	  types=0; wait $$pyright || types=$$?; \
-	  .ci/phase stories $(BIN)/python -m pytest -q -m 'story and not alone' -n $(STORY_WORKERS) --dist loadfile \
+	  .ci/phase stories $(BIN)/python -m pytest -q -m 'story and not alone' -n $(STORY_WORKERS) --dist loadfile $(STORIES) \
 	    $(STORY_OPTIONS) || code=1; \
-	  .ci/phase alone $(BIN)/python -m pytest -q -m 'story and alone' $(STORY_OPTIONS) || code=1; \
+	  .ci/phase alone $(BIN)/python -m pytest -q -m 'story and alone' $(STORY_OPTIONS) $(STORIES) || code=1; \
 	  cat build/pyright.log; echo "pyright ended with $$types"; \
 	  [ "$$code$$types" = 00 ] # all are told, whichever fails; the last stories one by one
 
