@@ -496,7 +496,7 @@ from workflows.programs.prefork import parent as warm
 from workflows.programs.prefork import protocol as warm_program
 ranks.become_subreaper()
 command = (sys.executable, "t.py")
-parked = warm.Parked(warm_program.forkable(command), [], dict(os.environ), {folder!r})
+parked = warm.ParkedProcess(warm_program.parse_command(command), [], dict(os.environ), {folder!r})
 parked.start()
 while not parked.ready:
     select.select([parked], [], [])
