@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-TEST_WORKERS ?= 2
+TEST_WORKERS ?= 3
 STORY_WORKERS ?= 3
 # Folders with such tests: whoever collects the others too, in each worker, waits for that.
 STORIES = $(sort $(dir $(shell grep -rlE 'mark\.(story|alone)\b' tests --include='test_*.py' | grep -v '^tests/bed/')))
