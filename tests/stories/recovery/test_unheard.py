@@ -72,7 +72,7 @@ def test_training_goes_on_unheard_and_the_run_says_so(scene: Stage, tmp_path_fac
         told = scene.until(unheard, "what the logs say")
         assert told.run.state is RunState.RUNNING
         said = told.run.waits_for
-        assert said.startswith("the coordinator is not heard for "), told.run.why
+        assert said.startswith("the coordinator has not been heard for "), told.run.why
         assert said.endswith(" by its own log: training continues"), told.run.why
         heard = max(row.step for row in scene.ledger.steps(scene.run, 1))
         later = scene.until(lambda story: (story.attempts[0].last_step or 0) > heard, "a step that only logs told")
@@ -114,7 +114,7 @@ def test_a_gang_that_hangs_unheard_is_a_new_attempt(scene: Stage) -> None:
         story = scene.until(lambda story: bool(beyond_noise(story)), "the hang")
         seen = incident(story)
         assert (seen.signal, seen.attempt) == (Signal.HANG, 1), scene.tell()
-        assert seen.seen.startswith("no progress by either path: the coordinator is not heard for "), seen
+        assert seen.seen.startswith("no progress by either path: the coordinator has not been heard for "), seen
         scene.until(lambda story: len(story.attempts) > 1, "the next attempt")
     story = scene.end()
     assert succeeded(story), scene.tell()

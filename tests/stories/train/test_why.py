@@ -105,7 +105,7 @@ def test_an_image_that_nobody_has(scene: Stage) -> None:
     assert [item["reason"] for item in said["reasons"]] == ["paused", "image"], said["reasons"]
     assert "give-up" in said["why"]
     assert said["advice"] == f"primus unpause {scene.run}"
-    assert f"image {image} cannot be had" in said["reasons"][1]["sentence"]
+    assert f"image {image} cannot be pulled" in said["reasons"][1]["sentence"]
     assert {item["reason"] for item in evidence(said, "Pod", 1)} <= {"ErrImagePull", "ImagePullBackOff"}
     scene.ledger.unpause(scene.run, "seen")
     assert scene.end().run.state is RunState.FAILED
