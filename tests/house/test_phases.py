@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests import phases
+from tests.rotation import BUDGET
 
 
 def test_a_phase_that_ran_twice_counts_once_with_both() -> None:
@@ -29,12 +31,17 @@ def test_what_took_longer_than_its_limit_is_named(took: dict[str, float], factor
 
 
 def test_the_table_is_printed_and_a_limit_that_was_passed_is_a_failure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = tmp_path / "phases.tsv"
     rows.write_text("unit\t10\n")
     assert phases.main(str(rows), "100") == 0
     assert "unit  of " in capsys.readouterr().out
+    limit = tomllib.loads(BUDGET.read_text(encoding="utf-8"))["phases_seconds"]["unit"]
+    rows.write_text(f"unit\t{limit * 1.2}\n")
+    monkeypatch.setattr(phases, "processor", lambda: 1.0)
+    assert phases.main(str(rows), "100") == 0
+    assert "!!! longer than it is to take: unit" in capsys.readouterr().out
     rows.write_text("unit\t1000000\n")
     assert phases.main(str(rows), "100") == 1
     assert "!!! TOO LONG: unit took 1000000 s" in capsys.readouterr().out
