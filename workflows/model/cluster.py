@@ -127,6 +127,11 @@ class Pod:
         return replace(self, ranks=tuple(range(first, first + role.processes_per_node)))
 
 
+def _asked_to_end(deleted: str, grace_seconds: object) -> float:
+    """When a deletion was asked for: Kubernetes writes down when it will be enforced; 0 where that is unreadable."""
+    return max(0.0, (seconds(deleted) or 0.0) - (grace_seconds if isinstance(grace_seconds, int) else 0))
+
+
 def pod_of(pod: Json) -> Pod:
     """A Pod. The first container that went wrong speaks for it."""
     metadata, spec, status = part(pod, "metadata"), part(pod, "spec"), part(pod, "status")
@@ -154,7 +159,7 @@ def pod_of(pod: Json) -> Pod:
         attempt=whole(marks.get(labels.ATTEMPT)),
         jobset=marks.get(JOBSET_LABEL, ""),
         created_at=seconds(metadata.get("creationTimestamp")),
-        deleted_at=(seconds(deleted) or 0.0) if deleted is not None else None,
+        deleted_at=_asked_to_end(deleted, metadata.get("deletionGracePeriodSeconds")) if deleted is not None else None,
         conditions=told,
         containers=containers,
         gates=tuple(str(item.get("name", "")) for item in items(spec, "schedulingGates")),

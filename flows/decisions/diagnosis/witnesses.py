@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from signal import SIGTERM
 
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.exits import Exit
@@ -234,12 +235,30 @@ def _with_node(clue: Clue) -> Clue:
 def _pods(evidence: Evidence) -> Iterator[Clue]:
     gone = lost_nodes(evidence)
     failed = {record.pod for record in evidence.terminations if record.first_failing_rank is not None}
+    ends = _end_of_gang(evidence)
     for pod in evidence.pods:
         if pod.unschedulable:
             yield Clue(F.SCHEDULING, 0.9, f"{pod.name}: {pod.unschedulable}", "pod-unschedulable")
         if pod.node in gone:
             continue
-        yield from _pod(pod, pod.name in failed)
+        yield from _pod(pod, pod.name in failed or (pod.deleted_at is not None and pod.deleted_at > ends))
+
+
+def _end_of_gang(evidence: Evidence) -> float:
+    """From when on JobSet deletes what is left of the gang, because a rank or pod failed unasked; else infinity.
+
+    Times of deletions have whole seconds, so one within the second of the failure came after it.
+    """
+    ranks = [end for record in evidence.terminations for end in record.ranks if not end.requested]
+    failures = [end.at for end in ranks if _failed(end.exit_code, end.signal)]
+    pods = [pod for pod in evidence.pods if not pod.deleted and not pod.disrupted]
+    failures += [pod.finished_at for pod in pods if pod.finished_at is not None and _failed(pod.exit_code, pod.signal)]
+    return min(failures, default=float("inf")) - 1.0
+
+
+def _failed(exit_code: int | None, signal: int | None) -> bool:
+    """Whether a process ended wrongly, and not because somebody asked it to."""
+    return signal not in (None, SIGTERM) or exit_code not in (None, 0, 128 + SIGTERM)
 
 
 def _suspended(evidence: Evidence) -> Iterator[Clue]:
@@ -250,7 +269,7 @@ def _suspended(evidence: Evidence) -> Iterator[Clue]:
 
 
 def _pod(pod: Pod, failed: bool) -> Iterator[Clue]:
-    """Why it ended; of a pod whose ranks `failed` unasked, its deletion is the end of its gang and no reason."""
+    """Why it ended; where it or its gang had `failed` unasked before, its deletion is no reason but a consequence."""
     ended_wrongly = pod.phase in ("Failed", "Gone") or pod.exit_code not in (None, 0)
     if pod.disrupted:
         text = f"{pod.name}: must leave {pod.node} ({pod.reason or 'DisruptionTarget'})"

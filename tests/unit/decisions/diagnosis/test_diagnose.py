@@ -775,6 +775,20 @@ def test_the_end_of_its_gang_is_no_deletion_by_somebody() -> None:
     assert "pod-deleted" not in {clue.rule for clue in found.evidence}
 
 
+@pytest.mark.parametrize(
+    ("deleted_at", "by_somebody"),
+    [(970.0, True), (989.0, True), (990.0, False), (991.0, False)],
+    ids=["long-before", "a-second-before", "in-the-same-second", "after"],
+)
+def test_what_jobset_deletes_after_a_rank_failed_was_deleted_by_nobody(deleted_at: float, by_somebody: bool) -> None:
+    wrong = end(1, 1, at=990.4, lines=raised("workflows.demo.DemoFaultError: asked for"))
+    pods = (pod("node-0", 0, exit_code=143, deleted_at=deleted_at), pod("node-1", 1, reason="Error", exit_code=1))
+    asked = left("node-0", end(0, 143, requested=True, at=992.0))
+    found = diagnose(incident(pods=pods, terminations=(asked, left("node-1", wrong))))
+    assert found.fault_class == F.USER_CODE
+    assert ("pod-deleted" in {clue.rule for clue in found.evidence}) is by_somebody
+
+
 def test_a_pod_that_was_asked_to_end_was_deleted_by_somebody() -> None:
     asked = left("node-1", end(1, 143, requested=True))
     found = diagnose(incident(pods=(pod("node-1", 1, exit_code=143, deleted_at=995.0),), terminations=(asked,)))
