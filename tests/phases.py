@@ -16,8 +16,8 @@ from pathlib import Path
 from tests.rotation import BUDGET
 from tests.support.running.waiting import CALM_SECONDS, work
 
-SLACK = 1.4
-"""The same phase took up to 1.3 times as long on a machine of the same kind with neighbours."""
+SLACK = 1.6
+"""The same phase took up to 1.5 times as long on a machine of the same kind with neighbours."""
 
 
 def seconds_by_phase(rows: str) -> dict[str, float]:
