@@ -136,7 +136,9 @@ class Supervisor:
             except FileExistsError:
                 return False
         self.pod = pod
-        self.asked = bool(pod["metadata"].get("deletionTimestamp")) or END_ANNOTATION in self._annotations()
+        # Never back to False: the signal may have come since the object was read, and it comes only once.
+        if pod["metadata"].get("deletionTimestamp") or END_ANNOTATION in self._annotations():
+            self.asked = True
         spec = pod["spec"]
         self.initials = [ContainerLife(item, initial=True) for item in entries(spec, "initContainers")]
         self.mains = [ContainerLife(item, initial=False) for item in spec["containers"]]
