@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.broken_before import forgiven
+from tests.broken_before import FAILED_ITSELF, forgiven
 from tests.conftest import starts_processes
 from tests.proof import proof_of
 from tests.rotation import (
@@ -232,6 +232,19 @@ class TestBrokenBefore:
         asked: list[str] = []
         assert forgiven(["a::b", "a::c"], ["a::c"], lambda one: not asked.append(one)) == frozenset()
         assert asked == []
+
+    @pytest.mark.parametrize(
+        ("last_line", "counts"),
+        [
+            ("1 failed in 2.11s", True),
+            ("1 error in 2.11s", False),
+            ("1 failed, 1 error in 2.11s", False),
+            ("1 passed in 2.11s", False),
+            ("no tests ran in 0.10s", False),
+        ],
+    )
+    def test_only_a_failure_of_the_test_itself_tells_that_it_was_broken(self, last_line: str, counts: bool) -> None:
+        assert (FAILED_ITSELF.search(f"F  [100%]\n{last_line}\n") is not None) is counts
 
 
 class TestACheckout:
