@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -16,7 +16,8 @@ from profiles.errors import ProfileError
 from tasks.workflow_runs import read_documents
 from workflows import labels
 from workflows.lint.lint import RULES, lint
-from workflows.lint.subject import SCHEMAS, Finding, part
+from workflows.lint.subject import SCHEMAS, Finding
+from workflows.model.manifest import part
 
 STANDARD_INPUT = "-"
 
@@ -70,11 +71,24 @@ def check(text: str, file: str, *, strict: bool = False) -> Iterator[Checked]:
         ProfileError: no YAML, or a document that is no object.
     """
     for number, document in enumerate(read_documents(text, file), 1):
-        if not isinstance(document, dict):
-            raise ProfileError(f"document {number}", f"must be an object, got {type(document).__name__}", file)
-        items: Any = document.get("items")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        for one in items if isinstance(items, list) else [document]:  # pyright: ignore[reportUnknownVariableType]
-            yield _checked(one, file, strict)  # pyright: ignore[reportUnknownArgumentType]
+        where = f"document {number}"
+        whole = _object(document, where, file)
+        listed: Any = whole.get("items")
+        if not isinstance(listed, list):
+            yield _checked(whole, file, strict)
+            continue
+        for index, one in enumerate(cast("list[object]", listed)):
+            yield _checked(_object(one, f"{where}: items[{index}]", file), file, strict)
+
+
+def _object(found: object, where: str, file: str) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise ProfileError(where, f"must be an object, got {type(found).__name__}", file)
+    whole = cast("dict[str, Any]", found)
+    for key in ("metadata", "spec"):
+        if not isinstance(whole.get(key, {}), dict | None):
+            raise ProfileError(f"{where}: {key}", f"must be an object, got {type(whole[key]).__name__}", file)
+    return whole
 
 
 def _checked(manifest: dict[str, Any], file: str, strict: bool) -> Checked:

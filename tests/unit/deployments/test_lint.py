@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.harness.commands import primus_here
+from workflows.lint.subject import SCHEMAS
 
 HELLO = """
 apiVersion: argoproj.io/v1alpha1
@@ -68,6 +69,9 @@ def test_objects_of_a_list_count_one_by_one(tmp_path: Path) -> None:
         ("a: [", "is not valid YAML"),
         ("- 1\n", "document 1: must be an object, got list"),
         (None, "FILE: cannot be read"),
+        ("kind: List\nitems: [1]\n", "document 1: items[0]: must be an object, got int"),
+        ("kind: Workflow\nmetadata: x\n", "document 1: metadata: must be an object, got str"),
+        ("kind: Service\nspec: [1]\n", "document 1: spec: must be an object, got list"),
     ],
 )
 def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str | None, told: str) -> None:
@@ -77,3 +81,14 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str | None, told: 
     done = primus_here("lint", str(file))
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("kind", [*SCHEMAS, "ConfigMap"])
+@pytest.mark.parametrize("metadata", ["{}", "{labels: [a]}", "{labels: {primus-flows.io/run: 5}, name: 7}", "null"])
+@pytest.mark.parametrize("spec", ["{}", "null", "{templates: [1]}", "{replicatedJobs: {a: b}, template: []}"])
+def test_no_object_makes_it_stumble(kind: str, metadata: str, spec: str) -> None:
+    text = f"apiVersion: v1\nkind: {kind}\nmetadata: {metadata}\nspec: {spec}\n"
+    for words in ((), ("--strict",)):
+        done = primus_here("lint", *words, "-", given=text)
+        assert done.returncode in (0, 1, 3), done.stderr
+        assert "mistake of ours" not in done.stderr
