@@ -63,7 +63,9 @@ def test_a_run_whose_driver_was_killed_comes_back_by_its_train_flow(scene: Stage
         assert scene.ledger.lease(name) is not None, "a killed driver gives nothing back"
         with loop(scene.settings, scene.cluster, local()) as lines:
             mine: Any = until("a flow run is asked for", lambda: of_run(asking, name), lambda: str(lines))
-            assert [line.event for line in lines if line.subject == name][:2] == ["found", "mended"]
+            # The server has the flow run a moment before the loop has said so.
+            said: Any = until("two lines", lambda: [line.event for line in lines if line.subject == name][1:] and lines)
+            assert [line.event for line in said if line.subject == name][:2] == ["found", "mended"]
             assert [one["state"]["type"] for one in mine] == ["SCHEDULED"], "no runner lives"
             served.start()
             scene.until(lambda story: story.lease is not None and story.lease.driver.pid != pid, "another driver")
