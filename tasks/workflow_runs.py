@@ -10,15 +10,13 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
-
-import yaml
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from profiles.errors import Conflict, NotFound, ProfileError, Refused, Unavailable
 from tasks.cluster import Cluster, Manifest
 from tasks.embedded.engine.json_values import as_map, is_list, is_map, maps, text_of
-from tasks.embedded.engine.yaml_text import plain
+from tasks.embedded.engine.yaml_text import YamlError, read_yaml_documents
 from workflows.labels import PREFIX
 from workflows.model.ownership import owner_of, refuse_foreign
 
@@ -122,50 +120,12 @@ def phase_of(manifest: Manifest) -> str:
     return str(as_map(manifest.get("status")).get("phase") or "")
 
 
-_PLAIN = "tag:primus-flows.io,2026:plain"
-_MERGE = "tag:yaml.org,2002:merge"
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' own letters for `generateName`: no word can come out by accident."""
 _SUFFIX_LENGTH = 5
 _NAME_LIMIT = 63
 _USED = re.compile(r"""workflow\.parameters(?:\.|\[\\?["'])([-\w]+)""")
 """A workflow parameter as tags and expressions name it, inside JSON text."""
-
-
-class _Loader(yaml.SafeLoader):
-    """Plain words as Kubernetes' tools read them (`1:30` and dates are texts), no key twice."""
-
-    yaml_implicit_resolvers = {"<": [(_MERGE, re.compile("<<"))], None: [(_PLAIN, re.compile(".*", re.DOTALL))]}  # noqa: RUF012
-
-
-def _construct_plain(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> object:
-    return plain(node.value)
-
-
-def _construct_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[str, Any]:
-    own = [key for key, _ in _pairs(node) if key.tag != _MERGE]
-    names = [_name(loader, key) for key in own]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise yaml.constructor.ConstructorError(None, None, f"'{name}' stands twice", own[index].start_mark)
-    loader.flatten_mapping(node)
-    build = cast("Callable[..., Any]", loader.construct_object)  # pyright: ignore[reportUnknownMemberType]
-    return {_name(loader, key): build(value, deep=True) for key, value in _pairs(node)}
-
-
-def _pairs(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
-    return cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
-
-
-def _name(loader: yaml.SafeLoader, key: yaml.Node) -> str:
-    """A key as JSON has it: always a text."""
-    build = cast("Callable[..., Any]", loader.construct_object)  # pyright: ignore[reportUnknownMemberType]
-    found: Any = build(key, deep=True)
-    return found if isinstance(found, str) else json.dumps(found)
-
-
-_Loader.add_constructor(_PLAIN, _construct_plain)
-_Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
 def read_documents(text: str, source: str) -> list[Any]:
@@ -175,14 +135,10 @@ def read_documents(text: str, source: str) -> list[Any]:
         ProfileError: no YAML; it names line and column.
     """
     try:
-        found: list[Any] = list(yaml.load_all(text, Loader=_Loader))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "(whole file)"
-        raise ProfileError(where, f"is not valid YAML: {error.problem}", source) from error
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
-        raise ProfileError("(whole file)", f"is not valid YAML: {error}", source) from error
-    return [one for one in found if one is not None]
+        return [one for one in read_yaml_documents(text) if one is not None]
+    except YamlError as error:
+        where = f"line {error.line}, column {error.column}" if error.line else "(whole file)"
+        raise ProfileError(where, f"is not valid YAML: {error.why}", source) from error
 
 
 def read_workflow(text: str, source: str) -> Manifest:

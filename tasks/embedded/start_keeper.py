@@ -7,6 +7,7 @@ The shell that starts a keeper waits for its end and appends time, exit code and
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import time
@@ -116,7 +117,7 @@ def forget_failures(root: str) -> None:
 
 
 _PROGRAM = (
-    "import sys;sys.path.insert(0,sys.argv[1]);"
+    "import sys;sys.path.insert(0,sys.argv[1]);sys.path.append(sys.argv[3]);"
     "from tasks.embedded.control.keeper import main;sys.exit(main(sys.argv[2]))"
 )
 _NURSE = r"""
@@ -176,9 +177,18 @@ def look_mark_taken(root: str) -> bool:
 
 
 def keeper_command(root: str) -> list[str]:
-    """The argument vector of a keeper: no site packages, no user settings, only this project's own folder."""
+    """The argument vector of a keeper: no user settings, this project's own folder first, that of PyYAML last."""
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [sys.executable, "-I", "-S", "-c", _PROGRAM, here, root]
+    return [sys.executable, "-I", "-S", "-c", _PROGRAM, here, root, _folder_of_yaml()]
+
+
+def _folder_of_yaml() -> str:
+    import importlib.util  # noqa: PLC0415 - only for a start; supervisors, which stay small, import this module too
+
+    found = importlib.util.find_spec("yaml")
+    if found is None or found.origin is None:
+        raise OSError(errno.ENOENT, "PyYAML is not installed")
+    return os.path.dirname(os.path.dirname(found.origin))
 
 
 def keeper_environment(root: str) -> dict[str, str]:

@@ -19,7 +19,6 @@ from tasks.embedded.engine.argo.scope import Values, inputs_field
 from tasks.embedded.engine.argo.state import DONE, Computation, Place, ResourceFacts
 from tasks.embedded.engine.argo.substitution import substitute
 from tasks.embedded.engine.json_values import Json, as_list, as_map, is_list, is_map, moment, text_of
-from tasks.embedded.engine.yaml_text import read_yaml
 from tasks.embedded.objects import API_VERSIONS
 
 _PATH_PART = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]")
@@ -47,12 +46,18 @@ def manifest_of(text: str) -> Json:
         NodeFailure: the text is neither JSON nor YAML, or no object.
     """
     try:
-        value: object = json.loads(text) if text.lstrip().startswith("{") else read_yaml(text)
+        value = json.loads(text) if text.lstrip().startswith("{") else _yaml_value(text)
     except ValueError as error:
         raise NodeFailure(f"the manifest cannot be read: {error}") from error
     if not is_map(value):
         raise NodeFailure("the manifest must be one object")
     return value
+
+
+def _yaml_value(text: str) -> object:
+    from tasks.embedded.engine.yaml_text import read_yaml  # noqa: PLC0415 - see there
+
+    return read_yaml(text)
 
 
 _FLAGS = ("--server-side", "--force-conflicts", "--field-manager", "--validate")
