@@ -11,7 +11,6 @@ from __future__ import annotations
 import glob
 import json
 import os
-import sys
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -22,6 +21,7 @@ from workflows.programs.coordinator.state import ReportsReceived
 from workflows.programs.launcher.lifecycle import is_failure
 from workflows.programs.launcher.output import printable_text
 from workflows.programs.runtime import flags
+from workflows.programs.runtime.files import write_outputs
 from workflows.wire import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
 
 LAST_LINES = 100
@@ -32,7 +32,7 @@ LAST_MOMENTS = 60
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """Which attempt, and where to answer."""
 
     run_dir: str
@@ -43,10 +43,6 @@ class Options:
     """Longest answer: an object in Kubernetes holds at most 1.5 MiB, and this is one of its parameters."""
     ledger: str = ""
     """Identity of the ledger that the run stands in; of a folder that belongs to another one nothing is collected."""
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 def parse(argv: List[str]) -> Options:
@@ -237,24 +233,14 @@ def _tail(options: Options, pod: Termination, rank: int) -> List[str]:
     return []
 
 
+@flags.program("collect")
 def main(argv: List[str]) -> int:
     """Collect and answer; the exit code."""
-    try:
-        options = parse(argv)
-        options = replace(options, ledger=options.ledger or os.environ.get(proofs.VARIABLE, ""))
-    except flags.UsageError as error:
-        print(f"collect: {error}", file=sys.stderr)
-        return 2
+    options = parse(argv)
+    options = replace(options, ledger=options.ledger or os.environ.get(proofs.VARIABLE, ""))
     try:
         text = to_json(fit(gather(options), options.limit_bytes))
     except OSError as error:
         text = json.dumps({"attempt": options.attempt, "pods": [], "error": str(error)})
     print(text, flush=True)
-    try:
-        if options.out_dir:
-            os.makedirs(options.out_dir, exist_ok=True)
-            proofs.write_atomically(os.path.join(options.out_dir, "collected"), text.encode())
-    except OSError as error:
-        print(f"collect: cannot write {options.out_dir}: {error}", file=sys.stderr)
-        return 3
-    return 0
+    return write_outputs("collect", options.out_dir, {"collected": text})

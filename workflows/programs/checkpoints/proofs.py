@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from workflows.programs.checkpoints.formats import UNKNOWN_STEP, Candidate, FileFacts
+from workflows.programs.runtime.files import write_atomically
 from workflows.wire import FileRecord, Proof, from_json, to_json
 
 FOLDER = "proofs"
@@ -110,25 +111,6 @@ def write_proof(run_dir: str, proof: Proof) -> None:
     folder = os.path.join(run_dir, FOLDER)
     os.makedirs(folder, exist_ok=True)
     write_atomically(os.path.join(folder, f"{step_name(proof.step)}.json"), to_json(proof).encode() + b"\n")
-
-
-def write_atomically(path: str, data: bytes) -> None:
-    """Write `path` so that a reader sees the old or the new content, also after a power cut.
-
-    Raises:
-        OSError: the storage refused.
-    """
-    unfinished = f"{path}.{os.getpid()}.unfinished"
-    try:
-        with open(unfinished, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except OSError:
-        if os.path.exists(unfinished):
-            os.unlink(unfinished)
-        raise
 
 
 NAME = "ledger"

@@ -133,7 +133,7 @@ EVERYTHING_EACH_LOOKS = 20
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """What to watch."""
 
     directory: str
@@ -148,10 +148,6 @@ class Options:
     counter_restarts: bool = False
     """Steps in names start again after a resume: the last reported step counts instead."""
     poll_seconds: float = 0.5
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 def parse(argv: List[str]) -> Options:
@@ -357,14 +353,14 @@ def run(prover: Prover, source: LineInput, voice: ReportOutput) -> None:
                 voice.print_reports(partial(prover.take_line, text))
 
 
+@flags.program("prove")
 def main(argv: List[str]) -> int:
     """Watch until standard input ends; the exit code."""
+    options = parse(argv)
     try:
-        options = parse(argv)
         find_candidates(Listing(options.directory), options.format, options.pattern)
     except ValueError as error:
-        print(f"prove: {error}", file=sys.stderr)
-        return 2
+        raise flags.UsageError(str(error)) from error
     os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     voice = ReportOutput(options.directory)
     run(Prover(options, voice.print_report), LineInput(sys.stdin.fileno()), voice)

@@ -10,10 +10,9 @@ broke.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from dataclasses import dataclass, replace
-from typing import List, Tuple
+from typing import Dict, List, Tuple
 
 from workflows.programs.checkpoints import proofs
 from workflows.programs.checkpoints.choice import NO_LIMIT, ResumeLimits
@@ -22,6 +21,7 @@ from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, storag
 from workflows.programs.checkpoints.inventory import SurveyRequest, survey, to_states
 from workflows.programs.checkpoints.judge import tracked_iteration
 from workflows.programs.runtime import flags
+from workflows.programs.runtime.files import write_atomically, write_outputs
 from workflows.wire import ResumeChoice, to_json
 
 MOST_LISTED = 50
@@ -29,7 +29,7 @@ MOST_LISTED = 50
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """Folders, limits and outputs."""
 
     directory: str
@@ -50,10 +50,6 @@ class Options:
     """Folder for the outputs `resume-from`, `resume-step`, `choice`, `verdict`; empty: standard output only."""
     ledger: str = ""
     """Identity of the run's ledger, for which the folder is claimed; empty: no owner is checked."""
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 def parse(argv: List[str]) -> Options:
@@ -129,7 +125,7 @@ def resume_path(options: Options, chosen: CheckpointFinding) -> Tuple[str, str]:
     link = os.path.join(view, os.path.basename(chosen.path))
     if not os.path.islink(link):
         os.symlink(os.path.abspath(chosen.path), link)
-    proofs.write_atomically(os.path.join(view, TRACKER), f"{chosen.candidate.step}\n".encode())
+    write_atomically(os.path.join(view, TRACKER), f"{chosen.candidate.step}\n".encode())
     return view, f"{chosen.judgement.why}; the tracker file names another iteration, so {view} points to this one"
 
 
@@ -143,37 +139,21 @@ def _why_none_usable(options: Options, findings: List[CheckpointFinding]) -> Tup
     return "pass", "there is no checkpoint: training starts from the beginning"
 
 
-def write_outputs(out_dir: str, choice: ResumeChoice) -> None:
-    """The output parameters of the step, one file each.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    os.makedirs(out_dir, exist_ok=True)
-    outputs = {
+def outputs_of(choice: ResumeChoice) -> Dict[str, str]:
+    """The output parameters of the step, by name."""
+    return {
         "resume-from": choice.resume_from,
         "resume-step": "" if choice.resume_step is None else str(choice.resume_step),
         "choice": to_json(choice),
         "verdict": choice.verdict,
     }
-    for name, text in outputs.items():
-        proofs.write_atomically(os.path.join(out_dir, name), text.encode())
 
 
+@flags.program("verify")
 def main(argv: List[str]) -> int:
     """Choose and answer; the exit code."""
-    try:
-        options = parse(argv)
-        options = replace(options, ledger=options.ledger or os.environ.get(proofs.VARIABLE, ""))
-    except flags.UsageError as error:
-        print(f"verify: {error}", file=sys.stderr)
-        return 2
+    options = parse(argv)
+    options = replace(options, ledger=options.ledger or os.environ.get(proofs.VARIABLE, ""))
     choice = choose(options)
     print(to_json(choice), flush=True)
-    try:
-        if options.out_dir:
-            write_outputs(options.out_dir, choice)
-    except OSError as error:
-        print(f"verify: cannot write {options.out_dir}: {error}", file=sys.stderr)
-        return 3
-    return 0
+    return write_outputs("verify", options.out_dir, outputs_of(choice))

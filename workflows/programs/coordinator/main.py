@@ -28,7 +28,7 @@ from workflows.wire import TERMINATION_MESSAGE_BYTES
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """Command line of the coordinator."""
 
     role: str = "trainer"
@@ -87,10 +87,6 @@ class Options:
             hang=hang,
             straggler=slow,
         )
-
-    def argv(self) -> List[str]:
-        """The flags that say this."""
-        return flags.to_argv(self)
 
 
 _ABOVE = {"hang_step_floor_seconds": 0.0, "hang_step_factor": 1.0, "hang_checkpoint_seconds": 0.0,

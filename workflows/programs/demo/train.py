@@ -68,7 +68,7 @@ EXPECTED = (model.CorpusError, checkpoint.RestoreError, MismatchError, RankLostE
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """Flags of the demo trainer."""
 
     steps: int = 300
@@ -98,10 +98,6 @@ class Options:
     """Longest wait for the other ranks."""
     save_grace_seconds: float = 20.0
     """After SIGTERM: longest wait for the other ranks before giving up saving."""
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 def parse(argv: List[str]) -> Options:
@@ -272,13 +268,10 @@ class Trainer:
         }
 
 
+@flags.program("demo-train")
 def main(argv: List[str]) -> int:
     """Train; the exit code."""
-    try:
-        options = parse(argv)
-    except flags.UsageError as error:
-        print(f"demo-train: {error}", file=sys.stderr, flush=True)
-        return 2
+    options = parse(argv)
     for name in THREAD_VARIABLES:
         os.environ[name] = "1"
     stop = StopRequest(options.save_grace_seconds)

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 import time
 from dataclasses import replace
 from typing import Callable, List, NamedTuple, Tuple
 
-from workflows.programs.checkpoints import proofs
 from workflows.programs.fabric import meeting, torch_group
 from workflows.programs.fabric.meeting import (
     TURN_FILE,
@@ -34,6 +32,7 @@ from workflows.programs.fabric.report import GPUS, SOCKETS, GangReport
 from workflows.programs.fabric.ring import MOST_FOR_ALL_TO_ALL, RingMember
 from workflows.programs.fabric.transport import MemberLostError, RailConnections
 from workflows.programs.runtime import flags
+from workflows.programs.runtime.files import write_outputs
 
 
 def report_by_deadline(
@@ -46,16 +45,8 @@ def report_by_deadline(
 ) -> int:
     """Print and write the report of `measure`; at the deadline that of `late`, and then end this process.
 
-    Args:
-        program: its name, for messages.
-        seconds: until the deadline.
-        out_dir: folder for the output parameter `report`; "": standard output only.
-        measure: gives the complete report; never raises.
-        late: gives the report so far.
-        end: ends the processes of the measurement, after the late report is written.
-
-    Returns:
-        The exit code: 3 where the report cannot be written.
+    `measure` gives the complete report and never raises, `late` the report so far; `end` ends the processes of the
+    measurement after the late report is written. The exit code is 3 where the report cannot be written.
     """
     written = threading.Lock()
 
@@ -77,14 +68,7 @@ def report_by_deadline(
 
 def _write(program: str, report: str, out_dir: str) -> int:
     print(report, flush=True)
-    if out_dir:
-        try:
-            os.makedirs(out_dir, exist_ok=True)
-            proofs.write_atomically(os.path.join(out_dir, "report"), report.encode())
-        except OSError as error:
-            print(f"{program}: cannot write {out_dir}: {error}", file=sys.stderr)
-            return 3
-    return 0
+    return write_outputs(program, out_dir, {"report": report})
 
 
 HOP_BYTES, LAPS = 4 << 20, 7
@@ -228,13 +212,10 @@ def _parse(argv: List[str]) -> Options:
     return options
 
 
+@flags.program("probe-gang")
 def main(argv: List[str]) -> int:
     """Measure and report."""
-    try:
-        options = _parse(argv)
-    except ValueError as error:
-        print(f"probe-gang: {error}", file=sys.stderr)
-        return 2
+    options = _parse(argv)
     node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
     member = GroupMember(options, node, os.environ.get("PRIMUS_POD_IP", ""))
 

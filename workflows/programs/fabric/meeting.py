@@ -216,7 +216,7 @@ def _card(plain: Any) -> MemberCard:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """Place of this member and sizes of the measurements."""
 
     folder: str
@@ -237,10 +237,6 @@ class Options:
     """GPUs of each node that take part; 0: measured by sockets."""
     out_dir: str = ""
     """Folder for the output parameter `report`; empty: standard output only."""
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 INFINIBAND = "/sys/class/infiniband"

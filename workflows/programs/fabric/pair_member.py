@@ -16,7 +16,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
@@ -167,7 +166,7 @@ def pair_calls(text: str) -> Tuple[PairCall, ...]:
     """The calls in `text`, a JSON list.
 
     Raises:
-        ValueError: it is none.
+        flags.UsageError: it is none.
     """
     try:
         listed: List[Dict[str, Any]] = json.loads(text)
@@ -175,8 +174,8 @@ def pair_calls(text: str) -> Tuple[PairCall, ...]:
             for name in ("command", "needs", "peer_command", "quantities"):
                 one[name] = tuple(one[name])
         return tuple(PairCall(**one) for one in listed)
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"no list of calls of a pair: {error}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise flags.UsageError(f"no list of calls of a pair: {error}") from error
 
 
 def to_json(calls: Sequence[PairCall]) -> str:
@@ -185,7 +184,7 @@ def to_json(calls: Sequence[PairCall]) -> str:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """Place of this node and the calls to make."""
 
     folder: str
@@ -203,10 +202,6 @@ class Options:
     """GPUs that the node should have, for `{gpu}` and `{gpus}`."""
     out_dir: str = ""
     """Folder for the output parameter `report`; empty: standard output only."""
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 class PairMember:
@@ -393,13 +388,10 @@ def _parse(argv: List[str]) -> Options:
     return options
 
 
+@flags.program("probe-pair")
 def main(argv: List[str]) -> int:
     """Measure and report."""
-    try:
-        options = _parse(argv)
-    except ValueError as error:
-        print(f"probe-pair: {error}", file=sys.stderr)
-        return 2
+    options = _parse(argv)
     node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
     tools: Parsers = parsers() if any(call.parser for call in pair_calls(options.calls)) else {}
     half = PairMember(options, node, os.environ.get("PRIMUS_POD_IP", ""), nics_of(), tools)

@@ -38,7 +38,7 @@ _children: List["subprocess.Popen[bytes]"] = []
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """One process, for one GPU."""
 
     node_rank: int
@@ -54,10 +54,6 @@ class Options:
     """For a collective to end."""
     backend: str = "nccl"
     """`gloo`: without GPUs, to try this program out; its figures are no GPU's and are marked so."""
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 def is_usable(gpus: int, devices: str = "/dev") -> bool:
@@ -241,13 +237,13 @@ class _Rail:
             self._torch.cuda.synchronize()
 
 
+@flags.program("gang-gpu")
 def main(argv: List[str]) -> int:
     """One GPU's process: measure and print one line."""
     try:
         results = _collectives(flags.from_argv(Options, argv))
-    except flags.UsageError as error:
-        print(f"gang-gpu: {error}", file=sys.stderr)
-        return 2
+    except flags.UsageError:
+        raise
     except Exception as error:  # torch raises whatever its libraries say
         results = {"unknown": f"{type(error).__name__}: {' '.join(str(error).split())[:LAST_CHARACTERS]}"}
     print(json.dumps({"gang_gpu": results}), flush=True)

@@ -8,7 +8,6 @@ Standard library only, Python 3.9.
 from __future__ import annotations
 
 import json
-import sys
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -23,17 +22,13 @@ CODES = {"pass": PASSED, "fail": FAILED}
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """What is asked."""
 
     url: str
     """Address of `/status` with its query."""
     deadline_seconds: float = 540.0
     """For the whole answer."""
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 def fetch(url: str, seconds: float) -> Tuple[str, int]:
@@ -66,13 +61,10 @@ def read(text: str) -> Tuple[str, int]:
     return f"{body.rstrip()}\nverdict: {verdict}", CODES.get(str(verdict), NOT_KNOWN)
 
 
+@flags.program("health-ask")
 def main(argv: List[str]) -> int:
     """Ask and print."""
-    try:
-        options = flags.from_argv(Options, argv)
-    except flags.UsageError as error:
-        print(f"health-ask: {error}", file=sys.stderr)
-        return WRONG_USE
+    options = flags.from_argv(Options, argv)
     text, code = fetch(options.url, options.deadline_seconds)
     print(text, flush=True)
     return code

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import List, Mapping, Sequence, Tuple
+from typing import Mapping, Sequence, Tuple
 
 from workflows.programs.health.query import LEVELS, QueryError, duration_seconds
 from workflows.programs.health.results import CHECKS
@@ -20,7 +20,7 @@ SWITCHES = ("--label", "--compatible")
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """How the daemon is started."""
 
     port: int = 3333
@@ -69,10 +69,6 @@ class Options:
     """More are refused with 429, after a burst of ten times as many."""
     connections: int = 512
     """At the same time; more are refused with 429."""
-
-    def argv(self) -> List[str]:
-        """The flags that say this."""
-        return flags.to_argv(self)
 
 
 def parse(argv: Sequence[str]) -> Options:

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from dataclasses import dataclass, field
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import Mapping, Optional, Sequence, Tuple
 
 from workflows.programs.launcher.lifecycle import SIGNALS, TERM, SaveWay
 from workflows.programs.progress.reader import StepCounting
@@ -22,7 +22,7 @@ _PLACEHOLDER = re.compile(r"\{(resume_from|resume_step|remaining_steps)\}")
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """How one pod's ranks are run. Made by the builder of the JobSet."""
 
     role: str
@@ -96,10 +96,6 @@ class Options:
     def save_way(self) -> SaveWay:
         """How the ranks are asked to save; those of a helping role have nothing to save and get SIGTERM."""
         return SaveWay(self.save_signal, self.save_file) if self.decides else SaveWay()
-
-    def argv(self) -> List[str]:
-        """The flags that say this."""
-        return flags.to_argv(self)
 
 
 def parse(argv: Sequence[str]) -> Options:

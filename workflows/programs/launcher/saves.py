@@ -17,7 +17,7 @@ from workflows.programs.launcher import lifecycle
 from workflows.programs.launcher.lifecycle import SaveComplete, SaveRequest, SaveWay
 from workflows.programs.launcher.options import Options, Place, Rendezvous
 from workflows.programs.launcher.rendezvous import LogNote
-from workflows.programs.runtime import processes
+from workflows.programs.runtime import files, processes
 
 if TYPE_CHECKING:
     from workflows.wire import FileRecord
@@ -110,19 +110,8 @@ class SaveRequester:
 
 def make_file(path: str, text: str) -> None:
     """Make the file atomically; raises OSError where the storage refuses."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
-    draft = os.path.join(folder, f".{os.path.basename(path)}.{os.uname().nodename}.{os.getpid()}")
-    try:
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(f"{text}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
-        raise
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    files.write_atomically(path, f"{text}\n".encode())
 
 
 def remove_file(path: str) -> None:

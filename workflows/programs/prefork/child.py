@@ -246,7 +246,7 @@ EXIT_FORK_FAILED = 126
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """Made by the launcher."""
 
     socket: int
@@ -258,10 +258,6 @@ class Options:
     module: bool = False
     preload: Tuple[str, ...] = ()
     """Modules to import, separated by commas or repeated."""
-
-    def argv(self) -> List[str]:
-        """The flags that say this."""
-        return flags.to_argv(self)
 
     def modules(self) -> List[str]:
         """To import, in this order."""

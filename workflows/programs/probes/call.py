@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import IO, Any, Callable, Dict, List, Mapping, Tuple
 
 from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.runtime.flags import UsageError
 
 MOST_BYTES = 4 << 20
 """More output than that no tool has reason for; the rest is not read."""
@@ -62,15 +63,15 @@ def from_json(text: str) -> Tuple[Call, ...]:
     """The calls in `text`.
 
     Raises:
-        ValueError: no list of calls.
+        UsageError: no list of calls.
     """
     try:
         listed: List[Dict[str, Any]] = json.loads(text)
         for one in listed:
             one.update(command=tuple(one["command"]), needs=tuple(one["needs"]))
         return tuple(Call(**one) for one in listed)
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"no list of calls: {error}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"no list of calls: {error}") from error
 
 
 def argv_of(call: Call, places: Mapping[str, str]) -> List[str]:

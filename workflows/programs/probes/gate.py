@@ -16,11 +16,11 @@ import time
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Mapping, Tuple
 
-from workflows.programs.checkpoints import proofs
 from workflows.programs.checkpoints.formats import storage_is_there
 from workflows.programs.probes import gpu_count, kernel_log
 from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, Check, at_least, at_most, overall_verdict
 from workflows.programs.runtime import flags
+from workflows.programs.runtime.files import write_outputs
 from workflows.wire import GateReport, to_json
 
 PROBE_BYTES = 1 << 20
@@ -31,7 +31,7 @@ LAST_SANE_YEAR_SECONDS = 4102444800.0
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """What this node must show."""
 
     run_dir: str
@@ -56,10 +56,6 @@ class Options:
     """Unix seconds: older lines of the kernel's log are left out."""
     kernel_folder: str = ""
     """Folder whose `<node>.log` stands for the kernel's log: embedded nodes have no kernel of their own."""
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 def parse(argv: List[str]) -> Options:
@@ -252,22 +248,12 @@ def _read(path: str) -> str:
         return ""
 
 
+@flags.program("gate")
 def main(argv: List[str]) -> int:
     """Look at this node and report; the exit code of a gate is 0 only for pass, so that nothing is started past it."""
-    try:
-        options = parse(argv)
-    except flags.UsageError as error:
-        print(f"gate: {error}", file=sys.stderr)
-        return 2
+    options = parse(argv)
     node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
     report = examine(options, node, checks_of(options, node), now=time.time())
     print(to_json(report), flush=True)
-    try:
-        if options.out_dir:
-            os.makedirs(options.out_dir, exist_ok=True)
-            for name, text in (("report", to_json(report)), ("verdict", report.verdict)):
-                proofs.write_atomically(os.path.join(options.out_dir, name), text.encode())
-    except OSError as error:
-        print(f"gate: cannot write {options.out_dir}: {error}", file=sys.stderr)
-        return 3
-    return 0 if options.examination or report.verdict == PASS else 1
+    code = write_outputs("gate", options.out_dir, {"report": to_json(report), "verdict": report.verdict})
+    return code or (0 if options.examination or report.verdict == PASS else 1)

@@ -80,13 +80,13 @@ def answer(name: str, arguments: Mapping[str, str]) -> ParsedOutput:
         return ParsedOutput(unknown=f"the probe crashed: {type(error).__name__}: {error}")
 
 
+@flags.program("probe-one")
 def main(argv: List[str]) -> int:
     """Probe and print."""
+    options = flags.from_argv(Options, argv)
     try:
-        options = flags.from_argv(Options, argv)
         arguments: Mapping[str, str] = json.loads(options.arguments)
     except ValueError as error:
-        print(f"probe-one: {error}", file=sys.stderr)
-        return 2
+        raise flags.UsageError(f"--arguments: {error}") from error
     print(dump_parsed(answer(options.name, arguments)), flush=True)
     return 0

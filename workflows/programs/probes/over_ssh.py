@@ -110,13 +110,10 @@ def _earlier(options: Options) -> List[int]:
     return found
 
 
+@flags.program("probe-host")
 def main(argv: List[str]) -> int:
     """Run the probe and end whatever is left of it; its exit code, or as shells say it 128 and the signal."""
-    try:
-        options = flags.from_argv(Options, argv)
-    except ValueError as error:
-        print(f"probe-host: {error}", file=sys.stderr)
-        return 2
+    options = flags.from_argv(Options, argv)
     end_earlier(options)
     remove_left(options, time.time())
     with contextlib.suppress(OSError), open(os.path.join(options.folder, MARK), "w", encoding="utf-8") as file:

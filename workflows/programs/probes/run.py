@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -21,11 +20,11 @@ import zlib
 from dataclasses import asdict, dataclass, replace
 from typing import Dict, List, Mapping, Sequence, Tuple
 
-from workflows.programs.checkpoints import proofs
 from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
 from workflows.programs.probes.call import Call, Parsers, execute, from_json
 from workflows.programs.probes.node import STORAGE_VARIABLE
 from workflows.programs.runtime import flags
+from workflows.programs.runtime.files import write_outputs
 
 WHOLE_NODE = "node"
 INFINIBAND = "/sys/class/infiniband"
@@ -34,7 +33,7 @@ LEAST_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """What is measured."""
 
     calls: str
@@ -49,10 +48,6 @@ class Options:
     """For everything."""
     out_dir: str = ""
     """Folder for the output parameter `report`; empty: standard output only."""
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 def parsers() -> Parsers:
@@ -241,14 +236,11 @@ def _short(reading: Reading) -> List[object]:
     return values
 
 
+@flags.program("probe")
 def main(argv: List[str]) -> int:
     """Measure and report."""
-    try:
-        options = flags.from_argv(Options, argv)
-        calls = from_json(options.calls)
-    except ValueError as error:
-        print(f"probe: {error}", file=sys.stderr)
-        return 2
+    options = flags.from_argv(Options, argv)
+    calls = from_json(options.calls)
     node, began = os.environ.get("PRIMUS_NODE") or os.uname().nodename, time.time()
     if options.path:
         os.environ[STORAGE_VARIABLE] = options.path
@@ -256,11 +248,4 @@ def main(argv: List[str]) -> int:
     answers = Node(options, nics_of(), tools).make(calls)
     report = {"node": node, "at": began, "seconds": round(time.time() - began, 3), "answers": pack_answers(answers)}
     print(json.dumps(report, separators=(",", ":")), flush=True)
-    if options.out_dir:
-        try:
-            os.makedirs(options.out_dir, exist_ok=True)
-            proofs.write_atomically(os.path.join(options.out_dir, "report"), json.dumps(report).encode())
-        except OSError as error:
-            print(f"probe: cannot write {options.out_dir}: {error}", file=sys.stderr)
-            return 3
-    return 0
+    return write_outputs("probe", options.out_dir, {"report": json.dumps(report)})

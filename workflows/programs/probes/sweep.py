@@ -18,10 +18,10 @@ import time
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from workflows.programs.checkpoints import proofs
 from workflows.programs.probes import gate, gpu_count, kernel_log
 from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, Check
 from workflows.programs.runtime import flags
+from workflows.programs.runtime.files import write_outputs
 from workflows.wire import to_json
 
 KERNEL_LINES = 12
@@ -30,7 +30,7 @@ _STAT = "import os, sys; os.statvfs(sys.argv[1])"
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """What is looked at."""
 
     storage: Tuple[str, ...] = ()
@@ -51,10 +51,6 @@ class Options:
     """Folder whose `<node>.log` and `<node>.mounts` stand for the kernel's log and /proc/self/mountinfo."""
     out_dir: str = ""
     """Folder for the output parameters; empty: standard output only."""
-
-    def argv(self) -> List[str]:
-        """These options as flags."""
-        return flags.to_argv(self)
 
 
 @dataclass(frozen=True)
@@ -178,13 +174,10 @@ def _text(path: str) -> str:
         return ""
 
 
+@flags.program("sweep")
 def main(argv: List[str]) -> int:
     """Look and report; 0 whatever was found, 2 for wrong flags, 3 where the report could not be written."""
-    try:
-        options = parse(argv)
-    except flags.UsageError as error:
-        print(f"sweep: {error}", file=sys.stderr)
-        return 2
+    options = parse(argv)
     node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
     now = time.time()
     checks: Dict[str, Callable[[gate.Options], Check]] = {
@@ -195,12 +188,4 @@ def main(argv: List[str]) -> int:
     }
     report = gate.examine(gate.Options(run_dir="", timeout_seconds=options.timeout_seconds), node, checks, now)
     print(to_json(report), flush=True)
-    try:
-        if options.out_dir:
-            os.makedirs(options.out_dir, exist_ok=True)
-            for name, text in (("report", to_json(report)), ("verdict", report.verdict)):
-                proofs.write_atomically(os.path.join(options.out_dir, name), text.encode())
-    except OSError as error:
-        print(f"sweep: cannot write {options.out_dir}: {error}", file=sys.stderr)
-        return 3
-    return 0
+    return write_outputs("sweep", options.out_dir, {"report": to_json(report), "verdict": report.verdict})

@@ -20,15 +20,11 @@ BLOCK_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(flags.Flags):
     """Where to copy to."""
 
     to: str
     """Folder; it is made where it does not exist."""
-
-    def argv(self) -> List[str]:
-        """The flags that say this."""
-        return flags.to_argv(self)
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -70,13 +66,10 @@ def copy(source: str, folder: str) -> str:
     return final
 
 
+@flags.program("copy")
 def main(argv: List[str]) -> int:
     """Copy this program's own archive."""
-    try:
-        options = parse(argv)
-    except flags.UsageError as error:
-        print(f"copy: {error}", file=sys.stderr, flush=True)
-        return 2
+    options = parse(argv)
     source = archive_path()
     if not source:
         print("copy: this program does not run from an archive; start it as python3 programs.pyz copy", file=sys.stderr)

@@ -1,8 +1,8 @@
 """Files and descriptors written in the background, so that a hanging or full storage never stops a program.
 
 Memory is bounded: what does not fit in the queue is dropped and counted, and the count is written instead. A descriptor
-that another process reads keeps its flags: it may be shared with programs that expect it to block. Also the paths of
-these programs and of the termination message.
+that another process reads keeps its flags: it may be shared with programs that expect it to block. Also files that
+appear whole or not at all, and the paths of these programs and of the termination message.
 """
 
 from __future__ import annotations
@@ -294,6 +294,43 @@ class Printer:
                     select.select([], [self._fd], [])
         except (OSError, ValueError):
             return  # nobody will read it, or the disk is full: the training goes on, and the run's folder has it all
+
+
+def write_atomically(path: str, data: bytes) -> None:
+    """Write `path` so that a reader sees the old or the new content, also after a power cut.
+
+    Raises:
+        OSError: the storage refused.
+    """
+    folder, name = os.path.split(path)
+    # The node's name as well: many containers call their first process 1, and may share the storage.
+    unfinished = os.path.join(folder, f".{name}.{os.uname().nodename}.{os.getpid()}.unfinished")
+    try:
+        with open(unfinished, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except OSError:
+        if os.path.exists(unfinished):
+            os.unlink(unfinished)
+        raise
+
+
+def write_outputs(program: str, folder: str, outputs: Mapping[str, str]) -> int:
+    """Write the output parameters of a workflow's step, a file each; no folder: nobody wants them.
+
+    The exit code is 0, or 3 where the folder cannot be written, which is said on standard error.
+    """
+    try:
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        for name, text in outputs.items() if folder else ():
+            write_atomically(os.path.join(folder, name), text.encode())
+    except OSError as error:
+        print(f"{program}: cannot write {folder}: {error}", file=sys.stderr, flush=True)
+        return 3
+    return 0
 
 
 PROGRAMS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

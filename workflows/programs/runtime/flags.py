@@ -9,16 +9,45 @@ coordinator when it replays its journal.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import sys
 from typing import Any, Callable, Dict, List, Sequence, Tuple, Type, TypeVar
 
 REST = {"rest": True}
 """Metadata of the one field that takes everything after `--`."""
 
 T = TypeVar("T")
+Main = Callable[[List[str]], int]
+"""A program: its arguments to its exit code."""
 
 
 class UsageError(ValueError):
     """A flag is unknown, misses its value or cannot be read; the message names it and says what would be right."""
+
+
+class Flags:
+    """Base of a program's options."""
+
+    def argv(self) -> List[str]:
+        """The flags that say this."""
+        return to_argv(self)
+
+
+def program(name: str) -> Callable[[Main], Main]:
+    """A `main` that prints what is wrong with its flags, under the program's name, and ends with 2."""
+
+    def decorate(main: Main) -> Main:
+        @functools.wraps(main)
+        def guarded(argv: List[str]) -> int:
+            try:
+                return main(argv)
+            except UsageError as error:
+                print(f"{name}: {error}", file=sys.stderr, flush=True)
+                return 2
+
+        return guarded
+
+    return decorate
 
 
 def to_argv(options: Any) -> List[str]:
