@@ -26,8 +26,8 @@ from pathlib import Path
 from tests.support.harness.health_daemons import Toolbox, at_once, get, ping_text
 from tests.support.harness.health_fleet import asking, fleet
 from workflows.programs.health.fleet_status import ALIVE_SECONDS, MOST_AT_ONCE
-from workflows.programs.health.limits import side_by_side
 from workflows.programs.health.peers import Peer, fetch
+from workflows.programs.runtime.bounded import side_by_side
 
 ROUNDS = 5
 ALL = "--checks=pciebw,remapped,dcgm,ping,gpupower"

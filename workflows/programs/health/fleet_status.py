@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, cast
 
 from workflows.programs.health.gpu_checks import DEADLINES
-from workflows.programs.health.limits import side_by_side
 from workflows.programs.health.peers import LookupFailedError, Nodes, Peer, PeerResponse, by_node, fetch
 from workflows.programs.health.query import NONE, Status, remote_query
 from workflows.programs.health.results import (
@@ -22,8 +21,9 @@ from workflows.programs.health.results import (
     report_to_json,
     statuses_in,
     summary,
-    worst,
 )
+from workflows.programs.probes.verdicts import UNKNOWN, worst
+from workflows.programs.runtime.bounded import side_by_side
 
 MOST_AT_ONCE = 128
 """Connections of one question at the same time, whatever `batch` says."""
@@ -156,7 +156,7 @@ def text_of_all(status: Status, request: StatusQuery, answers: Sequence[NodeAnsw
 
 def json_of_all(request: StatusQuery, answers: Sequence[NodeAnswer], seconds: float) -> Dict[str, Any]:
     """The typed answer."""
-    verdicts = [*(one.verdict for one in answers), *(["unknown"] if request.problems else [])]
+    verdicts = [*(one.verdict for one in answers), *([UNKNOWN] if request.problems else [])]
     return {
         "verdict": worst(verdicts),
         "seconds": round(seconds, 3),

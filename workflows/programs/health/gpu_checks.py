@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from workflows.programs.health.limits import SharedResult
-from workflows.programs.health.results import FAIL, PASS, UNKNOWN, DeviceResult, Result, values_line, worst
+from workflows.programs.health.results import DeviceResult, Result, values_line
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.call import Call, execute
-from workflows.programs.probes.links import GPU_CLASSES, PCI
-from workflows.programs.probes.node import listed, read
+from workflows.programs.probes.gpu_count import MAKERS, on_bus
+from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, worst
 
-MAKERS: Mapping[str, str] = {"nvidia": "0x10de", "amd": "0x1002"}
 TOOLS: Mapping[str, Tuple[str, ...]] = {"nvidia": ("nvidia-smi",), "amd": ("amd-smi", "rocm-smi")}
 SMI_SECONDS = 30.0
 """`nvidia-smi -q` needs several seconds on 8 GPUs without persistence mode."""
@@ -57,7 +56,7 @@ class Tools:
 
     def gpus(self) -> Gpus:
         """Whose GPUs these are, and how many."""
-        counts = {vendor: on_bus(maker) for vendor, maker in MAKERS.items()}
+        counts = {vendor: len(on_bus(vendor)) for vendor in MAKERS}
         there = [vendor for vendor, count in counts.items() if count]
         vendor = there[0] if there else next((one for one in TOOLS if tool_of(one)), "")
         return Gpus(vendor, self._expected or counts.get(vendor, 0))
@@ -72,12 +71,6 @@ class Tools:
         name = next((one.word for one in found.readings if one.quantity == "product_name" and one.word), "")
         self.model = name or self.model
         return found
-
-
-def on_bus(maker: str) -> int:
-    """GPUs of a maker on the PCI bus."""
-    own = [name for name in listed(PCI) if read(f"{PCI}/{name}/vendor") == maker]
-    return sum(1 for name in own if (read(f"{PCI}/{name}/class") or "")[:6] in GPU_CLASSES)
 
 
 def tool_of(vendor: str) -> str:

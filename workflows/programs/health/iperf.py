@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from typing import IO, Any, Callable, Dict, Hashable, List, Mapping, Sequence, Set, Tuple, TypeVar, Union, cast
+from typing import IO, Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple, Union, cast
 from urllib.parse import parse_qsl
 
 from workflows.programs.health.iperf_results import (
@@ -40,6 +40,7 @@ from workflows.programs.health.peers import Peer
 from workflows.programs.parsers import network
 from workflows.programs.parsers.text import ParsedOutput, Reading, as_mapping, document, number
 from workflows.programs.probes.call import Call, execute
+from workflows.programs.runtime.bounded import outcomes, side_by_side
 
 IPERF3 = "iperf3"
 CLIENT_SECONDS = 5
@@ -178,21 +179,14 @@ class IperfServers:
 
 def send(flow: Flow) -> Tuple[List[Sums], List[str]]:
     """All clients of a flow at once: what those told that ended well, and what became of the others."""
-    found: Dict[int, ParsedOutput] = {}
 
-    def one(index: int) -> None:
+    def client(index: int) -> Callable[[], ParsedOutput]:
         call = Call(number=index, command=tuple(client_argv(flow, index)), parser=IPERF3)
-        found[index] = execute(call, {}, CLIENT_DEADLINE_SECONDS, {IPERF3: client_sums})
+        return lambda: execute(call, {}, CLIENT_DEADLINE_SECONDS, {IPERF3: client_sums})
 
-    threads = [threading.Thread(target=one, args=(index,), daemon=True) for index in range(flow.clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
     output: List[Sums] = []
     errors: List[str] = []
-    for index in range(flow.clients):
-        parsed = found.get(index, ParsedOutput(unknown="the client was not started"))
+    for index, parsed in enumerate(side_by_side([client(index) for index in range(flow.clients)])):
         values = {(one.quantity, one.subject): one.value for one in parsed.readings}
         try:
             if parsed.unknown:
@@ -247,8 +241,6 @@ UNNAMED = "default"
 """Interface of a node of which only the daemon's address is known."""
 
 Ask = Callable[[Peer, str], str]
-T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
 
 SERVERS = IperfServers()
 """Those of this process."""
@@ -393,8 +385,8 @@ class RingMeasurement:
                 break
             # Who was lost on the way is not waited for again.
             asked = [pair for pair in pairs if not self._dead.keys() & set(pair)]
-            answers = side_by_side({pair: self._pair(iface, *pair) for pair in asked}, ASK_SECONDS)
-            for (source, there), answer in answers.items():
+            answers = outcomes([self._pair(iface, *pair) for pair in asked], seconds=ASK_SECONDS)
+            for (source, there), answer in zip(asked, answers):  # noqa: B905 - 3.10
                 if isinstance(answer, OSError):
                     self._dead[source] = f"its daemon does not answer: {answer}"
                 elif isinstance(answer, Exception):
@@ -421,7 +413,8 @@ class RingMeasurement:
 
     def _everybody(self, wanted: str) -> Mapping[str, Union[str, Exception]]:
         there = [node for node in self._peers if node not in self._dead]
-        return side_by_side({node: self._asking(node, wanted) for node in there}, ASK_SECONDS)
+        answers = outcomes([self._asking(node, wanted) for node in there], seconds=ASK_SECONDS)
+        return dict(zip(there, answers))  # noqa: B905 - 3.10
 
     def _asking(self, node: str, wanted: str) -> Callable[[], str]:
         return lambda: self._to(node, wanted)
@@ -453,27 +446,3 @@ def _address(host: str) -> str:
             return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
         except OSError as error:
             raise ValueError(f"{host} cannot be resolved: {error}") from error
-
-
-def side_by_side(jobs: Mapping[K, Callable[[], T]], seconds: float) -> Dict[K, Union[T, Exception]]:
-    """Results of all jobs at once, in their order; of one that raised, or is not ready in time, the exception."""
-    found: Dict[K, Union[T, Exception]] = {}
-    closed: Set[bool] = set()
-
-    def work(key: K, job: Callable[[], T]) -> None:
-        try:
-            answer: Union[T, Exception] = job()
-        except Exception as error:  # a peer may answer anything; whatever it is becomes a hole with its reason
-            answer = error
-        if not closed:
-            found[key] = answer
-
-    threads = [threading.Thread(target=work, args=item, daemon=True) for item in jobs.items()]
-    for thread in threads:
-        thread.start()
-    ends = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, ends - time.monotonic()))
-    closed.add(True)
-    late = TimeoutError(f"no answer within {seconds:g} s")
-    return {key: found.get(key, late) for key in jobs}

@@ -14,7 +14,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, cast
 from workflows.programs.health.gpu_checks import is_fatal
 from workflows.programs.health.kubernetes import Api, ApiError, node_path
 from workflows.programs.health.query import LEVELS
-from workflows.programs.health.results import FAIL, PASS, UNKNOWN, Result, worst
+from workflows.programs.health.results import Result
+from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, worst
 
 PREFIX = "autopilot.ibm.com/"
 HEALTH = f"{PREFIX}gpuhealth"

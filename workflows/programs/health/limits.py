@@ -11,7 +11,7 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Generator, Hashable, List, Sequence, TypeVar
+from typing import Any, Callable, Dict, Generator, Hashable, TypeVar
 
 BURST = 10.0
 """Seconds of the rate that may come at once: a fleet's questions arrive together."""
@@ -141,26 +141,3 @@ class ExclusiveTurns:
         """Who has it now; "": nobody."""
         with self._changed:
             return self._holders.get(name, "")
-
-
-def side_by_side(works: Sequence[Callable[[], T]], at_once: int = 0) -> List[T]:
-    """Results of all works, in their order; none may raise. `at_once` limits the threads (0: one for each)."""
-    answers: Dict[int, T] = {}
-    left = iter(enumerate(works))
-    lock = threading.Lock()
-
-    def worker() -> None:
-        while True:
-            with lock:
-                following = next(left, None)
-            if following is None:
-                return
-            answers[following[0]] = following[1]()
-
-    count = min(len(works), at_once or len(works))
-    threads = [threading.Thread(target=worker, daemon=True) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [answers[index] for index in range(len(works))]

@@ -12,9 +12,9 @@ import threading
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, worst
 from workflows.programs.runtime.prometheus import FIGURE_DIGITS, Family, Labels, exposition
 
-PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 OK = "OK"
 AWAY = "Connection to Server Failed"
 CHECKS: Tuple[str, ...] = ("pciebw", "remapped", "gpupower", "gpumem", "dcgm", "ping", "pvc")
@@ -141,13 +141,6 @@ def statuses_in(text: str) -> List[str]:
         elif line.startswith(f"{NOT_SUPPORTED}:"):
             found[NOT_SUPPORTED] = None
     return list(found) or [OK]
-
-
-def worst(verdicts: Sequence[str]) -> str:
-    """Fail where one failed, else unknown where one is or there is none, else pass."""
-    if FAIL in verdicts:
-        return FAIL
-    return UNKNOWN if UNKNOWN in verdicts or not verdicts else PASS
 
 
 @dataclass(frozen=True)

@@ -6,28 +6,19 @@ garbage, a time-out, a crash and a missing tool are unknown with their reason, n
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import os
-import signal
-import subprocess
 import sys
-import threading
-import time
 from dataclasses import asdict, dataclass, field, replace
-from typing import IO, Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.runtime.bounded import run_program
 from workflows.programs.runtime.flags import UsageError
 
-MOST_BYTES = 4 << 20
-"""More output than that no tool has reason for; the rest is not read."""
 LAST_CHARACTERS = 300
 LIMIT_VARIABLE = "PRIMUS_PROBE_SECONDS"
 """Tells a probe how long it may live, so that it can say what it knows before it is killed."""
-GRACE_SECONDS = 2.0
-"""For a killed process to be gone; one that stays is the kernel's, and is left."""
 
 Parsers = Mapping[str, Callable[[str], ParsedOutput]]
 
@@ -96,22 +87,11 @@ def fill_places(text: str, places: Mapping[str, str]) -> str:
 
 def execute(call: Call, places: Mapping[str, str], seconds: float, parsers: Parsers) -> ParsedOutput:
     """Run a call once and parse its output; after `seconds` it is killed with everything it started."""
-    argv = argv_of(call, places)
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, LIMIT_VARIABLE: f"{seconds:.3f}"},
-        )
-    except OSError as error:
-        return ParsedOutput(unknown=f"{argv[0]} cannot be started: {describe_start_error(error)}")
-    text, in_time = _output(process, seconds)
-    if not in_time:
-        return ParsedOutput(unknown=f"{call.title} did not end within {seconds:g} s{_last(text)}")
-    code = process.returncode
+    environment = {**os.environ, LIMIT_VARIABLE: f"{seconds:.3f}"}
+    ended = run_program(argv_of(call, places), seconds, name=call.title, environment=environment, apart=False)
+    code, text = ended.code, ended.output
+    if code is None:
+        return ParsedOutput(unknown=f"{ended.problem}{_last(text)}")
     found = _read(call, text, parsers)
     if not found.readings and not found.unknown:
         return ParsedOutput(unknown=f"{call.title} told nothing{_last(text)}")
@@ -128,14 +108,6 @@ def execute(call: Call, places: Mapping[str, str], seconds: float, parsers: Pars
     return found
 
 
-def describe_start_error(error: OSError) -> str:
-    """Why a program could not be started; where its file asks for capabilities that the pod dropped, what to do."""
-    why = error.strerror or str(error)
-    if error.errno != errno.EPERM:
-        return why
-    return f"{why}: its file may carry capabilities that this pod may not have; take them off in the image (setcap -r)"
-
-
 def _read(call: Call, text: str, parsers: Parsers) -> ParsedOutput:
     if call.probe:
         return load_parsed(text)
@@ -146,39 +118,6 @@ def _read(call: Call, text: str, parsers: Parsers) -> ParsedOutput:
         return parser(text)
     except Exception as error:  # a parser is total; one that is not must not pass for a pass
         return ParsedOutput(unknown=f"the parser {call.parser} crashed: {type(error).__name__}: {error}")
-
-
-def _output(process: "subprocess.Popen[bytes]", seconds: float) -> Tuple[str, bool]:
-    """What it printed, and whether it ended by itself in time."""
-    kept = bytearray()
-
-    def read(stream: IO[bytes]) -> None:
-        with stream:
-            while block := os.read(stream.fileno(), 1 << 16):
-                kept.extend(block[: max(0, MOST_BYTES - len(kept))])
-
-    reader = threading.Thread(target=read, args=(process.stdout,), daemon=True)
-    reader.start()
-    in_time = _ends_within(process.pid, seconds)
-    # Before it is fetched: its number is nobody else's until then. What it left behind ends with it.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE_SECONDS)
-    reader.join(GRACE_SECONDS)  # whoever left its session may hold the pipe open: it is not waited for
-    return bytes(kept).decode("utf-8", "replace"), in_time
-
-
-def _ends_within(pid: int, seconds: float) -> bool:
-    """Whether the process ends by itself in that time; it is not fetched."""
-    deadline, pause = time.monotonic() + seconds, 0.001
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return False
-        time.sleep(min(pause, left))
-        pause = min(0.05, 2 * pause)
-    return True
 
 
 def _last(text: str) -> str:

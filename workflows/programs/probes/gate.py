@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Mapping, Tuple
+from functools import partial
+from typing import Callable, List, Mapping
 
 from workflows.programs.checkpoints.formats import storage_is_there
-from workflows.programs.probes import gpu_count, kernel_log
-from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, Check, at_least, at_most, overall_verdict
+from workflows.programs.probes import gpu_count, kernel_log, measure, verdicts
+from workflows.programs.probes.node import read
+from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, Check, at_least, at_most
 from workflows.programs.runtime import flags
 from workflows.programs.runtime.files import write_outputs
 from workflows.wire import GateReport, to_json
@@ -123,14 +124,11 @@ def _check_storage(options: Options) -> Check:
     if not storage_is_there(options.run_dir):
         return Check("storage", FAIL, None, None, "s", f"the storage of {options.run_dir} is not mounted")
     began = time.monotonic()
-    with _ProbeFile(options.run_dir) as probe:
-        probe.write(os.urandom(PROBE_BYTES))
-        same = probe.reads_back()
+    measured = measure.storage({"path": options.run_dir, "bytes": str(PROBE_BYTES)})
     seconds = round(time.monotonic() - began, 3)
-    if not same:
-        return Check(
-            "storage", FAIL, seconds, options.timeout_seconds, "s", "read back something else than was written"
-        )
+    if any(one.value for one in measured.readings if one.quantity == "storage_wrong_bytes"):
+        evidence = "read back something else than was written"
+        return Check("storage", FAIL, seconds, options.timeout_seconds, "s", evidence)
     evidence = f"wrote, synced, read and deleted {PROBE_BYTES} bytes in {options.run_dir}"
     return at_most("storage", seconds, options.timeout_seconds, "s", evidence)
 
@@ -138,14 +136,13 @@ def _check_storage(options: Options) -> Check:
 def _check_clock(options: Options) -> Check:
     if not storage_is_there(options.run_dir):
         return Check("clock", UNKNOWN, None, options.clock_skew_seconds, "s", "there is no storage to compare with")
-    with _ProbeFile(options.run_dir) as probe:
-        probe.write(b"time")
-        return judge_clock(time.time(), probe.written_at(), options.clock_skew_seconds)
+    _, now, storage_now = measure.storage_times(options.run_dir)
+    return judge_clock(now, storage_now, options.clock_skew_seconds)
 
 
 def _check_memory(options: Options) -> Check:
-    limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
-    free = available_memory(_read("/proc/meminfo"), limit, used)
+    limit, used = read("sys/fs/cgroup/memory.max") or "", read("sys/fs/cgroup/memory.current") or ""
+    free = available_memory(read("proc/meminfo") or "", limit, used)
     return at_least("memory", free, options.minimum_memory_bytes, "bytes", "MemAvailable and the pod's own limit")
 
 
@@ -183,69 +180,9 @@ def checks_of(options: Options, node: str) -> Mapping[str, Callable[[Options], C
 def examine(
     options: Options, node: str, checks: Mapping[str, Callable[[Options], Check]] = CHECKS, now: float = 0.0
 ) -> GateReport:
-    """All checks at once, each in its own thread, so that one dead mount does not silence the others."""
-    found: Dict[str, Check] = {}
-    threads: List[Tuple[str, threading.Thread]] = []
-    for name, check in checks.items():
-        thread = threading.Thread(target=_guarded, args=(name, check, options, found), daemon=True)
-        thread.start()
-        threads.append((name, thread))
-    deadline = time.monotonic() + options.timeout_seconds
-    for _, thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    silent = f"no answer within {options.timeout_seconds} s"
-    done = [found.get(name, Check(name, UNKNOWN, None, None, "", silent)) for name in checks]
-    return GateReport(node, overall_verdict(done), [one.plain() for one in done], now)
-
-
-def _guarded(name: str, check: Callable[[Options], Check], options: Options, found: Dict[str, Check]) -> None:
-    try:
-        found[name] = check(options)
-    except OSError as error:
-        # The storage's checks ask the storage for nothing unusual: refusing is its failure.
-        verdict = FAIL if name in ("storage", "disk") else UNKNOWN
-        found[name] = Check(name, verdict, None, None, "", f"{error.strerror or error} ({error.filename})")
-    except Exception as error:
-        found[name] = Check(name, UNKNOWN, None, None, "", f"the check crashed: {type(error).__name__}: {error}")
-
-
-class _ProbeFile:
-    """A small file of our own in the run's folder, gone afterwards."""
-
-    def __init__(self, run_dir: str) -> None:
-        os.makedirs(run_dir, exist_ok=True)
-        self._path = os.path.join(run_dir, f".gate-{os.uname().nodename}-{os.getpid()}-{threading.get_ident()}")
-        self._data = b""
-
-    def __enter__(self) -> "_ProbeFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if os.path.exists(self._path):
-            os.unlink(self._path)
-
-    def write(self, data: bytes) -> None:
-        self._data = data
-        with open(self._path, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def reads_back(self) -> bool:
-        with open(self._path, "rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            return file.read() == self._data
-
-    def written_at(self) -> float:
-        return os.stat(self._path).st_mtime
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read()
-    except FileNotFoundError:
-        return ""
+    """All checks with these options, side by side."""
+    bound = {name: partial(check, options) for name, check in checks.items()}
+    return verdicts.examine(node, bound, options.timeout_seconds, now)
 
 
 @flags.program("gate")

@@ -11,13 +11,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, cast
 
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.links import GPU_CLASSES, PCI
 from workflows.programs.probes.node import GIB, listed, read
+from workflows.programs.runtime.bounded import Ended, run_program
 
 VENDORS = ("amd", "nvidia")
 FAKE_VARIABLE = "PRIMUS_FAKE_GPUS"
@@ -37,12 +37,8 @@ def count(
 ) -> Optional[GpuCount]:
     """Number of this node's GPUs; None where fake ones are wanted and the environment names no number.
 
-    Args:
-        vendor: `amd`, `nvidia`, or empty for either.
-        fake: take the number from `PRIMUS_FAKE_GPUS`.
-        environment: environment variables.
-        timeout_seconds: longest time of a vendor's tool.
-        root: folder with `dev` and `sys`.
+    `vendor` is `amd`, `nvidia`, or empty for either; `fake` takes the number from `PRIMUS_FAKE_GPUS`; `root` has the
+    folders `dev` and `sys`.
     """
     if fake:
         text = environment.get(FAKE_VARIABLE, "")
@@ -52,24 +48,32 @@ def count(
 
 
 def _of_vendor(vendor: str, timeout_seconds: float, root: str) -> GpuCount:
-    devices = DEVICES[vendor](root)
-    sources: List[Tuple[str, Optional[int]]] = [("device files", devices)]
-    for argv, count in TOOLS[vendor]:
-        if shutil.which(argv[0]) is not None:
-            sources.append((" ".join(argv), _ask(argv, count, timeout_seconds)))
-            break
+    sources: List[Tuple[str, Optional[int]]] = [("device files", DEVICES[vendor](root))]
+    listing = ask_tool(vendor, timeout_seconds)
+    sources += [(listing.command, listing.gpus)] if listing is not None else []
     # A tool that is there and does not answer sees no GPU.
     numbers = [0 if number is None else number for _, number in sources]
-    said = "; ".join(f"{name}: {'no answer' if number is None else number}" for name, number in sources)
-    return GpuCount(min(numbers), f"{vendor}: {said}")
+    evidence = "; ".join(f"{name}: {'no answer' if number is None else number}" for name, number in sources)
+    return GpuCount(min(numbers), f"{vendor}: {evidence}")
 
 
-def _ask(argv: Tuple[str, ...], read: Callable[[str], Optional[int]], timeout_seconds: float) -> Optional[int]:
-    try:
-        done = subprocess.run(argv, capture_output=True, timeout=timeout_seconds, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return read(done.stdout.decode("utf-8", "replace")) if done.returncode == 0 else None
+@dataclass(frozen=True)
+class ToolListing:
+    """What a vendor's tool answered when it was to list the GPUs."""
+
+    command: str
+    ended: Ended
+    gpus: Optional[int]
+    """None: it did not end well, or its answer cannot be read."""
+
+
+def ask_tool(vendor: str, seconds: float) -> Optional[ToolListing]:
+    """The answer of the vendor's best tool that is installed; None: there is none. One that hangs is left behind."""
+    for argv, count_in in TOOLS[vendor]:
+        if shutil.which(argv[0]) is not None:
+            ended = run_program(argv, seconds, grace_seconds=0.0)
+            return ToolListing(" ".join(argv), ended, count_in(ended.output) if ended.code == 0 else None)
+    return None
 
 
 def nvidia_devices(root: str) -> int:
@@ -132,15 +136,15 @@ KFD = "sys/class/kfd/kfd"
 NVIDIA_GPUS = "proc/driver/nvidia/gpus"
 MIB = float(1 << 20)
 ANSWER_SECONDS = 8.0
-MODULES = {"0x1002": "amdgpu", "0x10de": "nvidia"}
-"""Driver's module by maker: AMD, NVIDIA."""
+MAKERS: Mapping[str, str] = {"nvidia": "0x10de", "amd": "0x1002"}
+"""Their numbers on the PCI bus."""
 
 Arguments = Mapping[str, str]
 
 
 def gpu_devices(_: Arguments) -> ParsedOutput:
     """How many there are, whether the driver is loaded, who uses them, and how much of their memory."""
-    amd, nvidia = _on_bus("0x1002"), _on_bus("0x10de")
+    amd, nvidia = on_bus("amd"), on_bus("nvidia")
     if nvidia or listed(NVIDIA_GPUS):
         return _told(_nvidia(nvidia))
     return _told(_amd(amd))
@@ -152,9 +156,9 @@ def _told(readings: List[Reading]) -> ParsedOutput:
     return ParsedOutput(tuple(readings), hidden)
 
 
-def _on_bus(maker: str) -> List[str]:
-    """PCI addresses of a maker's GPUs."""
-    own = [name for name in listed(PCI) if read(f"{PCI}/{name}/vendor") == maker]
+def on_bus(vendor: str) -> List[str]:
+    """PCI addresses of a vendor's GPUs."""
+    own = [name for name in listed(PCI) if read(f"{PCI}/{name}/vendor") == MAKERS[vendor]]
     return [name for name in own if (read(f"{PCI}/{name}/class") or "")[:6] in GPU_CLASSES]
 
 
@@ -210,15 +214,8 @@ def _asked(query: str) -> Optional[List[str]]:
     if shutil.which("nvidia-smi") is None:
         return None
     command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=ANSWER_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if done.returncode:
-        return None
-    return [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+    ended = run_program(command, ANSWER_SECONDS)
+    return [line.strip() for line in ended.output.splitlines() if line.strip()] if ended.code == 0 else None
 
 
 PROBES = {"gpu-devices": gpu_devices}

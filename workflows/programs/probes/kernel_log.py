@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, 
 from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
 from workflows.programs.probes.arguments import ArgumentError
 from workflows.programs.probes.verdicts import PASS, UNKNOWN, Check
+from workflows.programs.runtime.bounded import run_program
 
 WORDS = (
     r"NVRM|Xid|amdgpu|kfd",
@@ -65,11 +65,8 @@ class UnreadableError(Exception):
 def check(node: str, since: float, stand_in: str, timeout_seconds: float) -> Check:
     """The check `kernel`: pass without relevant lines, else unknown, with the lines.
 
-    Args:
-        node: name of this node.
-        since: Unix seconds; older lines are left out.
-        stand_in: folder whose `<node>.log` replaces the kernel's log, in the form of `dmesg`; empty: the kernel's own.
-        timeout_seconds: longest time of `dmesg`.
+    Lines before `since` (Unix seconds) are left out. `stand_in` is a folder whose `<node>.log` replaces the kernel's
+    log, in the form of `dmesg`; empty: the kernel's own. `timeout_seconds` is the longest time of `dmesg`.
     """
     try:
         source, log_lines = read_log(node, stand_in, timeout_seconds)
@@ -137,14 +134,10 @@ def _from_file(path: str) -> Tuple[str, List[KernelLine]]:
 
 
 def _from_dmesg(refused: str, timeout_seconds: float) -> Tuple[str, List[KernelLine]]:
-    try:
-        done = subprocess.run(("dmesg", "-r"), capture_output=True, timeout=timeout_seconds, check=False)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UnreadableError(f"{refused}; dmesg: {getattr(error, 'strerror', None) or error}") from error
-    if done.returncode != 0:
-        log_lines = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
-        raise UnreadableError(f"{refused}; {log_lines}")
-    return "dmesg", parse_text(done.stdout.decode("utf-8", "replace"))
+    ended = run_program(("dmesg", "-r"), timeout_seconds)
+    if ended.code != 0:
+        raise UnreadableError(f"{refused}; {ended.problem or ended.errors.strip() or f'dmesg: exit code {ended.code}'}")
+    return "dmesg", parse_text(ended.output)
 
 
 def parse_text(text: str) -> List[KernelLine]:

@@ -122,6 +122,25 @@ def storage(arguments: Arguments) -> ParsedOutput:
     )
 
 
+def storage_times(folder: str) -> Tuple[float, float, float]:
+    """This node's time (Unix seconds) before and after it wrote a small file, and the time that the storage gave it.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, f".clock-{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns()}")
+    before = time.time()
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, b"x")
+        os.fsync(handle)
+        return before, time.time(), os.fstat(handle).st_mtime
+    finally:
+        os.close(handle)
+        os.unlink(path)
+
+
 def _write(path: str, block: bytes, blocks: int) -> Tuple[float, float]:
     """Seconds for all of it, and of these for making it durable."""
     began = time.perf_counter()

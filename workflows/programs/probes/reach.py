@@ -9,11 +9,11 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from typing import List, Mapping
 
 from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.probes.measure import storage_times
 from workflows.programs.probes.node import STORAGE_VARIABLE
 
 REACH_ANSWER_SECONDS = 3.0
@@ -37,16 +37,7 @@ def clock(_: Arguments) -> ParsedOutput:
     folder = os.environ.get(STORAGE_VARIABLE)
     if not folder:
         return ParsedOutput(unknown="there is no shared storage to compare with")
-    os.makedirs(folder, exist_ok=True)
-    before = time.time()
-    handle, path = tempfile.mkstemp(prefix=".clock-", dir=folder)
-    try:
-        os.write(handle, b"x")
-        os.fsync(handle)
-        after, there = time.time(), os.fstat(handle).st_mtime
-    finally:
-        os.close(handle)
-        os.unlink(path)
+    before, after, there = storage_times(folder)
     # The storage's moment lies between ours; only what lies outside is skew.
     skew = max(0.0, before - there, there - after)
     line = f"this node says {before:.3f} to {after:.3f}, the storage {there:.3f} (Unix seconds)"

@@ -18,12 +18,14 @@ import threading
 import time
 import zlib
 from dataclasses import asdict, dataclass, replace
-from typing import Dict, List, Mapping, Sequence, Tuple
+from functools import partial
+from typing import Dict, List, Mapping, Sequence, Tuple, Union
 
 from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
 from workflows.programs.probes.call import Call, Parsers, execute, from_json
 from workflows.programs.probes.node import STORAGE_VARIABLE
 from workflows.programs.runtime import flags
+from workflows.programs.runtime.bounded import outcomes
 from workflows.programs.runtime.files import write_outputs
 
 WHOLE_NODE = "node"
@@ -147,28 +149,21 @@ class Node:
         places = places_of(call, self._options.gpus, self._nics)
         if not places:
             return ParsedOutput(unknown=f"{call.title}: there is no GPU or NIC to ask about")
-        side_by_side = "gpu" in places[0]
-        found: Dict[int, ParsedOutput] = {}
-        threads = [
-            threading.Thread(target=self._execute, args=(call, one, ends, found, index), daemon=True)
-            for index, one in enumerate(places)
-        ]
-        for thread in threads:
-            thread.start()
-            if not side_by_side:
-                thread.join()
-        for thread in threads:
-            thread.join()
-        return join_parsed([with_subject(found[index], one) for index, one in enumerate(places)])
+        works = [partial(self._execute, call, one, ends) for one in places]
+        found = outcomes(works, at_once=len(places) if "gpu" in places[0] else 1)
+        return join_parsed([with_subject(one, place) for one, place in zip(map(_parsed, found), places)])  # noqa: B905 - 3.10
 
-    def _execute(
-        self, call: Call, places: Mapping[str, str], ends: float, found: Dict[int, ParsedOutput], index: int
-    ) -> None:
-        found[index] = ParsedOutput(unknown=f"{call.title} was not made")
+    def _execute(self, call: Call, places: Mapping[str, str], ends: float) -> ParsedOutput:
         with _folder(call, self._options.path) as path:
             words = {**places, "gpus": str(self._options.gpus), "path": path, "peer": self._options.peer}
             left = max(LEAST_SECONDS, ends - time.monotonic())
-            found[index] = execute(call, words, left, self._tools if call.parser else {})
+            return execute(call, words, left, self._tools if call.parser else {})
+
+
+def _parsed(outcome: Union[ParsedOutput, Exception]) -> ParsedOutput:
+    if isinstance(outcome, ParsedOutput):
+        return outcome
+    return ParsedOutput(unknown=f"the call was not made: {type(outcome).__name__}: {outcome}")
 
 
 @contextlib.contextmanager

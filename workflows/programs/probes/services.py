@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
 from workflows.programs.probes import node
 from workflows.programs.probes.arguments import ArgumentError
 from workflows.programs.probes.node import SECRET, listed, read
+from workflows.programs.runtime.bounded import run_program
 
 ANSWER_SECONDS = 4.0
 SYSTEMD = "run/systemd/system"
@@ -62,16 +62,13 @@ def _by_systemd(names: Sequence[str]) -> Tuple[States, str]:
     if shutil.which("systemctl") is None:
         return nothing, "systemd runs this machine, and systemctl is not here to ask it"
     command = ["systemctl", "is-active", "--", *names]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=ANSWER_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return nothing, f"systemctl does not answer: {type(error).__name__}"
-    words = done.stdout.decode("utf-8", "replace").split()
+    ended = run_program(command, ANSWER_SECONDS)
+    words = ended.output.split()
+    if ended.code is None:
+        return nothing, ended.problem
     if len(words) != len(names):
-        said = " ".join(done.stderr.decode("utf-8", "replace").split())[:200]
-        return nothing, f"systemctl ended with {done.returncode}: {said or 'no word for each service'}"
+        reason = " ".join(ended.errors.split())[:200] or "no word for each service"
+        return nothing, f"systemctl ended with {ended.code}: {reason}"
     answer = zip(names, words)  # noqa: B905  (3.9)
     return {name: word in UP if word in (*UP, *DOWN) else None for name, word in answer}, "systemctl"
 

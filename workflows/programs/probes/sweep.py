@@ -10,17 +10,15 @@ crashes or gives no answer is unknown, and unknown is neither healthy nor a faul
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from workflows.programs.probes import gate, gpu_count, kernel_log
-from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, Check
+from workflows.programs.probes import gpu_count, kernel_log
+from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, Check, at_least, examine
 from workflows.programs.runtime import flags
+from workflows.programs.runtime.bounded import run_program
 from workflows.programs.runtime.files import write_outputs
 from workflows.wire import to_json
 
@@ -114,11 +112,15 @@ def check_mounts(options: Options, node: str) -> Check:
         lies_on = mount_of(path, known)
         if number == 0 and lies_on is not None and lies_on.read_only:
             return Check("mounts", FAIL, None, None, "", f"{path} lies on {lies_on.kind}, which is mounted read-only")
-        ended, lines_found = within([sys.executable, "-I", "-S", "-c", _STAT, path], options.timeout_seconds * 0.6)
-        if ended is None:
-            return Check("mounts", FAIL, None, options.timeout_seconds * 0.6, "s", f"{path} does not answer")
-        if ended != 0:
-            return Check("mounts", FAIL, None, None, "", f"{path}: {lines_found.strip().splitlines()[-1:] or ended}")
+        limit = options.timeout_seconds * 0.6
+        # One that hangs in the kernel is not waited for: it ends when its storage does.
+        ended = run_program([sys.executable, "-I", "-S", "-c", _STAT, path], limit, grace_seconds=0.0)
+        if ended.code is None:
+            return Check("mounts", FAIL, None, limit, "s", f"{path} does not answer")
+        if ended.code != 0:
+            return Check(
+                "mounts", FAIL, None, None, "", f"{path}: {ended.errors.strip().splitlines()[-1:] or ended.code}"
+            )
     return Check("mounts", PASS, len(options.storage), None, "mounts", f"{', '.join(options.storage)} answer")
 
 
@@ -127,37 +129,18 @@ def check_tools(options: Options) -> Check:
     if not options.gpu_vendor:
         return Check("tools", PASS, None, None, "", "no GPUs are expected")
     limit = options.timeout_seconds * 0.8
-    for argv, read in gpu_count.TOOLS[options.gpu_vendor]:
-        if shutil.which(argv[0]) is None:
-            continue
-        ended, lines_found = within(argv, limit)
-        name = " ".join(argv)
-        if ended is None:
-            return Check("tools", FAIL, None, limit, "s", f"{name} does not answer")
-        count = read(lines_found) if ended == 0 else None
-        if not count:
-            # The pod may have no way to the devices: that is no fault of theirs.
-            return Check(
-                "tools", UNKNOWN, count, options.expected_gpus, "GPUs", f"{name}: {lines_found.strip()[-200:] or ended}"
-            )
-        verdict = PASS if count >= options.expected_gpus else FAIL
-        return Check("tools", verdict, count, options.expected_gpus, "GPUs", f"{name} tells of {count}")
-    wanted = " or ".join(argv[0] for argv, _ in gpu_count.TOOLS[options.gpu_vendor])
-    return Check("tools", UNKNOWN, None, options.expected_gpus, "GPUs", f"this image has no {wanted}")
-
-
-def within(argv: Sequence[str], seconds: float) -> Tuple[Optional[int], str]:
-    """Exit code and what was said; None where it did not end in time. One that cannot be killed is left behind."""
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        lines_found, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        if process.stdout is not None:
-            process.stdout.close()
-        process.returncode = -9  # not waited for: a call that hangs in the kernel ends when its storage does
-        return None, ""
-    return process.returncode, lines_found.decode("utf-8", "replace")
+    listing = gpu_count.ask_tool(options.gpu_vendor, limit)
+    if listing is None:
+        wanted = " or ".join(argv[0] for argv, _ in gpu_count.TOOLS[options.gpu_vendor])
+        return Check("tools", UNKNOWN, None, options.expected_gpus, "GPUs", f"this image has no {wanted}")
+    name, ended, count = listing.command, listing.ended, listing.gpus
+    if ended.code is None:
+        return Check("tools", FAIL, None, limit, "s", f"{name} does not answer")
+    if not count:
+        # The pod may have no way to the devices: that is no fault of theirs.
+        why = f"{name}: {ended.last_words or ended.code}"
+        return Check("tools", UNKNOWN, count, options.expected_gpus, "GPUs", why)
+    return at_least("tools", count, options.expected_gpus, "GPUs", f"{name} tells of {count}")
 
 
 def check_kernel(options: Options, node: str) -> Check:
@@ -180,12 +163,12 @@ def main(argv: List[str]) -> int:
     options = parse(argv)
     node = os.environ.get("PRIMUS_NODE") or os.uname().nodename
     now = time.time()
-    checks: Dict[str, Callable[[gate.Options], Check]] = {
-        "kernel": lambda _: check_kernel(options, node),
-        "tools": lambda _: check_tools(options),
-        "mounts": lambda _: check_mounts(options, node),
-        "clock": lambda _: judge_clock(now, options.asked_at, options.within_seconds, options.clock_skew_seconds),
+    checks: Dict[str, Callable[[], Check]] = {
+        "kernel": lambda: check_kernel(options, node),
+        "tools": lambda: check_tools(options),
+        "mounts": lambda: check_mounts(options, node),
+        "clock": lambda: judge_clock(now, options.asked_at, options.within_seconds, options.clock_skew_seconds),
     }
-    report = gate.examine(gate.Options(run_dir="", timeout_seconds=options.timeout_seconds), node, checks, now)
+    report = examine(node, checks, options.timeout_seconds, now)
     print(to_json(report), flush=True)
     return write_outputs("sweep", options.out_dir, {"report": to_json(report), "verdict": report.verdict})

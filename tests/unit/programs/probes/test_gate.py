@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.builders.damaged import damaged, reaches
 from workflows.programs.probes import gate, gpu_count
+from workflows.programs.probes.verdicts import overall_verdict
 from workflows.wire import GateReport, from_json
 
 
@@ -92,7 +93,7 @@ WORDS = st.lists(st.sampled_from(["pass", "fail", "unknown"]), max_size=6)
 @settings(deadline=None)
 @given(WORDS)
 def test_overall_is_pass_only_when_everything_passed(words: list[str]) -> None:
-    found = gate.overall_verdict([gate.Check("x", word, None, None, "", "") for word in words])
+    found = overall_verdict([gate.Check("x", word, None, None, "", "") for word in words])
     assert (found == "pass") == (bool(words) and set(words) == {"pass"})
     assert (found == "fail") == ("fail" in words)
 

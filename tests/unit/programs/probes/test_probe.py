@@ -21,7 +21,6 @@ from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes import run
 from workflows.programs.probes.call import (
     Call,
-    describe_start_error,
     dump_parsed,
     execute,
     from_json,
@@ -37,6 +36,7 @@ from workflows.programs.probes.run import (
     unpack_answers,
     with_subject,
 )
+from workflows.programs.runtime.bounded import describe_start_error
 
 MAIN = Path(run.__file__).parents[1] / "main.py"
 
@@ -118,7 +118,7 @@ def stats() -> list[list[str]]:
 
 
 def test_more_output_than_anybody_needs_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.programs.probes.call.MOST_BYTES", 1000)
+    monkeypatch.setattr("workflows.programs.runtime.bounded.MOST_BYTES", 1000)
     seen: list[int] = []
 
     def count(text: str) -> ParsedOutput:

@@ -125,4 +125,4 @@ def test_a_tool_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflows.programs.probes.gpu.sensors.ANSWER_SECONDS", 0.2)
     sensors = Sensors(((("sleep", "60"), parsers_nvidia.parse),))
     sensors.sample()
-    assert sensors.to_parsed().unknown == "sleep does not answer: TimeoutExpired"
+    assert sensors.to_parsed().unknown == "sleep did not end within 0.2 s"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -69,13 +68,6 @@ def test_a_storage_that_is_read_only_gone_or_silent_is_a_fault(tmp_path: Path) -
     assert gone.verdict == "fail"
     assert "FileNotFoundError" in gone.evidence
     assert check_mounts(Options(), "n").verdict == "unknown"
-
-
-def test_a_call_that_hangs_is_left_behind() -> None:
-    began = time.monotonic()
-    assert sweep.within([sys.executable, "-c", "import time; time.sleep(600)"], 0.2) == (None, "")
-    assert time.monotonic() - began < 60
-    assert sweep.within([sys.executable, "-c", "print('yes')"], 60.0) == (0, "yes\n")
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ Standard library only, Python 3.9. The tool is asked again and again; its output
 from __future__ import annotations
 
 import shutil
-import subprocess
 from typing import Callable, Dict, List, Sequence, Tuple
 
 from workflows.programs.parsers import amd, nvidia
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.gpu.device import median
+from workflows.programs.runtime.bounded import run_program
 
 ANSWER_SECONDS = 8.0
 NVIDIA_FIELDS = (
@@ -49,19 +49,14 @@ class Sensors:
             self.looks.append(ParsedOutput(unknown=f"none of {self._names} is here to tell power, heat and clocks"))
             return
         command, parse = self._tool
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=ANSWER_SECONDS
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            self.looks.append(ParsedOutput(unknown=f"{command[0]} does not answer: {type(error).__name__}"))
+        ended = run_program(command, ANSWER_SECONDS)
+        if ended.code is None:
+            self.looks.append(ParsedOutput(unknown=ended.problem))
             return
-        samples = parse(done.stdout.decode("utf-8", "replace"))
+        samples = parse(ended.output)
         if not samples.readings:
-            said = " ".join((done.stderr or done.stdout).decode("utf-8", "replace").split())[:200]
-            samples = ParsedOutput(
-                unknown=f"{command[0]} ended with {done.returncode}: {samples.unknown}; it said: {said}"
-            )
+            why = f"{command[0]} ended with {ended.code}: {samples.unknown}; it said: {ended.last_words}"
+            samples = ParsedOutput(unknown=why)
         self.looks.append(samples)
 
     def to_parsed(self) -> ParsedOutput:
