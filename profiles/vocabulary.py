@@ -33,7 +33,6 @@ class FaultClass(StrEnum):
     HANG = "hang"
     STRAGGLER = "straggler"
     STARTED_OVER = "started_over"
-    CLOCK = "clock"
     CONTROL_PLANE = "control_plane"
     UNKNOWN = "unknown"
     NONE = "none"

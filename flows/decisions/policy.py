@@ -281,14 +281,6 @@ POLICY: Mapping[FaultClass, FaultPolicy] = {
         ends_whatever_the_odds=True, blames_nobody=True,
         reported_calmly=True, outlasts_progress=True,
     ),
-    F.CLOCK: FaultPolicy(
-        Action.NEW_ATTEMPT, RetryPrior(0.60, 4), retry_helps=True, nodes="quarantine", repeats_are_code=False,
-        advice="set the node's clock: look at its time daemon (chronyc tracking)",
-        may_be_hardware=True, strikes_few_nodes=True, trial_condemns_node=True,
-        failed_check=FailedCheck(
-            15, NodeAction.REPAIR, True,
-            "certificates, munge and logs of one moment need clocks within seconds"),
-    ),
     F.CONTROL_PLANE: FaultPolicy(
         Action.NONE, RetryPrior(0.95, 8), retry_helps=True, nodes="none", repeats_are_code=False,
         advice="", wait_seconds=30.0,

@@ -124,16 +124,6 @@ SLURM_RULES: tuple[Rule, ...] = (
          "munge and Slurm's auth/munge: keys or clocks of nodes differ, or munged is away",
          literals=("d credential", "munge", "protocol authentic"), supersedes=("unknown", "rendezvous", "config"),
          advice="look at munged, its key and the clocks of the nodes"),
-    Rule("clocks-apart",
-         r"(?i)\b(?:check|make sure|verify) that (?:the )?(?:system )?clocks? .{0,40}(?:in sync|synchroni[sz]ed)", F.CLOCK, 0.8, "node",
-         "slurmctld: error: Check that the system clocks on host-3 and host-1 are in sync",
-         "chronyd: System clock was stepped by 0.000012 seconds",
-         "Slurm's auth plugins", literals=("clock",), supersedes=("unknown", "munge")),
-    Rule("clock-skew",
-         r"(?i)\bclock skew too great", F.CLOCK, 0.85, "node",
-         "kinit: Clock skew too great while getting initial credentials",
-         "kinit: Password incorrect while getting initial credentials",
-         "Kerberos, KRB5KRB_AP_ERR_SKEW", literals=("clock skew",), supersedes=("unknown", "config", "storage")),
     Rule("slurm-launch-failed",
          r"Task launch for \S{1,60} failed on node (?P<peer>[\w.-]{1,80}): (?!Communication|.{0,40}(?:Host is down|[Tt]imed out))|Application launch failed: |"
          r"(?:launch_)?p_step_launch: \S{1,60} aborted before step completely launched|"
