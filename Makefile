@@ -47,7 +47,7 @@ check: lint ## Format, lint, import rules, types, documents
 
 # Not by the variable for make: with it `make -n` would run all of this.
 proof: $(STAMP) ## Everything: all tests with all that rotates, the campaign of 200, the bed (root; docs/testing.md)
-	@PRIMUS_PROOF=all make --no-print-directory test; test=$$?; \
+	@PRIMUS_PROOF=all PRIMUS_PROCESS_RERUNS=1 make --no-print-directory test STORY_OPTIONS='--reruns 1'; test=$$?; \
 	  make --no-print-directory campaign; campaign=$$?; \
 	  PRIMUS_PROOF=all .ci/bed; bed=$$?; \
 	  echo "make test ended with $$test, make campaign with $$campaign, .ci/bed with $$bed"; \
