@@ -1,4 +1,4 @@
-"""The edge of every command: errors become one line and an exit code; the whole of them goes to the log."""
+"""How a command ends: every error becomes one line and an exit code, and the whole traceback goes to the log."""
 
 from __future__ import annotations
 

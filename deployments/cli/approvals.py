@@ -1,7 +1,4 @@
-"""`primus approvals`, `approve`, `deny`, `pause`, `unpause` and `ledger`.
-
-What people say to runs: answers, pauses; and the raw history.
-"""
+"""`primus approvals`, `approve`, `deny`, `pause`, `unpause` and `ledger`: answers, pauses, the raw history."""
 
 from __future__ import annotations
 
@@ -122,7 +119,7 @@ def list_approvals(*, as_json: bool) -> int:
 
 
 def tell_pause(ledger: Ledger) -> None:
-    """Say that everything is paused, where it is: nothing is carried out meanwhile."""
+    """Say that all automatic actions are paused, where they are."""
     why = ledger.everything_paused()
     if why is not None:
         out(f"\neverything is paused: {why}; go on: primus unpause --all")

@@ -1,7 +1,4 @@
-"""`primus automations`.
-
-Automations as code: who is notified of what, and what is examined when steps become slower. `primus automations`.
-"""
+"""`primus automations`: Prefect automations as code, who is notified of what and when slow nodes are examined."""
 
 from __future__ import annotations
 
@@ -24,27 +21,8 @@ from tasks.prefect.automations import Standing, block_of, deployment_of, make_so
 from tasks.prefect.events import console_server, speaking_to_server_of
 from tasks.settings import Settings
 
-
-@app.command()
-def automations(
-    apply: Annotated[bool, typer.Option("--apply", help="Make the server's automations what is wanted.")] = False,
-    block: Annotated[
-        str, typer.Option("--block", help="Tell people through this block of the server, e.g. slack-webhook/ops.")
-    ] = "",
-    cluster: ClusterName = "",
-    as_json: AsJson = False,
-) -> int:
-    """Who is notified of what, and what is examined automatically; without --apply nothing is changed.
-
-    People are notified of incidents, failed runs, questions and findings. Where steps become slower, the monitor sweeps
-    the run's nodes. An automation that you switched off on the server's page stays off.
-
-    Example: primus automations --apply --block slack-webhook/ops
-    """
-    return show_automations(cluster, block, apply=apply, as_json=as_json)
-
-
 Json = dict[str, Any]
+
 TAG = "primus"
 EXAMINE_SECONDS = 600
 """Between two looks at the nodes of one run that became slower."""
@@ -63,6 +41,25 @@ BODY = """{{ event.payload.message }}
 {{ event.payload.command }}
 {{ event.payload.link }}"""
 PAYLOAD = '{"subject": {{ event.payload.message | tojson }}, "event": {{ event.payload | tojson }}}'
+
+
+@app.command()
+def automations(
+    apply: Annotated[bool, typer.Option("--apply", help="Make the server's automations what is wanted.")] = False,
+    block: Annotated[
+        str, typer.Option("--block", help="Tell people through this block of the server, e.g. slack-webhook/ops.")
+    ] = "",
+    cluster: ClusterName = "",
+    as_json: AsJson = False,
+) -> int:
+    """Who is notified of what, and what is examined automatically; without --apply nothing is changed.
+
+    People are notified of incidents, failed runs, questions and findings. Where steps become slower, the monitor sweeps
+    the run's nodes. An automation that you switched off on the server's page stays off.
+
+    Example: primus automations --apply --block slack-webhook/ops
+    """
+    return show_automations(cluster, block, apply=apply, as_json=as_json)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""`primus checkpoints`.
-
-`primus checkpoints`: what lies there, what is good, and what a resume would take.
-"""
+"""`primus checkpoints`: which checkpoints a run has, which are complete, and which one a resume would take."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`primus clusters …`.
-
-`primus clusters`: cluster profiles that there are, and one made from a living cluster, with its comments.
-"""
+"""`primus clusters`: the cluster profiles there are, and a new one made from a living cluster, with comments."""
 
 from __future__ import annotations
 
@@ -22,6 +19,12 @@ from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
 from profiles.loading import load
 from profiles.loading.document import MAX_BYTES, read_mapping, write
+
+Json = dict[str, Any]
+
+WIDTH = 118
+MARK = "!"
+"""Stands before what a person should look at."""
 
 
 @clusters_app.command("list")
@@ -71,13 +74,6 @@ def clusters_import(
     Example: primus clusters import --context my-cluster --namespace training --out my-cluster.yaml
     """
     return import_cluster(ImportOptions(context, namespace, name, tuple(storage or ()), out), as_json=as_json)
-
-
-WIDTH = 118
-MARK = "!"
-"""Stands before what a person should look at."""
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -231,7 +227,7 @@ def _write(path: Path, content: str) -> None:
 
 
 def _tell(found: ClusterImport, path: str) -> None:
-    """What a person should know of it, on standard error."""
+    """Print on standard error what a person should know about the imported profile."""
     if path:
         for field, remark in found.remarks:
             say(f"look at {field}: {remark}")

@@ -1,7 +1,4 @@
-"""`primus demo`.
-
-`primus demo`: the main job on this machine, and the proof that nothing was lost by losing a node.
-"""
+"""`primus demo`: a training run on this machine that loses a node, and the proof that nothing was lost by it."""
 
 from __future__ import annotations
 
@@ -35,6 +32,16 @@ from tasks.prefect.services import wish_of
 from tasks.runs.open import open_run, run_folder
 from tasks.settings import Settings
 
+Json = dict[str, Any]
+
+LOSE_AT_STEP = 90
+"""Between two checkpoints (every 20 steps), so that a few steps must be done twice."""
+PROOF_SECONDS = 60.0
+
+_WEIGHTS = re.compile(r"weights sha256 ([0-9a-f]{64})")
+_UNIGRAM = re.compile(r"unigram entropy ([0-9.]+)")
+_FINAL = re.compile(r"held-out loss ([0-9.]+)")
+
 
 @app.command()
 def demo(
@@ -46,13 +53,6 @@ def demo(
     Example: primus demo
     """
     return run_demo(as_json=as_json, keep=keep)
-
-
-LOSE_AT_STEP = 90
-"""Between two checkpoints (every 20 steps), so that a few steps must be done twice."""
-PROOF_SECONDS = 60.0
-
-Json = dict[str, Any]
 
 
 def run_demo(*, as_json: bool, keep: bool) -> int:
@@ -108,7 +108,7 @@ def _wait_for_end(run: str, settings: Settings) -> None:
 
 
 def _give_back(run: str, node: str, settings: Settings, ledger: Ledger) -> None:
-    """Power again, and back in service: whoever shows it once more finds the cluster as it was, brake and all."""
+    """Power the node on and release it, so that the next demo finds the cluster, and its brake, as before."""
     profile = Resolved.model_validate(ledger.story(run).run.resolved).cluster
     cluster = embedded_cluster(profile, settings.home)
     cluster.restore_node(node)
@@ -122,11 +122,6 @@ def _lose_a_node(run: str, settings: Settings, ledger: Ledger) -> str:
     break_at(run, FaultSpec("lose-node", node=node, step=LOSE_AT_STEP), settings, ledger)
     say(f"--- the power of {node} is cut at step {LOSE_AT_STEP} ---")
     return node
-
-
-_WEIGHTS = re.compile(r"weights sha256 ([0-9a-f]{64})")
-_UNIGRAM = re.compile(r"unigram entropy ([0-9.]+)")
-_FINAL = re.compile(r"held-out loss ([0-9.]+)")
 
 
 def _last_words(run: str, settings: Settings, ledger: Ledger) -> str:

@@ -1,9 +1,4 @@
-"""`primus diagnose`.
-
-`primus diagnose`: what anybody's log files say of a failure; no server, no cluster.
-
-A diagnosis for people and for programs.
-"""
+"""`primus diagnose`: what log files say of a failure, for people and as JSON; needs no server and no cluster."""
 
 from __future__ import annotations
 
@@ -30,6 +25,16 @@ from flows.decisions.policy import FaultPolicy, policy_of
 from profiles.vocabulary import FaultClass
 from tasks.log_files import LogFile, find_logs
 
+_STYLES = {FaultClass.NONE: "bold green", FaultClass.UNKNOWN: "bold yellow"}
+_ODD = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that would steer a terminal or turn the text around."""
+_SHOWN_OTHERS = 4
+
+PROVISIONAL_BYTES = 2 << 20
+"""The ends of all logs that a first answer is made from; logs that are no longer have none."""
+PROVISIONAL_LINES = 1200
+PROVISIONAL_CHATTER = 10
+
 
 @app.command()
 def diagnose(
@@ -44,12 +49,6 @@ def diagnose(
     Example: primus diagnose rank-*.log dmesg-node-7.txt
     """
     return diagnose_logs(logs, as_json=as_json)
-
-
-_STYLES = {FaultClass.NONE: "bold green", FaultClass.UNKNOWN: "bold yellow"}
-_ODD = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Characters that would steer a terminal or turn the text around."""
-_SHOWN_OTHERS = 4
 
 
 def document(found: Diagnosis, selections: Sequence[Selection]) -> dict[str, Any]:
@@ -188,12 +187,6 @@ def _clean(text: str) -> str:
     return _ODD.sub(lambda hit: " " if hit[0] in "\t\n" else "\ufffd", text)
 
 
-PROVISIONAL_BYTES = 2 << 20
-"""The ends of all logs that a first answer is made from; logs that are no longer have none."""
-PROVISIONAL_LINES = 1200
-PROVISIONAL_CHATTER = 10
-
-
 def diagnose_logs(names: Sequence[str], *, as_json: bool) -> int:
     """Read the logs and answer; 3 where there was nothing to read.
 
@@ -222,7 +215,7 @@ def diagnose_logs(names: Sequence[str], *, as_json: bool) -> int:
 
 
 def _say_first(logs: Sequence[LogFile]) -> None:
-    """Tell people who wait what the ends of the logs say, before all is read."""
+    """Print a first answer from the ends of the logs for people who wait while everything is read."""
     known = sum(log.size_bytes or 0 for log in logs)
     if known <= PROVISIONAL_BYTES:
         if any(log.path is None for log in logs) and sys.stdin.isatty():
@@ -237,7 +230,7 @@ def _say_first(logs: Sequence[LogFile]) -> None:
 
 
 def provisional(logs: Sequence[LogFile]) -> Diagnosis:
-    """What the last megabytes of the logs say. Numbers of lines mean nothing in it."""
+    """A diagnosis from the last megabytes of the logs; line numbers mean nothing in it."""
     learning, each = Learning(SignificanceIndex(PROVISIONAL_CHATTER)), PROVISIONAL_BYTES // max(1, len(logs))
     most = max(8, PROVISIONAL_LINES // max(1, len(logs)))
     ends: list[Selection] = [select(log.name, [log.tail(each)], learning, most) for log in logs]

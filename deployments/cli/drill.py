@@ -1,7 +1,4 @@
-"""`primus drill`.
-
-`primus drill`: break one thing of a running run, for real, and measure what follows.
-"""
+"""`primus drill`: break one thing of a running run, for real, and measure detection, decision and recovery."""
 
 from __future__ import annotations
 
@@ -25,19 +22,7 @@ from tasks.runs.faults import Scene, cause, step_seen
 from tasks.settings import Settings
 from workflows.model.records import Story
 
-
-@app.command()
-def drill(
-    run: Run,
-    fault: Annotated[str, typer.Option("--fault", help="What to break, e.g. lose-node:node-1,step=50.")],
-    as_json: AsJson = False,
-) -> int:
-    """Break one thing of a running run, for real, and measure detection, decision and recovery.
-
-    Example: primus drill demo-1 --fault kill-rank:1,step=40
-    """
-    return run_drill(run, fault, as_json=as_json)
-
+Json = dict[str, Any]
 
 STEP_SECONDS = 600.0
 """A fault that waits for a step waits no longer than this."""
@@ -53,7 +38,18 @@ ASLEEP = {
 }
 """Faults that nobody notices by themselves, and why."""
 
-Json = dict[str, Any]
+
+@app.command()
+def drill(
+    run: Run,
+    fault: Annotated[str, typer.Option("--fault", help="What to break, e.g. lose-node:node-1,step=50.")],
+    as_json: AsJson = False,
+) -> int:
+    """Break one thing of a running run, for real, and measure detection, decision and recovery.
+
+    Example: primus drill demo-1 --fault kill-rank:1,step=40
+    """
+    return run_drill(run, fault, as_json=as_json)
 
 
 def scene_of(run: str, settings: Settings, ledger: Ledger) -> Scene:

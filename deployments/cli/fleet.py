@@ -1,8 +1,7 @@
-"""`primus fleet`.
+"""`primus fleet` and `primus nodes --drift`: every node on one screen, and in what nodes of a pool differ.
 
-`primus fleet`: thousands of nodes on one screen; what pods may not go to, and why.
-
-`primus nodes --drift`: what nodes of a pool should have in common, and who differs. Accuses nobody by itself.
+Drift compares what the newest tests reported of nodes that should be alike and names those that differ from most. It
+takes no node out of service.
 """
 
 from __future__ import annotations
@@ -48,6 +47,29 @@ from tasks.ledger.ledger import Ledger
 from tasks.observe.nodes import cluster_nodes, gpus_of
 from tasks.settings import Settings, localised
 
+Json = dict[str, Any]
+
+PIPED_COLUMNS = 120
+FURNITURE_LINES = 8
+"""Of a screen: headline, legend, headings, blank lines, the prompt."""
+LISTED_LINES = 8
+"""Of a screen, kept for the list of what pods may not go to."""
+
+STYLES = {".": "green", "-": "bright_black", "x": "bold red", "Q": "bold red", "T": "cyan", "C": "yellow"} | {
+    "t": "magenta",
+    "!": "bold red",
+    "?": "bold yellow",
+}
+
+DEPTH = "smoke"
+"""The test that looks at versions and settings; a gate looks at none, and deeper ones are rare."""
+COLUMNS = ("pool", "property", "majority", "share", "different")
+NO_POOL = "no pool"
+WORD_CHARACTERS = 60
+"""Of a word that most nodes tell: boot arguments are longer than a screen is wide; `--json` has the whole."""
+NAMES = 8
+"""Nodes that a line names; `--json` has all of them."""
+
 
 @app.command()
 def fleet(
@@ -63,14 +85,6 @@ def fleet(
     Example: primus fleet --only state=quarantined,cordoned
     """
     return show_fleet(cluster, by, tuple(only or ()), as_json=as_json)
-
-
-Json = dict[str, Any]
-PIPED_COLUMNS = 120
-FURNITURE_LINES = 8
-"""Of a screen: headline, legend, headings, blank lines, the prompt."""
-LISTED_LINES = 8
-"""Of a screen, kept for the list of what pods may not go to."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +202,7 @@ def _print(fleet: Fleet, nodes: Sequence[FleetNode], by: str) -> None:
 
 
 def headline(cluster: str, nodes: Sequence[FleetNode], *, of: int) -> str:
-    """How many there are, by state and by verdict."""
+    """How many nodes there are, by state and by verdict."""
     found = counts(nodes)
     gpus = sum(node.gpus or 0 for node in nodes)
     states = ", ".join(f"{number:,} {word}" for word, number in found["state"].items() if number)
@@ -200,7 +214,7 @@ def headline(cluster: str, nodes: Sequence[FleetNode], *, of: int) -> str:
 
 
 def notes(drawn: FleetMap, nodes: Sequence[FleetNode]) -> list[str]:
-    """What the symbols mean, those that are there, and what was left out."""
+    """The legend of the symbols on the map, and what was left out."""
     present = {symbol(node) for node in nodes}
     legend = "   ".join(f"{sign} {meaning}" for sign, meaning in MEANINGS.items() if sign in present)
     folded = f"{drawn.folded_nodes:,} nodes of {drawn.folded_groups:,} groups are not drawn: every one is good"
@@ -230,17 +244,10 @@ def out_of_service(bad: Sequence[FleetNode], width: int, lines: int) -> str:
 
 
 def failed_checks(node: FleetNode) -> list[str]:
-    """What its newest verdict holds against it."""
+    """The checks that its newest verdict says failed."""
     reasons = node.verdict.reasons if node.verdict else ()
     bad = [reason for reason in reasons if reason.get("verdict") != "pass"]
     return [f"{reason.get('check', 'test')}: {reason.get('evidence') or reason.get('measured')}" for reason in bad]
-
-
-STYLES = {".": "green", "-": "bright_black", "x": "bold red", "Q": "bold red", "T": "cyan", "C": "yellow"} | {
-    "t": "magenta",
-    "!": "bold red",
-    "?": "bold yellow",
-}
 
 
 def _draw(drawn: FleetMap, *, colours: bool) -> None:
@@ -260,16 +267,6 @@ def _draw(drawn: FleetMap, *, colours: bool) -> None:
             else:
                 text.append(part)
         console.print(text)
-
-
-DEPTH = "smoke"
-"""The test that looks at versions and settings; a gate looks at none, and deeper ones are rare."""
-COLUMNS = ("pool", "property", "majority", "share", "different")
-NO_POOL = "no pool"
-WORD_CHARACTERS = 60
-"""Of a word that most nodes tell: boot arguments are longer than a screen is wide; `--json` has the whole."""
-NAMES = 8
-"""Nodes that a line names; `--json` has all of them."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +332,7 @@ def properties_from_tests(ledger: Ledger, cluster: str) -> NodeProperties:
 
 
 def drift_of(fleet: Fleet, properties: NodeProperties) -> Drift:
-    """Nodes that the cluster has, pool by pool: other pools differ rightly, also where their hardware is the same."""
+    """The drift of each pool's nodes; pools are not compared: they may differ on purpose, even on the same hardware."""
     hardware = {pool.name: pool.hardware for pool in fleet.profile.pools}
     kinds = {
         node.name: f"{node.pool} ({hardware[node.pool]})" if node.pool in hardware else node.pool or NO_POOL
@@ -354,7 +351,7 @@ def drift_of(fleet: Fleet, properties: NodeProperties) -> Drift:
 
 
 def drift_lines(cluster: str, found: Drift, now: float, width: int) -> list[str]:
-    """For people, in at most `width` characters a row of the table; 0: as wide as it is."""
+    """The drift for people, in at most `width` characters a row of the table; 0: no limit."""
     if not found.rows:
         return [f"{cluster}: no node reported anything in a test of depth {DEPTH}: primus preflight --suite smoke"]
     apart = sum(1 for row in found.rows if len(row.counts) > 1)
@@ -384,7 +381,7 @@ def drift_lines(cluster: str, found: Drift, now: float, width: int) -> list[str]
 
 
 def drift_document(cluster: str, found: Drift) -> Json:
-    """For programs."""
+    """The document of `primus nodes --drift --json`."""
     was = {(item.hardware, item.fact): item.was for item in found.moved}
     return {
         "cluster": cluster,

@@ -1,8 +1,7 @@
-"""`primus health` and `primus render health`.
+"""`primus health serve` and `primus render health`: the node daemon in the foreground, and its manifests.
 
-`primus health serve`: the node daemon in the foreground, the same program that runs in a pod of each node.
-
-`primus render health`: everything that the health service needs in a cluster, and how to take it away again.
+The daemon is the program that runs in a pod of each node of a cluster. The manifests come with the commands that take
+the health service away again.
 """
 
 from __future__ import annotations
@@ -40,6 +39,22 @@ Label = Annotated[bool, typer.Option("--label", help="Write autopilot.ibm.com la
 Compatible = Annotated[bool, typer.Option("--compatible", help="What starts work needs no token, as in Autopilot.")]
 Values = Annotated[str, typer.Option("--values", help="File of values (docs/profiles.md); else the defaults.")]
 Part = Annotated[str, typer.Option("--part", help="all, check, rules or scrape.")]
+
+WIDTH = 120
+SELECTOR = f"{NAME}={SERVICE}"
+KINDS = (
+    "daemonsets",
+    "services",
+    "networkpolicies",
+    "rolebindings",
+    "roles",
+    "serviceaccounts",
+    "persistentvolumeclaims",
+)
+"""What there is of it in its namespace."""
+OPERATOR_KINDS = ("servicemonitors", "prometheusrules")
+NODE_LABELS = ("gpuhealth", "dcgm.level.1", "dcgm.level.2", "dcgm.level.3", "dcgm.level.4")
+"""What the daemon may have written on nodes, behind `autopilot.ibm.com/`."""
 
 
 @health_app.command("serve")
@@ -152,23 +167,6 @@ def serve_checks(serving: Serving) -> int:
     return main.serve(options.argv(), environment)
 
 
-WIDTH = 120
-SELECTOR = f"{NAME}={SERVICE}"
-KINDS = (
-    "daemonsets",
-    "services",
-    "networkpolicies",
-    "rolebindings",
-    "roles",
-    "serviceaccounts",
-    "persistentvolumeclaims",
-)
-"""What there is of it in its namespace."""
-OPERATOR_KINDS = ("servicemonitors", "prometheusrules")
-NODE_LABELS = ("gpuhealth", "dcgm.level.1", "dcgm.level.2", "dcgm.level.3", "dcgm.level.4")
-"""What the daemon may have written on nodes, behind `autopilot.ibm.com/`."""
-
-
 def print_health_manifests(values: str, *, part: str = "all", as_json: bool) -> int:
     """Print the objects; touches nothing.
 
@@ -247,7 +245,7 @@ def instructions(values: HealthValues) -> str:
 
 
 def take_away(values: HealthValues) -> list[str]:
-    """Commands that remove everything the service and its daemons made, in order."""
+    """Commands, in order, that remove everything the service and its daemons made."""
     kinds = [*KINDS, *(OPERATOR_KINDS if values.service_monitor else ())]
     keys = " ".join(f"autopilot.ibm.com/{name}-" for name in NODE_LABELS)
     notes = " ".join(f"autopilot.ibm.com/{name}.output-" for name in NODE_LABELS if "." in name)

@@ -1,8 +1,7 @@
-"""`primus incidents` and `failover`.
+"""`primus incidents` and `primus failover`: the incidents of all runs, and the failover flow by hand.
 
-`primus incidents`: what happened, over all runs, the newest last.
-
-`primus failover RUN`: the failover flow by hand, for a run that nobody drives.
+The newest incident stands last. `primus failover RUN` is for a run that no driver drives; a living driver diagnoses and
+decides by itself.
 """
 
 from __future__ import annotations
@@ -31,6 +30,10 @@ from tasks.settings import Settings
 from workflows.model.runs import IncidentLine, IncidentQuery
 
 Limit = Annotated[int, typer.Option("--limit", help="At most so many, the newest; 0: all.")]
+
+COLUMNS = ("when", "run", "class", "culprit", "action", "took", "why")
+LEFT_OUT = ("took", "action", "culprit")
+"""On a narrow terminal, one after the other; `--run` and `--json` have everything."""
 
 
 @app.command()
@@ -61,11 +64,6 @@ def failover(run: Run) -> int:
     Example: primus failover demo-1
     """
     return recover_by_hand(run)
-
-
-COLUMNS = ("when", "run", "class", "culprit", "action", "took", "why")
-LEFT_OUT = ("took", "action", "culprit")
-"""On a narrow terminal, one after the other; `--run` and `--json` have everything."""
 
 
 def list_incidents(query: IncidentQuery, since: str, *, as_json: bool) -> int:

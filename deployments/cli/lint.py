@@ -1,4 +1,4 @@
-"""`primus lint`: what is wrong with manifests before anybody is asked to run them."""
+"""`primus lint`: what is wrong with manifests, before they are sent to a cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`primus logs`.
-
-`primus logs`: the ranks' own output from the run's folder, which outlives pods and nodes.
-"""
+"""`primus logs`: the ranks' output from the run's folder, which outlives pods and nodes."""
 
 from __future__ import annotations
 
@@ -28,6 +25,10 @@ from workflows.model.records import Story
 from workflows.programs.launcher.output import printable_text
 from workflows.programs.runtime.files import GENERATIONS
 
+LOOK_SECONDS = 0.2
+_BEGINS = re.compile(r"^\S+ launcher: incarnation (\d+) begins ")
+"""What a launcher writes into its own log and those of its ranks when they begin again; at first it does not."""
+
 
 @app.command()
 def logs(
@@ -45,11 +46,6 @@ def logs(
     Example: primus logs demo-1 --attempt 1 --first-failing
     """
     return show_logs(run, attempt, rank, incarnation, first_failing=first_failing, follow=follow)
-
-
-LOOK_SECONDS = 0.2
-_BEGINS = re.compile(r"^\S+ launcher: incarnation (\d+) begins ")
-"""What a launcher writes into its own log and those of its ranks when they begin again; at first it does not."""
 
 
 def show_logs(run: str, attempt: int, rank: int, incarnation: int = 0, *, first_failing: bool, follow: bool) -> int:
@@ -103,7 +99,7 @@ def numbered(lines: Iterable[str], whole: bool = True) -> Iterator[tuple[int, st
 
 
 def _print(path: Path, incarnation: int, *, titled: bool) -> int:
-    """Print one log, or its part; how many lines."""
+    """Print one log, or one incarnation of it; returns the number of lines."""
     if titled:
         out(f"==> {path.parent.name}/{path.name} <==")
     printed = 0
@@ -116,7 +112,7 @@ def _print(path: Path, incarnation: int, *, titled: bool) -> int:
 
 
 def _whole(path: Path) -> bool:
-    """Whether nothing of the log was rotated away: the oldest part that is kept was never reached."""
+    """Whether the log still has its beginning: rotation has not dropped its oldest part."""
     return not path.with_name(f"{path.name}.{GENERATIONS}").exists()
 
 

@@ -1,7 +1,4 @@
-"""`primus monitor`.
-
-`primus monitor`: one pass over nodes, runs and objects, or the loop in the foreground.
-"""
+"""`primus monitor` and `primus render monitor`: one pass over nodes, runs and objects, or the loop."""
 
 from __future__ import annotations
 
@@ -35,6 +32,12 @@ if TYPE_CHECKING:
     from flows.decisions.monitoring.reconcile import ReconcileFinding
     from flows.watching.nodes import NodeNotice, NodeReport
 
+Json = dict[str, Any]
+
+SWITCH_SECONDS = 0.0005
+"""One thread reads, one decides, several write: each waits no longer for its turn than a fraction of a patch. Python's
+own 5 ms would be the larger part of a reaction."""
+
 
 @app.command()
 def monitor(
@@ -65,12 +68,6 @@ def render_monitor(
     Example: primus render monitor --cluster local
     """
     return print_monitor_workflow(cluster, nodes, as_json=as_json)
-
-
-Json = dict[str, Any]
-SWITCH_SECONDS = 0.0005
-"""One thread reads, one decides, several write: each waits no longer for its turn than a fraction of a patch. Python's
-own 5 ms would be the larger part of a reaction."""
 
 
 def show_monitor(cluster: str, mode: str, *, once: bool, as_json: bool) -> int:

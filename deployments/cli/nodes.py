@@ -1,9 +1,4 @@
-"""`primus nodes` and `verdict`.
-
-`primus nodes`: what tests said of each node and what we did to it; taking one out, giving it back.
-
-`primus verdict`: what is to be believed of a node now, and by which test.
-"""
+"""`primus nodes` and `primus verdict`: each node's state and verdict, and taking a node out of service by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +23,12 @@ from profiles.vocabulary import VerdictWord
 from tasks.settings import Settings, localised
 from workflows.model.records import NodeRecord, VerdictRecord
 
+Json = dict[str, Any]
+
 Drift = Annotated[bool, typer.Option("--drift", help="In what nodes of a pool differ from most others.")]
+BY_HAND = ("cordon", "release")
+COLUMNS = ("node", "pool", "rack", "gpus", "state", "verdict", "depth", "tested", "why")
+LEFT_OUT = ("rack", "gpus", "depth", "pool", "tested")
 
 
 @app.command()
@@ -140,12 +140,6 @@ def verdict_row(verdict: VerdictRecord) -> Json:
         "verdict": str(verdict.verdict),
         "reasons": [dict(reason) for reason in verdict.reasons],
     }
-
-
-Json = dict[str, Any]
-BY_HAND = ("cordon", "release")
-COLUMNS = ("node", "pool", "rack", "gpus", "state", "verdict", "depth", "tested", "why")
-LEFT_OUT = ("rack", "gpus", "depth", "pool", "tested")
 
 
 def show_nodes(words: Sequence[str], why: str, cluster: str, filters: Sequence[str], *, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""`primus preflight`: tests nodes now. `primus render preflight`: the workflows of a test, without running anything."""
+"""`primus preflight` and `primus render preflight`: test nodes now, or print the workflows of a test."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from tasks.settings import Settings, localised
 if TYPE_CHECKING:
     from flows.testing.links import FabricTestResult, LinksOutcome, PairTestResult
     from flows.testing.nodes import Outcome
+
+Json = dict[str, Any]
 
 Suite = Annotated[
     str,
@@ -239,9 +241,6 @@ def _finding(finding: FabricFinding) -> Json:
 def _measurement(measurement: Measurement) -> Json:
     rails = measurement.gigabytes_per_second
     return {"group": list(measurement.group), "gigabytes_per_second": None if rails is None else list(rails)}
-
-
-Json = dict[str, Any]
 
 
 def run_preflight(

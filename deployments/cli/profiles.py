@@ -1,7 +1,4 @@
-"""`primus profiles`, `render train` and `render workspace`.
-
-`primus profiles` and `primus render`: what is wanted and what would be sent, without touching anything.
-"""
+"""`primus profiles`, `render train` and `render workspace`: shipped profiles and manifests; nothing is touched."""
 
 from __future__ import annotations
 

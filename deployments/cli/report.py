@@ -1,9 +1,4 @@
-"""`primus report`.
-
-`primus report`: where every second of a run went, as text, JSON or a page with plots.
-
-`primus report --since`: all runs of a cluster, as text.
-"""
+"""`primus report`: where every second of one run or of all runs went, as text, JSON or a page with plots."""
 
 from __future__ import annotations
 
@@ -33,26 +28,7 @@ from profiles.resolve import Resolved
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings, localised
 
-
-@app.command()
-def report(
-    run: Annotated[str, typer.Argument(help="Name of the run; empty: all runs of a cluster.")] = "",
-    since: Annotated[
-        str, typer.Option("--since", help="All runs since then: 2026-01-31T12:00, or 30m, 6h, 7d ago (7d).")
-    ] = "",
-    cluster: ClusterName = "",
-    html: Annotated[str, typer.Option("--html", help="Write a page with plots to this file.")] = "",
-    as_json: AsJson = False,
-) -> int:
-    """Where every second of a run went, or of all runs of a cluster: goodput, causes, failures, cost.
-
-    The page holds everything it shows and can be mailed (docs/reports.md says what each number means).
-
-    Example: primus report demo-1 --html report.html
-    Example: primus report --since 7d
-    """
-    return show_report(ReportQuery(run, since, cluster, html), as_json=as_json)
-
+Json = dict[str, Any]
 
 BAR_CELLS = 60
 MARKS = {
@@ -74,7 +50,27 @@ MARKS = {
 FLEET_SINCE = "7d"
 """Window of all runs where none is named."""
 
-Json = dict[str, Any]
+MOST_RUNS, MOST_NODES = 20, 5
+
+
+@app.command()
+def report(
+    run: Annotated[str, typer.Argument(help="Name of the run; empty: all runs of a cluster.")] = "",
+    since: Annotated[
+        str, typer.Option("--since", help="All runs since then: 2026-01-31T12:00, or 30m, 6h, 7d ago (7d).")
+    ] = "",
+    cluster: ClusterName = "",
+    html: Annotated[str, typer.Option("--html", help="Write a page with plots to this file.")] = "",
+    as_json: AsJson = False,
+) -> int:
+    """Where every second of a run went, or of all runs of a cluster: goodput, causes, failures, cost.
+
+    The page holds everything it shows and can be mailed (docs/reports.md says what each number means).
+
+    Example: primus report demo-1 --html report.html
+    Example: primus report --since 7d
+    """
+    return show_report(ReportQuery(run, since, cluster, html), as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -194,9 +190,6 @@ def bar(tiles: list[Json]) -> str:
             begin = end
         cells.append(MARKS.get(max(share, key=lambda state: share[state]), "."))
     return f"[{''.join(cells)}]"
-
-
-MOST_RUNS, MOST_NODES = 20, 5
 
 
 def fleet_document(since: str, cluster: str, home: Path, ledger: Ledger) -> Json:

@@ -1,8 +1,6 @@
-"""`primus train`, `stop`, `resume`, `status` and `runs`.
+"""`primus train`, `stop`, `resume`, `status` and `runs`: requests written to the ledger and views of it.
 
-`primus train, runs, status, stop, resume`: thin over the ledger; the driver does the work.
-
-`primus runs`: every run a line, read in one query.
+The run's driver does the work. `primus runs` reads all runs in one query.
 """
 
 from __future__ import annotations
@@ -35,6 +33,11 @@ from tasks.prefect.server import server_url
 from tasks.runs.open import open_run, resolve_request
 from tasks.settings import Settings
 from workflows.model.records import RequestRecord, RunRecord
+
+COLUMNS = ("run", "state", "profile", "cluster", "age", "step", "attempts", "why")
+LEFT_OUT = ("cluster", "profile", "age", "attempts")
+FURNITURE_LINES = 4
+"""Of a screen: headings, a blank line, the number of runs, the prompt."""
 
 
 @app.command()
@@ -154,7 +157,7 @@ def train_run(options: TrainOptions) -> int:
 
 
 def same_again(options: TrainOptions, run: str) -> str:
-    """The command that continues this run: a profile with other changes would be refused."""
+    """The command that continues this run, with the same overrides: others would be refused."""
     cluster = ("--cluster", options.cluster) if options.cluster else ()
     changes = [word for change in options.overrides for word in ("--set", change)]
     return shlex.join(["primus", "train", options.profile, "--name", run, *cluster, *changes])
@@ -278,12 +281,6 @@ def resume_run(run: str, why: str, *, detach: bool, as_json: bool) -> int:
         raise Permanent(f"{run} is in an unknown state: {record.why}; stop it first: primus stop {run}")
     again = f"primus resume {run}"
     return _carry_on(record, settings, ledger, None, again, detach=detach, as_json=as_json)
-
-
-COLUMNS = ("run", "state", "profile", "cluster", "age", "step", "attempts", "why")
-LEFT_OUT = ("cluster", "profile", "age", "attempts")
-FURNITURE_LINES = 4
-"""Of a screen: headings, a blank line, the number of runs, the prompt."""
 
 
 def list_runs(states: str, since: str, limit: int | None, *, as_json: bool) -> int:

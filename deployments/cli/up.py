@@ -1,7 +1,4 @@
-"""`primus up` and `down`.
-
-`primus up` and `primus down`: server, flow runner and monitor of this home, in the background.
-"""
+"""`primus up` and `primus down`: server, flow runner and monitor of this home, in the background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`primus why`: what blocks a run and what to do. `queue`: what waits and runs. `doctor`: is the cluster fit."""
+"""`primus why`, `queue` and `doctor`: what blocks a run, what waits and runs, whether the cluster is fit."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ from workflows.model.queues import ClusterQueue
 from workflows.model.records import Story
 from workflows.model.why import ClusterSight, QueueSight, RunSight
 
+Json = dict[str, Any]
+
 
 @app.command()
 def why(run: Run, as_json: AsJson = False) -> int:
@@ -64,9 +66,6 @@ def doctor(cluster: ClusterName = "", as_json: AsJson = False) -> int:
     return show_doctor(cluster, as_json=as_json)
 
 
-Json = dict[str, Any]
-
-
 def show_why(run: str, *, as_json: bool) -> int:
     """Why a run stands where it stands.
 
@@ -89,7 +88,7 @@ def show_why(run: str, *, as_json: bool) -> int:
 
 
 def see(run: str, settings: Settings, ledger: Ledger) -> RunSight:
-    """Everything that says why the run stands where it stands; a cluster that does not answer is part of that."""
+    """Everything that explains the run's state; a cluster that does not answer is part of it."""
     story, now = ledger.story(run), time.time()
     resolved = Resolved.model_validate(story.run.resolved)
     attempt = story.attempt

@@ -1,10 +1,9 @@
-"""Python inside images: the interpreter that runs this, its standard library, and the shared libraries they name.
+"""What images are made of: the Python of this machine and the product's distributions, each with version and licence.
 
-Without a registry there is no base image, so an image stands on what this machine has: its Python and its libc.
-
-The product with all it needs, from the present environment: pinned versions, without tests and caches.
-
-What images are made of, each with version and licence, for the list that lies beside an image.
+Without a registry there is no base image, so an image stands on what this machine has: the interpreter that runs this,
+its standard library, the shared libraries that binaries name, and libc. The product comes with the pinned versions of
+all it needs from the present environment, without tests and caches. Versions and licences go into the list that lies
+beside an image (`deployments.images.sbom`).
 """
 
 from __future__ import annotations
@@ -36,6 +35,36 @@ from tasks.programs_archive import compiled
 NOT_TOLD = "not told"
 _NAME = re.compile(r"[\w.+\-() ]{1,200}")
 _DEBIAN_LICENCE = re.compile(r"^License: *(\S.{0,80}?) *$", re.MULTILINE)
+
+PYTHON = "/opt/python"
+"""Where the interpreter lies inside images; it finds its library beside itself."""
+INTERPRETER = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+VERSION = f"python{sysconfig.get_python_version()}"
+LIBRARY = Path(sysconfig.get_path("stdlib"))
+PACKAGES = Path(sysconfig.get_path("platlib"))
+PROGRAM = f"{PYTHON}/bin/{VERSION}"
+BUILT_IN = "/usr/src/python"
+"""Stands in images where the interpreter remembers the folder it was compiled in."""
+NOT_NEEDED_OF_INTERPRETER = frozenset(
+    {"__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "pydoc_data", "ensurepip"}
+    | {"site-packages", "dist-packages"}
+)
+_NO_MODULES = re.compile(
+    r"(?:_test\w*|_ctypes_test|_xxtestfuzz|xxlimited\w*|_tkinter|_curses\w*|readline|_dbm|_gdbm|nis|ossaudiodev)\."
+)
+"""Extension modules for tests, terminals and desktops: they would bring libraries that nobody uses."""
+_LATE = ("libgcc_s.so.1",)
+"""What libc loads by itself when a thread is ended."""
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = "primus-flows"
+EXTRAS = ("control", "program")
+"""What of the product's extras an image needs; the rest is for tests."""
+FOLDERS = ("profiles", "workflows", "tasks", "flows", "deployments")
+CONSTRAINTS = "constraints.txt"
+NOT_NEEDED_OF_DISTRIBUTIONS = frozenset({"__pycache__", "test", "tests"})
+_LOCAL = ("RECORD", "REQUESTED", "direct_url.json", "INSTALLER")
+"""Files of a `.dist-info` that tell of the machine it was installed on; RECORD is written anew."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +118,7 @@ def of_library(path: Path) -> Component:
 
 
 def copyright_file(component: Component) -> Path | None:
-    """Where a Debian package tells its licences, on this machine as inside images."""
+    """Where a Debian package states its licences, on this machine as inside images."""
     path = Path("/usr/share/doc") / component.name / "copyright"
     return path if component.reference.startswith("pkg:deb/") and path.is_file() else None
 
@@ -129,27 +158,6 @@ def _dpkg(*arguments: str) -> str:
         return ""
 
 
-PYTHON = "/opt/python"
-"""Where the interpreter lies inside images; it finds its library beside itself."""
-INTERPRETER = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
-VERSION = f"python{sysconfig.get_python_version()}"
-LIBRARY = Path(sysconfig.get_path("stdlib"))
-PACKAGES = Path(sysconfig.get_path("platlib"))
-PROGRAM = f"{PYTHON}/bin/{VERSION}"
-BUILT_IN = "/usr/src/python"
-"""Stands in images where the interpreter remembers the folder it was compiled in."""
-NOT_NEEDED_OF_INTERPRETER = frozenset(
-    {"__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "pydoc_data", "ensurepip"}
-    | {"site-packages", "dist-packages"}
-)
-_NO_MODULES = re.compile(
-    r"(?:_test\w*|_ctypes_test|_xxtestfuzz|xxlimited\w*|_tkinter|_curses\w*|readline|_dbm|_gdbm|nis|ossaudiodev)\."
-)
-"""Extension modules for tests, terminals and desktops: they would bring libraries that nobody uses."""
-_LATE = ("libgcc_s.so.1",)
-"""What libc loads by itself when a thread is ended."""
-
-
 def add_interpreter(layer: Layer) -> list[Component]:
     """Python with its libraries; what it consists of."""
     python = of_python()
@@ -173,7 +181,7 @@ def add_interpreter(layer: Layer) -> list[Component]:
 
 
 def files(folder: Path, without: frozenset[str]) -> Iterator[Path]:
-    """Files below a folder in a fixed order, apart from folders called like this and what compilers leave."""
+    """Files below a folder in a fixed order, without those of the given names and what compilers leave."""
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if path.is_file() and not without & set(parts) and path.suffix not in (".a", ".pyc"):
@@ -229,7 +237,7 @@ def packages_inside() -> str:
 
 
 def _relocated(layer: Layer, inside: str, path: Path, python: Component) -> None:
-    """What the interpreter remembers of its making, without the folders of this machine."""
+    """What the interpreter remembers of its build, without the folders of this machine."""
     text = path.read_text(encoding="utf-8")
     built, prefix = sysconfig.get_config_var("abs_srcdir"), sys.base_prefix
     moved = text.replace(str(built), BUILT_IN) if built else text
@@ -239,7 +247,7 @@ def _relocated(layer: Layer, inside: str, path: Path, python: Component) -> None
 
 
 def _stripped(path: Path) -> bytes:
-    """A shared object without what only debuggers read, where this machine has `strip`; it tells build folders too."""
+    """A shared object without debug symbols, which name build folders too, where this machine has `strip`."""
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / path.name
         try:
@@ -247,17 +255,6 @@ def _stripped(path: Path) -> bytes:
         except (OSError, subprocess.CalledProcessError):
             return path.read_bytes()
         return target.read_bytes()
-
-
-ROOT = Path(__file__).resolve().parents[2]
-OWN = "primus-flows"
-EXTRAS = ("control", "program")
-"""What of the product's extras an image needs; the rest is for tests."""
-FOLDERS = ("profiles", "workflows", "tasks", "flows", "deployments")
-CONSTRAINTS = "constraints.txt"
-NOT_NEEDED_OF_DISTRIBUTIONS = frozenset({"__pycache__", "test", "tests"})
-_LOCAL = ("RECORD", "REQUESTED", "direct_url.json", "INSTALLER")
-"""Files of a `.dist-info` that tell of the machine it was installed on; RECORD is written anew."""
 
 
 def chosen() -> tuple[Distribution, ...]:

@@ -1,9 +1,8 @@
-"""An image as one file that every tool reads: an OCI layout, with the list that `docker load` wants beside it.
+"""An image as one archive that every tool reads: an OCI layout with the manifest that `docker load` wants beside it.
 
 Specifications: OCI image format 1.1 (image-layout.md, manifest.md, config.md); `docker save` writes the same mixture.
-Layers are not compressed, so no version of a compression library is part of a digest.
-
-One layer of an image as a tar archive; the same content gives the same bytes, whatever it was copied from.
+The same content gives the same bytes, whatever it was copied from. Layers are not compressed, so no version of a
+compression library is part of a digest.
 """
 
 from __future__ import annotations
@@ -21,6 +20,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 
 def moment() -> int:
@@ -99,12 +103,6 @@ class Layer:
         entry = tarfile.TarInfo(name.lstrip("/"))
         entry.mode, entry.type, entry.mtime = mode, kind, self._moment
         return entry
-
-
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-CONFIG = "application/vnd.oci.image.config.v1+json"
-LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The two images: what lies where, who runs it and how it is started."""
+"""The two images: what lies where, which user runs it and how it is started."""
 
 from __future__ import annotations
 

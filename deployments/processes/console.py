@@ -1,4 +1,4 @@
-"""What of a home runs in the background: all of `primus up`, or the server with the nursery that forks drivers."""
+"""The background processes of a home: all of `primus up`, or only the server and the process that forks drivers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ensure_console(home: Path) -> str:
 
 
 def warm_up(home: Path) -> None:
-    """Keep a nursery beside a server of this home that no runner serves; a server that is somebody else's gets none."""
+    """Keep a nursery (`prefork`) beside a server of this home that no runner serves; another home's gets none."""
     ours = own_url(home)
     if ours is not None and server_url(home) == ours and not serving(home):
         ensure_nursery(home, ours)

@@ -1,7 +1,8 @@
-"""The process that drives one run: `python -m deployments.processes.driver`.
+"""The process that drives one run, `python -m deployments.processes.driver`, and the ways to get one quickly.
 
 It is started before the run's name is known, imports what it needs meanwhile, and reads the name from its standard
-input: so the command line's checks and these imports happen at the same time. End of input without a name: it ends.
+input, so the command line's checks and these imports happen at the same time. It ends where the input ends without a
+name.
 """
 
 from __future__ import annotations

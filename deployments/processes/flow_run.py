@@ -1,8 +1,8 @@
-"""Drives the run that a flow run of the Prefect server asks for, and says there how it ended.
+"""Does the work of one flow run of the Prefect server and reports there how it ended.
 
-`python -m deployments.processes.flow_run` drives the one that a worker started it for.
-
-Runs a flow run that trains nothing, in the process that was made for it: approve, failover, monitor, report.
+`python -m deployments.processes.flow_run` does so for the flow run that a Prefect worker started it for; a flow runner
+calls `drive_flow_run` or `run_plain` in a process that it forked. A flow run of `train` opens and drives a training
+run. The other flows (approve, failover, monitor, report) train nothing and simply run to their end.
 """
 
 from __future__ import annotations
@@ -31,9 +31,17 @@ from tasks.runs.open import open_run, resolve_request
 from tasks.settings import Settings
 from workflows.model.runs import ENDS
 
+LET_GO = signal.SIGHUP
+"""End without ending the training. Not SIGTERM: Prefect's engine keeps that for itself while a flow runs."""
+GIVEN = "PREFECT__FLOW_RUN_ID"
+"""Variable by which Prefect's workers say which flow run a process is for."""
+TRAIN = "flows.train.train"
+LONGEST_STEM = 21
+"""A name holds at most 30 characters: the profile's name, a dash and eight of the flow run's id."""
+
 
 def run_plain(flow_run: str, entrypoint: str) -> int:
-    """Run it to its end; 0 where the server let it run, however it ended.
+    """Run a flow run that trains nothing to its end; 0 where the server let it run, however it ended.
 
     Args:
         flow_run: its id, claimed for this process.
@@ -57,13 +65,10 @@ def run_plain(flow_run: str, entrypoint: str) -> int:
     return 0
 
 
-LET_GO = signal.SIGHUP
-"""End without ending the training. Not SIGTERM: Prefect's engine keeps that for itself while a flow runs."""
-GIVEN = "PREFECT__FLOW_RUN_ID"
-"""Variable by which Prefect's workers say which flow run a process is for."""
-TRAIN = "flows.train.train"
-LONGEST_STEM = 21
-"""A name holds at most 30 characters: the profile's name, a dash and eight of the flow run's id."""
+def entrypoint_of(flow_run: str) -> str:
+    """Module path of the flow that a flow run is of."""
+    with flow_runs() as server:
+        return server.entrypoint(server.read(flow_run))
 
 
 def drive_flow_run(flow_run: str) -> int:
@@ -123,7 +128,7 @@ def _open(asked: FlowRun, settings: Settings, ledger: Ledger, server: FlowRuns) 
 
 
 def _named(request: TrainRequest, identity: str, settings: Settings, ledger: Ledger) -> TrainRequest:
-    """The request with a name, which was looked over as far as that goes without writing anything."""
+    """The request with a name, checked as far as possible without writing anything."""
     if request.name and not request.profile and ledger.run(request.name) is not None:
         return request
     resolved = resolve_request(request, settings)
@@ -144,7 +149,7 @@ def _request(parameters: dict[str, Any]) -> TrainRequest:
 
 
 def _driven(flow_run: str, run: str) -> str:
-    """Run the flow as this flow run; in which state Prefect left it."""
+    """Run the `train` flow as this flow run; returns the state in which Prefect left it."""
     from prefect.exceptions import Abort, Pause
     from prefect.flow_engine import run_flow
 
@@ -175,7 +180,7 @@ def conclude(flow_run: str, run: str, ledger: Ledger) -> None:
 
 
 def _letting_go(run: str, settings: Settings) -> Any:
-    """What the signal does: from then on nothing is decided, another thread gives the lease back and ends the process.
+    """The signal handler: nothing is decided any more, another thread releases the lease and ends the process.
 
     The thread that drives is not held up meanwhile: it may be in the middle of a write that the lease waits for.
     """
@@ -189,12 +194,6 @@ def _letting_go(run: str, settings: Settings) -> Any:
         threading.Thread(target=give_back, daemon=True).start()
 
     return handle
-
-
-def entrypoint_of(flow_run: str) -> str:
-    """Module path of the flow that a flow run is of."""
-    with flow_runs() as server:
-        return server.entrypoint(server.read(flow_run))
 
 
 def main() -> int:

@@ -1,9 +1,8 @@
 """The monitor's loop in the background: `python -m deployments.processes.monitor_loop`.
 
-`primus up` and the monitor's pod on a cluster start it.
-
-It watches nodes and runs, sends the ledger's history to the server as events, and starts the other background processes
-of its home again where they died. Whatever is away is waited for; a second monitor of the cluster too.
+`primus up` and the monitor's pod on a cluster start it. It watches nodes and runs, sends the ledger's history to the
+server as events, and restarts the other background processes of its home where they died. It waits for whatever is
+away, and for the end of another monitor of the same cluster.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Ending:
 
 
 def tend(settings: Settings) -> Hook:
-    """Start again what should run in this home and died."""
+    """A hook that restarts what should run in this home and died."""
     tries = Tries()
 
     def hook() -> None:
@@ -75,7 +74,7 @@ def watch(settings: Settings, profile: ClusterProfile, ending: Ending) -> None:
 
 
 def _meanwhile(hooks: Sequence[Hook], ending: Ending) -> None:
-    """The hooks need no cluster."""
+    """Run the hooks while the cluster is away: they need none."""
     for _ in range(int(AGAIN_SECONDS / HOOK_SECONDS)):
         for hook in hooks:
             try:

@@ -1,4 +1,4 @@
-"""The deployments of a cluster, as `prefect.yaml` lists them, and one for each shipped profile that fits it."""
+"""What a flow runner serves: the deployments of `prefect.yaml`, and one for every shipped profile that fits."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Warm drivers: a process per home that has imported everything once and forks a driver for each run.
+"""The nursery: one process a home that has imported everything once and forks a driver for each run.
 
 Importing Prefect, Hera and SQLAlchemy costs two to three seconds of a core for every driver; a fork costs milliseconds
-and shares the memory. The nursery is a convenience: where none answers, or its code or server is not the present one,
-a driver is started plainly (`deployments.processes.driver`). It decides nothing, and its death disturbs no driver.
+and shares the memory. The nursery is a convenience: where none answers, or its code or server is not the present one, a
+driver is started plainly (`deployments.processes.driver`). It decides nothing, and its death disturbs no driver.
 
-What a driver does that was forked from a warm process: be as a freshly started one, drive, and end.
-
-What every driver does once it has a run, however its process came to be.
+A forked child becomes like a freshly started driver (session, signals, environment), drives its run, and ends without
+unwinding into the process that forked it. `drive_here` and `end_with` are what every driver does, forked or not.
 """
 
 from __future__ import annotations
@@ -32,38 +31,6 @@ from tasks.processes import record, recorded, spawn, stop
 
 HAND_OVER_SECONDS = 3.0
 """For each of the two; a server that answers takes a few milliseconds."""
-
-
-def end_with(drive: Callable[[], int]) -> NoReturn:
-    """Drive in a session of its own and end this process with what comes of it, without unwinding into who forked it.
-
-    Args:
-        drive: the work; its result is the exit code, 1 where it raises.
-    """
-    code = 1
-    try:
-        os.setsid()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        code = drive()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        _hand_over()
-        # Not sys.exit: that would unwind into the loop that forked it.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _hand_over() -> None:
-    """Wait until Prefect's own threads have sent what they hold: the end of the flow's log, and its last events."""
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogWorker
-
-    for worker in (APILogWorker, EventsWorker):
-        with suppress(Exception):  # a server that is away gets neither, and the run has ended either way
-            worker.drain_all(timeout=HAND_OVER_SECONDS)
-
 
 SOCKET, PID_FILE = "nursery.sock", "nursery.json"
 MAX_REQUEST_BYTES = 1 << 20
@@ -209,6 +176,37 @@ def drive_here(run: str) -> int:
 
     asyncio.run(train(TrainRequest(name=run, profile="")))  # pyright: ignore[reportArgumentType]
     return 0
+
+
+def end_with(drive: Callable[[], int]) -> NoReturn:
+    """Drive in a session of its own and end this process with what comes of it, without unwinding into who forked it.
+
+    Args:
+        drive: the work; its result is the exit code, 1 where it raises.
+    """
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        code = drive()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _hand_over()
+        # Not sys.exit: that would unwind into the loop that forked it.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _hand_over() -> None:
+    """Wait until Prefect's own threads have sent the end of the flow's log and its last events."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        with suppress(Exception):  # a server that is away gets neither, and the run has ended either way
+            worker.drain_all(timeout=HAND_OVER_SECONDS)
 
 
 if __name__ == "__main__":

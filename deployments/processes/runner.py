@@ -1,10 +1,10 @@
 """The flow runner of a cluster: `python -m deployments.processes.runner`.
 
 It serves the deployments of its cluster on a Prefect server, starts a process for each flow run that is due, and drives
-again whatever run of the ledger has lost its driver: so a runner that is killed or replaced loses no run. All that it
-knows stands in the ledger and on the server; the runner itself may be killed at any line.
+again every run of the ledger that has lost its driver. All that it knows stands in the ledger and on the server, so a
+runner that is killed at any line, or replaced, loses no run.
 
-What a runner tells about itself over HTTP: /healthz for the kubelet, /metrics for Prometheus. It holds no secret.
+Over HTTP it answers /healthz for the kubelet and /metrics for Prometheus; neither shows a secret.
 """
 
 from __future__ import annotations
@@ -59,6 +59,18 @@ from workflows.model.runs import Due, FlowRunSeen, OpenRun, Phase
 STUCK_SECONDS = 120.0
 """A look whose neighbours do not answer takes at most half of that: longer means that the runner stands still."""
 
+LOOK_SECONDS = 1.0
+"""Between two looks: what a person waits at most until a run begins. Three requests and one query each."""
+AWAY_SECONDS = 3.0
+"""Between two looks while a neighbour is away."""
+FORGET_SECONDS = 600.0
+"""A driver that lived so long did not die at once: its run's next driver starts without a pause."""
+PLAIN_LOOKS = 5
+"""Every so many looks flow runs that train nothing are looked after: they last for seconds."""
+WARM = ("flows.train", "flows.failover", "flows.monitor")
+PORT = "PRIMUS_RUNNER_PORT"
+"""Variable with the port of /healthz and /metrics; empty: none is opened."""
+
 
 @dataclass
 class Tally:
@@ -85,11 +97,11 @@ class Tally:
         self.drivers, self.looked_at = drivers, now
 
     def waits(self, what: str) -> None:
-        """The thread came by."""
+        """Record that the thread still runs."""
         self.waiting_for, self.beat = what, time.monotonic()
 
     def healthy(self) -> bool:
-        """Whether the thread moves. A neighbour that is away makes no runner unhealthy: a new one would wait too."""
+        """Whether the thread still runs. It is healthy while a neighbour is away: a new runner would wait too."""
         return time.monotonic() - self.beat < STUCK_SECONDS
 
     def text(self) -> str:
@@ -154,19 +166,6 @@ def _answer(tally: Tally, path: str) -> tuple[int, str]:
             return 200, tally.text()
         case _:
             return 404, "there is /healthz, /readyz and /metrics\n"
-
-
-LOOK_SECONDS = 1.0
-"""Between two looks: what a person waits at most until a run begins. Three requests and one query each."""
-AWAY_SECONDS = 3.0
-"""Between two looks while a neighbour is away."""
-FORGET_SECONDS = 600.0
-"""A driver that lived so long did not die at once: its run's next driver starts without a pause."""
-PLAIN_LOOKS = 5
-"""Every so many looks flow runs that train nothing are looked after: they last for seconds."""
-WARM = ("flows.train", "flows.failover", "flows.monitor")
-PORT = "PRIMUS_RUNNER_PORT"
-"""Variable with the port of /healthz and /metrics; empty: none is opened."""
 
 
 @dataclass

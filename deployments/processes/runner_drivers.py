@@ -1,9 +1,8 @@
-"""Drivers of a runner: forked from a process that has imported everything, and told to let go when the runner ends.
+"""The drivers of a flow runner: forked from a process that has imported everything, and told to let go when it ends.
 
-A driver of a training run lets go and the next runner drives it; whatever runs another flow may finish meanwhile.
-
-Forking costs milliseconds and shares the memory; importing costs seconds of a core for each driver. The process that
-forks has no threads and no connections, so it is made before the runner has any.
+A driver of a training run releases its lease and the next runner drives the run; a process that runs another flow may
+finish. Forking costs milliseconds and shares the memory, importing costs seconds of a core for each driver. The process
+that forks has no threads and no connections, so it is made before the runner has any.
 """
 
 from __future__ import annotations

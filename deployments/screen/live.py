@@ -1,8 +1,7 @@
-"""Watching a run at a terminal: one quiet screen that is drawn anew where something changed.
+"""Watching a run at a terminal: one quiet screen, drawn anew where something changed; nothing is driven.
 
-One screen about a run that is watched: values in, something to draw out. Reads nothing, waits for nothing.
-
-Watching a run from outside: the ledger is read, nothing is driven. Quiet where nobody looks.
+`screen` is pure: values in, something to draw out. `follow` reads the ledger until the run ends. A `Teller` shows the
+changes: `Screen` on a terminal that can draw one, `Lines` elsewhere.
 """
 
 from __future__ import annotations
@@ -44,6 +43,20 @@ ATTEMPTS, INCIDENTS, QUESTIONS, ODD = 3, 3, 2, 3
 LABEL = 10
 QUIET_SECONDS = 30.0
 """From here on the screen says how long ago the last step was."""
+
+LOOK_SECONDS = 0.1
+"""Between two looks at the ledger's version (one row by its key)."""
+DRIVER_SECONDS = 2.0
+"""Between two looks whether the driver lives."""
+RELIEVED_SECONDS = 60.0
+"""A driver on another machine is one of a flow runner's: when its pod is replaced the next one needs a while."""
+
+DRAW_SECONDS = 0.5
+"""Between two drawings, however much happens."""
+IDLE_SECONDS = 5.0
+"""Between two drawings where nothing happens: spans of time go on."""
+STEPS = 600
+"""The newest ones, drawn as curves."""
 
 
 @dataclass(frozen=True)
@@ -192,14 +205,6 @@ def _one_line(text: Text, width: int) -> Text:
     return text
 
 
-LOOK_SECONDS = 0.1
-"""Between two looks at the ledger's version (one row by its key)."""
-DRIVER_SECONDS = 2.0
-"""Between two looks whether the driver lives."""
-RELIEVED_SECONDS = 60.0
-"""A driver on another machine is one of a flow runner's: when its pod is replaced the next one needs a while."""
-
-
 class Teller(Protocol):
     """Shows a person what happens."""
 
@@ -331,14 +336,6 @@ def wait_for(ledger: Ledger, run: str, until: Callable[[Story], bool], timeout_s
         if time.monotonic() > deadline:
             raise Unavailable(f"{run}: what was waited for did not come within {timeout_seconds:g} s")
         time.sleep(0.02)
-
-
-DRAW_SECONDS = 0.5
-"""Between two drawings, however much happens."""
-IDLE_SECONDS = 5.0
-"""Between two drawings where nothing happens: spans of time go on."""
-STEPS = 600
-"""The newest ones, drawn as curves."""
 
 
 class Screen:

@@ -1,6 +1,6 @@
-"""Rows as aligned text. Where a terminal looks on they fit it: one column gives way, then the ones least missed.
+"""Rows as aligned text, and the rows that show a node's checks with figure, limit and evidence.
 
-What is shown of a node's checks: a line each, with figure, limit and evidence.
+On a terminal a table fits the width: one column gives way first, then the least important columns are left out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ LEAST = 16
 """What is left of the column that gives way."""
 
 Rows = Sequence[Mapping[str, Any]]
+Json = dict[str, Any]
+WIDEST_REASON = 32
+"""Characters of a figure or a word; all of it stands in the JSON."""
 
 
 def terminal_columns() -> int:
@@ -87,11 +90,6 @@ def _aligned(cells: Sequence[Sequence[str]], widths: Sequence[int], numeric: Seq
         ]
         lines.append((" " * GAP).join(padded).rstrip())
     return "\n".join(lines)
-
-
-Json = dict[str, Any]
-WIDEST_REASON = 32
-"""Characters of a figure or a word; all of it stands in the JSON."""
 
 
 def rows_of(node: str, verdict: str, reasons: Sequence[Json]) -> list[Json]:

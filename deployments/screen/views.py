@@ -1,7 +1,4 @@
-"""Runs as tables and lines for a terminal.
-
-Reasons why something waits, as JSON and as lines for a terminal.
-"""
+"""The status of a run, its incidents and the reasons why it waits: as JSON and as lines for a terminal."""
 
 from __future__ import annotations
 
