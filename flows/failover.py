@@ -1,8 +1,8 @@
-"""The failover flow: gather, diagnose, examine suspects where that decides something, decide, act. Every step says why.
+"""The failover flow: gather evidence, diagnose, examine suspects where that decides something, decide, act.
 
-`train` awaits the same functions as tasks of its own flow run; the flow at the end is a thin shell for people and
-deployments. The brake on taking nodes out is checked twice: other runs decide at the same time, and a pause or a mode
-may hold a decision for hours, so it is checked again in the very transaction that marks the nodes as taken out.
+`train` calls the same functions inside its own flow run; the flow at the end of this file is a thin shell for people
+and deployments. The brake on taking nodes out is checked twice: other runs decide at the same time, and a pause or a
+mode may hold a decision for hours, so it is checked again in the very transaction that marks the nodes as taken out.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def resolution_of(decision: Decision, resolved: Resolved) -> Resolution:
 
 
 async def recover(resolved: Resolved, incident: IncidentRecord) -> None:
-    """Gather what is known, say what it is, after a look at suspects where that helps, and write down what is done."""
+    """Gather evidence, diagnose, examine suspects where that helps, and write down what is to be done."""
     story = read_story(incident.run)
     attempt = next(item for item in story.attempts if item.number == incident.attempt)
     set_state(incident.run, RunState.RECOVERING, f"{incident.signal}: {incident.seen}")
@@ -155,7 +155,7 @@ async def recover(resolved: Resolved, incident: IncidentRecord) -> None:
 def look_at(
     nodes: tuple[str, ...], resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord
 ) -> tuple[GateReport, ...]:
-    """Examine the suspects, unless nothing may be touched now."""
+    """Examine the suspects, unless nothing may be touched now (paused, or mode observe)."""
     story = read_story(incident.run)
     why_not = pause_reason(story)
     if why_not:
@@ -208,7 +208,7 @@ def _on_run(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) 
 
 
 def see_out(resolved: Resolved, attempt: AttemptRecord) -> None:
-    """Wait until nothing can train any more of the attempt whose failure asked for this one."""
+    """Wait until no pod can train any more of the attempt whose failure asked for this one."""
     story = read_story(attempt.run)
     incident = next((item for item in story.incidents if item.id == attempt.incident), None)
     run_actions = [item for item in story.actions if item.incident == attempt.incident and not item.target]

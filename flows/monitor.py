@@ -1,9 +1,10 @@
-"""The monitor: finds what is wrong with nodes, runs and objects of a cluster while nobody looks, and acts on it.
+"""The monitor: finds what is wrong with nodes, runs and objects of a cluster, and acts on it without a person.
 
 A pass lists, decides and acts once; the loop does so at every change, and over everything each half minute, since a
 watch may lose an event. Each finding goes through the ledger before anything is touched. While a cluster or a ledger
 does not answer, nothing is known and nothing is done. Rounds of reconciling, hooks and the heartbeat run in threads
-beside the node watch, so that none waits for another. The flow does the same once a minute, as the second path.
+beside the node watch, so that none waits for another. The `monitor` flow runs once a minute as the second path, for
+where no loop lives.
 """
 
 from __future__ import annotations
@@ -63,148 +64,6 @@ END_SECONDS = 10.0
 Looker = Callable[[Sequence[Node]], Sequence[NodeFinding]]
 """From the nodes as they are to what is wrong with some of them."""
 
-
-@dataclass
-class BackgroundRounds:
-    """The threads. Use it in a `with` block, which ends them."""
-
-    reconciler: Reconciler
-    watch: NodeWatch
-    tell: TellNode
-    hooks: Sequence[Callable[[], object]] = ()
-    lookers: Sequence[Looker] = ()
-    """Sweeps, and what tests left behind: what each finds goes the way of all findings."""
-    wake: Callable[[], None] = lambda: None
-    """Called when one of them found something."""
-    fenced: list[Fenced] = field(default_factory=list[Fenced])
-    """Another monitor has taken over: the loop must end."""
-
-    def __post_init__(self) -> None:
-        self._ended = threading.Event()
-        self._turned_at = world().now()
-        self._swept = SimpleQueue[NodeFinding]()
-        self._threads = [self._thread("reconcile", self._reconcile), self._thread("hooks", self._run_hooks)]
-
-    def __enter__(self) -> BackgroundRounds:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join(END_SECONDS)  # one that hangs is a daemon: it ends with the process
-
-    def mark_turn(self) -> None:
-        """The node watch took a turn.
-
-        Raises:
-            Fenced: another monitor has taken over.
-        """
-        self._turned_at = world().now()
-        for error in self.fenced:
-            raise error
-
-    def swept_findings(self) -> list[NodeFinding]:
-        """What was found beside the watch since the last call."""
-        found = list[NodeFinding]()
-        while True:
-            try:
-                found.append(self._swept.get_nowait())
-            except Empty:
-                return found
-
-    def _thread(self, name: str, work: Callable[[], None]) -> threading.Thread:
-        # Cluster, ledger and lease are found by context.
-        return threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True)
-
-    def _reconcile(self) -> None:
-        with JobSetWatch(current(), world().now) as jobsets:
-            self._take_rounds(Rounds(self.reconciler, self.watch, jobsets))
-
-    def _take_rounds(self, turn: Rounds) -> None:
-        trouble = ""
-        self._ended.wait(FIRST_SECONDS)  # the first lists are read meanwhile
-        while not self._ended.is_set():
-            began, rest = world().now(), ROUND_SECONDS
-            try:
-                turn.take()
-                self._sweep()
-                trouble = self._tell_change("reconcile", trouble, "")
-            except Fenced as error:
-                self.fenced.append(error)
-                return
-            except Transient as error:
-                trouble = self._tell_change("reconcile", trouble, f"{error}; nothing is reconciled meanwhile")
-                rest = max(rest, error.retry_after_seconds)
-            except Exception as error:  # a mistake of ours must not end what watches over everything
-                trouble = self._tell_change(
-                    "reconcile", trouble, f"{type(error).__name__}: {error}; the next round follows"
-                )
-            self._ended.wait(max(rest, SHARE * (world().now() - began)))
-
-    def _sweep(self) -> None:
-        # Nodes without news for a while are not known to exist.
-        nodes = [] if self.watch.away else self.watch.all()
-        for looker in self.lookers:
-            for finding in looker(nodes):
-                self._swept.put(finding)
-                self.wake()
-
-    def _run_hooks(self) -> None:
-        said: dict[int, str] = {}
-        beaten_at = 0.0
-        while not self._ended.is_set():
-            now = world().now()
-            if now - beaten_at >= TURN_SECONDS and now - self._turned_at < STUCK_SECONDS:
-                beaten_at = now
-                with suppress(Transient):  # a ledger that is away is told by those who need more of it
-                    beat(beat_of(self.reconciler.profile.name))
-            for number, hook in enumerate(self.hooks):
-                said[number] = self._hooked(hook, said.get(number, ""))
-            self._ended.wait(HOOK_SECONDS)
-
-    def _hooked(self, hook: Callable[[], object], said: str) -> str:
-        try:
-            hook()
-        except Exception as error:  # told, and the loop goes on
-            return self._tell_change("hook", said, f"{type(error).__name__}: {error}")
-        return self._tell_change("hook", said, "")
-
-    def _tell_change(self, who: str, before: str, now: str) -> str:
-        """Tell trouble once, and once that it is over."""
-        if now and now != before:
-            self.tell(NodeNotice(world().now(), "away", "", now, subject=who))
-        elif before and not now:
-            self.tell(NodeNotice(world().now(), "back", "", f"over: {before}", subject=who))
-        return now
-
-
-@dataclass
-class Rounds:
-    """Which parts are due in which round."""
-
-    reconciler: Reconciler
-    watch: NodeWatch
-    jobsets: JobSetWatch
-    wide_at: float = 0.0
-    pods_at: float = 0.0
-
-    def take(self) -> None:
-        """One round.
-
-        Raises:
-            Unavailable, Fenced.
-        """
-        now = world().now()
-        wide, pods = now - self.wide_at >= WIDE_SECONDS, now - self.pods_at >= PODS_SECONDS
-        known = wide and self.watch.away is None and bool(self.watch.names())
-        self.reconciler.take(Scope(wide, pods, self.jobsets.all, self.watch.all if known else None))
-        self.wide_at, self.pods_at = (now if wide else self.wide_at), (now if pods else self.pods_at)
-
-
 DEAD_SECONDS = 30.0
 """A loop that turns writes its heartbeat every 5 s."""
 SECOND_PATH_SECONDS = 30.0
@@ -213,43 +72,6 @@ LOOK_SECONDS = 1.0
 """Between two looks at a sweep that a person asked for."""
 LONGEST_SECONDS = 50.0
 """For one pass of reconciling: the next minute has its own."""
-
-
-def look(profile: ClusterProfile, mode: Mode) -> NodeReport:
-    """One pass over all nodes: list, decide, act, wait until it is done.
-
-    Raises:
-        Conflict: a monitor of this cluster lives.
-        Unavailable: the cluster or the ledger does not answer.
-        Refused: we may not read nodes.
-    """
-    report = NodeReport()
-    with driving(watcher_of(profile.name)), Marker(current()) as marker:
-        sentinel = Sentinel(profile, mode, marker, report.lines.append)
-        sentinel.carry_out_left_overs()
-        sentinel.record_marks(marker.wait())
-        nodes = {node.name: node for node in stream_nodes(profile)}
-        for _ in sentinel.nodes_with_findings(nodes.values(), report):
-            continue
-        report.faults += AfterTests(profile, report.lines.append).take(list(nodes.values()))
-        report.settlement = sentinel.settle(report.faults, nodes.get)
-        sentinel.record_marks(marker.wait())
-    return report
-
-
-def glance(profile: ClusterProfile) -> NodeReport:
-    """What is wrong with which node; nothing is written and nothing is done.
-
-    Raises:
-        Unavailable: the cluster does not answer.
-        Refused: we may not read nodes.
-    """
-    report = NodeReport()
-    for _ in Sentinel(profile, Mode.OBSERVE, Marker(current()), report.lines.append).nodes_with_findings(
-        stream_nodes(profile), report
-    ):
-        continue
-    return report
 
 
 def keep_watch(
@@ -287,6 +109,43 @@ def keep_watch(
 
 def _lookers(profile: ClusterProfile, mode: Mode, tell: TellNode) -> tuple[Looker, ...]:
     return Sweeper(profile, mode, tell).take, AfterTests(profile, tell).take
+
+
+def look(profile: ClusterProfile, mode: Mode) -> NodeReport:
+    """One pass over all nodes: list, decide, act, wait until it is done.
+
+    Raises:
+        Conflict: a monitor of this cluster lives.
+        Unavailable: the cluster or the ledger does not answer.
+        Refused: we may not read nodes.
+    """
+    report = NodeReport()
+    with driving(watcher_of(profile.name)), Marker(current()) as marker:
+        sentinel = Sentinel(profile, mode, marker, report.lines.append)
+        sentinel.carry_out_left_overs()
+        sentinel.record_marks(marker.wait())
+        nodes = {node.name: node for node in stream_nodes(profile)}
+        for _ in sentinel.nodes_with_findings(nodes.values(), report):
+            continue
+        report.faults += AfterTests(profile, report.lines.append).take(list(nodes.values()))
+        report.settlement = sentinel.settle(report.faults, nodes.get)
+        sentinel.record_marks(marker.wait())
+    return report
+
+
+def glance(profile: ClusterProfile) -> NodeReport:
+    """What is wrong with which node; nothing is written and nothing is done.
+
+    Raises:
+        Unavailable: the cluster does not answer.
+        Refused: we may not read nodes.
+    """
+    report = NodeReport()
+    for _ in Sentinel(profile, Mode.OBSERVE, Marker(current()), report.lines.append).nodes_with_findings(
+        stream_nodes(profile), report
+    ):
+        continue
+    return report
 
 
 def look_around(profile: ClusterProfile, mode: Mode, tell: TellNode, patience_seconds: float = 0.0) -> Round:
@@ -387,3 +246,144 @@ def in_words(report: NodeReport) -> str:
         f"{report.nodes} nodes: {len(report.faults)} with a fault, {len(report.unknown)} not known, "
         f"{len(report.held)} out of service already; {quarantined} quarantined now"
     )
+
+
+@dataclass
+class BackgroundRounds:
+    """The threads beside the node watch. Use it in a `with` block, which ends them."""
+
+    reconciler: Reconciler
+    watch: NodeWatch
+    tell: TellNode
+    hooks: Sequence[Callable[[], object]] = ()
+    lookers: Sequence[Looker] = ()
+    """Sweeps, and what tests left behind: what each finds goes the way of all findings."""
+    wake: Callable[[], None] = lambda: None
+    """Called when one of them found something."""
+    fenced: list[Fenced] = field(default_factory=list[Fenced])
+    """Another monitor has taken over: the loop must end."""
+
+    def __post_init__(self) -> None:
+        self._ended = threading.Event()
+        self._turned_at = world().now()
+        self._swept = SimpleQueue[NodeFinding]()
+        self._threads = [self._thread("reconcile", self._reconcile), self._thread("hooks", self._run_hooks)]
+
+    def __enter__(self) -> BackgroundRounds:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(END_SECONDS)  # one that hangs is a daemon: it ends with the process
+
+    def mark_turn(self) -> None:
+        """Record that the node watch took a turn.
+
+        Raises:
+            Fenced: another monitor has taken over.
+        """
+        self._turned_at = world().now()
+        for error in self.fenced:
+            raise error
+
+    def swept_findings(self) -> list[NodeFinding]:
+        """What was found beside the watch since the last call."""
+        found = list[NodeFinding]()
+        while True:
+            try:
+                found.append(self._swept.get_nowait())
+            except Empty:
+                return found
+
+    def _thread(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        # Cluster, ledger and lease are found by context.
+        return threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True)
+
+    def _reconcile(self) -> None:
+        with JobSetWatch(current(), world().now) as jobsets:
+            self._take_rounds(Rounds(self.reconciler, self.watch, jobsets))
+
+    def _take_rounds(self, turn: Rounds) -> None:
+        trouble = ""
+        self._ended.wait(FIRST_SECONDS)  # the first lists are read meanwhile
+        while not self._ended.is_set():
+            began, rest = world().now(), ROUND_SECONDS
+            try:
+                turn.take()
+                self._sweep()
+                trouble = self._tell_change("reconcile", trouble, "")
+            except Fenced as error:
+                self.fenced.append(error)
+                return
+            except Transient as error:
+                trouble = self._tell_change("reconcile", trouble, f"{error}; nothing is reconciled meanwhile")
+                rest = max(rest, error.retry_after_seconds)
+            except Exception as error:  # a mistake of ours must not end what watches over everything
+                trouble = self._tell_change(
+                    "reconcile", trouble, f"{type(error).__name__}: {error}; the next round follows"
+                )
+            self._ended.wait(max(rest, SHARE * (world().now() - began)))
+
+    def _sweep(self) -> None:
+        # Nodes without news for a while are not known to exist.
+        nodes = [] if self.watch.away else self.watch.all()
+        for looker in self.lookers:
+            for finding in looker(nodes):
+                self._swept.put(finding)
+                self.wake()
+
+    def _run_hooks(self) -> None:
+        said: dict[int, str] = {}
+        beaten_at = 0.0
+        while not self._ended.is_set():
+            now = world().now()
+            if now - beaten_at >= TURN_SECONDS and now - self._turned_at < STUCK_SECONDS:
+                beaten_at = now
+                with suppress(Transient):  # a ledger that is away is told by those who need more of it
+                    beat(beat_of(self.reconciler.profile.name))
+            for number, hook in enumerate(self.hooks):
+                said[number] = self._hooked(hook, said.get(number, ""))
+            self._ended.wait(HOOK_SECONDS)
+
+    def _hooked(self, hook: Callable[[], object], said: str) -> str:
+        try:
+            hook()
+        except Exception as error:  # told, and the loop goes on
+            return self._tell_change("hook", said, f"{type(error).__name__}: {error}")
+        return self._tell_change("hook", said, "")
+
+    def _tell_change(self, who: str, before: str, now: str) -> str:
+        """Report trouble once, and once that it is over."""
+        if now and now != before:
+            self.tell(NodeNotice(world().now(), "away", "", now, subject=who))
+        elif before and not now:
+            self.tell(NodeNotice(world().now(), "back", "", f"over: {before}", subject=who))
+        return now
+
+
+@dataclass
+class Rounds:
+    """Which parts are due in which round."""
+
+    reconciler: Reconciler
+    watch: NodeWatch
+    jobsets: JobSetWatch
+    wide_at: float = 0.0
+    pods_at: float = 0.0
+
+    def take(self) -> None:
+        """One round.
+
+        Raises:
+            Unavailable, Fenced.
+        """
+        now = world().now()
+        wide, pods = now - self.wide_at >= WIDE_SECONDS, now - self.pods_at >= PODS_SECONDS
+        known = wide and self.watch.away is None and bool(self.watch.names())
+        self.reconciler.take(Scope(wide, pods, self.jobsets.all, self.watch.all if known else None))
+        self.wide_at, self.pods_at = (now if wide else self.wide_at), (now if pods else self.pods_at)

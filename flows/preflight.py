@@ -1,4 +1,4 @@
-"""Preflight: no run on an unproven node. Which nodes are tested, how deeply, and what it found, in one line."""
+"""The preflight flow: which nodes are tested, how deeply, and what was found; no run goes on an unproven node."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _pool_by_name(profile: ClusterProfile, node: str) -> str:
 
 
 def trial_of(run: str, profile: ClusterProfile, launcher: Launcher, named: Mapping[str, str]) -> RunProfile | None:
-    """The run that is tried on nodes of this cluster; None where none is named.
+    """The run whose program is tried on nodes of this cluster; None where none is named.
 
     `named`: nodes that were named for it, with their pool.
 
@@ -114,7 +114,7 @@ def in_words(tests: Sequence[Outcome]) -> str:
 
 @contextmanager
 def reached(profile: ClusterProfile, settings: Settings, launcher: Launcher) -> Generator[None]:
-    """Stand on the cluster inside the block, where nodes are reached through it.
+    """Make the cluster current inside the block, where the launcher reaches nodes through it.
 
     Raises:
         Unavailable, Refused: it cannot be opened.
@@ -141,7 +141,7 @@ class PreflightRequest:
 
 
 def prove_requested(profile: ClusterProfile, settings: Settings, wanted: PreflightRequest, tell: Tell) -> list[Outcome]:
-    """Test the nodes that are asked for, or those whose turn it is; settings and ledger are at hand (`tasks.context`).
+    """Test the nodes that are asked for, or those that are due; settings and ledger come from `tasks.context`.
 
     Raises:
         ProfileError: no such suite, depth, node or run; the suite does not fit the hardware.

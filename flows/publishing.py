@@ -1,4 +1,4 @@
-"""What the console is fed with: the decisions' words carried by the tasks' hands."""
+"""What goes to the Prefect server's pages: events and run pages, worded by decisions and sent by tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def outbox(ledger: Ledger) -> Outbox:
 
 
 def event_hook(ledger: Ledger) -> Callable[[], None]:
-    """What a loop calls as often as it likes: events go out, and nothing is raised while the server is away."""
+    """A function that a loop calls as often as it likes: sends events, raises nothing while the server is away."""
     box = outbox(ledger)
 
     def send() -> None:

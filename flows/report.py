@@ -1,8 +1,7 @@
-"""The report flow: the account of all runs of a cluster, as a page in the home and as an artifact on the server.
+"""The report flow: where the GPU-hours of a cluster's runs went, as a page in the home and an artifact on the server.
 
-The account of all runs: read in bulk; what has no summary yet gets one. No Prefect: commands start fast.
-
-The summary of a run's account: made once, when the run has ended, so that nobody unpacks its steps again.
+Runs are read in bulk. A run's summary is made once, when the run has ended, and kept in the ledger, so that its steps
+are unpacked only once. `account_of_all` needs no Prefect, so that the command starts fast.
 """
 
 from __future__ import annotations
@@ -27,27 +26,39 @@ from tasks.prefect.run_page import put_artifact, write_page
 from tasks.settings import Settings, localised
 from workflows.model.runs import RunSummary
 
-
-def summary_of(ledger: Ledger, run: str, now: float) -> RunSummary:
-    """The account of a run until its end, or until `now`; kept where it has ended.
-
-    Reads every step of the run: about ten seconds for a million of them.
-
-    Raises:
-        NotFound: no such run.
-        Unavailable: the ledger does not answer.
-    """
-    story = ledger.story(run)
-    steps = {attempt.number: ledger.steps(run, attempt.number) for attempt in story.attempts}
-    summary = summarise(story, steps, Resolved.model_validate(story.run.resolved), now)
-    if story.run.ended_at is not None:
-        ledger.keep_summary(summary)
-    return summary
-
-
 Tell = Callable[[str], None]
+
 TELL_EVERY = 100
 """Runs without a summary between two lines of progress."""
+
+
+@flow(name="report", flow_run_name="report {cluster} since {since}")
+async def report(since: str = "7d", cluster: str = "") -> str:
+    """Say where the GPU-hours of a cluster went: goodput, causes, failures, cost; as a page and an artifact.
+
+    Args:
+        since: Begin of the window: an age (30m, 6h, 7d) or a date and time (2026-01-31T12:00, UTC).
+        cluster: Name of the cluster profile; empty: the one of the environment.
+
+    Returns:
+        The account in one line. The artifact `fleet-report` names the page, which lies in PRIMUS_HOME/reports.
+
+    Raises:
+        ProfileError: no such cluster profile, or a window that is none.
+    """
+    settings = Settings.from_environment(os.environ)
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    with session(settings):
+        here = world()
+        now = here.now()
+        account = account_of_all(here.ledger, profile, since_seconds(since or "7d", now, "since"), now, print_nothing)
+        path = write_page(page_name(account), fleet_page(account))
+        put_artifact(str(flow_run.get_id() or ""), sheet_of(account, path))
+    return in_words(account)
+
+
+def print_nothing(_: str) -> None:
+    """Progress of the reading is for terminals."""
 
 
 def account_of_all(ledger: Ledger, cluster: ClusterProfile | None, since: float, now: float, tell: Tell) -> Json:
@@ -90,30 +101,18 @@ def capacity_of(cluster: ClusterProfile) -> int:
     return sum(pool.nodes * load_hardware(pool.hardware).gpus_per_node for pool in cluster.pools)
 
 
-@flow(name="report", flow_run_name="report {cluster} since {since}")
-async def report(since: str = "7d", cluster: str = "") -> str:
-    """Say where the GPU-hours of a cluster went: goodput, causes, failures, cost; as a page and an artifact.
+def summary_of(ledger: Ledger, run: str, now: float) -> RunSummary:
+    """The account of a run until its end, or until `now`; kept where it has ended.
 
-    Args:
-        since: Begin of the window: an age (30m, 6h, 7d) or a date and time (2026-01-31T12:00, UTC).
-        cluster: Name of the cluster profile; empty: the one of the environment.
-
-    Returns:
-        The account in one line. The artifact `fleet-report` names the page, which lies in PRIMUS_HOME/reports.
+    Reads every step of the run: about ten seconds for a million of them.
 
     Raises:
-        ProfileError: no such cluster profile, or a window that is none.
+        NotFound: no such run.
+        Unavailable: the ledger does not answer.
     """
-    settings = Settings.from_environment(os.environ)
-    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    with session(settings):
-        here = world()
-        now = here.now()
-        account = account_of_all(here.ledger, profile, since_seconds(since or "7d", now, "since"), now, print_nothing)
-        path = write_page(page_name(account), fleet_page(account))
-        put_artifact(str(flow_run.get_id() or ""), sheet_of(account, path))
-    return in_words(account)
-
-
-def print_nothing(_: str) -> None:
-    """Progress of the reading is for terminals."""
+    story = ledger.story(run)
+    steps = {attempt.number: ledger.steps(run, attempt.number) for attempt in story.attempts}
+    summary = summarise(story, steps, Resolved.model_validate(story.run.resolved), now)
+    if story.run.ended_at is not None:
+        ledger.keep_summary(summary)
+    return summary

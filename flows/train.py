@@ -1,9 +1,7 @@
-"""The train flow: from a profile to a run that comes back.
+"""The train flow: from a profile to a run that survives its faults.
 
 One loop over moves that the ledger alone determines, so that the flow may be killed at any line and started again.
 Every move is a Prefect task or a few of them, named by what they do: the UI shows the story of the run.
-
-The next attempt of a run: which nodes, from which checkpoint at the newest, and why.
 """
 
 from __future__ import annotations
@@ -53,9 +51,85 @@ from workflows.model.attempt import AttemptView, Signal
 from workflows.model.gang_status import lent_restarts
 from workflows.model.records import ActionRecord, AttemptRecord, Constraints, RunRecord, Story
 
+Act = Plan | Submit | Watch | Recover | CarryOut | AwaitAnswer | Finish
+"""Moves that do something."""
+
+
+@flow(name="train", flow_run_name="train {request.name}", validate_parameters=True)
+async def train(request: TrainRequest) -> str:
+    """Train until the run is done or its budget is spent; the same name again continues it.
+
+    Args:
+        request: which profile, on which cluster, under which name.
+
+    Returns:
+        How the run ended: `succeeded`, `failed` or `stopped`.
+    """
+    with session() as here:
+        run = begin(request)
+        resolved = resolved_of(run)
+        with publish_page(run.name, resolved), driving(run.name), on_cluster(resolved, here):
+            return await drive(run, resolved)
+
+
+async def drive(run: RunRecord, resolved: Resolved) -> str:
+    """Make move after move, until the run has ended."""
+    while True:
+        version = version_of(run.name)
+        move = next_move(read_story(run.name))
+        if isinstance(move, Done):
+            return move.state.value
+        if isinstance(move, Rest):
+            rest(run.name, move.why, version)
+        else:
+            await make(move, run.name, resolved)
+
+
+async def make(move: Act, run: str, resolved: Resolved) -> None:
+    """Make one move of a run without trouble; all others go to `bring_back`."""
+    match move:
+        case Plan():
+            await plan(move, run, resolved)
+        case Submit(attempt):
+            await submit(resolved, attempt)
+        case Watch(attempt):
+            await see(resolved, attempt)
+        case Finish(state, why):
+            await finish(run, resolved, state, why)
+        case Recover() | CarryOut() | AwaitAnswer():
+            await bring_back(move, run, resolved)
+        case _:
+            assert_never(move)
+
+
+async def bring_back(move: Recover | CarryOut | AwaitAnswer, run: str, resolved: Resolved) -> None:
+    """Make one move after something went wrong."""
+    match move:
+        case Recover(incident):
+            await recover(resolved, incident)
+        case CarryOut(incident, actions):
+            await act(resolved, incident, actions)
+        case AwaitAnswer(approval):
+            set_state(run, RunState.WAITING_FOR_APPROVAL, approval.question)
+            await_answer(approval)
+        case _:
+            assert_never(move)
+
+
+async def plan(move: Plan, run: str, resolved: Resolved) -> None:
+    """Write the next attempt down; where the run of another ledger has its name on this cluster, it ends instead.
+
+    Attempts that answer a failure are not asked about: who was there first goes on.
+    """
+    taken = taken_by_another(run) if move.incident is None else ""
+    if taken:
+        await finish(run, resolved, RunState.FAILED, taken)
+    elif (planned := next_attempt(resolved, read_story(run), move)) is not None:
+        write_attempt(planned)
+
 
 def next_attempt(resolved: Resolved, story: Story, plan: Plan) -> AttemptRecord | None:
-    """The record of the next attempt, to be written down before anything of it exists.
+    """The next attempt (nodes, newest proven checkpoint, reason), to be written down before any of it exists.
 
     None: nothing begins yet, since too few nodes are proven or a person wants something else.
     """
@@ -93,85 +167,8 @@ def decisive(story: Story, plan: Plan) -> ActionRecord | None:
     return mine[-1] if mine else None
 
 
-Act = Plan | Submit | Watch | Recover | CarryOut | AwaitAnswer | Finish
-"""Moves that do something."""
-
-
-@flow(name="train", flow_run_name="train {request.name}", validate_parameters=True)
-async def train(request: TrainRequest) -> str:
-    """Train until the run is done or its budget is spent; the same name again continues it.
-
-    Args:
-        request: which profile, on which cluster, under which name.
-
-    Returns:
-        How the run ended: `succeeded`, `failed` or `stopped`.
-    """
-    with session() as here:
-        run = begin(request)
-        resolved = resolved_of(run)
-        with publish_page(run.name, resolved), driving(run.name), on_cluster(resolved, here):
-            return await drive(run, resolved)
-
-
-async def drive(run: RunRecord, resolved: Resolved) -> str:
-    """Move after move, until the run has ended."""
-    while True:
-        version = version_of(run.name)
-        move = next_move(read_story(run.name))
-        if isinstance(move, Done):
-            return move.state.value
-        if isinstance(move, Rest):
-            rest(run.name, move.why, version)
-        else:
-            await make(move, run.name, resolved)
-
-
-async def make(move: Act, run: str, resolved: Resolved) -> None:
-    """One move: the sentence of training."""
-    match move:
-        case Plan():
-            await plan(move, run, resolved)
-        case Submit(attempt):
-            await submit(resolved, attempt)
-        case Watch(attempt):
-            await see(resolved, attempt)
-        case Finish(state, why):
-            await finish(run, resolved, state, why)
-        case Recover() | CarryOut() | AwaitAnswer():
-            await bring_back(move, run, resolved)
-        case _:
-            assert_never(move)
-
-
-async def bring_back(move: Recover | CarryOut | AwaitAnswer, run: str, resolved: Resolved) -> None:
-    """One move after something went wrong."""
-    match move:
-        case Recover(incident):
-            await recover(resolved, incident)
-        case CarryOut(incident, actions):
-            await act(resolved, incident, actions)
-        case AwaitAnswer(approval):
-            set_state(run, RunState.WAITING_FOR_APPROVAL, approval.question)
-            await_answer(approval)
-        case _:
-            assert_never(move)
-
-
-async def plan(move: Plan, run: str, resolved: Resolved) -> None:
-    """Write the next attempt down; where the run of another ledger has its name on this cluster, it ends instead.
-
-    Attempts that answer a failure are not asked about: who was there first goes on.
-    """
-    taken = taken_by_another(run) if move.incident is None else ""
-    if taken:
-        await finish(run, resolved, RunState.FAILED, taken)
-    elif (planned := next_attempt(resolved, read_story(run), move)) is not None:
-        write_attempt(planned)
-
-
 async def submit(resolved: Resolved, attempt: AttemptRecord) -> None:
-    """Create or adopt the attempt, see the one before it out, and only then let ranks start.
+    """Create or adopt the attempt, wait until the one before it is gone, and only then let ranks start.
 
     An attempt that the cluster refuses is an incident, not a crash; one whose name another ledger took ends the run.
     """
@@ -214,7 +211,7 @@ async def see(resolved: Resolved, attempt: AttemptRecord) -> None:
 def notice(
     resolved: Resolved, handled: frozenset[Signal], view: AttemptView, attempt: AttemptRecord
 ) -> WatchFinding | None:
-    """What `assess` finds, but for signals that were decided to need nothing; and that somebody wants a new look.
+    """What `assess` finds, without signals that need nothing by an earlier decision; or a request for a new look.
 
     Who does not answer meanwhile stands in the run's `why`.
     """

@@ -1,11 +1,9 @@
 """What a fault class means: one row a class, from which every set of classes elsewhere is derived.
 
-Nothing else in `flows` lists fault classes to say what they are like. Who adds a class writes its word
-(`profiles.vocabulary`), its row here, the rules that find it, and README's table. The profile says which classes cost
-no restart of the budget (`recovery.free_classes`).
-
-What we do by default: recommended defaults of the fault tolerance notes, section 7; where the design says otherwise, it
-wins.
+Nothing else in `flows` lists fault classes by their properties. A new class needs its word (`profiles.vocabulary`), its
+row here, the rules that find it, and a line of the README's table. The profile says which classes cost no restart of
+the budget (`recovery.free_classes`). The defaults are the recommendations of the fault tolerance notes, section 7;
+where the design says otherwise, it wins.
 """
 
 from __future__ import annotations

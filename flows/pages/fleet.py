@@ -1,6 +1,6 @@
-"""The page of all runs of a cluster: `primus report --since 7d --html FILE`.
+"""The page of all runs of a cluster (`primus report --since 7d --html FILE`), and the artifact that points to it.
 
-The account of all runs as an artifact of the Prefect server: the main numbers, and where the page is.
+The artifact stands on the Prefect server, with the main numbers and the place of the page.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ _RUNS = (
     TableColumn("cost", "cost", number=True),
 )
 
+KEY = "fleet-report"
+MOST_CAUSES, MOST_RUNS_OF_SHEET = 5, 10
+
 
 def fleet_page(account: Json) -> str:
     """The page of an account. `account` is what `primus report --since … --json` prints."""
@@ -83,7 +86,7 @@ def fleet_page(account: Json) -> str:
 
 
 def in_words(account: Json) -> str:
-    """The account in one sentence."""
+    """The main numbers in one sentence."""
     goodput, count = account["goodput"], account["run_count"]
     said = f"{plural(count, 'run')} used {number(goodput['used_gpu_hours'])} GPU-hours"
     if goodput["of_capacity"] is not None:
@@ -98,7 +101,7 @@ def in_words(account: Json) -> str:
 
 
 def failures_in_words(failures: Json) -> str:
-    """How often nodes fail, with what that count allows to say."""
+    """How often nodes fail, with the interval that so many failures allow to state."""
     if not failures["node_days"]:
         return "No gang held a node in this time."
     said = f"{plural(failures['count'], 'failure')} in {number(failures['node_days'])} node-days"
@@ -199,10 +202,6 @@ def _cost(cost: Sequence[Json]) -> str:
     )
     rows = [{name: money(value) if isinstance(value, float) else value for name, value in row.items()} for row in cost]
     return table("What gangs held, by the prices of their pools", columns, rows)
-
-
-KEY = "fleet-report"
-MOST_CAUSES, MOST_RUNS_OF_SHEET = 5, 10
 
 
 def page_name(account: Json) -> str:

@@ -1,4 +1,4 @@
-"""What all report pages share: the frame, its style, tables, plots. Values in, text out; no clock, no file.
+"""What all report pages share: frame, tables, plots and numbers. Values in, HTML out; no clock, no file.
 
 A page holds everything it shows: no script, no font, no picture from elsewhere, and its own policy forbids them. Plots
 are inline SVG without text: they stretch to the width there is, and every label is HTML, so that it stays readable on a
@@ -20,6 +20,12 @@ PLOT_WIDTH, PLOT_HEIGHT = 1000.0, 160.0
 UNKNOWN = "-"
 """Stands where nothing is known."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+class Html(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
 
 
 class TableColumn(NamedTuple):
@@ -71,12 +77,6 @@ def table(caption: str, columns: Sequence[TableColumn], rows: Sequence[Mapping[s
         f'<div class=scroll tabindex=0 role=region aria-label="{escape(caption)}"><table>'
         f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-
-
-class Html(str):
-    """Text that is markup already."""
-
-    __slots__ = ()
 
 
 def _cell(value: object, column: TableColumn) -> str:

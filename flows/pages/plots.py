@@ -1,4 +1,4 @@
-"""Plots of a run (loss, throughput, checkpoint age, productive share), its timeline and its wall time as bars."""
+"""Plots of a run (loss, throughput, checkpoint age, productive share), its timeline, and its wall time as bars."""
 
 from __future__ import annotations
 
@@ -33,6 +33,39 @@ BUCKETS = 400
 """A line is thinned to the smallest and the largest value of so many parts of its length."""
 RATE_BINS = 120
 _MARGIN = 6.0
+
+CELLS = 400
+"""A bar is so many cells; each shows what took most of it."""
+MOST_ROWS = 24
+"""Nodes with a bar of their own; of larger gangs the attempts are shown."""
+
+SEEN = 1e-5
+"""Smaller shares of all time are rounding, and not shown."""
+
+MEANINGS = {
+    "queue": "waiting for room on the cluster",
+    "preflight": "the gate on each node, the check of the checkpoint, images",
+    "init": "processes start, find each other, compile, make their first step",
+    "productive": "steps whose result is part of the run, each at most at the usual step time",
+    "checkpoint_stall": "ranks stand still for a save",
+    "data_stall": "ranks wait for data",
+    "eval": "ranks evaluate",
+    "straggler_loss": "what steps took beyond the usual step time",
+    "detect": "from the last good step to the alarm",
+    "diagnose": "from the alarm to the decision",
+    "restart": "from the decision to the first new step, without loading",
+    "restore": "ranks load a checkpoint",
+    "rollback": "steps whose result was thrown away and that were done again",
+    "standby": "held ready without training",
+    "paused": "waiting for a person's answer, or paused by one",
+    "other": "between steps, or unexplained",
+}
+_COLUMNS = (
+    TableColumn("state", "state"),
+    TableColumn("amount", "", number=True),
+    TableColumn("share", "share", number=True),
+    TableColumn("bar", "of all time"),
+)
 
 
 def loss(curve: Curve) -> str:
@@ -161,16 +194,6 @@ def _clock(seconds: float) -> str:
     return moment(datetime.fromtimestamp(seconds, UTC).isoformat())
 
 
-CELLS = 400
-"""A bar is so many cells; each shows what took most of it."""
-MOST_ROWS = 24
-"""Nodes with a bar of their own; of larger gangs the attempts are shown."""
-
-
-SEEN = 1e-5
-"""Smaller shares of all time are rounding, and not shown."""
-
-
 class Block(NamedTuple):
     """Neighbouring cells of one attempt in one state."""
 
@@ -281,32 +304,6 @@ def _numbers(attempts: Sequence[int]) -> str:
 def _summary(tiles: Sequence[Json]) -> str:
     states = list(dict.fromkeys(words(item["state"]) for item in tiles))
     return f"The run from {moment(tiles[0]['from'])} to {moment(tiles[-1]['to'])}: {', '.join(states)}"
-
-
-MEANINGS = {
-    "queue": "waiting for room on the cluster",
-    "preflight": "the gate on each node, the check of the checkpoint, images",
-    "init": "processes start, find each other, compile, make their first step",
-    "productive": "steps whose result is part of the run, each at most at the usual step time",
-    "checkpoint_stall": "ranks stand still for a save",
-    "data_stall": "ranks wait for data",
-    "eval": "ranks evaluate",
-    "straggler_loss": "what steps took beyond the usual step time",
-    "detect": "from the last good step to the alarm",
-    "diagnose": "from the alarm to the decision",
-    "restart": "from the decision to the first new step, without loading",
-    "restore": "ranks load a checkpoint",
-    "rollback": "steps whose result was thrown away and that were done again",
-    "standby": "held ready without training",
-    "paused": "waiting for a person's answer, or paused by one",
-    "other": "between steps, or unexplained",
-}
-_COLUMNS = (
-    TableColumn("state", "state"),
-    TableColumn("amount", "", number=True),
-    TableColumn("share", "share", number=True),
-    TableColumn("bar", "of all time"),
-)
 
 
 def waterfall(productive: float, lost: Mapping[str, float], seconds_in_unit: float, unit: str) -> str:

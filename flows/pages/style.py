@@ -1,9 +1,8 @@
-"""How report pages look: light, dark, narrow and printed. Colours of text keep a contrast of 4.5 to 1 and more.
+"""How report pages look: light, dark, narrow and printed, and one colour and pattern for each state of a run's time.
 
-One look for each state: a colour that people with any colour vision tell from its neighbours, and a pattern.
-
-Colours are those of Okabe and Ito's palette. States that share a colour differ by their pattern, and every place that
-shows one also names it in text.
+Text keeps a contrast of at least 4.5 to 1. The colours of states are Okabe and Ito's palette, which people with any
+colour vision can tell apart. States that share a colour differ by their pattern, and every place that shows one also
+names it in text.
 """
 
 from __future__ import annotations
@@ -86,6 +85,15 @@ details::details-content{content-visibility:visible;height:auto;opacity:1}}
 GREEN, BLUE, SKY, ORANGE = "#009e73", "#0072b2", "#56b4e9", "#e69f00"
 RED, PINK, YELLOW, GREY = "#d55e00", "#cc79a7", "#f0e442", "#999999"
 
+_INK = 'stroke="#000" stroke-opacity=".55" stroke-width="1.2" fill="none"'
+_STROKES = {
+    "/": "M-1 9 9-1M-1 1 1-1M7 9 9 7",
+    "\\": "M-1-1 9 9M7-1 9 1M-1 7 1 9",
+    "x": "M0 0 8 8M0 8 8 0",
+    ".": "M2 2h1.5M6 6h1.5",
+    "-": "M0 4h8",
+}
+
 
 @dataclass(frozen=True)
 class Look:
@@ -113,14 +121,6 @@ LOOKS: dict[str, Look] = {
     Tile.STANDBY.value: Look(GREY, "-"),
     Tile.PAUSED.value: Look(GREY, "x"),
     Tile.OTHER.value: Look(GREY),
-}
-_INK = 'stroke="#000" stroke-opacity=".55" stroke-width="1.2" fill="none"'
-_STROKES = {
-    "/": "M-1 9 9-1M-1 1 1-1M7 9 9 7",
-    "\\": "M-1-1 9 9M7-1 9 1M-1 7 1 9",
-    "x": "M0 0 8 8M0 8 8 0",
-    ".": "M2 2h1.5M6 6h1.5",
-    "-": "M0 4h8",
 }
 
 

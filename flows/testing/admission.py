@@ -1,4 +1,4 @@
-"""Nodes for an attempt that are proven as the cluster profile wants it: only what is stale is tested, and only then.
+"""The nodes of an attempt, proven as the cluster profile wants it: only nodes with stale proofs are tested.
 
 Where the profile wants nothing before a run, failures of tests still keep nodes away, and the attempt's own gate tests
 the rest.
@@ -82,13 +82,13 @@ def prove_nodes(resolved: Resolved, run: str, nodes: tuple[str, ...], named: str
 
 @patient
 def _free(run: str) -> None:
-    """Give back what a driver held for this run that died before it could."""
+    """Give back nodes that a driver held for this run and died before it could release them."""
     owner = labels.hold_owner(run)
     give_nodes_back([name for name, held_by in held_nodes().items() if held_by == owner], owner)
 
 
 def _heeding(run: str) -> Callable[[str], None]:
-    """Told of each change while nodes are tested: says it, and ends the wait where a person stopped the run."""
+    """A listener for the progress of the tests: it reports it, and ends the wait where a person stopped the run."""
 
     def tell(said: str) -> None:
         if any(request.kind == "stop" and request.done_at is None for request in read_story(run).requests):

@@ -1,9 +1,8 @@
-"""Tests that are due: what happened to nodes asks for them, and what the cluster profile wants of each occasion.
+"""Tests that are due, and what finished tests left behind; both are looked after by the monitor.
 
-What tests left behind, looked after by the monitor: holds whose time is up, failures, and what stands on nodes.
-
-A test acts upon what it finds itself. Whoever died before that left its verdicts in the ledger, and perhaps held nodes;
-and a pass that has run out must not stand on its node for ever.
+A test is due for what happened to a node, as the cluster profile wishes for each occasion. A test acts on its own
+findings; a process that died before that left verdicts in the ledger and perhaps held nodes. So holds whose time is up
+are freed, failures go to the brake, and a pass that has run out is removed from its node.
 """
 
 from __future__ import annotations
@@ -33,10 +32,18 @@ from workflows import labels
 from workflows.model.nodes import Node, NodeFinding
 from workflows.model.runs import IncidentQuery
 
+Happening = tuple[str, Occasion, float]
+"""Node, what happened to it, and when (Unix seconds)."""
+
 LOOK_BACK_SECONDS = 2 * 86400.0
 """What happened longer ago and was not tested for since then has been tested for at night."""
 FIELDS: Mapping[Occasion, str] = {occasion: occasion.value.replace("-", "_") for occasion in Occasion}
 """Names of the occasions in the profile."""
+
+LOOK_SECONDS = 60.0
+"""Between two looks where no verdict is new: passes run out by the hour."""
+AT_ONCE = 512
+"""Nodes that are written on in one round: of a fleet whose passes run out together the rest waits for the next."""
 
 
 def prove_due(profile: ClusterProfile, tell: Tell, *, nightly: bool) -> list[Outcome]:
@@ -108,10 +115,6 @@ def _happenings(
     return found
 
 
-Happening = tuple[str, Occasion, float]
-"""Node, what happened to it, and when (Unix seconds)."""
-
-
 def _joined(nodes: Iterable[Node]) -> Iterable[Happening]:
     return [(node.name, Occasion.JOIN, node.created_at) for node in nodes if node.created_at is not None]
 
@@ -138,12 +141,6 @@ def _left_by_runs(profile: ClusterProfile, since: float) -> Iterable[Happening]:
         for attempt in ledger.attempts(run.name)[-1:]
         for name in attempt.nodes
     ]
-
-
-LOOK_SECONDS = 60.0
-"""Between two looks where no verdict is new: passes run out by the hour."""
-AT_ONCE = 512
-"""Nodes that are written on in one round: of a fleet whose passes run out together the rest waits for the next."""
 
 
 @dataclass
@@ -186,7 +183,7 @@ class AfterTests:
 
 
 def outdated(nodes: Sequence[Node], proofs: Mapping[str, NodeProof]) -> list[VerdictMark]:
-    """What is to be written on nodes that tell something else than what is to be believed of them now."""
+    """Marks for nodes whose own say something else than what is to be believed of them now."""
     found: list[VerdictMark] = []
     for node in nodes:
         if (proof := proofs.get(node.name)) is not None:

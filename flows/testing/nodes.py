@@ -1,7 +1,7 @@
-"""Tests of nodes at one depth: measured by whoever starts programs there, judged together, kept in the ledger.
+"""Tests of nodes at one depth: measured by a launcher, judged together, kept in the ledger.
 
 What failed once by a figure that varies is measured again before the node is blamed; a node that reported nothing is
-unknown, and unknown is not healthy. Verdicts stand in the ledger when this returns.
+unknown, and unknown is not healthy. Verdicts stand in the ledger when `try_nodes` returns.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def try_nodes(
     tell: Tell,
     launcher: Launcher = "kubernetes",
 ) -> Outcome:
-    """Test nodes, judge them, and keep the verdicts. Whoever was killed in between goes on where he was.
+    """Test nodes, judge them, and keep the verdicts. After a kill, the next call continues where the last one stopped.
 
     `pools` gives the nodes in the order in which they are tested, with their pool.
 
@@ -146,7 +146,7 @@ def _outcome(ground: _Ground, grades: Mapping[str, NodeGrade], why: Mapping[str,
 
 
 def _sole(ground: _Ground) -> AbstractContextManager[object]:
-    """The right to make this very test: two who read and close one workflow would take it from each other."""
+    """The lease of this very test: two who read and close one workflow would take it from each other."""
     whole = Wanted(ground.profile, ground.suite, ground.depth, ground.pools, ground.launcher)
     return driving(f"preflight/{ground.profile.name}/{whole.key}")
 
@@ -196,7 +196,7 @@ def _judged(ground: _Ground, results: Mapping[str, NodeResult], about: frozenset
 
 
 def _before(results: Mapping[str, NodeResult], about: frozenset[str], now: float) -> float:
-    """The past ends here: whoever goes on with a test must not take its own verdicts, kept before, for an earlier test.
+    """Where the past ends: a continued test must not take its own verdicts, kept before, for an earlier test.
 
     A node whose clock is far behind shortens the past of the others by `LONGEST_SECONDS` at most.
     """

@@ -1,4 +1,4 @@
-"""What is to be believed of nodes now: the ledger's verdicts, with what the cluster's suite says of their lifetimes."""
+"""What is to be believed of nodes now: the ledger's verdicts, and how long the cluster's suite lets them hold."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Nodes proven, depth by depth: held where a test needs them for itself, tested, given back, and dealt with.
+"""Nodes proven, depth by depth: held where a test needs them alone, tested, released, and acted upon.
 
-What is found stands in the ledger first; then it is written on the nodes, and failures go to the brake, which takes
-nodes out or asks. Whoever dies in between leaves verdicts that the monitor acts upon, and holds that end by themselves.
+Findings stand in the ledger first; then they are written on the nodes, and failures go to the brake, which takes nodes
+out or asks. A process that dies in between leaves verdicts that the monitor acts upon, and holds that expire.
 """
 
 from __future__ import annotations
@@ -137,12 +137,12 @@ def _at_depth(wanted: Wanted, tell: Tell, owner: str) -> Outcome:
 
 
 def _takes_gpus(profile: ClusterProfile) -> bool:
-    """Whether each test takes the GPUs of its node: on one in use its pod would wait and tell nothing."""
+    """Whether each test takes the GPUs of its node: on a node in use its pod would wait and report nothing."""
     return any(sees_gpus(profile, load_hardware(pool.hardware)) for pool in profile.pools)
 
 
 def _try(wanted: Wanted, tell: Tell) -> Outcome:
-    """By themselves first: a node that fails alone would only disturb the others."""
+    """Test nodes by themselves first: a node that fails alone would only disturb the others."""
     profile, suite, depth, launcher = wanted.cluster, wanted.suite, wanted.depth, wanted.launcher
     found = Outcome(suite.name, depth, {}, 0.0, 0)
     if has_own_checks(profile, suite, depth, launcher):

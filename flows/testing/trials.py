@@ -1,9 +1,7 @@
-"""Trials of a run: its own program for a few steps on nodes that are held for it, gang beside gang.
+"""Trials of a run: its own program for a few steps, gang beside gang, on nodes that are held for it.
 
-No retries, no recovery: a trial that dies is an answer. Whoever is killed in between finds the same trials when the
-same test is begun again; and the cluster ends what nobody comes back for.
-
-Trials of a run watched side by side to their ends, and what went wrong with each said by the diagnosis of runs.
+There are no retries and no recovery: a trial that dies is an answer, and the diagnosis of runs says what went wrong.
+After a kill, the same test finds the same trials again; the cluster ends those that no test comes back for.
 """
 
 from __future__ import annotations
@@ -69,103 +67,6 @@ from workflows.model.records import StepRow, VerdictRecord
 
 Tell = Callable[[str], None]
 LOOK_SECONDS = 0.25
-
-
-def follow(run: RunProfile, trials: Sequence[Trial], tell: Tell) -> list[TrialObservation]:
-    """Begin all, then watch them side by side until each was seen to its end.
-
-    Raises:
-        Unavailable: the ledger does not answer. A cluster that does not is waited for until the deadline.
-    """
-    limit = world().now() + run.trial.deadline_seconds
-    ended: dict[int, TrialObservation] = {}
-    with ExitStack() as stack:
-        watches: dict[int, TrialWatch] = {}
-        for number, trial in enumerate(trials):
-            if (refused := _refused(trial)) is not None:
-                ended[number] = refused
-            else:
-                watches[number] = stack.enter_context(watching(trial))
-        steps_by_gang: dict[int, int] = {}
-        while open_ones := [number for number in watches if number not in ended]:
-            for number in open_ones:
-                view = watches[number].look(LOOK_SECONDS / len(open_ones))
-                if (seen := _look(trials[number], watches[number], view, limit)) is not None:
-                    ended[number] = seen
-            steps_by_gang = _progress(run, watches, steps_by_gang, tell)
-    return [ended[number] for number in range(len(trials))]
-
-
-def _progress(
-    run: RunProfile, watches: Mapping[int, TrialWatch], steps_by_gang: dict[int, int], tell: Tell
-) -> dict[int, int]:
-    """Say how far each gang is, where that changed."""
-    now = {number: steps_done(watch.rows, run.progress.every_steps) for number, watch in watches.items()}
-    if now != steps_by_gang and any(now.values()):
-        wanted = steps_of(run)
-        tell(f"steps seen, of {wanted}: {', '.join(str(min(count, wanted)) for count in now.values())}")
-    return now
-
-
-def _refused(trial: Trial) -> TrialObservation | None:
-    """Begin it; what is known where the cluster does not take it."""
-    try:
-        make_trial(trial)
-    except (Refused, Conflict) as error:
-        return _observation(trial, (), f"the cluster does not take it: {error}")
-    return None
-
-
-def _look(trial: Trial, watch: TrialWatch, view: AttemptView, limit: float) -> TrialObservation | None:
-    """What was seen where it is at its end; None: it goes on."""
-    run = trial.resolved.run
-    enough = steps_done(watch.rows, run.progress.every_steps) >= steps_of(run)
-    if enough and not_finite(watch.rows) is None:
-        return _observation(trial, watch.rows)
-    finding = assess(view, Case(trial.resolved, trial.attempt))
-    late = "" if finding is not None or world().now() < limit else _silence(trial, view)
-    if finding is None and not late:
-        return None
-    watch.last_look()
-    if late:
-        return _observation(trial, watch.rows, late)
-    if finding is None or finding.signal is None:
-        ended = steps_done(watch.rows, run.progress.every_steps) < steps_of(run)
-        return _observation(trial, watch.rows, "the program ended by itself with exit code 0" if ended else "")
-    return _diagnosed(trial, watch, evidence_of(trial, finding.signal, finding.why, not_finite(watch.rows)))
-
-
-def _silence(trial: Trial, view: AttemptView) -> str:
-    """Why nothing came within the deadline, as far as anybody says so."""
-    why = view.away or view.unplaced or ("its gang never began" if not view.pods else "")
-    return f"not enough steps within {trial.resolved.run.trial.deadline_seconds:g} s" + (f": {why}" if why else "")
-
-
-def _diagnosed(trial: Trial, watch: TrialWatch, evidence: Evidence) -> TrialObservation:
-    said = diagnose(evidence)
-    seen = _observation(trial, watch.rows, in_a_line(said))
-    if evidence.signal is Signal.NUMERIC and not_finite(seen.rows) is not None:
-        seen = replace(seen, ended=f"loss not finite at step {not_finite(seen.rows)}")
-    return replace(seen, blamed=blamed_by(said, seen.nodes, homes_of(evidence)))
-
-
-def _observation(trial: Trial, rows: Sequence[StepRow], ended: str = "") -> TrialObservation:
-    run = trial.resolved.run
-    return TrialObservation(
-        run=run.name,
-        nodes=trial.attempt.nodes,
-        steps=steps_of(run),
-        rows=tuple(rows),
-        every_steps=run.progress.every_steps,
-        skip_steps=run.trial.skip_steps,
-        ended=ended,
-    )
-
-
-def homes_of(evidence: Evidence) -> dict[int, str]:
-    """Rank -> its node."""
-    return {rank: pod.node for pod in evidence.pods for rank in pod.ranks}
-
 
 DEPTH = "training"
 GANGS_AT_ONCE = 8
@@ -246,7 +147,7 @@ def _hold(ground: _Ground, nodes: Sequence[str]) -> dict[str, str]:
 
 
 def _try(ground: _Ground, nodes: Sequence[str]) -> dict[str, NodeGrade]:
-    """Everybody once, and those again of whom that said nothing, beside nodes that passed."""
+    """Every node once, and once more those that gave no answer, beside nodes that passed."""
     first = seat(nodes, ground.size)
     grades = _all_gangs(ground, first)
     again = seat_again(grades, first.rest, ground.size)
@@ -268,7 +169,7 @@ def _all_gangs(ground: _Ground, seating: Seating) -> dict[str, NodeGrade]:
 
 
 def _side_by_side(ground: _Ground, gangs: Sequence[tuple[str, ...]]) -> dict[str, NodeGrade]:
-    """Some gangs at the same time, to their end: nothing of them is left, and their verdicts stand."""
+    """Run some gangs at the same time, to their end: nothing of them is left, and their verdicts are kept."""
     trials = [open_trial(ground.resolved, ground.key, gang) for gang in gangs]
     try:
         clear_others(ground.resolved, ground.key, trials)
@@ -291,7 +192,7 @@ def _side_by_side(ground: _Ground, gangs: Sequence[tuple[str, ...]]) -> dict[str
 
 
 def _with_lines(ground: _Ground, trial: Trial, seen: TrialObservation, rate: Rate) -> TrialObservation:
-    """The same with what its ranks print: numbers that are none, and of a gang that is too slow who holds it up."""
+    """The observation with what ranks print: NaN, and the rank that holds up a gang that is too slow."""
     if seen.ended:
         return seen
     evidence = lines_told(trial)
@@ -325,3 +226,99 @@ def _keep(ground: _Ground, grades: Mapping[str, NodeGrade]) -> None:
     ]
     if records:
         keep_verdicts(records)
+
+
+def follow(run: RunProfile, trials: Sequence[Trial], tell: Tell) -> list[TrialObservation]:
+    """Begin all trials, then watch them side by side until each has ended.
+
+    Raises:
+        Unavailable: the ledger does not answer. A cluster that does not is waited for until the deadline.
+    """
+    limit = world().now() + run.trial.deadline_seconds
+    ended: dict[int, TrialObservation] = {}
+    with ExitStack() as stack:
+        watches: dict[int, TrialWatch] = {}
+        for number, trial in enumerate(trials):
+            if (refused := _refused(trial)) is not None:
+                ended[number] = refused
+            else:
+                watches[number] = stack.enter_context(watching(trial))
+        steps_by_gang: dict[int, int] = {}
+        while open_ones := [number for number in watches if number not in ended]:
+            for number in open_ones:
+                view = watches[number].look(LOOK_SECONDS / len(open_ones))
+                if (seen := _look(trials[number], watches[number], view, limit)) is not None:
+                    ended[number] = seen
+            steps_by_gang = _progress(run, watches, steps_by_gang, tell)
+    return [ended[number] for number in range(len(trials))]
+
+
+def _progress(
+    run: RunProfile, watches: Mapping[int, TrialWatch], steps_by_gang: dict[int, int], tell: Tell
+) -> dict[int, int]:
+    """Say how far each gang is, where that changed."""
+    now = {number: steps_done(watch.rows, run.progress.every_steps) for number, watch in watches.items()}
+    if now != steps_by_gang and any(now.values()):
+        wanted = steps_of(run)
+        tell(f"steps seen, of {wanted}: {', '.join(str(min(count, wanted)) for count in now.values())}")
+    return now
+
+
+def _refused(trial: Trial) -> TrialObservation | None:
+    """Begin the trial; the observation where the cluster does not take it."""
+    try:
+        make_trial(trial)
+    except (Refused, Conflict) as error:
+        return _observation(trial, (), f"the cluster does not take it: {error}")
+    return None
+
+
+def _look(trial: Trial, watch: TrialWatch, view: AttemptView, limit: float) -> TrialObservation | None:
+    """The observation where the trial has ended; None: it goes on."""
+    run = trial.resolved.run
+    enough = steps_done(watch.rows, run.progress.every_steps) >= steps_of(run)
+    if enough and not_finite(watch.rows) is None:
+        return _observation(trial, watch.rows)
+    finding = assess(view, Case(trial.resolved, trial.attempt))
+    late = "" if finding is not None or world().now() < limit else _silence(trial, view)
+    if finding is None and not late:
+        return None
+    watch.last_look()
+    if late:
+        return _observation(trial, watch.rows, late)
+    if finding is None or finding.signal is None:
+        ended = steps_done(watch.rows, run.progress.every_steps) < steps_of(run)
+        return _observation(trial, watch.rows, "the program ended by itself with exit code 0" if ended else "")
+    return _diagnosed(trial, watch, evidence_of(trial, finding.signal, finding.why, not_finite(watch.rows)))
+
+
+def _silence(trial: Trial, view: AttemptView) -> str:
+    """Why nothing came within the deadline, as far as anything says so."""
+    why = view.away or view.unplaced or ("its gang never began" if not view.pods else "")
+    return f"not enough steps within {trial.resolved.run.trial.deadline_seconds:g} s" + (f": {why}" if why else "")
+
+
+def _diagnosed(trial: Trial, watch: TrialWatch, evidence: Evidence) -> TrialObservation:
+    said = diagnose(evidence)
+    seen = _observation(trial, watch.rows, in_a_line(said))
+    if evidence.signal is Signal.NUMERIC and not_finite(seen.rows) is not None:
+        seen = replace(seen, ended=f"loss not finite at step {not_finite(seen.rows)}")
+    return replace(seen, blamed=blamed_by(said, seen.nodes, homes_of(evidence)))
+
+
+def _observation(trial: Trial, rows: Sequence[StepRow], ended: str = "") -> TrialObservation:
+    run = trial.resolved.run
+    return TrialObservation(
+        run=run.name,
+        nodes=trial.attempt.nodes,
+        steps=steps_of(run),
+        rows=tuple(rows),
+        every_steps=run.progress.every_steps,
+        skip_steps=run.trial.skip_steps,
+        ended=ended,
+    )
+
+
+def homes_of(evidence: Evidence) -> dict[int, str]:
+    """Rank -> its node."""
+    return {rank: pod.node for pod in evidence.pods for rank in pod.ranks}

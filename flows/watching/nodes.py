@@ -1,6 +1,7 @@
-"""From nodes as they are seen to marks on them: found, settled in the ledger, carried out, reported. One place for all.
+"""From node conditions to marks on nodes: found, settled in the ledger, carried out and reported, in one place.
 
-The node watch's loop, one turn at a time: what changed, what is due, and everything again now and then.
+The node watch (`WatchRounds`) takes one turn at a time: nodes that changed, what is due, and every node again now and
+then.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ from workflows.model.nodes import LedgerGround, Node, NodeFinding, Settlement
 
 BATCH = 64
 """Findings in one transaction (about 10 ms): the first of many nodes is not kept waiting for the last."""
+
+RECONCILE_SECONDS = 30.0
+"""Everything is looked at again so often: the second path to each reaction."""
+AGAIN = 64
+"""Nodes that are looked at again in one turn: what changes meanwhile waits for no more than those."""
+FINISH_SECONDS = 0.25
+"""What was carried out is written down together after so long: a bad node does not wait for the book-keeping of others.
+Whoever is killed in between does the same patches once more."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Sentinel:
         self._policy = policy_of(self.profile, self.mode)
 
     def finding_for(self, node: Node, watch: NodeWatch | None = None) -> NodeFinding | None:
-        """What is to be said against a node that nobody holds."""
+        """What is wrong with a node that nobody holds."""
         if out_of_service(node):
             return None
         return find(node, self._rules, world().now(), watch.turned(node.name) if watch else {})
@@ -119,7 +128,7 @@ class Sentinel:
         return settle(batch, ground, self._policy)
 
     def carry_out_left_overs(self) -> None:
-        """Answers of people count, and what was planned by whoever was killed is carried out."""
+        """Apply people's answers, and carry out what a killed process had planned."""
         now = world().now()
         for question in carry_answers_over(self.profile):
             self.tell(NodeNotice(now, "answered", "", f"{question.id}: {question.state} {question.why}".strip()))
@@ -149,15 +158,6 @@ class Sentinel:
             self.tell(NodeNotice(now, "asked", "", question.text))
 
 
-RECONCILE_SECONDS = 30.0
-"""Everything is looked at again so often: the second path to each reaction."""
-AGAIN = 64
-"""Nodes that are looked at again in one turn: what changes meanwhile waits for no more than those."""
-FINISH_SECONDS = 0.25
-"""What was carried out is written down together after so long: a bad node does not wait for the book-keeping of others.
-Whoever is killed in between does the same patches once more."""
-
-
 @dataclass
 class WatchRounds:
     """The loop's state between two turns."""
@@ -179,7 +179,7 @@ class WatchRounds:
     """What sweeps found and was not settled yet."""
 
     def take(self) -> float:
-        """One turn; for how many seconds there is nothing to do unless the bell rings.
+        """Take one turn; returns for how many seconds there is nothing to do unless the bell rings.
 
         Raises:
             Fenced: another monitor has taken over.
@@ -268,7 +268,7 @@ class WatchRounds:
         return max(0.0, min([next_pass, *finish, *self.due.values()]) - now)
 
     def _troubled(self, why: str) -> None:
-        """Tell once that somebody does not answer, and once that everybody does again."""
+        """Report once that somebody does not answer, and once that everybody does again."""
         if why and not self.trouble:
             self.sentinel.tell(NodeNotice(world().now(), "away", "", f"{why}; nothing is done meanwhile"))
         elif self.trouble and not why:

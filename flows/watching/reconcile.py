@@ -1,4 +1,4 @@
-"""Reconciling the ledger with the cluster: look, find, write down, act where that may be. One round after the other."""
+"""Reconciling the ledger with the cluster, round by round: look, find, write down, act where that is allowed."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Reconciler:
         return HandledFinding(finding, said, acted=True)
 
     def _unanswered(self, finding: ReconcileFinding, record: FindingRecord) -> str:
-        """Why a person's word is missing; deleting things is what mode ask asks about."""
+        """Why a person's answer is missing; mode ask asks only about deletions."""
         if self.mode is not Mode.ASK or not isinstance(finding.remedy, Remove):
             return ""
         question = f"{finding.subject}: {finding.why}. Shall it be deleted?"

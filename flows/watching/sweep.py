@@ -1,4 +1,4 @@
-"""Sweeping nodes: begun when it is time, read when it ended; what is wrong with a node goes the way of all findings."""
+"""Sweeps of nodes: begun when due, read when ended; a bad node is dealt with as any other finding."""
 
 from __future__ import annotations
 

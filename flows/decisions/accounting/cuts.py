@@ -1,6 +1,6 @@
 """What a run was doing from which moment on: the cuts between its tiles of wall time.
 
-Stretches of time: between marks of two kinds, joined, and how much of one lies in others.
+Stretches of time lie between marks of two kinds; they are joined, and measured within each other.
 """
 
 from __future__ import annotations
@@ -19,55 +19,8 @@ from workflows.model.records import AttemptRecord, MarkRecord, StepRow
 
 Interval = tuple[float, float]
 """Begin and end, Unix seconds."""
-
-
-def intervals(marks: Iterable[MarkRecord], opened: str, closed: str, end: float | None = None) -> list[Interval]:
-    """Intervals between marks of two kinds; one that is still open reaches to `end` (None: it is left out)."""
-    found: list[Interval] = []
-    since: float | None = None
-    ordered = sorted((mark for mark in marks if mark.kind in (opened, closed)), key=lambda mark: mark.at)
-    for at, together in groupby(ordered, key=lambda mark: mark.at):
-        # What opened and closed at one moment is no interval, in whatever order it was written.
-        kinds = [mark.kind for mark in together]
-        more = kinds.count(opened) - kinds.count(closed)
-        if since is not None and closed in kinds:
-            found.append((since, at))
-            since = at if more >= 0 else None
-        elif since is None and more > 0:
-            since = at
-    if since is not None and end is not None and end > since:
-        found.append((since, end))
-    return found
-
-
-def covered(found: Sequence[Interval], position: int, begin: float, end: float) -> float:
-    """Seconds of [begin, end] inside the intervals from `position` on."""
-    seconds = 0.0
-    while position < len(found) and found[position][0] < end:
-        seconds += max(0.0, min(end, found[position][1]) - max(begin, found[position][0]))
-        position += 1
-    return seconds
-
-
-def union(found: Iterable[Interval]) -> list[Interval]:
-    """All intervals in order, those that touch as one."""
-    merged: list[Interval] = []
-    for begin, end in sorted(found):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((begin, end))
-    return merged
-
-
-def stalls_in(stretches: Iterable[Interval], pauses: Sequence[Interval]) -> Iterator[float]:
-    """Seconds of each stretch that were paused; both in order, `pauses` disjoint."""
-    position = 0
-    for begin, end in stretches:
-        while position < len(pauses) and pauses[position][1] <= begin:
-            position += 1
-        yield covered(pauses, position, begin, end)
-
+Pauses = Mapping[Tile, Sequence[Interval]]
+StepSpans = Mapping[int, Sequence[StepRow]]
 
 CUT_SECONDS = 1e-9
 """Shorter tiles are not kept."""
@@ -82,9 +35,6 @@ PAUSES: Mapping[Tile, str] = {
 }
 """What makes ranks stand still between steps; its marks are `<word>-begin` and `<word>-end`. Where two overlap, the
 earlier one here counts."""
-
-Pauses = Mapping[Tile, Sequence[Interval]]
-StepSpans = Mapping[int, Sequence[StepRow]]
 
 
 class Cut(NamedTuple):
@@ -148,6 +98,92 @@ def marks_of(marks: Iterable[MarkRecord]) -> dict[int, list[MarkRecord]]:
     return found
 
 
+def lineage_of(rows: StepSpans) -> dict[int, frozenset[int]]:
+    """By attempt: indices of steps whose result was kept, because no later step has the same or a smaller number."""
+    kept: dict[int, set[int]] = {}
+    lowest = math.inf
+    for number in sorted(rows, reverse=True):
+        for index in range(len(rows[number]) - 1, -1, -1):
+            if rows[number][index].step < lowest:
+                kept.setdefault(number, set()).add(index)
+                lowest = rows[number][index].step
+    return {number: frozenset(indices) for number, indices in kept.items()}
+
+
+def restores_of(
+    attempt: AttemptRecord, marks: Sequence[MarkRecord], steps: Sequence[StepRow], end: float
+) -> list[Interval]:
+    """When the attempt's ranks loaded a checkpoint.
+
+    Where its program says nothing of that, and was given one to resume from: from the moment its pods ran to its first
+    step. That is too long by what every start takes (imports, rendezvous, compiling), and the best that is known.
+
+    Args:
+        attempt: its record.
+        marks: of this attempt.
+        steps: of this attempt, any order.
+        end: the attempt's end, or now. A restore without a known end reaches to it, to the next step, or to
+            the moment when something was noticed.
+    """
+    begun = _last(marks, "restore-begin")
+    if begun is not None:
+        noticed = (mark.at for mark in marks if mark.kind in ("detected", "ended"))
+        end = min([end, *(at for at in (*noticed, *(row.at for row in steps)) if at > begun)])
+    found = intervals(marks, "restore-begin", "restore-end", end)
+    has_restore_marks = any(mark.kind.startswith("restore-") for mark in marks)
+    if has_restore_marks or not attempt.resume_path or attempt.running_at is None or not steps:
+        return found
+    return [(attempt.running_at, max(attempt.running_at, min(row.at for row in steps)))]
+
+
+def intervals(marks: Iterable[MarkRecord], opened: str, closed: str, end: float | None = None) -> list[Interval]:
+    """Intervals between marks of two kinds; one that is still open reaches to `end` (None: it is left out)."""
+    found: list[Interval] = []
+    since: float | None = None
+    ordered = sorted((mark for mark in marks if mark.kind in (opened, closed)), key=lambda mark: mark.at)
+    for at, together in groupby(ordered, key=lambda mark: mark.at):
+        # What opened and closed at one moment is no interval, in whatever order it was written.
+        kinds = [mark.kind for mark in together]
+        more = kinds.count(opened) - kinds.count(closed)
+        if since is not None and closed in kinds:
+            found.append((since, at))
+            since = at if more >= 0 else None
+        elif since is None and more > 0:
+            since = at
+    if since is not None and end is not None and end > since:
+        found.append((since, end))
+    return found
+
+
+def covered(found: Sequence[Interval], position: int, begin: float, end: float) -> float:
+    """Seconds of [begin, end] inside the intervals from `position` on."""
+    seconds = 0.0
+    while position < len(found) and found[position][0] < end:
+        seconds += max(0.0, min(end, found[position][1]) - max(begin, found[position][0]))
+        position += 1
+    return seconds
+
+
+def union(found: Iterable[Interval]) -> list[Interval]:
+    """All intervals in order, those that touch as one."""
+    merged: list[Interval] = []
+    for begin, end in sorted(found):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def stalls_in(stretches: Iterable[Interval], pauses: Sequence[Interval]) -> Iterator[float]:
+    """Seconds of each stretch that were paused; both in order, `pauses` disjoint."""
+    position = 0
+    for begin, end in stretches:
+        while position < len(pauses) and pauses[position][1] <= begin:
+            position += 1
+        yield covered(pauses, position, begin, end)
+
+
 def _pauses(marks: Sequence[MarkRecord]) -> Pauses:
     found = {state: intervals(marks, f"{word}-begin", f"{word}-end") for state, word in PAUSES.items()}
     return {state: mine for state, mine in found.items() if mine}
@@ -169,18 +205,6 @@ def _spread(rows: Sequence[StepRow]) -> list[StepRow]:
         spread.append(together[-1])
         before = at
     return spread
-
-
-def lineage_of(rows: StepSpans) -> dict[int, frozenset[int]]:
-    """By attempt: indices of steps whose result was kept, because no later step has the same or a smaller number."""
-    kept: dict[int, set[int]] = {}
-    lowest = math.inf
-    for number in sorted(rows, reverse=True):
-        for index in range(len(rows[number]) - 1, -1, -1):
-            if rows[number][index].step < lowest:
-                kept.setdefault(number, set()).add(index)
-                lowest = rows[number][index].step
-    return {number: frozenset(indices) for number, indices in kept.items()}
 
 
 def _ideal(rows: Sequence[StepRow], pauses: Sequence[Interval]) -> float:
@@ -297,32 +321,6 @@ def _last_pauses(work: Work, until: float, following: Tile) -> list[Cut]:
             cuts.append(Cut(max(begin, last), work.attempt, state))
             cuts.append(Cut(min(end, until), work.attempt, following))
     return cuts
-
-
-def restores_of(
-    attempt: AttemptRecord, marks: Sequence[MarkRecord], steps: Sequence[StepRow], end: float
-) -> list[Interval]:
-    """When the attempt's ranks loaded a checkpoint.
-
-    Where its program says nothing of that, and was given one to resume from: from the moment its pods ran to its first
-    step. That is too long by what every start takes (imports, rendezvous, compiling), and the best that is known.
-
-    Args:
-        attempt: its record.
-        marks: of this attempt.
-        steps: of this attempt, any order.
-        end: the attempt's end, or now. A restore without a known end reaches to it, to the next step, or to
-            the moment when something was noticed.
-    """
-    begun = _last(marks, "restore-begin")
-    if begun is not None:
-        noticed = (mark.at for mark in marks if mark.kind in ("detected", "ended"))
-        end = min([end, *(at for at in (*noticed, *(row.at for row in steps)) if at > begun)])
-    found = intervals(marks, "restore-begin", "restore-end", end)
-    has_restore_marks = any(mark.kind.startswith("restore-") for mark in marks)
-    if has_restore_marks or not attempt.resume_path or attempt.running_at is None or not steps:
-        return found
-    return [(attempt.running_at, max(attempt.running_at, min(row.at for row in steps)))]
 
 
 def _known(at: float | None, marks: Sequence[MarkRecord], kind: str) -> float | None:

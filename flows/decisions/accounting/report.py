@@ -1,6 +1,6 @@
 """The report of a run: where every second went, and what happened. Pure; the shapes of `primus report --json`.
 
-The account of a run in a few numbers, and how a window cuts it. Pure.
+The summary of a run is its account in a few numbers, and says how a window cuts it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,27 @@ Steps = Mapping[int, Sequence[StepRow]]
 """Completed steps of each attempt by its number."""
 Curve = Sequence[tuple[int, float, float | None, bool]]
 """Step, Unix seconds of its completion, loss, and whether its result was kept."""
+
+STRETCH_SECONDS = 3600.0
+"""Training is cut into pieces of this length: a window that begins within one takes its share by length."""
+WORKING = frozenset({Tile.PRODUCTIVE, Tile.STRAGGLER_LOSS, Tile.ROLLBACK, Tile.OTHER, *PAUSES})
+BEFORE_ALARM = frozenset({Tile.ROLLBACK, Tile.DETECT})
+"""Lost to the incident that comes after them."""
+AFTER_ALARM = frozenset(
+    {
+        Tile.DIAGNOSE,
+        Tile.RESTART,
+        Tile.RESTORE,
+        Tile.PREFLIGHT,
+        Tile.QUEUE,
+        Tile.INIT,
+        Tile.PAUSED,
+        Tile.STANDBY,
+    }
+)
+"""Lost to the incident before them; before the first one they are the run's own start."""
+UNDIAGNOSED = "unknown"
+_AT_ONCE = 1e-6
 
 
 def tiles_of(story: Story, steps: Steps, now: float) -> tuple[TileSpan, ...]:
@@ -149,28 +170,6 @@ def _checkpoint(item: CheckpointRecord) -> Json:
 def spent_gpu_seconds(story: Story, gpus: int, now: float) -> float:
     """GPU-seconds that the run's gangs held: from each attempt's JobSet to its end."""
     return held_seconds(story, now) * gpus
-
-
-STRETCH_SECONDS = 3600.0
-"""Training is cut into pieces of this length: a window that begins within one takes its share by length."""
-WORKING = frozenset({Tile.PRODUCTIVE, Tile.STRAGGLER_LOSS, Tile.ROLLBACK, Tile.OTHER, *PAUSES})
-BEFORE_ALARM = frozenset({Tile.ROLLBACK, Tile.DETECT})
-"""Lost to the incident that comes after them."""
-AFTER_ALARM = frozenset(
-    {
-        Tile.DIAGNOSE,
-        Tile.RESTART,
-        Tile.RESTORE,
-        Tile.PREFLIGHT,
-        Tile.QUEUE,
-        Tile.INIT,
-        Tile.PAUSED,
-        Tile.STANDBY,
-    }
-)
-"""Lost to the incident before them; before the first one they are the run's own start."""
-UNDIAGNOSED = "unknown"
-_AT_ONCE = 1e-6
 
 
 def summarise(story: Story, steps: StepSpans, resolved: Resolved, now: float) -> RunSummary:

@@ -1,7 +1,4 @@
-"""Which hardware profile a node is made of, from its labels and what it counts. Never a guess. Pure.
-
-Racks and blocks of a pool from the labels that usually tell them. Pure.
-"""
+"""Which hardware profile a node is made of, and the racks and blocks of a pool: from labels, never a guess. Pure."""
 
 from __future__ import annotations
 

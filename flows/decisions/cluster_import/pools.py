@@ -1,9 +1,8 @@
 """Nodes into pools: alike in hardware, taints and flavor, and set apart from all other nodes by labels. Pure.
 
 Every node ends in exactly one pool or is left out with a reason. A pool's labels select its nodes and no others, except
-such as take no pods anyway: those of the control plane, behind their taint, and those that are being deleted.
-
-Which labels select exactly one group of nodes: the smallest set of those that last. Pure.
+such as take no pods anyway: those of the control plane, behind their taint, and those that are being deleted. The
+selector is the smallest set of labels that last.
 """
 
 from __future__ import annotations
@@ -44,97 +43,6 @@ _PASSING = re.compile(
     re.IGNORECASE,
 )
 """Labels of one node, of a place, or of a state: they change while the node stays what it is. What ranks, lasts."""
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    rank: int
-    key: str
-    value: str
-    others: int
-    """Nodes outside the group that carry it, one bit each."""
-
-
-class LabelTable:
-    """Who carries which label. `flavor_keys`: labels by which Kueue's flavors tell nodes apart."""
-
-    def __init__(self, nodes: Sequence[NodeStock], flavor_keys: frozenset[str] = frozenset()) -> None:
-        self._flavor_keys = flavor_keys
-        self._bit = {node.name: 1 << index for index, node in enumerate(nodes)}
-        self._name = {bit: name for name, bit in self._bit.items()}
-        self._carriers: dict[tuple[str, str], int] = {}
-        for node in nodes:
-            for pair in node.labels.items():
-                self._carriers[pair] = self._carriers.get(pair, 0) | self._bit[node.name]
-
-    def selector(self, group: Sequence[NodeStock]) -> dict[str, str] | None:
-        """The smallest set of lasting labels that all of `group` and nobody else carry; None where there is none."""
-        candidates = self._candidates(group)
-        if self._left(candidates):
-            return None
-        tried = _distinct(candidates)[:MAX_TRIED]
-        for size in range(1, MAX_LABELS + 1):
-            fitting = [found for found in combinations(tried, size) if not self._left(found)]
-            if fitting:
-                best = min(fitting, key=lambda found: sorted((item.rank, item.key) for item in found))
-                return _pairs(best)
-        return _pairs(self._shrunk(candidates))
-
-    def lookalikes(self, group: Sequence[NodeStock]) -> frozenset[str]:
-        """Names of nodes outside that carry every lasting label that all of `group` carry."""
-        left = self._left(self._candidates(group))
-        return frozenset(name for bit, name in self._name.items() if bit & left)
-
-    def _candidates(self, group: Sequence[NodeStock]) -> list[_Candidate]:
-        first, *rest = group
-        own = sum(self._bit[node.name] for node in group)
-        common = [pair for pair in first.labels.items() if all(node.labels.get(pair[0]) == pair[1] for node in rest)]
-        found = [
-            _Candidate(self._rank(key), key, value, self._carriers[key, value] & ~own)
-            for key, value in common
-            if self._lasts(key)
-        ]
-        everybody = _Candidate(99, "", "", sum(self._bit.values()) & ~own)
-        return sorted(found, key=lambda item: (item.rank, item.key)) or [everybody]
-
-    def _lasts(self, key: str) -> bool:
-        return self._rank(key) != _OTHER or not _PASSING.search(key)
-
-    def _rank(self, key: str) -> int:
-        listed = next((rank for pattern, rank in _RANKS if re.search(pattern, key)), _OTHER)
-        return min(listed, _FLAVOR) if key in self._flavor_keys else listed
-
-    def _left(self, found: Sequence[_Candidate]) -> int:
-        left = -1
-        for item in found:
-            left &= item.others
-        return left
-
-    def _shrunk(self, candidates: Sequence[_Candidate]) -> list[_Candidate]:
-        kept = list(candidates)
-        for item in reversed(candidates):  # the least liked goes first
-            fewer = [other for other in kept if other is not item]
-            if fewer and not self._left(fewer):
-                kept = fewer
-        return kept
-
-
-def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """One label of each set of others, the best liked, those that select the fewest others first."""
-    best: dict[int, _Candidate] = {}
-    for item in candidates:
-        best.setdefault(item.others, item)
-    return sorted(best.values(), key=lambda item: (item.others.bit_count(), item.rank, item.key))
-
-
-def _pairs(found: Sequence[_Candidate]) -> dict[str, str]:
-    return {item.key: item.value for item in sorted(found, key=lambda item: (item.rank, item.key)) if item.key}
-
-
-def carries(node: NodeStock, selector: Mapping[str, str]) -> bool:
-    """Whether a node is selected."""
-    return selector.items() <= node.labels.items()
-
 
 _CONTROL = re.compile(r"^node-role\.kubernetes\.io/(control-plane|master)=")
 """A control plane without this taint takes pods, so it is a node like others."""
@@ -288,3 +196,93 @@ def _hidden(alike: Iterable[str]) -> str:
         f"no lasting label separates it from {node_names(alike)}, which are made of something else or left out: give "
         f"the nodes of its kind a label of their own, e.g. kubectl label node NODE {labels.POOL}=NAME, and import again"
     )
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    rank: int
+    key: str
+    value: str
+    others: int
+    """Nodes outside the group that carry it, one bit each."""
+
+
+class LabelTable:
+    """Who carries which label. `flavor_keys`: labels by which Kueue's flavors tell nodes apart."""
+
+    def __init__(self, nodes: Sequence[NodeStock], flavor_keys: frozenset[str] = frozenset()) -> None:
+        self._flavor_keys = flavor_keys
+        self._bit = {node.name: 1 << index for index, node in enumerate(nodes)}
+        self._name = {bit: name for name, bit in self._bit.items()}
+        self._carriers: dict[tuple[str, str], int] = {}
+        for node in nodes:
+            for pair in node.labels.items():
+                self._carriers[pair] = self._carriers.get(pair, 0) | self._bit[node.name]
+
+    def selector(self, group: Sequence[NodeStock]) -> dict[str, str] | None:
+        """The smallest set of lasting labels that all of `group` and nobody else carry; None where there is none."""
+        candidates = self._candidates(group)
+        if self._left(candidates):
+            return None
+        tried = _distinct(candidates)[:MAX_TRIED]
+        for size in range(1, MAX_LABELS + 1):
+            fitting = [found for found in combinations(tried, size) if not self._left(found)]
+            if fitting:
+                best = min(fitting, key=lambda found: sorted((item.rank, item.key) for item in found))
+                return _pairs(best)
+        return _pairs(self._shrunk(candidates))
+
+    def lookalikes(self, group: Sequence[NodeStock]) -> frozenset[str]:
+        """Names of nodes outside that carry every lasting label that all of `group` carry."""
+        left = self._left(self._candidates(group))
+        return frozenset(name for bit, name in self._name.items() if bit & left)
+
+    def _candidates(self, group: Sequence[NodeStock]) -> list[_Candidate]:
+        first, *rest = group
+        own = sum(self._bit[node.name] for node in group)
+        common = [pair for pair in first.labels.items() if all(node.labels.get(pair[0]) == pair[1] for node in rest)]
+        found = [
+            _Candidate(self._rank(key), key, value, self._carriers[key, value] & ~own)
+            for key, value in common
+            if self._lasts(key)
+        ]
+        everybody = _Candidate(99, "", "", sum(self._bit.values()) & ~own)
+        return sorted(found, key=lambda item: (item.rank, item.key)) or [everybody]
+
+    def _lasts(self, key: str) -> bool:
+        return self._rank(key) != _OTHER or not _PASSING.search(key)
+
+    def _rank(self, key: str) -> int:
+        listed = next((rank for pattern, rank in _RANKS if re.search(pattern, key)), _OTHER)
+        return min(listed, _FLAVOR) if key in self._flavor_keys else listed
+
+    def _left(self, found: Sequence[_Candidate]) -> int:
+        left = -1
+        for item in found:
+            left &= item.others
+        return left
+
+    def _shrunk(self, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+        kept = list(candidates)
+        for item in reversed(candidates):  # the least liked goes first
+            fewer = [other for other in kept if other is not item]
+            if fewer and not self._left(fewer):
+                kept = fewer
+        return kept
+
+
+def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    """One label of each set of others, the best liked, those that select the fewest others first."""
+    best: dict[int, _Candidate] = {}
+    for item in candidates:
+        best.setdefault(item.others, item)
+    return sorted(best.values(), key=lambda item: (item.others.bit_count(), item.rank, item.key))
+
+
+def _pairs(found: Sequence[_Candidate]) -> dict[str, str]:
+    return {item.key: item.value for item in sorted(found, key=lambda item: (item.rank, item.key)) if item.key}
+
+
+def carries(node: NodeStock, selector: Mapping[str, str]) -> bool:
+    """Whether a node is selected."""
+    return selector.items() <= node.labels.items()

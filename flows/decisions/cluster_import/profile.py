@@ -1,7 +1,4 @@
-"""From a living cluster's objects to a cluster profile, with where each value came from and what is not known. Pure.
-
-From a group of nodes to a pool of a cluster profile, with where each value came from. Pure.
-"""
+"""From a living cluster's objects to a cluster profile, with where each value came from and what is not known. Pure."""
 
 from __future__ import annotations
 
@@ -24,6 +21,21 @@ from workflows.labels import RETURNING
 from workflows.model.inventory import Inventory, NodeStock, ServiceStock
 
 MAX_NAME = 63
+
+NOT_SAID = ("programs_image", "service_account", "image_pull_secrets", "run_as_user", "read_kernel_log", "brake")
+"""What no object of a cluster says; these fields keep their defaults."""
+_SHARED = ("ReadWriteMany",)
+_NOT_METRICS = (
+    "alertmanager|exporter|operator|pushgateway|adapter|webhook|grafana|state-metrics|coredns|etcd|kubelet"
+    "|kube-(proxy|sch|con)"
+)
+_METRICS = re.compile(rf"^(?!.*({_NOT_METRICS})).*(prometheus|vmselect|vmsingle)")
+_NOT_LOGS = "canary|memberlist|headless|promtail|compactor|ruler|ingester|distributor|cache|operator"
+_LOGS = re.compile(rf"^(?!.*({_NOT_LOGS})).*loki")
+"""How services are usually called: of kube-prometheus-stack, VictoriaMetrics, and Loki's own chart."""
+_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_NAME_LABELS = ("app.kubernetes.io/name", "app")
+_PORTS = ("web", "http-web", "http", "http-metrics")
 
 
 @dataclass
@@ -52,185 +64,6 @@ class ProfileDraft:
         """Something without which this is no profile."""
         self.remark(name, text)
         self.problems.append(text)
-
-
-def slug(text: str) -> str:
-    """A name that Kubernetes takes, near to `text`; "" where nothing of it can be kept."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:MAX_NAME].strip("-")
-
-
-def pool_names(groups: Sequence[Group]) -> list[str]:
-    """Names by our own label, else the hardware, with what tells two of one hardware apart."""
-    ours = [_own_name(group) for group in groups]
-    kinds = Counter(group.hardware for group, own in zip(groups, ours, strict=True) if not own)
-    taken: set[str] = set()
-    found: list[str] = []
-    for group, own in zip(groups, ours, strict=True):
-        name = own or group.hardware
-        if not own and kinds[group.hardware] > 1:
-            suffix = slug(group.flavor or next(iter((group.selector or {}).values()), ""))
-            name = (f"{group.hardware}-{suffix}"[:MAX_NAME] if suffix else name).strip("-")
-        number, base = 1, name
-        while name in taken:
-            number += 1
-            name = f"{base[: MAX_NAME - 5].rstrip('-')}-{number}"
-        taken.add(name)
-        found.append(name)
-    return found
-
-
-def _own_name(group: Group) -> str:
-    values = {node.labels.get(labels.POOL, "") for node in group.nodes}
-    return slug(values.pop()) if len(values) == 1 else ""
-
-
-def pool(
-    name: str, group: Group, hardware: HardwareProfile, matches: Mapping[str, HardwareMatch], levels: Sequence[str] = ()
-) -> ProfileDraft:
-    """One pool."""
-    made = ProfileDraft()
-    made.sources[""] = f"{node_names(node.name for node in group.nodes)}: {group.seen}"
-    made.put("name", name)
-    made.put("hardware", hardware.name)
-    made.put("nodes", len(group.nodes))
-    _spares(made, group.nodes)
-    _places(made, places(group.nodes, levels))
-    made.put("labels", dict(group.selector or {}), "carried by these nodes and by no other that takes pods")
-    _taints(made, group.nodes)
-    _host(made, group.nodes)
-    if group.flavor:
-        made.put("queue_flavor", group.flavor, "the ResourceFlavor whose node labels these nodes carry")
-    _nics(made, group.nodes, hardware)
-    _now(made, group.nodes, matches)
-    return made
-
-
-def _spares(made: ProfileDraft, nodes: Sequence[NodeStock]) -> None:
-    spares = sum(node.labels.get(labels.SPARE) == "true" for node in nodes)
-    if 0 < spares < len(nodes):
-        made.put("spares", spares, f"nodes labelled {labels.SPARE}=true")
-
-
-def _places(made: ProfileDraft, found: PoolPlaces) -> None:
-    if not found.rack_label:
-        made.remark("topology", found.note)
-        return
-    shape = {"nodes_per_rack": found.nodes_per_rack, "racks_per_block": found.racks_per_block}
-    made.put("topology", shape, found.note)
-    wanted = {found.rack_label: labels.RACK} | ({found.block_label: labels.BLOCK} if found.block_label else {})
-    foreign = [f"{label} to {ours}" for label, ours in wanted.items() if label != ours]
-    if foreign:
-        made.remark("topology", f"gangs are placed by our own labels: copy the values of {' and '.join(foreign)}")
-
-
-def _taints(made: ProfileDraft, nodes: Sequence[NodeStock]) -> None:
-    common, odd = taints_of(nodes)
-    if common:
-        made.put("taints", list(common), "on these nodes; pods of a run tolerate them")
-    for taints, names in _by_value(odd).items():
-        listed = ", ".join(taint for taint in taints if not taint.startswith("node.kubernetes.io/"))
-        if not listed:  # the node's state has a remark of its own below
-            continue
-        made.remark(
-            "taints", f"{node_names(names)} has {listed}, which pods of a run do not tolerate: they stay away from it"
-        )
-    bare = [node.name for node in nodes if any(taint not in node.taints for taint in common)]
-    if bare:
-        made.remark("taints", f"{node_names(bare)} lacks some of these taints")
-
-
-def _by_value(odd: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, ...], list[str]]:
-    found: dict[tuple[str, ...], list[str]] = {}
-    for name, taints in odd.items():
-        found.setdefault(taints, []).append(name)
-    return found
-
-
-def _host(made: ProfileDraft, nodes: Sequence[NodeStock]) -> None:
-    cpus = [_amount(node.allocatable.get("cpu", "")) for node in nodes]
-    memory = [_amount(node.allocatable.get("memory", "")) for node in nodes]
-    least = "the least that one of these nodes offers to pods; what daemons ask for comes off it"
-    for name, found, text, choose in (("cpus_per_node", cpus, _whole, least), ("memory_per_node", memory, _bytes, "")):
-        known = [value for value in found if value >= 1]
-        if known:
-            made.put(name, text(min(known)), choose)
-        if len(known) < len(found):
-            silent = [node.name for node, value in zip(nodes, found, strict=True) if value < 1]
-            made.remark(name, f"{node_names(silent)} says nothing of it")
-
-
-def _whole(value: Decimal) -> int:
-    return int(value)
-
-
-def _bytes(value: Decimal) -> str:
-    """Rounded down to the largest unit that loses less than a thousandth."""
-    for unit, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
-        whole = int(value) // size
-        if whole and (int(value) - whole * size) * 1000 < int(value):
-            return f"{whole}{unit}"
-    return str(int(value))
-
-
-def _amount(quantity: str) -> Decimal:
-    try:
-        return amount(quantity)
-    except (ArithmeticError, LookupError):
-        return Decimal(0)
-
-
-def _nics(made: ProfileDraft, nodes: Sequence[NodeStock], hardware: HardwareProfile) -> None:
-    """The resource that counts a node's NICs, where exactly one does it as the hardware profile says."""
-    offers = [nics(node) for node in nodes]
-    names = sorted({name for offer in offers for name in offer})
-    if not names or not hardware.gpus_per_node:
-        return
-    counts = {name: [offer.get(name, 0) for offer in offers] for name in names}
-    listed = ", ".join(f"{name}: {_span(counts[name])}" for name in names)
-    wanted = hardware.nics_per_node
-    # A node whose plug-in is silent now must not hide what the others say.
-    fitting = [name for name in names if 2 * sum(count == wanted for count in counts[name]) > len(nodes)]
-    if wanted and len(fitting) == 1:
-        made.put("nic_resource_name", fitting[0], f"nodes count {listed}")
-    else:
-        which = "several of them could be meant" if len(fitting) > 1 else f"{hardware.name} has {wanted} NICs by node"
-        made.remark(
-            "nic_resource_name", f"not written: nodes count {listed}, but {which}; say which one counts its NICs"
-        )
-
-
-def _span(counts: Sequence[int]) -> str:
-    return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-
-
-def _now(made: ProfileDraft, nodes: Sequence[NodeStock], matches: Mapping[str, HardwareMatch]) -> None:
-    """What is wrong with nodes today; they count all the same."""
-    states = {
-        "is not ready": [node.name for node in nodes if node.ready is not True],
-        "is cordoned": [node.name for node in nodes if node.cordoned],
-        "offers fewer GPUs than are built in": [
-            node.name for node in nodes if matches[node.name].gpus_now < matches[node.name].gpus
-        ],
-    }
-    for state, names in states.items():
-        if names:
-            made.remark("nodes", f"counted in, though {node_names(names)} {state} now")
-
-
-NOT_SAID = ("programs_image", "service_account", "image_pull_secrets", "run_as_user", "read_kernel_log", "brake")
-"""What no object of a cluster says; these fields keep their defaults."""
-_SHARED = ("ReadWriteMany",)
-_NOT_METRICS = (
-    "alertmanager|exporter|operator|pushgateway|adapter|webhook|grafana|state-metrics|coredns|etcd|kubelet"
-    "|kube-(proxy|sch|con)"
-)
-_METRICS = re.compile(rf"^(?!.*({_NOT_METRICS})).*(prometheus|vmselect|vmsingle)")
-_NOT_LOGS = "canary|memberlist|headless|promtail|compactor|ruler|ingester|distributor|cache|operator"
-_LOGS = re.compile(rf"^(?!.*({_NOT_LOGS})).*loki")
-"""How services are usually called: of kube-prometheus-stack, VictoriaMetrics, and Loki's own chart."""
-_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-_NAME_LABELS = ("app.kubernetes.io/name", "app")
-_PORTS = ("web", "http-web", "http", "http-metrics")
 
 
 @dataclass(frozen=True)
@@ -476,3 +309,166 @@ def _finished(made: ProfileDraft, stock: Inventory, found: Grouped) -> ClusterIm
         problem=problem,
         unknown=bool(missing) and all(unread[name] in stock.unread for name in missing),
     )
+
+
+def slug(text: str) -> str:
+    """A name that Kubernetes takes, near to `text`; "" where nothing of it can be kept."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:MAX_NAME].strip("-")
+
+
+def pool_names(groups: Sequence[Group]) -> list[str]:
+    """Names by our own label, else the hardware, with what tells two of one hardware apart."""
+    ours = [_own_name(group) for group in groups]
+    kinds = Counter(group.hardware for group, own in zip(groups, ours, strict=True) if not own)
+    taken: set[str] = set()
+    found: list[str] = []
+    for group, own in zip(groups, ours, strict=True):
+        name = own or group.hardware
+        if not own and kinds[group.hardware] > 1:
+            suffix = slug(group.flavor or next(iter((group.selector or {}).values()), ""))
+            name = (f"{group.hardware}-{suffix}"[:MAX_NAME] if suffix else name).strip("-")
+        number, base = 1, name
+        while name in taken:
+            number += 1
+            name = f"{base[: MAX_NAME - 5].rstrip('-')}-{number}"
+        taken.add(name)
+        found.append(name)
+    return found
+
+
+def _own_name(group: Group) -> str:
+    values = {node.labels.get(labels.POOL, "") for node in group.nodes}
+    return slug(values.pop()) if len(values) == 1 else ""
+
+
+def pool(
+    name: str, group: Group, hardware: HardwareProfile, matches: Mapping[str, HardwareMatch], levels: Sequence[str] = ()
+) -> ProfileDraft:
+    """One pool."""
+    made = ProfileDraft()
+    made.sources[""] = f"{node_names(node.name for node in group.nodes)}: {group.seen}"
+    made.put("name", name)
+    made.put("hardware", hardware.name)
+    made.put("nodes", len(group.nodes))
+    _spares(made, group.nodes)
+    _places(made, places(group.nodes, levels))
+    made.put("labels", dict(group.selector or {}), "carried by these nodes and by no other that takes pods")
+    _taints(made, group.nodes)
+    _host(made, group.nodes)
+    if group.flavor:
+        made.put("queue_flavor", group.flavor, "the ResourceFlavor whose node labels these nodes carry")
+    _nics(made, group.nodes, hardware)
+    _now(made, group.nodes, matches)
+    return made
+
+
+def _spares(made: ProfileDraft, nodes: Sequence[NodeStock]) -> None:
+    spares = sum(node.labels.get(labels.SPARE) == "true" for node in nodes)
+    if 0 < spares < len(nodes):
+        made.put("spares", spares, f"nodes labelled {labels.SPARE}=true")
+
+
+def _places(made: ProfileDraft, found: PoolPlaces) -> None:
+    if not found.rack_label:
+        made.remark("topology", found.note)
+        return
+    shape = {"nodes_per_rack": found.nodes_per_rack, "racks_per_block": found.racks_per_block}
+    made.put("topology", shape, found.note)
+    wanted = {found.rack_label: labels.RACK} | ({found.block_label: labels.BLOCK} if found.block_label else {})
+    foreign = [f"{label} to {ours}" for label, ours in wanted.items() if label != ours]
+    if foreign:
+        made.remark("topology", f"gangs are placed by our own labels: copy the values of {' and '.join(foreign)}")
+
+
+def _taints(made: ProfileDraft, nodes: Sequence[NodeStock]) -> None:
+    common, odd = taints_of(nodes)
+    if common:
+        made.put("taints", list(common), "on these nodes; pods of a run tolerate them")
+    for taints, names in _by_value(odd).items():
+        listed = ", ".join(taint for taint in taints if not taint.startswith("node.kubernetes.io/"))
+        if not listed:  # the node's state has a remark of its own below
+            continue
+        made.remark(
+            "taints", f"{node_names(names)} has {listed}, which pods of a run do not tolerate: they stay away from it"
+        )
+    bare = [node.name for node in nodes if any(taint not in node.taints for taint in common)]
+    if bare:
+        made.remark("taints", f"{node_names(bare)} lacks some of these taints")
+
+
+def _by_value(odd: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, ...], list[str]]:
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, taints in odd.items():
+        found.setdefault(taints, []).append(name)
+    return found
+
+
+def _host(made: ProfileDraft, nodes: Sequence[NodeStock]) -> None:
+    cpus = [_amount(node.allocatable.get("cpu", "")) for node in nodes]
+    memory = [_amount(node.allocatable.get("memory", "")) for node in nodes]
+    least = "the least that one of these nodes offers to pods; what daemons ask for comes off it"
+    for name, found, text, choose in (("cpus_per_node", cpus, _whole, least), ("memory_per_node", memory, _bytes, "")):
+        known = [value for value in found if value >= 1]
+        if known:
+            made.put(name, text(min(known)), choose)
+        if len(known) < len(found):
+            silent = [node.name for node, value in zip(nodes, found, strict=True) if value < 1]
+            made.remark(name, f"{node_names(silent)} says nothing of it")
+
+
+def _whole(value: Decimal) -> int:
+    return int(value)
+
+
+def _bytes(value: Decimal) -> str:
+    """Rounded down to the largest unit that loses less than a thousandth."""
+    for unit, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        whole = int(value) // size
+        if whole and (int(value) - whole * size) * 1000 < int(value):
+            return f"{whole}{unit}"
+    return str(int(value))
+
+
+def _amount(quantity: str) -> Decimal:
+    try:
+        return amount(quantity)
+    except (ArithmeticError, LookupError):
+        return Decimal(0)
+
+
+def _nics(made: ProfileDraft, nodes: Sequence[NodeStock], hardware: HardwareProfile) -> None:
+    """The resource that counts a node's NICs, where exactly one does it as the hardware profile says."""
+    offers = [nics(node) for node in nodes]
+    names = sorted({name for offer in offers for name in offer})
+    if not names or not hardware.gpus_per_node:
+        return
+    counts = {name: [offer.get(name, 0) for offer in offers] for name in names}
+    listed = ", ".join(f"{name}: {_span(counts[name])}" for name in names)
+    wanted = hardware.nics_per_node
+    # A node whose plug-in is silent now must not hide what the others say.
+    fitting = [name for name in names if 2 * sum(count == wanted for count in counts[name]) > len(nodes)]
+    if wanted and len(fitting) == 1:
+        made.put("nic_resource_name", fitting[0], f"nodes count {listed}")
+    else:
+        which = "several of them could be meant" if len(fitting) > 1 else f"{hardware.name} has {wanted} NICs by node"
+        made.remark(
+            "nic_resource_name", f"not written: nodes count {listed}, but {which}; say which one counts its NICs"
+        )
+
+
+def _span(counts: Sequence[int]) -> str:
+    return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+
+
+def _now(made: ProfileDraft, nodes: Sequence[NodeStock], matches: Mapping[str, HardwareMatch]) -> None:
+    """What is wrong with nodes today; they count all the same."""
+    states = {
+        "is not ready": [node.name for node in nodes if node.ready is not True],
+        "is cordoned": [node.name for node in nodes if node.cordoned],
+        "offers fewer GPUs than are built in": [
+            node.name for node in nodes if matches[node.name].gpus_now < matches[node.name].gpus
+        ],
+    }
+    for state, names in states.items():
+        if names:
+            made.remark("nodes", f"counted in, though {node_names(names)} {state} now")

@@ -1,4 +1,4 @@
-"""Who is blamed: by clues that were not discounted, and only by those."""
+"""Who is to blame, by clues that were not discounted, and only by those."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def culprits_of(
 
 
 def _own_doing(weighed: Weighing, gang: Gang, strong: Sequence[Clue], places: NodePlaces) -> bool:
-    """Is the one rank that failed worth naming? The code's errors often strike all, and one of them reports first."""
+    """Whether the one failed rank is worth naming: errors of the code strike all, and one of them reports first."""
     if any(clue.blames == "rank" and clue.rank is None for clue in strong):
         return True
     if weighed.fault_class is FaultClass.USER_CODE:

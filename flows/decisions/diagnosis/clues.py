@@ -23,6 +23,21 @@ Blames = Literal["rank", "node", "peer", "code", "nobody"]
 GPU_CONSEQUENCES = tuple(kind.value for kind, policy in POLICY.items() if policy.follows_broken_gpu)
 """Words of the classes that a broken GPU makes everybody else print."""
 
+KNOWN_ORIGINAL = 0.45
+"""A clue of at least this weight that is no echo counts as a known cause."""
+ECHO_FACTOR = 0.12
+"""What an echo is worth as soon as an original is known."""
+VICTIM_FACTOR = 0.1
+"""What a rank says that ended because others did."""
+LATER_FACTOR = 0.4
+"""What a rank says after another one had failed of its own."""
+LATER_SECONDS = 0.05
+"""Failures of two ranks closer than this are simultaneous."""
+TELLING = 0.3
+"""Below this nothing is claimed: the class is unknown."""
+RIVAL_FACTOR = 0.5
+"""How much the next class takes from the confidence in the first."""
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -62,22 +77,6 @@ class Rule:
     def regex(self) -> re.Pattern[str]:
         """The compiled pattern (compiled at first use)."""
         return re.compile(self.pattern)
-
-
-KNOWN_ORIGINAL = 0.45
-"""A clue of at least this weight that is no echo counts as a known cause."""
-ECHO_FACTOR = 0.12
-"""What an echo is worth as soon as an original is known."""
-VICTIM_FACTOR = 0.1
-"""What a rank says that ended because others did."""
-LATER_FACTOR = 0.4
-"""What a rank says after another one had failed of its own."""
-LATER_SECONDS = 0.05
-"""Failures of two ranks closer than this are simultaneous."""
-TELLING = 0.3
-"""Below this nothing is claimed: the class is unknown."""
-RIVAL_FACTOR = 0.5
-"""How much the next class takes from the confidence in the first."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """From evidence to a diagnosis: what it is, who is to blame, who only suffered, and how surely.
 
-How sure a diagnosis of log files is where nothing in them contradicts it.
+`unopposed` raises the confidence of a diagnosis from log files alone where nothing in them contradicts it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,6 @@ words in them. Where no clue speaks for another class, the odds are about five t
 14 of 15. With it stated confidence and accuracy agree on the corpus's development part
 (`tests/corpus/test_corpus.py`)."""
 MOST = 0.99
-
-
-def unopposed(weighed: Weighing) -> Weighing:
-    """The class with better odds where no clue speaks for another one."""
-    if weighed.alternatives or not weighed.telling:
-        return weighed
-    odds = UNOPPOSED_ODDS * weighed.confidence / max(1.0 - weighed.confidence, 1e-9)
-    return replace(weighed, confidence=round(min(odds / (1.0 + odds), MOST), 3))
-
 
 MAX_EVIDENCE = 12
 """Clues shown to people."""
@@ -178,3 +169,11 @@ def _why(weighed: Weighing, gang: Gang) -> str:
         )
         if part
     )
+
+
+def unopposed(weighed: Weighing) -> Weighing:
+    """The class with better odds where no clue speaks for another one."""
+    if weighed.alternatives or not weighed.telling:
+        return weighed
+    odds = UNOPPOSED_ODDS * weighed.confidence / max(1.0 - weighed.confidence, 1e-9)
+    return replace(weighed, confidence=round(min(odds / (1.0 + odds), MOST), 3))

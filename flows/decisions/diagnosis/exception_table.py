@@ -1,9 +1,7 @@
-"""What an exception's type and frames speak for: one half of the table of the second tier, its words are the other.
+"""What an exception speaks for, by its type, its frames and the words of its message: the table of the second tier.
 
-A hint adds points to classes. Points are natural logarithms of odds: 1 makes a class about three times as probable,
-2 seven times, 3 twenty times. No hint decides alone; `flows.decisions.diagnosis.exceptions` adds them up.
-
-What the words of an exception's message speak for: the other half of the table of the second tier.
+A hint adds points to classes. Points are natural logarithms of odds: 1 makes a class about three times as probable, 2
+seven times, 3 twenty times. No hint decides alone; `flows.decisions.diagnosis.exceptions` adds them up.
 """
 
 from __future__ import annotations

@@ -75,6 +75,28 @@ _TORN = re.compile(r"^\s{0,8}File\s*$")
 TORN_CHARACTERS = 400
 _BOX = ("│", "╭", "╰", "|")
 
+_NAMED = re.compile(
+    r"(?:^|(?<=[\s:'\"(\[<]))(?P<type>(?:[A-Za-z_][\w.]{0,100}\.)?[A-Z]\w{0,60}"
+    r"(?:Error|Exception|Interrupt|Exit|Iteration)|"
+    r"[a-z_][\w.]{0,80}[._](?:errors?|exceptions?|exc|errorfactory)\.[A-Z]\w{2,60})"
+    r"(?:\([\w.]{1,80}\))?(?:'>)?(?:$|[,:] ?(?P<message>.*))"
+)
+
+HINTS: tuple[Hint, ...] = (*TYPES, *MESSAGES, *FRAMES)
+ANYBODY = 2.0
+"""Points of the user's own code where nothing else is known."""
+NOTHING = 1.85
+"""Weight of everything that no hint thinks of, so that no hint at all leaves the user's code at 0.8."""
+MOST = 0.93
+"""No such judgement is surer."""
+NAMELESS = ("python-exception", "logged-exception")
+"""Rules that know an exception by its form alone."""
+WRAPPED_FACTOR = 0.5
+"""What an exception is worth that only reports a worker's: the worker's own stands beside it, unless it was cut."""
+VAGUE = ("connection-error",)
+"""Rules of exceptions with several owners: replaced only where the hints are surer."""
+_REPLACED = frozenset({*NAMELESS, *VAGUE})
+
 
 @dataclass(frozen=True)
 class Raised:
@@ -254,14 +276,6 @@ def named_exception(text: str) -> tuple[str, str]:
     return (hit["type"], hit["message"] or "") if hit is not None else ("", "")
 
 
-_NAMED = re.compile(
-    r"(?:^|(?<=[\s:'\"(\[<]))(?P<type>(?:[A-Za-z_][\w.]{0,100}\.)?[A-Z]\w{0,60}"
-    r"(?:Error|Exception|Interrupt|Exit|Iteration)|"
-    r"[a-z_][\w.]{0,80}[._](?:errors?|exceptions?|exc|errorfactory)\.[A-Z]\w{2,60})"
-    r"(?:\([\w.]{1,80}\))?(?:'>)?(?:$|[,:] ?(?P<message>.*))"
-)
-
-
 def _parts(text: str) -> Iterable[str]:
     """A line as it was printed; one that holds a whole traceback as a JSON text is taken apart."""
     text = _DATED.sub("", text)
@@ -278,22 +292,6 @@ def _own(path: str) -> str:
         if mark in path:
             return path.rsplit(mark, 1)[1]
     return "/".join(path.split("/")[-4:])
-
-
-HINTS: tuple[Hint, ...] = (*TYPES, *MESSAGES, *FRAMES)
-ANYBODY = 2.0
-"""Points of the user's own code where nothing else is known."""
-NOTHING = 1.85
-"""Weight of everything that no hint thinks of, so that no hint at all leaves the user's code at 0.8."""
-MOST = 0.93
-"""No such judgement is surer."""
-NAMELESS = ("python-exception", "logged-exception")
-"""Rules that know an exception by its form alone."""
-WRAPPED_FACTOR = 0.5
-"""What an exception is worth that only reports a worker's: the worker's own stands beside it, unless it was cut."""
-VAGUE = ("connection-error",)
-"""Rules of exceptions with several owners: replaced only where the hints are surer."""
-_REPLACED = frozenset({*NAMELESS, *VAGUE})
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """What launchers say of the ends of their ranks: torchrun, srun, mpirun, DeepSpeed, Python's own spawn.
 
-Read only where no termination record of our own launcher exists.
-
-Numbers of signals by the names that launchers print.
+Read only where no termination record of our own launcher exists. Launchers name signals by number or by word; `NUMBERS`
+knows the words.
 """
 
 from __future__ import annotations

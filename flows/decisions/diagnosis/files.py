@@ -1,9 +1,8 @@
-"""Anybody's log files as lines with source, rank, node and time, as far as names and prefixes tell them.
+"""Log files of any origin as lines with source, rank, node and time, as far as names and prefixes say.
 
-Lines of one form in which a whole number grows from each to the next: progress in words that nobody foresaw.
-
-`#12 | acc 0.31 | obj 2.9` names neither step nor loss. But programs that go on print one form of line again and again,
-with a count that rises and something measured beside it; hardly any that ends does so.
+Progress is read even where no step is named: `#12 | acc 0.31 | obj 2.9` names neither step nor loss. But programs that
+go on print one form of line again and again, with a count that rises and something measured beside it; hardly any that
+ends does so (`grew_until`).
 """
 
 from __future__ import annotations

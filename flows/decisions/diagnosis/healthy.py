@@ -1,4 +1,4 @@
-"""When nothing is wrong: logs in which nothing speaks of a failure; and how sure it is that a cause is not known."""
+"""When nothing is wrong: logs that speak of no failure; and how sure it is that a cause is not known."""
 
 from __future__ import annotations
 

@@ -19,11 +19,16 @@ from workflows.wire import LINE_PREFIX, RankEnd, Termination, from_line
 
 MARK = f'{LINE_PREFIX}{{"report":"RankEnd",'
 MOST_BEFORE = 120
-"""Characters that whoever collects logs may put before a line."""
+"""Characters that log collectors may put before a line."""
 _LINES = ',"last_lines":'
 _SAVING = "launcher: saving: "
 _NOTICE = re.compile(r"SIG[A-Z0-9]{1,10} reached the launcher")
-"""How a launcher says that whoever ends its pod gave notice of it."""
+"""How a launcher says that its pod was given notice of its end."""
+
+ANSWERS = (0, EXIT_TERMINATED)
+"""How a program may end that heeds a notice. One that ends with 0 before its last step has failed otherwise."""
+CLOCKS_SECONDS = 0.5
+"""Clocks of two nodes differ by less."""
 
 
 @dataclass
@@ -118,12 +123,6 @@ def _reason(first: RankEnd | None, log: _LauncherLog) -> str:
     if log.noticed:
         return "signalled"
     return "told-to-stop" if any(end.requested for end in log.ends.values()) else "completed"
-
-
-ANSWERS = (0, EXIT_TERMINATED)
-"""How a program may end that heeds a notice. One that ends with 0 before its last step has failed otherwise."""
-CLOCKS_SECONDS = 0.5
-"""Clocks of two nodes differ by less."""
 
 
 def with_passed_notices(evidence: Evidence) -> Evidence:

@@ -1,9 +1,8 @@
-r"""Which rules hold for a line.
+"""Which rules hold for a line, found without trying most of them.
 
-Whether it depends on a line's numbers that a pattern matches: Xid 79 is another matter than Xid 43.
-
-A pattern with numbers in it is tried with any numbers in their place. Where it still does not match, no line that
-differs in numbers alone is matched by it.
+A rule is tried only where one of its words stands in the line (`Index`). Lines that differ in numbers alone are read
+once where no rule looks at the numbers; Xid 79 is another matter than Xid 43. To know that, a pattern is tried with any
+numbers in the place of its own: where it still does not match, no line that differs in numbers alone is matched by it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where lines belong: the nodes that their own words, their files' names and their neighbours tell.
 
-Foreign logs seldom say which machine printed them. What does say it: the host before NCCL's lines, a syslog line quoted
-by a monitor, a shell prompt, an event's object, a pod's description, a launcher's report of a rank's end.
+Logs of other programs seldom say which machine printed them. What does say it: the host before NCCL's lines, a syslog
+line quoted by a monitor, a shell prompt, an event's object, a pod's description, a launcher's report of a rank's end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Many words looked for at once, at the speed of compiled code.
+"""Cues: the words without which a line means nothing to a pattern or an observer; all of them are looked for at once.
 
-Cues: the words without which a line means nothing to a pattern or an observer.
-
-Hundreds of patterns are asked about every line, and nearly all of them in vain. So each one says which words wake it.
-A line is looked through once for the words of all cues together; lines that differ in numbers alone are looked through
-once. What is left of each question is a look-up and a bit.
+Hundreds of patterns are asked about every line, and nearly all of them in vain. So each one says which words wake it. A
+line is looked through once, in compiled code, for the words of all cues together; lines that differ in numbers alone
+are looked through once. What is left of each question is a look-up and a bit.
 """
 
 from __future__ import annotations
@@ -22,6 +20,11 @@ from workflows.model.attempt import LogLine
 _LOWER, _DROPPED = bytes(range(256)).lower(), b"0123456789 \t"
 PIECE_BYTES = 4
 """A text holds a word only if it holds the word's first bytes, and the next ones: those are compared as numbers."""
+
+MAX_BYTES = 16 << 20
+"""What remembered texts may take; when it is more, all are forgotten and read again."""
+ENTRY_BYTES = 400
+"""What is kept of one text takes so much more than its letters."""
 
 
 def template(text: bytes) -> bytes:
@@ -55,7 +58,7 @@ def finder(words: Iterable[bytes]) -> Callable[[str], bool]:
 
 
 class Words:
-    """Tells which of many words a text holds."""
+    """Tells which of many words a text holds, at the speed of compiled code."""
 
     def __init__(self, words: Iterable[bytes]) -> None:
         self._short: list[bytes] = []
@@ -83,12 +86,6 @@ def _pieces(text: bytes) -> Iterator[int]:
     return chain.from_iterable(
         unpack_from(f"{(size - start) // PIECE_BYTES}I", text, start) for start in range(min(PIECE_BYTES, size))
     )
-
-
-MAX_BYTES = 16 << 20
-"""What remembered texts may take; when it is more, all are forgotten and read again."""
-ENTRY_BYTES = 400
-"""What is kept of one text takes so much more than its letters."""
 
 
 class CuesOfTexts(dict[str, int]):

@@ -2,8 +2,8 @@
 
 A program went on where epochs, bars or other counters grow after the line, or where it ends well. Nothing is measured
 here, unlike in `flows.decisions.diagnosis.steps`. And what a program stays calm about for many lines, it has survived:
-of 850 logs of failures two went on for more than 18 lines after the last line about any trouble, and half of
-them for none; what healthy programs complain of stands at their beginning.
+of 850 logs of failures two went on for more than 18 lines after the last line about any trouble, and half of them for
+none; what healthy programs complain of stands at their beginning.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The telling lines of logs of any size, in bounded memory and with their true numbers.
+"""The telling lines of log files of any size, in bounded memory and with their true numbers, as evidence.
 
 Kept are: the first and the last lines whatever they say; lines for which a rule holds, launchers' reports, tracebacks
 and stacks, with what stands around them, the first and the last of each kind; step lines, the first, the last, those
 around telling lines and an even sample; the first line of every new shape; the last line of everybody who speaks. A log
-that is not longer than half of its allowance is kept whole.
-
-Evidence from anybody's log files: nothing is known but their lines.
+that is not longer than half of its allowance is kept whole. Of the files nothing is known but their lines.
 """
 
 from __future__ import annotations
@@ -28,6 +26,12 @@ TOTAL_LINES = 8000
 """Lines kept of all logs of a diagnosis."""
 LEAST = 8
 """Lines kept of each log, however many there are."""
+
+MOST_QUOTED = 40
+"""So many characters before every line are no quotation."""
+_MARKS = ("> ", "# ")
+_FIELD = re.compile(r"\S.{0,60}?(?: {2,40}: |: {2,40})\S")
+"""Reports of names and values say by their columns what belongs to what."""
 
 
 class Log(Protocol):
@@ -98,13 +102,6 @@ def _runs(numbered: dict[int, bytes]) -> Iterator[tuple[int, tuple[str, ...]]]:
         texts.append(readable(numbered[number]))
     if texts:
         yield first, tuple(texts)
-
-
-MOST_QUOTED = 40
-"""So many characters before every line are no quotation."""
-_MARKS = ("> ", "# ")
-_FIELD = re.compile(r"\S.{0,60}?(?: {2,40}: |: {2,40})\S")
-"""Reports of names and values say by their columns what belongs to what."""
 
 
 def evidence_of(files: Iterable[tuple[str, Sequence[str]]]) -> Evidence:

@@ -1,11 +1,9 @@
-"""What keeps placed pods from running: container states, kubelet's events, the node they were placed on. Pure.
+"""What keeps pods from finding a node, and placed pods from running. Pure.
 
-What keeps pods from finding a node: the scheduler's words, and the pool's nodes as they are. Pure.
-
-What kube-scheduler says when no node fits: its message taken apart. Pure.
-
-Wording of kube-scheduler 1.36 (`FitError.Error` in `pkg/scheduler/framework`, and the plugins' reasons). Older releases
-and the embedded cluster name the taint; 1.36 only counts the nodes that carry one.
+Placed pods: container states, the kubelet's events, their node. Unplaced pods: the message of kube-scheduler, taken
+apart, and the pool's nodes as they are. The wording is that of kube-scheduler 1.36 (`FitError.Error` in
+`pkg/scheduler/framework`, and the plugins' reasons). Older releases and the embedded cluster name the taint; 1.36 only
+counts the nodes that carry one.
 """
 
 from __future__ import annotations

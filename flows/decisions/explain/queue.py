@@ -1,4 +1,4 @@
-"""Who waits and who runs, in which order, and what blocks each: `primus queue`. Pure.
+"""Which gangs wait and run, in which order, and what blocks each: `primus queue`. Pure.
 
 From Kueue's Workloads where there are any, and from JobSets for everything that Kueue does not hold.
 """

@@ -1,12 +1,9 @@
-"""What holds a workload in Kueue: from its conditions, its queues and who else is there. Pure.
+"""What holds a workload in Kueue: from its conditions, its queues and the other workloads. Pure.
 
-What Kueue says when it does not admit a workload: the message of QuotaReserved=False taken apart. Pure.
-
-Wording of Kueue 0.19 (`pkg/scheduler/flavorassigner`, `pkg/cache/scheduler/tas_flavor_snapshot.go`,
-`pkg/controller/core`). Finer reasons than `Pending` and `Inadmissible` come only with its gate
-UnadmittedWorkloadsObservability, so the message decides and the reason helps.
-
-The waiting line of a queue: who comes before whom, who holds the quota. Pure.
+The message of QuotaReserved=False is taken apart. Its wording is that of Kueue 0.19 (`pkg/scheduler/flavorassigner`,
+`pkg/cache/scheduler/tas_flavor_snapshot.go`, `pkg/controller/core`). Finer reasons than `Pending` and `Inadmissible`
+come only with its gate UnadmittedWorkloadsObservability, so the message decides and the reason helps. The order of a
+queue says which workload comes before which, and which hold the quota.
 """
 
 from __future__ import annotations
@@ -185,7 +182,7 @@ def waits_since(workload: Workload) -> float:
 
 
 def in_order(workloads: Sequence[Workload]) -> list[Workload]:
-    """As Kueue looks at them: higher priority first, then who waits longer."""
+    """As Kueue looks at them: higher priority first, then those that wait longer."""
     return sorted(workloads, key=lambda item: (-item.priority, waits_since(item), item.name))
 
 
@@ -200,7 +197,7 @@ def position(workload: Workload, line: NamespaceQueues) -> tuple[int, int]:
 
 
 def holders(workload: Workload, line: NamespaceQueues) -> list[Workload]:
-    """Who holds quota of the same ClusterQueue, as far as this namespace shows it; the largest first."""
+    """The workloads that hold quota of the same ClusterQueue, as far as this namespace shows; the largest first."""
     queue = line.cluster_queue_of(workload)
     held = [item for item in line.workloads if item.cluster_queue and item.cluster_queue == queue]
     held = [item for item in held if item.name != workload.name and not finished(item)]

@@ -1,7 +1,7 @@
 """Why a run stands where it stands: `primus why`. Pure; from the objects, never from a workflow's phase alone.
 
 The ledger is asked first (its end, people, modes, the driver), then what the cluster has of the living attempt: Kueue,
-the scheduler, the pods. Every reason found is told; `Hold` says which blocks first.
+the scheduler, the pods. Every reason found is listed; `Hold` says which blocks first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a failed test of a node leads to: out of service, drained, mended by its owner, or tested again. Pure.
+"""What a failed test of a node leads to: out of service, drained, repaired by its owner, or tested again. Pure.
 
 The worst failed fatal check decides; its class decides what is done. A warning leads to nothing, and what is unknown is
 no fault: it is tested again. A pass leads to nothing.
@@ -24,6 +24,14 @@ NAMED = 3
 """Checks that could not be answered, as they are named; the ledger holds all."""
 TEST_AGAIN = "test again; look at the reason of each check that could not be answered"
 
+TABLE: Mapping[FaultClass, FailedCheck] = {
+    kind: found for found, kind in sorted((p.failed_check, kind) for kind, p in POLICY.items() if p.failed_check)
+}
+"""By class, the worst first. Classes that no check of a node has (`user_code`, …) are not here: `OTHERWISE`."""
+OTHERWISE = FailedCheck(
+    1 + len(TABLE), NodeAction.VALIDATE, False, "a class that says nothing about nodes: a person looks"
+)
+
 
 @dataclass(frozen=True)
 class NodeFault:
@@ -42,15 +50,6 @@ class NodeFault:
     """It was counted or is a state, and does not come and go: the brake takes the certain ones out first."""
     what_to_do: str
     """One sentence for the person who mends the node."""
-
-
-TABLE: Mapping[FaultClass, FailedCheck] = {
-    kind: found for found, kind in sorted((p.failed_check, kind) for kind, p in POLICY.items() if p.failed_check)
-}
-"""By class, the worst first. Classes that no check of a node has (`user_code`, …) are not here: `OTHERWISE`."""
-OTHERWISE = FailedCheck(
-    1 + len(TABLE), NodeAction.VALIDATE, False, "a class that says nothing about nodes: a person looks"
-)
 
 
 def consequence_of(fault_class: FaultClass) -> FailedCheck:

@@ -1,7 +1,7 @@
 """What a trial of a run says about its nodes. Pure.
 
-All steps, a finite loss, a rate that is not below its limit: every node of the gang passes. Whatever else was seen is
-nobody's fault until evidence names a node: that node fails, and of the others nothing is known.
+All steps, a finite loss, a rate that is not below its limit: every node of the gang passes. Anything else blames no
+node until evidence names one: that node fails, and of the others nothing is known.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ WORSE_BY_PERCENT, PAST_DAYS = 10.0, 90
 `gang-training-rate` of the shipped suite."""
 UNCOMPARED = "reported only: no limit is set, and there are too few other gangs and too little history to compare with"
 NAMED = 4
+
+WHAT_TO_DO = "Test the nodes at depth device and fabric to find what is slow."
 
 
 @dataclass(frozen=True)
@@ -117,9 +119,6 @@ def rule_of(run: str, floor: float | None) -> CheckRule:
         fault_class=str(FaultClass.STRAGGLER),
         what_to_do=WHAT_TO_DO,
     )
-
-
-WHAT_TO_DO = "Test the nodes at depth device and fabric to find what is slow."
 
 
 def rates(seen: Sequence[TrialObservation], floor: float | None, history: History | None = None) -> list[Rate]:

@@ -1,4 +1,4 @@
-"""Is what we see of an attempt worth acting on? A pure table over the view of a living attempt.
+"""Whether what is seen of a living attempt is worth acting on: a pure table of rules over its view.
 
 Called by the train flow for every change. Nothing here concludes anything from the observer's own silence.
 """
@@ -67,7 +67,7 @@ def _completed(view: AttemptView, _: Case) -> WatchFinding | None:
 
 
 def _silent(view: AttemptView, node: str) -> bool:
-    """No launcher of the node was heard for `LAUNCHER_SILENT_SECONDS`, by somebody who listened.
+    """No launcher of the node was heard for `LAUNCHER_SILENT_SECONDS`, by an observer that listened.
 
     The coordinator listens to launchers, and we to it. While the cluster does not answer us, we are the ones who are
     deaf: what was heard last is then old, and says nothing.

@@ -1,6 +1,6 @@
 """The incarnations of an attempt: its ranks' first start, and one more for each restart in place. Pure.
 
-Where ranks began again in place shows in the numbers of the steps and in the recorded restarts.
+Restarts in place show in the numbers of the steps and in the recorded restarts.
 """
 
 from __future__ import annotations
@@ -14,6 +14,11 @@ from typing import Any
 from flows.decisions.text import timestamp
 from profiles.vocabulary import Action
 from workflows.model.records import AttemptRecord, IncidentRecord, StepRow
+
+Json = dict[str, Any]
+
+_FROM = re.compile(r"from step (\d+)$")
+"""How `workflows.status.RestartInPlace.words` ends; else it was from scratch."""
 
 
 def begins_again(rows: Sequence[StepRow], restarts: Sequence[float]) -> list[bool]:
@@ -36,11 +41,6 @@ def first_restart_in(restarts: Sequence[float], after: float, until: float) -> f
     """When the first fault in (after, until] was noticed for which the ranks began again; None: there was none."""
     index = bisect_right(restarts, after)
     return restarts[index] if index < len(restarts) and restarts[index] <= until else None
-
-
-Json = dict[str, Any]
-_FROM = re.compile(r"from step (\d+)$")
-"""How `workflows.status.RestartInPlace.words` ends; else it was from scratch."""
 
 
 def incarnations(

@@ -22,6 +22,17 @@ from workflows.status import RestartInPlace
 LOOKS = 2
 """One look says where a gang is, two say whether it goes on."""
 
+RESTART_SECONDS = 10.0
+"""A gang that may be restarted in place, or is being, is left alone for so long. Launchers hold five seconds for the
+coordinator's word, which takes one at most; then processes start, by fork or as any program does."""
+
+SILENT_SECONDS = 1.5
+"""Launchers report every second: one that is later than the others by more is silent."""
+NODE_SECONDS = 90.0
+"""Kubernetes calls a silent node not ready after 40 s."""
+NO_PROGRESS = "no progress for"
+"""How a coordinator begins to say why a gang hangs."""
+
 
 @dataclass(frozen=True)
 class NoFinding:
@@ -57,7 +68,7 @@ Rule = Callable[[AttemptView, SecondSight, RunProfile], LivenessVerdict | None]
 
 
 def judge(view: AttemptView, run: RunProfile) -> LivenessVerdict:
-    """What is to be thought of a gang now; the first rule that says something."""
+    """Whether a gang makes progress, hangs, or cannot be judged now; the first rule that says something counts."""
     sight = view.second
     if sight is None or sight.looks < LOOKS:
         return NoFinding()
@@ -156,18 +167,6 @@ def _position(sight: SecondSight) -> str:
 
 RULES: tuple[Rule, ...] = (_progressing, _node_in_doubt, _unread, _says_nothing, _hung, _stands_still)
 """In this order: that steps are made settles it; what could not be read settles nothing."""
-
-
-RESTART_SECONDS = 10.0
-"""A gang that may be restarted in place, or is being, is left alone for so long. Launchers hold five seconds for the
-coordinator's word, which takes one at most; then processes start, by fork or as any program does."""
-
-SILENT_SECONDS = 1.5
-"""Launchers report every second: one that is later than the others by more is silent."""
-NODE_SECONDS = 90.0
-"""Kubernetes calls a silent node not ready after 40 s."""
-NO_PROGRESS = "no progress for"
-"""How a coordinator begins to say why a gang hangs."""
 
 
 def last_end(story: Story) -> IncidentRecord | None:

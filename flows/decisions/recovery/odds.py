@@ -1,7 +1,8 @@
 """What a retry is worth: how often one succeeds by class, what it costs when it does not, and what giving up costs.
 
-A wrong end is unbounded: somebody must notice, and the machines stand idle until then. A missed end is bounded by one
-attempt, and the rule of no progress is the backstop. So the odds of a retry must be low before a run is given up on.
+Giving up wrongly costs without bound: somebody must notice, and the machines stand idle until then. Retrying wrongly
+costs one attempt, and the rule of no progress is the backstop. So the odds of a retry must be low before a run is given
+up on.
 """
 
 from __future__ import annotations

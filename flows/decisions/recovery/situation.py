@@ -25,6 +25,19 @@ from workflows.model.fleet import BrakeState
 from workflows.model.records import ActionRecord, AttemptRecord, IncidentRecord, Story
 from workflows.wire import GateReport
 
+MAY_BE_HARDWARE = classes_where(lambda policy: policy.may_be_hardware)
+"""Classes of which a look at the node can confirm or change the diagnosis. In all others it decides nothing."""
+SURE = 0.9
+"""From this confidence on, with somebody to blame, the evidence has decided already."""
+MAX_SUSPECTS = 8
+"""Nodes examined at most: more suspects are no suspects but a gang."""
+KERNEL_CHECK = "kernel"
+"""Name of the check that carries lines."""
+EXAMINATION_CHARACTERS = 300
+
+BROKEN = frozenset({Signal.NODE_NOT_READY, Signal.POD_FAILED, Signal.ATTEMPT_FAILED})
+"""A gang that has lost a pod makes no further step, and so no checkpoint worth waiting for."""
+
 
 def situation(
     resolved: Resolved,
@@ -119,17 +132,6 @@ def _roll_back_limits(story: Story) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-MAY_BE_HARDWARE = classes_where(lambda policy: policy.may_be_hardware)
-"""Classes of which a look at the node can confirm or change the diagnosis. In all others it decides nothing."""
-SURE = 0.9
-"""From this confidence on, with somebody to blame, the evidence has decided already."""
-MAX_SUSPECTS = 8
-"""Nodes examined at most: more suspects are no suspects but a gang."""
-KERNEL_CHECK = "kernel"
-"""Name of the check that carries lines."""
-EXAMINATION_CHARACTERS = 300
-
-
 def suspects(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
     """Nodes worth a look, most suspicious first, at most `MOST`; empty where looking decides nothing.
 
@@ -205,10 +207,6 @@ def _kernel_lines(report: GateReport) -> Iterator[LogLine]:
                     yield LogLine(text, KERNEL_CHECK, node=report.node, at=float(at))
                 case _:
                     pass
-
-
-BROKEN = frozenset({Signal.NODE_NOT_READY, Signal.POD_FAILED, Signal.ATTEMPT_FAILED})
-"""A gang that has lost a pod makes no further step, and so no checkpoint worth waiting for."""
 
 
 def overlaps(incident: IncidentRecord, action: ActionRecord, wait_until: float, *, tests_first: bool) -> bool:

@@ -3,7 +3,7 @@
 Whoever leaves when the loss equals the price of a new attempt never pays more than twice what somebody would who knew
 how long the node stays slow (fault tolerance notes 6.5). Four things must hold: the loss has reached the price; a
 checkpoint was proven since the rank became slow, so that little is trained again; a node is free; and the rest of the
-run would lose more than the move costs. Below: slow ranks and jumps as `primus status` shows them.
+run would lose more than the move costs. The file also describes slow ranks and jumps for `primus status`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from workflows.model.gang_status import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK
 from workflows.model.incidents import all_ranks_slower
 from workflows.model.records import AttemptRecord, MarkRecord, Story
 from workflows.status import Straggler
+
+Json = dict[str, Any]
+
+MAX_JUMPS = 5
+"""Jumps that are shown."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,6 @@ def _missing(worst: Straggler, price: float | None, facts: CoordinatorFacts, ste
         if rest < price:
             return f"the rest of the run loses less ({rest:.3g} s) than a new attempt costs ({price:.3g} s)"
     return ""
-
-
-Json = dict[str, Any]
-MAX_JUMPS = 5
-"""Jumps that are shown."""
 
 
 def slow_ranks_document(story: Story) -> Json:

@@ -18,6 +18,9 @@ Json = dict[str, Any]
 NAMED = 6
 """Nodes that a sentence names."""
 
+LINES = 30
+"""Of evidence."""
+
 
 def approval_document(line: ApprovalLine, now: float) -> Json:
     """One entry of `primus approvals --json`."""
@@ -75,10 +78,6 @@ def if_no(line: ApprovalLine) -> str:
 def _node_list(nodes: list[str]) -> str:
     more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
     return ", ".join(nodes[:NAMED]) + more
-
-
-LINES = 30
-"""Of evidence."""
 
 
 def approval_sheet(approval: ApprovalRecord, story: Story | None = None) -> Sheet:

@@ -1,4 +1,4 @@
-"""Which event a line of the ledger's history becomes: its fields, its sentence, the command to answer with. Pure.
+"""Which event a row of the ledger's history becomes: its fields, its sentence, the command to answer with. Pure.
 
 Events are made of the history alone. Names and fields are a promise: `docs/events.md` has the tables, and a test
 compares them.

@@ -18,6 +18,31 @@ from profiles.vocabulary import VerdictWord
 from workflows.model.nodes import Node
 from workflows.model.records import NodeRecord, VerdictRecord
 
+GROUPS: Mapping[str, Callable[[FleetNode], str]] = {
+    "rack": lambda node: node.rack or node.pool or "no pool known",
+    "pool": lambda node: node.pool or "no pool known",
+    "verdict": lambda node: str(node.word),
+    "state": lambda node: str(node.state),
+}
+"""What `--by` may name."""
+FILTERS: Mapping[str, Callable[[FleetNode], str]] = {**GROUPS, "node": lambda node: node.name}
+"""What `--only` may name."""
+
+GOOD, UNTESTED, FAILED = ".", "-", "x"
+
+MEANINGS: Mapping[str, str] = {
+    GOOD: "schedulable, passed",
+    UNTESTED: "schedulable, verdict unknown",
+    FAILED: "schedulable, failed its test",
+    "Q": "quarantined",
+    "T": "under test",
+    "C": "cordoned",
+    "t": "tainted",
+    "!": "not ready",
+    "?": "unknown",
+}
+LABEL_GAP = 2
+
 
 class Schedulability(StrEnum):
     """Whether pods may go to a node, and if not, what keeps them away."""
@@ -143,17 +168,6 @@ def _remembered(name: str, remembered: Remembered, gpus: Mapping[str, int | None
     return FleetNode(name, record.pool, "", gpus.get(record.pool), state, why, record.since, verdict, proven)
 
 
-GROUPS: Mapping[str, Callable[[FleetNode], str]] = {
-    "rack": lambda node: node.rack or node.pool or "no pool known",
-    "pool": lambda node: node.pool or "no pool known",
-    "verdict": lambda node: str(node.word),
-    "state": lambda node: str(node.state),
-}
-"""What `--by` may name."""
-FILTERS: Mapping[str, Callable[[FleetNode], str]] = {**GROUPS, "node": lambda node: node.name}
-"""What `--only` may name."""
-
-
 def grouped(fleet: Iterable[FleetNode], by: str) -> dict[str, list[FleetNode]]:
     """The nodes by rack, pool, verdict or state; the groups in the order of their names."""
     groups: dict[str, list[FleetNode]] = {}
@@ -180,7 +194,6 @@ def counts(fleet: Iterable[FleetNode]) -> dict[str, dict[str, int]]:
     return {"state": states, "verdict": verdicts}
 
 
-GOOD, UNTESTED, FAILED = ".", "-", "x"
 SYMBOLS: Mapping[Schedulability, str] = {
     Schedulability.QUARANTINED: "Q",
     Schedulability.TESTING: "T",
@@ -190,18 +203,6 @@ SYMBOLS: Mapping[Schedulability, str] = {
     Schedulability.UNKNOWN: "?",
 }
 """Of nodes that pods do not go to; the others by their verdict."""
-MEANINGS: Mapping[str, str] = {
-    GOOD: "schedulable, passed",
-    UNTESTED: "schedulable, verdict unknown",
-    FAILED: "schedulable, failed its test",
-    "Q": "quarantined",
-    "T": "under test",
-    "C": "cordoned",
-    "t": "tainted",
-    "!": "not ready",
-    "?": "unknown",
-}
-LABEL_GAP = 2
 
 
 @dataclass(frozen=True)

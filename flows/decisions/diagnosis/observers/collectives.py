@@ -1,10 +1,8 @@
-"""Collectives: who had not come to the one that all others waited in.
+"""Collectives: which ranks did not come to the one that all others waited in, and jobs that Slurm saw killed.
 
-Two ways: what every rank's watchdog says of its own sequence numbers, and what PyTorch's own tools say of all of them.
-
-Who did not come, in reports over several lines: Horovod's stall inspector, JAX's barriers, NCCL's RAS.
-
-Slurm's controller: jobs that ended by a signal, and the one node that they ran on.
+Three kinds of reports tell it: what every rank's watchdog says of its own sequence numbers; what PyTorch's own tools
+say of all ranks; and reports over several lines (Horovod's stall inspector, JAX's barriers, NCCL's RAS). Slurm's
+controller names the node of a job that ended by a signal, where it ran on one node only.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Devices that a test measured one by one, one rate far below the others; devices that are busy and draw no power.
+"""Faulty hardware that several lines show together: devices, links, file servers, DCGM's tables.
 
-Links of network adapters that stay down, or that come and go. One that came up once is how machines boot.
-
-File servers that stopped answering, and did not answer again.
-
-Tables of DCGM's diagnostics, whose cells are wrapped: the rows of one cell read as one line.
+A device is slow where each was measured and one rate lies far below the others, or busy without drawing power. A link
+counts that stays down, or comes and goes; one that came up once is how machines boot. A file server counts that did not
+answer again. The rows of a wrapped cell of DCGM's tables are read as one line.
 """
 
 from __future__ import annotations

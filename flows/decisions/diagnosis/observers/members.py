@@ -1,6 +1,7 @@
-"""Members of a run beside each other: lines alike but for a name and a number, lists in the order of ranks.
+"""Members of a run beside each other, one far off the others: alike lines, lists, and tables of ranks.
 
-Tables of ranks: rows under a heading, columns with names, mappings; one rank far off the others.
+Lines are alike but for a name and a number; lists stand in the order of ranks; tables have rows under a heading,
+columns with names, or are mappings.
 """
 
 from __future__ import annotations

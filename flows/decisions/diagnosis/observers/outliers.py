@@ -1,8 +1,6 @@
-"""What observers ask of streams: how far each was outlived by its own training.
+"""What observers share: one value far off its peers, the clue of a slow member, and how far training outlived a line.
 
-One far off its peers: the measure that all observers of timings share.
-
-Laggards: the clue that a rank, a device or a host is slow; and what is no list of such.
+`counts`, `sparse` and `in_turn` recognise listings that are none of members.
 """
 
 from __future__ import annotations

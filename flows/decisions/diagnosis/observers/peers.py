@@ -2,9 +2,8 @@
 
 Any report may print them: a table with a head, `key=value`, JSON a line, a sentence. Rows belong together where nothing
 but the member and the numbers differ. What a number means is known by its unit, its key, the head of its column or the
-heading above it; a number without a meaning (memory, a loss, a temperature) says nothing.
-
-Pairs: rates between two peers in rows, one with which every pair is slow; reports that list the slow ones below.
+heading above it; a number without a meaning (memory, a loss, a temperature) says nothing. Rates between two peers blame
+the one with which every pair is slow; some reports name the slow ones below a heading.
 """
 
 from __future__ import annotations

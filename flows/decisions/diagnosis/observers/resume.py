@@ -1,8 +1,7 @@
-"""Progress: a training that began anew although it should have gone on where it stood.
+"""Training that began anew although it should have gone on where it stood.
 
-Training that begins again: steps and loss fall back to the beginning, or a resume ends at step 0.
-
-Listings of a checkpoint folder: files that were written later and hold earlier steps.
+Signs are steps and losses that fall back to the beginning, a resume that ends at step 0, and listings of a checkpoint
+folder in which files that were written later hold earlier steps.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Re-entry: a checkpoint of a later step or epoch was loaded, and the training then shows the first of all.
+"""Resumes that were asked for and did not happen: a later checkpoint was loaded, or none was found.
 
 What was loaded shows how far the training had come: by the words of the trainer, or by the numbers in the name of the
-file. Pretrained weights have such numbers, too: words of fine-tuning, hubs and teachers take the sign back.
+file; then it shows the first step of all. Pretrained weights have such numbers, too: words of fine-tuning, hubs and
+teachers take the sign back.
 
-Resumption: the message that there is no checkpoint, where one should have been found.
-
-A first run that finds no checkpoint is healthy. So a message alone says little. What counts is that it was no first
-start, or that a checkpoint lies where nobody looked for it.
+A first run that finds no checkpoint is healthy, so the message that there is none says little alone. What counts is
+that it was no first start, or that a checkpoint lies where the program did not look for it.
 """
 
 from __future__ import annotations

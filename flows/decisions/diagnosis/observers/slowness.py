@@ -1,9 +1,9 @@
-"""Slowing: a training whose steps took a steady time, then a multiple of it, and stay there; or slow beside its twin.
+"""Slow training: steps that became slower and stay so, and stragglers that a detector or timers name.
 
-Nothing failed and nobody is named. That is how a slow device, a neighbour on the same machine or a throttled link looks
-from afar, so the sign counts little beside any other.
-
-Stragglers: ranks that a detector names, the slowest against the fastest, and timers that many ranks print.
+Steps took a steady time, then a multiple of it, or take longer than those of a twin. Nothing failed and nobody is
+named. That is how a slow device, a neighbour on the same machine or a throttled link looks from afar, so the sign
+counts little beside any other. Of stragglers, detectors name ranks or the slowest against the fastest, and many ranks
+print timers.
 """
 
 from __future__ import annotations

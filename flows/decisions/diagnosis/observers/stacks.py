@@ -1,10 +1,8 @@
-"""Stack dumps of running processes: py-spy, faulthandler, pystack, gdb; one stack a process, its main thread's.
+"""Stacks of hanging processes: which rank waits in a collective, and which keeps the others waiting.
 
-Stacks of several ranks: who waits in a collective, and who keeps the others waiting.
-
-A debugger's list of threads (`info threads`): a process that somebody stopped to see why nothing moves.
-
-Kernel logs: whose code a stuck process stands in, and machines that came up anew in the middle of a log.
+Dumps come from py-spy, faulthandler, pystack and gdb; of each process the main thread's stack counts. A debugger's list
+of threads (`info threads`) shows that somebody stopped a process to see why nothing moves. Kernel logs show whose code
+a stuck process stands in, and machines that came up anew in the middle of a log.
 """
 
 from __future__ import annotations

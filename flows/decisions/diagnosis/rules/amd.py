@@ -1,7 +1,4 @@
-"""AMD: amdgpu and KFD kernel messages, RAS. HIP and ROCm's tools stand in `rocm`.
-
-ROCm's user space: HIP and HSA by text and by name, rocm-smi, amd-smi.
-"""
+"""AMD: amdgpu and KFD kernel messages, RAS; ROCm's user space: HIP and HSA by text and by name, rocm-smi, amd-smi."""
 
 from __future__ import annotations
 

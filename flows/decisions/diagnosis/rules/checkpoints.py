@@ -1,10 +1,7 @@
-"""Checkpoints: damaged ones, and those of another model or layout.
+"""Bad inputs and numbers: damaged or foreign checkpoints, bad training data, broken losses, gradients and loss scales.
 
-Training data: damaged, malformed, missing or empty.
-
-What programs say when their numbers break: losses, gradients, loss scales.
-
-Values in the lines of steps (`loss: nan`) are read by `flows.decisions.diagnosis.observers.losses`, which sees whether they recover.
+Values in the lines of steps (`loss: nan`) are read by `flows.decisions.diagnosis.observers.losses`, which sees whether
+they recover.
 """
 
 from __future__ import annotations

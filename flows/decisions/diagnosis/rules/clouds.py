@@ -1,11 +1,8 @@
-"""Slurm and its like (PBS, LSF, HTCondor): time limits, preemption, queues, daemons that do not answer.
+"""Machines and jobs taken back: Slurm and its like (PBS, LSF, HTCondor), clouds, and platforms that run trainings.
 
-What a step prints when it is told to end (`slurm-preempted`, `slurm-node-fail`, `slurm-step-terminated`) stands with the
-launchers in `collectives`.
-
-Clouds: machines taken back or serviced, and machines that cannot be had.
-
-Platforms that run trainings: Ray, SkyPilot, Determined, trainers that were told to leave.
+Time limits, preemption, queues and daemons that do not answer; machines serviced or not to be had; Ray, SkyPilot,
+Determined. What a step prints when it is told to end (`slurm-preempted`, `slurm-node-fail`, `slurm-step-terminated`)
+stands with the launchers in `collectives`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Collectives and launchers. Most lines are printed by victims: whoever waits longest complains first.
+"""Collectives, their transports, and rendezvous: stores, names, ports. Most lines are printed by victims.
 
-Transports under MPI and others: UCX, Open MPI, MVAPICH, Intel MPI, PSM, Gloo.
-
-Finding each other: stores, names, ports, and what is needed for it.
+Whoever waits longest complains first. Transports are UCX, Open MPI, MVAPICH, Intel MPI, PSM and Gloo.
 """
 
 from __future__ import annotations

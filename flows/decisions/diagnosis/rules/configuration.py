@@ -1,8 +1,8 @@
-"""What the user set wrongly: commands, images, versions, names, interfaces.
+"""What the user set wrongly, Python exceptions by their form alone, and messages without their exceptions.
 
-Exceptions by their form alone. What they are is judged by `flows.decisions.diagnosis.exceptions`, where no other rule knows them.
-
-Messages without their exceptions: what loggers print of an error, what kernels print of a driver, what readers skip.
+Settings are commands, images, versions, names, interfaces. An exception that no other rule knows is judged by
+`flows.decisions.diagnosis.exceptions`. Messages are what loggers print of an error, what kernels print of a driver, and
+what readers skip.
 """
 
 from __future__ import annotations

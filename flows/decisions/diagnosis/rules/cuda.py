@@ -1,9 +1,8 @@
-"""The CUDA runtime and what frameworks say in its words: by text, by name and by number.
+"""The CUDA runtime by text, by name and by number, as frameworks quote it; and GPU memory that ran out.
 
 Numbers are those of `cudaError_t` and `CUresult`; in brackets the ones that CUDA had before version 10.1, which PyTorch
-printed as `cuda runtime error (77)`. Memory stands in `memory`.
-
-The GPU's memory ran out: allocators of frameworks and libraries, on every vendor's devices.
+printed as `cuda runtime error (77)`. The rules of memory know the allocators of frameworks and libraries on every
+vendor's devices.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""No progress and uneven progress, as those say it who watch: heartbeats, stall inspectors, detectors.
+"""No progress and uneven progress, in the words of watchers and of those who wait.
 
-What watchers of progress say: nothing moves any more, or one is slower than all others.
-
-Hangs in the words of those who wait: watchers, schedulers, runtimes of accelerators, and people.
-
-Slow members as reports put it: behind the others, below the fleet, suspected of being slow.
+Watchers are heartbeats, stall inspectors, detectors and schedulers; runtimes of accelerators and people say it, too.
+Reports call slow members behind the others, below the fleet, or suspected of being slow.
 """
 
 from __future__ import annotations

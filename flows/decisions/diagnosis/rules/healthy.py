@@ -1,6 +1,6 @@
-"""Healthy noise: a line that matches one of these tells nothing, whatever other words stand in it.
+"""Healthy noise: a line that matches one of these tells nothing, whatever alarming words stand in it.
 
-More healthy noise: what libraries, kernels and clusters print on their way, whatever alarming words stand in it.
+Libraries, kernels and clusters print it on their way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Notices and states: machines that are about to be taken, jobs at their limits, queues that say why nothing starts.
+"""Notices, states, and ends that say nothing of their cause.
 
-Ends that say nothing of their cause: exit codes, summaries of launchers, words of failure.
-
-All speak for `unknown`. They are no evidence for any class, but a log that holds one is not healthy.
+Machines that are about to be taken, jobs at their limits, queues that say why nothing starts; exit codes, summaries of
+launchers, words of failure. All speak for `unknown`: they are no evidence for any class, but a log that holds one is
+not healthy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Kubernetes: kubelet, scheduler, Kueue, API server, as events or conditions.
+"""Kubernetes and other control planes: pods that cannot start, work without room, servers that are away.
 
-Schedulers and autoscalers of clusters: work that waits because nothing has room for it.
-
-Whoever steers: API servers, controllers, orchestrators and trackers that are away. Never the job's fault.
+Kubelet, scheduler, Kueue and API server speak as events or conditions. API servers, controllers, orchestrators and
+trackers that are away are never the job's fault.
 """
 
 from __future__ import annotations

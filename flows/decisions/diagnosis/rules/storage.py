@@ -1,6 +1,6 @@
-"""Storage: space, mounts, servers, devices. Object stores have their own table.
+"""Storage: space, mounts, servers, devices; and object stores and file services as their clients report them.
 
-Object stores and distributed file services as their clients report them: the service's failures, and the user's.
+The object stores' table tells failures of the service from those of the user.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is to blame for the misses: nodes, links, switches, each by a rule that names its measurements.
+"""Which nodes, links and switches are to blame for the misses, each by a rule that names its measurements.
 
 A node is blamed for what it did with proven partners, never for a group that it happened to be in. A link is blamed
 only where both its ends are good with others, and a switch only where several nodes under it are.

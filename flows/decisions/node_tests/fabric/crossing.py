@@ -1,4 +1,4 @@
-"""Misses among nodes that are good one by one: something between them is bad.
+"""Misses among nodes that are good one by one: the search for what is bad between them.
 
 A missing group is cut along what was already good: its parts of which each pair was good together. Parts are merged, a
 quarter or a half of the group at a time, until two parts are left that miss only together; these are cut and tried
@@ -22,6 +22,15 @@ from flows.decisions.node_tests.fabric.causes import (
 from flows.decisions.node_tests.fabric.flapping import wants_looks
 from flows.decisions.node_tests.fabric.knowledge import Knowledge, Observation, bits, mask_of
 from flows.decisions.node_tests.fabric.model import dealt, shuffled
+
+MANY_PARTS = 8
+"""From so many parts on a quarter of them is tried at a time: two rounds of halves become one."""
+CUT = 4
+"""Pieces into which each of two parts is cut: at most 4 rounds to a sixteenth of the pairs, 2.5 on average."""
+AT_ONCE = 8
+"""Searches side by side: a bad switch makes all pairs across it miss, and one of them tells as much as a thousand."""
+DOUBTED = 3
+"""A group that missed so often although all its pairs were good: what was good before its last miss counts no more."""
 
 
 class Desk:
@@ -88,16 +97,6 @@ class Desk:
             return False
         seed, turn = self.known.fabric.seed, self.known.rounds
         return self.offer(1 << node | 1 << shuffled(bits(free), seed, turn)[0])
-
-
-MANY_PARTS = 8
-"""From so many parts on a quarter of them is tried at a time: two rounds of halves become one."""
-CUT = 4
-"""Pieces into which each of two parts is cut: at most 4 rounds to a sixteenth of the pairs, 2.5 on average."""
-AT_ONCE = 8
-"""Searches side by side: a bad switch makes all pairs across it miss, and one of them tells as much as a thousand."""
-DOUBTED = 3
-"""A group that missed so often although all its pairs were good: what was good before its last miss counts no more."""
 
 
 def across(found: Causes, desk: Desk) -> None:

@@ -1,8 +1,9 @@
-"""Nodes that are bad in some of their looks only: who is suspected, who is looked at again, who is to blame. Pure.
+"""Nodes that are bad in only some of their looks: which are suspected, looked at again, and to blame. Pure.
 
 What is always bad never contradicts itself. A group that misses though it was good, alone or within a larger one, was
-disturbed by chance, or holds something that flaps. Whoever was in two such groups is looked at in pairs, with partners
-that change, until chance can be told from fault: in pairs a flapping node stands out by its own share of misses.
+disturbed by chance, or holds something that flaps. A node that was in two such groups is looked at in pairs, with
+partners that change, until chance can be told from fault: in pairs a flapping node stands out by its own share of
+misses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From the reports of a group's members to measurements, the limit of a group, and a verdict for each node. Pure.
 
-A node that is to blame fails. Whoever stands behind a bad switch, never answered, or could only be measured by weaker
-means is unknown. A bad link fails nobody: both its ends are good with others, and get a warning.
+A node that is to blame fails. A node behind a bad switch, without an answer, or measured only by weaker means is
+unknown. A bad link fails no node: both its ends are good with others, and get a warning.
 """
 
 from __future__ import annotations
@@ -28,10 +28,16 @@ from profiles.hardware import HardwareProfile
 from profiles.vocabulary import VerdictWord
 from workflows.programs.fabric.report import GPUS, GangReport
 
+Json = dict[str, Any]
+
 PEERS_SHARE = 0.5
 """Of the median of the first groups; our own: two sound links of one network differ by less, a bad one by more."""
 FEW = 3
 """So few nodes are measured all together at first: pairs of them would leave one alone."""
+SHOWN = 4
+"""Measurements of a finding that stand in a node's evidence."""
+NAMED = 4
+"""Members of a group that are named."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ def read_group(group: Group, reports: Mapping[str, GangReport], silent: Mapping[
 
 
 def _missed(group: Group, answers: Sequence[GangReport]) -> list[str]:
-    """Whom the others missed the most, first."""
+    """The nodes that most others missed, first."""
     missed = Counter(group[rank] for one in answers for rank in one.missed if 0 <= rank < len(group))
     named = [f"{node}: missed by {times} of {len(group)}" for node, times in missed.most_common()]
     return [*named, *(f"{one.node}: {one.why}" for one in answers if one.rails is None and not one.missed)]
@@ -151,13 +157,6 @@ def by_gpus(checks: Sequence[Check]) -> bool:
 def was_by_gpus(groups: Sequence[GroupResult]) -> bool:
     """Whether any group was measured between GPUs."""
     return any(one.by == GPUS for one in groups)
-
-
-Json = dict[str, Any]
-SHOWN = 4
-"""Measurements of a finding that stand in a node's evidence."""
-NAMED = 4
-"""Members of a group that are named."""
 
 
 @dataclass(frozen=True)

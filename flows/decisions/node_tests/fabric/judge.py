@@ -1,4 +1,4 @@
-"""What the measurements say, in findings with their evidence; and of whom they say nothing, and why."""
+"""What the measurements say: findings with their evidence, and the nodes of which they say nothing, and why."""
 
 from __future__ import annotations
 

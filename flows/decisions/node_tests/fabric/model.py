@@ -2,9 +2,8 @@
 
 A measurement is one collective (an all-reduce) over a group of nodes. It gives a bandwidth for each rail, a rail being
 one network card's index on all nodes, or nothing within its deadline. Which nodes take part in which group is decided
-by `plan.next_round`, who is to blame by `judge.answer`.
-
-Orders that look random and are not: the same seed gives the same one, on every machine.
+by `plan.next_round`, who is to blame by `judge.answer`. Orders look random and are not: the same seed gives the same
+one on every machine.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ from functools import cached_property
 
 Group = tuple[str, ...]
 """Names of the nodes that take part in one collective, at least two, in the order of the fabric."""
+
+_MASK = (1 << 64) - 1
 
 
 class FabricFault(StrEnum):
@@ -150,9 +151,6 @@ class Answer:
     rounds: int
     spent: bool
     """The budget ended it, not the measurements."""
-
-
-_MASK = (1 << 64) - 1
 
 
 def shuffled(items: Iterable[int], seed: int, turn: int = 0) -> list[int]:

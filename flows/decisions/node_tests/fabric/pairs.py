@@ -1,8 +1,8 @@
 """Which pairs of nodes meet next, and what their meetings say about each node. Pure.
 
-In the first round each node meets one other by chance. Whoever was good with somebody is proven. The others meet proven
-ones, a new one each round: a node that misses with two of them is to blame, and they are not. A pair that missed
-although both are good with others has a bad way between them, or had a bad moment: it blames nobody.
+In the first round each node meets one other by chance. A node that was good with some other is proven. The others meet
+proven ones, a new one each round: a node that misses with two of them is to blame, and they are not. A pair that missed
+although both are good with others has a bad link between them, or had a bad moment: it blames no node.
 
 A gang's rounds (`plan`) search groups of any size; here two nodes are all that a tool can take, and a meeting answers
 several checks, or some of them.
@@ -28,6 +28,10 @@ from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes.run import unpack_answers
 
 Pair = tuple[str, str]
+Json = dict[str, Any]
+ParsedByCheck = Mapping[str, tuple[ParsedOutput, ...]]
+"""By check, the values of each attempt of the node that started the measurement."""
+
 PARTNERS = 2
 """With so many proven ones a node must miss before it is blamed; one alone may be on a bad link to it."""
 ROUNDS = 6
@@ -36,6 +40,9 @@ STRANGERS = 3
 """So many rounds may pass without anybody proven: three nodes need them all to have met each other."""
 MANY = 3
 """Where so many pairs have reported nothing at all for a check, e.g. since no image has the tool, nobody asks again."""
+NAMED = 4
+"""Partners that are named."""
+OF_A_FAILURE = ("class", "what_to_do")
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,7 @@ def checks_for(state: Pairs) -> tuple[str, ...]:
 
 
 def _open(state: Pairs) -> dict[str, tuple[str, ...]]:
-    """Node -> checks of which another meeting may say something; whoever met nobody yet, too."""
+    """Node -> checks of which another meeting may say something; also each node that has met none yet."""
     live = [check for check in state.checks if not _is_over(state, state.views[check])]
     found: dict[str, tuple[str, ...]] = {}
     for node in state.nodes:
@@ -167,14 +174,14 @@ def _open(state: Pairs) -> dict[str, tuple[str, ...]]:
 
 
 def _is_over(state: Pairs, view: View) -> bool:
-    """Nobody was good, and nobody will be."""
+    """No node was good, and none will be."""
     if view.proven:
         return False
     return len(state.rounds) >= STRANGERS or (not view.missed and len(state.rounds[0]) >= MANY)
 
 
 def _strangers(state: Pairs, nodes: Sequence[str]) -> list[Pair]:
-    """Nodes for which nobody proven is left, with each other."""
+    """Pairs among nodes for which no proven partner is left."""
     pairs: list[Pair] = []
     taken: set[str] = set()
     for index, node in enumerate(nodes):
@@ -188,14 +195,6 @@ def _strangers(state: Pairs, nodes: Sequence[str]) -> list[Pair]:
 
 def _shuffled(state: Pairs, nodes: Sequence[str]) -> list[str]:
     return [nodes[index] for index in shuffled(range(len(nodes)), state.seed, len(state.rounds))]
-
-
-Json = dict[str, Any]
-ParsedByCheck = Mapping[str, tuple[ParsedOutput, ...]]
-"""By check, the values of each attempt of the node that started the measurement."""
-NAMED = 4
-"""Partners that are named."""
-OF_A_FAILURE = ("class", "what_to_do")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""Who must be tested, how deeply, and who may be used: what holds for each node beside what the profile wants. Pure.
-
-Which nodes a run may have by what tests say of them, and which of them must be tested first. Pure.
-"""
+"""Which nodes must be tested and how deeply, and which a run may have: what holds against what is wanted. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Readings of many nodes laid out by check: the figure that counts for each node, and what is not known. Pure.
+"""Readings of many nodes by check: the figure that counts for each node, and limits that need no peers. Pure.
 
-Limits that need nobody else: figures, words, shares of a peak, and what the tool itself judged. Pure.
+What is not known of a node stands beside its figure. The limits are figures, words, shares of a peak, and the tool's
+own judgement.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from flows.decisions.node_tests.grading.model import (
     Word,
 )
 from workflows.programs.parsers.text import ParsedOutput, Reading
+
+Found = tuple[Reading | None, str]
+Absolute = AtLeast | AtMost | Equals | Word | PeakShare
 
 GPU = re.compile(r"\bgpu ([0-9A-Fa-f:.]{1,20})")
 """A GPU in a subject: `gpu 3 link 7`, `gpu 00000000:1b:00.0 dram`, `gpu 0 -> gpu 1`."""
@@ -157,9 +161,6 @@ def judged_by_tool(rule: CheckRule, reading: Reading) -> bool:
     return reading.said == "pass" and all(isinstance(limit, ToolJudges) for limit in rule.limits)
 
 
-Found = tuple[Reading | None, str]
-
-
 def _cell(
     rule: CheckRule, hardware: str, attempts: tuple[ParsedOutput, ...] | None, measure: Callable[[Reading], float]
 ) -> Found:
@@ -239,9 +240,6 @@ def _lacking(rule: CheckRule, wanted: int, attempts: tuple[ParsedOutput, ...], s
         return reasons[0] if reasons else f"nothing was reported for {rule.quantity}"
     broken = len(reasons) == len(attempts) or (reasons and rule.combine == "all")
     return reasons[0] if broken and subjects != wanted else ""  # one of each GPU, and all are there: nothing is hidden
-
-
-Absolute = AtLeast | AtMost | Equals | Word | PeakShare
 
 
 def tool_stage(column: CheckColumn) -> Stage | None:

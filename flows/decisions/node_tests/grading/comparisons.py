@@ -1,6 +1,6 @@
 """A node against others of the same hardware, and against its own past. Pure.
 
-Peers: median and MAD of everybody but the node itself, so a better figure of its own never makes its limit stricter.
+Peers: median and MAD of every node but the judged one, so a better figure of its own never makes its limit stricter.
 Nodes that failed a limit of their own are no measure for others, nor is a check that is not wholly known. Past: sudden
 falls, slow drifts, and checks that pass and fail in turn, from the figures and outcomes of earlier verdicts.
 """
@@ -23,6 +23,20 @@ from workflows.model.verdict_history import BAD, GOOD, Looks, looks_of
 
 MAD_TO_SIGMA = 1.4826
 """Of a normal distribution the standard deviation is so many times the median absolute deviation."""
+
+Codes = NDArray[np.int8]
+
+DAYS = 30
+"""So far back the past reaches, further only where a limit of a check does."""
+OUTCOMES = 10
+"""So many of a check's last ends are looked at for flapping."""
+FLAPS = 3
+"""A check that fell from pass to fail so often within them is not trusted, whatever it says now. gpud calls a link
+flapping from three times on."""
+LEAST_GOOD = 3
+"""Fewer good figures than this are no past: the median of two is moved by either."""
+LEAST_LOOKS = 11
+"""Figures that the rank test needs: up to ten its normal approximation does not hold (Gilbert, 1987: tables)."""
 
 
 def by_peers(column: CheckColumn, limit: Peers, sound: Flags) -> Stage:
@@ -125,21 +139,6 @@ def _percent(value: float, middle: float) -> str:
         return "far from "
     off = 100.0 * (value - middle) / abs(middle)
     return f"{abs(off):.1f} % {'above' if off > 0 else 'below'} "
-
-
-Codes = NDArray[np.int8]
-
-DAYS = 30
-"""So far back the past reaches, further only where a limit of a check does."""
-OUTCOMES = 10
-"""So many of a check's last ends are looked at for flapping."""
-FLAPS = 3
-"""A check that fell from pass to fail so often within them is not trusted, whatever it says now. gpud calls a link
-flapping from three times on."""
-LEAST_GOOD = 3
-"""Fewer good figures than this are no past: the median of two is moved by either."""
-LEAST_LOOKS = 11
-"""Figures that the rank test needs: up to ten its normal approximation does not hold (Gilbert, 1987: tables)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,8 @@
 """What nodes of one kind should have in common and do not: versions, link widths, clocks. Pure.
 
-Drift accuses nobody by itself: it names who differs from most of its kind, and says where there is no "most". An update
-that is rolled out looks like drift: two large groups, or another majority than the time before; that is told.
+Drift fails no node by itself: it names the nodes that differ from most of their kind, and says where there is no
+"most". An update that is rolled out looks like drift and is reported as one: two large groups, or another majority than
+before.
 """
 
 from __future__ import annotations

@@ -25,6 +25,11 @@ DEPTHS: Mapping[str, Depth] = {**{str(depth): depth for depth in Depth}, "sweep"
 """The words of the ledger. Two are no test of a suite: a sweep runs the gate's program; a condition is what the node's
 own watchers found, of which a gate sees nothing."""
 
+TESTS = frozenset(Depth) - {Depth.GATE}
+"""Depths of preflight. A gate's failure is the failure of the attempt that it guarded, and dealt with there."""
+BY_TEST = "preflight-"
+"""Beginning of a finding's condition where it was a test that failed; the depth follows."""
+
 
 @dataclass(frozen=True)
 class DepthProof:
@@ -199,12 +204,6 @@ def _reason(record: VerdictRecord, word: VerdictWord) -> str:
     return ""
 
 
-TESTS = frozenset(Depth) - {Depth.GATE}
-"""Depths of preflight. A gate's failure is the failure of the attempt that it guarded, and dealt with there."""
-BY_TEST = "preflight-"
-"""Beginning of a finding's condition where it was a test that failed; the depth follows."""
-
-
 @dataclass(frozen=True)
 class NodeProof:
     """What is known of a node."""
@@ -226,7 +225,7 @@ def released_at(states: Iterable[NodeRecord]) -> dict[str, float]:
 
 
 def counting(records: Iterable[VerdictRecord], released: Mapping[str, float]) -> list[VerdictRecord]:
-    """Without the failures from before a node was given back: whoever did that has answered for them.
+    """Without failures from before a node was released: the person who released it has answered for them.
 
     They are gone, and not turned into passes: what they failed is not proven until a test passes.
     """
