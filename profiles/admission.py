@@ -1,4 +1,4 @@
-"""When nodes are tested, how deeply, and who reaches them: beside Kubernetes by SSH or through Slurm."""
+"""When nodes are tested, how deeply, and by which launcher: pods, SSH or Slurm."""
 
 from __future__ import annotations
 

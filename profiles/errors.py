@@ -13,7 +13,7 @@ PrimusError
     └── Fenced         a newer driver holds the run: this one must stop at once and touch nothing
 ```
 
-Everybody may import this module; it imports nothing of ours.
+Every module may import this one; it imports nothing of ours.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Ways through a profile: which fields stand where, and of which type.
+"""The fields of a profile's models: which stand where, and of which type.
 
-Read by the overrides and by the messages about wrong fields. Knows the models only through their annotations.
+Used for overrides and for messages about wrong fields. It knows the models only through their annotations.
 """
 
 from __future__ import annotations
@@ -13,6 +13,13 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin
 from pydantic import BaseModel
 
 from profiles.loading.document import FieldPath
+
+_SCALARS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: 'text (numbers and true/false in quotes, e.g. "1")',
+}
 
 
 def written(path: Sequence[str | int]) -> str:
@@ -123,14 +130,6 @@ def expected(annotation: Any) -> str:
     if get_origin(here) is dict:
         return "a mapping, e.g. {a: b}"
     return _SCALARS.get(here, "one of the words that the field knows")
-
-
-_SCALARS: dict[Any, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: 'text (numbers and true/false in quotes, e.g. "1")',
-}
 
 
 def _is_model(annotation: Any) -> bool:

@@ -1,6 +1,6 @@
-"""How the health service stands on a cluster: a daemon on each node, its checks, and who is told. Values of a site.
+"""The health service of a cluster as a value: a daemon on each node, its checks, and who is notified.
 
-Read by `primus render health --values FILE`; every field has a default, so that an empty file is one too.
+Read by `primus render health --values FILE`. Every field has a default, so an empty file is valid.
 """
 
 from __future__ import annotations

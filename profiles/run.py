@@ -1,8 +1,7 @@
-"""What is wanted: one training run.
+"""One training run as it is wanted: roles, resources, placement, progress, checkpoints, and the trial of it on nodes.
 
-What is wanted of checkpoints: where they are, how a restart is told, how a save is asked for.
-
-A short trial of a run: how much of it is seen, and how fast it must be.
+The checkpoint policy says where checkpoints are, how a resume is passed to the program and how a save is asked for. The
+trial policy says how many steps a trial takes and how fast they must be.
 """
 
 from __future__ import annotations
@@ -28,6 +27,9 @@ from profiles.values import (
 )
 
 CheckpointFormat = Literal["auto", "primus", "dcp", "megatron", "huggingface", "pattern", "none"]
+Framework = Literal[
+    "primus-demo", "megatron", "primus", "torchtitan", "nemo", "huggingface", "lightning", "regex", "file", "none"
+]
 
 
 def check_pattern(field: str, pattern: str, needs_group: str = "") -> None:
@@ -38,79 +40,6 @@ def check_pattern(field: str, pattern: str, needs_group: str = "") -> None:
         raise wrong(field, f"is no regular expression: {error}") from error
     if pattern and needs_group and needs_group not in groups:
         raise wrong(field, f"must have a group called {needs_group}, e.g. (?P<{needs_group}>\\d+)")
-
-
-class CheckpointPolicy(Value):
-    """Where checkpoints are and how a restart is told."""
-
-    directory: str = "{run_dir}/checkpoints"
-    """Folder as pods see it, on shared storage. Placeholders: `{run_dir}`, `{run}`."""
-    format: CheckpointFormat = "auto"
-    """What writes them; `auto` recognises by content; `none`: the program keeps no checkpoints."""
-    pattern: str = ""
-    """For `pattern`: regular expression on the file name with a group `step`; without the group, one file that is
-    overwritten in place (its step is then the last one reported before it was written)."""
-    interval_steps: Count = 0
-    """Steps between checkpoints as the program is told; 0: not known. `{interval_steps}` in commands."""
-    follow_advice: bool = False
-    """Tell a further attempt the interval at which least is lost, by the measured stall of a save and the believed time
-    between failures, within a quarter and four times of `interval_steps`. Needs `{interval_steps}` in a command."""
-    keep: PositiveCount = 3
-    """Usable checkpoints to keep at least; the newest two are never deleted. We delete only what we copied."""
-    resume_argument: tuple[str, ...] = ()
-    """Added to the command when there is something to resume, e.g. `("--resume", "{resume_from}")`.
-    Placeholders: `{resume_from}`, `{resume_step}`, `{remaining_steps}`."""
-    first_step_after_resume: Literal["next", "same", "any"] = "next"
-    """First step seen after a resume: checkpoint step + 1, + 0, or not to be judged."""
-    counter_restarts: bool = False
-    """The program's step counter starts from its beginning again after a resume; then first step = offset + counter."""
-    keep_overwritten: bool = True
-    """Keep a hard link or copy of a proven checkpoint that the program overwrites in place."""
-    bit_equal: bool = False
-    """A resumed run ends with exactly the weights of an unfailed one."""
-    save_signal: Literal["TERM", "USR1", "USR2", "HUP", "INT"] = "TERM"
-    """Asks the program to save before it must go. After TERM it ends by itself; after any other it may go on, and gets
-    TERM once the save was seen complete, or when the notice is nearly over."""
-    save_file: str = ""
-    """File as pods see it that is made to ask for a save, and removed when it was seen and before ranks start; with it
-    TERM only ends. Placeholders: `{run_dir}`, `{run}`. Empty: none."""
-
-    @model_validator(mode="after")
-    def _pattern_is_there(self) -> CheckpointPolicy:
-        if (self.format == "pattern") != bool(self.pattern):
-            raise wrong("pattern", "must be given exactly where format is `pattern`")
-        check_pattern("pattern", self.pattern)
-        if self.follow_advice and not self.interval_steps:
-            raise wrong("follow_advice", "needs interval_steps, the interval to begin with")
-        if self.save_file and not self.save_file.startswith(("/", "{run_dir}/")):
-            raise wrong("save_file", "must be an absolute path or start with {run_dir}/")
-        if self.save_file.endswith("/"):
-            raise wrong("save_file", "must be the path of a file, not of a folder")
-        return self
-
-
-class TrialPolicy(Value):
-    """What `primus preflight --trial` looks at: the run's own program for a few steps, with checkpoints of its own."""
-
-    steps: int = Field(default=20, ge=2)
-    """Steps that must be seen; more where the program tells only every so many of them."""
-    skip_steps: Count = 5
-    """First steps that do not count for the rate: compilers, caches and clocks warm up in them."""
-    deadline_seconds: float = Field(default=1200.0, gt=0, le=4 * 3600)
-    """From its beginning to the last of these steps, with images, imports and loading of data."""
-    at_least_steps_per_second: float | None = Field(default=None, gt=0)
-    """A slower gang does not pass; none: only other gangs and the nodes' own past say what is slow."""
-
-    @model_validator(mode="after")
-    def _some_steps_are_measured(self) -> TrialPolicy:
-        if self.skip_steps > self.steps - 1:
-            raise wrong("skip_steps", f"must be less than steps ({self.steps}), got {self.skip_steps}")
-        return self
-
-
-Framework = Literal[
-    "primus-demo", "megatron", "primus", "torchtitan", "nemo", "huggingface", "lightning", "regex", "file", "none"
-]
 
 
 class Resources(Value):
@@ -213,6 +142,74 @@ class Placement(Value):
     """Keep the gang within one such domain."""
     required: bool = False
     """Refuse other placements instead of preferring this one."""
+
+
+class CheckpointPolicy(Value):
+    """Where checkpoints are and how a restart is told."""
+
+    directory: str = "{run_dir}/checkpoints"
+    """Folder as pods see it, on shared storage. Placeholders: `{run_dir}`, `{run}`."""
+    format: CheckpointFormat = "auto"
+    """What writes them; `auto` recognises by content; `none`: the program keeps no checkpoints."""
+    pattern: str = ""
+    """For `pattern`: regular expression on the file name with a group `step`; without the group, one file that is
+    overwritten in place (its step is then the last one reported before it was written)."""
+    interval_steps: Count = 0
+    """Steps between checkpoints as the program is told; 0: not known. `{interval_steps}` in commands."""
+    follow_advice: bool = False
+    """Tell a further attempt the interval at which least is lost, by the measured stall of a save and the believed time
+    between failures, within a quarter and four times of `interval_steps`. Needs `{interval_steps}` in a command."""
+    keep: PositiveCount = 3
+    """Usable checkpoints to keep at least; the newest two are never deleted. We delete only what we copied."""
+    resume_argument: tuple[str, ...] = ()
+    """Added to the command when there is something to resume, e.g. `("--resume", "{resume_from}")`.
+    Placeholders: `{resume_from}`, `{resume_step}`, `{remaining_steps}`."""
+    first_step_after_resume: Literal["next", "same", "any"] = "next"
+    """First step seen after a resume: checkpoint step + 1, + 0, or not to be judged."""
+    counter_restarts: bool = False
+    """The program's step counter starts from its beginning again after a resume; then first step = offset + counter."""
+    keep_overwritten: bool = True
+    """Keep a hard link or copy of a proven checkpoint that the program overwrites in place."""
+    bit_equal: bool = False
+    """A resumed run ends with exactly the weights of an unfailed one."""
+    save_signal: Literal["TERM", "USR1", "USR2", "HUP", "INT"] = "TERM"
+    """Asks the program to save before it must go. After TERM it ends by itself; after any other it may go on, and gets
+    TERM once the save was seen complete, or when the notice is nearly over."""
+    save_file: str = ""
+    """File as pods see it that is made to ask for a save, and removed when it was seen and before ranks start; with it
+    TERM only ends. Placeholders: `{run_dir}`, `{run}`. Empty: none."""
+
+    @model_validator(mode="after")
+    def _pattern_is_there(self) -> CheckpointPolicy:
+        if (self.format == "pattern") != bool(self.pattern):
+            raise wrong("pattern", "must be given exactly where format is `pattern`")
+        check_pattern("pattern", self.pattern)
+        if self.follow_advice and not self.interval_steps:
+            raise wrong("follow_advice", "needs interval_steps, the interval to begin with")
+        if self.save_file and not self.save_file.startswith(("/", "{run_dir}/")):
+            raise wrong("save_file", "must be an absolute path or start with {run_dir}/")
+        if self.save_file.endswith("/"):
+            raise wrong("save_file", "must be the path of a file, not of a folder")
+        return self
+
+
+class TrialPolicy(Value):
+    """What `primus preflight --trial` looks at: the run's own program for a few steps, with checkpoints of its own."""
+
+    steps: int = Field(default=20, ge=2)
+    """Steps that must be seen; more where the program tells only every so many of them."""
+    skip_steps: Count = 5
+    """First steps that do not count for the rate: compilers, caches and clocks warm up in them."""
+    deadline_seconds: float = Field(default=1200.0, gt=0, le=4 * 3600)
+    """From its beginning to the last of these steps, with images, imports and loading of data."""
+    at_least_steps_per_second: float | None = Field(default=None, gt=0)
+    """A slower gang does not pass; none: only other gangs and the nodes' own past say what is slow."""
+
+    @model_validator(mode="after")
+    def _some_steps_are_measured(self) -> TrialPolicy:
+        if self.skip_steps > self.steps - 1:
+            raise wrong("skip_steps", f"must be less than steps ({self.steps}), got {self.skip_steps}")
+        return self
 
 
 class RunBudget(Value):

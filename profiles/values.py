@@ -1,10 +1,6 @@
-"""The ground all profiles stand on: frozen values, names, units.
+"""What all profiles are made of: frozen values, names, units, Kubernetes quantities, and hints for misspelt words.
 
-Called by every module of this folder; knows no file, no clock and no environment.
-
-Kubernetes quantities as numbers.
-
-The did-you-mean of every message of this folder.
+Every module of this folder may use it; it knows no file, no clock and no environment.
 """
 
 from __future__ import annotations
@@ -16,20 +12,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
-
-
-class Value(BaseModel):
-    """A frozen value. An unknown key is an error; the docstring under a field is its description everywhere."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, validate_default=True
-    )
-
-
-def wrong(field: str, reason: str) -> PydanticCustomError:
-    """What a validator of a whole value raises: `field` is wrong, seen from that value, because of `reason`."""
-    return PydanticCustomError(WRONG, "{reason}", {"field": field, "reason": reason})
-
 
 WRONG = "wrong"
 """Type of the errors made by `wrong`."""
@@ -77,13 +59,28 @@ PATTERNS = {
 }
 """Patterns in words, for messages."""
 
-
 _UNITS = {
     "": Decimal(1),
     "m": Decimal("0.001"),
     **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTP", start=1)},
     **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTP", start=1)},
 }
+
+SHOWN = 24
+"""More words than this are not listed: the line would no longer be read."""
+
+
+class Value(BaseModel):
+    """A frozen value. An unknown key is an error; the docstring under a field is its description everywhere."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, validate_default=True
+    )
+
+
+def wrong(field: str, reason: str) -> PydanticCustomError:
+    """What a validator of a whole value raises: `field` is wrong, seen from that value, because of `reason`."""
+    return PydanticCustomError(WRONG, "{reason}", {"field": field, "reason": reason})
 
 
 def amount(quantity: str) -> Decimal:
@@ -94,10 +91,6 @@ def amount(quantity: str) -> Decimal:
     """
     number = quantity.rstrip("mkKMGTPi")
     return Decimal(number) * _UNITS[quantity[len(number) :]]
-
-
-SHOWN = 24
-"""More words than this are not listed: the line would no longer be read."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

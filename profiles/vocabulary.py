@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+OUTCOME_SUCCEEDED = "succeeded"
+OUTCOME_STOPPED = "stopped"
+"""Outcomes of an attempt beside the fault classes."""
+
 
 class FaultClass(StrEnum):
     """What a fault is. Also the outcome of an attempt that did not succeed and was not stopped."""
@@ -112,8 +116,3 @@ class Tile(StrEnum):
     STANDBY = "standby"
     PAUSED = "paused"
     OTHER = "other"
-
-
-OUTCOME_SUCCEEDED = "succeeded"
-OUTCOME_STOPPED = "stopped"
-"""Outcomes of an attempt beside the fault classes."""

@@ -1,4 +1,4 @@
-"""The closed lists of suites: depths, units, probes, parsers, placeholders. Each stands here once.
+"""The closed lists that suites are written with: depths, units, probes, parsers, placeholders. Each stands here once.
 
 A word that is not here is refused when the suite is read, so that no check waits for ever for a reading that nobody
 makes. Knows no profile.

@@ -1,4 +1,4 @@
-"""One check of a suite: who looks, what is judged, and what passes."""
+"""One check of a suite: which probe or command is run, which quantity is judged, and what passes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Suites: what a node must show before it may train, as data. Every number carries its source.
 
-A check is a probe of ours or a command with the parser of its output, a quantity, and limits. Read by the flows that
-test nodes; `profiles/suites/` holds the shipped ones. A verdict is pass, fail or unknown: a check whose reading never
+A check is a probe of ours or a command with the parser of its output, a quantity, and limits. The flows that test nodes
+read suites; `profiles/suites/` holds the shipped ones. A verdict is pass, fail or unknown: a check whose reading never
 comes is unknown, and nothing here can turn that into a pass.
 """
 

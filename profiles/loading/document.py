@@ -1,8 +1,8 @@
 """YAML text as plain data, and back.
 
-Read by the loader and the overrides; knows no file and no model. A small dialect on purpose: mappings, lists,
-strings, numbers, true, false and null of YAML 1.2 (`no` and `on` are words, `1:30` is text). Anchors, tags and several
-documents in one file are refused: `extends` says the same in one place, and a short text stays a small value.
+Used by the loader and the overrides; knows no file and no model. A small dialect on purpose: mappings, lists, strings,
+numbers, true, false and null of YAML 1.2 (`no` and `on` are words, `1:30` is text). Anchors, tags and several documents
+in one file are refused: `extends` says the same in one place, and a short text stays a small value.
 """
 
 from __future__ import annotations

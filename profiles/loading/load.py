@@ -1,12 +1,8 @@
 """Reads profiles: the only module of this folder that opens files.
 
 A profile is named (`demo`: one of the shipped ones, or one in a folder of `search`), or given as a path (anything with
-a `/` in it or ending in `.yaml`). Called by tasks and the command line. Every error is a `ProfileError` that names the
-field, what is wrong and what to do.
-
-One profile over another: what `extends` means.
-
-Whether a cluster's suite has the tests that its admission asks for.
+a `/` in it or ending in `.yaml`). It may extend others: `merged` lays the child's fields over the parent's. Every error
+is a `ProfileError` that names the field, what is wrong and what to do. Used by tasks and the command line.
 """
 
 from __future__ import annotations
@@ -31,72 +27,14 @@ from profiles.run import RunProfile
 from profiles.values import Value, did_you_mean
 from profiles.workspace import WorkspaceProfile
 
+JsonMapping = dict[str, Any]
+Model = TypeVar("Model", bound=Value)
+Data = dict[str, Any]
+
 BY_NAME = ("roles", "pools", "checks")
 """Lists whose entries carry a name: merged entry by entry. Every other list is replaced as a whole."""
 NOT_INHERITED = ("verified",)
 """What was run for real was the parent, not whatever extends it."""
-
-JsonMapping = dict[str, Any]
-
-
-def merged(parent: JsonMapping, child: JsonMapping) -> JsonMapping:
-    """The parent with the child's fields over it.
-
-    Mappings are merged, lists replaced, `roles`, `pools` and `checks` merged by name (the parent's order first), and
-    `null` takes the parent's value away, so that the field's default holds again.
-    """
-    result = dict(parent)
-    for key, value in child.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _over(key, result.get(key), value)
-    return result
-
-
-def inheritable(data: JsonMapping) -> JsonMapping:
-    """What a child takes over: everything but the proofs of having been run."""
-    kept = {key: value for key, value in data.items() if key not in NOT_INHERITED}
-    overlays = kept.get("by_hardware")
-    if isinstance(overlays, dict):
-        items = cast("dict[str, Any]", overlays).items()
-        kept["by_hardware"] = {name: inheritable(item) if _is_mapping(item) else item for name, item in items}
-    return kept
-
-
-def _is_mapping(value: Any) -> TypeGuard[JsonMapping]:
-    return isinstance(value, dict)
-
-
-def _over(key: str, old: Any, new: Any) -> Any:
-    if _is_mapping(old) and _is_mapping(new):
-        return merged(old, new)
-    if key in BY_NAME and isinstance(old, list) and isinstance(new, list):
-        return _entries(cast("list[Any]", old), cast("list[Any]", new))
-    return new
-
-
-def _entries(old: list[Any], new: list[Any]) -> list[Any]:
-    result = list(old)
-    for entry in new:
-        place = _place(result, entry)
-        if place is None:
-            result.append(entry)
-        else:
-            result[place] = merged(result[place], entry)
-    return result
-
-
-def _place(entries: list[Any], entry: Any) -> int | None:
-    name = _name(entry)
-    if name is None:
-        return None
-    return next((index for index, other in enumerate(entries) if _name(other) == name), None)
-
-
-def _name(entry: Any) -> Any:
-    return entry.get("name") if _is_mapping(entry) else None
-
 
 __all__ = [
     "Listed",
@@ -120,9 +58,6 @@ SHIPPED = Path(__file__).parents[1]
 EXTENDS = "extends"
 MAX_ANCESTORS = 8
 """Nobody reads a chain longer than this."""
-
-Model = TypeVar("Model", bound=Value)
-Data = dict[str, Any]
 
 _FOLDERS: Mapping[type[Value], str] = {
     RunProfile: "runs",
@@ -364,6 +299,65 @@ def _finished(
         data = _with_recovery(model, apply_override(model, data, text), f"--set {text}", search)
         value = checked(model, data, f"--set {text}")
     return value
+
+
+def merged(parent: JsonMapping, child: JsonMapping) -> JsonMapping:
+    """The parent with the child's fields over it.
+
+    Mappings are merged, lists replaced, `roles`, `pools` and `checks` merged by name (the parent's order first), and
+    `null` takes the parent's value away, so that the field's default holds again.
+    """
+    result = dict(parent)
+    for key, value in child.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _over(key, result.get(key), value)
+    return result
+
+
+def inheritable(data: JsonMapping) -> JsonMapping:
+    """What a child takes over: everything but the proofs of having been run."""
+    kept = {key: value for key, value in data.items() if key not in NOT_INHERITED}
+    overlays = kept.get("by_hardware")
+    if isinstance(overlays, dict):
+        items = cast("dict[str, Any]", overlays).items()
+        kept["by_hardware"] = {name: inheritable(item) if _is_mapping(item) else item for name, item in items}
+    return kept
+
+
+def _is_mapping(value: Any) -> TypeGuard[JsonMapping]:
+    return isinstance(value, dict)
+
+
+def _over(key: str, old: Any, new: Any) -> Any:
+    if _is_mapping(old) and _is_mapping(new):
+        return merged(old, new)
+    if key in BY_NAME and isinstance(old, list) and isinstance(new, list):
+        return _entries(cast("list[Any]", old), cast("list[Any]", new))
+    return new
+
+
+def _entries(old: list[Any], new: list[Any]) -> list[Any]:
+    result = list(old)
+    for entry in new:
+        place = _place(result, entry)
+        if place is None:
+            result.append(entry)
+        else:
+            result[place] = merged(result[place], entry)
+    return result
+
+
+def _place(entries: list[Any], entry: Any) -> int | None:
+    name = _name(entry)
+    if name is None:
+        return None
+    return next((index for index, other in enumerate(entries) if _name(other) == name), None)
+
+
+def _name(entry: Any) -> Any:
+    return entry.get("name") if _is_mapping(entry) else None
 
 
 def check_admission(profile: ClusterProfile, suite: SuiteProfile) -> None:

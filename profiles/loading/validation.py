@@ -19,6 +19,16 @@ Model = TypeVar("Model", bound=BaseModel)
 MAX_SHOWN = 60
 """Characters of a wrong value that a message repeats."""
 
+_ORDER = {"extra_forbidden": 0, WRONG: 1, "missing": 2}
+"""A misspelt name also misses the right one: say the misspelling first."""
+
+_BOUNDS = {
+    "greater_than_equal": "at least",
+    "greater_than": "greater than",
+    "less_than_equal": "at most",
+    "less_than": "less than",
+}
+
 
 def checked(model: type[Model], data: Any, source: str, lines: Mapping[FieldPath, int] | None = None) -> Model:
     """The value that `data` describes. Types are taken as they stand: `true` is no number and `1` no text.
@@ -55,10 +65,6 @@ def explained(
     line = lines.get(path) if first["type"] != "missing" else None
     where = f"{source}, line {line}" if line else source
     return ProfileError(written(path) or WHOLE, _reason(model, path, first) + more, where)
-
-
-_ORDER = {"extra_forbidden": 0, WRONG: 1, "missing": 2}
-"""A misspelt name also misses the right one: say the misspelling first."""
 
 
 def _follows_from_another(item: ErrorDetails) -> bool:
@@ -108,14 +114,6 @@ def _reason(model: type[BaseModel], path: FieldPath, item: ErrorDetails) -> str:
         case _:
             text = f"must be {expected(annotation)}{got}"
     return text
-
-
-_BOUNDS = {
-    "greater_than_equal": "at least",
-    "greater_than": "greater than",
-    "less_than_equal": "at most",
-    "less_than": "less than",
-}
 
 
 def _number(context: Mapping[str, Any]) -> str:
