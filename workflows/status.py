@@ -19,6 +19,11 @@ from workflows.wire import NOT_FINITE, CheckpointSeen, RankEnd, T
 Figure = Union[float, str]
 """A number; `nan`, `inf` or `-inf`, as text, where it is none."""
 
+_FLAT = frozenset((bool, int, float, str, dict, type(None)))
+
+TEXT_CHARACTERS = 4000
+"""Of one text that are kept."""
+
 
 @dataclass(frozen=True)
 class MemberStatus:
@@ -258,9 +263,6 @@ def plain(value: Any) -> Any:
     return {**told, **deep}
 
 
-_FLAT = frozenset((bool, int, float, str, dict, type(None)))
-
-
 def read_status(body: bytes) -> Optional[CoordinatorStatus]:
     """The status in an answer, as far as it can be read; None where it is no object at all. Never raises."""
     try:
@@ -271,8 +273,6 @@ def read_status(body: bytes) -> Optional[CoordinatorStatus]:
 
 
 UNREADABLE: Any = object()
-TEXT_CHARACTERS = 4000
-"""Of one text that are kept."""
 
 
 def known(kind: Type[T], told: Any) -> Optional[T]:

@@ -1,11 +1,13 @@
-"""What programs inside pods tell the outside: shapes shared by programs, tasks and flows.
+"""What programs inside pods report to the outside: shapes shared by programs, tasks and flows.
 
-Standard library only, Python 3.9: it travels inside the program archive. Frozen dataclasses that go to JSON and back
-(`to_json`, `from_json`); unknown keys are ignored, a missing or mistyped one raises ValueError naming the key.
+Standard library only, Python 3.9: it travels inside the program archive. Frozen dataclasses go to JSON and back
+(`to_json`, `from_json`). Unknown keys are ignored; a missing or mistyped one raises ValueError naming the key. NaN and
+infinities become the strings "nan", "inf" and "-inf".
 
 Files of a run's folder (`run_dir`, on shared storage):
+
 ```
-ledger                             identity of the ledger that the run stands in; without it, anybody's
+ledger                             identity of the ledger that the run stands in; without it, of any ledger
 checkpoints/                       the trainer's (unless the profile says otherwise)
 proofs/step-<n>.json               Proof: what was proven about a checkpoint when it was written
 kept/step-<n>/                     our own links or copies of files that a trainer overwrites in place
@@ -14,14 +16,9 @@ a<attempt>/<role>-<index>/
     rank-<rank>.log                the rank's own output, each line with its time (rotated: .1, .2)
     termination.json               Termination: the whole record of how this pod's ranks ended
     steps.jsonl                    StepSeen lines of the rank that reports progress
-a<attempt>/coordinator/journal.jsonl   everything the coordinator was told, in order (its memory across restarts)
+a<attempt>/coordinator/journal.jsonl   every report that the coordinator got, in order (its memory across restarts)
 work/                              working folder of the ranks
 ```
-
-Frozen dataclasses to JSON and back: what `workflows.wire` and others travel as. Standard library only.
-
-Unknown keys are ignored; a missing or mistyped one raises ValueError naming the key. NaN and infinities become the
-strings "nan", "inf" and "-inf".
 """
 
 from __future__ import annotations
@@ -51,89 +48,6 @@ NOT_FINITE = ("nan", "inf", "-inf")
 """How JSON says what is no number."""
 Reader = Callable[[Any, str], Any]
 """A value of JSON and where it stands, to the value of a field."""
-
-
-def to_json(report: Any) -> str:
-    """One line of JSON; NaN and infinities become strings."""
-    return json.dumps(plain(dataclasses.asdict(report)), separators=(",", ":"), ensure_ascii=False)
-
-
-def from_dict(kind: Type[T], data: Dict[str, Any]) -> T:
-    """The value of class `kind` in a parsed object.
-
-    Raises:
-        ValueError: a key is missing or has the wrong type (the key is named).
-    """
-    values: Dict[str, Any] = {}
-    for name, read, required, where in _fields(kind):
-        if name in data:
-            values[name] = read(data[name], where)
-        elif required:
-            raise ValueError(f"{kind.__name__}: {name} is missing")
-    return kind(**values)
-
-
-@lru_cache(maxsize=None)
-def _fields(kind: Any) -> Tuple[Tuple[str, Reader, bool, str], ...]:
-    """Name, reader, whether it must be there, and its name in errors; made once, as steps come by the thousand."""
-    hints = get_type_hints(kind)
-    return tuple(
-        (item.name, _reader(hints[item.name]), item.default is item.default_factory, f"{kind.__name__}.{item.name}")
-        for item in dataclasses.fields(kind)
-    )
-
-
-def _reader(hint: Any) -> Reader:
-    """What makes a field of that type from JSON."""
-    origin = get_origin(hint)
-    if origin is Union:  # Optional[X]
-        inner = _reader(next(arg for arg in get_args(hint) if arg is not type(None)))
-        return lambda value, where: None if value is None else inner(value, where)
-    if origin is list:
-        return _list_reader(_reader(get_args(hint)[0]))
-    if dataclasses.is_dataclass(hint):
-        return lambda value, where: _object(hint, value, where)
-    return lambda value, where: value if type(value) is hint else _scalar(hint, value, where)
-
-
-def _list_reader(read: Reader) -> Reader:
-    def items(value: Any, where: str) -> List[Any]:
-        if not isinstance(value, list):
-            raise ValueError(f"{where}: expected a list")
-        return [read(item, f"{where}[{index}]") for index, item in enumerate(cast("List[Any]", value))]
-
-    return items
-
-
-def _object(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, dict):
-        raise ValueError(f"{where}: expected an object")
-    return from_dict(kind, cast("Dict[str, Any]", value))
-
-
-def _scalar(hint: Any, value: Any, where: str) -> Any:
-    if hint is Any or get_origin(hint) is dict:
-        return value
-    if hint is float and not isinstance(value, bool) and (isinstance(value, (int, float)) or value in NOT_FINITE):
-        try:
-            return float(value)
-        except OverflowError as error:
-            raise ValueError(f"{where}: the number is too large") from error
-    if isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
-        return value
-    raise ValueError(f"{where}: expected {getattr(hint, '__name__', hint)}, got {type(value).__name__}")
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON can say it."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in cast("Dict[str, Any]", value).items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in cast("List[Any]", value)]
-    return value
-
 
 LINE_PREFIX = "@primus "
 """A line of a launcher's log that starts so carries one JSON object `{"report": <class name>, ...}`."""
@@ -357,6 +271,88 @@ def from_json(kind: Type[T], text: Union[str, bytes]) -> T:
     if not isinstance(data, dict):
         raise ValueError(f"{kind.__name__}: expected an object, got {type(data).__name__}")
     return from_dict(kind, cast("Dict[str, Any]", data))
+
+
+def to_json(report: Any) -> str:
+    """One line of JSON; NaN and infinities become strings."""
+    return json.dumps(plain(dataclasses.asdict(report)), separators=(",", ":"), ensure_ascii=False)
+
+
+def from_dict(kind: Type[T], data: Dict[str, Any]) -> T:
+    """The value of class `kind` in a parsed object.
+
+    Raises:
+        ValueError: a key is missing or has the wrong type (the key is named).
+    """
+    values: Dict[str, Any] = {}
+    for name, read, required, where in _fields(kind):
+        if name in data:
+            values[name] = read(data[name], where)
+        elif required:
+            raise ValueError(f"{kind.__name__}: {name} is missing")
+    return kind(**values)
+
+
+@lru_cache(maxsize=None)
+def _fields(kind: Any) -> Tuple[Tuple[str, Reader, bool, str], ...]:
+    """Name, reader, whether it must be there, and its name in errors; made once, as steps come by the thousand."""
+    hints = get_type_hints(kind)
+    return tuple(
+        (item.name, _reader(hints[item.name]), item.default is item.default_factory, f"{kind.__name__}.{item.name}")
+        for item in dataclasses.fields(kind)
+    )
+
+
+def _reader(hint: Any) -> Reader:
+    """What makes a field of that type from JSON."""
+    origin = get_origin(hint)
+    if origin is Union:  # Optional[X]
+        inner = _reader(next(arg for arg in get_args(hint) if arg is not type(None)))
+        return lambda value, where: None if value is None else inner(value, where)
+    if origin is list:
+        return _list_reader(_reader(get_args(hint)[0]))
+    if dataclasses.is_dataclass(hint):
+        return lambda value, where: _object(hint, value, where)
+    return lambda value, where: value if type(value) is hint else _scalar(hint, value, where)
+
+
+def _list_reader(read: Reader) -> Reader:
+    def items(value: Any, where: str) -> List[Any]:
+        if not isinstance(value, list):
+            raise ValueError(f"{where}: expected a list")
+        return [read(item, f"{where}[{index}]") for index, item in enumerate(cast("List[Any]", value))]
+
+    return items
+
+
+def _object(kind: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: expected an object")
+    return from_dict(kind, cast("Dict[str, Any]", value))
+
+
+def _scalar(hint: Any, value: Any, where: str) -> Any:
+    if hint is Any or get_origin(hint) is dict:
+        return value
+    if hint is float and not isinstance(value, bool) and (isinstance(value, (int, float)) or value in NOT_FINITE):
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ValueError(f"{where}: the number is too large") from error
+    if isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    raise ValueError(f"{where}: expected {getattr(hint, '__name__', hint)}, got {type(value).__name__}")
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can say it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in cast("Dict[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in cast("List[Any]", value)]
+    return value
 
 
 _KINDS = (StepSeen, PhaseSeen, CheckpointSeen, RankEnd, Termination, GateReport, Proof, CheckpointState, ResumeChoice)

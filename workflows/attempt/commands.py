@@ -1,4 +1,4 @@
-"""Command lines of our programs inside pods, one function a program."""
+"""The command lines of our programs inside pods, one function a program."""
 
 from __future__ import annotations
 

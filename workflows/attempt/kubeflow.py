@@ -1,12 +1,9 @@
-"""The gang as a Kubeflow TrainJob (Trainer v2) and the TrainingRuntime that it refers to.
+"""The gang as a Kubeflow TrainJob (Trainer v2) or PyTorchJob (training operator), see docs/decisions/0012.
 
-The runtime is our own JobSet as a template. What the profile says about the program stands in the TrainJob, where
-users of Kubeflow look for it; the controller puts both together (docs/decisions/0012).
-
-The gang as a Kubeflow PyTorchJob (training operator), with its coordinator beside it.
-
-A PyTorchJob knows a master and workers, each one kind of pod. All our pods of ranks are alike, so all are workers; the
-coordinator is a Job of its own (docs/decisions/0012).
+A TrainJob refers to a TrainingRuntime, which is our own JobSet as a template. What the profile says about the program
+stands in the TrainJob, where users of Kubeflow look for it; the controller puts both together. A PyTorchJob knows a
+master and workers, each one kind of pod. All our pods of ranks are alike, so all are workers; the coordinator is a Job
+of its own.
 """
 
 from __future__ import annotations
@@ -29,6 +26,12 @@ ANCESTOR = {f"{GROUP}/trainjob-ancestor-step": "trainer"}
 """Label of the replicated job that the TrainJob describes."""
 MOST_ITEMS = 128
 """The definition takes so many words of a command, as many arguments, and as many variables."""
+
+PYTORCHJOB_API_VERSION = "kubeflow.org/v1"
+PYTORCHJOB_CONTAINER = "pytorch"
+"""What the operator calls the container of the program; it refuses pods without one."""
+PYTORCHJOB_INDEX_FIELD = "metadata.labels['training.kubeflow.org/replica-index']"
+"""The operator numbers the workers from 0."""
 
 
 def trainjob(plan: AttemptPlan, resume_from: str = "", resume_step: str = "") -> list[dict[str, Any]]:
@@ -120,13 +123,6 @@ def _pod(job: Part) -> Part:
 def _at_most(items: list[Any], field: str, what: str, advice: str) -> None:
     if len(items) > MOST_ITEMS:
         raise ProfileError(field, f"{len(items)} {what}; a TrainJob takes {MOST_ITEMS}: {advice}, or use --as jobset")
-
-
-PYTORCHJOB_API_VERSION = "kubeflow.org/v1"
-PYTORCHJOB_CONTAINER = "pytorch"
-"""What the operator calls the container of the program; it refuses pods without one."""
-PYTORCHJOB_INDEX_FIELD = "metadata.labels['training.kubeflow.org/replica-index']"
-"""The operator numbers the workers from 0."""
 
 
 def pytorchjob(plan: AttemptPlan, resume_from: str = "", resume_step: str = "") -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
-"""The workflow of one attempt: gate and checkpoint check side by side, then the JobSet is applied, and it ends.
+"""The workflow of one attempt: gate and checkpoint check side by side, then it applies the JobSet and ends.
 
-Everything that is sent for an attempt: what `primus render` prints, golden tests hold and the flow submits.
+`manifests` is everything that is sent for an attempt: what `primus render` prints, golden tests hold and the flow
+submits.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _gate_template(plan: AttemptPlan) -> Container:
 
 
 def _gate_resources(plan: AttemptPlan) -> Part:
-    """The gate takes the GPUs that a rank's pod will take: so their plug-in is tested, and that they are free."""
+    """The gate takes the GPUs that a rank's pod will take: this tests their plug-in, and that they are free."""
     devices = (
         {plan.resolved.hardware.resource_name: str(plan.resolved.gpus_per_pod)} if plan.resolved.gpus_per_pod else {}
     )

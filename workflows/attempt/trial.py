@@ -1,4 +1,4 @@
-"""A trial of a run: the same gang under a name and with a folder of its own, on nodes that are held for it. Pure."""
+"""A trial of a run: the same gang with a name and a folder of its own, on nodes that are held for it. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARGIN_SECONDS = 120
 
 
 def trial_key(resolved: Resolved, pools: Mapping[str, str], ledger: str = "") -> str:
-    """The same for the same run profile on the same nodes (name -> pool), whoever asks for it; other in each ledger."""
+    """The same key for the same run profile on the same nodes (name -> pool); another one in each ledger."""
     asked = [digest(resolved), resolved.run.trial.model_dump(mode="json"), list(pools.items()), ledger]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[: labels.TRIAL_KEY_CHARACTERS]
 

@@ -1,4 +1,4 @@
-"""Our own check of every manifest, for what neither the API server nor Argo finds before it hurts."""
+"""Our own check of every manifest: what neither the API server nor Argo finds before it does harm."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rules about containers, for training pods and pipeline pods alike.
+"""Lint rules about containers, about the object as a whole, and about the gang in it.
 
-Rules about the object as a whole and about the gang in it.
+They hold for training pods and pipeline pods alike.
 """
 
 from __future__ import annotations
@@ -31,6 +31,20 @@ SECRET_VALUE = re.compile(
 )
 """Values that are secrets whatever they are called: keys of clouds and services, private keys, tokens, passwords in
 addresses."""
+
+SIZE_BYTES = 1024 * 1024
+"""etcd takes 1.5 MiB a request; a third of it is left for the status."""
+NAME_CHARACTERS = 63
+DNS_LABEL = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
+"""RFC 1035: what services and JobSets must be called; begins with a letter."""
+LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
+POD_SUFFIX = "-abcde"
+"""Job controllers append five characters of their own to a pod's name."""
+NODE_HASH = "-1234567890"
+"""Argo appends a number of up to ten digits to the name of a step's pod."""
+OURS = (labels.RUN, labels.ATTEMPT, labels.PIPELINE)
+OF_NO_RUN = ("sweep", "preflight", "links")
+"""Pipelines about nodes, whatever trains there."""
 
 
 def commands(subject: Subject) -> Wrong:
@@ -99,21 +113,6 @@ def secrets(subject: Subject) -> Wrong:
 def _secret(item: Part) -> bool:
     value = item["value"]
     return bool(value and SECRET_NAME.search(item["name"].upper())) or bool(SECRET_VALUE.search(value))
-
-
-SIZE_BYTES = 1024 * 1024
-"""etcd takes 1.5 MiB a request; a third of it is left for the status."""
-NAME_CHARACTERS = 63
-DNS_LABEL = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
-"""RFC 1035: what services and JobSets must be called; begins with a letter."""
-LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
-POD_SUFFIX = "-abcde"
-"""Job controllers append five characters of their own to a pod's name."""
-NODE_HASH = "-1234567890"
-"""Argo appends a number of up to ten digits to the name of a step's pod."""
-OURS = (labels.RUN, labels.ATTEMPT, labels.PIPELINE)
-OF_NO_RUN = ("sweep", "preflight", "links")
-"""Pipelines about nodes, whatever trains there."""
 
 
 def size(subject: Subject) -> Wrong:

@@ -1,6 +1,6 @@
-"""What is wrong with a manifest, and what the rules that find it look at.
+"""A manifest as lint rules see it, a finding about it, and the strict check against the schemas.
 
-Strict check of a manifest against the definitions that `schemas/README.md` lists.
+The definitions are those that `schemas/README.md` lists.
 """
 
 from __future__ import annotations
@@ -20,6 +20,18 @@ from workflows.attempt.plan import AttemptPlan
 
 Part = dict[str, Any]
 """An object inside a manifest."""
+
+SCHEMAS = {
+    "Workflow": "argo-workflow.json",
+    "JobSet": "jobset.json",
+    "TrainJob": "trainjob.json",
+    "TrainingRuntime": "trainingruntime.json",
+    "PyTorchJob": "pytorchjob.json",
+    "Job": "job.json",
+    "Service": "service.json",
+}
+RULE = "schema"
+MESSAGE_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
@@ -146,19 +158,6 @@ def _of_template(path: str, template: Part, pods: int, name: str = "") -> PodPar
     volumes = tuple(volume["name"] for volume in parts(spec, "volumes"))
     role = name or own.get(labels.ROLE, "")
     return PodPart(where, role, pods, tuple(containers), volumes, (f"{path}.metadata.labels", own))
-
-
-SCHEMAS = {
-    "Workflow": "argo-workflow.json",
-    "JobSet": "jobset.json",
-    "TrainJob": "trainjob.json",
-    "TrainingRuntime": "trainingruntime.json",
-    "PyTorchJob": "pytorchjob.json",
-    "Job": "job.json",
-    "Service": "service.json",
-}
-RULE = "schema"
-MESSAGE_CHARACTERS = 300
 
 
 def schema_errors(manifest: Mapping[str, Any]) -> list[Finding]:

@@ -1,6 +1,6 @@
-"""Rules about the steps of a Workflow.
+"""Lint rules about the steps of a Workflow, and about a gang that Kubeflow's controllers run.
 
-Rules about a gang that Kubeflow's controllers run: what they would do behind our back.
+The latter find what those controllers would do without us.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ TAG = re.compile(r"\{\{\s*([^{}=\s][^{}]*?)\s*\}\}")
 ENGINE_TAGS = ("workflow.", "pod.name", "node.name", "retries", "lastRetry.")
 """What Argo itself fills in."""
 STEP_FACTS = ("id", "ip", "status", "exitCode", "startedAt", "finishedAt", "hostNodeName", "outputs.result")
+
+WORKER = "spec.pytorchReplicaSpecs.Worker"
 
 
 def references(subject: Subject) -> Wrong:
@@ -127,7 +129,7 @@ def deadlines(subject: Subject) -> Wrong:
 
 
 def defaults(subject: Subject) -> Wrong:
-    """Every output that is read from somewhere has a value for the case that it is not there."""
+    """Every output that something reads has a value for the case that it is missing."""
     for path, template in at("spec", "templates", parts(subject.spec, "templates")):
         for where, item in at(f"{path}.outputs", "parameters", parts(part(template, "outputs"), "parameters")):
             source: Any = item.get("valueFrom")
@@ -144,9 +146,6 @@ def resources(subject: Subject) -> Wrong:
                 yield f"{path}.resource.{key}", "must not be set: the object's life would hang on this step"
         if resource and resource.get("action") != "apply":
             yield f"{path}.resource.action", "must be apply: it may be repeated"
-
-
-WORKER = "spec.pytorchReplicaSpecs.Worker"
 
 
 def kubeflow_deadlines(subject: Subject) -> Wrong:
@@ -229,7 +228,7 @@ def _policy(policy: Part, workers: int | None) -> Wrong:
 
 
 def coordinator(subject: Subject) -> Wrong:
-    """It starts again on its own, and is admitted with nobody."""
+    """It restarts by itself, and needs no other pod to be admitted."""
     pod = part(part(subject.spec, "template"), "spec")
     if pod.get("restartPolicy") != "OnFailure":
         yield "spec.template.spec.restartPolicy", "must be OnFailure: its end must not end the gang"

@@ -1,4 +1,4 @@
-"""What a look at a whole cluster finds: gathered by tasks, judged by flows. None is not known."""
+"""What a look at a whole cluster finds: gathered by tasks, judged by flows. None means not known."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is told to the outside about runs and nodes: events, and the page of a run. Values only.
+"""Events about runs and nodes, and the page of a run, as they go to the Prefect server. Values only.
 
-Decisions make them, tasks carry them to the Prefect server; neither knows the other.
+Decisions make them, tasks send them; neither knows the other.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What makes two incidents one: a fingerprint of the fact, the same for whoever sees it. Pure.
+"""Two things about incidents: the fingerprint of the fact behind one, and incidents that ask for no action. Pure.
 
-What a coordinator finds beside hangs as incidents: diagnosed by what it says itself, decided as `none`. Pure.
-
-Nothing is done about any of them, so nothing else is asked: jumps and slow ranks are told with their evidence. What the
-same signs lead to later (a loss that is no number, waiting that has cost as much as leaving) is another incident.
+The fingerprint is the same whichever process sees the fact, so that one fact makes one incident. What a coordinator
+reports beside hangs (jumps, slow ranks) becomes an incident that carries its own evidence and is decided as `none`.
+What the same signs lead to later (a NaN loss, waiting that has cost as much as leaving) is another incident.
 """
 
 from __future__ import annotations
@@ -22,6 +21,21 @@ from workflows.status import Jump, Slower, Straggler
 
 END = "end"
 """An attempt ends once: whoever sees a pod fail, its JobSet fail or its pods gone sees the same."""
+
+LEFT_ALONE = "Training continues; no action was taken"
+WORDS = {"loss": "the loss", "gradient_norm": "the norm of gradients"}
+_CLASSES: dict[Told, tuple[FaultClass, float, str]] = {
+    Told.LOSS_JUMP: (FaultClass.NUMERIC, 0.7, "a loss that is no number"),
+    Told.GRADIENT_NORM_JUMP: (FaultClass.NUMERIC, 0.7, "a loss that is no number"),
+    Told.GRADIENT_NORM_NOT_FINITE: (FaultClass.NUMERIC, 0.7, "a loss that is no number"),
+    Told.SLOW_RANK: (
+        FaultClass.STRAGGLER,
+        0.9,
+        "waiting for it that has cost as much as a new attempt, where the profile lets a gang leave",
+    ),
+    Told.SLOW_GANG: (FaultClass.STRAGGLER, 0.6, "one rank that is slower than the others"),
+}
+"""Class, how surely, and what would have changed the decision."""
 
 
 def fact_of(
@@ -55,22 +69,6 @@ def ended_by(story: Story, attempt: int) -> list[IncidentRecord]:
     return [item for item in story.incidents if item.attempt == attempt and not item.went_on]
 
 
-LEFT_ALONE = "Training continues; no action was taken"
-WORDS = {"loss": "the loss", "gradient_norm": "the norm of gradients"}
-_CLASSES: dict[Told, tuple[FaultClass, float, str]] = {
-    Told.LOSS_JUMP: (FaultClass.NUMERIC, 0.7, "a loss that is no number"),
-    Told.GRADIENT_NORM_JUMP: (FaultClass.NUMERIC, 0.7, "a loss that is no number"),
-    Told.GRADIENT_NORM_NOT_FINITE: (FaultClass.NUMERIC, 0.7, "a loss that is no number"),
-    Told.SLOW_RANK: (
-        FaultClass.STRAGGLER,
-        0.9,
-        "waiting for it that has cost as much as a new attempt, where the profile lets a gang leave",
-    ),
-    Told.SLOW_GANG: (FaultClass.STRAGGLER, 0.6, "one rank that is slower than the others"),
-}
-"""Class, how surely, and what would have changed the decision."""
-
-
 def notes_of(attempt: AttemptRecord, news: GangNews, now: float) -> tuple[IncidentRecord, ...]:
     """An incident for each thing that the news tells of, in the order of their steps where those are known.
 
@@ -86,7 +84,7 @@ def notes_of(attempt: AttemptRecord, news: GangNews, now: float) -> tuple[Incide
 
 
 def well_again(known: Sequence[IncidentRecord], news: GangNews, told: Sequence[IncidentRecord]) -> list[IncidentRecord]:
-    """Of what was known to last: what is not told any more, while somebody looks.
+    """Known lasting conditions that the coordinator no longer reports while it is heard.
 
     Args:
         known: notes of the attempt.

@@ -1,9 +1,8 @@
 """The second path to a gang's progress, for when its coordinator is not heard: what launchers' own logs say. Pure.
 
-A launcher writes what it reads of its ranks into its own output too, as structured lines (`reports.LINE_PREFIX`).
-Whether training goes on is known from two looks at the newest of them: clocks of nodes are not compared with ours.
-
-A coordinator that went with a node on which no rank stood. Pure.
+A launcher also writes what it reads of its ranks into its own output, as structured lines (`wire.LINE_PREFIX`). Two
+looks at the newest of them show whether training goes on, so no node's clock is compared with ours.
+`stranded_coordinator` finds a coordinator that was lost with a node on which no rank ran.
 """
 
 from __future__ import annotations

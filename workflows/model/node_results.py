@@ -1,4 +1,4 @@
-"""What a test of one node told, whoever started it."""
+"""What a test of one node reported, whichever launcher started it."""
 
 from __future__ import annotations
 

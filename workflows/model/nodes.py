@@ -1,10 +1,8 @@
-"""Nodes as a watch keeps them: slim, since a large cluster has many, and what was found about them.
+"""Node objects as a watch keeps them, and what was found about nodes. Pure.
 
-Times are Unix seconds as the writer's clock says. Absent means not known.
-
-What Kubernetes itself says of a node: what its kubelet offers there, and whether that kubelet is ready.
-
-Pure: the object is read by whoever may read nodes, which the pod of a preflight may not.
+They are slim, since a large cluster has many nodes. Times are Unix seconds by the writer's clock. Absent means not
+known. `told_by_node_object` reads what the kubelet offers and whether it is ready; the object is read by whoever may
+read nodes, which the pod of a preflight may not.
 """
 
 from __future__ import annotations
@@ -148,6 +146,12 @@ def taint_manifest(taint: Taint) -> dict[str, str]:
     return {"key": taint.key, **value, "effect": taint.effect, **added}
 
 
+Step = Literal["quarantine", "record", "ask", "leave"]
+
+
+PARTS_SHOWN = 4
+
+
 @dataclass(frozen=True, slots=True)
 class NodeFinding:
     """What a node's conditions say against it."""
@@ -171,9 +175,6 @@ class NodeFinding:
     def key(self) -> str:
         """The same for the same standing of the same condition, whoever looks and however often."""
         return f"{self.node}/{self.condition}/{self.since or 0:.0f}"
-
-
-Step = Literal["quarantine", "record", "ask", "leave"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +227,6 @@ class LedgerGround:
     """Pool -> how often we took one out within the brake's window."""
     asked: frozenset[str] = frozenset()
     """Pools about which a person was asked, and the answer was not carried over yet."""
-
-
-PARTS_SHOWN = 4
 
 
 def told_by_node_object(manifest: Json, gpu_resource: str, nic_resource: str = "") -> ParsedOutput:

@@ -1,7 +1,7 @@
-"""Whose an object in a cluster is: names of runs are told apart by the ledger, and a cluster has room for many ledgers.
+"""Which ledger owns an object in a cluster: a cluster may serve many ledgers, whose runs may have the same names.
 
 Every object that we create carries the identity of its ledger as an annotation. One without it was made by an older
-version and counts as ours; so does every object for somebody who has no ledger.
+version and counts as ours; to a caller without a ledger every object does.
 """
 
 from __future__ import annotations

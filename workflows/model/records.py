@@ -1,10 +1,7 @@
-"""Records of the ledger, shared by tasks (which store them) and flows (which decide on them).
+"""The records of the ledger, shared by tasks (which store them) and flows (which decide on them).
 
-Times are Unix seconds (float, UTC). Ids are deterministic, so that writing a record twice is harmless.
-
-What was found of a checkpoint, as the ledger keeps it. Times are Unix seconds.
-
-Signals of what is only told: the training goes on, and nothing is to be done. Loads nothing, records know them.
+Times are Unix seconds (float, UTC). Ids are deterministic, so that writing a record twice is harmless. `Told` names the
+signals of incidents that ask for no action: training goes on.
 """
 
 from __future__ import annotations
@@ -15,21 +12,12 @@ from typing import Any, Literal
 
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
 
+Json = dict[str, Any]
 
-@dataclass(frozen=True)
-class CheckpointRecord:
-    """A checkpoint that somebody looked at."""
-
-    run: str
-    step: int
-    path: str
-    attempt: int
-    at: float
-    verdict: VerdictWord
-    why: str = ""
-    bytes: int = 0
-    format: str = ""
-    tier: str = "durable"
+WAITS = " [waits, training is left alone: "
+UNHEARD = " [by the second path: "
+"""How the `why` of a run tells people what it waits for, behind why it is in its state: nothing is known of its
+training, or its ranks' own logs say that it goes on."""
 
 
 class Told(StrEnum):
@@ -49,13 +37,6 @@ class Told(StrEnum):
 TOLD: frozenset[str] = frozenset(Told)
 LASTING: frozenset[str] = frozenset({Told.SLOW_RANK, Told.SLOW_GANG})
 """Those that are over at some time; the others are moments."""
-
-
-Json = dict[str, Any]
-WAITS = " [waits, training is left alone: "
-UNHEARD = " [by the second path: "
-"""How the `why` of a run tells people what it waits for, behind why it is in its state: nothing is known of its
-training, or its ranks' own logs say that it goes on."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +148,22 @@ class AttemptRecord:
     def where(self) -> str:
         """Its nodes, for people."""
         return ", ".join(self.nodes[:8]) + ", ..." * (len(self.nodes) > 8) or "nodes that the scheduler chooses"
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """A checkpoint that somebody looked at."""
+
+    run: str
+    step: int
+    path: str
+    attempt: int
+    at: float
+    verdict: VerdictWord
+    why: str = ""
+    bytes: int = 0
+    format: str = ""
+    tier: str = "durable"
 
 
 @dataclass(frozen=True)

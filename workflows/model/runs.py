@@ -1,16 +1,9 @@
-"""What is known of runs that somebody must drive, and of the flow runs that ask for them: tasks look, flows decide.
+"""What is known about many runs at once: who drives them, their flow runs, their objects, findings and accounts.
 
-What a reconciling look sees: runs of the ledger beside the objects of a cluster. Tasks look, flows decide.
-
-Times are Unix seconds. A part that could not be read is None: nothing is concluded about it.
-
-What is read over all runs at once: one slim line for each, instead of its whole story.
-
-What a monitor found that is no node's fault: rows of the ledger. Tasks look, flows decide.
-
-Where the time of a whole run went, small enough to read ten thousand of them: tasks keep them, flows make them.
-
-Times are Unix seconds, durations are wall seconds of the whole gang: times GPUs gives GPU-seconds.
+Tasks read these values and store them, flows decide on them. Times are Unix seconds; durations are wall seconds of the
+whole gang, which times GPUs gives GPU-seconds. A part of a reconciling look (`Sight`) that could not be read is None:
+nothing is concluded about it. Lines over all runs are slim, and the account of a run is small enough to read ten
+thousand of them.
 """
 
 from __future__ import annotations

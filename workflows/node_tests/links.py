@@ -1,9 +1,8 @@
 """One round of tests between nodes: a short pod on each node of each group or pair, all side by side.
 
 The members of a group wait for each other, so all pods of a round run at the same time: a round of many nodes is
-several workflows, and a group may be spread over them. Which groups meet is decided outside.
-
-What the two of a pair ask each other for the checks of a suite; checks with the same call share one. Pure.
+several workflows, and a group may be spread over them. Which groups meet is decided outside. Checks of pairs with the
+same call share one execution.
 """
 
 from __future__ import annotations
@@ -32,13 +31,27 @@ from workflows.programs.probes.call import Call
 MOST_MEET_SECONDS = 60.0
 """For the two of a pair: their tests together may take half an hour, and nobody waits so long for one."""
 
+LINKS = "links"
+MEMBER = "member-"
+"""Beginning of the templates' names; the number of the pool follows."""
+MOST = 96
+"""Nodes of one workflow, as of a preflight."""
+START_SECONDS = 60
+"""For a pod to start, beside the measurement's own time."""
+MEET_SHARE = 0.5
+"""Of a measurement's time: whoever has not come by then does not come."""
+OUT_DIR = f"$({folder_variable(commands.OUTPUTS_VOLUME)})"
+GPU_RESOURCES: Part = {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"cpu": "16", "memory": "64Gi"}}
+"""Of pods that load a collective library for each GPU, or keep a fast NIC busy: our own choice, half a core and 2 GiB
+a GPU at least."""
+
 
 @dataclass(frozen=True)
 class PairDemand:
     """What the two of every pair measure."""
 
     calls: str
-    """JSON of the calls (`gang_pair.to_json`)."""
+    """JSON of the calls (`workflows.programs.fabric.pair_member.to_json`)."""
     deadline_seconds: float
     """For one pair: to meet, and for all calls in both directions."""
     meet_seconds: float
@@ -84,21 +97,6 @@ def pair_calls_of(checks: Sequence[Check]) -> PairCalls:
             plain |= {"number": len(made), "peer_command": peer_command, "quantities": wanted}
             made.append(PairCall(**plain))
     return PairCalls(tuple(made), number_of)
-
-
-LINKS = "links"
-MEMBER = "member-"
-"""Beginning of the templates' names; the number of the pool follows."""
-MOST = 96
-"""Nodes of one workflow, as of a preflight."""
-START_SECONDS = 60
-"""For a pod to start, beside the measurement's own time."""
-MEET_SHARE = 0.5
-"""Of a measurement's time: whoever has not come by then does not come."""
-OUT_DIR = f"$({folder_variable(commands.OUTPUTS_VOLUME)})"
-GPU_RESOURCES: Part = {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"cpu": "16", "memory": "64Gi"}}
-"""Of pods that load a collective library for each GPU, or keep a fast NIC busy: our own choice, half a core and 2 GiB
-a GPU at least."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +214,7 @@ def pod_seconds(plan: LinksPlan) -> int:
 
 
 def links_workflow(plan: LinksPlan) -> Workflow:
-    """One workflow of a round. A pod that ends has put out `report`; one without has told nothing.
+    """One workflow of a round. A pod that ends has put out `report`; one without it has no answer.
 
     Raises:
         ValueError: no nodes, or more than `MOST`.

@@ -1,9 +1,8 @@
-"""Workflows about nodes: a short pod on each of them, rack by rack, whoever else keeps away from it.
+"""What all workflows about nodes share: a short pod on each node, rack by rack, and pods that see a node's GPUs.
 
-Pods of tests that see all GPUs of a node: in an image of the site, with the vendor's tools and torch.
-
-Our programs come into it as into any training image, and are started by its own Python. Where the cluster profile names
-no such image they run in their own, ask for no GPUs, and what would open one is unknown.
+Such pods tolerate every taint. Pods that see all GPUs run in an image of the site, with the vendor's tools and torch:
+our programs come into it as into any training image, and are started by its own Python. Where the cluster profile names
+no such image they run in their own, ask for no GPUs, and a check that would open one is unknown.
 """
 
 from __future__ import annotations
@@ -22,12 +21,16 @@ from workflows.attempt import commands, pods
 from workflows.attempt.placeholders import storage_volume
 from workflows.attempt.templates import MAIN
 
+Fields = dict[str, Any]
+
 AT_ONCE = 32
 """Pods at the same time: no more than an API server and a registry notice."""
 KEEP_SECONDS = 3600
 """What was found is in the ledger by then."""
 EVERYTHING = models.Toleration(operator="Exists")
 """A node that others keep away from is looked at all the same."""
+SHARED_MEMORY = "shared-memory"
+SHARED_MEMORY_MOUNT = "/dev/shm"  # noqa: S108 - a mount path
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def workflow_fields(cluster: ClusterProfile, marks: Mapping[str, str], deadline_
 
 
 def no_more(_: str) -> str:
-    """Nothing follows the pods of a rack."""
+    """The default of `more`: nothing follows the pods of a rack."""
     return ""
 
 
@@ -131,11 +134,6 @@ def first_nodes(profile: ClusterProfile, share: float) -> dict[str, str]:
     return found or {"node-0": profile.pools[0].name}
 
 
-Fields = dict[str, Any]
-SHARED_MEMORY = "shared-memory"
-SHARED_MEMORY_MOUNT = "/dev/shm"  # noqa: S108 - a mount path
-
-
 def sees_gpus(cluster: ClusterProfile, hardware: HardwareProfile) -> bool:
     """Whether tests on such nodes run in an image that can open GPUs, and so need the node's GPUs for themselves."""
     return bool(cluster.admission.gpu_image) and hardware.gpus_per_node > 0
@@ -156,7 +154,7 @@ def command(program: str, words: list[str], *, own_image: bool) -> list[str]:
 
 
 def with_gpus(fields: Fields, cluster: ClusterProfile, pool: Pool, hardware: HardwareProfile) -> Fields:
-    """The fields of a pod of ours (`node_pods.pod_fields`), in the site's image and with the node's devices."""
+    """The fields of a pod of ours (`pod_fields`), in the site's image and with the node's devices."""
     admission = cluster.admission
     mounts = [*fields["volume_mounts"], *_mounts()]
     return {

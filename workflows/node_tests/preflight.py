@@ -1,8 +1,7 @@
 """The preflight: the calls of a suite's checks on each of some nodes, rack by rack, before they may train.
 
-One depth a workflow. Pods measure and report; limits, peers and the past are judged outside, where all nodes are known.
-
-What is executed on a node for the checks of a suite: checks with the same call share one execution. Pure.
+One depth a workflow; checks with the same call share one execution. Pods measure and report; limits, peers and the past
+are judged outside, where all nodes are known.
 """
 
 from __future__ import annotations
@@ -44,6 +43,14 @@ BY_API = "kubernetes-node"
 IN_VOLUME_POD = "volume"
 FABRIC_VARIABLES = "fabric-environment"
 """Probes of which the flow knows more than the suite."""
+
+PREFLIGHT = "preflight"
+PROBE = "probe-"
+"""Beginning of the templates' names; the number of the pool follows."""
+MOST = 96
+"""Nodes of one workflow: its status holds up to 8 KB of each (packed), and 1 MiB together."""
+START_SECONDS = 60
+"""For a pod to start, beside the checks' own time."""
 
 
 @dataclass(frozen=True)
@@ -131,15 +138,6 @@ def _call(check: Check, number: int, variables: Mapping[str, str]) -> Call:
         deadline_seconds=float(check.deadline_seconds),
         needs=tuple(check.needs),
     )
-
-
-PREFLIGHT = "preflight"
-PROBE = "probe-"
-"""Beginning of the templates' names; the number of the pool follows."""
-MOST = 96
-"""Nodes of one workflow: its status holds up to 8 KB of each (packed), and 1 MiB together."""
-START_SECONDS = 60
-"""For a pod to start, beside the checks' own time."""
 
 
 @dataclass(frozen=True)

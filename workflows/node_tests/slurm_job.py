@@ -1,6 +1,6 @@
-"""A preflight as jobs of Slurm: one short job a node, its script, and the words for sbatch. Pure.
+"""A preflight as jobs of Slurm: one short job a node, its script, and the arguments of sbatch. Pure.
 
-The names tell a test again after any crash, so that whoever comes second takes over the jobs of the first.
+Names are deterministic: after a crash, the next caller finds the jobs of the first by them and takes them over.
 """
 
 from __future__ import annotations

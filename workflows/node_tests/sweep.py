@@ -1,4 +1,4 @@
-"""The sweep: a short read-only pod on each of some nodes, rack by rack, to find what nobody complained about yet.
+"""The sweep: a short read-only pod on each of some nodes, rack by rack, to find faults that nothing has reported yet.
 
 No GPUs and next to nothing else are asked for, so it runs beside training, on nodes under quarantine too.
 """

@@ -1,11 +1,9 @@
-"""Pods that test volumes: each has one of its own, which is claimed with the pod and goes with it.
+"""Pods that test volumes, and what a claim and its pod say about the volume and whose fault a failure is. Pure.
 
-Kubernetes makes and removes the claim (a generic ephemeral volume): nothing is left behind whoever dies, and nobody of
-ours needs the right to make claims. Such a pod does nothing else, since one whose claim is never bound never starts.
-
-What the looks at a claim and its pod say about the volume, and whose fault it is. Pure.
-
-A claim that is never bound is the storage's failure: it is told, and leaves the node unknown, never bad.
+Each pod has a volume of its own, claimed with the pod and removed with it. Kubernetes makes and removes the claim (a
+generic ephemeral volume): nothing is left behind whatever dies, and we need no right to make claims. Such a pod does
+nothing else, since one whose claim is never bound never starts. A claim that is never bound is the storage's failure:
+it is reported, and leaves the node unknown, never bad.
 """
 
 from __future__ import annotations

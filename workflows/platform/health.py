@@ -1,9 +1,7 @@
 """The health service on a cluster: a daemon on each node, how it is reached, its rights, and a pod that asks it. Pure.
 
 Everything carries the label `app.kubernetes.io/name: primus-health`, by which it is found and removed. The token is the
-site's own Secret; no secret stands in any object.
-
-What the daemons of the health service may do in a cluster: reading, and what its values ask for. Pure.
+site's own Secret; no secret stands in any object. The daemons may read, and do what their values ask for.
 """
 
 from __future__ import annotations
@@ -46,43 +44,6 @@ MARKS_NODES: Sequence[Right] = (("", ("nodes",), ("patch",)),)
 READS_STORAGE: Sequence[Right] = (("storage.k8s.io", ("storageclasses",), ("get",)),)
 """Whether a class binds a claim that no pod uses."""
 MAKES_VOLUMES: Sequence[Right] = (("", ("persistentvolumeclaims",), ("create", "get", "delete")),)
-
-
-def metadata(values: HealthValues, name: str = SERVICE) -> Manifest:
-    """Name, namespace and labels of an object of the service."""
-    return {"name": name, "namespace": values.namespace, "labels": dict(MARKS)}
-
-
-def cluster_role(values: HealthValues) -> list[Manifest]:
-    """Rights in the whole cluster, and who has them."""
-    marks = values.write_labels or values.deep_interval_seconds
-    rights = [*READS, *(MARKS_NODES if marks else ()), *(READS_STORAGE if values.storage_class else ())]
-    # Two services of one cluster have their own each.
-    named = {"name": f"{SERVICE}-{values.namespace}", "labels": dict(MARKS)}
-    made = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": named, "rules": _rules(rights)}
-    return [made, _binding("ClusterRole", named, values)]
-
-
-def role(values: HealthValues) -> list[Manifest]:
-    """Rights in the service's own namespace, and who has them."""
-    named = metadata(values)
-    made = {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": named, "rules": _rules(MAKES_VOLUMES)}
-    return [made, _binding("Role", named, values)]
-
-
-def _rules(rights: Sequence[Right]) -> list[Manifest]:
-    return [{"apiGroups": [group], "resources": list(names), "verbs": list(verbs)} for group, names, verbs in rights]
-
-
-def _binding(kind: str, named: Manifest, values: HealthValues) -> Manifest:
-    return {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": f"{kind}Binding",
-        "metadata": named,
-        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": named["name"]},
-        "subjects": [{"kind": "ServiceAccount", "name": SERVICE, "namespace": values.namespace}],
-    }
-
 
 COMPONENT = "app.kubernetes.io/component"
 ALIAS = "autopilot-healthchecks"
@@ -307,3 +268,39 @@ def options(values: HealthValues) -> Options:
         label=values.write_labels,
         compatible=values.compatible,
     )
+
+
+def metadata(values: HealthValues, name: str = SERVICE) -> Manifest:
+    """Name, namespace and labels of an object of the service."""
+    return {"name": name, "namespace": values.namespace, "labels": dict(MARKS)}
+
+
+def cluster_role(values: HealthValues) -> list[Manifest]:
+    """Rights in the whole cluster, and who has them."""
+    marks = values.write_labels or values.deep_interval_seconds
+    rights = [*READS, *(MARKS_NODES if marks else ()), *(READS_STORAGE if values.storage_class else ())]
+    # Two services of one cluster have their own each.
+    named = {"name": f"{SERVICE}-{values.namespace}", "labels": dict(MARKS)}
+    made = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": named, "rules": _rules(rights)}
+    return [made, _binding("ClusterRole", named, values)]
+
+
+def role(values: HealthValues) -> list[Manifest]:
+    """Rights in the service's own namespace, and who has them."""
+    named = metadata(values)
+    made = {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": named, "rules": _rules(MAKES_VOLUMES)}
+    return [made, _binding("Role", named, values)]
+
+
+def _rules(rights: Sequence[Right]) -> list[Manifest]:
+    return [{"apiGroups": [group], "resources": list(names), "verbs": list(verbs)} for group, names, verbs in rights]
+
+
+def _binding(kind: str, named: Manifest, values: HealthValues) -> Manifest:
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": named,
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": named["name"]},
+        "subjects": [{"kind": "ServiceAccount", "name": SERVICE, "namespace": values.namespace}],
+    }

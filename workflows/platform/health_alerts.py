@@ -1,4 +1,4 @@
-"""Alerts of the health service: rules for Prometheus, who is scraped, and both as objects of its operator. Pure.
+"""Alerts of the health service: rules for Prometheus, what is scraped, and both as objects of its operator. Pure.
 
 Names, times and severities are Autopilot's where it has the alert, so that its receivers go on. Metrics are those of
 the node daemon's page; alerts on Autopilot's labels and on pods need kube-state-metrics too, started with
@@ -20,6 +20,8 @@ GAUGE = "autopilot_health_checks"
 LATE_ROUNDS = 2
 """A check that was not made for so many rounds, and `LATE_SECONDS`, is said to run no longer."""
 LATE_SECONDS = 600
+
+OF_GPU = "GPU {{ $labels.deviceid }} of node {{ $labels.node }}"
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,6 @@ def groups(values: HealthValues) -> tuple[Group, ...]:
 
 def _bad(check: str, by: str) -> str:
     return f'max by ({by}) ({GAUGE}{{health="{check}"}}) >= 1'
-
-
-OF_GPU = "GPU {{ $labels.deviceid }} of node {{ $labels.node }}"
 
 
 def _links(values: HealthValues) -> Alert:

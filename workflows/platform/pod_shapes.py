@@ -1,4 +1,4 @@
-"""Shapes that all pods of the product share: what the level `restricted` asks for, where values come from. Pure."""
+"""Shapes that all pods of the product share: what the level `restricted` asks for, and where values come from. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ Manifest = dict[str, Any]
 NAMESPACE = "primus-flows"
 PART = {"app.kubernetes.io/part-of": "primus-flows"}
 NAME = "app.kubernetes.io/name"
+
+RESTRICTED_CONTAINER: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 
 
 def metadata_of(name: str) -> Manifest:
@@ -69,13 +75,6 @@ def restricted_pod(user: int) -> Manifest:
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-
-
-RESTRICTED_CONTAINER: Manifest = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
 
 
 def container_of(name: str, image: str, command: Sequence[str], env: Sequence[Manifest]) -> Manifest:
