@@ -4,8 +4,6 @@ Two classes satisfy `Cluster`: `tasks.kubernetes.cluster.KubernetesCluster` (the
 `tasks.embedded.api.EmbeddedCluster` (a directory on this machine). Objects are plain dictionaries in Kubernetes' own
 JSON form. The current cluster lives in a context variable, because Prefect records every parameter of a task and a
 client must never be one.
-
-Every object of a kind, a page at a time: of thousands only what is asked of each needs to be kept.
 """
 
 from __future__ import annotations
@@ -43,6 +41,8 @@ Kind = Literal[
     "Service",
 ]
 """The kinds we read or write. Those from Namespace on, and Kueue's, are only read; Services over all namespaces."""
+
+_current: ContextVar[Cluster | None] = ContextVar("primus_cluster", default=None)
 
 
 class Event(Protocol):
@@ -170,9 +170,6 @@ class Cluster(Protocol):
     def versions(self) -> Mapping[str, str]:
         """What answers there, e.g. `{"engine": "embedded", "argo": "v4.1.4 subset"}`."""
         ...
-
-
-_current: ContextVar[Cluster | None] = ContextVar("primus_cluster", default=None)
 
 
 def current() -> Cluster:

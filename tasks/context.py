@@ -1,9 +1,7 @@
-"""What a task stands in: settings, ledger, clock; and the decorator that makes a function a task.
+"""What a task needs from its process: settings, ledger, clock; and the decorators that make a function a task.
 
 Clients are never parameters, because Prefect records those: they live in context variables. `tasks.cluster` holds the
-cluster, this module the rest.
-
-Opening what a process stands in: settings from the environment, the ledger, the cluster of a run.
+cluster, this module the rest, and opens it from the environment (`session`, `at_hand`, `on_cluster`).
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ R = TypeVar("R")
 
 
 def patient(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, tried again for as long as a neighbour does not answer: training goes on meanwhile.
+    """Try the function again for as long as a neighbour does not answer: training goes on meanwhile.
 
     This is the one retry of API hiccups. Only `Transient` errors are waited out, each for the time it names. Where the
     second try fails too, the run that is driven says so.
@@ -64,7 +62,7 @@ def patient(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def touch(said: str) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """Make a function a Prefect task that is run every time it is called, and patiently.
+    """Make a function a Prefect task that runs every time it is called, and is retried as `patient` says.
 
     Args:
         said: what the UI shows, with the function's parameters in braces: "submits attempt {number}".
@@ -138,7 +136,7 @@ def world() -> World:
 
 
 def tell_waiting(said: str, about: str = "", *, goes_on: bool = False) -> None:
-    """Write down what the run that is driven waits for; "" when it waits no more.
+    """Write down what the run that is driven waits for; "" when it no longer waits.
 
     Where no run is driven nobody is told, nor where the ledger itself is away.
 

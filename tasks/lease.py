@@ -1,6 +1,6 @@
-"""The right to drive a run: taken, renewed in the background, given back.
+"""The right to drive a run: taken, renewed in the background, released; and whose objects in the cluster are.
 
-Whose objects in the cluster are: those of another ledger's run of the same name are left alone.
+Objects of another ledger's run of the same name are left alone.
 """
 
 from __future__ import annotations
@@ -27,6 +27,32 @@ _RIGHTS: dict[str, Right] = {}
 """What this process holds, by run: a signal may have to end it."""
 
 
+@contextmanager
+def driving(run: str) -> Generator[Right]:
+    """Hold the lease of `run` inside the block.
+
+    Raises:
+        Conflict: another living process drives it (the message names it).
+        Unavailable: the ledger does not answer.
+    """
+    here = world()
+    lease = here.ledger.acquire(run, this_driver(), here.now(), is_alive)
+    right = Right(run, lease.fencing)
+    ended = threading.Event()
+    renewing = threading.Thread(target=_keep_renewing, args=(here.ledger, lease, right, here, ended), daemon=True)
+    renewing.start()
+    _RIGHTS[run] = right
+    try:
+        with standing_in(replace(here, right=right)):
+            yield right
+    finally:
+        _RIGHTS.pop(run, None)
+        ended.set()
+        renewing.join(timeout=RENEW_SECONDS)
+        with suppress(PrimusError):  # if not, it runs out by itself
+            here.ledger.release(lease)
+
+
 def this_driver() -> Driver:
     """This process as a holder of leases."""
     pid = os.getpid()
@@ -41,7 +67,7 @@ def is_alive(driver: Driver) -> bool | None:
 
 
 def let_go(url: str, run: str) -> bool:
-    """Give back the lease of `run` that this process holds, on a connection of its own; True where it held one.
+    """Release the lease of `run` that this process holds, on a connection of its own; True where it held one.
 
     For a process that is about to end: training goes on, and whoever drives next need not wait for the lease's end.
     Whatever else drives in this process is fenced first.
@@ -72,32 +98,6 @@ def _keep_renewing(ledger: Ledger, lease: Lease, right: Right, now: World, ended
             return
         except Transient:
             continue  # the ledger is away: training goes on, and every write of ours checks the number anyway
-
-
-@contextmanager
-def driving(run: str) -> Generator[Right]:
-    """Hold the lease of `run` inside the block.
-
-    Raises:
-        Conflict: another living process drives it (the message names it).
-        Unavailable: the ledger does not answer.
-    """
-    here = world()
-    lease = here.ledger.acquire(run, this_driver(), here.now(), is_alive)
-    right = Right(run, lease.fencing)
-    ended = threading.Event()
-    renewing = threading.Thread(target=_keep_renewing, args=(here.ledger, lease, right, here, ended), daemon=True)
-    renewing.start()
-    _RIGHTS[run] = right
-    try:
-        with standing_in(replace(here, right=right)):
-            yield right
-    finally:
-        _RIGHTS.pop(run, None)
-        ended.set()
-        renewing.join(timeout=RENEW_SECONDS)
-        with suppress(PrimusError):  # if not, it runs out by itself
-            here.ledger.release(lease)
 
 
 def our_ledger() -> str:

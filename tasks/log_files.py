@@ -1,4 +1,4 @@
-"""Log files of this machine: found in folders, opened, read in blocks; compressed ones as what is in them."""
+"""Log files of this machine: found in folders, opened, and read in blocks; compressed ones unpacked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Background processes of a home: started once, found again by pid and start time, stopped by pid only.
 
-Which process is which: a pid alone may belong to another process a moment later. No Prefect here.
+A pid alone may belong to another process a moment later. No Prefect here.
 """
 
 from __future__ import annotations

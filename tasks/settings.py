@@ -1,9 +1,7 @@
 """What the environment says: where our state lives, which ledger, which cluster, which token.
 
 Read once at the edge of a program and handed on as a value; nothing else of ours reads these variables. Two homes never
-see each other: every path below comes from `home`.
-
-Where a cluster profile's storage lies that says `{home}`.
+see each other: every path below comes from `home`, also the storage of a cluster profile that says `{home}`.
 """
 
 from __future__ import annotations

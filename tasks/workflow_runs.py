@@ -1,6 +1,6 @@
-"""Any Argo Workflow on any cluster: checked, submitted, watched to its end. Through the seam, without Prefect.
+"""Any Argo Workflow on any cluster: read, checked, submitted, watched to its end. Through the seam, without Prefect.
 
-A Workflow manifest as people write it: YAML or JSON, several documents, parameters from the command line.
+Manifests are read as people write them: YAML or JSON, several documents, parameters from the command line.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ WATCH_SECONDS = 60.0
 """One watch; then the object is read anew, whatever the watch told."""
 PATIENCE_SECONDS = 60.0
 """A cluster that does not answer for so long while its workflow is watched counts as away."""
+
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""Kubernetes' own letters for `generateName`: no word can come out by accident."""
+_SUFFIX_LENGTH = 5
+_NAME_LIMIT = 63
+_USED = re.compile(r"""workflow\.parameters(?:\.|\[\\?["'])([-\w]+)""")
+"""A workflow parameter as tags and expressions name it, inside JSON text."""
 
 
 def check_workflow(cluster: Cluster, manifest: Manifest, namespace: str) -> None:
@@ -118,14 +125,6 @@ def _changes(cluster: Cluster, name: str) -> Iterator[Manifest]:
 def phase_of(manifest: Manifest) -> str:
     """Its `status.phase`, "" before it has one."""
     return str(as_map(manifest.get("status")).get("phase") or "")
-
-
-_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""Kubernetes' own letters for `generateName`: no word can come out by accident."""
-_SUFFIX_LENGTH = 5
-_NAME_LIMIT = 63
-_USED = re.compile(r"""workflow\.parameters(?:\.|\[\\?["'])([-\w]+)""")
-"""A workflow parameter as tags and expressions name it, inside JSON text."""
 
 
 def read_documents(text: str, source: str) -> list[Any]:

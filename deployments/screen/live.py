@@ -339,7 +339,7 @@ def wait_for(ledger: Ledger, run: str, until: Callable[[Story], bool], timeout_s
 
 
 class Screen:
-    """Draws the run while it is watched; a `follow.Teller`.
+    """Draws the run while it is watched; a `Teller`.
 
     Args:
         settings: of this process.

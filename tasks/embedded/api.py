@@ -1,4 +1,4 @@
-"""The embedded cluster's face: satisfies `tasks.cluster.Cluster` and adds what fault injection needs.
+"""The embedded cluster's API: satisfies `tasks.cluster.Cluster` and adds what fault injection needs.
 
 A directory, not a server: every method works on files, any number of processes may hold the same cluster at once, and
 nothing is started before something is applied that needs it.

@@ -1,6 +1,6 @@
 """Where the files of a pod lie, and what of them a container sees. Used by supervisors, the API and fault injection.
 
-Removing folders; `shutil` is too large for a keeper that must stay small.
+`remove_tree` removes folders: `shutil` is too large for a keeper that must stay small.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Small words about Kubernetes objects that every part of the embedded cluster uses.
-
-What every part of the embedded cluster takes for granted about an object that is stored. Pure.
-"""
+"""What every part of the embedded cluster uses of stored objects: fields, times, labels, and their soundness. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +8,8 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeGuard
-
-
-if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+    from typing import Any, TypeGuard
 
     Object = dict[str, Any]
 else:
@@ -47,6 +40,9 @@ OUTPUTS_ANNOTATION = "primus-flows.io/outputs"
 """JSON {parameter: path}: files that are read when the main container ended."""
 OUTPUT_VALUES_ANNOTATION = "primus-flows.io/output-values"
 """JSON {"outputs": {parameter: text or null}, "result": text or null}, written by the supervisor."""
+
+_WORKING = ("Pod", "JobSet", "Workflow", "Node")
+"""Kinds that the keeper acts on: they have an identity, a specification and a status."""
 
 
 def section(manifest: Mapping[str, Any], *keys: str) -> Object:
@@ -128,10 +124,6 @@ def mark_deleted(manifest: Object, grace_seconds: float | None) -> Object:
         before = metadata.get("deletionGracePeriodSeconds")
         metadata["deletionGracePeriodSeconds"] = grace_seconds if before is None else min(before, grace_seconds)
     return manifest
-
-
-_WORKING = ("Pod", "JobSet", "Workflow", "Node")
-"""Kinds that the keeper acts on: they have an identity, a specification and a status."""
 
 
 def parse_object(content: bytes, kind: str, name: str) -> Object:

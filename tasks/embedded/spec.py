@@ -1,6 +1,6 @@
 """What an embedded cluster is made of: nodes, images, and its own few settings. Stands in `cluster.json`.
 
-What stands for an image: the host's programs, by the patterns of `cluster.json`.
+An image is a set of the host's programs, chosen by the first pattern that matches its name.
 """
 
 from __future__ import annotations

@@ -32,6 +32,30 @@ RETRY_SECONDS = 5.0
 _KILLED = ("exit 137", "exit 143", "zygote ended")
 _LINE_CHARACTERS = 300
 
+_PROGRAM = (
+    "import sys;sys.path.insert(0,sys.argv[1]);sys.path.append(sys.argv[3]);"
+    "from tasks.embedded.control.keeper import main;sys.exit(main(sys.argv[2]))"
+)
+_NURSE = r"""
+(
+  ( exec 2>>"$0/keeper.log" && exec "$@" )
+  code=$?
+  [ "$code" -eq 0 ] || {
+    echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) exit $code"
+    tail -c 2000 "$0/keeper.log" 2>&1 | tail -n 8 | sed 's/^/  /'
+    echo
+  } >>"$0/keeper.failures"
+  rm -f "$0/keeper.starting"
+) </dev/null >/dev/null 2>&1 &
+"""
+"""The keeper is nobody's child who would have to reap it, and its end is written down whatever ended it, also where it
+could not even be started. The file stays small: it is removed by a keeper that works and begun anew after a while."""
+START_SECONDS = 2.0
+"""A start that has neither come to a living keeper nor to an end after this time is tried again beside it."""
+START_CHECK_SECONDS = 0.02
+LOG_BYTES = 1 << 20
+"""A log larger than this is put aside when the next keeper is started."""
+
 
 class FailureLog:
     """Failures in a row, newest last.
@@ -114,31 +138,6 @@ def forget_failures(root: str) -> None:
     """The keeper makes progress."""
     with contextlib.suppress(OSError):
         os.unlink(failures_path(root))
-
-
-_PROGRAM = (
-    "import sys;sys.path.insert(0,sys.argv[1]);sys.path.append(sys.argv[3]);"
-    "from tasks.embedded.control.keeper import main;sys.exit(main(sys.argv[2]))"
-)
-_NURSE = r"""
-(
-  ( exec 2>>"$0/keeper.log" && exec "$@" )
-  code=$?
-  [ "$code" -eq 0 ] || {
-    echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) exit $code"
-    tail -c 2000 "$0/keeper.log" 2>&1 | tail -n 8 | sed 's/^/  /'
-    echo
-  } >>"$0/keeper.failures"
-  rm -f "$0/keeper.starting"
-) </dev/null >/dev/null 2>&1 &
-"""
-"""The keeper is nobody's child who would have to reap it, and its end is written down whatever ended it, also where it
-could not even be started. The file stays small: it is removed by a keeper that works and begun anew after a while."""
-START_SECONDS = 2.0
-"""A start that has neither come to a living keeper nor to an end after this time is tried again beside it."""
-START_CHECK_SECONDS = 0.02
-LOG_BYTES = 1 << 20
-"""A log larger than this is put aside when the next keeper is started."""
 
 
 def keeper_lock(root: str) -> str:

@@ -1,7 +1,4 @@
-"""A watch of one kind: the log of changes turned into events with whole objects.
-
-Following the log of a container while it is written.
-"""
+"""Watching one kind (the log of changes turned into events with whole objects) and following a container's log."""
 
 from __future__ import annotations
 

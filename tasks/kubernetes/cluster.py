@@ -1,6 +1,7 @@
 """A real cluster behind the seam of `tasks.cluster`: Argo Workflows, JobSet and Kueue on Kubernetes.
 
-Does the kubelet of a pod's node answer the API server? A second path to what conditions say a minute later.
+`reaches` asks whether the kubelet of a pod's node answers the API server: a second path to what node conditions say a
+minute later.
 """
 
 from __future__ import annotations
@@ -33,48 +34,6 @@ _KUBELET_AWAY = (
     "tls handshake timeout",
 )
 """How the API server says, in a Status of code 500 or 502 to 504, that it did not get through to the kubelet."""
-
-
-def reaches(server: ApiServer, namespace: str, pod: str, timeout_seconds: float) -> bool | None:
-    """Whether the pod's kubelet answers: one line of its log is asked for, and what it says does not matter.
-
-    Args:
-        server: the API server.
-        namespace: the pod's.
-        pod: its name.
-        timeout_seconds: of the question; a second one of the same limit tells a slow kubelet from a slow API server.
-
-    Returns:
-        False: the API server says or shows that the kubelet does not answer it. None: nothing can be said, because the
-        API server itself does not answer, refuses the question, or the pod is on no node.
-    """
-    path = RESOURCES["Pod"].path(namespace, pod, "log")
-    query = {"tailLines": "1", "limitBytes": "64"}
-    question = Request("GET", path, f"reach the node of {pod}", query, headers={"Accept": "*/*"})
-    try:
-        return _understood(server.once(question, timeout_seconds))
-    except Unavailable:
-        return False if _answers(server, namespace, pod, timeout_seconds) else None
-
-
-def _understood(reply: Reply) -> bool | None:
-    if reply.status < 400:
-        return True
-    said = str(parse_status(reply.body).get("message", "")).lower()
-    if reply.status in (500, 502, 503, 504):
-        return False if any(words in said for words in _KUBELET_AWAY) else None
-    # The kubelet itself says that a container has not started yet; refusals and absent pods say nothing of it.
-    return True if reply.status == 400 and "container" in said else None
-
-
-def _answers(server: ApiServer, namespace: str, pod: str, timeout_seconds: float) -> bool:
-    """The API server answers at once what needs no kubelet: then it was the kubelet that kept us waiting."""
-    try:
-        server.once(Request("GET", RESOURCES["Pod"].path(namespace, pod), f"get Pod {pod}"), timeout_seconds)
-    except Unavailable:
-        return False
-    return True
-
 
 TOKEN_HEADER = "X-Primus-Token"  # noqa: S105 - the name of a header
 _CONFLICT_TRIES = 4
@@ -226,7 +185,7 @@ class KubernetesCluster:
         body: bytes = b"",
         timeout_seconds: float = 2.0,
     ) -> Answered:
-        """See `Cluster.call`. One try: whoever asks every 0.2 s needs no second one.
+        """See `Cluster.call`. One try: a caller that asks every 0.2 s needs no second one.
 
         Raises:
             NotFound: no such pod.
@@ -281,3 +240,44 @@ class KubernetesCluster:
             return
         if reply.status >= 400:
             raise failure(reply.status, reply.headers, reply.body, request.what)
+
+
+def reaches(server: ApiServer, namespace: str, pod: str, timeout_seconds: float) -> bool | None:
+    """Whether the pod's kubelet answers: one line of its log is asked for, and what it says does not matter.
+
+    Args:
+        server: the API server.
+        namespace: the pod's.
+        pod: its name.
+        timeout_seconds: of the question; a second one of the same limit tells a slow kubelet from a slow API server.
+
+    Returns:
+        False: the API server says or shows that the kubelet does not answer it. None: nothing can be said, because the
+        API server itself does not answer, refuses the question, or the pod is on no node.
+    """
+    path = RESOURCES["Pod"].path(namespace, pod, "log")
+    query = {"tailLines": "1", "limitBytes": "64"}
+    question = Request("GET", path, f"reach the node of {pod}", query, headers={"Accept": "*/*"})
+    try:
+        return _understood(server.once(question, timeout_seconds))
+    except Unavailable:
+        return False if _answers(server, namespace, pod, timeout_seconds) else None
+
+
+def _understood(reply: Reply) -> bool | None:
+    if reply.status < 400:
+        return True
+    said = str(parse_status(reply.body).get("message", "")).lower()
+    if reply.status in (500, 502, 503, 504):
+        return False if any(words in said for words in _KUBELET_AWAY) else None
+    # The kubelet itself says that a container has not started yet; refusals and absent pods say nothing of it.
+    return True if reply.status == 400 and "container" in said else None
+
+
+def _answers(server: ApiServer, namespace: str, pod: str, timeout_seconds: float) -> bool:
+    """The API server answers at once what needs no kubelet: then it was the kubelet that kept us waiting."""
+    try:
+        server.once(Request("GET", RESOURCES["Pod"].path(namespace, pod), f"get Pod {pod}"), timeout_seconds)
+    except Unavailable:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Lists and watches that survive whatever happens between us and the API server."""
+"""Lists and watches that survive broken connections, expired versions and a server that is away."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Attempts, and the checkpoints, moments and steps that belong to them.
 
-Steps: millions a run, so they are kept as packed arrays, up to `BATCH` steps in one row.
+A run has millions of steps, so they are kept as packed arrays, up to `BATCH` steps in one row.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from workflows.model.records import LASTING, TOLD, AttemptRecord, CheckpointReco
 _PROGRESS = frozenset({"last_step", "last_step_at", "loss"})
 """Changes of only these come every second and are no history."""
 _MOMENT = ("at",)
+
+BATCH = 256
+"""Steps in one row: about 4 kB, so that adding one step to it rewrites one page."""
+_HAS_SECONDS, _HAS_LOSS = 1, 2
 
 
 class AttemptLedger(LedgerPart):
@@ -161,11 +165,6 @@ def _change_all(
 ) -> None:
     for row in transaction.all(select(INCIDENTS.c.id).where(*wanted)):
         change(transaction, INCIDENTS, IncidentRecord, {"id": row["id"]}, "incident", changes)
-
-
-BATCH = 256
-"""Steps in one row: about 4 kB, so that adding one step to it rewrites one page."""
-_HAS_SECONDS, _HAS_LOSS = 1, 2
 
 
 def pack(rows: Sequence[StepRow]) -> bytes:

@@ -1,10 +1,8 @@
-"""The database under the ledger: opening, transactions, fencing, and noticing that it is gone.
+"""The database under the ledger: opening, transactions, fencing, noticing that it is gone, and writing a record once.
 
 SQLite: write-ahead log, one writer at a time, readers never wait. A transaction that must outlive a power cut (an
 attempt, an action, a lease: written before it is carried out) is synced to disk; others survive the death of any
 process, which is all they need. PostgreSQL: row locks on the run's lease and counter do the same.
-
-What all parts of the ledger share: a database, and writing one record once.
 """
 
 from __future__ import annotations
@@ -257,7 +255,7 @@ class Database:
         self._engine = None
 
     def _still_there(self) -> None:
-        """A write to a file that was deleted meanwhile went nowhere: say so, and it is written again."""
+        """Raise where the file was deleted meanwhile: the write was lost and is repeated."""
         if self._path is not None and _inode(self._path) != self._inode:
             raise self._vanished()
 

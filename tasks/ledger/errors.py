@@ -1,4 +1,4 @@
-"""From a database's own words to ours: what to do, and whether trying again helps. Never repeats a password."""
+"""From a database's error messages to ours: what to do, and whether trying again helps. Never repeats a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the monitor found, and how far those have come who go through the history."""
+"""What the monitor found, and cursors: how far readers of the history have come."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FindingLedger(LedgerPart):
         return record
 
     def tell_finding(self, identity: str, action: str, at: float) -> None:
-        """What came of it, or why nothing was done; the same words again change nothing."""
+        """Write what came of it, or why nothing was done; the same words again change nothing."""
         with self.database.writing() as transaction:
             row = transaction.one(select(FINDINGS).where(FINDINGS.c.id == identity))
             if row is not None and row["action"] != action:
@@ -52,13 +52,13 @@ class FindingLedger(LedgerPart):
         return [from_row(FindingRecord, row) for row in rows]
 
     def cursor(self, name: str) -> CursorRecord | None:
-        """Where somebody stands; None: he never began."""
+        """The cursor's position; None: it was never moved."""
         with self.database.reading() as transaction:
             row = transaction.one(select(CURSORS).where(CURSORS.c.name == name))
         return None if row is None else from_row(CursorRecord, row)
 
     def move_cursor(self, name: str, position: int, at: float) -> None:
-        """Stand there from now on; a cursor never goes back."""
+        """Move the cursor; it never goes back."""
         with self.database.writing() as transaction:
             put_cursor(transaction, name, position, at)
 

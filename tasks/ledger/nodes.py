@@ -1,17 +1,13 @@
-"""Findings about nodes and what is done about them, many at once, written before anything is done.
+"""Nodes in the ledger: their states by our hand, findings and questions about them, and counts for the brake.
 
 One transaction reads where the brake stands, lets a pure function settle the findings, and writes what came of it: the
-verdict, the node's state and the action of each. Whoever is killed afterwards finds the actions planned and carries
-them out; whoever is killed before has done nothing.
+verdict, the node's state and the action of each. A process that is killed afterwards leaves planned actions, which the
+next one carries out; killed before, it has done nothing. People are asked one question a pool at a time, about every
+node of it whose action waits.
 
-Nodes: what we did to them.
-
-Questions to people about nodes: one a pool at a time, about every node of it whose action waits.
-
-How many nodes of each pool are out of service, and how often we took one out: counted once, then kept.
-
-The brake asks at every settlement, and a ledger may tell of many thousand states of nodes. What was counted stays true
-while nobody else has written one; that is asked of the same transaction, and else everything is counted anew.
+The brake asks at every settlement, and a ledger may hold many thousand states of nodes. So how many nodes of each pool
+are out, and how often we took one out, is counted once and kept. The count stays true while no other process has
+written a state; the same transaction checks that, and else counts anew.
 """
 
 from __future__ import annotations
@@ -34,8 +30,14 @@ from workflows.model.fleet import BrakeState, brake_trips
 from workflows.model.nodes import DEPTH, LedgerGround, NodeFinding, NodeQuestion, Settled, Settlement, watcher_of
 from workflows.model.records import ActionRecord, ApprovalRecord, NodeFault, NodeRecord, VerdictRecord
 
+Stand = tuple[int, int]
+"""Number of the newest row about a node, and how many rows there are: rows are added, never changed."""
+
 OUT = ("quarantined", "testing")
 """States in which we hold a node out of service: one under test after its quarantine is still out."""
+
+STATES: Mapping[str, str] = {"quarantine": "planned", "ask": "waiting", "record": "recorded"}
+"""Step of a settled finding -> state of its action."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ class NodeLedger(LedgerPart):
 
 
 def queue_up(transaction: LedgerTransaction, cluster: str, pool: str) -> None:
-    """Whoever takes nodes of one pool out waits for whoever does so now: nobody comes between a look and its write.
+    """Wait for another process that takes nodes of this pool out: none may write between our look and our write.
 
     The lock is the row that counts changes, as for a run; the slash keeps it apart from the name of any run.
     """
@@ -294,10 +296,6 @@ def _carry_over(transaction: LedgerTransaction, cluster: str, question: Approval
     transaction.note_all("action", [(one.id, f"{to}: {question.state} {question.why}", "{}") for one in actions])
 
 
-Stand = tuple[int, int]
-"""Number of the newest row about a node, and how many rows there are: rows are added, never changed."""
-
-
 @dataclass
 class Tally:
     """Where the nodes of one cluster stand."""
@@ -356,8 +354,6 @@ def stand_of(transaction: LedgerTransaction) -> Stand:
 
 
 Decide = Callable[[LedgerGround], Settlement]
-STATES: Mapping[str, str] = {"quarantine": "planned", "ask": "waiting", "record": "recorded"}
-"""Step of a settled finding -> state of its action."""
 
 
 def incident_id(cluster: str, key: str) -> str:

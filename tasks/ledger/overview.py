@@ -1,11 +1,7 @@
-"""Reading over all runs at once: what a person asks for first. Each is one query, however many runs there are.
+"""Reading over all runs at once: what stands where now, where the time of a window went, what the console needs.
 
-Reading all runs of a stretch of time at once: four queries, however many runs there are.
-
-Steps stay packed. Where the time of an ended run went stands in its summary, a small row of its own; the pieces of it
-are read only for runs that the window's edge cuts.
-
-What the console asks of the ledger and writes into it.
+Each list is one query and a window four, however many runs there are. Steps stay packed. Where the time of an ended run
+went stands in its summary, a small row of its own; the pieces of it are read only for runs that the window's edge cuts.
 """
 
 from __future__ import annotations
@@ -52,6 +48,15 @@ from workflows.model.runs import (
 )
 
 _ENDED = tuple(state.value for state in FINISHED)
+
+_RUN_COLUMNS = ("name", "state", "why", "profile", "cluster", "created_at", "ended_at", "paused")
+"""Without the resolved profile: kilobytes that nobody reads here."""
+
+_RUN = ("name", "cluster", "state", "created_at", "ended_at")
+_SUMMARY = ("begin", "end", "gpus", "nodes", "price_per_gpu_hour", "currency", "by_state", "lost_by_class")
+
+FELL = "throughput-fell"
+"""Kind of the mark; `cuts` of the accounting know nothing of it."""
 
 
 class OverviewLedger(LedgerPart):
@@ -219,10 +224,6 @@ class OverviewLedger(LedgerPart):
         return fresh
 
 
-_RUN_COLUMNS = ("name", "state", "why", "profile", "cluster", "created_at", "ended_at", "paused")
-"""Without the resolved profile: kilobytes that nobody reads here."""
-
-
 def _with_newest_attempt(chosen: Select[Any]) -> Select[Any]:
     runs, any_one = chosen.subquery("chosen"), ATTEMPTS.alias("any_one")
     own = any_one.c.run == runs.c.name
@@ -266,10 +267,6 @@ def _incident_line(row: Any) -> IncidentLine:
 
 def _state(word: str | None) -> RunState | None:
     return None if word is None else RunState(word)
-
-
-_RUN = ("name", "cluster", "state", "created_at", "ended_at")
-_SUMMARY = ("begin", "end", "gpus", "nodes", "price_per_gpu_hour", "currency", "by_state", "lost_by_class")
 
 
 def _runs(
@@ -325,7 +322,3 @@ def _incidents(
 @lru_cache(maxsize=10_000)
 def _nodes(culprits: str) -> tuple[str, ...]:
     return () if culprits == "[]" else tuple({node: None for node, _ in json.loads(culprits) if node})
-
-
-FELL = "throughput-fell"
-"""Kind of the mark; `cuts` of the accounting know nothing of it."""

@@ -1,8 +1,7 @@
-"""Runs: their state, mode and pause, and what people ask of them.
+"""Runs: their state, mode and pause, what people ask of them, and which process may drive them.
 
-Who may drive a run: one lease a run, and a fencing number that grows with every holder.
-
-What reconciling reads of runs: a few queries for all of them at once, whatever their number.
+There is one lease a run, and a fencing number that grows with every holder. What reconciling reads takes a few queries
+for all runs at once, whatever their number.
 """
 
 from __future__ import annotations
@@ -21,6 +20,9 @@ from workflows.model.records import Driver, Lease, RequestRecord, RunRecord, wai
 from workflows.model.runs import Fate, GangSeen, OpenRun
 
 _PAUSE = "pause"
+
+LEASE_SECONDS = 15.0
+"""A holder that did not renew for so long is taken over; holders renew every third of it."""
 
 
 class RunLedger(LedgerPart):
@@ -314,12 +316,8 @@ def _finish_requests(transaction: LedgerTransaction, run: str, now: float) -> No
     transaction.connection.execute(still_open.values(done_at=now))
 
 
-LEASE_SECONDS = 15.0
-"""A holder that did not renew for so long is taken over; holders renew every third of it."""
-
-
 def lease_of(transaction: LedgerTransaction, run: str) -> Lease | None:
-    """See `LeaseLedger.lease`."""
+    """The run's present lease, expired or not; None where no process holds one."""
     row = _lease_row(transaction, run)
     return None if row is None else _held_lease(run, row)
 
@@ -401,7 +399,7 @@ def _newest_attempts(transaction: LedgerTransaction, here: tuple[Any, ...]) -> d
 
 
 def _dealt_with(transaction: LedgerTransaction, here: tuple[Any, ...]) -> frozenset[tuple[str, int]]:
-    """(run, attempt) with an incident that leads to something, and (run, 0) where a person asked for the end."""
+    """(run, attempt) with an incident that leads to an action, and (run, 0) where a person asked for the end."""
     acted = or_(INCIDENTS.c.action.is_(None), INCIDENTS.c.action != Action.NONE.value)
     incidents = select(INCIDENTS.c.run, INCIDENTS.c.attempt).join(RUNS, RUNS.c.name == INCIDENTS.c.run)
     stops = select(REQUESTS.c.run).join(RUNS, RUNS.c.name == REQUESTS.c.run)

@@ -1,11 +1,8 @@
-"""The ledger's tables.
+"""The ledger's tables, in column types that SQLite and PostgreSQL both understand.
 
-Column names are the field names of `workflows.model.records`; tuples and dictionaries are JSON text.
-
-Changing a table here needs a migration in `migrations/versions` and a new `SCHEMA`; a test compares the two.
-Rounds between nodes stand in `tasks.ledger.verdicts`, which alone uses them.
-
-Columns of the ledger's tables: what they hold, in words that two databases understand.
+Column names are the field names of `workflows.model.records`; tuples and dictionaries are JSON text. Changing a table
+here needs a migration in `migrations/versions` and a new `SCHEMA`; a test compares the two. Rounds between nodes stand
+in `tasks.ledger.verdicts`, which alone uses them.
 """
 
 from __future__ import annotations

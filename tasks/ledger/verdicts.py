@@ -1,11 +1,9 @@
-"""Verdicts: what tests said about nodes, and which of them still decide what holds for a node.
+"""Verdicts: what tests said about nodes, which of them still decide, their figures, and rounds of tests under way.
 
-The past of nodes in figures alone, packed: written with each verdict, read for a whole fleet at once.
-
-Looks of many nodes lie in one row, as they were written: 12,500 nodes make 64 rows a night. Each row belongs to one
-shard of the cluster's nodes, so that the past of one node is read without that of all others.
-
-Rounds of tests between nodes that are under way, so that whoever goes on with a test need not measure them again.
+The past of nodes in figures alone is packed: written with each verdict, read for a whole fleet at once. Looks of many
+nodes lie in one row, as they were written: 12,500 nodes make 64 rows a night. Each row belongs to one shard of the
+cluster's nodes, so that the past of one node is read without that of all others. Rounds of tests between nodes are kept
+while the test is under way, so that a process that takes it over need not measure them again.
 """
 
 from __future__ import annotations

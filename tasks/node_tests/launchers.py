@@ -1,4 +1,4 @@
-"""Who starts the programs of a test on the nodes: Argo on Kubernetes or the embedded cluster, Ansible, or Slurm."""
+"""Which launcher starts a test's programs on nodes: Argo on Kubernetes or the embedded cluster, Ansible, or Slurm."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""A round of tests between nodes: its workflows begun or adopted, followed and read. Decides nothing about nodes.
+"""Tests between nodes and their rounds: workflows begun or adopted, followed and read. Decides nothing about nodes.
 
-A test between nodes and its rounds, written down so that whoever was killed in it goes on where it was.
-
-The test is known by what it tests. Each round is written down before its workflows are submitted, and again with what
-its pods told. Rounds are asked for in one order, since what is asked next follows from what was told: the next flow
-asks for the same ones, reads those that ended, and adopts the workflows of the one that was under way.
+A test is known by what it tests, and its rounds are written down so that the next flow continues after a kill. Each
+round is written before its workflows are submitted, and again with what its pods reported. Rounds are asked for in one
+order, since what is asked next follows from what was reported: the next flow asks for the same ones, reads those that
+ended, and adopts the workflows of the one that was under way.
 """
 
 from __future__ import annotations
@@ -41,12 +40,179 @@ from workflows.node_tests.links import (
     waves,
 )
 
+Report = TypeVar("Report")
+Read = Callable[[str], Report]
+"""From the text of a report to it. Raises ValueError: it is something else."""
+
 RESUMED_SECONDS = 6 * 3600.0
 """A test that was begun longer ago is begun anew: what its rounds told says nothing of these nodes now."""
 SUSPECTED_SECONDS = 30 * 86400.0
 """A link that missed in a test is looked at by itself for so long."""
 MOST_SUSPECTED = 64
 """Such links, the newest ones."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is the same in all rounds of a test."""
+
+    cluster: ClusterProfile
+    suite: str
+    demand: Demand | PairDemand
+    pools: Mapping[str, str]
+    """Node -> its pool."""
+    most: Mapping[str, int]
+    """Pool -> so many of its nodes are measured at once, but for a group that is larger; missing: any number."""
+
+
+@dataclass(frozen=True)
+class GroupTold(Generic[Report]):
+    """What the members of one group or pair told."""
+
+    group: tuple[str, ...]
+    reports: Mapping[str, Report]
+    """By node; missing: its pod left none."""
+    silent: Mapping[str, str]
+    """Nodes whose pod left none, and why."""
+
+
+def run_round(
+    asked: Asked,
+    test: LinksTest,
+    groups: Sequence[Sequence[str]],
+    tell: Callable[[int, int], None],
+    read: Read[Report],
+) -> list[GroupTold[Report]]:
+    """Measure these groups, as many at once as may be, and read what every member told.
+
+    What a flow that was killed had measured is not measured again.
+
+    Args:
+        asked: what is measured, and where.
+        test: of which this is the next round.
+        groups: names of the members, each node in one group at most.
+        tell: gets how many nodes have ended, of how many, after each change.
+        read: what a pod leaves, as a report.
+
+    Raises:
+        Unavailable, Refused.
+        NotFound: somebody deleted a workflow meanwhile.
+    """
+    found: dict[int, GroupTold[Report]] = {}
+    nodes, before = sum(len(group) for group in groups), 0
+    for numbers in waves(groups, asked.pools, asked.most):
+        own = [groups[number] for number in numbers]
+        ended = before
+
+        def progress(told: int, ended: int = ended) -> None:
+            tell(ended + told, nodes)
+
+        found |= dict(zip(numbers, told_by(_pods(asked, test, own, progress), own, read), strict=True))
+        before += sum(len(group) for group in own)
+    return [found[number] for number in range(len(groups))]
+
+
+def _pods(
+    asked: Asked, test: LinksTest, groups: Sequence[Sequence[str]], tell: Callable[[int], None]
+) -> dict[str, PodTold]:
+    """What the pods of the next round left. Its workflows are deleted once that is written down."""
+    one, begun_before = test.next_round(asked_of(groups, asked.demand))
+    if begun_before and not one.told:
+        one = _adopted(asked, test, groups, one)
+    while not one.told and any(is_taken("Workflow", plan.name) for plan in plans_of(asked, groups, one.number)):
+        one = test.begin_anew(one)  # another ledger counts on this cluster too
+    plans = plans_of(asked, groups, one.number)
+    found = unpack(one.told) if one.told else pods_of(_run(plans, tell))
+    if not one.told:
+        test.keep(one, found)
+    if not one.told or test.is_last(one):
+        for plan in plans:
+            if ours("Workflow", plan.name) is not None:
+                current().delete("Workflow", plan.name)
+    return found
+
+
+def _adopted(asked: Asked, test: LinksTest, groups: Sequence[Sequence[str]], one: RoundRecord) -> RoundRecord:
+    """The round as it goes on: where one of its workflows is missing, members of the others have waited in vain."""
+    names = [plan.name for plan in plans_of(asked, groups, one.number)]
+    there = [name for name in names if ours("Workflow", name) is not None]
+    if len(there) == len(names):
+        return one
+    for name in there:
+        current().delete("Workflow", name)
+    return test.begin_anew(one)
+
+
+def _run(plans: Sequence[LinksPlan], tell: Callable[[int], None]) -> list[Manifest]:
+    """Begin all, or adopt them, then follow each to its end: they wait for each other's pods."""
+    manifests: list[Manifest] = [signed(links_workflow(plan).to_dict(), our_ledger()) for plan in plans]
+    for manifest in manifests:
+        submit_workflow(current(), manifest)
+    ended: list[Manifest] = []
+    before = 0
+    for plan, manifest in zip(plans, manifests, strict=True):
+        last = manifest
+        for last in follow_workflow(current(), plan.name):
+            tell(before + _ended(last))
+        ended.append(last)
+        before += len(plan.seats)
+    return ended
+
+
+def told_by(
+    pods: Mapping[str, PodTold], groups: Sequence[Sequence[str]], read: Read[Report]
+) -> list[GroupTold[Report]]:
+    """What the members of each group reported, by what their pods left, in the groups' order."""
+    reports: dict[str, Report] = {}
+    silent: dict[str, str] = {}
+    for name, one in pods.items():
+        try:
+            reports[name] = read(one.text)
+        except ValueError:
+            silent[name] = one.ended
+    return [
+        GroupTold(
+            tuple(group),
+            {node: reports[node] for node in group if node in reports},
+            {node: silent.get(node, "its pod was never started") for node in group if node not in reports},
+        )
+        for group in groups
+    ]
+
+
+def pods_of(manifests: Sequence[Manifest]) -> dict[str, PodTold]:
+    """What the pods of these workflows left, by node."""
+    found: dict[str, PodTold] = {}
+    for manifest in manifests:
+        for pod in workflow_pods(manifest, MEMBER):
+            found[pod.inputs.get("node", "")] = PodTold(pod.outputs.get("report") or "{}", pod.without_report)
+    return found
+
+
+def plans_of(asked: Asked, groups: Sequence[Sequence[str]], number: int) -> list[LinksPlan]:
+    """The workflows in which these groups are measured at the same time.
+
+    Raises:
+        ValueError: a group of fewer than two, or a node in two groups.
+    """
+    hardware = {pool.name: load_hardware(pool.hardware) for pool in asked.cluster.pools}
+    name = round_name(asked.cluster.name, number)
+    return [
+        LinksPlan(asked.cluster, hardware, asked.suite, asked.demand, name, links_name(name, index), seats)
+        for index, seats in enumerate(parted(seated(groups, asked.pools)))
+    ]
+
+
+def racks_of_nodes(profile: ClusterProfile) -> dict[str, str]:
+    """Rack of each node whose pool says that racks have several nodes, and that carries the rack's label.
+
+    Raises:
+        Unavailable, Refused.
+    """
+    shared = {pool.name for pool in profile.pools if pool.topology.nodes_per_rack > 1}
+    if not shared:
+        return {}
+    return {node.name: node.rack for node in map(node_of, each(current(), "Node")) if node.rack}
 
 
 @dataclass(frozen=True)
@@ -80,12 +246,12 @@ class LinksTest:
 
     @property
     def seed(self) -> int:
-        """Which partners meet, the same for whoever goes on with it."""
+        """Determines which partners meet; the same for a flow that continues the test."""
         return int(self.begun_at) if self.wanted.seed is None else self.wanted.seed
 
     @property
     def told_at(self) -> float:
-        """Unix seconds when its newest round was known, for whoever goes on with it, too."""
+        """Unix seconds when its newest round was known; the same for a flow that continues the test."""
         return max((one.at for one in self._kept.values() if one.told), default=self.begun_at)
 
     def next_round(self, asked: str) -> tuple[RoundRecord, bool]:
@@ -101,7 +267,7 @@ class LinksTest:
         return self._write(self._step, asked), False
 
     def is_last(self, one: RoundRecord) -> bool:
-        """No later one was begun: whoever was killed may have left its workflows."""
+        """No later round was begun: a killed flow may have left its workflows."""
         return one.step == max(self._kept)
 
     def begin_anew(self, one: RoundRecord) -> RoundRecord:
@@ -113,7 +279,7 @@ class LinksTest:
         return self._write(one.step, one.asked)
 
     def keep(self, one: RoundRecord, told: Mapping[str, PodTold]) -> None:
-        """Write down what its pods told.
+        """Write down what its pods reported.
 
         Raises:
             Unavailable: the ledger does not answer.
@@ -174,174 +340,6 @@ def _suspects(cluster: str, at: float) -> tuple[tuple[str, str], ...]:
     recent = {name: one.at for name, one in found.items() if at - SUSPECTED_SECONDS <= one.at <= at}
     pairs = (name.partition(" ") for name in sorted(recent, key=lambda name: (-recent[name], name))[:MOST_SUSPECTED])
     return tuple((left, right) for left, _, right in pairs)
-
-
-Report = TypeVar("Report")
-Read = Callable[[str], Report]
-"""From the text of a report to it. Raises ValueError: it is something else."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is the same in all rounds of a test."""
-
-    cluster: ClusterProfile
-    suite: str
-    demand: Demand | PairDemand
-    pools: Mapping[str, str]
-    """Node -> its pool."""
-    most: Mapping[str, int]
-    """Pool -> so many of its nodes are measured at once, but for a group that is larger; missing: any number."""
-
-
-@dataclass(frozen=True)
-class GroupTold(Generic[Report]):
-    """What the members of one group or pair told."""
-
-    group: tuple[str, ...]
-    reports: Mapping[str, Report]
-    """By node; missing: its pod left none."""
-    silent: Mapping[str, str]
-    """Nodes whose pod left none, and why."""
-
-
-def plans_of(asked: Asked, groups: Sequence[Sequence[str]], number: int) -> list[LinksPlan]:
-    """The workflows in which these groups are measured at the same time.
-
-    Raises:
-        ValueError: a group of fewer than two, or a node in two groups.
-    """
-    hardware = {pool.name: load_hardware(pool.hardware) for pool in asked.cluster.pools}
-    name = round_name(asked.cluster.name, number)
-    return [
-        LinksPlan(asked.cluster, hardware, asked.suite, asked.demand, name, links_name(name, index), seats)
-        for index, seats in enumerate(parted(seated(groups, asked.pools)))
-    ]
-
-
-def run_round(
-    asked: Asked,
-    test: LinksTest,
-    groups: Sequence[Sequence[str]],
-    tell: Callable[[int, int], None],
-    read: Read[Report],
-) -> list[GroupTold[Report]]:
-    """Measure these groups, as many at once as may be, and read what every member told.
-
-    What a flow that was killed had measured is not measured again.
-
-    Args:
-        asked: what is measured, and where.
-        test: of which this is the next round.
-        groups: names of the members, each node in one group at most.
-        tell: gets how many nodes have ended, of how many, after each change.
-        read: what a pod leaves, as a report.
-
-    Raises:
-        Unavailable, Refused.
-        NotFound: somebody deleted a workflow meanwhile.
-    """
-    found: dict[int, GroupTold[Report]] = {}
-    nodes, before = sum(len(group) for group in groups), 0
-    for numbers in waves(groups, asked.pools, asked.most):
-        own = [groups[number] for number in numbers]
-        ended = before
-
-        def progress(told: int, ended: int = ended) -> None:
-            tell(ended + told, nodes)
-
-        found |= dict(zip(numbers, told_by(_pods(asked, test, own, progress), own, read), strict=True))
-        before += sum(len(group) for group in own)
-    return [found[number] for number in range(len(groups))]
-
-
-def told_by(
-    pods: Mapping[str, PodTold], groups: Sequence[Sequence[str]], read: Read[Report]
-) -> list[GroupTold[Report]]:
-    """What the members of each group told, by what their pods left, in the groups' order."""
-    reports: dict[str, Report] = {}
-    silent: dict[str, str] = {}
-    for name, one in pods.items():
-        try:
-            reports[name] = read(one.text)
-        except ValueError:
-            silent[name] = one.ended
-    return [
-        GroupTold(
-            tuple(group),
-            {node: reports[node] for node in group if node in reports},
-            {node: silent.get(node, "its pod was never started") for node in group if node not in reports},
-        )
-        for group in groups
-    ]
-
-
-def pods_of(manifests: Sequence[Manifest]) -> dict[str, PodTold]:
-    """What the pods of these workflows left, by node."""
-    found: dict[str, PodTold] = {}
-    for manifest in manifests:
-        for pod in workflow_pods(manifest, MEMBER):
-            found[pod.inputs.get("node", "")] = PodTold(pod.outputs.get("report") or "{}", pod.without_report)
-    return found
-
-
-def racks_of_nodes(profile: ClusterProfile) -> dict[str, str]:
-    """Rack of each node whose pool says that racks have several nodes, and that carries the rack's label.
-
-    Raises:
-        Unavailable, Refused.
-    """
-    shared = {pool.name for pool in profile.pools if pool.topology.nodes_per_rack > 1}
-    if not shared:
-        return {}
-    return {node.name: node.rack for node in map(node_of, each(current(), "Node")) if node.rack}
-
-
-def _pods(
-    asked: Asked, test: LinksTest, groups: Sequence[Sequence[str]], tell: Callable[[int], None]
-) -> dict[str, PodTold]:
-    """What the pods of the next round left. Its workflows are deleted once that is written down."""
-    one, begun_before = test.next_round(asked_of(groups, asked.demand))
-    if begun_before and not one.told:
-        one = _adopted(asked, test, groups, one)
-    while not one.told and any(is_taken("Workflow", plan.name) for plan in plans_of(asked, groups, one.number)):
-        one = test.begin_anew(one)  # another ledger counts on this cluster too
-    plans = plans_of(asked, groups, one.number)
-    found = unpack(one.told) if one.told else pods_of(_run(plans, tell))
-    if not one.told:
-        test.keep(one, found)
-    if not one.told or test.is_last(one):
-        for plan in plans:
-            if ours("Workflow", plan.name) is not None:
-                current().delete("Workflow", plan.name)
-    return found
-
-
-def _adopted(asked: Asked, test: LinksTest, groups: Sequence[Sequence[str]], one: RoundRecord) -> RoundRecord:
-    """The round as it goes on: where one of its workflows is missing, members of the others have waited in vain."""
-    names = [plan.name for plan in plans_of(asked, groups, one.number)]
-    there = [name for name in names if ours("Workflow", name) is not None]
-    if len(there) == len(names):
-        return one
-    for name in there:
-        current().delete("Workflow", name)
-    return test.begin_anew(one)
-
-
-def _run(plans: Sequence[LinksPlan], tell: Callable[[int], None]) -> list[Manifest]:
-    """Begin all, or adopt them, then follow each to its end: they wait for each other's pods."""
-    manifests: list[Manifest] = [signed(links_workflow(plan).to_dict(), our_ledger()) for plan in plans]
-    for manifest in manifests:
-        submit_workflow(current(), manifest)
-    ended: list[Manifest] = []
-    before = 0
-    for plan, manifest in zip(plans, manifests, strict=True):
-        last = manifest
-        for last in follow_workflow(current(), plan.name):
-            tell(before + _ended(last))
-        ended.append(last)
-        before += len(plan.seats)
-    return ended
 
 
 def _ended(manifest: Manifest) -> int:

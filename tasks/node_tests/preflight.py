@@ -1,7 +1,8 @@
 """A preflight's life: its workflow begun, followed and read, its verdicts kept. Decides nothing about nodes.
 
 A test is known by what it tests: its number is written down before anything is submitted and closed when its verdicts
-stand in the ledger. Whoever was killed in between finds it open, adopts its workflow, and reads what it had measured.
+stand in the ledger. After a kill in between, the next process finds it open, adopts its workflow, and reads what it had
+measured.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _cursor(cluster: str, key: str) -> str:
 
 
 def run_preflight(plan: PreflightPlan, tell: Callable[[str, int], None]) -> list[NodeResult]:
-    """Create the workflow, follow it to its end, and read what every node told.
+    """Create the workflow, follow it to its end, and read what every node reported.
 
     Args:
         plan: what is tested.
@@ -149,7 +150,7 @@ def with_volumes(plan: PreflightPlan, told: Sequence[NodeResult], claims: Claims
 
 
 def told_by(manifest: Manifest, nodes: Sequence[str]) -> list[NodeResult]:
-    """What each of `nodes` told, in their order; a pod that was lost was started again, and the last answer counts."""
+    """What each of `nodes` reported, in their order; a pod that was lost was restarted, and its last answer counts."""
     said: dict[str, NodeResult] = {}
     for item in _told(manifest):
         if item.at or item.node not in said:

@@ -1,4 +1,4 @@
-"""What becomes of the claims of a test of volumes: looked at while its workflow runs, and until they are gone."""
+"""The claims of a test of volumes: observed while its workflow runs, and until they are gone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the node watch does to the world: findings settled in the ledger, nodes marked, ends written down.
+"""What the node watch writes and does: findings settled in the ledger, nodes marked, results written down.
 
-Always in that order, so that whoever is killed between two of them goes on where it was.
+Always in that order, so that the next process continues where a killed one stopped.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def finish_orders(profile: ClusterProfile, marked: Sequence[Marked]) -> None:
 
 
 def carry_answers_over(profile: ClusterProfile) -> list[ApprovalRecord]:
-    """Let people's answers count: what was approved is planned, the rest is refused.
+    """Apply people's answers: what was approved is planned, the rest is refused.
 
     Raises:
         Fenced, Unavailable.

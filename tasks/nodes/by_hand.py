@@ -1,6 +1,6 @@
-"""Nodes: what they are now, and the few things we do to them. Releasing a node removes only what we set.
+"""What flows and people do to nodes: take them out of service, drain them, and release what we set, nothing else.
 
-What a person does to a node: take it out of service, give it back. Written before it is done; safe to repeat.
+Each is written down before it is done, and safe to repeat.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def release(resolved: Resolved, node: str, why: str) -> str:
 
 
 def give_back(cluster: str, node: str, why: str) -> str:
-    """The same for whoever is no flow: marks go, and the ledger calls the node schedulable."""
+    """Release a node outside of a flow: its marks go, and the ledger calls it schedulable."""
     here = world()
     set_mark(current(), node, Mark())
     forget_verdict(current(), node)
@@ -134,7 +134,7 @@ def not_ready(resolved: Resolved) -> tuple[str, ...]:
 
 
 def people_of(cluster: str) -> str:
-    """Name under which what people do to a cluster's nodes is written; the slash keeps it apart from runs."""
+    """Name under which people's actions on a cluster's nodes are written; the slash keeps it apart from runs."""
     return f"people/{cluster}"
 
 

@@ -1,7 +1,7 @@
-"""Holding nodes for a test that needs them for itself, and giving them back, whatever happens.
+"""Holding nodes for a test that needs them alone, and releasing them, whatever happens.
 
-A hold is our taint with its owner and, beside it, the time at which it ends by itself: whoever finds it later than that
-takes it away, so that a node is never held by the dead. It is set only where nobody uses the node, and looked at again
+A hold is our taint with its owner and, beside it, the time at which it ends by itself: any process that finds it later
+removes it, so that a dead owner never holds a node. It is set only on a node that nothing uses, and checked again
 afterwards: a pod may have come between the look and the taint.
 """
 

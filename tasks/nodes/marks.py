@@ -1,12 +1,9 @@
-"""Marks on nodes: our taint and verdict, in one patch that is meant for the node as it was seen.
+"""Our marks on nodes: the taint and verdict of the brake, and what tests say (label, annotations, condition).
 
-Each patch is safe to repeat. A node's taints are one list, and the node controller writes it too: after a change in
-between the node is read again. Releasing takes back what we set, nothing else.
-
-What tests say of a node, written on the node: label, annotations and condition. Taints are the brake's.
-
-The condition is a second patch, since Kubernetes keeps a node's status apart: whoever is killed in between has told it
-to those who read labels, and the next verdict tells the rest.
+Each patch is meant for the node as it was seen, and safe to repeat. A node's taints are one list, and the node
+controller writes it too: after a change in between the node is read again. Releasing takes back what we set, nothing
+else. Tests never set taints. Their condition is a second patch, since Kubernetes keeps a node's status apart: a process
+that is killed in between has updated the labels, and the next verdict brings the condition.
 """
 
 from __future__ import annotations
@@ -33,6 +30,9 @@ others behind us."""
 TAINT_VALUE_CHARACTERS = 63
 EVIDENCE_CHARACTERS = 1024
 """Far below the 4 KiB that the annotation may have."""
+
+STATUS = {VerdictWord.PASS: "True", VerdictWord.FAIL: "False", VerdictWord.UNKNOWN: "Unknown"}
+REASON = {VerdictWord.PASS: "TestsPassed", VerdictWord.FAIL: "TestFailed", VerdictWord.UNKNOWN: "NotProven"}
 
 
 @dataclass(frozen=True)
@@ -212,10 +212,6 @@ class Marker:
         except PrimusError as error:
             self._done.put(Marked(order, error=error))
         self.wake()
-
-
-STATUS = {VerdictWord.PASS: "True", VerdictWord.FAIL: "False", VerdictWord.UNKNOWN: "Unknown"}
-REASON = {VerdictWord.PASS: "TestsPassed", VerdictWord.FAIL: "TestFailed", VerdictWord.UNKNOWN: "NotProven"}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""What reconciling does about a finding. Each of it is safe to repeat, and says in words what came of it.
+"""What reconciling does about a finding, and its findings in the ledger. Each step is safe to repeat.
 
-Findings in the ledger: opened once, touched now and then, closed when they are over; and what people say to them.
+An action says in words what came of it. A finding is opened once, touched now and then, and closed when it is over;
+people's answers are read here too.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from workflows.model.runs import CursorRecord, FindingRecord, FlowRunSeen, Objec
 CLAIM_SECONDS = 15.0
 """Whoever took a flow run up a moment ago is about to drive its run."""
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]")
+
+TOUCH_SECONDS = 60.0
+"""A finding that stands is written again so often: a thousand of them cost 17 writes a second."""
 
 
 def drive_again(cluster: str, run: str, why: str) -> str:
@@ -59,7 +63,7 @@ def _again(server: FlowRuns, known: FlowRunSeen, run: str, why: str) -> str:
 
 
 def tell_driver(run: str, attempt: int, signal: Signal | None, why: str) -> str:
-    """Have the driver that lives look anew; where something went wrong an incident is opened for it first.
+    """Have the living driver look anew; where something went wrong an incident is opened for it first.
 
     Raises:
         Unavailable, NotFound.
@@ -106,7 +110,7 @@ def remove(thing: ObjectSeen) -> str:
 
 
 def let_lapse(approval: str) -> str:
-    """Let a question lapse whose time is up.
+    """Let a question lapse that is past its deadline.
 
     Raises:
         Unavailable, NotFound.
@@ -127,10 +131,6 @@ def mark_again(profile: ClusterProfile, node: str, why: str) -> str:
     value = word if word in tuple(FaultClass) else _UNFIT.sub("-", written.incident).strip("-._") or "quarantined"
     mark = Mark(VerdictWord.FAIL, value[:TAINT_VALUE_CHARACTERS].strip("-._"), why=why)
     return f"{node} is marked again" if set_mark(current(), node, mark) else f"{node} no longer exists"
-
-
-TOUCH_SECONDS = 60.0
-"""A finding that stands is written again so often: a thousand of them cost 17 writes a second."""
 
 
 def standing(cluster: str) -> dict[str, FindingRecord]:

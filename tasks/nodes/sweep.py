@@ -1,6 +1,6 @@
 """A sweep's life: its workflow begun, its reports read and kept, its workflow deleted. Decides nothing about nodes.
 
-A workflow that is there was not read yet: whoever finds it ended reads it, keeps what it says, and deletes it.
+A workflow that exists was not read yet: the process that finds it ended reads it, keeps its reports, and deletes it.
 """
 
 from __future__ import annotations

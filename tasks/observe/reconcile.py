@@ -1,6 +1,6 @@
 """Looking at what the cluster has of our runs, beside the ledger: bounded, in pages, and concluding nothing.
 
-A part that does not answer is left out of the sight and told. Lists are read whole or count as not read.
+A part that does not answer is left out and named. Lists are read whole or count as not read.
 """
 
 from __future__ import annotations

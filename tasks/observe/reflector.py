@@ -1,11 +1,11 @@
-"""What a cluster has of a kind, as it is now: one loop lists, follows, lists anew and bears failures, for every watch.
+"""What a cluster has of a kind now: one loop for every watch, which lists, follows, lists anew and survives failures.
 
-Nodes are kept slim, so that many fit. Whoever uses their table asks for those that changed since it last asked. A
-cluster that does not answer changes nothing: what was known stays known, and `away` says since when nothing was heard.
+Nodes are kept slim, so that many fit; users of their table ask for those that changed since they last asked. A cluster
+that does not answer changes nothing: what was known stays known, and `away` says since when nothing was heard.
 
 JobSets of our runs are kept so that a round of reconciling costs no list: one of a thousand is megabytes of text, and
-parsing it holds up every other thread. What that table says is whole or it says nothing: before the first list was
-read to its end, and while the cluster does not answer, nothing is known.
+parsing it holds up every other thread. That table is complete or it says nothing: until the first list was read to its
+end, and while the cluster does not answer, nothing is known.
 """
 
 from __future__ import annotations
@@ -27,6 +27,17 @@ from workflows.model.runs import ObjectSeen
 
 AGAIN_SECONDS = 1.0
 """After a refusal, or a mistake of ours, everything is read anew."""
+
+NODE_WATCH_SECONDS = 3600.0
+"""One call of the seam; it is begun anew where it stood."""
+DOUBTED_WATCH_SECONDS = 10.0
+"""The same while the cluster was not heard: a quiet one has nothing to tell, and only the end of a call says that it
+answers. Longer than the seam itself bears failures."""
+
+RELIST_SECONDS = 600.0
+"""Everything is listed anew so often: a watch may lose an event."""
+RECONCILE_WATCH_SECONDS = 60.0
+SELECTOR = {labels.PIPELINE: PIPELINE}
 
 
 @dataclass
@@ -84,13 +95,6 @@ class Reflector:
 def words_of(error: Exception) -> str:
     """What is said of a call that broke off; a mistake of ours is named with its type."""
     return str(error) if isinstance(error, PrimusError) else f"{type(error).__name__}: {error}"
-
-
-NODE_WATCH_SECONDS = 3600.0
-"""One call of the seam; it is begun anew where it stood."""
-DOUBTED_WATCH_SECONDS = 10.0
-"""The same while the cluster was not heard: a quiet one has nothing to tell, and only the end of a call says that it
-answers. Longer than the seam itself bears failures."""
 
 
 class NodeWatch:
@@ -224,12 +228,6 @@ class Bell:
         """Until it rang since the last wait, or the time is up."""
         self._event.wait(max(0.0, seconds))
         self._event.clear()
-
-
-RELIST_SECONDS = 600.0
-"""Everything is listed anew so often: a watch may lose an event."""
-RECONCILE_WATCH_SECONDS = 60.0
-SELECTOR = {labels.PIPELINE: PIPELINE}
 
 
 class JobSetWatch:

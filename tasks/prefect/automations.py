@@ -1,7 +1,4 @@
-"""Automations of the Prefect server: what stands there, and making it what is wanted. Decides nothing.
-
-Answers that people give on the Prefect server's pages.
-"""
+"""Automations of the Prefect server, made as wanted; and answers that people give on its pages. Decides nothing."""
 
 from __future__ import annotations
 
@@ -21,6 +18,9 @@ from workflows.model.records import ApprovalRecord
 
 OWN = ("id", "enabled", "owner_resource", "created", "updated")
 """Fields that the server sets, or people: an automation that somebody switched off stays off."""
+
+UNKNOWN_PERSON = "prefect"
+"""Who answers where the server knows nobody: it asks nobody for a name by default."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,6 @@ def _shape(value: Any) -> Any:
         parts = [_shape(item) for item in cast(list[Any], value)]
         return sorted(parts) if all(isinstance(item, str) for item in parts) else parts
     return value
-
-
-UNKNOWN_PERSON = "prefect"
-"""Who answers where the server knows nobody: it asks nobody for a name by default."""
 
 
 def person() -> str:

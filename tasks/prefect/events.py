@@ -1,10 +1,8 @@
-"""The outbox of events: what stands in the ledger's history goes to the Prefect server, each line at least once.
+"""The Prefect server as a console, and the outbox that sends it every event of the ledger's history at least once.
 
 The history is the queue and a cursor in the ledger is the only memory, so nothing is lost while the server or this
 process is away. An event's id comes from the ledger's id and the line's place: sent twice, it is one event. The server
-takes events before it writes them down, so the cursor follows only what is read back from there.
-
-The Prefect server as a console: events it keeps, artifacts it shows. Decides nothing.
+takes events before it writes them down, so the cursor follows only what is read back from there. Decides nothing.
 """
 
 from __future__ import annotations
@@ -50,12 +48,33 @@ from workflows.model.records import ApprovalRecord, Story
 from workflows.model.runs import HistoryRow
 
 Json = dict[str, Any]
+Page = Callable[[ApprovalRecord], Sheet]
+Tell = Callable[[HistoryRow, EventGround], ConsoleEvent | None]
+
 ANSWER_SECONDS = 5.0
 """A server that takes longer counts as away: whoever asks comes back, and must not be held up meanwhile."""
 PAGE = 50
 """Events in one answer of the server: its own limit."""
 OLDEST_DAYS, NEWEST_DAYS = 400, 2
 """An event may be old when it is told at last, and a clock ahead of ours."""
+CURSOR = "events"
+LINES = 2000
+"""Of the history that are looked at in one go."""
+BATCH = 50
+"""Events in one request, and in one question whether they were written down."""
+CALL_SECONDS = 1.0
+"""After which a call of `send` begins nothing more: what is left goes out with the next."""
+BEGIN_SECONDS = 3600.0
+"""Who never sent begins with what is no older: a console opened on an old ledger does not tell its whole life."""
+LOOK_BACK_SECONDS = 15.0
+"""The cursor stays so far behind: on PostgreSQL a slower transaction may write a line at a lower place than seen."""
+AGAIN_SECONDS = 20.0
+"""After which an event that the server took and did not write down is sent again; it writes every 5 s."""
+CONFIRM_SECONDS = 1.0
+AWAY_SECONDS = 3.0
+"""Between two tries while a neighbour is away."""
+LINK_SECONDS = 30.0
+"""How long it is remembered which flow run trains a run."""
 
 
 @contextmanager
@@ -218,28 +237,6 @@ def flow_run_link(flow_run: str) -> str:
 
 def _data(sheet: Sheet) -> Any:
     return json.dumps(sheet.data) if sheet.kind == "table" else sheet.data
-
-
-Page = Callable[[ApprovalRecord], Sheet]
-Tell = Callable[[HistoryRow, EventGround], ConsoleEvent | None]
-CURSOR = "events"
-LINES = 2000
-"""Of the history that are looked at in one go."""
-BATCH = 50
-"""Events in one request, and in one question whether they were written down."""
-CALL_SECONDS = 1.0
-"""After which a call of `send` begins nothing more: what is left goes out with the next."""
-BEGIN_SECONDS = 3600.0
-"""Who never sent begins with what is no older: a console opened on an old ledger does not tell its whole life."""
-LOOK_BACK_SECONDS = 15.0
-"""The cursor stays so far behind: on PostgreSQL a slower transaction may write a line at a lower place than seen."""
-AGAIN_SECONDS = 20.0
-"""After which an event that the server took and did not write down is sent again; it writes every 5 s."""
-CONFIRM_SECONDS = 1.0
-AWAY_SECONDS = 3.0
-"""Between two tries while a neighbour is away."""
-LINK_SECONDS = 30.0
-"""How long it is remembered which flow run trains a run."""
 
 
 @dataclass

@@ -1,9 +1,8 @@
-"""Keeps what the Prefect server shows of a run up to date, beside the driver and never in its way.
+"""Keeps the page of a run on the Prefect server up to date, beside the driver and never in its way; writes reports.
 
 A thread looks at the ledger's counter and writes artifacts anew after a change: the same ones, over and over. A server
-that is away is skipped and tried again. It uses at most a fiftieth of a core, whatever a look costs.
-
-Where reports that a flow makes go: pages into the home, and their main numbers onto the Prefect server.
+that is away is skipped and tried again. It uses at most a fiftieth of a core, whatever a look costs. Pages of reports
+go into the home, and their main numbers to the Prefect server.
 """
 
 from __future__ import annotations

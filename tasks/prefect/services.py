@@ -1,10 +1,9 @@
-"""What runs in the background of a home where `primus up` was said: the server, the flow runner, the monitor's loop.
+"""The background processes of a home after `primus up`: the server, the flow runner, the monitor's loop.
 
-Each is found by its pid file and started where it is missing. Whoever notices a missing one starts it again: the loop
-looks after server and runner, the minute's flow after the loop, any command after all of them. `primus down` takes the
-wish away first, so that nobody starts anew what was just ended.
-
-Asking the living flow runner of a home to drive a run, without Prefect's client: its import costs half a second.
+Each is found by its pid file and started where it is missing, by the first process that notices: the loop looks after
+server and runner, the minute's flow after the loop, any command after all of them. `primus down` removes the wish
+first, so that nothing restarts what was just ended. `ask_runner` speaks to the server without Prefect's client, whose
+import costs half a second.
 """
 
 from __future__ import annotations
@@ -48,6 +47,12 @@ STEADY_SECONDS = 30.0
 """What lived so long did not die at once: its next start is not held back."""
 LONGEST_PAUSE_SECONDS = 60.0
 
+ANSWER_SECONDS = 10.0
+"""A new flow run costs a server on SQLite up to 2 s."""
+BUSY, BUSY_SECONDS = (429, 503), (0.1, 0.3, 0.9, 2.0)
+"""What it answers while its database is held by somebody else, and the pauses until it is asked again."""
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
+
 
 class Service(StrEnum):
     """The background processes of a home."""
@@ -72,7 +77,7 @@ class Wish:
 
 
 def code_stamp() -> str:
-    """Tells one state of the code from another: the interpreter and the newest change of any of our sources."""
+    """Identifies one state of the code: the interpreter and the newest change of any of our sources."""
     top = Path(__file__).resolve().parents[2]
     newest = max(path.stat().st_mtime_ns for name in OUR_FOLDERS for path in (top / name).rglob("*.py"))
     return f"{sys.executable} {newest}"
@@ -105,7 +110,7 @@ def serving(home: Path, api_url: str | None = None) -> str:
 
 
 def is_ready(home: Path, deployment: str) -> None:
-    """Say that this process, the runner, serves the deployment with this id."""
+    """Record that this process, the runner, serves the deployment with this id."""
     home.mkdir(parents=True, exist_ok=True)
     record(home / READY, os.getpid(), deployment)
 
@@ -232,13 +237,6 @@ def _write_wish(home: Path, wish: Wish) -> None:
 
 def _tell_server(told: Callable[[str], None], url: str) -> None:
     told(f"starting the Prefect server at {url.removesuffix('/api')}")
-
-
-ANSWER_SECONDS = 10.0
-"""A new flow run costs a server on SQLite up to 2 s."""
-BUSY, BUSY_SECONDS = (429, 503), (0.1, 0.3, 0.9, 2.0)
-"""What it answers while its database is held by somebody else, and the pauses until it is asked again."""
-ENDED = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
 
 
 def ask_runner(home: Path, run: str, why: str) -> bool:

@@ -1,6 +1,6 @@
-"""Writing down what was diagnosed and decided, before anything is done about it.
+"""Diagnoses and decisions, written down before anything is done about them, and what a decision about nodes needs.
 
-What a decision about nodes needs to know: the pool's nodes, and where the brake stands.
+That is the pool's nodes, and where the brake stands.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ from tasks.observe.objects import node_candidate, pool_selector
 from workflows.model.attempt import AttemptView
 from workflows.model.fleet import BrakeState, NodeCandidate
 from workflows.model.records import ActionRecord, ApprovalRecord, AttemptRecord, Constraints, IncidentRecord, MarkRecord
+
+ROOM_SECONDS = 2.0
+"""Between two looks at the pool for a gang that is to move: each lists the namespace's pods."""
+SLOW_ROOM_SECONDS = 15.0
+"""The same for a gang with a slow rank, which is in no hurry."""
 
 
 @dataclass(frozen=True)
@@ -146,12 +151,6 @@ def finish_action(action: ActionRecord, state: str, said: str) -> None:
     here.ledger.update_action(
         here.fencing, action.run, action.id, state=state, done_at=here.now(), why=f"{action.why} [{said}]"
     )
-
-
-ROOM_SECONDS = 2.0
-"""Between two looks at the pool for a gang that is to move: each lists the namespace's pods."""
-SLOW_ROOM_SECONDS = 15.0
-"""The same for a gang with a slow rank, which is in no hurry."""
 
 
 @patient

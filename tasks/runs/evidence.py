@@ -30,7 +30,7 @@ LOG_LINES = 200
 _BEGAN_AGAIN = re.compile(r"^\S+ launcher: incarnation \d+ begins ")
 """What ranks and launcher said before it is about a failure that was already dealt with."""
 _RELAYED = re.compile(r"^(?:\d{4}-\d\d-\d\dT\S+ )?\[rank(\d+)\]: ?(.*)$")
-"""As launchers lead what ranks print (`rank_output`)."""
+"""How launchers begin the lines of ranks that they relay (`workflows.programs.launcher.output`)."""
 
 
 @touch("gathers what is known of {incident.id}")

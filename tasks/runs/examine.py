@@ -1,9 +1,8 @@
-"""Examining suspects: the gate program on nodes that may be to blame, while the attempt's remains are still there.
+"""Examining suspects, and collecting what an attempt left; both by workflows beside the attempt.
 
-Nothing here can stop a recovery. An examination that is refused, fails, takes too long or says nothing readable is
-`unknown`, and unknown blames nobody.
-
-After an attempt: collect what its pods left, then leave nothing running.
+The gate program runs on nodes that may be to blame, while the attempt's remains are still there. It can never stop a
+recovery: an examination that is refused, fails, takes too long or says nothing readable is `unknown`, and unknown
+blames nobody. A post-flight collects what pods left; then nothing is left running.
 """
 
 from __future__ import annotations
@@ -36,6 +35,11 @@ SLACK_SECONDS = 30.0
 LOOK_SECONDS = 2.0
 """Between two looks at whether another driver took over or a person asked for the end."""
 ENDED = ("Succeeded", "Failed", "Error")
+
+OTHER_RANK_SECONDS = 60.0
+"""Ranks tell the same step so far apart at most."""
+COLLECT_SECONDS = 30.0
+"""A post-flight that takes longer is left to itself: what it finds lies in the run's folder anyway."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +151,6 @@ def _reports(workflow: Manifest, nodes: tuple[str, ...]) -> tuple[GateReport, ..
     why = workflow.get("status", {}).get("message") or "the examination says nothing about this node"
     missing = {report.node: report for report in unexamined(nodes, why)}
     return tuple(said.get(node) or missing[node] for node in nodes)
-
-
-OTHER_RANK_SECONDS = 60.0
-"""Ranks tell the same step so far apart at most."""
-COLLECT_SECONDS = 30.0
-"""A post-flight that takes longer is left to itself: what it finds lies in the run's folder anyway."""
 
 
 @touch("collects what {run} left")

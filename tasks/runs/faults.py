@@ -2,8 +2,6 @@
 
 Never a branch in the trainer: signals, power cuts, flipped bytes, full file systems and held locks. Only exception, NaN
 and lack of memory are asked of a trainer, through the fault file it polls.
-
-Where a fault is caused: a run, and the cluster whose processes can be broken.
 """
 
 from __future__ import annotations
@@ -30,6 +28,9 @@ from tasks.settings import Settings
 from workflows import labels
 from workflows.model.cluster import pod_of
 from workflows.model.records import AttemptRecord, MarkRecord
+
+FAULT_FILE = "fault.json"
+"""Name of the fault file in the run's folder; the demo profile tells its trainer."""
 
 
 class Breakable(Cluster, Protocol):
@@ -70,10 +71,6 @@ class Scene:
             marks[labels.ROLE] = role
         found = map(pod_of, self.cluster.list("Pod", marks))
         return [pod.name for pod in found if node in ("", pod.node)]
-
-
-FAULT_FILE = "fault.json"
-"""Name of the fault file in the run's folder; the demo profile tells its trainer."""
 
 
 def cause(spec: FaultSpec, scene: Scene) -> float:

@@ -1,10 +1,8 @@
-"""What a gang went through while its attempt went on: restarts in place become incidents, slow ranks and jumps too.
+"""What happens to a gang while its attempt goes on, as incidents: restarts in place, slow ranks, jumps.
 
-A restart is written once, whoever looks and however often: its id is made of the attempt and its number. Each is a
-named task of the flow run, as every use of the right that the flow lends is. What is only told is written by
-`tasks.runs.in_place`, and as moments, which say how things stand now.
-
-Into the ledger comes what a gang's coordinator finds and nothing is done about, as an incident each, once.
+Each is written once, however many processes look: a restart's id is made of the attempt and its number. Each is a named
+task of the flow run, since every use of the right to restart that the flow lends must show there. Slow ranks and jumps
+ask for no action; they are also written as marks, which say how things stand now.
 """
 
 from __future__ import annotations
@@ -35,148 +33,13 @@ MOST = 200
 AT_ONCE = 8
 """Notes that one look writes: where a whole rack lags the rest comes with the next ones, and ends are seen between."""
 
-
-@touch("notes {note.signal}: {note.seen}")
-def write_note(note: IncidentRecord) -> IncidentRecord:
-    """Write it down, or take over what another observer of the same fact wrote."""
-    here = world()
-    return here.ledger.open_incident(here.fencing, note)
-
-
-@patient
-def _lasts(note: IncidentRecord, over_at: float | None) -> IncidentRecord:
-    """Write down until when it was so; None: it goes on."""
-    here = world()
-    return here.ledger.update_incident(here.fencing, note.run, note.id, over_at=over_at)
-
-
-class Notes:
-    """What was told of one attempt so far.
-
-    Args:
-        attempt: whose gang.
-    """
-
-    def __init__(self, attempt: AttemptRecord) -> None:
-        self._attempt = attempt
-        self._known: dict[str, IncidentRecord] = {}
-        """By their facts."""
-
-    def remember(self, incidents: list[IncidentRecord]) -> None:
-        """What an earlier life of this flow, or another observer, wrote of the attempt."""
-        self._known |= {item.fact: item for item in incidents if item.fact is not None and item.signal in TOLD}
-
-    def lacks(self, news: GangNews) -> bool:
-        """Whether something of the news was not written yet."""
-        told = notes_of(self._attempt, news, 0.0)
-        return any(map(self._is_news, told)) or bool(well_again(list(self._known.values()), news, told))
-
-    def keep(self, news: GangNews) -> None:
-        """Write what is new, `AT_ONCE` of it at most, and what is over.
-
-        Raises:
-            Unavailable: the ledger does not answer; the next call writes it.
-        """
-        now = world().now()
-        told = notes_of(self._attempt, news, now)
-        for item in [item for item in told if self._is_news(item)][:AT_ONCE]:
-            self._keep(item)
-        for item in well_again(list(self._known.values()), news, told):
-            self._put(_lasts(item, now))
-
-    def _is_news(self, item: IncidentRecord) -> bool:
-        known = self._known.get(item.fact or "")
-        return len(self._known) < MOST if known is None else known.over_at is not None
-
-    def _keep(self, item: IncidentRecord) -> None:
-        known = self._known.get(item.fact or "")
-        if known is not None:
-            self._put(_lasts(known, None))  # the same rank, called slow since the same step, is so once more
-        elif len(self._known) < MOST:
-            stem = item.id.rpartition("-n")[0]
-            self._put(write_note(replace(item, id=f"{stem}-n{1 + len(self._known)}")))
-
-    def _put(self, item: IncidentRecord) -> None:
-        self._known[item.fact or ""] = item
-
-
 _CONFIDENCE = {"rank-failed": (FaultClass.PROCESS_KILLED, 0.75), "hang": (FaultClass.HANG, 0.85)}
 """As an incident of the same signal is diagnosed without any other evidence."""
 _SIGNAL = re.compile(r"\bsignal \d+\b")
 
-
-def incident_id(attempt: AttemptRecord, number: int) -> str:
-    """Of a restart in place, by its number within the attempt."""
-    return f"{attempt.run}-a{attempt.number}-r{number}"
-
-
-def incident_of(attempt: AttemptRecord, restart: RestartInPlace, happened_at: float) -> IncidentRecord:
-    """A restart in place as an incident that was decided and carried out; never charged to the restart budget.
-
-    Args:
-        attempt: whose ranks were restarted.
-        restart: which.
-        happened_at: Unix seconds of the fault, where it was caused; else when it was noticed.
-    """
-    fault_class, confidence = _CONFIDENCE[restart.kind]
-    ended = _SIGNAL.search(restart.why)
-    return IncidentRecord(
-        id=incident_id(attempt, restart.number),
-        run=attempt.run,
-        attempt=attempt.number,
-        at=happened_at,
-        detected_at=restart.at,
-        signal=restart.kind,
-        fault_class=fault_class,
-        confidence=confidence,
-        culprits=restart.culprits,
-        # As the end of such a rank is known by, were it to end the attempt: what happens again is known again.
-        fingerprint=ended[0] if ended else "",
-        step=restart.step,
-        evidence=tuple(text for text in (restart.why, restart.stacks) if text),
-        fact=fact_of(attempt.run, attempt.number, restart.kind, incarnation=restart.incarnation, number=restart.number),
-        action=Action.RESTART_IN_PLACE,
-        why=f"restart in place {restart.number}: {restart.words}",
-        would_change="the same node once more, or the right used up: then a new attempt",
-    )
-
-
-def resumed_at(restart: RestartInPlace, later: Sequence[RestartInPlace]) -> float | None:
-    """When the run trained again after a restart: with its own first step, else with that of a later restart."""
-    steps = [item.first_step_at for item in (restart, *later) if item.first_step_at is not None]
-    return steps[0] if steps else None
-
-
-def happened(marks: Sequence[MarkRecord], attempt: int, restart: RestartInPlace, before: float) -> float:
-    """When the fault behind a restart was caused, where somebody caused it since `before`; else when it was noticed."""
-    caused = [mark.at for mark in marks if mark.kind == "fault" and mark.attempt == attempt]
-    return max((at for at in caused if before < at <= restart.at), default=restart.at)
-
-
-@touch("restart in place {restart.number}: {restart.words}")
-def note_restart(attempt: AttemptRecord, restart: RestartInPlace, before: float) -> IncidentRecord:
-    """Write down that the right was used. `before`: when it was used the last time, Unix seconds."""
-    here = world()
-    record = incident_of(attempt, restart, happened(here.ledger.marks(attempt.run), attempt.number, restart, before))
-    return here.ledger.open_incident(here.fencing, record, (mark_of(attempt, restart),))
-
-
-def mark_of(attempt: AttemptRecord, restart: RestartInPlace) -> MarkRecord:
-    """The moment of a restart as the account reads it: of all ranks, or of a share of them while others train on."""
-    kind, what = RESTART_MARK, restart.kind
-    if restart.alone:
-        kind, what = REPLICA_BEGIN, f"{restart.share:g} {restart.kind}"
-    return MarkRecord(attempt.run, attempt.number, kind, restart.at, f"{restart.number} {what}: {restart.words}")
-
-
-@patient
-def _trains_again(attempt: AttemptRecord, restart: RestartInPlace, at: float) -> IncidentRecord:
-    here = world()
-    if restart.alone:
-        mark = MarkRecord(attempt.run, attempt.number, REPLICA_END, at, str(restart.number))
-        here.ledger.add_marks(here.fencing, [mark])
-    key = incident_id(attempt, restart.number)
-    return here.ledger.update_incident(here.fencing, attempt.run, key, resumed_at=at)
+NOTHING = "[]"
+"""No rank lags: worth a moment only after one did."""
+_CHANGING = frozenset({STRAGGLERS_MARK, SLOWER_MARK, JUMP_MARK})
 
 
 class IncidentWriter:
@@ -258,9 +121,142 @@ def _with_later(news: GangNews) -> list[tuple[RestartInPlace, float | None]]:
     return [(item, resumed_at(item, news.restarts[place + 1 :])) for place, item in enumerate(news.restarts)]
 
 
-NOTHING = "[]"
-"""No rank lags: worth a moment only after one did."""
-_CHANGING = frozenset({STRAGGLERS_MARK, SLOWER_MARK, JUMP_MARK})
+@touch("notes {note.signal}: {note.seen}")
+def write_note(note: IncidentRecord) -> IncidentRecord:
+    """Write it down, or take over what another observer of the same fact wrote."""
+    here = world()
+    return here.ledger.open_incident(here.fencing, note)
+
+
+@patient
+def _lasts(note: IncidentRecord, over_at: float | None) -> IncidentRecord:
+    """Write down until when it was so; None: it goes on."""
+    here = world()
+    return here.ledger.update_incident(here.fencing, note.run, note.id, over_at=over_at)
+
+
+class Notes:
+    """The incidents without action that are known of one attempt.
+
+    Args:
+        attempt: whose gang.
+    """
+
+    def __init__(self, attempt: AttemptRecord) -> None:
+        self._attempt = attempt
+        self._known: dict[str, IncidentRecord] = {}
+        """By their facts."""
+
+    def remember(self, incidents: list[IncidentRecord]) -> None:
+        """What an earlier life of this flow, or another observer, wrote of the attempt."""
+        self._known |= {item.fact: item for item in incidents if item.fact is not None and item.signal in TOLD}
+
+    def lacks(self, news: GangNews) -> bool:
+        """Whether something of the news is not written yet."""
+        told = notes_of(self._attempt, news, 0.0)
+        return any(map(self._is_news, told)) or bool(well_again(list(self._known.values()), news, told))
+
+    def keep(self, news: GangNews) -> None:
+        """Write what is new, `AT_ONCE` of it at most, and what is over.
+
+        Raises:
+            Unavailable: the ledger does not answer; the next call writes it.
+        """
+        now = world().now()
+        told = notes_of(self._attempt, news, now)
+        for item in [item for item in told if self._is_news(item)][:AT_ONCE]:
+            self._keep(item)
+        for item in well_again(list(self._known.values()), news, told):
+            self._put(_lasts(item, now))
+
+    def _is_news(self, item: IncidentRecord) -> bool:
+        known = self._known.get(item.fact or "")
+        return len(self._known) < MOST if known is None else known.over_at is not None
+
+    def _keep(self, item: IncidentRecord) -> None:
+        known = self._known.get(item.fact or "")
+        if known is not None:
+            self._put(_lasts(known, None))  # the same rank, called slow since the same step, is so once more
+        elif len(self._known) < MOST:
+            stem = item.id.rpartition("-n")[0]
+            self._put(write_note(replace(item, id=f"{stem}-n{1 + len(self._known)}")))
+
+    def _put(self, item: IncidentRecord) -> None:
+        self._known[item.fact or ""] = item
+
+
+def incident_id(attempt: AttemptRecord, number: int) -> str:
+    """Of a restart in place, by its number within the attempt."""
+    return f"{attempt.run}-a{attempt.number}-r{number}"
+
+
+def incident_of(attempt: AttemptRecord, restart: RestartInPlace, happened_at: float) -> IncidentRecord:
+    """A restart in place as an incident that was decided and carried out; never charged to the restart budget.
+
+    Args:
+        attempt: whose ranks were restarted.
+        restart: which.
+        happened_at: Unix seconds of the fault, where it was caused; else when it was noticed.
+    """
+    fault_class, confidence = _CONFIDENCE[restart.kind]
+    ended = _SIGNAL.search(restart.why)
+    return IncidentRecord(
+        id=incident_id(attempt, restart.number),
+        run=attempt.run,
+        attempt=attempt.number,
+        at=happened_at,
+        detected_at=restart.at,
+        signal=restart.kind,
+        fault_class=fault_class,
+        confidence=confidence,
+        culprits=restart.culprits,
+        # As the end of such a rank is known by, were it to end the attempt: what happens again is known again.
+        fingerprint=ended[0] if ended else "",
+        step=restart.step,
+        evidence=tuple(text for text in (restart.why, restart.stacks) if text),
+        fact=fact_of(attempt.run, attempt.number, restart.kind, incarnation=restart.incarnation, number=restart.number),
+        action=Action.RESTART_IN_PLACE,
+        why=f"restart in place {restart.number}: {restart.words}",
+        would_change="the same node once more, or the right used up: then a new attempt",
+    )
+
+
+def resumed_at(restart: RestartInPlace, later: Sequence[RestartInPlace]) -> float | None:
+    """When the run trained again after a restart: with its own first step, else with that of a later restart."""
+    steps = [item.first_step_at for item in (restart, *later) if item.first_step_at is not None]
+    return steps[0] if steps else None
+
+
+def happened(marks: Sequence[MarkRecord], attempt: int, restart: RestartInPlace, before: float) -> float:
+    """When the fault behind a restart was caused, where somebody caused it since `before`; else when it was noticed."""
+    caused = [mark.at for mark in marks if mark.kind == "fault" and mark.attempt == attempt]
+    return max((at for at in caused if before < at <= restart.at), default=restart.at)
+
+
+@touch("restart in place {restart.number}: {restart.words}")
+def note_restart(attempt: AttemptRecord, restart: RestartInPlace, before: float) -> IncidentRecord:
+    """Write down that the right was used. `before`: when it was used the last time, Unix seconds."""
+    here = world()
+    record = incident_of(attempt, restart, happened(here.ledger.marks(attempt.run), attempt.number, restart, before))
+    return here.ledger.open_incident(here.fencing, record, (mark_of(attempt, restart),))
+
+
+def mark_of(attempt: AttemptRecord, restart: RestartInPlace) -> MarkRecord:
+    """The moment of a restart as the account reads it: of all ranks, or of a share of them while others train on."""
+    kind, what = RESTART_MARK, restart.kind
+    if restart.alone:
+        kind, what = REPLICA_BEGIN, f"{restart.share:g} {restart.kind}"
+    return MarkRecord(attempt.run, attempt.number, kind, restart.at, f"{restart.number} {what}: {restart.words}")
+
+
+@patient
+def _trains_again(attempt: AttemptRecord, restart: RestartInPlace, at: float) -> IncidentRecord:
+    here = world()
+    if restart.alone:
+        mark = MarkRecord(attempt.run, attempt.number, REPLICA_END, at, str(restart.number))
+        here.ledger.add_marks(here.fencing, [mark])
+    key = incident_id(attempt, restart.number)
+    return here.ledger.update_incident(here.fencing, attempt.run, key, resumed_at=at)
 
 
 def _changing(news: GangNews) -> list[tuple[str, str]]:

@@ -1,14 +1,11 @@
-"""Who has gone silent: nodes that neither their launchers nor their kubelets are heard from, before conditions say so.
+"""Nodes and coordinators that have gone silent: asked by two paths before any node condition says so.
 
-Kubernetes takes most of a minute to call a node lost. When a gang has failed and a pod of it is still said to run, two
-paths are asked: the coordinator, when it last heard that pod's launcher, and the API server, whether it reaches the
-node's kubelet.
+Kubernetes takes most of a minute to call a node lost. When a gang has failed and a pod of it is still said to run, the
+coordinator is asked when it last heard that pod's launcher, and the API server whether it reaches the node's kubelet;
+the few nodes in doubt are asked about all at once.
 
-Which kubelets the cluster does not reach: asked about the few nodes that are in doubt, all at once.
-
-Asking the second path: where the coordinator of a gang that runs is not heard, its launchers' own logs and kubelets.
-
-Rarely, a few pods, the newest lines, and in a thread of its own: whoever watches never waits for a log.
+Where the coordinator of a running gang is not heard, `SecondPath` reads its launchers' own logs: rarely, of a few pods,
+the newest lines, in a thread of its own, so that no watcher waits for a log.
 """
 
 from __future__ import annotations
@@ -36,6 +33,13 @@ MOST = 16
 """Nodes about which a healthy gang's supervisor asks; where more are in doubt, not the nodes are the trouble."""
 LANES = 32
 """Questions at a time: a rack that lost its power is asked about within seconds."""
+
+BEAT_SECONDS = 1.0
+"""A launcher is heard so often."""
+SILENT_SECONDS = 4 * BEAT_SECONDS
+"""A launcher that was not heard for so long is silent."""
+PATIENCE_SECONDS = 6.0
+"""The coordinator is asked again for at most so long, until a silence is long enough to be one."""
 
 
 def reached(cluster: Cluster, pods: Mapping[str, str]) -> dict[str, bool | None]:
@@ -87,14 +91,6 @@ def out_of_reach(
     if not doubtful or (most is not None and len(doubtful) > most):
         return ()
     return tuple(sorted(node for node, told in reached(cluster, doubtful).items() if told is False))
-
-
-BEAT_SECONDS = 1.0
-"""A launcher is heard so often."""
-SILENT_SECONDS = 4 * BEAT_SECONDS
-"""A launcher that was not heard for so long is silent."""
-PATIENCE_SECONDS = 6.0
-"""The coordinator is asked again for at most so long, until a silence is long enough to be one."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +193,7 @@ def _heard(asker: Asker, coordinator: str) -> dict[str, float] | None:
 
 
 class SecondPath:
-    """What the second path says of one attempt.
+    """What the second path has found about one attempt.
 
     Args:
         cluster: who is asked.

@@ -1,6 +1,6 @@
-"""A run's beginning and end, as tasks.
+"""A run in the ledger, as tasks: its begin, its states, and waiting for people.
 
-Waiting for people: an answer, a request, the end of a pause. The ledger is looked at, nothing is touched.
+A wait (an answer, a request, the end of a pause) only reads the ledger.
 """
 
 from __future__ import annotations
@@ -12,6 +12,13 @@ from profiles.vocabulary import FINISHED, RunState
 from tasks.context import patient, touch, world
 from tasks.runs.open import open_run
 from workflows.model.records import TOLD, ApprovalRecord, IncidentRecord, RunRecord, Story
+
+MEMORY_SECONDS = 30 * 86400.0
+MEMORY_INCIDENTS = 2000
+"""How far back, and how many of the newest incidents of all runs, say what a retry is worth."""
+
+LOOK_SECONDS = 0.25
+"""Between two looks at the ledger's version: below what a person notices."""
 
 
 @patient
@@ -28,11 +35,6 @@ def read_story(run: str) -> Story:
         NotFound: no such run.
     """
     return world().ledger.story(run)
-
-
-MEMORY_SECONDS = 30 * 86400.0
-MEMORY_INCIDENTS = 2000
-"""How far back, and how many of the newest incidents of all runs, say what a retry is worth."""
 
 
 @patient
@@ -59,10 +61,6 @@ def set_state(run: str, state: RunState, why: str) -> None:
     if state is RunState.STOPPED:
         for request in here.ledger.requests(run, open_only=True):
             here.ledger.finish_request(here.fencing, run, request.id, here.now())
-
-
-LOOK_SECONDS = 0.25
-"""Between two looks at the ledger's version: below what a person notices."""
 
 
 @touch("waits for an answer: {approval.question}")

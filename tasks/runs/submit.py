@@ -1,8 +1,7 @@
-"""One attempt's life in the cluster: written down, submitted or adopted, watched, cleared away.
+"""One attempt's life in the cluster: written down, submitted or adopted, watched, ended in the ledger.
 
-The token of an attempt: no rank and no coordinator starts without its Secret, and the coordinator answers to it.
-
-What a look at an attempt adds to its record.
+No rank and no coordinator starts before the Secret with the attempt's token exists, and the coordinator answers only to
+that token. So pods may be made before the previous attempt is gone.
 """
 
 from __future__ import annotations
@@ -34,110 +33,11 @@ from workflows.model.ownership import refuse_foreign, signed
 from workflows.model.records import AttemptRecord, CheckpointRecord, MarkRecord, RequestRecord
 from workflows.model.workflow import workflow_of
 
-
-def ensure_token(cluster: Cluster, attempt: AttemptRecord) -> None:
-    """The Secret without which nothing of the attempt starts.
-
-    Raises:
-        Foreign: the one of that name belongs to another ledger.
-        Unavailable, Refused.
-    """
-    name, ledger = labels.secret_name(attempt.run, attempt.number), our_ledger()
-    found = cluster.get("Secret", name)
-    refuse_foreign(found, ledger)
-    if found is None:
-        secret: Manifest = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": name, "labels": labels.labels(attempt.run, attempt.number, "train")},
-            "type": "Opaque",
-            "stringData": {"token": secrets.token_urlsafe(32)},
-        }
-        cluster.apply(signed(secret, ledger))
-
-
-def attempt_token(cluster: Cluster, attempt: AttemptRecord) -> str:
-    """The coordinator's token of an attempt; "" where its Secret is not there."""
-    secret = cluster.get("Secret", labels.secret_name(attempt.run, attempt.number))
-    data = (secret or {}).get("data", {}).get("token", "")
-    return b64decode(data).decode() if data else str((secret or {}).get("stringData", {}).get("token", ""))
-
-
-class Remembered:
-    """A text asked for until it is there, then remembered."""
-
-    def __init__(self, ask: Callable[[], str]) -> None:
-        self._ask, self._text = ask, ""
-
-    def __call__(self) -> str:
-        """The text, "" while nobody tells it."""
-        if not self._text:
-            try:
-                self._text = self._ask()
-            except PrimusError:
-                return ""
-        return self._text
-
-
-def changes_of(attempt: AttemptRecord, view: AttemptView) -> dict[str, object]:
-    """Fields of the record that the view changes, by name."""
-    changes: dict[str, object] = {}
-    choice, coordinator = view.workflow.choice, view.coordinator
-    if attempt.applied_at is None and view.jobset is not None:
-        changes["applied_at"] = view.now
-    if not attempt.resume_path and choice is not None and choice.resume_from:
-        changes |= {"resumed_from_step": choice.resume_step, "resume_path": choice.resume_from}
-    if attempt.running_at is None and view.pods and all(pod.phase == "Running" for pod in view.pods):
-        changes["running_at"] = view.now
-    nodes = tuple(sorted({pod.node for pod in view.pods if pod.node and pod.ranks}))
-    if not attempt.nodes and nodes:
-        changes["nodes"] = nodes
-    if attempt.first_step is None and coordinator is not None and coordinator.first_step is not None:
-        changes |= {"first_step": coordinator.first_step, "first_step_at": coordinator.first_step_at}
-    restarts = 0 if coordinator is None else max((item.number for item in coordinator.news.restarts), default=0)
-    if restarts > attempt.restarts_in_place:
-        changes["restarts_in_place"] = restarts
-    advised = None if coordinator is None else coordinator.news.advised_steps
-    if advised is not None and not alike(advised, attempt.advised_steps):
-        changes["advised_steps"] = advised
-    return changes
-
-
 T = TypeVar("T")
 POLL_SECONDS = 0.25
 """Between two looks at the ledger for people's requests."""
 SAVE_SECONDS = 0.5
 """Between two writes of progress; steps are kept in rows of many."""
-
-
-def plan_of(
-    resolved: Resolved, attempt: AttemptRecord, fencing: int, ledger: str = "", lasts_seconds: int = 0
-) -> AttemptPlan:
-    """What the builders need of an attempt.
-
-    Args:
-        resolved: the run's profile.
-        attempt: which.
-        fencing: number of whoever drives it.
-        ledger: identity of the ledger that it stands in.
-        lasts_seconds: the cluster ends it after so long; 0: it does not.
-    """
-    return AttemptPlan(
-        resolved=resolved,
-        run=attempt.run,
-        attempt=attempt.number,
-        nodes=attempt.nodes,
-        avoid_nodes=attempt.avoid_nodes,
-        max_resume_step=attempt.max_resume_step,
-        excluded_checkpoints=attempt.excluded_checkpoints,
-        fencing=fencing,
-        ledger=ledger,
-        returns=bool(attempt.incident),
-        restarts_in_place=attempt.restarts_lent,
-        mttf_seconds=attempt.mttf_seconds or 0.0,
-        interval_steps=attempt.interval_steps,
-        lasts_seconds=lasts_seconds,
-    )
 
 
 @touch("plans attempt {attempt.number} on {attempt.where}")
@@ -358,3 +258,101 @@ def end_attempt(
     return here.ledger.update_attempt(
         here.fencing, attempt.run, attempt.number, ended_at=at, outcome=outcome, resume_proof=resume_proof
     )
+
+
+def plan_of(
+    resolved: Resolved, attempt: AttemptRecord, fencing: int, ledger: str = "", lasts_seconds: int = 0
+) -> AttemptPlan:
+    """What the builders need of an attempt.
+
+    Args:
+        resolved: the run's profile.
+        attempt: which.
+        fencing: number of whoever drives it.
+        ledger: identity of the ledger that it stands in.
+        lasts_seconds: the cluster ends it after so long; 0: it does not.
+    """
+    return AttemptPlan(
+        resolved=resolved,
+        run=attempt.run,
+        attempt=attempt.number,
+        nodes=attempt.nodes,
+        avoid_nodes=attempt.avoid_nodes,
+        max_resume_step=attempt.max_resume_step,
+        excluded_checkpoints=attempt.excluded_checkpoints,
+        fencing=fencing,
+        ledger=ledger,
+        returns=bool(attempt.incident),
+        restarts_in_place=attempt.restarts_lent,
+        mttf_seconds=attempt.mttf_seconds or 0.0,
+        interval_steps=attempt.interval_steps,
+        lasts_seconds=lasts_seconds,
+    )
+
+
+def ensure_token(cluster: Cluster, attempt: AttemptRecord) -> None:
+    """The Secret without which nothing of the attempt starts.
+
+    Raises:
+        Foreign: the one of that name belongs to another ledger.
+        Unavailable, Refused.
+    """
+    name, ledger = labels.secret_name(attempt.run, attempt.number), our_ledger()
+    found = cluster.get("Secret", name)
+    refuse_foreign(found, ledger)
+    if found is None:
+        secret: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "labels": labels.labels(attempt.run, attempt.number, "train")},
+            "type": "Opaque",
+            "stringData": {"token": secrets.token_urlsafe(32)},
+        }
+        cluster.apply(signed(secret, ledger))
+
+
+def attempt_token(cluster: Cluster, attempt: AttemptRecord) -> str:
+    """The coordinator's token of an attempt; "" where its Secret is not there."""
+    secret = cluster.get("Secret", labels.secret_name(attempt.run, attempt.number))
+    data = (secret or {}).get("data", {}).get("token", "")
+    return b64decode(data).decode() if data else str((secret or {}).get("stringData", {}).get("token", ""))
+
+
+class Remembered:
+    """A text asked for until it is there, then remembered."""
+
+    def __init__(self, ask: Callable[[], str]) -> None:
+        self._ask, self._text = ask, ""
+
+    def __call__(self) -> str:
+        """The text, "" while nobody tells it."""
+        if not self._text:
+            try:
+                self._text = self._ask()
+            except PrimusError:
+                return ""
+        return self._text
+
+
+def changes_of(attempt: AttemptRecord, view: AttemptView) -> dict[str, object]:
+    """Fields of the record that the view changes, by name."""
+    changes: dict[str, object] = {}
+    choice, coordinator = view.workflow.choice, view.coordinator
+    if attempt.applied_at is None and view.jobset is not None:
+        changes["applied_at"] = view.now
+    if not attempt.resume_path and choice is not None and choice.resume_from:
+        changes |= {"resumed_from_step": choice.resume_step, "resume_path": choice.resume_from}
+    if attempt.running_at is None and view.pods and all(pod.phase == "Running" for pod in view.pods):
+        changes["running_at"] = view.now
+    nodes = tuple(sorted({pod.node for pod in view.pods if pod.node and pod.ranks}))
+    if not attempt.nodes and nodes:
+        changes["nodes"] = nodes
+    if attempt.first_step is None and coordinator is not None and coordinator.first_step is not None:
+        changes |= {"first_step": coordinator.first_step, "first_step_at": coordinator.first_step_at}
+    restarts = 0 if coordinator is None else max((item.number for item in coordinator.news.restarts), default=0)
+    if restarts > attempt.restarts_in_place:
+        changes["restarts_in_place"] = restarts
+    advised = None if coordinator is None else coordinator.news.advised_steps
+    if advised is not None and not alike(advised, attempt.advised_steps):
+        changes["advised_steps"] = advised
+    return changes

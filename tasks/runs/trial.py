@@ -1,7 +1,7 @@
 """The trial of one gang: begun or taken up again, watched, looked at where it went wrong, and cleared away.
 
 A trial is a run that no ledger knows: its objects are those of an attempt, their name is written down before anything
-is made, and the cluster itself ends them should nobody come back. Decides nothing.
+is made, and the cluster itself ends them if no process comes back. Decides nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from workflows.model.fleet import NodeCandidate
 from workflows.model.manifest import seconds
 from workflows.model.ownership import is_foreign
 from workflows.model.records import AttemptRecord, IncidentRecord, RunRecord, StepRow, Story
+
+Own = Callable[[str], bool]
 
 OLD_SECONDS = 6 * 3600.0
 """No trial lasts so long: `deadline_seconds` is at most four hours."""
@@ -199,9 +201,6 @@ def _story(trial: Trial, now: float) -> Story:
 def nodes_of_pool(resolved: Resolved) -> dict[str, NodeCandidate]:
     """Every node of the run's pool with what is known of it."""
     return {node.name: node for node in node_candidates(resolved, "", 0)}
-
-
-Own = Callable[[str], bool]
 
 
 def own_pods(key: str) -> Own:

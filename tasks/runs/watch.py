@@ -1,11 +1,8 @@
 """Watching one attempt: the cluster's objects, the coordinator and people's requests become one view.
 
-Readers run in threads of their own and only fill a table; whoever asks gets a view of what is known at that moment.
-A reader that gets no answer waits and asks again: nothing is concluded from silence here.
-
-What the readers of an attempt's watch have seen so far.
-
-What a coordinator tells, and what its silence may mean: nothing, as long as nobody could have heard it.
+Readers run in threads of their own and only fill a table (`Known`); a caller gets a view of what is known at that
+moment. A reader that gets no answer waits and asks again: nothing is concluded from silence here, and a coordinator is
+silent only while the cluster itself answers.
 """
 
 from __future__ import annotations
@@ -40,6 +37,11 @@ READ: Mapping[Kind, Callable[[Manifest], View]] = {"Pod": pod_of, "JobSet": jobs
 OURS: tuple[Kind, ...] = tuple(READ)
 """Kinds of objects of an attempt that are watched."""
 KINDS: tuple[Kind, ...] = (*OURS, "Node")
+
+WATCH_SECONDS = 2.0
+"""One watch lasts at most so long, so that a reader notices within this time that nobody listens any more."""
+COORDINATOR_SECONDS = 0.2
+"""Between two questions to the coordinator: about the time a person notices."""
 
 
 @dataclass
@@ -191,12 +193,6 @@ def failed_since(said: CoordinatorFacts, before: CoordinatorFacts | None) -> flo
         return None
     known = before is not None and before.incarnation == said.incarnation
     return (before.failed_since if before is not None and known else None) or said.at
-
-
-WATCH_SECONDS = 2.0
-"""One watch lasts at most so long, so that a reader notices within this time that nobody listens any more."""
-COORDINATOR_SECONDS = 0.2
-"""Between two questions to the coordinator: about the time a person notices."""
 
 
 class AttemptWatch:

@@ -1,10 +1,8 @@
-"""Slurm's commands, asked: every one ends within its time, and what it says becomes an error of ours.
+"""Slurm's commands and what they print, read: jobs, nodes, and why there is no answer, in words.
 
-They run with a small environment: sbatch stores what it is given with the job, and a token must not lie there.
-
-What Slurm's commands print, read: jobs, nodes, and why there is no answer, in words. Pure and total.
-
-Versions before 23 print JSON only where a plug-in is installed; lines of fields with a bar between them all print.
+Every command ends within its time, and a failure becomes an error of ours. They run with a small environment: sbatch
+stores what it is given with the job, and a token must not lie there. Versions before 23 print JSON only where a plug-in
+is installed; all print lines of fields with a bar between them.
 """
 
 from __future__ import annotations
@@ -50,6 +48,29 @@ _MARKS = "*~#!%$@^+-"
 """Slurm hangs them to a node's state: not responding, powering, rebooting, planned."""
 _EXIT = re.compile(r"(?<!\S)ExitCode=(\d+):(\d+)(?!\S)")
 _STATE = re.compile(r"(?<!\S)JobState=(\S+)")
+
+LIMIT_SECONDS = 90.0
+"""For one command: they try again by themselves, 9 s by default where slurmctld is away, longer where it is busy."""
+RETRY_SECONDS = 5.0
+KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SLURM_CONF")
+KEPT_CHOICES = ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_RESERVATION")
+"""What a command sees of our environment; everything else could change what it prints, or be a secret."""
+AWAY = (
+    "unable to contact slurm controller",
+    "connect failure",
+    "connection failure",
+    "connection refused",
+    "socket timed out",
+    "send/recv",
+    "zero bytes were transmitted",
+    "temporarily un",
+    "controller is not responding",
+    "in standby mode",
+    "authentication error",
+    "munge",
+)
+"""Parts of what is said where slurmctld, the way to it, or munged is away."""
+_SHOWN_CHARACTERS = 400
 
 
 @dataclass(frozen=True)
@@ -98,127 +119,6 @@ class NodeLine:
         """State and reason."""
         silent = ", does not answer" if self.silent else ""
         return f"the node is {self.state}{silent}" + (f" ({self.reason})" if self.reason else "")
-
-
-def jobs_in(text: str) -> list[Job]:
-    """Jobs as `squeue --format=<JOB_FORMAT>` prints them; lines that are none are left out."""
-    found: list[Job] = []
-    for line in text.splitlines():
-        number, *fields = line.strip().split("|", 4)
-        if len(fields) == 4 and number.isdecimal() and number.isascii():
-            state, node, reason, name = (field.strip() for field in fields)
-            found.append(Job(int(number), state.upper(), node, _said(reason), name))
-    return found
-
-
-def by_name(jobs: Iterable[Job]) -> dict[str, Job]:
-    """One job a name: of several the one that goes on, the first of these; where all ended, the last."""
-    found: dict[str, Job] = {}
-    for job in sorted(jobs, key=lambda job: (job.ended, job.waits, -job.number if job.ended else job.number)):
-        found.setdefault(job.name, job)
-    return found
-
-
-def nodes_in(text: str) -> dict[str, NodeLine]:
-    """Nodes as `sinfo --Node --format=<NODE_FORMAT>` prints them, by name."""
-    found: dict[str, NodeLine] = {}
-    for line in text.splitlines():
-        name, *fields = line.strip().split("|", 2)
-        if name and len(fields) == 2:
-            state = fields[0].strip().lower()
-            found[name] = NodeLine(name, state.rstrip(_MARKS), "*" in state, _said(fields[1]))
-    return found
-
-
-def number_in(text: str) -> int | None:
-    """The number that `sbatch --parsable` prints: `123` or `123;cluster`; None where it is something else."""
-    last = text.strip().splitlines()[-1:] or [""]
-    number = last[0].partition(";")[0].strip()
-    return int(number) if number.isdecimal() and number.isascii() else None
-
-
-def exit_in_words(text: str) -> str:
-    """How a job ended by `scontrol --oneliner show job`; "" where that does not say."""
-    found = _EXIT.search(text)
-    if not found:
-        return ""
-    code, signal = int(found[1]), int(found[2])
-    if signal == NOT_OPENED:
-        return "Slurm could not open its folder or output file there; does the node see the folder, and is it yours?"
-    return f"ended by signal {signal}" if signal else f"exit code {code}" if code else ""
-
-
-def state_in(text: str) -> str:
-    """State of the job by `scontrol --oneliner show job` or `sacct`; `GONE` where there is none of ours."""
-    found = _STATE.search(text)
-    word = found[1] if found else next(iter(text.split("|", maxsplit=1)[0].split()), "")
-    return word if word in ENDED else GONE
-
-
-def ended_in_words(job: Job, exit_words: str, output: str) -> str:
-    """Why a job that ended has told nothing.
-
-    Args:
-        job: as it was listed last.
-        exit_words: of `exit_in_words`.
-        output: the end of what it printed.
-    """
-    if job.state == GONE:
-        head = f"Slurm does not know its job {job.number or job.name} any more, and it left no report"
-    else:
-        head = f"{ENDED.get(job.state, f'its job is {job.state}')} (job {job.number})"
-    reason = "" if job.reason.upper() in (*NO_REASONS, job.state) else job.reason
-    told = [part for part in (exit_words, reason, f"it said: {output}" if output else "") if part]
-    return "; ".join([head, *told])
-
-
-def waited_in_words(job: Job, node: NodeLine | None, waited_seconds: float) -> str:
-    """Why a node was not handed out.
-
-    Args:
-        job: that waits.
-        node: as Slurm lists it; None: it does not.
-        waited_seconds: for so long.
-    """
-    told: list[str] = []
-    if node is not None and (node.silent or node.reason or node.state.startswith(NOT_HANDED_OUT)):
-        told.append(node.in_words)
-    if job.reason:
-        told.append(f"its job waits for {job.reason}")
-    why = (
-        "; ".join(told) or "the node is in use" if node is not None else "; ".join([*told, "Slurm lists no such node"])
-    )
-    return f"Slurm did not hand it out within {waited_seconds:.0f} s: {why}"
-
-
-def _said(text: str) -> str:
-    """One line; what Slurm prints where there is nothing becomes nothing."""
-    line = " ".join(text.split())
-    return "" if line.lower() in ("none", "(null)", "n/a") else line
-
-
-LIMIT_SECONDS = 90.0
-"""For one command: they try again by themselves, 9 s by default where slurmctld is away, longer where it is busy."""
-RETRY_SECONDS = 5.0
-KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SLURM_CONF")
-KEPT_CHOICES = ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_RESERVATION")
-"""What a command sees of our environment; everything else could change what it prints, or be a secret."""
-AWAY = (
-    "unable to contact slurm controller",
-    "connect failure",
-    "connection failure",
-    "connection refused",
-    "socket timed out",
-    "send/recv",
-    "zero bytes were transmitted",
-    "temporarily un",
-    "controller is not responding",
-    "in standby mode",
-    "authentication error",
-    "munge",
-)
-"""Parts of what is said where slurmctld, the way to it, or munged is away."""
-_SHOWN_CHARACTERS = 400
 
 
 def ask(words: Sequence[str], limit_seconds: float = LIMIT_SECONDS) -> str:
@@ -345,3 +245,100 @@ def end_of(number: int) -> tuple[str, str]:
             told = text if words[0] == "scontrol" else f"ExitCode={text.strip().split('|')[-1]}"
             return state_in(text), exit_in_words(told)
     return GONE, ""
+
+
+def jobs_in(text: str) -> list[Job]:
+    """Jobs as `squeue --format=<JOB_FORMAT>` prints them; lines that are none are left out."""
+    found: list[Job] = []
+    for line in text.splitlines():
+        number, *fields = line.strip().split("|", 4)
+        if len(fields) == 4 and number.isdecimal() and number.isascii():
+            state, node, reason, name = (field.strip() for field in fields)
+            found.append(Job(int(number), state.upper(), node, _said(reason), name))
+    return found
+
+
+def by_name(jobs: Iterable[Job]) -> dict[str, Job]:
+    """One job a name: of several the one that goes on, the first of these; where all ended, the last."""
+    found: dict[str, Job] = {}
+    for job in sorted(jobs, key=lambda job: (job.ended, job.waits, -job.number if job.ended else job.number)):
+        found.setdefault(job.name, job)
+    return found
+
+
+def nodes_in(text: str) -> dict[str, NodeLine]:
+    """Nodes as `sinfo --Node --format=<NODE_FORMAT>` prints them, by name."""
+    found: dict[str, NodeLine] = {}
+    for line in text.splitlines():
+        name, *fields = line.strip().split("|", 2)
+        if name and len(fields) == 2:
+            state = fields[0].strip().lower()
+            found[name] = NodeLine(name, state.rstrip(_MARKS), "*" in state, _said(fields[1]))
+    return found
+
+
+def number_in(text: str) -> int | None:
+    """The number that `sbatch --parsable` prints: `123` or `123;cluster`; None where it is something else."""
+    last = text.strip().splitlines()[-1:] or [""]
+    number = last[0].partition(";")[0].strip()
+    return int(number) if number.isdecimal() and number.isascii() else None
+
+
+def exit_in_words(text: str) -> str:
+    """How a job ended by `scontrol --oneliner show job`; "" where that does not say."""
+    found = _EXIT.search(text)
+    if not found:
+        return ""
+    code, signal = int(found[1]), int(found[2])
+    if signal == NOT_OPENED:
+        return "Slurm could not open its folder or output file there; does the node see the folder, and is it yours?"
+    return f"ended by signal {signal}" if signal else f"exit code {code}" if code else ""
+
+
+def state_in(text: str) -> str:
+    """State of the job by `scontrol --oneliner show job` or `sacct`; `GONE` where there is none of ours."""
+    found = _STATE.search(text)
+    word = found[1] if found else next(iter(text.split("|", maxsplit=1)[0].split()), "")
+    return word if word in ENDED else GONE
+
+
+def ended_in_words(job: Job, exit_words: str, output: str) -> str:
+    """Why a job that ended has told nothing.
+
+    Args:
+        job: as it was listed last.
+        exit_words: of `exit_in_words`.
+        output: the end of what it printed.
+    """
+    if job.state == GONE:
+        head = f"Slurm does not know its job {job.number or job.name} any more, and it left no report"
+    else:
+        head = f"{ENDED.get(job.state, f'its job is {job.state}')} (job {job.number})"
+    reason = "" if job.reason.upper() in (*NO_REASONS, job.state) else job.reason
+    told = [part for part in (exit_words, reason, f"it said: {output}" if output else "") if part]
+    return "; ".join([head, *told])
+
+
+def waited_in_words(job: Job, node: NodeLine | None, waited_seconds: float) -> str:
+    """Why a node was not handed out.
+
+    Args:
+        job: that waits.
+        node: as Slurm lists it; None: it does not.
+        waited_seconds: for so long.
+    """
+    told: list[str] = []
+    if node is not None and (node.silent or node.reason or node.state.startswith(NOT_HANDED_OUT)):
+        told.append(node.in_words)
+    if job.reason:
+        told.append(f"its job waits for {job.reason}")
+    why = (
+        "; ".join(told) or "the node is in use" if node is not None else "; ".join([*told, "Slurm lists no such node"])
+    )
+    return f"Slurm did not hand it out within {waited_seconds:.0f} s: {why}"
+
+
+def _said(text: str) -> str:
+    """One line; what Slurm prints where there is nothing becomes nothing."""
+    line = " ".join(text.split())
+    return "" if line.lower() in ("none", "(null)", "n/a") else line

@@ -1,11 +1,11 @@
-"""Nodes taken out of Slurm and given back: drained with a reason that says who did it, resumed only where that was us.
+"""Nodes taken out of Slurm and given back, by what tests found: verdicts for its prolog, drains, and their end.
 
-Needs the rights of Slurm's operators. What other people drained is theirs: neither their reason nor their drain is
-touched. Verdicts that a prolog reads are files, one a node that failed (`deployments/slurm/prolog.sh`).
+A drain's reason says that it is ours, and only our own drains are resumed: neither the reason nor the drain of other
+people is touched. Both need the rights of Slurm's operators. Verdicts that a prolog reads are files, one a node that
+failed (`deployments/slurm/prolog.sh`).
 
-Slurm told what tests found: verdicts for its prolog, drains of what failed, and their end. Nothing here raises.
-
-What could not be done is told; the ledger has it, and the next test does it again. Unknown neither drains nor resumes.
+`act_by_slurm` raises nothing: what could not be done is reported, the ledger has it, and the next test does it again.
+Unknown neither drains nor resumes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from tasks.slurm import commands
 from tasks.slurm.commands import NODE_FORMAT, NodeLine, nodes_in
 from workflows.node_tests.slurm_job import NODE_NAME
 
+Tell = Callable[[str], None]
+
 OURS = "primus:"
 """Beginning of the reasons of what we drained."""
 MOST_CHARACTERS = 200
@@ -32,6 +34,9 @@ DRAINED = ("drain", "fail")
 
 RIGHTLESS = ("denied", "invalid user id")
 """Parts of what Slurm says to people who may not drain nodes: versions differ."""
+
+NAMED = 8
+"""Nodes that a line names."""
 
 
 def reason_of(check: str) -> str:
@@ -142,12 +147,6 @@ def _update(node: str, *words: str) -> None:
         raise Refused("scontrol", f"{node}: {error.reason}; {advice}") from error
 
 
-NAMED = 8
-"""Nodes that a line names."""
-
-Tell = Callable[[str], None]
-
-
 def act_by_slurm(settings: Slurm, told: Sequence[VerdictMark], tell: Tell, *, most: int) -> None:
     """Publish verdicts where a folder is named; where `drain` says so, resume what passes again and drain what failed.
 
@@ -192,7 +191,7 @@ def _nodes() -> dict[str, NodeLine]:
     """All nodes of this Slurm by name: whoever counts our drains must see those outside of a partition, too.
 
     Raises:
-        Unavailable, ProfileError, Refused: as `slurm_commands.ask`.
+        Unavailable, ProfileError, Refused: as `tasks.slurm.commands.ask`.
     """
     return nodes_in(commands.ask(["sinfo", "--noheader", "--Node", "--all", f"--format={NODE_FORMAT}"]))
 

@@ -1,10 +1,8 @@
 """A preflight through Slurm: one job a node, sent or taken over, followed, and read from a folder that all nodes see.
 
-Decides nothing about nodes: what is told is judged as the answers of pods are. Whoever is killed leaves jobs that end
-by themselves, and whoever comes with the same plan takes them over; slurmctld may be away meanwhile, since reports come
-by the folder.
-
-The folder of a preflight that all nodes of Slurm see: made, read, removed. Ours alone, and not for long.
+Decides nothing about nodes: a report is judged as a pod's is. A process that is killed leaves jobs that end by
+themselves, and the next one with the same plan takes them over; slurmctld may be away meanwhile, since reports come by
+the folder. The folder is readable by us alone, and removed once it was read.
 """
 
 from __future__ import annotations
@@ -34,6 +32,8 @@ from workflows.node_tests.preflight import PreflightPlan
 from workflows.node_tests.slurm_job import ARCHIVE, OUTPUT, REPORT, SENT
 from workflows.programs.probes.run import unpack_answers
 
+Tell = Callable[[str, int], None]
+
 PREFIX = ".primus-preflight-"
 """Beginning of the folders' names; a test's name follows, which begins so itself."""
 LEFT_OVER_SECONDS = 2 * 86400.0
@@ -42,6 +42,18 @@ MOST_BYTES = 1 << 20
 """No report is larger: they are packed, some KB each."""
 LAST_CHARACTERS = 300
 """Of what a job printed, for a reason."""
+
+REFUSALS = (
+    ("account", "slurm.account", "name one of yours that may use the partition"),
+    ("partition", "slurm.partition", "name one that you may use (`sinfo` lists them)"),
+    ("reservation", "slurm.reservation", "name one that you may use, or none"),
+    ("qos", "slurm.arguments", "name a QOS that you may use"),
+    ("option", "slurm.arguments", "remove what sbatch does not know"),
+    ("(gres)", "slurm.gpus_per_node", "this Slurm counts no GPUs: set it to 0"),
+)
+"""Words of sbatch's refusals that concern all nodes, the field at fault, and what to do."""
+ONE_NODE = ("node name", "node configuration", "not in this partition")
+"""Words of those that concern one node."""
 
 
 def made(shared: Path, test: str, home: Path) -> Path:
@@ -167,9 +179,6 @@ def _read(path: Path, *, from_end: bool = False) -> str:
             return ""
 
 
-Tell = Callable[[str, int], None]
-
-
 @dataclass(frozen=True)
 class Pace:
     """How long it is looked and waited, in seconds."""
@@ -185,17 +194,6 @@ class Pace:
 
 
 OUR_PACE = Pace()
-REFUSALS = (
-    ("account", "slurm.account", "name one of yours that may use the partition"),
-    ("partition", "slurm.partition", "name one that you may use (`sinfo` lists them)"),
-    ("reservation", "slurm.reservation", "name one that you may use, or none"),
-    ("qos", "slurm.arguments", "name a QOS that you may use"),
-    ("option", "slurm.arguments", "remove what sbatch does not know"),
-    ("(gres)", "slurm.gpus_per_node", "this Slurm counts no GPUs: set it to 0"),
-)
-"""Words of sbatch's refusals that concern all nodes, the field at fault, and what to do."""
-ONE_NODE = ("node name", "node configuration", "not in this partition")
-"""Words of those that concern one node."""
 
 
 def run_by_slurm(

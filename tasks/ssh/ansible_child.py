@@ -2,7 +2,7 @@
 
     python -I -m tasks.ssh.ansible_child 4711 run FOLDER --playbook test.yaml --json
 
-It ends with whoever started it (its process id comes first), also where that one is killed. Ansible's workers have
+It ends with the process that started it (whose id comes first), also where that one is killed. Ansible's workers have
 sessions of their own and connections wait for a next step: neither would end with ansible-runner.
 """
 

@@ -1,4 +1,4 @@
-"""What Ansible is told of a test of nodes by SSH: hosts, how to reach them, what to run. Pure.
+"""What Ansible gets for a test of nodes by SSH: hosts, how to reach them, what to run. Pure.
 
 Everything from a profile stands there as text that is no template, and what would reach a shell on its way (the user,
 the interpreter, addresses) is made of harmless characters only. There is no secret in it: keys are named by their path.

@@ -111,7 +111,7 @@ _LAGS = re.compile(r"(?:outside of it|elsewhere): rank (?P<rank>\d{1,7}) on (?P<
 _AGAIN = re.compile(r"it is the second time on (?P<node>\S{1,253})$")
 """How a coordinator says whom a hang is owed to."""
 _SLOW = re.compile(r"rank \d{1,7} on (?P<node>\S{1,253}) takes ")
-"""How `straggling.Leaving` says who is slow."""
+"""How `StragglerMove.words` (`flows.decisions.recovery.straggler`) names the slow rank."""
 
 _ELSEWHERE = (
     "begin a run of another name; with `checkpoint.directory` set to the checkpoints there it goes on from them"

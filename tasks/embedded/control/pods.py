@@ -1,6 +1,6 @@
-"""Ending pods whose objects are kept: the wish stands in an annotation, the supervisor carries it out.
+"""Creating and ending pods for an owner, and an owner's status; a wish to end a pod stands in its annotation.
 
-What the object of a pod says of the end that is wished for it.
+The pod's object is kept, and its supervisor ends the processes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Files that travel between the steps of a workflow: laid out before a container starts, stored when it has ended.
 
 They are in a folder of their workflow and deleted with it. What is stored is what Argo's executor would store, a `.tgz`
-unless the output says otherwise; so an input is unpacked by the same rules. A pod's annotation describes it:
-`{"store": uid of the workflow, "inputs": [artifact, …], "outputs": [artifact with its key, …]}`.
-
-Also captures the standard output of a container whose result is used.
+unless the output says otherwise; so an input is unpacked by the same rules. A pod's annotation describes it: `{"store":
+uid of the workflow, "inputs": [artifact, …], "outputs": [artifact with its key, …]}`. `Capture` keeps the standard
+output of a container whose result is used.
 """
 
 from __future__ import annotations
@@ -21,10 +20,12 @@ if TYPE_CHECKING:
 
     from tasks.embedded.objects import Object
 
-
 ARTIFACTS_ANNOTATION = "primus-flows.io/artifacts"
 NOT_LOADED = "ArtifactNotLoaded"
 """Reason of a container's end that never began, because an input of it could not be laid out."""
+
+RESULT_LIMIT_BYTES = 256 * 1024
+"""Argo's own limit of `outputs.result`."""
 
 
 class ArtifactError(Exception):
@@ -199,10 +200,6 @@ def _set_mode(path: str, mode: int, *, recurse: bool) -> None:
         for folder, folders, names in os.walk(path):
             for name in [*folders, *names]:
                 os.chmod(os.path.join(folder, name), mode)
-
-
-RESULT_LIMIT_BYTES = 256 * 1024
-"""Argo's own limit of `outputs.result`."""
 
 
 class Capture:

@@ -1,8 +1,7 @@
-"""The calls of a manifest: steps, tasks and hooks, read once.
+"""The calls of a manifest (steps, tasks, hooks), read once, with their fan-out and their `depends`.
 
-Fan-out: `withItems`, `withParam` and `withSequence` turned into the instances of a step or task.
-
-`depends` of a DAG task: which tasks it names, and whether it is met by their results.
+A fan-out is `withItems`, `withParam` or `withSequence`, turned into the instances of a step or task. A `depends` names
+the tasks of a DAG that a task waits for, and is met or not by their results.
 """
 
 from __future__ import annotations
@@ -29,6 +28,18 @@ from tasks.embedded.engine.json_values import (
     why_no_json,
 )
 
+Arguments = tuple[tuple[str, str], ...]
+
+_FORMAT = re.compile(r"%(?:%|(?P<flags>[-+# 0]*)(?P<width>\d*)(?P<verb>[dxXobv]))")
+
+_NO_PARENTHESES = str.maketrans("", "", "()")
+
+RESULTS = ("Succeeded", "Failed", "Errored", "Skipped", "Omitted", "Daemoned", "AnySucceeded", "AllFailed")
+"""What a task may be asked for, as `task.Succeeded`."""
+
+EXIT = "exit"
+"""The name of the hook that runs when its step is done; all others need an expression."""
+
 
 class ItemsError(Exception):
     """The list of a fan-out cannot be made; the text says why."""
@@ -51,9 +62,6 @@ class Instance:
     node_id: str
     item: Mapping[str, str]
     """The tags that only this instance has: `item`, `item.key`; empty where the step is no fan-out."""
-
-
-_FORMAT = re.compile(r"%(?:%|(?P<flags>[-+# 0]*)(?P<width>\d*)(?P<verb>[dxXobv]))")
 
 
 @lru_cache(maxsize=64)
@@ -96,9 +104,6 @@ def _name_and_tags(step_name: str, index: int, item: object) -> tuple[str, dict[
         called, tags = _print_value(item), {"item": text_of(item)}
     # Argo finds the index again behind the last parenthesis: it keeps none of the item's own.
     return f"{step_name}({index}:{called.translate(_NO_PARENTHESES)})", tags
-
-
-_NO_PARENTHESES = str.maketrans("", "", "()")
 
 
 def _print_value(value: object) -> str:
@@ -156,9 +161,6 @@ def go_format(pattern: str, number: int) -> str:
 
     return _FORMAT.sub(one, pattern)
 
-
-RESULTS = ("Succeeded", "Failed", "Errored", "Skipped", "Omitted", "Daemoned", "AnySucceeded", "AllFailed")
-"""What a task may be asked for, as `task.Succeeded`."""
 
 _TOKEN = re.compile(r"\s*(?:(?P<name>[a-zA-Z0-9_][-a-zA-Z0-9_]*(?:\.[A-Za-z]+)?)|(?P<operator>&&|\|\||[!()]))\s*")
 
@@ -218,12 +220,6 @@ def is_met(tree: Expression, asked: Callable[[str, str], bool]) -> bool:
             return is_met(left, asked) or is_met(right, asked)
         case _:
             raise AssertionError(f"read_depends makes no {tree}")
-
-
-Arguments = tuple[tuple[str, str], ...]
-
-EXIT = "exit"
-"""The name of the hook that runs when its step is done; all others need an expression."""
 
 
 @dataclass(frozen=True)

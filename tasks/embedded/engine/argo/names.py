@@ -1,11 +1,9 @@
-"""Names as Argo makes them: node ids, pod names, the names of retry attempts and exit hooks.
+"""Names as Argo makes them (node ids, pod names, attempts, exit hooks), its durations, and the failure of a node.
 
 Argo's scheme is part of what users see (`status.nodes`, pod names in logs), so it is kept exactly: the id of a node is
 the workflow's name and the 32-bit FNV-1a hash of the node's full name; pods are named after Argo's second scheme.
-
-How a node fails to run: the one exception that the walk of the tree turns into a phase.
-
-Durations as Argo reads them: `90`, `"90"`, `1h30m`, `250ms`; and as it says them.
+Durations are read and written as Argo does: `90`, `"90"`, `1h30m`, `250ms`. `NodeFailure` is the one exception that the
+walk of the tree turns into a phase.
 """
 
 from __future__ import annotations
@@ -20,6 +18,9 @@ _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
 _HASH_ROOM = 11  # a dash and ten digits
 _DISPLAY = re.compile(r"^(\[\d+\])?\.")
+
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @lru_cache(maxsize=65536)
@@ -59,10 +60,6 @@ def display_name(node_name: str, boundary_name: str) -> str:
 
 class NodeFailure(Exception):  # noqa: N818 # an outcome of a node, not a fault of ours
     """A node cannot run; the text becomes its message, its phase Error."""
-
-
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds_of(text: str) -> float:

@@ -1,8 +1,7 @@
 """A workflow manifest read once: templates, calls, dependencies; everything that does not change while it runs.
 
-Plans kept between calls: reading a manifest of a thousand items anew for each event would be most of the work.
-
-The tags that hold for a whole workflow and never change: its name, parameters, labels, time of creation.
+`constants_of` gives the tags that hold for the whole workflow: its name, parameters, labels, time of creation. Plans
+are kept between calls: reading a manifest of a thousand items anew for each event would be most of the work.
 """
 
 from __future__ import annotations
@@ -31,56 +30,21 @@ from tasks.embedded.engine.argo.names import NodeFailure
 from tasks.embedded.engine.argo.substitution import substitute
 from tasks.embedded.engine.json_values import Json, as_list, as_map, is_map, maps, text_of, without_nulls
 
+Kind = Literal["container", "script", "resource", "suspend", "dag", "steps"]
+
 STRFTIME = "BbmAadHIMSYypZz"
 """The characters of `workflow.creationTimestamp.<character>` that mean the same to Go's strftime and Python's."""
-
-
-def constants_of(spec: Json, metadata: Json) -> dict[str, str]:
-    """The tags and their values."""
-    parameters = maps(as_map(spec.get("arguments")).get("parameters"))
-    extra = as_map(spec.get("workflowMetadata"))
-    labels = as_map(metadata.get("labels")) | as_map(extra.get("labels"))
-    annotations = as_map(metadata.get("annotations")) | as_map(extra.get("annotations"))
-    found = {
-        "workflow.name": str(metadata.get("name")),
-        "workflow.namespace": str(metadata.get("namespace") or "default"),
-        "workflow.uid": str(metadata.get("uid") or ""),
-        "workflow.serviceAccountName": str(spec.get("serviceAccountName") or ""),
-        "workflow.mainEntrypoint": str(spec.get("entrypoint")),
-        **_created(str(metadata.get("creationTimestamp") or "")),
-        "workflow.parameters": json.dumps(parameters, separators=(",", ":")),
-        "workflow.labels.json": json.dumps(labels, separators=(",", ":")),
-        "workflow.annotations.json": json.dumps(annotations, separators=(",", ":")),
-    }
-    found["workflow.parameters.json"] = found["workflow.parameters"]
-    if spec.get("priority") is not None:
-        found["workflow.priority"] = str(spec["priority"])
-    found |= {f"workflow.labels.{key}": str(value) for key, value in labels.items()}
-    found |= {f"workflow.annotations.{key}": str(value) for key, value in annotations.items()}
-    return found | {f"workflow.parameters.{name}": _replaced(value, found) for name, value in arguments_of(spec)}
-
-
-def _replaced(text: str, known: dict[str, str]) -> str:
-    """A parameter's value with the tags replaced that are known from the start."""
-    try:
-        return substitute(text, known.get)
-    except NodeFailure:
-        return text
-
-
-def _created(text: str) -> dict[str, str]:
-    """The moment of creation, whole seconds as Kubernetes has it."""
-    if not text:
-        return {}
-    when = datetime.fromisoformat(text).astimezone(UTC)
-    stamp = when.strftime("%Y-%m-%dT%H:%M:%SZ")
-    found = {"workflow.creationTimestamp": stamp, "workflow.creationTimestamp.RFC3339": stamp}
-    return found | {f"workflow.creationTimestamp.{letter}": when.strftime(f"%{letter}") for letter in STRFTIME}
-
-
-Kind = Literal["container", "script", "resource", "suspend", "dag", "steps"]
 KINDS: tuple[Kind, ...] = ("container", "script", "resource", "suspend", "dag", "steps")
 """The template types that run here."""
+
+_RESULT = re.compile(
+    r"(?:steps|tasks)(?:\.(?P<dotted>[-\w]+)|(?:\?\.)?\[\\?['\"](?P<quoted>[-\w]+)\\?['\"]\])\??\.outputs\??\.result"
+)
+
+_KEPT = 32
+_METADATA = ("name", "namespace", "uid", "labels", "annotations", "creationTimestamp")
+"""The metadata that tags may name; the rest (resource version, generation) changes with every write."""
+_known: OrderedDict[str, tuple[Json, Json, Plan]] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -140,6 +104,27 @@ class Plan:
     deadline_seconds: float | None
     constants: Mapping[str, str]
     """The global tags that never change: `workflow.name`, `workflow.parameters.n`, …."""
+
+
+def plan_of(workflow: Json) -> Plan:
+    """The plan of a workflow: kept from an earlier call where manifest and metadata are equal, else read.
+
+    Equality is compared, never identity, so that a caller who changes its own copy gets the right answer.
+    """
+    metadata = as_map(workflow.get("metadata"))
+    used = {key: metadata.get(key) for key in _METADATA}
+    spec = as_map(workflow.get("spec"))
+    name = str(used["name"])
+    found = _known.get(name)
+    if found is not None and found[0] == spec and found[1] == used:
+        _known.move_to_end(name)
+        return found[2]
+    copied = copy.deepcopy({"metadata": used, "spec": spec})
+    plan = read_plan(without_nulls(copied))
+    _known[name] = (copied["spec"], copied["metadata"], plan)
+    while len(_known) > _KEPT:
+        _known.popitem(last=False)
+    return plan
 
 
 def read_plan(workflow: Json) -> Plan:
@@ -228,37 +213,48 @@ def _optional(value: object) -> str | None:
     return None if value is None else text_of(value)
 
 
-_RESULT = re.compile(
-    r"(?:steps|tasks)(?:\.(?P<dotted>[-\w]+)|(?:\?\.)?\[\\?['\"](?P<quoted>[-\w]+)\\?['\"]\])\??\.outputs\??\.result"
-)
-
-
 def _wants_result(spec: Json) -> frozenset[str]:
     return frozenset(found["dotted"] or found["quoted"] for found in _RESULT.finditer(json.dumps(spec)))
 
 
-_KEPT = 32
-_METADATA = ("name", "namespace", "uid", "labels", "annotations", "creationTimestamp")
-"""The metadata that tags may name; the rest (resource version, generation) changes with every write."""
-_known: OrderedDict[str, tuple[Json, Json, Plan]] = OrderedDict()
+def constants_of(spec: Json, metadata: Json) -> dict[str, str]:
+    """The tags and their values."""
+    parameters = maps(as_map(spec.get("arguments")).get("parameters"))
+    extra = as_map(spec.get("workflowMetadata"))
+    labels = as_map(metadata.get("labels")) | as_map(extra.get("labels"))
+    annotations = as_map(metadata.get("annotations")) | as_map(extra.get("annotations"))
+    found = {
+        "workflow.name": str(metadata.get("name")),
+        "workflow.namespace": str(metadata.get("namespace") or "default"),
+        "workflow.uid": str(metadata.get("uid") or ""),
+        "workflow.serviceAccountName": str(spec.get("serviceAccountName") or ""),
+        "workflow.mainEntrypoint": str(spec.get("entrypoint")),
+        **_created(str(metadata.get("creationTimestamp") or "")),
+        "workflow.parameters": json.dumps(parameters, separators=(",", ":")),
+        "workflow.labels.json": json.dumps(labels, separators=(",", ":")),
+        "workflow.annotations.json": json.dumps(annotations, separators=(",", ":")),
+    }
+    found["workflow.parameters.json"] = found["workflow.parameters"]
+    if spec.get("priority") is not None:
+        found["workflow.priority"] = str(spec["priority"])
+    found |= {f"workflow.labels.{key}": str(value) for key, value in labels.items()}
+    found |= {f"workflow.annotations.{key}": str(value) for key, value in annotations.items()}
+    return found | {f"workflow.parameters.{name}": _replaced(value, found) for name, value in arguments_of(spec)}
 
 
-def plan_of(workflow: Json) -> Plan:
-    """The plan of a workflow: kept from an earlier call where manifest and metadata are equal, else read.
+def _replaced(text: str, known: dict[str, str]) -> str:
+    """A parameter's value with the tags replaced that are known from the start."""
+    try:
+        return substitute(text, known.get)
+    except NodeFailure:
+        return text
 
-    Equality is compared, never identity, so that a caller who changes its own copy gets the right answer.
-    """
-    metadata = as_map(workflow.get("metadata"))
-    used = {key: metadata.get(key) for key in _METADATA}
-    spec = as_map(workflow.get("spec"))
-    name = str(used["name"])
-    found = _known.get(name)
-    if found is not None and found[0] == spec and found[1] == used:
-        _known.move_to_end(name)
-        return found[2]
-    copied = copy.deepcopy({"metadata": used, "spec": spec})
-    plan = read_plan(without_nulls(copied))
-    _known[name] = (copied["spec"], copied["metadata"], plan)
-    while len(_known) > _KEPT:
-        _known.popitem(last=False)
-    return plan
+
+def _created(text: str) -> dict[str, str]:
+    """The moment of creation, whole seconds as Kubernetes has it."""
+    if not text:
+        return {}
+    when = datetime.fromisoformat(text).astimezone(UTC)
+    stamp = when.strftime("%Y-%m-%dT%H:%M:%SZ")
+    found = {"workflow.creationTimestamp": stamp, "workflow.creationTimestamp.RFC3339": stamp}
+    return found | {f"workflow.creationTimestamp.{letter}": when.strftime(f"%{letter}") for letter in STRFTIME}

@@ -1,6 +1,7 @@
-"""Resource templates: a manifest that the keeper applies itself, and the outputs read from the object.
+"""Resource templates and suspend templates: nodes without a pod.
 
-Suspend templates: wait for a time, or until somebody resumes the node.
+The keeper applies a resource template's manifest itself, and its outputs are read from the object. A suspend template
+waits for a time, or until somebody resumes the node.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ from tasks.embedded.engine.json_values import Json, as_list, as_map, is_list, is
 from tasks.embedded.objects import API_VERSIONS
 
 _PATH_PART = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]")
+
+_FLAGS = ("--server-side", "--force-conflicts", "--field-manager", "--validate")
+"""Flags of kubectl that say how to apply, not what: the cluster here applies in one way only."""
+
+_UNKNOWN = "x"
+"""Stands for what only the run will know."""
 
 
 def run_resource(run: Computation, place: Place, template: Template, inputs: Values, tags: Mapping[str, str]) -> Json:
@@ -58,14 +65,6 @@ def _yaml_value(text: str) -> object:
     from tasks.embedded.engine.yaml_text import read_yaml  # noqa: PLC0415 - see there
 
     return read_yaml(text)
-
-
-_FLAGS = ("--server-side", "--force-conflicts", "--field-manager", "--validate")
-"""Flags of kubectl that say how to apply, not what: the cluster here applies in one way only."""
-
-
-_UNKNOWN = "x"
-"""Stands for what only the run will know."""
 
 
 def check_resource(resource: Json, path: str) -> None:

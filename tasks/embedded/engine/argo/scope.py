@@ -1,6 +1,6 @@
 """What the tags of a template mean while it runs: inputs, globals, and what the steps and tasks before it left.
 
-What the steps of a fan-out left, together: lists as Argo makes them.
+The outputs of a fan-out's items stand together in lists, as Argo makes them.
 """
 
 from __future__ import annotations
@@ -27,47 +27,6 @@ from tasks.embedded.engine.json_values import (
     why_no_json,
 )
 
-
-def aggregate_outputs(outputs: list[Json], what: str) -> str | None:
-    """`outputs.result`, `outputs.parameters` or `outputs.parameters.n` of the items that succeeded; None for others.
-
-    Raises:
-        NodeFailure: a result is no JSON, which Argo cannot put into a list.
-    """
-    if what == "outputs.result":
-        return go_json([_parsed(str(found["result"])) for found in outputs if found.get("result") is not None])
-    values = [
-        {item["name"]: text_of(item.get("value", "")) for item in maps(found.get("parameters"))} for found in outputs
-    ]
-    if what == "outputs.parameters":
-        return go_json([found for found in values if found])
-    if not what.startswith("outputs.parameters."):
-        return None
-    wanted = what.removeprefix("outputs.parameters.")
-    texts = [found[wanted] for found in values if wanted in found]
-    return _list_text(texts) if texts else None
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise NodeFailure(why_no_json(text)) from error
-
-
-def _item(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _list_text(texts: list[str]) -> str:
-    """A JSON list of texts; where every text is itself a JSON list or object, a list of these, as on Argo."""
-    values = [_item(text) for text in texts]
-    return go_json(values if all(is_map(value) or is_list(value) for value in values) else texts)
-
-
 _PLAIN = {
     "id": "id",
     "startedAt": "startedAt",
@@ -75,6 +34,9 @@ _PLAIN = {
     "status": "phase",
     "hostNodeName": "hostNodeName",
 }
+
+_OWN = ("name", "path", "mode", "recurseMode")
+"""What an input artifact keeps of its own; all the rest comes from the argument."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +118,6 @@ def resolve_inputs(run: Computation, template: Template, given: Values) -> Value
         if found is not None:
             artifacts[artifact["name"]] = found
     return Values(values, artifacts)
-
-
-_OWN = ("name", "path", "mode", "recurseMode")
-"""What an input artifact keeps of its own; all the rest comes from the argument."""
 
 
 def _input_artifact(run: Computation, own: Json, given: Json | None) -> Json | None:
@@ -316,3 +274,43 @@ def _aggregate(run: Computation, name: str, children: list[Json], what: str) -> 
         if known is not None:
             run.memo[name, what] = known
     return known
+
+
+def aggregate_outputs(outputs: list[Json], what: str) -> str | None:
+    """`outputs.result`, `outputs.parameters` or `outputs.parameters.n` of the items that succeeded; None for others.
+
+    Raises:
+        NodeFailure: a result is no JSON, which Argo cannot put into a list.
+    """
+    if what == "outputs.result":
+        return go_json([_parsed(str(found["result"])) for found in outputs if found.get("result") is not None])
+    values = [
+        {item["name"]: text_of(item.get("value", "")) for item in maps(found.get("parameters"))} for found in outputs
+    ]
+    if what == "outputs.parameters":
+        return go_json([found for found in values if found])
+    if not what.startswith("outputs.parameters."):
+        return None
+    wanted = what.removeprefix("outputs.parameters.")
+    texts = [found[wanted] for found in values if wanted in found]
+    return _list_text(texts) if texts else None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise NodeFailure(why_no_json(text)) from error
+
+
+def _item(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _list_text(texts: list[str]) -> str:
+    """A JSON list of texts; where every text is itself a JSON list or object, a list of these, as on Argo."""
+    values = [_item(text) for text in texts]
+    return go_json(values if all(is_map(value) or is_list(value) for value in values) else texts)

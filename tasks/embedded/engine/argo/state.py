@@ -1,6 +1,6 @@
-"""The working state of one `advance`: nodes copied when they change, and what is to be done outside.
+"""The working state of one `advance`: the facts it gets, nodes copied when they change, and the step it answers.
 
-What the interpreter is told (facts about pods and applied resources) and what it answers (a step).
+Facts are about pods and applied resources; the step says what is to be done outside.
 """
 
 from __future__ import annotations
@@ -12,6 +12,14 @@ from typing import Any
 from tasks.embedded.engine.argo.names import display_name, node_id, pod_name
 from tasks.embedded.engine.argo.plan import Plan, Template
 from tasks.embedded.engine.json_values import Json, as_map, moment, stamp
+
+DONE = frozenset(("Succeeded", "Failed", "Error", "Skipped", "Omitted"))
+"""Phases of a node that will not change any more."""
+COMPLETED = frozenset(("Succeeded", "Failed", "Error"))
+"""Phases of a node that did run."""
+FAILED = frozenset(("Failed", "Error"))
+ACTIVE_TYPES = frozenset(("Pod", "DAG", "Steps"))
+"""Node types that a template's `parallelism` counts."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +73,6 @@ class Step:
     """Pods to end now (deadline, stop, terminate); their nodes are finished already."""
     wake_at: float | None = None
     """When to ask again even if nothing happens (backoff, deadline, suspend); seconds since 1970."""
-
-
-DONE = frozenset(("Succeeded", "Failed", "Error", "Skipped", "Omitted"))
-"""Phases of a node that will not change any more."""
-COMPLETED = frozenset(("Succeeded", "Failed", "Error"))
-"""Phases of a node that did run."""
-FAILED = frozenset(("Failed", "Error"))
-ACTIVE_TYPES = frozenset(("Pod", "DAG", "Steps"))
-"""Node types that a template's `parallelism` counts."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Steps templates: groups one after the other, the steps of a group side by side.
+"""Steps templates (groups one after the other, the steps of a group side by side) and DAG templates.
 
-DAG templates: tasks start when what they depend on is done and their `depends` is met.
+A DAG's task starts when what it depends on is done and its `depends` is met.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from tasks.embedded.engine.argo.outputs import publish, template_outputs
 from tasks.embedded.engine.argo.scope import Boundary, argument_values, call_node_name, call_value, lookup_of
 from tasks.embedded.engine.argo.state import COMPLETED, DONE, FAILED, Computation
 from tasks.embedded.engine.json_values import Json
+
+_WAITING = "waiting"
+
+_ASKED = {"Succeeded": "Succeeded", "Failed": "Failed", "Errored": "Error", "Skipped": "Skipped", "Omitted": "Omitted"}
+"""From a result that `depends` may ask for to the phase that it means."""
 
 
 def run_steps(run: Computation, boundary: Boundary, calls: Calls) -> None:
@@ -147,9 +152,6 @@ def _ends_of(run: Computation, boundary: Boundary, node: Json, call: TemplateCal
     return ends
 
 
-_WAITING = "waiting"
-
-
 class _InstanceError(NodeFailure):
     """One instance of a step cannot run."""
 
@@ -213,10 +215,6 @@ def _group_error(
     run.link(key, child["id"])
     text = f"step group deemed errored due to child {instance.node_name} error: {message}"
     return run.mark(run.nodes[key], "Error", text)
-
-
-_ASKED = {"Succeeded": "Succeeded", "Failed": "Failed", "Errored": "Error", "Skipped": "Skipped", "Omitted": "Omitted"}
-"""From a result that `depends` may ask for to the phase that it means."""
 
 
 def run_dag(run: Computation, boundary: Boundary, calls: Calls) -> None:

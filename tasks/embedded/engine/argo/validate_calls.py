@@ -1,6 +1,6 @@
-"""Checks of steps, tasks and hooks: what they call, with which arguments, in which order.
+"""Checks of steps, tasks and hooks: what they call, with which arguments, in which order, and which tags they see.
 
-Every `{{...}}` of a workflow must have a chance to be replaced: checked against what its place can see.
+Every `{{...}}` of a workflow must have a chance to be replaced: it is checked against what its place can see.
 """
 
 from __future__ import annotations
@@ -37,6 +37,22 @@ from tasks.embedded.engine.json_values import Json, as_list, as_map, maps, text_
 
 _NAME = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
 FAN_OUTS = ("withItems", "withParam", "withSequence")
+
+_WORKFLOW = (
+    "name",
+    "namespace",
+    "uid",
+    "serviceAccountName",
+    "mainEntrypoint",
+    "creationTimestamp",
+    "creationTimestamp.RFC3339",
+    "labels.json",
+    "annotations.json",
+    "duration",
+    "priority",
+    "status",
+)
+_RETRY = ("retries", "lastRetry.exitCode", "lastRetry.status", "lastRetry.duration", "lastRetry.message")
 
 
 def calls_of(template: Json, path: str) -> Iterator[tuple[str, Json]]:
@@ -242,23 +258,6 @@ def _sure(call: Json) -> bool:
     return (
         not call.get("when") and not call.get("depends") and not any(call.get(field) is not None for field in FAN_OUTS)
     )
-
-
-_WORKFLOW = (
-    "name",
-    "namespace",
-    "uid",
-    "serviceAccountName",
-    "mainEntrypoint",
-    "creationTimestamp",
-    "creationTimestamp.RFC3339",
-    "labels.json",
-    "annotations.json",
-    "duration",
-    "priority",
-    "status",
-)
-_RETRY = ("retries", "lastRetry.exitCode", "lastRetry.status", "lastRetry.duration", "lastRetry.message")
 
 
 def check_tags(manifest: Json, templates: Mapping[str, Json]) -> None:

@@ -1,6 +1,6 @@
-"""What a tag, an expression or a reference may name at some place of a workflow.
+"""What a tag, an expression or a reference to an artifact may name at some place of a workflow.
 
-Checks of artifacts: who gives them, where they lie, what a reference may name.
+Artifacts are also checked for who gives them and where they lie.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from tasks.embedded.engine.json_values import Json, as_map, maps
 _STEP_FIELDS = ("id", "startedAt", "finishedAt", "status", "exitCode", "hostNodeName", "outputs.result")
 WHOLE_ONLY = ("inputs.parameters", "workflow.parameters", "workflow.labels", "workflow.annotations")
 """Tags that are JSON text where they stand alone and an object inside an expression."""
+
+_SOURCES = ("from", "fromExpression", "raw")
+_IN_POD = ("container", "script")
+_NAME = re.compile(r"[-a-zA-Z0-9_]+")
 
 
 @dataclass(frozen=True)
@@ -173,11 +177,6 @@ def _member_paths(tree: Member, bound: frozenset[str]) -> Iterator[str]:
             break
         words.append(str(key.value))
     yield ".".join(words)
-
-
-_SOURCES = ("from", "fromExpression", "raw")
-_IN_POD = ("container", "script")
-_NAME = re.compile(r"[-a-zA-Z0-9_]+")
 
 
 def check_template_artifacts(template: Json, kind: str, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Running a template at a place of the tree, whatever its type; retries; exit hooks. The heart of the interpreter."""
+"""The core of the interpreter: running a template of any type at a place of the tree, with retries and exit hooks."""
 
 from __future__ import annotations
 

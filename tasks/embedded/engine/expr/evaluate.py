@@ -1,4 +1,4 @@
-"""Computing the trees of `expressions.py`, with the types of the two languages kept strictly apart as Argo does."""
+"""Computing the trees that `parser` makes, with the types of the two languages kept strictly apart as Argo does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The functions of an `expression`: expr-lang's own, Argo's, and the ones of sprig that ordinary workflows use.
 
-Values of expressions: what counts as a number, how two are compared, and what a value looks like as text.
-
+Also the values of expressions (what counts as a number, how two are compared, how a value becomes text), and
 `jsonpath(text, '$.a.b[0]')`: members, indices, wildcards and simple filters of a JSON value.
 """
 

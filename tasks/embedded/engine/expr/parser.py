@@ -2,10 +2,9 @@
 
 They differ in three places: in a `when`, a bare word is a text (`heads == tails` compares two words), a regular
 expression is matched by `=~`, and lists stand in parentheses; in an `expression`, a bare word is a name, there are
-functions, members, closures and word operators. A tree of frozen values comes out; `evaluation.py` computes it.
-`depends` has its own words and is read by `depends.py` through the same parser.
-
-Texts of a `when` that are moments: govaluate turns a quoted date into its seconds since 1970 before it compares.
+functions, members, closures and word operators. In a `when`, govaluate also turns a quoted date into its seconds since
+1970 before it compares. A tree of frozen values comes out; `evaluate` computes it. `depends` has its own words and is
+read by `engine.argo.calls` through the same parser.
 """
 
 from __future__ import annotations
@@ -50,20 +49,6 @@ _DATE = re.compile(
     re.VERBOSE | re.ASCII,
 )
 """Of govaluate's formats those that begin with the year; the others are of no use in a workflow."""
-
-
-def seconds_of_date(text: str) -> float | None:
-    """Whole seconds since 1970 of a text that govaluate takes for a moment; None for any other. Without a zone: UTC."""
-    found = _DATE.fullmatch(text)
-    if found is None:
-        return None
-    clock = found["clock"] or found["zoned"] or found["exact"] or "00"
-    try:
-        moment = datetime.fromisoformat(f"{found['day']}T{clock}{found['offset'] or found['zone'] or 'Z'}")
-        return float(int(moment.astimezone(UTC).timestamp()))
-    except (ValueError, OverflowError):
-        return None
-
 
 Dialect = OneOf["when", "expression"]
 LOOSE_PLUS = "+text"
@@ -320,3 +305,16 @@ def _number(text: str, dialect: Dialect) -> float | int:
     else:
         return float(text)
     return float(whole) if dialect == "when" else whole
+
+
+def seconds_of_date(text: str) -> float | None:
+    """Whole seconds since 1970 of a text that govaluate takes for a moment; None for any other. Without a zone: UTC."""
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return None
+    clock = found["clock"] or found["zoned"] or found["exact"] or "00"
+    try:
+        moment = datetime.fromisoformat(f"{found['day']}T{clock}{found['offset'] or found['zone'] or 'Z'}")
+        return float(int(moment.astimezone(UTC).timestamp()))
+    except (ValueError, OverflowError):
+        return None

@@ -1,6 +1,6 @@
-"""Words and signs of Argo's expression languages, and how tightly the signs bind.
+"""The tokens and the tree of Argo's expression languages, and how tightly their operators bind.
 
-The tree of an expression: frozen values that `expressions.py` makes and `evaluation.py` computes.
+The tree is of frozen values that `parser` makes and `evaluate` computes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,40 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<number>0[xX][0-9a-fA-F]+|\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)
+    |(?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)
+    |(?P<word>[^\W\d]\w*)
+    |(?P<operator>==|!=|>=|<=|=~|!~|&&|\|\||\*\*|\?\?|\?\.|\.\.|[-+*/%<>!()\[\]{},?:.^|#;=])
+    )""",
+    re.VERBOSE,
+)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+WORD_OPERATORS = ("in", "contains", "startsWith", "endsWith", "matches")
+POWERS: dict[str, int] = {
+    "|": 2,
+    "||": 10,
+    "or": 10,
+    "&&": 15,
+    "and": 15,
+    **dict.fromkeys(("==", "!=", "<", ">", "<=", ">=", "=~", "!~", *WORD_OPERATORS), 20),
+    "..": 25,
+    "+": 30,
+    "-": 30,
+    "*": 60,
+    "/": 60,
+    "%": 60,
+    "**": 100,
+    "^": 100,
+    "??": 500,
+}
+RIGHT_TO_LEFT = ("**", "^")
+CHOICE_POWER = 5
+UNARY_POWER = 90
+
+_NOT_IN_WHEN = frozenset(("{", "}", "|", "#", ";", "=", "..", "?."))
 
 
 class ExpressionError(Exception):
@@ -175,42 +209,6 @@ class Token:
 
     kind: Literal["number", "text", "word", "operator", "end"]
     text: str
-
-
-_TOKEN = re.compile(
-    r"""\s*(?:
-    (?P<number>0[xX][0-9a-fA-F]+|\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)
-    |(?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)
-    |(?P<word>[^\W\d]\w*)
-    |(?P<operator>==|!=|>=|<=|=~|!~|&&|\|\||\*\*|\?\?|\?\.|\.\.|[-+*/%<>!()\[\]{},?:.^|#;=])
-    )""",
-    re.VERBOSE,
-)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
-WORD_OPERATORS = ("in", "contains", "startsWith", "endsWith", "matches")
-POWERS: dict[str, int] = {
-    "|": 2,
-    "||": 10,
-    "or": 10,
-    "&&": 15,
-    "and": 15,
-    **dict.fromkeys(("==", "!=", "<", ">", "<=", ">=", "=~", "!~", *WORD_OPERATORS), 20),
-    "..": 25,
-    "+": 30,
-    "-": 30,
-    "*": 60,
-    "/": 60,
-    "%": 60,
-    "**": 100,
-    "^": 100,
-    "??": 500,
-}
-RIGHT_TO_LEFT = ("**", "^")
-CHOICE_POWER = 5
-UNARY_POWER = 90
-
-
-_NOT_IN_WHEN = frozenset(("{", "}", "|", "#", ";", "=", "..", "?."))
 
 
 def tokens_of(text: str, *, when: bool = False) -> tuple[Token, ...]:

@@ -1,7 +1,4 @@
-"""The fields of a Workflow that run here, as tables, and what to do instead of those that do not.
-
-The fields of artifacts, as tables: what goes in, what is handed over, what comes out.
-"""
+"""The fields of a Workflow and its artifacts that run here, as tables, and what to do instead of those that do not."""
 
 from __future__ import annotations
 
@@ -83,7 +80,7 @@ OUTPUT = Fields(
 
 
 RETRY_POLICIES = ("Always", "OnError", "OnFailure", "OnTransientError")
-"""What they retry stands in `engine.retries.POLICIES`."""
+"""What they retry stands in `engine.argo.retries.POLICIES`."""
 _FILES = "there is no artifact store here; artifacts lie in the cluster's own folder"
 _TEMPLATES = "put the template into this workflow"
 _LOCKS = "nothing else runs on this cluster at the same time; use parallelism"
