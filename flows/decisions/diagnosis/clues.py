@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from flows.decisions.diagnosis.literals import literals_of
 from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
 
@@ -59,8 +60,6 @@ class Rule:
     """A similar line that must not match."""
     source: str
     """Where the fact comes from."""
-    literals: tuple[str, ...]
-    """Lower-case texts of which every match holds at least one; lets long logs be skipped quickly."""
     supersedes: tuple[str, ...] = ()
     """Names of rules or words of fault classes that are consequences of this: no longer counted once this is known."""
     vendor: Literal["any", "nvidia", "amd"] = "any"
@@ -77,6 +76,11 @@ class Rule:
     def regex(self) -> re.Pattern[str]:
         """The compiled pattern (compiled at first use)."""
         return re.compile(self.pattern)
+
+    @property
+    def literals(self) -> tuple[str, ...]:
+        """Lower-case words of which every match holds at least one; they let long logs be skipped quickly."""
+        return literals_of(self.pattern)
 
 
 @dataclass(frozen=True)

@@ -67,14 +67,21 @@ _RETURNED = re.compile(
 _SAYS_FIELD = Cue("time:", "host:", "rank:", "exitcode:", "traceback:", _ROOT, "]:", "process name:",
                   of=(_FIELD, _HOROVOD_NAME, _HOROVOD_CODE))  # fmt: skip
 _SAYS_EXIT = Cue(
-    "crashed with", "exited with", "failed with", "died with", "ended with", "status failed cmd",
-    "trainer process with rank", "failed (exitcode:", "srun: error:", "exited on signal", "mpi_abort was invoked",
-    "terminated with", "exits with return code", "torchelastic.worker.status", "returned non-zero exit",
-    "died with <signals",
-    of=(_FAILED, _SRUN, _MPIRUN, _MPI_ABORT, _SPAWN, _CHILD, _SUBPROCESS, _EVENT, _RETURNED, _RANK_ENDED,
-        _RANKS_ABORTED),
-)  # fmt: skip
-_SAYS_SWEEP = Cue("srun:", "cancelled", of=(_SWEEP,))
+    of=(
+        _FAILED,
+        _SRUN,
+        _MPIRUN,
+        _MPI_ABORT,
+        _SPAWN,
+        _CHILD,
+        _SUBPROCESS,
+        _EVENT,
+        _RETURNED,
+        _RANK_ENDED,
+        _RANKS_ABORTED,
+    )
+)
+_SAYS_SWEEP = Cue(of=(_SWEEP, _ORDERED))
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ _ALIAS = re.compile(
     r"from peer (?P<peer>[\w.\-]{1,64}?)<\d{1,5}>.{0,200}remoteGids? ?(?:::ffff:)?(?P<gid>\d{1,3}(?:\.\d{1,3}){3})"
 )
 _SAYS_RANK = Cue("rank]", "rank nranks", of=(_RANK_OF_LINE,))
-_SAYS_ALIAS = Cue("from peer", of=(_ALIAS,))
+_SAYS_ALIAS = Cue(of=(_ALIAS,))
 _SAYS_NODE = Cue("ccl", "@", "kernel:", "ost", "node", "describe no", "successfully assigned")
 _IP = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}$")
 _NODE_ROW = re.compile(rf"^Node: {{0,20}}(?P<node>{_HOST})/(?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}})")
@@ -78,7 +78,7 @@ _SAYS_ADDRESS = Cue("...", of=(_ADDRESS, _NODE_ROW, _WIDE_ROW))
 """What is left of an address without its digits."""
 _POD_NAME = re.compile(r"^Name: {1,20}(?P<name>[a-z0-9.-]{1,200})$")
 _POD_GPUS = re.compile(r"^ {1,12}(?:nvidia|amd)\.com/gpu: {1,20}(?P<gpus>\d{1,3})$")
-_SAYS_POD = Cue("name:", ".com/gpu:", of=(_POD_NAME, _POD_GPUS))
+_SAYS_POD = Cue(of=(_POD_NAME, _POD_GPUS))
 
 
 @dataclass(frozen=True)

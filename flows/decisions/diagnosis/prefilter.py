@@ -15,6 +15,7 @@ from struct import unpack_from
 
 from pydantic_core import SchemaValidator, core_schema
 
+from flows.decisions.diagnosis.literals import literals_of
 from workflows.model.attempt import LogLine
 
 _LOWER, _DROPPED = bytes(range(256)).lower(), b"0123456789 \t"
@@ -139,13 +140,15 @@ class Cue:
 
     Args:
         words: in any case; digits, spaces and tabs in them, and in texts, do not count. Every text that is meant must
-            hold at least one of them. ValueError where nothing else is in one.
+            hold at least one of them. ValueError where nothing else is in one. Without any, those that the patterns
+            want (`literals_of`).
         of: patterns that are tried behind this cue alone (the tests make up texts that they match).
     """
 
     def __init__(self, *words: str, of: Iterable[re.Pattern[str]] = ()) -> None:
         self.patterns = tuple(of)
-        self.bit = HELD.register(words)
+        self.read_off = not words
+        self.bit = HELD.register(words or [word for one in self.patterns for word in literals_of(one.pattern)])
         CUES.append(self)
 
     def holds(self, text: str) -> bool:

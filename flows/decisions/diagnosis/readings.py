@@ -41,10 +41,7 @@ _TAKEN_BACK = re.compile(
     r"continu(?:ing|e) without|proceeding without|not fatal|non-fatal|harmless|safely ignore)\b|"
     r"(?:;| -) using (?!\d)\w{2,30} "
 )
-_SAYS_TAKEN_BACK = Cue(
-    "ignor", "skip", "fall", "using", "use ", "replaced", "disabled", "without", "fatal", "harmless",
-    of=(_TAKEN_BACK,),
-)  # fmt: skip
+_SAYS_TAKEN_BACK = Cue(of=(_TAKEN_BACK,))
 
 
 def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:

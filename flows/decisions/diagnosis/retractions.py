@@ -70,20 +70,7 @@ _ENDED_WELL = re.compile(
     r"^\W{0,6}(?:(?:final|overall) )?(?:test|final|best)[ _-]"
     r"(?:accuracy|acc|loss|score|f1|map|bleu|wer|results?|metrics?)\b.{0,30}\d"
 )
-_SAYS_WELL = Cue(
-    "successfully",
-    "training success",
-    "avg bus",
-    "concluded",
-    "saved",
-    "saving",
-    "wrote",
-    "written",
-    "test",
-    "final",
-    "best",
-    of=(_ENDED_WELL,),
-)
+_SAYS_WELL = Cue(of=(_ENDED_WELL,))
 _SAYS = Cue(
     "step", "iter", "epoch", "ep", "batch", "episode", "update", "round", "trial", "it [", "/", " of ", "val", "eval",
     "test", "train", "per sec", " avg", of=(_COUNTER, _BAR, _SHARE, _MEASURED, _TABLED),
@@ -170,19 +157,14 @@ _BACK = re.compile(
     r"successfully acquired lease|[Ss]uccessfully registered node|[Cc]onnection .{0,60}(?:re-?established|restored)|"
     r"[Rr]econnected to .{0,40}(?:server|controller|control plane)|slurmctld .{0,40}(?:responding again|is up)"
 )
-_SAYS_GRANTED = Cue(
-    "successfully assigned", "been allocated resources", "granted job allocation", "successfully provisioned",
-    "cluster launched", "(autoscaler +", "admitted by cluster", "workload admitted", "workload was admitted",
-    "pod group is ready", "are ready to be scheduled", of=(_GRANTED,),
-)  # fmt: skip
+_SAYS_GRANTED = Cue(of=(_GRANTED,))
 _SAYS_BACK = Cue("successfully acquired lease", "successfully registered node", "re-established", "reestablished",
                  "restored", "reconnected to", "slurmctld", of=(_BACK,))  # fmt: skip
 _STARTED = re.compile(
     r"\bStarted container \S|\bSuccessfully pulled image\b|\bContainer image \S{1,300} already present on machine|"
     r"^ {4,10}State: {4,12}Running$|\s(?:Pulled|Started)\s{2,20}pod/(?P<pod>[\w.-]{1,120})"
 )
-_SAYS_STARTED = Cue("started container", "successfully pulled", "already present on", "running", "pulled", "started",
-                    of=(_STARTED,))  # fmt: skip
+_SAYS_STARTED = Cue(of=(_STARTED,))
 BEFORE_START = frozenset(
     {"image-pull", "mount-failed", "container-config", "pod-sandbox", "key-missing", "unschedulable", "device-plugin"}
 )
@@ -191,8 +173,7 @@ _MET = re.compile(
     r"Completed store-based barrier|\bInit COMPLETE\b|All distributed processes registered|"
     r"[Ii]nitialized process ?group|[Rr]endezvous (?:complete|has completed)|\bprocess group initialized\b"
 )
-_SAYS_MET = Cue("completed store-based", "init complete", "processes registered", "process group", "processgroup",
-                "rendezvous complete", "rendezvous has comp", of=(_MET,))  # fmt: skip
+_SAYS_MET = Cue(of=(_MET,))
 _POD = re.compile(r"\bpods?/(?P<pod>[\w.-]{1,120})")
 CRASH = re.compile(
     r"terminate called|Fatal Python error|[Ss]egmentation fault|[Ss]egfault|core dumped|double free|\b[Aa]borted\b|"
@@ -208,7 +189,7 @@ _SURVIVED = re.compile(
     r"Exception in thread (?:Thread-\d{1,6} \(_pin_memory_loop\)|QueueFeederThread|QueueManagerThread)"
 )
 """What Python prints before exceptions that end nothing, or only follow when others are taken down."""
-_SAYS_SURVIVED = Cue("exception ignored in", "--- logging error ---", "exception in thread", of=(_SURVIVED,))
+_SAYS_SURVIVED = Cue(of=(_SURVIVED,))
 _NAME = re.compile(r"^[A-Za-z_][\w.]{0,120}(?::|$)")
 
 

@@ -57,11 +57,10 @@ _DID_NOT_JOIN = re.compile(
     r"\[" + _RANKS + r"\] (?P<what>joined but didn't finish|finished collective #\d{1,12}, but didn't join) coll"
 )
 _SNAPSHOT = re.compile(r"^\s*\[" + _RANKS + r"\] (?:started|finished) [A-Z_]{4,40}\s*$")
-_SAYS_ENQUEUED = Cue("last enqueued", of=(_ENQUEUED,))
-_SAYS_TIMED_OUT = Cue("watchdog caught coll", of=(_TIMED_OUT,))
-_SAYS_NAMED = Cue("missing rank", "culprit rank", "lagging ranks that", "waiting for rank", "waiting on rank",
-                  "absent rank", of=[pattern for _, pattern in _NAMED])  # fmt: skip
-_SAYS_DESYNC = Cue("joined but didn't fin", "but didn't join", "] started", "] finished", of=(_DID_NOT_JOIN, _SNAPSHOT))
+_SAYS_ENQUEUED = Cue(of=(_ENQUEUED,))
+_SAYS_TIMED_OUT = Cue(of=(_TIMED_OUT,))
+_SAYS_NAMED = Cue(of=[pattern for _, pattern in _NAMED])
+_SAYS_DESYNC = Cue(of=(_DID_NOT_JOIN, _SNAPSHOT))
 
 
 def lagging(lines: Sequence[LogLine]) -> Iterator[Clue]:
@@ -279,7 +278,7 @@ def _rank_behind(rank: int, node: str, line: LogLine) -> Clue:
 
 _ALLOCATED = re.compile(r"\bJobId=(?P<job>\d{1,12})\S{0,12} NodeList=(?P<node>[\w.-]{1,100})(?=[\s,]|$)")
 _KILLED = re.compile(r"\bJobId=(?P<job>\d{1,12})\S{0,12} WTERMSIG (?P<signal>9|11|7)\b")
-_SAYS_JOB = Cue("nodelist=", "wtermsig", of=(_ALLOCATED, _KILLED))
+_SAYS_JOB = Cue(of=(_ALLOCATED, _KILLED))
 KILLED_WEIGHT = 0.7
 """Nothing says why; the node is where to look."""
 

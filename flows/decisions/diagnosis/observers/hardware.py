@@ -28,8 +28,7 @@ _MEASURED = re.compile(
     r"(?P<between>[^|]{1,80}?)\b(?P<value>\d{1,12}(?:\.\d{1,12})?) ?(?P<unit>[KMGT]?flop/?s|tflops?|gflops?|GB/s|GiB/s|"
     r"tok(?:ens)?/s(?:ec)?|samples/s(?:ec)?|images/s(?:ec)?|img/s|it/s)\b"
 )
-_SAYS_RATE = Cue("flop", "gb/s", "gib/s", "tok/s", "tokens/s", "samples/s", "images/s", "img/s", "it/s",
-                 of=(_MEASURED,))  # fmt: skip
+_SAYS_RATE = Cue(of=(_MEASURED,))
 SPINNING_WEIGHT = 0.55
 """All devices of a table are fully used and draw little: their kernels wait for each other."""
 LITTLE = 0.3
@@ -39,7 +38,7 @@ FULLY = 95
 _USED = re.compile(
     r"^\|.{1,40}?\b(?P<power>\d{1,4})W / {1,3}(?P<limit>\d{1,4})W \|.{1,40}\| {1,8}(?P<used>\d{1,3})% {1,6}\w"
 )
-_SAYS_USED = Cue("w /", of=(_USED,))
+_SAYS_USED = Cue(of=(_USED,))
 _DIGITS = re.compile(r"\d")
 
 
@@ -97,8 +96,7 @@ _LINK = re.compile(
     r"logical state changed to PORT_DOWN)|"
     r"(?P<up>(?i:link(?: is)? up)|Link (?:ACTIVE|UP)|link status definitely up|logical state changed to PORT_ACTIVE))"
 )
-_SAYS_LINK = Cue("link down", "link is down", "lost carrier", "link status definitely", "port_down", "link up",
-                 "link is up", "link active", "port_active", of=(_LINK,))  # fmt: skip
+_SAYS_LINK = Cue(of=(_LINK,))
 
 
 def down(lines: Sequence[LogLine]) -> Iterator[Clue]:

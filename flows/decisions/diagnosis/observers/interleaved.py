@@ -25,7 +25,7 @@ _NAME = re.compile(
     r"(?:\s{0,8}$|(?=[A-Z]\w{2,40}(?:Error|Exception)|\s{0,8}File \"|\s{0,8}[a-z_][\w.]{0,60}(?: [=+(]|[.(\[=])))"
 )
 _MESSAGE = re.compile(r"^\s{0,8}: ?(?P<message>.{0,400})$")
-_SAYS = Cue("error", "exception", of=(_NAME,))
+_SAYS = Cue(of=(_NAME,))
 
 
 def interleaved(lines: Sequence[LogLine]) -> Iterator[Clue]:

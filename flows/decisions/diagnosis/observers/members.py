@@ -60,9 +60,8 @@ _MAPPING = re.compile(
     r"\{(?P<items>\d[\d:., ]{10,60000})\}"
 )
 _RANK_WORD = Seldom(r"(?i)(?:^|[\s|])rank(?:[\s|]|$)")
-_SAYS_RANK, _SAYS_MEMBER = Cue("rank"), Cue("rank", "gpu", "worker", of=(_ROW, _SCORE))
-_SAYS_MAPPING = Cue(*(f"{word} time" for word in ("elapsed", "step", "iteration", "compute", "forward", "check")),
-                    of=(_MAPPING,))  # fmt: skip
+_SAYS_RANK, _SAYS_MEMBER = Cue("rank"), Cue(of=(_ROW, _SCORE))
+_SAYS_MAPPING = Cue(of=(_MAPPING,))
 _END = LogLine(".", "file")
 """Ends the last table."""
 

@@ -321,8 +321,7 @@ _POOR = re.compile(
 )
 _LIST = re.compile(rf"^[\s*\-•]{{0,8}}(?P<names>{_NAME}(?:(?:, ?| ){_NAME}){{0,40}})(?:\s{{0,4}}[(:=].{{0,80}})?\s*$")
 _ONE = re.compile(_NAME)
-_SAYS_POOR = Cue("slow", "poor perf", "underperform", "under-perform", "straggl", "lagging", "below", "outlier",
-                 of=(_POOR,))  # fmt: skip
+_SAYS_POOR = Cue(of=(_POOR,))
 BELOW = 3
 """Lines below the heading in which the names stand."""
 

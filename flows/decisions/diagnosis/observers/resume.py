@@ -183,10 +183,9 @@ _AGAIN = re.compile(
 """What shows that the same run began again."""
 _SAVES = re.compile(r"(?i)\bsav(?:e|ed|ing)\b|\bwr(?:ite|iting|ote|itten)\b")
 _TRIAL = re.compile(r"\[pid=(?P<pid>\d{1,9})\], (?P<seconds>\d{1,9}) s, (?P<iter>\d{1,9}) iter\b")
-_SAYS_TRIAL = Cue("[pid=", of=(_TRIAL,))
-_SAYS_ZERO = Cue("continuing training from", "from scratch", "from step", "from iteration", "from epoch", "at step",
-                 "at iteration", of=(_ZERO,))  # fmt: skip
-_SAYS_ASKED = Cue("resum", "requested restore", "after restart", of=(_ASKED,))
+_SAYS_TRIAL = Cue(of=(_TRIAL,))
+_SAYS_ZERO = Cue(of=(_ZERO,))
+_SAYS_ASKED = Cue(of=(_ASKED,))
 
 
 def rewinds(lines: Sequence[LogLine]) -> Iterator[Clue]:
@@ -290,7 +289,7 @@ _STEP = re.compile(
     r"(?P<step>\d{1,9})(?!\d|\.\d)"
 )
 
-_SAYS_FILE = Cue("-rw", of=(_ROW,))
+_SAYS_FILE = Cue(of=(_ROW,))
 
 
 @dataclass(frozen=True)

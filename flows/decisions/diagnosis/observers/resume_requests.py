@@ -87,18 +87,10 @@ _NOT_OWN = re.compile(
     r"(?i)https?://|detectron2://|torchvision://|modelzoo|open-mmlab|hugging ?face|\bhub\b|evaluat|inference|"
     r"\bvae\b|vocoder|tokenizer|reward|reference|deleting|removing|\bsaving\b|\bsaved (?:to|as|check|at|in)\b"
 )
-_SAYS_RESUMES = Cue(
-    "resum", "restor", "continu", "reading model", "restart", "optimizer", "scheduler", "loading checkpoint",
-    "loading the checkpoint", "loaded checkpoint", "loaded the checkpoint", "loaded successfully", "found",
-    of=(_RESUMES,),
-)  # fmt: skip
-_SAYS_LOADS = Cue("load", "checkpoint", "ckpt", "restore", of=(_LOADS,))
-_SAYS_FLAG = Cue("resume", of=(_RESUME_FLAG,))
-_SAYS_TUNING = Cue(
-    "pretrain", "pre-train", "tun", "init_from", "weights_only", "backbone", "lora", "adapter", "teacher", "sft", "dpo",
-    "grpo", "rlhf", "loading weights", "loading configuration", "name_or_path", "distil", "stage", "warm",
-    "load_weights_from", "reset", of=(_FINE_TUNING, _RESET),
-)  # fmt: skip
+_SAYS_RESUMES = Cue(of=(_RESUMES,))
+_SAYS_LOADS = Cue(of=(_LOADS,))
+_SAYS_FLAG = Cue(of=(_RESUME_FLAG,))
+_SAYS_TUNING = Cue(of=(_FINE_TUNING, _RESET))
 _CUES = ("esum", "estart", "eading model", "heckpoint", "HECKPOINT", "ontinu", "--", "oad", "estor", "ound")
 
 

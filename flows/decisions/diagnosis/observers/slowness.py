@@ -211,10 +211,8 @@ _TIMER_LINE = re.compile(
     r"(?i)\btime \(ms\)|(?:step|iter(?:ation)?|forward|fwd|compute|backward|bwd)[_ -]?(?:time|ms)\b"
 )
 _SAYS_STRAGGLER = Cue("straggler", "slow rank", of=(_STRAGGLER_ID, _DETECTED_LATER, _HEAD))
-_SAYS_EXTREMES = Cue("mnrtt/rnk", "mnetpt/rnk", "time/rank:", "throughput/rank:", of=(*_EXTREMES, _EXTREME))
-_TIMED = ("step", "iter", "iteration", "forward", "fwd", "compute", "backward", "bwd")
-_SAYS_TIMES = Cue("time (ms)", *(a + b + c for a in _TIMED for b in ("", "_", "-") for c in ("time", "ms")),
-                  of=(_TIMER_LINE,))  # fmt: skip
+_SAYS_EXTREMES = Cue(of=(*_EXTREMES, _EXTREME))
+_SAYS_TIMES = Cue(of=(_TIMER_LINE,))
 
 
 def named_ranks(lines: Sequence[LogLine]) -> Iterator[Clue]:

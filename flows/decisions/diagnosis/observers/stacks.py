@@ -56,8 +56,7 @@ _CRASH = (
     " in __GI_raise (",
 )
 """A dump after one of these is a last word, not a look at something that hangs."""
-_SAYS_THREAD = Cue("(active", "(idle", "(most recent call first", "traceback for thread", "thread (", "#",
-                   of=(_PY_SPY, _FAULTHANDLER, _PY_BT, _PYSTACK, _GDB, _GDB_FRAME))  # fmt: skip
+_SAYS_THREAD = Cue(of=(_PY_SPY, _FAULTHANDLER, _PY_BT, _PYSTACK, _GDB, _GDB_FRAME))
 _HEADS = ("Thread ", "Current thread ", "Process ", "Traceback for ", "Traceback (most recent call first)")
 KEPT_FRAMES = 40
 
@@ -264,8 +263,8 @@ _THREAD_WAITS = re.compile(
     r"\w*lock_wait\w*|accept4?|nanosleep|recv\w{0,4}|read|wait4|waitpid)(?:@@?[\w.]{1,20})?(?:[ .(]|$)"
 )
 _FELL = re.compile(r"received signal SIG(?!INT|STOP)|Program terminated|Core was generated|core dumped")
-_SAYS_LISTED = Cue("lwp", of=(_LISTED,))
-_SAYS_FELL = Cue("received signal", "program terminated", "core was generated", "core dumped", of=(_FELL,))
+_SAYS_LISTED = Cue(of=(_LISTED,))
+_SAYS_FELL = Cue(of=(_FELL,))
 
 
 def waiting(lines: Sequence[LogLine]) -> Iterator[Clue]:
@@ -289,7 +288,7 @@ _STUCK = re.compile(r"^(?:INFO: )?task:?[ ]?\S{1,40}(?::\d{1,9} blocked for more
 _MODULE = re.compile(r"\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8} \[(?P<module>\w{2,40})\]")
 _OTHER_TASK = re.compile(r"^(?:INFO: )?task:?[ ]?\S{1,40}(?::\d{1,9} blocked| {1,20}state:)")
 _BOOTED = re.compile(r"^Linux version \d{1,2}\.\d{1,3}")
-_SAYS_STUCK, _SAYS_BOOTED = Cue("blocked for more than", "state:d", of=(_STUCK,)), Cue("linux version", of=(_BOOTED,))
+_SAYS_STUCK, _SAYS_BOOTED = Cue(of=(_STUCK,)), Cue(of=(_BOOTED,))
 MAX_FRAMES = 80
 """Lines after the head of a stuck task that still belong to its stack."""
 OWNERS: tuple[tuple[re.Pattern[str], FaultClass, float], ...] = (
@@ -301,7 +300,7 @@ OWNERS: tuple[tuple[re.Pattern[str], FaultClass, float], ...] = (
 """Whose fault it is that a task does not come back, by the first module in its stack: (module, class, weight)."""
 _OOPS = re.compile(r"(?:^|\s)(?:BUG: |Oops: |general protection fault|Unable to handle kernel|kernel BUG at )")
 _POINTER = re.compile(r"\bRIP: \w{4}:\S{1,120} \[(?P<module>\w{2,40})\]|\bpc : \S{1,120} \[(?P<own>\w{2,40})\]")
-_SAYS_OOPS = Cue("bug: ", "oops: ", "general protection fault", "unable to handle kernel", "kernel bug at", of=(_OOPS,))
+_SAYS_OOPS = Cue(of=(_OOPS,))
 OOPS_WEIGHT = 0.88
 """The kernel fell within a module: whose code the pointer stood in."""
 OOPS_FRAMES = 12
@@ -366,7 +365,7 @@ def _clue(kind: FaultClass, weight: float, line: LogLine, text: str, rule: str, 
 
 
 _UNSTARTED = re.compile(r"NVRM: GPU (?P<device>[0-9a-fA-F:.]{7,16}): RmInitAdapter failed")
-_SAYS_UNSTARTED = Cue("rminitadapter failed", of=(_UNSTARTED,))
+_SAYS_UNSTARTED = Cue(of=(_UNSTARTED,))
 
 
 def unstarted(lines: Sequence[LogLine]) -> Iterator[Clue]:

@@ -55,9 +55,8 @@ _STAMP = re.compile(
 )
 _SAYS_WAITS = Cue("waiting", "heartbeat", "heart-beat", "still", "no output", "no update", "no change", "stall",
                   "watchdog", "unchanged", "polling", of=(_WAITS,))  # fmt: skip
-_SAYS_BAR = Cue("0%|", of=(_BAR,))
-_SAYS_ENDED = Cue("cancelled at", "sigterm", "sigint", "keyboardinterrupt", "terminated", "signal", "killed by user",
-                  "scancel", of=(_ENDED,))  # fmt: skip
+_SAYS_BAR = Cue(of=(_BAR,))
+_SAYS_ENDED = Cue(of=(_ENDED,))
 
 
 def bars(lines: Sequence[LogLine]) -> Iterator[Clue]:
@@ -133,7 +132,7 @@ WAITING_WEIGHT = 0.8
 DEEP = 8
 """Innermost lines of the stack that are looked at."""
 _STOPPED = re.compile(r"^(?:\S{1,20} )?KeyboardInterrupt\b|Received 2 death signal|closing signal SIGINT\b")
-_SAYS = Cue("keyboardinterrupt", "death signal", "closing signal sigint", of=(_STOPPED,))
+_SAYS = Cue(of=(_STOPPED,))
 _FRAME = re.compile(r'^\s*File "[^"]{1,400}", line \d+, in (?P<function>[\w<>.]{1,100})')
 _INTERRUPTED_WAITS = re.compile(
     r"(?i)^(?:_try_get_data|_get_data|get|_get|poll|_poll|wait\w{0,20}|_wait\w{0,20}|acquire|recv\w{0,20}|_recv\w{0,20}|"

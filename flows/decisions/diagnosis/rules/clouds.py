@@ -19,31 +19,31 @@ SLURM_RULES: tuple[Rule, ...] = (
          r"\bjob (?:was |has been |is being )?requeued\b", F.PREEMPTED, 0.85, "nobody",
          "submitit INFO (2022-07-12 04:18:45,912) - Requeued job 4711 (3 remaining timeouts)",
          "SLURM auto-requeueing enabled. Setting signal handlers for SIGUSR1.",
-         "submitit, Lightning's signal connector, slurmctld", literals=("auto-requeue signa", "requeed job", "requeing job", "requeued", "requeueed job", "requeueing job", "requeuing job", "slurm job"), supersedes=ENDED),
+         "submitit, Lightning's signal connector, slurmctld", supersedes=ENDED),
     Rule("submitit-signal", r"Caught signal SIG[A-Z0-9]{3,6} on \S{1,80}: this job is (?:preempted|timed-out)|"
          r"Exiting gracefully after preemption/timeout", F.PREEMPTED, 0.95, "nobody",
          "submitit WARNING (2022-08-12 02:06:11,453) - Caught signal SIGUSR2 on gpu-7: this job is timed-out.",
          "submitit WARNING (2022-08-12 02:06:12,299) - Bypassing signal SIGCONT",
-         "submitit job_environment.py", literals=("caught signal sig", "exiting gracefully"), supersedes=ENDED),
+         "submitit job_environment.py", supersedes=ENDED),
     Rule("slurm-job-cancelled", r"error: \*\*\* JOB \S{1,40} ON \S{1,120} CANCELLED AT \S{1,32} \*\*\*", F.PREEMPTED,
          0.45, "nobody",
          "slurmstepd: error: *** JOB 4711 ON gpu-17 CANCELLED AT 2025-03-01T10:00:00 ***",
          "slurmstepd: error: *** STEP 4711.0 ON gpu-17 CANCELLED AT 2025-03-01T10:00:00 ***",
-         "slurmstepd: told to end (scancel, drain), without saying by whom", literals=("error: *** job ",), echo=True),
+         "slurmstepd: told to end (scancel, drain), without saying by whom", echo=True),
     Rule("slurm-step-signalled", r"CANCELLED AT \S{1,32} D(?:ue|UE) (?:to|TO) (?:SIGNAL|signal) (?:Killed|9|KILL)\b", F.PROCESS_KILLED, 0.7,
          "nobody",
          "[2025-03-01T10:00:00.645] error: *** STEP 4711.6 ON gpu-17 CANCELLED AT 2025-03-01T10:00:00 DUE to SIGNAL Killed ***",
          "slurmstepd: error: *** STEP 4711.6 ON gpu-17 CANCELLED AT 2025-03-01T10:00:00 DUE to SIGNAL Terminated ***",
-         "slurmstepd: the whole step was sent the signal (scancel), no task fell of its own", literals=("to signal",)),
+         "slurmstepd: the whole step was sent the signal (scancel), no task fell of its own"),
     Rule("slurm-cancelled-due", r"CANCELLED DUE TO (?:PREEMPTION|TIME LIMIT|JOB REQUEUE)", F.PREEMPTED, 0.93, "nobody",
          "srun: error: *** Job step 4711.0 CANCELLED DUE TO PREEMPTION ***",
          "srun: error: *** Job step 4711.0 CANCELLED DUE TO NODE FAILURE ***",
-         "srun, older slurmd", literals=("cancelled due to j", "cancelled due to p", "cancelled due to t"), supersedes=ENDED),
+         "srun, older slurmd", supersedes=ENDED),
     Rule("slurm-state-preempted", r"\bJobState=(?:PREEMPTED|TIMEOUT|DEADLINE)\b|^State: (?:PREEMPTED|TIMEOUT)\b|"
          r"^ {0,12}\d{2,12}\S{0,24}\s.{0,160}\s(?:PREEMPTED|TIMEOUT)(?:\s|$)", F.PREEMPTED, 0.88, "nobody",
          "4711.batch        batch                research         64    TIMEOUT      0:15",
          "4711.batch        batch                research         64  COMPLETED      0:0",
-         "sacct, scontrol, seff", literals=("jobstate=deadline", "preempted", "timeout"), supersedes=ENDED),
+         "sacct, scontrol, seff", supersedes=ENDED),
     Rule("batch-time-limit", r"PBS: job killed: (?:walltime|cput|ncpus)|TERM_(?:RUNLIMIT|PREEMPT|DEADLINE|REQUEUE_ADMIN)\b|"
          r"job killed after reaching LSF run ?time limit|\bJob was (?:evicted|preempted)\.?(?:\s|$)|"
          r"(?i:(?<!cpu )(?<!cpu)\b(?:wall ?(?:clock ?)?)?time ?limit (?:was |is |has been )?(?:reached|exceeded)|"
@@ -51,24 +51,21 @@ SLURM_RULES: tuple[Rule, ...] = (
          F.PREEMPTED, 0.92, "nobody",
          "=>> PBS: job killed: walltime 86417 exceeded limit 86400",
          "PBS: job started, walltime 24:00:00",
-         "PBS, LSF, HTCondor, Grid Engine", literals=("exceeded", "job killed", "job was evicted", "job was preempted", "term_deadline", "term_preempt", "term_requeue_admin", "term_runlimit", "time limit ", "timelimit "),
-         supersedes=ENDED),
+         "PBS, LSF, HTCondor, Grid Engine", supersedes=ENDED),
     Rule("slurm-pending",
          r"(?:\bPD\b|\bPENDING\b).{0,160}\((?:Resources|Priority|QOS\w{2,50}|Assoc\w{2,50}|ReqNodeNotAvail|Nodes required|"
          r"Partition\w{2,40}|MaxGRES\w{2,40}|Reserv\w{2,40}|Licenses|BadConstraints|NodeDown|JobArrayTaskLimit|Max\w{4,40})|"
          r"\bJobState=PENDING Reason=(?!None|Dependency|BeginTime|JobHeld)\w{3,60}", F.SCHEDULING, 0.88, "nobody",
          "             11575724     gpu-a100 pretrain     user PD       0:00      8 (QOSMaxGRESPerUser)",
          "        11575725_[0-7]     gpu-a100 pretrain     user PD       0:00      1 (Dependency)",
-         "squeue, scontrol show job; Slurm's table of pending reasons", literals=("assoc", "badconstraints", "jobarraytasklimit", "jobstate=pending r", "licenses", "max", "nodedown", "nodes required", "partition", "priority", "qos", "reqnodenotavail", "reserv", "resources"),
-         supersedes=("unknown",)),
+         "squeue, scontrol show job; Slurm's table of pending reasons", supersedes=("unknown",)),
     Rule("slurm-reason",
          r"\b(?:QOS(?:Max|Grp|Min)(?:GRES|CPU|Node|Jobs|Submit|Wall|TRES|Memory|Billing)\w{0,40}|"
          r"Assoc(?:Grp|Max)(?:GRES|CPU|Node|Jobs|Submit|Wall|TRES|Mem|Billing)\w{0,40}|ReqNodeNotAvail|"
          r"Nodes required for job are DOWN, DRAINED)\b", F.SCHEDULING, 0.8, "nobody",
          "(ReqNodeNotAvail, UnavailableNodes:gpu-q-[2-47])",
          "ReqNodeList=gpu-q-[2-47] ExcNodeList=(null)",
-         "Slurm's table of pending reasons", literals=("assocgrp", "assocmax", "nodes required for", "qosgrpbilling", "qosgrpcpu", "qosgrpgres", "qosgrpjobs", "qosgrpmemory", "qosgrpnode", "qosgrpsubmit", "qosgrptres", "qosgrpwall", "qosmaxbilling", "qosmaxcpu", "qosmaxgres", "qosmaxjobs", "qosmaxmemory", "qosmaxnode", "qosmaxsubmit", "qosmaxtres", "qosmaxwall", "qosminbilling", "qosmincpu", "qosmingres", "qosminjobs", "qosminmemory", "qosminnode", "qosminsubmit", "qosmintres", "qosminwall", "reqnodenotavail"),
-         fallback=True),
+         "Slurm's table of pending reasons", fallback=True),
     Rule("slurm-cannot-place",
          r"(?:Requested node configuration is not available|(?<!retrying \()Requested nodes are busy|violates accounting/QOS policy|"
          r"Requested partition configuration not available|Required (?:partition|node) not available|"
@@ -77,8 +74,7 @@ SLURM_RULES: tuple[Rule, ...] = (
          "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size "
          "and/or time limits)",
          "sbatch: Submitted batch job 4711",
-         "Slurm slurm_errno.c", literals=("job dependency can", "nodes required for", "not available", "requested nodes ar", "requested reservat", "violates accountin"),
-         fallback=True, advice="ask for what the partition and the account's limits allow"),
+         "Slurm slurm_errno.c", fallback=True, advice="ask for what the partition and the account's limits allow"),
     Rule("slurm-wrong-request",
          r"(?:[Ii]nvalid (?:account or account/partition|partition (?:name )?specified|generic resource|qos spec|"
          r"feature spec|job array spec|wckey spec|license spec|cpu count|node count|-n|--)|User's group not permitted|"
@@ -86,14 +82,12 @@ SLURM_RULES: tuple[Rule, ...] = (
          r"sbatch|slurm)|[Nn]ode count specification invalid|No partition specified)", F.CONFIG, 0.9, "code",
          "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
          "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
-         "Slurm slurm_errno.c",
-         literals=("invalid --", "invalid -n", "invalid cpu count", "invalid feature sp", "invalid generic re", "invalid job array ", "invalid license sp", "invalid node count", "invalid qos spec", "invalid wckey spec", "more processors re", "node count specifi", "partition", "requested time lim", "unable to open fil", "user's group not p"),
-         advice="correct account, partition, time or resources of the job"),
+         "Slurm slurm_errno.c", advice="correct account, partition, time or resources of the job"),
     Rule("slurm-revoked", r"(?:Job allocation \d{1,12} has been revoked|"
          r"allocation \d{1,12} (?:was )?revoked)", F.PREEMPTED, 0.5, "nobody",
          "salloc: Job allocation 4711 has been revoked.",
          "salloc: Granted job allocation 4711",
-         "salloc, srun: taken away, without saying why", literals=(" has been revoked", "allocation "), echo=True),
+         "salloc, srun: taken away, without saying why", echo=True),
     Rule("slurm-controller-away",
          r"(?:Unable to contact slurm controller|Unable to confirm allocation|Socket timed out on send/recv operation|"
          r"Zero Bytes were transmitted or received|Slurm temporarily unable to accept job|"
@@ -102,16 +96,15 @@ SLURM_RULES: tuple[Rule, ...] = (
          r"Protocol authentication))", F.CONTROL_PLANE, 0.9, "nobody",
          "srun: error: Unable to confirm allocation for job 4711: Unable to contact slurm controller (connect failure)",
          "slurmctld: slurmctld version 23.11.4 started on cluster gpu",
-         "Slurm slurm_errno.c", literals=(": connection refus", ": connection timed", ": message receive ", ": message send fai", ": protocol authent", ": unexpected messa", "slurm backup contr", "socket timed out o", "unable to", "zero bytes were tr"),
-         supersedes=("unknown", "rendezvous", "storage", "config"), advice="wait until slurmctld answers, submit again"),
+         "Slurm slurm_errno.c", supersedes=("unknown", "rendezvous", "storage", "config"),
+         advice="wait until slurmctld answers, submit again"),
     Rule("slurm-database-away",
          r"(?:failed to open persistent connection to|Sending PersistInit msg: |Problem talking to the database|"
          r"slurmdbd: (?:error: )?.{0,80}(?:refused|[Uu]nable to|fail)|\bDBD_[A-Z_]{3,40} fail|"
          r"accounting_storage/\w{3,20}: .{0,120}(?:refused|fail|gone away)|slurm(?:ctld|dbd)(?:\[\d{1,8}\])?: fatal: )", F.CONTROL_PLANE, 0.85, "nobody",
          "sacct: error: _open_persist_conn: failed to open persistent connection to host:slurmdbd:6819: Connection refused",
          "slurmdbd: slurmdbd version 23.11.4 started",
-         "Slurm persist_conn.c, slurmdbd", literals=(" fail", ": fatal: ", "accounting_storage", "failed to open per", "problem talking to", "sending persistini", "slurmdbd: "),
-         supersedes=("unknown", "rendezvous", "config", "connection-refused")),
+         "Slurm persist_conn.c, slurmdbd", supersedes=("unknown", "rendezvous", "config", "connection-refused")),
     Rule("munge",
          r"(?i)\bmunged?\b.{0,30}(?:encode|decode|credential|auth\w{0,12}) (?:failed|error|failure)|"
          r"(?:expired|invalid|rewound|replayed|unauthorized) credential|munge\.socket\.2|protocol authentication error|"
@@ -119,15 +112,14 @@ SLURM_RULES: tuple[Rule, ...] = (
          "slurmctld: error: Munge decode failed: Expired credential",
          "munged: Starting munge-0.5.15 daemon (pid 612)",
          "munge and Slurm's auth/munge: keys or clocks of nodes differ, or munged is away",
-         literals=("d credential", "munge", "protocol authentic"), supersedes=("unknown", "rendezvous", "config"),
-         advice="look at munged, its key and the clocks of the nodes"),
+         supersedes=("unknown", "rendezvous", "config"), advice="look at munged, its key and the clocks of the nodes"),
     Rule("slurm-launch-failed",
          r"Task launch for \S{1,60} failed on node (?P<peer>[\w.-]{1,80}): (?!Communication|.{0,40}(?:Host is down|[Tt]imed out))|Application launch failed: |"
          r"(?:launch_)?p_step_launch: \S{1,60} aborted before step completely launched|"
          r"slurmd could not connect IO|Job credential (?:expired|revoked)", F.CONTROL_PLANE, 0.55, "peer",
          "srun: error: Task launch for StepId=4711.0 failed on node gpu-17: Invalid job credential",
          "srun: launching StepId=4711.0 on host gpu-17, 8 tasks: [0-7]",
-         "srun: slurmd did not take the step", literals=(" aborted before st", " failed on node ", "application launch", "job credential exp", "job credential rev", "slurmd could not c")),
+         "srun: slurmd did not take the step"),
     Rule("batch-server-away",
          r"(?:qsub|qstat|qdel|pbs_iff|pbsnodes): (?:cannot connect to (?:server|host)|.{0,80}errno=111)|"
          r"LSF is down\. Please wait|Cannot connect to LSF|[Bb]atch (?:system|daemon|service).{0,20}not responding|"
@@ -135,9 +127,7 @@ SLURM_RULES: tuple[Rule, ...] = (
          r"Failed to connect to (?:the )?(?:schedd|condor_\w{3,20}|collector)", F.CONTROL_PLANE, 0.88, "nobody",
          "qsub: cannot connect to server pbs-1 (errno=111) Connection refused",
          "qsub: submitted 4711.pbs-1",
-         "PBS, LSF, Grid Engine, HTCondor",
-         literals=("commlib error", "commlib returns", "connect to", "errno=111", "error: unable to s", "lsf is down. pleas", "not responding"),
-         supersedes=("unknown", "rendezvous", "connection-refused")),
+         "PBS, LSF, Grid Engine, HTCondor", supersedes=("unknown", "rendezvous", "connection-refused")),
 )  # fmt: skip
 
 
@@ -160,7 +150,7 @@ CLOUD_RULES: tuple[Rule, ...] = (
          r"scheduled maintenance event|termination notice|interruption notice)", F.PREEMPTED, 0.92, "nobody",
          "Spot instance interruption notice received, terminating at 10:02:00Z",
          "spot price updated",
-         "cloud notices", literals=("interruption", "preemptible ", "scheduled maintena", "spot ", "termination notice"), supersedes=CLOUD_TAKEN),
+         "cloud notices", supersedes=CLOUD_TAKEN),
     Rule("spot-event",
          r"\b(?:SpotInterrupted|InstanceSpotInterrupted|TerminatingOnInterruption|SPOT_ITN|SpotInstanceInterrupted)\b|"
          r"Server\.SpotInstance(?:Termination|Shutdown)|instance-terminated-(?:by-price|no-capacity|by-service)|"
@@ -168,9 +158,7 @@ CLOUD_RULES: tuple[Rule, ...] = (
          r"BID_EVICTED|\bVMEvicted\b|Instance (?:was )?outbid", F.PREEMPTED, 0.95, "nobody",
          "49m  Warning  SpotInterrupted  node/ip-10-1-3-41.ec2.internal  Karpenter takes the node away",
          "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node",
-         "EC2, Karpenter, AWS node termination handler, Azure",
-         literals=("\"action\":", "bid_evicted", "instance", "spot_itn", "spotinterrupted", "terminatingoninter", "vmevicted"),
-         supersedes=("spot-notice", *CLOUD_TAKEN)),
+         "EC2, Karpenter, AWS node termination handler, Azure", supersedes=("spot-notice", *CLOUD_TAKEN)),
     Rule("gcp-preempted",
          r"(?i)termination is imminent|compute\.instances\.preempted|Instance was (?:preempted|terminated)|"
          r"instance/preempted\W{1,6}TRUE|TERMINATE_ON_HOST_MAINTENANCE|\b(?:tpu|vm|instance|machine)s? .{0,80}"
@@ -178,8 +166,7 @@ CLOUD_RULES: tuple[Rule, ...] = (
          "nobody",
          "start-worker 2024/12/17 16:03:58 GCP Metadata Service says termination is imminent",
          "instance/preempted: FALSE",
-         "Google Compute Engine's metadata server, audit log and TPU states",
-         literals=("preempted", "terminat"), supersedes=CLOUD_TAKEN),
+         "Google Compute Engine's metadata server, audit log and TPU states", supersedes=CLOUD_TAKEN),
     Rule("azure-scheduled-event",
          r"\"?EventType\"?\s{0,2}[:=]\s{0,2}\"?(?:Preempt|Terminate|Redeploy|Reboot|Freeze)\b|"
          r"\b(?:Freeze|Reboot|Redeploy|Terminate|Preempt|VMEvent)Scheduled\s{1,12}True\b|"
@@ -189,14 +176,12 @@ CLOUD_RULES: tuple[Rule, ...] = (
          "nobody",
          "{\"EventId\": \"A1\", \"EventType\": \"Preempt\", \"ResourceType\": \"VirtualMachine\", \"Resources\": [\"gpu_7\"]}",
          "FreezeScheduled   False   Tue, 04 Mar 2025 10:00:00 +0000   NoFreezeScheduled   VM has no scheduled Freeze event",
-         "Azure scheduled events, node problem detector of AKS", literals=("eventtype", "has been evicted", "is being evicted", "priority", "scheduled", "spot", "was evicted"),
-         supersedes=CLOUD_TAKEN),
+         "Azure scheduled events, node problem detector of AKS", supersedes=CLOUD_TAKEN),
     Rule("power-key", r"systemd-logind.{0,20}Power key pressed|systemd-logind.{0,30}System is powering down|"
          r"\bPower key pressed(?: short)?\.?$", F.PREEMPTED, 0.6, "nobody",
          "systemd-logind[612]: Power key pressed.",
          "systemd-logind[612]: New session 12 of user root.",
-         "ACPI: how a hypervisor tells a machine to shut down", literals=("power key pressed", "system is powering"),
-         supersedes=("process_killed", "collective_timeout")),
+         "ACPI: how a hypervisor tells a machine to shut down", supersedes=("process_killed", "collective_timeout")),
     Rule("host-maintenance",
          r"(?:instance-stop|instance-reboot|system-reboot|system-maintenance|SCHEDULED_EVENT)\b|"
          r"(?i:(?:host|node|vm|hardware|impactful|upcoming|planned) maintenance .{0,60}(?:start|begin|notice|scheduled|window|will)|"
@@ -204,8 +189,7 @@ CLOUD_RULES: tuple[Rule, ...] = (
          F.PREEMPTED, 0.8, "nobody",
          "Added interruption event: Kind:SCHEDULED_EVENT Description: system-reboot will occur between 10:00 and 12:00",
          "no maintenance planned",
-         "EC2 scheduled events, GKE and AKS maintenance",
-         literals=("instance-reboot", "instance-stop", "maintenance", "scheduled", "system-reboot"), supersedes=CLOUD_TAKEN),
+         "EC2 scheduled events, GKE and AKS maintenance", supersedes=CLOUD_TAKEN),
     Rule("node-drained",
          r"Node successfully cordoned and drained|^node/\S{1,100} (?:cordoned|drained|evicted)$|"
          r"^evicting pod \S{1,200}$|^pod/\S{1,200} evicted$|\bDraining node\b|"
@@ -215,7 +199,6 @@ CLOUD_RULES: tuple[Rule, ...] = (
          "INF Node successfully cordoned and drained node_name=gpu-7 reason=\"rebalance\"",
          "node/gpu-7 uncordoned",
          "kubectl drain, AWS node termination handler, Karpenter",
-         literals=(" drained", "cordoned", "disrupting ", "disruptionterminat", "draining and cordo", "draining node", "evicted", "evicting pod ", "failed to drain no"),
          supersedes=("process_killed", "collective_timeout", "scheduling")),
     Rule("no-capacity-aws",
          r"\bInsufficient(?:Instance|Host|Reserved\w{0,20}|Spot\w{0,12})Capacity\b|(?:Max\w{0,12}|Vcpu|Instance)LimitExceeded\b|"
@@ -225,8 +208,7 @@ CLOUD_RULES: tuple[Rule, ...] = (
          "nobody",
          "An error occurred (InsufficientInstanceCapacity) when calling the RunInstances operation (reached max retries: 0)",
          "Instance capacity: 8 GPUs",
-         "EC2, SageMaker error codes",
-         literals=("capacity", "do not have suffic", "insufficient", "spotmaxpricetoolow", "texceeded"), supersedes=("config", "unknown", "user_code")),
+         "EC2, SageMaker error codes", supersedes=("config", "unknown", "user_code")),
     Rule("no-capacity-gcp",
          r"\b(?:ZONE_|REGION_)?RESOURCE_POOL_EXHAUSTED|does not have enough resources available to fulfill|GPU_STOCKOUT|"
          r"\bstockout\b|\bQUOTA_EXCEEDED\b|Quota '[A-Z0-9_a-z-]{3,80}' exceeded|VM_MIN_COUNT_NOT_REACHED|"
@@ -234,9 +216,7 @@ CLOUD_RULES: tuple[Rule, ...] = (
          r"Insufficient capacity.{0,60}(?:zone|reservation|accelerator)", F.SCHEDULING, 0.94, "nobody",
          "Code: ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS, Message: The zone us-central1-a does not have enough resources",
          "ThreadPool exhausted its queue",
-         "Google Compute Engine, Vertex AI, Cloud TPU",
-         literals=("exceeded", "insufficient capac", "resource", "stockout", "there is no more c", "vm_min_count_not_r"),
-         supersedes=("config", "unknown", "user_code")),
+         "Google Compute Engine, Vertex AI, Cloud TPU", supersedes=("config", "unknown", "user_code")),
     Rule("no-capacity-azure",
          r"\b(?:Zonal)?AllocationFailed\b|Overconstrained(?:Zonal)?AllocationRequest|\bSkuNotAvailable\b|"
          r"Out of (?:host )?capacity\b|OperationNotAllowed.{0,200}[Qq]uota|"
@@ -244,9 +224,7 @@ CLOUD_RULES: tuple[Rule, ...] = (
          r"There are no (?:longer any )?instances available", F.SCHEDULING, 0.9, "nobody",
          "Code=\"AllocationFailed\" Message=\"Allocation failed. We do not have sufficient capacity for the requested VM size\"",
          "allocation of the buffers succeeded",
-         "Azure, Oracle Cloud, smaller GPU clouds",
-         literals=("allocation", "available", "operationnotallowe", "out of capacity", "out of host capaci"),
-         supersedes=("config", "unknown", "user_code")),
+         "Azure, Oracle Cloud, smaller GPU clouds", supersedes=("config", "unknown", "user_code")),
     Rule("provision-failed",
          r"Failed to (?:acquire|provision|get) (?:all )?(?:possible )?(?:launchable )?resources|ResourcesUnavailableError|"
          r"(?:Provision failed for|Failed to provision) .{0,80}(?:Trying other|all possible)|NoClusterLaunchedError|"
@@ -254,8 +232,7 @@ CLOUD_RULES: tuple[Rule, ...] = (
          r"Cluster provisioning failed|No (?:launchable )?resource(?:s)? (?:satisfying|that satisf)", F.SCHEDULING, 0.85, "nobody",
          "sky.exceptions.ResourcesUnavailableError: Failed to acquire resources in all zones in eastus",
          "Successfully provisioned or found existing instances.",
-         "SkyPilot", literals=("maximum number of ", "noclusterlaunchede", "provision", "resource"),
-         supersedes=("config", "unknown", "user_code")),
+         "SkyPilot", supersedes=("config", "unknown", "user_code")),
 )  # fmt: skip
 
 
@@ -273,18 +250,18 @@ PLATFORM_RULES: tuple[Rule, ...] = (
          r"\bpreempted[,:;] ?(?:recover|requeu|restart|reschedul|retry|sav|exit)", F.PREEMPTED, 0.92, "nobody",
          "(bert-qa pid=920210) I 05-04 00:52:46 controller.py:100] The cluster is preempted.",
          "preemption: 0/12 nodes are available: 12 No preemption victims found for incoming pod.",
-         "SkyPilot, Determined, Ray, NeMo, Modal and others", literals=("preempted", "preemption"), supersedes=PLATFORM_TAKEN),
+         "SkyPilot, Determined, Ray, NeMo, Modal and others", supersedes=PLATFORM_TAKEN),
     Rule("ray-preempted", r"\bforcibly preempted\b|terminated (?:un)?expectedly: .{0,80}preempt|NodePreempted|Actor died by preemption|preempted_node_ids|"
          r"AUTOSCALER_DRAIN_PREEMPTED|DRAIN_NODE_REASON_PREEMPTION", F.PREEMPTED, 0.95, "nobody",
          "(gcs_server) gcs_node_manager.cc:333: Node 12ab was forcibly preempted",
          "(gcs_server) gcs_node_manager.cc:333: Node 12ab was drained because it was idle",
-         "Ray's reasons of a node's death", literals=("actor died by pree", "drain_node_reason_", "preempted", "terminated expecte", "terminated unexpec"), supersedes=("preemption-said", "ray-node-dead", "python-exception", *PLATFORM_TAKEN)),
+         "Ray's reasons of a node's death",
+         supersedes=("preemption-said", "ray-node-dead", "python-exception", *PLATFORM_TAKEN)),
     Rule("recovering-spot", r"Cluster is preempted|\bRECOVERING\b.{0,60}(?:spot|preempt)|=== Recovering\.{3} ===|"
          r"Runner interrupted due to worker preemption", F.PREEMPTED, 0.85, "nobody",
          "(bert-qa pid=920210) I 05-04 00:52:46 spot_state.py:99] === Recovering... ===",
          "Recovering from checkpoint step 200",
-         "SkyPilot managed jobs, Modal", literals=("cluster is preempt", "recovering", "runner interrupted"),
-         supersedes=("preemption-said", *PLATFORM_TAKEN)),
+         "SkyPilot managed jobs, Modal", supersedes=("preemption-said", *PLATFORM_TAKEN)),
     Rule("told-to-save-and-leave",
          r"(?i)exiting program after receiving SIGTERM|"
          r"\b(?:received|caught|got|handling)\b (?:a |signal |signals\.|stop signal )?(?:SIGTERM|SIGUSR[12]|SIGCONT|signal 15|signal 10|"
@@ -295,7 +272,6 @@ PLATFORM_RULES: tuple[Rule, ...] = (
          "[default0]:[exiting program after receiving SIGTERM.] datetime: 2026-09-06 17:57:10",
          "SIGTERM handler installed, saving every 100 steps",
          "Megatron-LM's signal handler and others: an outside notice was obeyed",
-         literals=("caught ", "checkpoint", "exiting program af", "got ", "handling ", "received ", "time limit"),
          supersedes=("process_killed", "collective_timeout", "elastic-sigterm", "launcher-told-to-end")),
     Rule("asked-to-stop",
          r"Trial \d{1,9} .{0,60}was requested to terminate|[Aa]llocation .{0,60}(?:preempted|asked to (?:stop|release))|"
@@ -307,7 +283,6 @@ PLATFORM_RULES: tuple[Rule, ...] = (
          "<info> [2022-05-09 22:53:22] Trial 1311 (Experiment 1192) was requested to terminate",
          "<info> [2022-05-09 22:53:22] Trial 1311 (Experiment 1192) was assigned to an agent",
          "Determined, Argo Workflows, Kubernetes deadlines, SageMaker",
-         literals=("allocation ", "e longer than", "exceeded", "pod deleted", "terminate", "was cancel", "was killed by", "was stopped by", "workflow shutdown "),
          supersedes=("process_killed", "collective_timeout")),
     Rule("ray-no-room",
          r"No available node types can fulfill|cannot be scheduled right now|Infeasible (?:resource|task|actor|placement)|"
@@ -318,8 +293,7 @@ PLATFORM_RULES: tuple[Rule, ...] = (
          "(autoscaler +34s) Error: No available node types can fulfill resource request defaultdict(<class 'float'>, "
          "{'CPU': 8.0, 'GPU': 8.0}). Add suitable node types to this cluster to resolve this issue.",
          "(autoscaler +5s) Resized to 16 CPUs, 8 GPUs.",
-         "Ray's autoscaler and placement groups",
-         literals=("can not be satisfi", "can not be schedul", "can't be", "cannot be", "infeasible", "no available node ", "placement", "resource", "t fulfill"), supersedes=("python-exception", "unknown", "user_code")),
+         "Ray's autoscaler and placement groups", supersedes=("python-exception", "unknown", "user_code")),
     Rule("ray-too-few-gpus",
          r"Total available GPUs [\d.]{1,9} is less than total desired GPUs|"
          r"[Nn]umber of required GPUs exceeds the total number of available GPUs|"
@@ -327,14 +301,13 @@ PLATFORM_RULES: tuple[Rule, ...] = (
          r"[Ii]nsufficient (?:number of )?(?:GPUs|slots) (?:available|in)", F.SCHEDULING, 0.6, "nobody",
          "ValueError: Total available GPUs 1.0 is less than total desired GPUs 8",
          "Total available GPUs 8.0, desired 8",
-         "verl, vLLM, Open MPI: fewer GPUs than were asked for",
-         literals=(" is less than tota", "current node has n", "insufficient", "number of required", "t enough"), supersedes=("python-exception",)),
+         "verl, vLLM, Open MPI: fewer GPUs than were asked for", supersedes=("python-exception",)),
     Rule("determined-no-slots",
          r"(?:resource pool|cluster) .{0,80}(?:cannot|can't|does not|doesn't) (?:fulfill|have enough|satisfy)|"
          r"request unfulfillable|slots requested exceeds (?:cluster )?capacity", F.SCHEDULING, 0.85, "nobody",
          "launching a job with 64 slots: request unfulfillable, slots requested exceeds cluster capacity",
          "resource pool default has 64 slots",
-         "Determined", literals=("cluster ", "request unfulfilla", "resource pool ", "slots requested ex")),
+         "Determined"),
     Rule("ray-gcs-away",
          r"Failed to connect to GCS|Unable to connect to (?:the )?GCS|GCS may have been killed|"
          r"Timed out (?:while )?waiting for GCS|gcs_(?:server|rpc_client|client)\S{0,40} .{0,120}(?:GCS (?:server )?is (?:down|not)|"
@@ -342,6 +315,6 @@ PLATFORM_RULES: tuple[Rule, ...] = (
          0.55, "nobody",
          "[2025-12-19 15:55:39,521 E 3044 30260] rpc_client.h:203: Failed to connect to GCS within 60 seconds. GCS may have been killed.",
          "Connected to Ray cluster. View the dashboard at 127.0.0.1:8265",
-         "Ray: the head's control store; mostly gone after the job's own end", literals=("connect to", "could not find any", "gcs may have been ", "gcs_client", "gcs_rpc_client", "gcs_server", "timed out waiting ", "timed out while wa"),
-         supersedes=("python-exception",), echo=True),
+         "Ray: the head's control store; mostly gone after the job's own end", supersedes=("python-exception",),
+         echo=True),
 )  # fmt: skip

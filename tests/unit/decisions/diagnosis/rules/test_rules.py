@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from re import _constants as ops  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from flows.decisions.diagnosis.clues import Rule
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.lines import clean
+from flows.decisions.diagnosis.literals import ops, parser, read_literals
 from flows.decisions.diagnosis.matching import RULES, match_line, rule_by_name
 from profiles.vocabulary import FaultClass
 from tests.support.builders.damaged import damaged, reaches
@@ -133,7 +132,7 @@ def _strings(tree: Any) -> set[str] | None:
         elif op is ops.MAX_REPEAT and value[:2] == (0, 1):
             more = _union([{""}, _strings(value[2])])
         else:
-            more = {""} if op is ops.AT else None
+            more = {""} if op in (ops.AT, ops.ASSERT, ops.ASSERT_NOT) else None
         if more is None or len(found) * len(more) > 64:
             return None
         found = {first + second for first in found for second in more}
@@ -146,8 +145,8 @@ def _union(parts: list[set[str] | None]) -> set[str] | None:
 
 def _held(tree: Any, words: tuple[str, ...]) -> bool:
     """Does every match of the pattern hold one of the words?"""
-    current = {""}
-    for op, value in [*tree, (None, None)]:
+    current, end = {""}, cast("Any", (None, None))
+    for op, value in [*tree, end]:
         part = _strings([(op, value)]) if op is not None else None
         if part is not None and len(current) * len(part) <= 64:
             current = {first + second for first in current for second in part}
@@ -164,8 +163,14 @@ def _held(tree: Any, words: tuple[str, ...]) -> bool:
     return False
 
 
+def test_a_pattern_of_which_no_part_is_written_out_is_refused() -> None:
+    for pattern in (r"\d{1,3} (?:\w+|x)?", r"(?:error|\S+) [a-z]{2}", r"x{0,3}"):
+        with pytest.raises(ValueError, match="no word"):
+            read_literals(pattern)
+
+
 def test_every_match_holds_one_of_the_literals() -> None:
-    """Read off the pattern itself, so that skipping lines without a literal never loses one."""
+    """Skipping lines without a literal never loses one."""
     assert [name for name, rule in BY_NAME.items() if not _held(parser.parse(rule.pattern), rule.literals)] == []
 
 
