@@ -1,4 +1,4 @@
-"""Which checkpoint to resume from, and our own copies of checkpoints: `kept/step-<n>/`.
+"""Which checkpoint to resume from, and our own copies of checkpoints in `kept/step-<n>/`.
 
 A copy keeps a proven checkpoint that the trainer is about to overwrite.
 """
@@ -18,6 +18,9 @@ from workflows.wire import FileRecord, Proof
 NO_LIMIT = -1
 ALWAYS_KEPT = 2
 """The newest two usable ones are never deleted, whatever a profile says."""
+
+FICLONE = 0x40049409
+"""Share the blocks of another file (btrfs, XFS, some network file systems): a copy at no cost."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,6 @@ def surplus_copies(kept: Sequence[OwnCopy], keep: int) -> Tuple[str, ...]:
 
 def _matches(path: str, excluded: Collection[str]) -> bool:
     return any(path == one or path.endswith("/" + one.strip("/")) for one in excluded if one.strip("/"))
-
-
-FICLONE = 0x40049409
-"""Share the blocks of another file (btrfs, XFS, some network file systems): a copy at no cost."""
 
 
 def keep_copy(folder: str, run_dir: str, proof: Proof) -> Proof:

@@ -18,6 +18,17 @@ DEPTH = 4
 MOUNT_LEVELS = 2
 """A run's folder is `<mount>/runs/<run>`."""
 
+UNKNOWN_STEP = -1
+"""Step of a candidate whose name says none."""
+TRACKER = "latest_checkpointed_iteration.txt"
+METADATA = ".metadata"
+TRAINER_STATE = "trainer_state.json"
+SHARD_SUFFIX = ".distcp"
+DEFAULT_PATTERN = r"^(?!\.)(?:.*?\D)??(?P<step>\d+)(?!.*\d)[^/]*\.(?:pt|pth|ckpt|safetensors|npz)$"
+"""Single files with a step as the last number of their name."""
+DEFAULT_OVERWRITTEN = r"^(?!\.)\D*\.(?:pt|pth|ckpt|safetensors|npz)$"
+"""Single files without any number: one that is overwritten in place."""
+
 
 @dataclass(frozen=True)
 class FileFacts:
@@ -129,18 +140,6 @@ def _walk(
             folders.append(path)
             if skip is None or not skip(path, found.st_mtime_ns, found.st_ino):
                 _walk(root, path, files, folders, skip)
-
-
-UNKNOWN_STEP = -1
-"""Step of a candidate whose name says none."""
-TRACKER = "latest_checkpointed_iteration.txt"
-METADATA = ".metadata"
-TRAINER_STATE = "trainer_state.json"
-SHARD_SUFFIX = ".distcp"
-DEFAULT_PATTERN = r"^(?!\.)(?:.*?\D)??(?P<step>\d+)(?!.*\d)[^/]*\.(?:pt|pth|ckpt|safetensors|npz)$"
-"""Single files with a step as the last number of their name."""
-DEFAULT_OVERWRITTEN = r"^(?!\.)\D*\.(?:pt|pth|ckpt|safetensors|npz)$"
-"""Single files without any number: one that is overwritten in place."""
 
 
 @dataclass(frozen=True)

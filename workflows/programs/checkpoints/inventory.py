@@ -35,6 +35,10 @@ would count as such a delay."""
 NEARBY = 3
 """Steps on either side from which the shortest step is taken."""
 
+KEPT_FOLDER = re.compile(r"^step-(unknown|[0-9]{1,18})$")
+TIER = "durable"
+"""Everything in the run's folder lies on shared storage."""
+
 
 def reported_step(run_dir: str, mtime_ns: int) -> int:
     """The last step in any attempt's `steps.jsonl` that was over by `mtime_ns`; `UNKNOWN_STEP` where there is none."""
@@ -82,11 +86,6 @@ def _parse_row(line: bytes) -> Iterator[Row]:
         at, step = seen.get("at"), seen.get("step")
         if isinstance(at, (int, float)) and isinstance(step, int):
             yield float(at), step
-
-
-KEPT_FOLDER = re.compile(r"^step-(unknown|[0-9]{1,18})$")
-TIER = "durable"
-"""Everything in the run's folder lies on shared storage."""
 
 
 @dataclass(frozen=True)

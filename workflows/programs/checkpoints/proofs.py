@@ -4,7 +4,7 @@ A restart compares path, size, mtime and inode with the record and reads again o
 terabytes costs no digest.
 
 Also the owner of a run's folder: it holds the identity of the run's ledger, and no run of another ledger continues
-there. Only within one ledger are names of runs unique, and many ledgers may share one storage.
+there. Names of runs are unique only within one ledger, and many ledgers may share one storage.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ FOLDER = "proofs"
 COPIES_FOLDER = "kept"
 COPY_RECORD_PREFIX = "kept/"
 """Start of a record's path that describes our own copy, not the trainer's file."""
+
+NAME = "ledger"
+VARIABLE = "PRIMUS_LEDGER"
+"""Environment variable with the identity of the ledger that the run stands in."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +115,6 @@ def write_proof(run_dir: str, proof: Proof) -> None:
     folder = os.path.join(run_dir, FOLDER)
     os.makedirs(folder, exist_ok=True)
     write_atomically(os.path.join(folder, f"{step_name(proof.step)}.json"), to_json(proof).encode() + b"\n")
-
-
-NAME = "ledger"
-VARIABLE = "PRIMUS_LEDGER"
-"""Environment variable with the identity of the ledger that the run stands in."""
 
 
 def claim_folder(run_dir: str, ledger: str) -> str:

@@ -32,6 +32,16 @@ from workflows.programs.runtime import flags
 from workflows.wire import CheckpointSeen, Proof, line
 
 Signature = Tuple[FileFacts, ...]
+Proofs = Sequence[Proof]
+
+NICENESS = 10
+NO_NAN = -1
+CORRUPT_AFTER_LOOKS = 4
+"""Looks that must find a broken file unchanged before it counts as corrupt: until then it may still be written."""
+GIVE_WAY_SECONDS = 2.0
+"""A look that has read for so long ends, since a newer checkpoint, which is worth more, may have come."""
+EVERYTHING_EACH_LOOKS = 20
+"""Every so many looks (10 s by default) settled folders are listed too, to notice a file overwritten in place."""
 
 
 @dataclass(frozen=True)
@@ -122,16 +132,6 @@ class ReportOutput:
         print(line(report), flush=True)
 
 
-NICENESS = 10
-NO_NAN = -1
-CORRUPT_AFTER_LOOKS = 4
-"""Looks that must find a broken file unchanged before it counts as corrupt: until then it may still be written."""
-GIVE_WAY_SECONDS = 2.0
-"""A look that has read for so long ends, since a newer checkpoint, which is worth more, may have come."""
-EVERYTHING_EACH_LOOKS = 20
-"""Every so many looks (10 s by default) settled folders are listed too, to notice a file overwritten in place."""
-
-
 @dataclass(frozen=True)
 class Options(flags.Flags):
     """What to watch."""
@@ -160,9 +160,6 @@ def parse(argv: List[str]) -> Options:
     if not 0 < options.poll_seconds <= 60:
         raise flags.UsageError(f"--poll-seconds: must be between 0 and 60, got {options.poll_seconds}")
     return options
-
-
-Proofs = Sequence[Proof]
 
 
 def _ignore(_report: CheckpointSeen) -> None:

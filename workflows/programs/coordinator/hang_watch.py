@@ -22,9 +22,8 @@ Sources: fault tolerance notes 6.6; five times the longest is NVIDIA Resiliency 
 checkpoint and a restart; waiting for a hung one throws away the wait. Waiting as long as a mistake would cost is at
 most twice as dear as knowing the truth (the ski-rental rule). So both windows together are at least that cost, but not
 below `least_seconds`, and the cost alone never asks for more than `step_floor_seconds` (the profile's 60 s). A gang
-with steps of 0.1 s
-that saved half a second ago is called hung after 1.75 s, one that would lose ten minutes not before 90 s, and with
-steps of 60 s the five times longest (300 s) decides anyway. That is safe, since
+with steps of 0.1 s that saved half a second ago is called hung after 1.75 s, one that would lose ten minutes not before
+90 s, and with steps of 60 s the five times longest (300 s) decides anyway. That is safe, since
 
 * no window is shorter than five times the longest step ever seen, which includes pauses that were survived;
 * the short floor is only for programs that announce a save *before* it begins, since an unexpected one looks like a
@@ -42,6 +41,36 @@ from dataclasses import dataclass, field
 from typing import Collection, FrozenSet, Mapping, Optional, Sequence, Tuple, Union
 
 from workflows.programs.runtime.flags import replace
+
+LEAST_SAMPLES = 20
+"""Steps below which their spread is not known, so that the configured floor holds."""
+KEPT_SAMPLES = 256
+"""Newest steps for p99, median and MAD; the longest one counts for ever."""
+REPEAT_FACTOR = 8.0
+"""Factor on the budget for each earlier hang at the same step."""
+SECOND_WINDOW = 0.5
+"""Second window as a share of the first: a hang is confirmed after 1.5 windows."""
+LEAST_SECOND_SECONDS = 0.75
+"""A rank that is stopped for 1 s, with the slowest steps on either side of it, is back before 1.75 s are over."""
+MAD_TO_SIGMA = 1.4826
+"""Standard deviation of a normal distribution, in median absolute deviations."""
+PAUSE_PHASES = ("checkpoint", "restore", "evaluation")
+"""Phases in which a rank makes no steps and that it may declare."""
+
+LONGEST_TICK_SECONDS = 1.0
+"""More time between two ticks means that the coordinator itself stood still (a stopped process, a sleeping machine)."""
+ANNOUNCED_AFTER_SECONDS = 0.1
+"""A pause whose begin and end arrive so far apart was announced; launchers batch reports for less time."""
+HINDSIGHT_AFTER_SECONDS = 0.25
+"""A pause at least so long whose begin and end arrive together was reported by one line after its end."""
+WARM_STEPS = 2
+"""Steps after the first one in which programs still compile and record graphs."""
+STRIDES_PAST_PAUSE = 2
+"""A declared pause is over, or in the background, once the gang went on by so many strides; the first one may be other
+ranks' report of the step before."""
+KEPT_PAUSES = 64
+"""Pauses kept at the same time; those that further ranks declare are the same one."""
+NEVER = float("-inf")
 
 
 @dataclass(frozen=True)
@@ -109,22 +138,6 @@ class Pause:
     """The gang's step when it began."""
     detail: str = ""
     """The program's line that declared it."""
-
-
-LEAST_SAMPLES = 20
-"""Steps below which their spread is not known, so that the configured floor holds."""
-KEPT_SAMPLES = 256
-"""Newest steps for p99, median and MAD; the longest one counts for ever."""
-REPEAT_FACTOR = 8.0
-"""Factor on the budget for each earlier hang at the same step."""
-SECOND_WINDOW = 0.5
-"""Second window as a share of the first: a hang is confirmed after 1.5 windows."""
-LEAST_SECOND_SECONDS = 0.75
-"""A rank that is stopped for 1 s, with the slowest steps on either side of it, is back before 1.75 s are over."""
-MAD_TO_SIGMA = 1.4826
-"""Standard deviation of a normal distribution, in median absolute deviations."""
-PAUSE_PHASES = ("checkpoint", "restore", "evaluation")
-"""Phases in which a rank makes no steps and that it may declare."""
 
 
 @dataclass(frozen=True)
@@ -248,22 +261,6 @@ def pause_budget(limits: HangLimits, phase: str, samples: Samples) -> Budget:
     """
     configured = Budget(limits.of(phase), "configured")
     return configured.at_least(limits.step_factor * samples.longest, f"{limits.step_factor:g} x the longest")
-
-
-LONGEST_TICK_SECONDS = 1.0
-"""More time between two ticks means that the coordinator itself stood still (a stopped process, a sleeping machine)."""
-ANNOUNCED_AFTER_SECONDS = 0.1
-"""A pause whose begin and end arrive so far apart was announced; launchers batch reports for less time."""
-HINDSIGHT_AFTER_SECONDS = 0.25
-"""A pause at least so long whose begin and end arrive together was reported by one line after its end."""
-WARM_STEPS = 2
-"""Steps after the first one in which programs still compile and record graphs."""
-STRIDES_PAST_PAUSE = 2
-"""A declared pause is over, or in the background, once the gang went on by so many strides; the first one may be other
-ranks' report of the step before."""
-KEPT_PAUSES = 64
-"""Pauses kept at the same time; those that further ranks declare are the same one."""
-NEVER = float("-inf")
 
 
 @dataclass(frozen=True)

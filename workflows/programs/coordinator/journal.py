@@ -35,6 +35,26 @@ MOST = 1e15
 """Upper limit of steps, ranks and times in seconds; anything larger is garbage."""
 _SECONDS = ("seconds", "compute_seconds", "tokens_per_second")
 
+_NAMES: Dict[Type[Any], str] = {
+    LauncherJoined: "Joined",
+    MeetingPublished: "Published",
+    ReportsReceived: "Reported",
+    PodCleared: "Cleared",
+    TimePassed: "Ticked",
+    StopRequested: "StopAsked",
+    HangSuspected: "Suspected",
+    HangConfirmed: "HangFound",
+    WindowClosed: "Voted",
+    RightChanged: "RightSaid",
+}
+"""Names of events in the file, which coordinators of other versions read as well."""
+
+JOURNAL_SECONDS = 1.0
+"""How long launchers wait for an order while the storage writes it."""
+SYNC_SECONDS = 0.02
+"""How long they also wait for the sync; a disk takes a fraction of a millisecond, a busy one a second. If the node is
+lost before the sync, launchers know more orders than the next coordinator, which then does no restart any more."""
+
 
 def to_line(event: Event) -> str:
     """The event as one line."""
@@ -180,19 +200,6 @@ def _gang(data: Dict[str, Any]) -> int:
     return int(data.get("gang", 0))
 
 
-_NAMES: Dict[Type[Any], str] = {
-    LauncherJoined: "Joined",
-    MeetingPublished: "Published",
-    ReportsReceived: "Reported",
-    PodCleared: "Cleared",
-    TimePassed: "Ticked",
-    StopRequested: "StopAsked",
-    HangSuspected: "Suspected",
-    HangConfirmed: "HangFound",
-    WindowClosed: "Voted",
-    RightChanged: "RightSaid",
-}
-"""Names of events in the file, which coordinators of other versions read as well."""
 _READERS = {
     "Joined": _joined,
     "Published": _published,
@@ -205,13 +212,6 @@ _READERS = {
     "Voted": _voted,
     "RightSaid": _right_said,
 }
-
-
-JOURNAL_SECONDS = 1.0
-"""How long launchers wait for an order while the storage writes it."""
-SYNC_SECONDS = 0.02
-"""How long they also wait for the sync; a disk takes a fraction of a millisecond, a busy one a second. If the node is
-lost before the sync, launchers know more orders than the next coordinator, which then does no restart any more."""
 
 
 @contextmanager

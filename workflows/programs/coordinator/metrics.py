@@ -34,6 +34,9 @@ MOST = 1e18
 Usage = Dict[str, Any]
 UsageLabels = Tuple[Tuple[str, Any], ...]
 
+MOST_LAUNCHERS = 512
+"""Larger gangs export only the oldest heartbeat and no usage: thousands of series a second say no more."""
+
 
 def parse_usage(told: Any) -> Optional[Usage]:
     """Usage in a launcher's heartbeat, without impossible figures; None where it has no valid time."""
@@ -113,10 +116,6 @@ def _figures(told: Any, names: Tuple[str, ...]) -> Usage:
 def _figure(told: Any) -> Optional[float]:
     is_number = isinstance(told, (int, float)) and not isinstance(told, bool)
     return told if is_number and 0 <= told < MOST else None
-
-
-MOST_LAUNCHERS = 512
-"""Larger gangs export only the oldest heartbeat and no usage: thousands of series a second say no more."""
 
 
 def render_metrics(

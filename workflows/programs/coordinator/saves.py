@@ -26,6 +26,8 @@ LEAST_SAVES = 3
 LEAST_GAIN = 0.01
 """Share of the wall time that another interval must gain to be worth a change."""
 
+KEPT_SAVES = 32
+
 
 def young_seconds(stall_seconds: float, mttf_seconds: float) -> float:
     """Young's first order interval: sqrt(2 d M)."""
@@ -103,9 +105,6 @@ def advice(
     must = today < drain  # saves that overtake each other never become durable in time
     why = f"a save stalls {stall:.3g} s and is durable after {drain:.3g} s, a failure every {mttf_seconds:.3g} s"
     return SaveAdvice(steps, steps * step_seconds, gain, must or gain >= LEAST_GAIN, measured=True, why=why)
-
-
-KEPT_SAVES = 32
 
 
 class Save(NamedTuple):

@@ -36,6 +36,9 @@ LONGEST_WAIT_SECONDS = 60.0
 LENT = "lent"
 """Value of `right=` in `GET /status` while the flow allows restarts in place; any other value is the reason why not."""
 
+ROWS_AN_ANSWER = 5000
+WITHHELD_CHARACTERS = 200
+
 
 def parse_key(body: Mapping[str, Any]) -> Key:
     """Role and pod index of the sender."""
@@ -85,10 +88,6 @@ def parse_reports(body: Mapping[str, Any], at: float, following: int) -> Reports
 def parse_wait_seconds(query: Mapping[str, str]) -> float:
     """How long a poll waits for news, at most `LONGEST_WAIT_SECONDS`."""
     return min(LONGEST_WAIT_SECONDS, max(0.0, float(query.get("wait") or 0)))
-
-
-ROWS_AN_ANSWER = 5000
-WITHHELD_CHARACTERS = 200
 
 
 class Coordinator:

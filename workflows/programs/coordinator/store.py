@@ -46,6 +46,12 @@ from workflows.status import CoordinatorStatus, Straggler
 
 T = TypeVar("T")
 
+E = TypeVar("E", bound=Event)
+STEP_ROWS = 200_000
+"""Rows of steps kept in memory (20 MB); older ones are in the journal and in the launchers' `steps.jsonl`."""
+MOMENT_ROWS = 50_000  # kept in memory (10 MB), two for each checkpoint
+IDLE_SECONDS = 3600.0
+
 
 class NumberedRows(Generic[T]):
     """Rows with consecutive numbers, so that readers ask for those they lack.
@@ -79,13 +85,6 @@ class NumberedRows(Generic[T]):
         start = max(0, number - self._first)
         rows = self._rows[start : start + count]
         return self._first + (start + len(rows) if rows else len(self._rows)), rows
-
-
-E = TypeVar("E", bound=Event)
-STEP_ROWS = 200_000
-"""Rows of steps kept in memory (20 MB); older ones are in the journal and in the launchers' `steps.jsonl`."""
-MOMENT_ROWS = 50_000  # kept in memory (10 MB), two for each checkpoint
-IDLE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,18 @@ Z_FACTOR = 0.6745
 SAMPLE = 2048
 """Size of a sample that gives the spread to 3 %, and the median to within a hundredth of the values."""
 
+WARM_ROWS = 3
+"""First steps of each incarnation, which do not count: programs compile and read files for the first time."""
+JUMP_FACTOR = 5.0
+"""A jump is a value above so many medians of the newest values. ByteRobust takes a fivefold loss or gradient norm for
+an anomaly: healthy ones vary by some tens of percent between steps, warm-up and schedules move them within hundreds of
+steps, and a sudden factor of five is bad data, a bad sum or lost weights."""
+JUMP_VALUES = 32
+JUMP_LEAST_VALUES = 8
+"""Values that a median needs."""
+KEPT_JUMPS = 64
+LISTED_STRAGGLERS = 100
+
 
 @dataclass(frozen=True)
 class StragglerLimits:
@@ -205,19 +217,6 @@ class Loss:
     def justifies(self, action_seconds: float, gpus: int) -> bool:
         """Whether an action that stops the gang for `action_seconds` has become cheaper than waiting."""
         return self.gpu_seconds >= action_seconds * gpus > 0
-
-
-WARM_ROWS = 3
-"""First steps of each incarnation, which do not count: programs compile and read files for the first time."""
-JUMP_FACTOR = 5.0
-"""A jump is a value above so many medians of the newest values. ByteRobust takes a fivefold loss or gradient norm for
-an anomaly: healthy ones vary by some tens of percent between steps, warm-up and schedules move them within hundreds of
-steps, and a sudden factor of five is bad data, a bad sum or lost weights."""
-JUMP_VALUES = 32
-JUMP_LEAST_VALUES = 8
-"""Values that a median needs."""
-KEPT_JUMPS = 64
-LISTED_STRAGGLERS = 100
 
 
 class JumpDetector:

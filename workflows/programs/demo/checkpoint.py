@@ -1,15 +1,14 @@
-"""Checkpoints of the demo trainer: one shard a rank, digests, the manifest last, then one rename.
+"""Checkpoints of the demo trainer (a shard a rank, digests, the manifest last, then one rename), and faults on request.
 
 Each rank keeps its slice of weights and optimizer state and its own data position, so a checkpoint is complete only
 with every shard. `step-<n>` appears only when all of it is on the storage.
 
-Also faults that the demo trainer causes on request, through a file that it polls each step. The file holds one JSON
-object `{"fault": "exception|nan|oom", "rank": 1, "step": 20}` or the words of the command line,
-`exception-rank:1,step=20`. Without a step the fault fires at once, with one in the step after it was done. The rank
-that fires renames the file first (`<file>.fired`), so that one request is one fault, in whatever attempt.
-
-`{"fault": "hold", "step": 20}` makes every rank wait once 20 steps are done, for as long as the file says so. Whoever
-wants to break something at that step has all the time that a busy machine takes.
+Faults are asked for through a file that the trainer polls each step. The file holds one JSON object `{"fault":
+"exception|nan|oom", "rank": 1, "step": 20}` or the words of the command line, `exception-rank:1,step=20`. Without a
+step the fault fires at once, with one in the step after it was done. The rank that fires renames the file first
+(`<file>.fired`), so that one request is one fault, in whatever attempt. `{"fault": "hold", "step": 20}` makes every
+rank wait once 20 steps are done, for as long as the file says so: whoever wants to break something at that step has all
+the time that a busy machine takes.
 """
 
 from __future__ import annotations
@@ -29,6 +28,13 @@ from workflows.programs.demo.collective import Collective
 from workflows.programs.demo.model import Adam, digest
 
 BLOCK_BYTES = 1 << 20
+
+HOLD = "hold"
+FAULTS = ("exception", "nan", "oom", HOLD)
+HOLD_LOOK_SECONDS = 0.005
+"""How often a rank that waits looks at the file."""
+OOM_HEADROOM_BYTES = 256 << 20
+OOM_BLOCK_BYTES = 4 * OOM_HEADROOM_BYTES
 
 
 class RestoreError(ValueError):
@@ -198,14 +204,6 @@ def _sync_folder(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-HOLD = "hold"
-FAULTS = ("exception", "nan", "oom", HOLD)
-HOLD_LOOK_SECONDS = 0.005
-"""How often a rank that waits looks at the file."""
-OOM_HEADROOM_BYTES = 256 << 20
-OOM_BLOCK_BYTES = 4 * OOM_HEADROOM_BYTES
 
 
 @dataclass(frozen=True)

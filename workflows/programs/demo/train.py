@@ -83,7 +83,7 @@ class Options(flags.Flags):
     step_seconds: float = 0.0
     """A step takes at least so long; 0: as long as it needs."""
     fault_file: str = ""
-    """See `demo_faults`."""
+    """The fault file, see `checkpoint.due`."""
     corpus: str = ""
     """File or folder of text; empty: the standard library of this Python."""
     corpus_bytes: int = 2097152
@@ -138,7 +138,7 @@ class Trainer:
         """Continue from `--resume`.
 
         Raises:
-            RestoreError: see `demo_checkpoint.restore`; also where the checkpoint belongs to another text or seed.
+            RestoreError: see `checkpoint.restore`; also where the checkpoint belongs to another text or seed.
         """
         began = time.monotonic()
         found, position = checkpoint.restore(self.options.resume, self.state, self.rank, self.world_size)

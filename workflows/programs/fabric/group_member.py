@@ -34,6 +34,11 @@ from workflows.programs.fabric.transport import MemberLostError, RailConnections
 from workflows.programs.runtime import flags
 from workflows.programs.runtime.files import write_outputs
 
+HOP_BYTES, LAPS = 4 << 20, 7
+"""A hop takes some milliseconds on any machine; the median of seven counts."""
+REPORT_SECONDS = 0.5
+"""Time before the deadline to write the report."""
+
 
 def report_by_deadline(
     program: str,
@@ -69,12 +74,6 @@ def report_by_deadline(
 def _write(program: str, report: str, out_dir: str) -> int:
     print(report, flush=True)
     return write_outputs(program, out_dir, {"report": report})
-
-
-HOP_BYTES, LAPS = 4 << 20, 7
-"""A hop takes some milliseconds on any machine; the median of seven counts."""
-REPORT_SECONDS = 0.5
-"""Time before the deadline to write the report."""
 
 
 class _Rail(NamedTuple):

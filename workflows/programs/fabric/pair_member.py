@@ -56,6 +56,13 @@ LAST_CHARACTERS = 200
 LISTENING = "0A"
 """State of a TCP socket in /proc/net/tcp."""
 
+OWN_PROBE = "pair-sockets"
+"""Name of our own probe; every other call is a tool's."""
+DIRECTIONS = 2
+"""Each call is made in both directions, with half of its time for each."""
+REPORT_SECONDS = 0.5
+"""Time before the deadline to write the report."""
+
 
 class ServerProcess:
     """One process, with whatever it starts."""
@@ -142,14 +149,6 @@ def _sockets(process: str) -> Set[str]:
             with contextlib.suppress(OSError):
                 found.add(os.readlink(os.path.join(folder, name)))
     return found
-
-
-OWN_PROBE = "pair-sockets"
-"""Name of our own probe; every other call is a tool's."""
-DIRECTIONS = 2
-"""Each call is made in both directions, with half of its time for each."""
-REPORT_SECONDS = 0.5
-"""Time before the deadline to write the report."""
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,28 @@ BACKLOG = 128
 MOST_GUESTS = 64
 """Connections that authenticate at the same time."""
 
+ECHO = b"echo"
+SIZE = struct.Struct(">I")
+MOST_BYTES = 1 << 16
+"""A longer message is none of ours."""
+LEAST_SECONDS = 0.01
+
+ROUND_TRIPS, WARM_UPS = 1000, 20
+LEAST_ROUND_TRIPS = 100
+"""With fewer the slowest hundredth is one of them."""
+MESSAGE_BYTES = 64
+DATAGRAMS = 1000
+DATAGRAM_BYTES = 1200
+"""Fits into one packet of any network in use, tunnels included."""
+IN_FLIGHT = 16
+"""At once: 19 KiB, which no socket's buffer loses by itself (Linux gives one 208 KiB)."""
+SILENT_SECONDS = 0.25
+"""Longest wait for the echoes of a window; later ones still count."""
+SILENT_WINDOWS = 4
+"""Windows without any echo after which the rest is not sent."""
+TOKEN_BYTES = 16
+NUMBER = struct.Struct(">I")
+
 
 class MemberLostError(ConnectionError):
     """A member did not come, ended or fell silent."""
@@ -169,13 +191,6 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return got
 
 
-ECHO = b"echo"
-SIZE = struct.Struct(">I")
-MOST_BYTES = 1 << 16
-"""A longer message is none of ours."""
-LEAST_SECONDS = 0.01
-
-
 class PartnerLine:
     """Connections between us and our partner, one for each direction."""
 
@@ -253,23 +268,6 @@ class PartnerLine:
                 raise
             raise MemberLostError(self.partner, "ended") from error
         return got
-
-
-ROUND_TRIPS, WARM_UPS = 1000, 20
-LEAST_ROUND_TRIPS = 100
-"""With fewer the slowest hundredth is one of them."""
-MESSAGE_BYTES = 64
-DATAGRAMS = 1000
-DATAGRAM_BYTES = 1200
-"""Fits into one packet of any network in use, tunnels included."""
-IN_FLIGHT = 16
-"""At once: 19 KiB, which no socket's buffer loses by itself (Linux gives one 208 KiB)."""
-SILENT_SECONDS = 0.25
-"""Longest wait for the echoes of a window; later ones still count."""
-SILENT_WINDOWS = 4
-"""Windows without any echo after which the rest is not sent."""
-TOKEN_BYTES = 16
-NUMBER = struct.Struct(">I")
 
 
 class EchoServer:

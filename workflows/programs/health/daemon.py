@@ -1,6 +1,7 @@
 """One node's checks: run when they are due or asked for, once for all who ask, and remembered.
 
-Standard library only, Python 3.9. Nothing here knows HTTP; `health_server` asks this, `health_start` puts it together.
+Standard library only, Python 3.9. Nothing here knows HTTP: `server` and `routes` carry requests in and answers out, and
+`main` puts everything together.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def client_argv(flow: Flow, index: int) -> List[str]:
 
 
 def client_sums(text: str) -> ParsedOutput:
-    """What a client printed: bandwidth as `tool_iperf3` reads it, and the bytes beside it."""
+    """What a client printed: bandwidth as `parsers.network` reads it, and the bytes beside it."""
     parsed = network.parse_iperf3(text)
     end = as_mapping(as_mapping(document(text)).get("end"))
     sizes = {subject: number(as_mapping(end.get(name)).get("bytes")) for name, subject in network.SUMS.items()}

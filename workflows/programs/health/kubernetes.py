@@ -28,6 +28,11 @@ PAGE = 500
 MERGE = "application/merge-patch+json"
 Json = Dict[str, Any]
 
+TAINT = "primus-flows.io/hold"
+UNTIL = "primus-flows.io/hold-until"
+TRIES = 5
+"""Others patch nodes, too: the kubelet and the autoscaler every few seconds."""
+
 
 class ApiError(Exception):
     """The API refused or did not answer; `code` is its status, 0 where nobody answered."""
@@ -148,12 +153,6 @@ def api_from(environment: Mapping[str, str], url: str = "", account: str = ACCOU
 def node_path(node: str) -> str:
     """Path of a node's object."""
     return f"/api/v1/nodes/{quote(node, safe='')}"
-
-
-TAINT = "primus-flows.io/hold"
-UNTIL = "primus-flows.io/hold-until"
-TRIES = 5
-"""Others patch nodes, too: the kubelet and the autoscaler every few seconds."""
 
 
 class Hold(Protocol):

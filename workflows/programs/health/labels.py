@@ -17,6 +17,8 @@ from workflows.programs.health.query import LEVELS
 from workflows.programs.health.results import Result
 from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, worst
 
+Json = Dict[str, Any]
+
 PREFIX = "autopilot.ibm.com/"
 HEALTH = f"{PREFIX}gpuhealth"
 GPU_CHECKS = ("pciebw", "remapped", "gpupower", "gpumem", "dcgm")
@@ -25,6 +27,7 @@ DEEP_LEVEL = 3
 """An EVICT whose diagnostic nobody recorded counts as one of this level."""
 OUTPUT_CHARACTERS = 2000
 """Longest list of failed tests in an annotation."""
+TESTING = "TESTING"
 
 
 def level_label(level: int) -> str:
@@ -103,10 +106,6 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> Dict[str, st
 def is_ours(name: str) -> bool:
     """Whether a label or an annotation is one of these."""
     return name.startswith(PREFIX)
-
-
-Json = Dict[str, Any]
-TESTING = "TESTING"
 
 
 class NodeLabels:

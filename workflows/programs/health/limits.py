@@ -16,6 +16,8 @@ from typing import Any, Callable, Dict, Generator, Hashable, TypeVar
 BURST = 10.0
 """Seconds of the rate that may come at once: a fleet's questions arrive together."""
 
+T = TypeVar("T")
+
 
 class RateLimiter:
     """A token bucket that fills at `per_second`; requests are refused while it is empty."""
@@ -70,9 +72,6 @@ class Gate:
         if scheme.lower() == "bearer" and right:
             return ""
         return "starting work needs the header Authorization: Bearer with the daemon's token"
-
-
-T = TypeVar("T")
 
 
 class SharedResult:

@@ -34,6 +34,11 @@ PING_SECONDS = 8.0
 NOWHERE = "-"
 """Address of a node that was named and has no daemon."""
 
+BOUND_SECONDS = 90.0
+"""Autopilot waits 30 s, and 60 s more while the claim is pending."""
+LOOK_SECONDS = 0.5
+CLASS = "PVC_TEST_STORAGE_CLASS"
+
 
 @dataclass(frozen=True)
 class PingTarget:
@@ -134,12 +139,6 @@ def choose_peers(peers: Sequence[Peer], own: str, most: int, run: int) -> Tuple[
 
 def _place(node: str) -> int:
     return zlib.crc32(node.encode())
-
-
-BOUND_SECONDS = 90.0
-"""Autopilot waits 30 s, and 60 s more while the claim is pending."""
-LOOK_SECONDS = 0.5
-CLASS = "PVC_TEST_STORAGE_CLASS"
 
 
 def pvc(

@@ -16,6 +16,8 @@ from urllib.parse import quote
 
 from workflows.programs.health.kubernetes import Api, ApiError, node_path
 
+Json = Dict[str, Any]
+
 DEFAULT_PORT = 3333
 """Autopilot's port of the health checks."""
 ANSWER_BYTES = 8 << 20
@@ -24,6 +26,14 @@ CONNECT_SECONDS = 2.0
 """One lost first packet is sent again after 1 s."""
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9:])?")
+
+NETWORKS = "k8s.v1.cni.cncf.io/network-status"
+"""Multus writes a pod's interfaces with their addresses there."""
+KEPT_SECONDS = 2.0
+"""So long a list of pods is used again: many callers at once cost the API one."""
+
+GPU_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-", "amd.com/gpu")
+"""Beginnings of the names under which device plug-ins offer GPUs and parts of them."""
 
 
 @dataclass(frozen=True)
@@ -145,13 +155,6 @@ def _fetched(data: bytes) -> PeerResponse:
     if length.isdigit() and len(body) < int(length):
         raise OSError(f"the answer broke off after {len(body)} of {length} bytes")
     return PeerResponse(int(words[1]), fields.get("content-type", ""), body.decode("utf-8", "replace"))
-
-
-NETWORKS = "k8s.v1.cni.cncf.io/network-status"
-"""Multus writes a pod's interfaces with their addresses there."""
-KEPT_SECONDS = 2.0
-"""So long a list of pods is used again: many callers at once cost the API one."""
-Json = Dict[str, Any]
 
 
 class LookupFailedError(Exception):
@@ -277,10 +280,6 @@ def addresses_of(metadata: Json) -> Dict[str, str]:
 def _part(value: Mapping[str, Any], name: str) -> Json:
     part = value.get(name)
     return cast("Json", part) if isinstance(part, dict) else {}
-
-
-GPU_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-", "amd.com/gpu")
-"""Beginnings of the names under which device plug-ins offer GPUs and parts of them."""
 
 
 def gpus_asked(pods: Sequence[Json]) -> List[str]:

@@ -53,6 +53,13 @@ DOCUMENTED = (
 )
 """Reasons that Autopilot's clients know; they stand beside ABORT. All others have a line of their own."""
 
+NAMES: Mapping[str, str] = {"gpupower": "power-slowdown"}
+"""Check -> value of the label `health`, where they differ."""
+DEPTHS: Mapping[str, str] = {"gpumem": "device", "ping": "fabric", "pvc": "storage"}
+"""Depth of a check; `smoke` where it is not named."""
+MOST_SERIES = 64
+"""Different paths and codes that are counted; more fall under `other`."""
+
 
 @dataclass(frozen=True)
 class DeviceResult:
@@ -229,14 +236,6 @@ def summary(answers: Sequence[NodeAnswer], seconds: float) -> str:
     """What stands at the end of an answer about many nodes."""
     shown = pprint.pformat({one.node: list(one.statuses) for one in answers})
     return f"Node Summary:\n\n{shown}\n\nruntime: {seconds} sec\n"
-
-
-NAMES: Mapping[str, str] = {"gpupower": "power-slowdown"}
-"""Check -> value of the label `health`, where they differ."""
-DEPTHS: Mapping[str, str] = {"gpumem": "device", "ping": "fabric", "pvc": "storage"}
-"""Depth of a check; `smoke` where it is not named."""
-MOST_SERIES = 64
-"""Different paths and codes that are counted; more fall under `other`."""
 
 
 class ResultStore:

@@ -1,6 +1,6 @@
 """Every path of the node daemon and its answer, as text in Autopilot's words or typed where JSON is asked for.
 
-Standard library only, Python 3.9. No sockets here: `health_server` carries requests in and answers out.
+Standard library only, Python 3.9. No sockets here: `server` carries requests in and answers out.
 """
 
 from __future__ import annotations

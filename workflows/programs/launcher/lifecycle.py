@@ -25,6 +25,20 @@ from typing import Any, FrozenSet, Mapping, NamedTuple, Optional, Tuple, Union
 from workflows.programs.progress.formats import may_be_copied_only
 from workflows.wire import CheckpointSeen, PhaseSeen, RankEnd
 
+SIGNALS = ("TERM", "USR1", "USR2", "HUP", "INT")
+TERM = "TERM"
+END_SECONDS = 5.0
+"""A program without a complete save gets SIGTERM so long before SIGKILL: some save by that as well."""
+END_SHARE = 0.25
+"""Largest share of the notice for that."""
+
+HOLD_SECONDS = 5.0
+"""How long a pod with a failed rank waits for the coordinator's order; a restarted coordinator needs a second."""
+REJOIN_SECONDS = 30.0
+"""How long a gang may take for its next rendezvous: its pods are all there, but the coordinator may be away."""
+KILLING = ("ending", "holding", "restarting")
+"""Stages in which every process of the ranks is killed."""
+
 
 def is_failure(end: RankEnd) -> bool:
     """Whether a rank failed by itself."""
@@ -40,14 +54,6 @@ def describe(end: RankEnd) -> str:
     """One sentence on how a rank ended."""
     how = f"was killed by signal {end.signal}" if end.signal is not None else f"exited with {end.exit_code}"
     return f"rank {end.rank} {how}" + (f" after step {end.last_step}" if end.last_step is not None else "")
-
-
-SIGNALS = ("TERM", "USR1", "USR2", "HUP", "INT")
-TERM = "TERM"
-END_SECONDS = 5.0
-"""A program without a complete save gets SIGTERM so long before SIGKILL: some save by that as well."""
-END_SHARE = 0.25
-"""Largest share of the notice for that."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +146,6 @@ def _checkpoint(known: SaveRequest, report: CheckpointSeen) -> SaveRequest:
         return known
     holds = report.written_at > known.at if known.step is None else report.step >= known.step
     return replace(known, completion=f"{report.path} is complete, step {report.step}") if holds else known
-
-
-HOLD_SECONDS = 5.0
-"""How long a pod with a failed rank waits for the coordinator's order; a restarted coordinator needs a second."""
-REJOIN_SECONDS = 30.0
-"""How long a gang may take for its next rendezvous: its pods are all there, but the coordinator may be away."""
-KILLING = ("ending", "holding", "restarting")
-"""Stages in which every process of the ranks is killed."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 Reports = List[Dict[str, Any]]
 
+MOST_REPORTS = 20_000
+BATCH_REPORTS = 500
+
 
 def thin_reports(reports: Reports, room: int) -> Reports:
     """At most `room` of these reports, in order; more only where more ranks ended.
@@ -58,10 +61,6 @@ def _course(reports: Reports, precious: Set[int]) -> Tuple[List[int], List[int]]
         elif kind == "StepSeen" and index not in precious:
             steps.append(index)
     return steps, phases
-
-
-MOST_REPORTS = 20_000
-BATCH_REPORTS = 500
 
 
 class Batch(NamedTuple):

@@ -32,6 +32,15 @@ _ENDS = re.compile(rb"\n|(?<!\r)\r+(?:\n|(?=[^\n\r]))")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
+CONTINUATION = b"... "
+
+BAR_IDLE_SECONDS = 0.25
+"""After this silence the newest state of a bar is read, although only the next state ends it."""
+STAMP_BYTES = 40
+"""About the size of the prefix of a relayed line."""
+_ACTS = bytes([*range(9), 11, 12, *range(14, 27), *range(28, 32), 127])
+"""Control characters that `text_of` replaces."""
+
 
 @dataclass(frozen=True)
 class OutputLine:
@@ -237,9 +246,6 @@ def printable_text(raw: bytes) -> str:
     return _CONTROL.sub("\ufffd", text) if not text.isprintable() else text
 
 
-CONTINUATION = b"... "
-
-
 class RankLog:
     """Writes the log of one rank at `path`, in the background; "": writes none."""
 
@@ -287,14 +293,6 @@ class RankLog:
 
     def _append(self, data: bytes) -> None:
         self._appender.append(self.path, data)
-
-
-BAR_IDLE_SECONDS = 0.25
-"""After this silence the newest state of a bar is read, although only the next state ends it."""
-STAMP_BYTES = 40
-"""About the size of the prefix of a relayed line."""
-_ACTS = bytes([*range(9), 11, 12, *range(14, 27), *range(28, 32), 127])
-"""Control characters that `text_of` replaces."""
 
 
 class RankOutput:

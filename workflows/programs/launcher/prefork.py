@@ -17,9 +17,13 @@ from workflows.programs.runtime import processes
 if TYPE_CHECKING:
     from workflows.programs.prefork.parent import ParkedProcess
 
-
 PARK_AFTER_SECONDS = 5.0
 """From the start of the ranks, where they report no step earlier."""
+
+ANSWER_SECONDS = 2.0
+"""Time for the coordinator to take an answer."""
+RETRY_SECONDS = 0.2
+TRIES = 5
 
 
 class RankStarter:
@@ -133,12 +137,6 @@ class RankStarter:
         self.due = None
         if self._parked is not None:
             self._parked.close()
-
-
-ANSWER_SECONDS = 2.0
-"""Time for the coordinator to take an answer."""
-RETRY_SECONDS = 0.2
-TRIES = 5
 
 
 class StackCollector:

@@ -21,6 +21,10 @@ FIRST_STEPS = 20
 SECONDS_BETWEEN = 1.0
 LINES_OF_GOOD_ENDS = 3
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+LOOK_SECONDS = 1.0
+
 
 class Console:
     """The launcher's own output: standard output and `launcher.log`."""
@@ -186,15 +190,9 @@ def step_data(step: StepSeen) -> Dict[str, Any]:
     return data
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-
-
 def _json_lines(steps: List[Dict[str, Any]]) -> str:
     """One line for each step; encoding them together takes two thirds of the time. None of the values is free text."""
     return _ENCODER.encode(steps)[1:-1].replace('},{"report":', '}\n{"report":') + "\n"
-
-
-LOOK_SECONDS = 1.0
 
 
 class GrowingFile:

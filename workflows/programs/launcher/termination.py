@@ -27,6 +27,29 @@ EXIT_LAUNCHER_ERROR = 91
 STORAGE_SECONDS = 2.0
 """How long the end of the launcher waits for the record to reach the run's folder, since a storage may hang."""
 
+GANG_STEP_SECONDS = 2.0
+"""How long the last step of another pod's rank may take to arrive at the coordinator."""
+TURN_SECONDS = 0.05
+
+FINGERPRINT_CHARACTERS = 300
+"""Longest fingerprint."""
+_TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line \d+, in (?P<function>.+)$')
+_RAISED = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_PREFIX = re.compile(r"^\[?(?:rank|default)[ _-]?\d+\]?: ?", re.IGNORECASE)
+_NOT_THE_USERS = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<string>$|/torch/distributed/")
+_NATIVE = re.compile(
+    r"terminate called after throwing an instance of|^\s*what\(\): |[Aa]ssertion .{0,300}failed|[Ss]egmentation fault"
+    r"|^Fatal Python error: |double free or corruption|CHECK failed|F\d{4} \d\d:\d\d"
+)
+_VOLATILE: Tuple[Tuple["re.Pattern[str]", str], ...] = (
+    (re.compile(r"0x[0-9a-fA-F]+"), "@"),
+    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "@"),
+    (re.compile(r"(?:/[^\s/:'\",)]+)+/"), ""),
+    (re.compile(r"\d+(?:\.\d+)?"), "#"),
+    (re.compile(r"\s+"), " "),
+)
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -196,11 +219,6 @@ def with_oom(ends: Tuple[RankEnd, ...], out_of_memory: bool) -> Tuple[RankEnd, .
     )
 
 
-GANG_STEP_SECONDS = 2.0
-"""How long the last step of another pod's rank may take to arrive at the coordinator."""
-TURN_SECONDS = 0.05
-
-
 def why_early(
     options: Options,
     place: Place,
@@ -224,26 +242,6 @@ def why_early(
             break
         turn(TURN_SECONDS)
     return ended_early(goal, seen)
-
-
-FINGERPRINT_CHARACTERS = 300
-"""Longest fingerprint."""
-_TRACEBACK = "Traceback (most recent call last):"
-_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line \d+, in (?P<function>.+)$')
-_RAISED = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
-_PREFIX = re.compile(r"^\[?(?:rank|default)[ _-]?\d+\]?: ?", re.IGNORECASE)
-_NOT_THE_USERS = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<string>$|/torch/distributed/")
-_NATIVE = re.compile(
-    r"terminate called after throwing an instance of|^\s*what\(\): |[Aa]ssertion .{0,300}failed|[Ss]egmentation fault"
-    r"|^Fatal Python error: |double free or corruption|CHECK failed|F\d{4} \d\d:\d\d"
-)
-_VOLATILE: Tuple[Tuple["re.Pattern[str]", str], ...] = (
-    (re.compile(r"0x[0-9a-fA-F]+"), "@"),
-    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "@"),
-    (re.compile(r"(?:/[^\s/:'\",)]+)+/"), ""),
-    (re.compile(r"\d+(?:\.\d+)?"), "#"),
-    (re.compile(r"\s+"), " "),
-)
 
 
 def fingerprint(lines: Iterable[str], exit_code: Optional[int], signal: Optional[int]) -> str:

@@ -1,8 +1,7 @@
-"""Reads iperf3, as JSON (`-J`) and as text: the rate of the whole test, what was sent again, what was lost.
+"""Reads network tools: iperf3 (JSON of `-J`, and text), ping (iputils and busybox) and ethtool.
 
-Reads ping (iputils and busybox): packets lost, and the times of those that came back.
-
-Reads ethtool: the settings of an interface, and with `-S` those of its counters that tell of trouble.
+Of iperf3: the rate of the whole test, what was sent again, what was lost. Of ping: packets lost, and the times of those
+that came back. Of ethtool: the settings of an interface, and with `-S` those of its counters that tell of trouble.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Reads fio, as JSON (`--output-format=json`, `json+`) and terse (versions 3 to 5).
+"""Reads storage tools: fio (JSON of `json` and `json+`, terse versions 3 to 5), IOR and mdtest.
 
 Latencies of fio 2 are microseconds (`clat`), those of fio 3 nanoseconds (`clat_ns`). `bw` is KiB/s, `bw_bytes` bytes.
-
-Reads IOR (bandwidth of one shared file system) and mdtest (operations on files and folders a second).
+IOR gives the bandwidth of one shared file system, mdtest operations on files and folders a second.
 """
 
 from __future__ import annotations

@@ -21,6 +21,15 @@ NICE = 5
 """Below the ranks that train beside it, while it imports."""
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/infiniband/", "/dev/accel")
 
+PR_SET_MM = 35
+PR_SET_MM_MAP = 14
+_NO_FILE = 0xFFFFFFFF
+_FIELDS = (26, 27, 45, 46, 47)
+"""Of `/proc/self/stat`: start and end of the code, start and end of the data, start of the heap."""
+_START_OF_STACK = 28
+_kept: List[mmap.mmap] = []
+"""The kernel reads from there as long as the process lives."""
+
 
 @dataclass(frozen=True)
 class InitialState:
@@ -145,16 +154,6 @@ def _gpu_in_use() -> bool:
     if asked is not None and asked():
         return True
     return any(_where(fd).startswith(DEVICES) for fd in descriptors())
-
-
-PR_SET_MM = 35
-PR_SET_MM_MAP = 14
-_NO_FILE = 0xFFFFFFFF
-_FIELDS = (26, 27, 45, 46, 47)
-"""Of `/proc/self/stat`: start and end of the code, start and end of the data, start of the heap."""
-_START_OF_STACK = 28
-_kept: List[mmap.mmap] = []
-"""The kernel reads from there as long as the process lives."""
 
 
 def rewrite_proc_files(argv: Sequence[str], environment: Mapping[str, str]) -> bool:

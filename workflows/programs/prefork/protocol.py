@@ -19,6 +19,19 @@ LIMIT_BYTES = 16 * 1024 * 1024
 """Of one frame: the environment and the arguments of a process may take 6 MiB at most."""
 _LENGTH = struct.Struct("!I")
 
+RANK_PREFIXES = ("RANK", "LOCAL_", "WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "PRIMUS_")
+"""Beginnings of variables that differ between ranks and incarnations. All others are the same for each start of a rank,
+or a library that was loaded with another value (how many threads, which locale) would keep it."""
+GO = b"go"
+"""From the launcher to a fork, once it knows it."""
+DESCRIPTORS = 3
+"""With each order: the channel to its asker, standard output, standard error."""
+
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_FLAGS = frozenset("bBdEIOPqsSu")
+"""Options of the interpreter that a parked process can be started with as well."""
+_WITH_VALUE = frozenset("WX")
+
 
 class FrameError(Exception):
     """What came is no frame, or only a part of one."""
@@ -94,15 +107,6 @@ def _exactly(connection: socket.socket, count: int, most: int, descriptors: List
             raise FrameError("the end in the middle of a frame")
         data += part
     return data
-
-
-RANK_PREFIXES = ("RANK", "LOCAL_", "WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "PRIMUS_")
-"""Beginnings of variables that differ between ranks and incarnations. All others are the same for each start of a rank,
-or a library that was loaded with another value (how many threads, which locale) would keep it."""
-GO = b"go"
-"""From the launcher to a fork, once it knows it."""
-DESCRIPTORS = 3
-"""With each order: the channel to its asker, standard output, standard error."""
 
 
 @dataclass(frozen=True)
@@ -202,12 +206,6 @@ def _environment(message: Mapping[str, Any]) -> Dict[str, str]:
             raise FrameError("environment: not a name")
         found[name] = _text({"environment": text}, "environment")
     return found
-
-
-_PYTHON = re.compile(r"python(3(\.\d+)?)?")
-_FLAGS = frozenset("bBdEIOPqsSu")
-"""Options of the interpreter that a parked process can be started with as well."""
-_WITH_VALUE = frozenset("WX")
 
 
 @dataclass(frozen=True)

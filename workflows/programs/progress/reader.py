@@ -16,7 +16,19 @@ from typing import Any, Dict, List, Match, NamedTuple, Optional, Pattern, Sequen
 from workflows.programs.progress.formats import FRAMEWORKS, Format, Framework, PhaseMark, from_pattern
 from workflows.wire import LINE_PREFIX, PhaseSeen, StepSeen, from_dict
 
+Report = Union[StepSeen, PhaseSeen]
+
 _GROUPS = ("loss", "seconds", "tokens_per_second", "compute_seconds", "gradient_norm")
+
+SEARCHED_CHARACTERS = 2000
+"""Of a line: what it says of itself stands near its beginning, at most after a progress bar."""
+DETAIL_CHARACTERS = 200
+READ_SECONDS = 0.05
+"""A line is read so long after it was printed, on a machine with much to do."""
+
+LINE_LIMIT = 8000
+"""Characters of a line that are searched: progress lines are short, and a pattern must not work through a dump."""
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class Record(NamedTuple):
@@ -115,13 +127,6 @@ def parse_number(text: Optional[str]) -> Optional[float]:
         return float(text.replace(",", ""))
     except ValueError:
         return None
-
-
-SEARCHED_CHARACTERS = 2000
-"""Of a line: what it says of itself stands near its beginning, at most after a progress bar."""
-DETAIL_CHARACTERS = 200
-READ_SECONDS = 0.05
-"""A line is read so long after it was printed, on a machine with much to do."""
 
 
 class PhaseTracker:
@@ -229,13 +234,6 @@ def _seconds(hit: Match[str]) -> Optional[float]:
     if groups.get("seconds") is not None:
         return float(groups["seconds"])
     return float(groups["milliseconds"]) / 1000 if groups.get("milliseconds") is not None else None
-
-
-LINE_LIMIT = 8000
-"""Characters of a line that are searched: progress lines are short, and a pattern must not work through a dump."""
-_COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-
-Report = Union[StepSeen, PhaseSeen]
 
 
 class PatternError(ValueError):

@@ -21,6 +21,18 @@ REST_SECONDS = 0.05
 GENERATIONS = 2
 """Rotated files that are kept beside the current one: `.1` is newer than `.2`."""
 
+PRINT_QUEUE_BYTES = 4 * 1024 * 1024
+"""Bytes that wait for the reader at most."""
+RELAYED_SHARE = 0.5
+"""Of the queue, for what can be read elsewhere too: the rest is kept for what the program itself has to say."""
+
+PROGRAMS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+"""Their folder; in the archive where they run from one, from which Python can import all the same."""
+_ROOT = os.path.dirname(os.path.dirname(PROGRAMS))
+
+TERMINATION_LOG = "/dev/termination-log"
+"""Kubernetes puts a file there; outside of a pod there is none, and none is made."""
+
 
 class _Part(NamedTuple):
     path: str
@@ -214,12 +226,6 @@ class _File:
                 os.replace(newer, older)
 
 
-PRINT_QUEUE_BYTES = 4 * 1024 * 1024
-"""Bytes that wait for the reader at most."""
-RELAYED_SHARE = 0.5
-"""Of the queue, for what can be read elsewhere too: the rest is kept for what the program itself has to say."""
-
-
 class Printer:
     """Writes to `fd` in a thread of its own; output beyond `queue_bytes` is dropped, and its count written instead."""
 
@@ -331,14 +337,6 @@ def write_outputs(program: str, folder: str, outputs: Mapping[str, str]) -> int:
         print(f"{program}: cannot write {folder}: {error}", file=sys.stderr, flush=True)
         return 3
     return 0
-
-
-PROGRAMS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-"""Their folder; in the archive where they run from one, from which Python can import all the same."""
-_ROOT = os.path.dirname(os.path.dirname(PROGRAMS))
-
-TERMINATION_LOG = "/dev/termination-log"
-"""Kubernetes puts a file there; outside of a pod there is none, and none is made."""
 
 
 def termination_log(environment: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""The signal that a Python process answers with the stacks of all its threads: see `stacks`, which asks."""
+"""The signal that a Python process answers with the stacks of all its threads: see `stacks.collect`, which asks."""
 
 from __future__ import annotations
 
