@@ -82,7 +82,7 @@ def keep_watch(
     bell: Bell,
     hooks: Sequence[Callable[[], object]] = (),
 ) -> None:
-    """Watch the nodes until `ended`, and reconcile beside it; whoever ends it rings the bell.
+    """Watch the nodes until `ended`, and reconcile beside it; to end it early, ring the bell.
 
     `tell` gets lines from several threads; `bell` wakes the loop; `hooks` are called four times a second beside the
     watch, and what one raises is reported.

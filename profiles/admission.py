@@ -132,7 +132,7 @@ def own_suite(engine: str) -> str:
 
 
 def launcher_of(engine: str, wanted: str, bare_metal: BareMetal | None, slurm: Slurm | None) -> Launcher:
-    """Who starts the tests: what is asked for, where the cluster profile tells how.
+    """The launcher of tests: the one asked for, where the cluster profile says how to reach nodes by it.
 
     Raises:
         ValueError: the cluster profile has no section for it; the text says what to do.

@@ -145,7 +145,7 @@ class Placement(Value):
 
 
 class CheckpointPolicy(Value):
-    """Where checkpoints are and how a restart is told."""
+    """Where checkpoints are and how a resume is passed to the program."""
 
     directory: str = "{run_dir}/checkpoints"
     """Folder as pods see it, on shared storage. Placeholders: `{run_dir}`, `{run}`."""

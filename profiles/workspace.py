@@ -22,7 +22,7 @@ class Quota(Value):
 
 
 class Flavor(Value):
-    """Nodes of one kind, as Kueue tells them apart."""
+    """Nodes of one kind, as Kueue distinguishes them."""
 
     name: ObjectName
     """Kueue ResourceFlavor; a pool of a cluster profile names it as `queue_flavor`."""

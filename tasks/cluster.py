@@ -50,7 +50,7 @@ class Event(Protocol):
 
     @property
     def type(self) -> Literal["ADDED", "MODIFIED", "DELETED", "SYNC"]:
-        """SYNC carries no object: the list was read anew, so whoever keeps state must read everything again."""
+        """SYNC carries no object: the list was read anew, so a caller that keeps state must read everything again."""
         ...
 
     @property

@@ -28,7 +28,7 @@ def process_start(pid: int) -> float | None:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A process we started: its pid and the start time that tells it from a later one with the same pid."""
+    """A process we started: its pid, and the start time that distinguishes it from a later one with that pid."""
 
     pid: int
     started_at: float

@@ -128,7 +128,7 @@ def compiled(name: str, source: bytes) -> bytes:
 
 
 def _write(target: Path, content: bytes) -> None:
-    """A complete file at `target` or none, whoever else writes it at the same time."""
+    """A complete file at `target` or none, also where several processes write it at the same time."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{ARCHIVE}.")

@@ -79,7 +79,7 @@ def is_trial(run: str) -> bool:
 
 
 def hold_owner(run: str) -> str:
-    """Owner of the holds on nodes that are tested for a run: whoever drives it next knows them for its own."""
+    """Owner of the holds on nodes that are tested for a run: the run's next driver knows them as its own."""
     return f"for-{run}"
 
 

@@ -276,7 +276,7 @@ UNREADABLE: Any = object()
 
 
 def known(kind: Type[T], told: Any) -> Optional[T]:
-    """What can be read of an object of JSON: a field that cannot has its default, as if nobody had told it.
+    """What can be read of an object of JSON: a field that cannot be read has its default, as if it were absent.
 
     None where it is no object, or where a field without a default cannot be read.
     """

@@ -73,7 +73,7 @@ class Row:
 
 
 def notification(block: UUID, kind: str) -> Iterator[AutomationCore]:
-    """Automations that tell people through a block; its secret stays on the server."""
+    """Automations that notify people through a block; its secret stays on the server."""
     for name, description, events in NOTIFIED_EVENTS:
         action = (
             CallWebhook(block_document_id=block, payload=PAYLOAD)

@@ -63,7 +63,7 @@ class ServedDriver:
         self._home, self._api_url = home, api_url
 
     def drive(self, run: str) -> int:
-        """Let it drive `run`; returns its pid, which the lease tells."""
+        """Let it drive `run`; returns its pid, read from the lease."""
         ledger = Ledger(Settings.from_environment(os.environ).ledger_url)
         before, why = ledger.lease(run), "it did not begin in time"
         try:

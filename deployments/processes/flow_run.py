@@ -168,7 +168,7 @@ def _driven(flow_run: str, run: str) -> str:
 
 
 def conclude(flow_run: str, run: str, ledger: Ledger) -> None:
-    """Tell the server how the run ended; nothing is said of a run that goes on.
+    """Report to the server how the run ended; nothing is reported of a run that continues.
 
     Raises:
         Unavailable: server or ledger do not answer; safe to repeat.

@@ -122,7 +122,7 @@ def _serve(home: Path) -> None:
 
 
 def _answer(link: socket.socket, door: socket.socket) -> None:
-    """Fork one driver and tell its pid."""
+    """Fork one driver and answer with its pid."""
     link.settimeout(ANSWER_SECONDS)
     try:
         _, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))

@@ -263,7 +263,7 @@ class Runner:
                 assert_never(move)
 
     def _drive_again(self, run: str, why: str) -> None:
-        """By the flow run it had, so that one page tells the whole run; the next look claims it."""
+        """Use the flow run that the run had, so that one page shows the whole run; the next look claims it."""
         before = self.tries.get(run)
         fresh = before is None or self.now() - before.last_at > FORGET_SECONDS
         self.tries[run] = Tries(1 if before is None or fresh else before.number + 1, self.now())

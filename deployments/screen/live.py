@@ -71,7 +71,7 @@ class Trend:
 
 
 def trend_of(steps: Sequence[StepRow]) -> Trend:
-    """What the steps tell."""
+    """The trend of these steps."""
     rates = [
         (after.step - before.step) / (after.at - before.at)
         for before, after in pairwise(steps)

@@ -26,7 +26,7 @@ def age(seconds: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """The same, with tenths of a second where those tell something: `2.4 s`."""
+    """The same, with tenths of a second for short spans: `2.4 s`."""
     return f"{max(0.0, seconds):.1f} s" if seconds < 10.0 else age(seconds)
 
 

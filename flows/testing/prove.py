@@ -57,7 +57,7 @@ class Manner:
 
     @property
     def out(self) -> frozenset[VerdictWord]:
-        """Whoever gets one of these is not tested more deeply."""
+        """Verdicts after which a node is not tested more deeply."""
         return frozenset({VerdictWord.FAIL, VerdictWord.UNKNOWN} if self.strict else {VerdictWord.FAIL})
 
 

@@ -138,7 +138,7 @@ class Sentinel:
             self.marker.submit(order)
 
     def record_marks(self, marked: list[Marked]) -> None:
-        """Write down and tell what became of marks."""
+        """Write down and report what became of marks."""
         finish_orders(self.profile, marked)
         now = world().now()
         for item in marked:

@@ -165,7 +165,7 @@ class Reconciler:
                 self.tell(NodeNotice(world().now(), "over", "", f"{record.kind} is over", subject=record.subject))
 
     def _say(self, finding: ReconcileFinding, record: FindingRecord, said: str, event: str = "") -> None:
-        """Write down and tell what came of it, where that is news."""
+        """Write down and report what came of it, where that is news."""
         if self._said.get(finding.key, record.action) == said:
             return
         self._said[finding.key] = said
@@ -214,5 +214,5 @@ def _parts(key: str) -> tuple[ReconcileFault, str]:
 
 
 def _row(finding: ReconcileFinding, action: str, now: float) -> FindingRecord:
-    """Without its cluster: whoever writes it knows that."""
+    """The finding without its cluster, which the writer knows."""
     return FindingRecord("", "", str(finding.kind), finding.subject, finding.run, finding.why, action, now, now)

@@ -73,7 +73,7 @@ VENDOR_OF: dict[str, GpuVendor] = {
 
 @dataclass(frozen=True)
 class Probe:
-    """What one of our own probes tells."""
+    """What one of our own probes measures."""
 
     what: str
     """One sentence."""

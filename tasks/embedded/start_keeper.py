@@ -90,7 +90,7 @@ class FailureLog:
         return max(0.0, self.at + wait - now)
 
     def message(self, root: str) -> str:
-        """What whoever needs the keeper is told; the same words as long as the cause is the same."""
+        """The message for callers that need the keeper; the same words as long as the cause is the same."""
         end, log = self.ends[-1], os.path.join(root, "keeper.log")
         said = f" ({self.last_line})" if self.last_line else ""
         return f"the embedded cluster stands still: its keeper ends at every start, {end}{said}; see {log}"
@@ -263,7 +263,7 @@ def revive_keeper(root: str) -> float:
 
 
 def demand_keeper(root: str) -> None:
-    """Pass where keepers work, as far as anybody knows.
+    """Raise where keepers are known to fail; else return.
 
     Raises:
         Unavailable: the last ones ended one after the other; it names their log.

@@ -82,7 +82,7 @@ def _read(reader: ChangeReader, selection: _Selection) -> Iterator[Line]:
 
 
 class _Selection:
-    """The objects that a watch is about, and the version of each that was told last."""
+    """The objects that a watch is about, and the version of each that was reported last."""
 
     def __init__(self, store: Store, kind: str, labels: Mapping[str, str] | None) -> None:
         self._store = store

@@ -306,7 +306,7 @@ def _as_unavailable(what: str) -> Generator[None]:
 
 
 class Starting:
-    """Tells a refusal by a server that has just started from a lasting one. Thread-safe.
+    """Distinguishes a refusal by a server that has just started from a lasting one. Thread-safe.
 
     Args:
         readiness: status of the answer at `READY_PATH`; None where none comes.

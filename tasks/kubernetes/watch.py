@@ -120,7 +120,7 @@ class _Position:
 
     @property
     def is_known(self) -> bool:
-        """Whether what the caller was told is all there was: a list that broke off, and silence, are not."""
+        """Whether the caller got all there was: not so after a list that broke off, or in silence."""
         return self.heard and bool(self.version)
 
 

@@ -114,7 +114,7 @@ class LedgerTransaction:
             self.connection.execute(HISTORY.insert(), rows)
 
     def touch(self, run: str) -> None:
-        """Tell watchers of `run` that something changed."""
+        """Let watchers of `run` notice that something changed."""
         more = {"number": CHANGES.c.number + 1}
         if not self.update(CHANGES, {"run": run}, more) and not self.insert_once(CHANGES, {"run": run, "number": 1}):
             self.update(CHANGES, {"run": run}, more)

@@ -21,7 +21,7 @@ class IncidentLedger(LedgerPart):
     def open_incident(
         self, fencing: int | None, record: IncidentRecord, marks: Sequence[MarkRecord] = ()
     ) -> IncidentRecord:
-        """Write the incident, or return the one that tells of the same fact as it stands. One transaction.
+        """Write the incident, or return the stored one about the same fact. One transaction.
 
         Two observers of one fact write one incident, whoever comes first. While nothing was decided about an attempt,
         whatever else is seen of it belongs to the incident that waits.

@@ -203,7 +203,7 @@ class OverviewLedger(LedgerPart):
                 transaction.insert_once(SUMMARIES, row | {"run": summary.run})
 
     def identity(self) -> str:
-        """What tells this ledger from every other one, as long as it lives: random, and made with it."""
+        """Identifies this ledger among all others, as long as it lives: random, and made with it."""
         if not self.database.ledger_id:
             with self.database.reading():
                 pass  # whoever opens a ledger learns which one it is
@@ -272,7 +272,7 @@ def _state(word: str | None) -> RunState | None:
 def _runs(
     transaction: LedgerTransaction, lived: Sequence[ColumnElement[bool]], since: float, until: float
 ) -> tuple[WindowRun, ...]:
-    """Of a run that was resumed after its summary was written the summary tells nothing: their ends differ."""
+    """The runs of the window. The summary of a run that was resumed afterwards is ignored: their ends differ."""
     cut = or_(RUNS.c.created_at < since, RUNS.c.ended_at > until)
     pieces = case((cut, SUMMARIES.c.stretches), else_=literal(None)).label("pieces")
     ended = and_(SUMMARIES.c.run == RUNS.c.name, SUMMARIES.c.end == RUNS.c.ended_at)

@@ -118,7 +118,7 @@ def _column(hint: Any) -> Callable[[Any], Any]:
 
 
 def _detail(kinds: list[type[DataclassInstance]], told: Json) -> DataclassInstance:
-    """The value whose fields were told; the first kind where several may be meant, a default where one is missing."""
+    """The value that has these fields; the first kind where several may be meant, a default where one is missing."""
     kind = max(kinds, key=lambda kind: len({_key(field) for field in dataclasses.fields(kind)} & told.keys()))
     hints = get_type_hints(kind)
     known = [field for field in dataclasses.fields(kind) if _key(field) in told]

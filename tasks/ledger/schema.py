@@ -50,7 +50,7 @@ def prepare(engine: Engine, path: Path | None, now: float) -> None:
 
 
 def current_ledger_id(engine: Engine) -> str:
-    """What tells this ledger from every other one."""
+    """The identity of this ledger."""
     with engine.connect() as connection, connection.begin():
         return str(connection.execute(select(LEDGER.c.id)).scalar_one())
 

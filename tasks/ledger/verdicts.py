@@ -303,7 +303,7 @@ def _uncleared(cluster: str, node: str | None, horizon: float) -> Select[Any]:
 
 
 def _silent(newest: Sequence[Row[Any]], horizon: float) -> list[int]:
-    """Numbers of the unknown after which no pass of the same depth came: people are told why."""
+    """Numbers of the unknown verdicts after which no pass of the same depth came: people are shown why."""
     passed: dict[tuple[str, str], float] = {}
     for row in newest:
         if row.verdict == _PASS and row.at <= horizon:

@@ -67,7 +67,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class GroupTold(Generic[Report]):
-    """What the members of one group or pair told."""
+    """What the members of one group or pair reported."""
 
     group: tuple[str, ...]
     reports: Mapping[str, Report]
@@ -83,7 +83,7 @@ def run_round(
     tell: Callable[[int, int], None],
     read: Read[Report],
 ) -> list[GroupTold[Report]]:
-    """Measure these groups, as many at once as may be, and read what every member told.
+    """Measure these groups, as many at once as may be, and read what every member reported.
 
     What a flow that was killed had measured is not measured again.
 
@@ -230,7 +230,7 @@ class WantedLinks:
 
     @property
     def key(self) -> str:
-        """The same for the same test, whoever asks for it."""
+        """The same for the same test, in any process."""
         asked = [self.suite.model_dump_json(), list(self.pools.items()), self.share, self.seed]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
@@ -255,7 +255,7 @@ class LinksTest:
         return max((one.at for one in self._kept.values() if one.told), default=self.begun_at)
 
     def next_round(self, asked: str) -> tuple[RoundRecord, bool]:
-        """The next round, and whether it was begun before; then it may be told already.
+        """The next round, and whether it was begun before; then its results may be there already.
 
         Raises:
             Unavailable: the ledger does not answer.

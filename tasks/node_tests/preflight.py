@@ -61,7 +61,7 @@ class Wanted:
 
     @property
     def key(self) -> str:
-        """The same for the same test, whoever asks for it."""
+        """The same for the same test, in any process."""
         asked = [self.suite.model_dump_json(), self.depth, self.launcher, self.turn, list(self.pools.items())]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
@@ -136,7 +136,7 @@ def run_preflight(plan: PreflightPlan, tell: Callable[[str, int], None]) -> list
 
 
 def with_volumes(plan: PreflightPlan, told: Sequence[NodeResult], claims: Claims) -> list[NodeResult]:
-    """What was seen of the volumes, beside what the pods told; waits until those volumes are gone that can go."""
+    """The observed volumes, beside what the pods reported; waits until the volumes that can go are gone."""
     claims.await_gone()
     volumes, of_class = plan.volume_calls, plan.cluster.admission.storage_class
     pool_of = {node: rack.pool for rack in plan.racks for node in rack.nodes}
@@ -159,7 +159,7 @@ def told_by(manifest: Manifest, nodes: Sequence[str]) -> list[NodeResult]:
 
 
 def with_node_objects(plan: PreflightPlan, told: Sequence[NodeResult]) -> list[NodeResult]:
-    """What the Node objects say, beside what the pods told; a node that is gone says nothing.
+    """What the Node objects say, beside what the pods reported; a node that is gone says nothing.
 
     Raises:
         Unavailable, Refused.

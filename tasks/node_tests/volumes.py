@@ -25,7 +25,7 @@ LOOK_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class _Pod:
-    """A pod with a volume, as the workflow's status tells of it."""
+    """A pod with a volume, from the workflow's status."""
 
     node: str
     phase: str
@@ -52,7 +52,7 @@ class Claims:
         self._ended_at = 0.0
 
     def look(self, manifest: Manifest) -> None:
-        """See what the workflow and the claims tell now; a claim that cannot be looked at stays as it was."""
+        """Observe the workflow and the claims now; a claim that cannot be read stays as it was."""
         for pod in _pods(manifest):
             seen = self._sights.get(pod.node, NodeClaim())
             ran = seen.ran or pod.phase == "Running" or bool(pod.answers)
@@ -69,7 +69,7 @@ class Claims:
         self._ended_at = self._now()
 
     def await_gone(self) -> None:
-        """Look until the claims of the pods that told are gone, at most `GONE_SECONDS`."""
+        """Observe until the claims of the pods that reported are gone, at most `GONE_SECONDS`."""
         waiting = set(self._answers)
         while waiting and self._now() - self._ended_at < GONE_SECONDS:
             with suppress(PrimusError):
@@ -82,7 +82,7 @@ class Claims:
                 self._wait(LOOK_SECONDS)
 
     def sight(self, node: str, number: int) -> NodeClaim:
-        """What was seen of a node's claim, with what its pod told of that call."""
+        """What was seen of a node's claim, with what its pod reported of that call."""
         attempts = self._answers.get(node, {}).get(number, ())
         return replace(self._sights.get(node, NodeClaim()), report=attempts[-1] if attempts else None)
 

@@ -98,7 +98,7 @@ def give_nodes_back(nodes: Sequence[str], owner: str) -> None:
 
 
 def free_expired(nodes: Iterable[Manifest] | None = None) -> list[str]:
-    """Give back every node whose hold has ended, whoever set it; their names.
+    """Release every node whose hold has expired, whichever owner set it; returns their names.
 
     Args:
         nodes: Node objects; None: they are listed.

@@ -63,7 +63,7 @@ class Mark:
 
 
 def mark_of(finding: NodeFinding, now: float) -> Mark:
-    """The mark for a fault that a node's condition tells."""
+    """The mark for a fault that a node's condition shows."""
     evidence = {"check": finding.condition, "verdict": str(finding.verdict), "class": str(finding.fault_class)}
     text = json.dumps({**evidence, "evidence": finding.why[:EVIDENCE_CHARACTERS]})
     at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

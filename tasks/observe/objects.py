@@ -45,7 +45,7 @@ def coordinator_facts(status: CoordinatorStatus, now: float) -> CoordinatorFacts
 
 
 def moments(run: str, attempt: int, told: object) -> list[MarkRecord]:
-    """When the ranks loaded and saved checkpoints, from `[[kind, at, detail], ...]` as programs tell it.
+    """When the ranks loaded and saved checkpoints, from the programs' `[[kind, at, detail], ...]`.
 
     What is unreadable or of another kind is left out: only the driver says what became of an attempt.
     """

@@ -42,7 +42,7 @@ SELECTOR = {labels.PIPELINE: PIPELINE}
 
 @dataclass
 class Reflector:
-    """Reads a kind in a thread of its own, call after call of the seam, for whoever keeps what is told.
+    """Reads a kind in a thread of its own, call after call of the seam, for the table that keeps it.
 
     A version that the cluster forgot, a refusal and a mistake of ours lead to a new list; after a failure that may
     pass the watch goes on where it was.
@@ -69,7 +69,7 @@ class Reflector:
         threading.Thread(target=self._read, name=f"{self.kind} watch", daemon=True).start()
 
     def turn(self) -> None:
-        """One call, with all that it tells."""
+        """Make one call and pass on all events that it gives."""
         seconds = self.pace()
         self.since = self.since if seconds else None
         for event in self.cluster.watch(self.kind, self.selector, since=self.since, timeout_seconds=seconds):
@@ -215,7 +215,7 @@ class NodeWatch:
 
 
 class Bell:
-    """Wakes whoever waits, as soon as anything is worth a look."""
+    """Wakes the waiting thread as soon as anything is worth a look."""
 
     def __init__(self) -> None:
         self._event = threading.Event()

@@ -21,7 +21,7 @@ from workflows.model.workflow import workflow_of
 
 @dataclass
 class ObjectReader:
-    """Reads kinds, and remembers which ones the cluster would not tell: silence about them is no absence."""
+    """Reads kinds, and remembers which ones the cluster would not list: those do not count as absent."""
 
     cluster: Cluster
     unread: dict[str, str] = field(default_factory=dict[str, str])

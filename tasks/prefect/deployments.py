@@ -54,7 +54,7 @@ class Offer:
 
     @property
     def trains(self) -> bool:
-        """Whether its flow runs are training runs, which outlive whoever drives them."""
+        """Whether its flow runs are training runs, which outlive their drivers."""
         return TRAIN in self.tags
 
 

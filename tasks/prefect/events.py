@@ -273,7 +273,7 @@ class Outbox:
     _server: ConsoleServer | None = None
 
     def send(self) -> int:
-        """Tell the server what it was not told yet.
+        """Send the server the events that it has not got yet.
 
         Returns:
             How many events went out; 0 also while server or ledger are away: then they go later, and one line of the
@@ -433,7 +433,7 @@ def body_of(event: ConsoleEvent, ledger: str, seq: int, flow_run: str) -> Json:
 
 
 def event_id(ledger: str, seq: int) -> UUID:
-    """The same for the same line of the same ledger, whoever sends it."""
+    """The same for the same line of the same ledger, in any process."""
     return uuid5(uuid5(NAMESPACE_OID, f"primus-flows:{ledger}"), str(seq))
 
 

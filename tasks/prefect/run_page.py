@@ -124,7 +124,7 @@ class RunPages:
         return self._ledger.changes(self._run) != self._version
 
     def update(self, log: Callable[[str], None]) -> None:
-        """Read, tell the log, write what differs from what stands there.
+        """Read, write to the log, and write the artifacts that have changed.
 
         Raises:
             Transient: ledger or server are away; the next update does everything that is missing.
@@ -231,7 +231,7 @@ def _once(pages: RunPages, log: Callable[[str], None]) -> float:
 
 @patient
 def write_page(name: str, text: str) -> Path:
-    """Write a page to PRIMUS_HOME/reports/<name>.html, in place of one of that name; whoever reads sees it whole.
+    """Write a page to PRIMUS_HOME/reports/<name>.html, in place of one of that name; readers see it whole.
 
     Raises:
         Unavailable: the folder cannot be written (a full disk); waited out.

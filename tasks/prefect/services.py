@@ -143,7 +143,7 @@ def up(home: Path, cluster: str, told: Callable[[str], None]) -> str:
 
 
 def revive(home: Path, tries: Tries) -> list[Service]:
-    """Start again what should run in this home and died; what that was. A start that failed is told and tried later.
+    """Restart what should run in this home and died; returns what that was. A failed start is retried later.
 
     Raises:
         OSError: no process can be started.

@@ -23,7 +23,7 @@ from workflows.model.records import AttemptRecord
 
 @touch("begins to clear attempt {attempt.number} away")
 def begin_to_clear(attempt: AttemptRecord, dead_nodes: tuple[str, ...]) -> str:
-    """End everything of the attempt and do not wait: whoever starts ranks afterwards sees it out by `clear_attempt`.
+    """End everything of the attempt without waiting; before new ranks start, `clear_attempt` waits for its end.
 
     Args:
         attempt: which; its pods have nothing to save.

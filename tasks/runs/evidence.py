@@ -125,7 +125,7 @@ def _settled(cluster: Cluster, resolved: Resolved, ours: dict[str, str], *, wait
 
 
 def telling(pods: tuple[Pod, ...], signal: Signal, nodes: list[Node]) -> list[Pod]:
-    """Pods whose logs may tell why the attempt ended; nobody is asked who will not answer."""
+    """Pods whose logs may show why the attempt ended; pods that will not answer are left out."""
     own = [pod for pod in pods if pod.role != labels.COORDINATOR_ROLE]
     failed = [pod for pod in own if pod.phase == "Failed"]
     first = sorted(failed, key=lambda pod: (pod.finished_at is None, pod.finished_at or 0.0, pod.name))

@@ -207,7 +207,7 @@ def _keep(attempt: AttemptRecord, text: str) -> str:
 
 
 def lacking(rows: Sequence[StepRow], known: Sequence[StepRow]) -> list[StepRow]:
-    """Steps of one rank that nobody has told yet.
+    """Steps of one rank that are not in the ledger yet.
 
     Another rank may have told a step, at its own time: a step that this one has done for the second time is lacking
     only where fewer than two are known.

@@ -271,7 +271,7 @@ def _changing(news: GangNews) -> list[tuple[str, str]]:
 
 
 def _subject(kind: str, text: str) -> tuple[str, str]:
-    """What a moment is about, and what of it makes it another one: that a rank lags still more is no news."""
+    """What a moment is about, and what makes it a new one: that a rank lags still more is no news."""
     told: Any = json.loads(text)
     if kind == STRAGGLERS_MARK:
         return kind, str(sorted((item["rank"], item["node"]) for item in told))

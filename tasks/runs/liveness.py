@@ -231,7 +231,7 @@ class SecondPath:
         return unheard_since(view, self._began, self._silence_seconds)
 
     def _with_answers(self, sight: SecondSight, now: float) -> SecondSight:
-        """What was asked for before the coordinator was heard meanwhile says nothing of now."""
+        """Take in the answers; one that was asked for before the coordinator was heard again no longer counts."""
         while self._found:
             asked_at, look = self._found.popleft()
             sight = after(sight, now, look) if asked_at >= sight.unheard_since else sight
@@ -273,6 +273,6 @@ def _look(cluster: Cluster, pods: Sequence[Pod]) -> Look:
 
 
 def further(attempt: AttemptRecord, view: AttemptView) -> dict[str, object]:
-    """What changes about the attempt's record where its logs tell of a later step than the ledger knows."""
+    """Fields of the attempt's record that change where its logs show a later step than the ledger knows."""
     step = None if view.second is None else view.second.step
     return {"last_step": step} if step is not None and step > (attempt.last_step or 0) else {}

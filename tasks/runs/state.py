@@ -39,7 +39,7 @@ def read_story(run: str) -> Story:
 
 @patient
 def recent_incidents(now: float) -> list[IncidentRecord]:
-    """The newest incidents of all runs, in the order of detection, without what was only told."""
+    """The newest incidents of all runs, in the order of detection, without those that ask for no action."""
     known = world().ledger.incidents(since=now - MEMORY_SECONDS)
     return [item for item in known if item.signal not in TOLD][-MEMORY_INCIDENTS:]
 

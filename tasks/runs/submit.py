@@ -325,7 +325,7 @@ class Remembered:
         self._ask, self._text = ask, ""
 
     def __call__(self) -> str:
-        """The text, "" while nobody tells it."""
+        """The text, "" while it is not known."""
         if not self._text:
             try:
                 self._text = self._ask()

@@ -143,7 +143,7 @@ class TrialWatch:
         self.rows: list[StepRow] = []
 
     def look(self, timeout_seconds: float) -> AttemptView:
-        """The view after the next change or `timeout_seconds`; `rows` hold every step that was told until then."""
+        """The view after the next change or `timeout_seconds`; `rows` hold every step that was reported until then."""
         view = self._watch.wait(timeout_seconds)
         self.rows += self._watch.take_steps()
         return view

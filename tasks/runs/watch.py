@@ -123,7 +123,7 @@ class Known:
 
     @property
     def is_partial(self) -> bool:
-        """Whether something may exist that was not told. The caller holds the lock."""
+        """Whether something may exist that no reader has seen. The caller holds the lock."""
         return self.end_untold or not self.listed.issuperset(OURS)
 
     def _read(self, kind: Kind, manifest: Manifest) -> View:
@@ -278,7 +278,7 @@ class AttemptWatch:
         return steps
 
     def take_moments(self) -> list[MarkRecord]:
-        """Beginnings and ends of loading and saving checkpoints, heard of since the last call."""
+        """Begins and ends of loading and saving checkpoints, seen since the last call."""
         with self._known.lock:
             found, self._known.moments = self._known.moments, []
         return found

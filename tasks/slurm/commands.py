@@ -303,7 +303,7 @@ def state_in(text: str) -> str:
 
 
 def ended_in_words(job: Job, exit_words: str, output: str) -> str:
-    """Why a job that ended has told nothing.
+    """Why a job that ended has left no report.
 
     Args:
         job: as it was listed last.

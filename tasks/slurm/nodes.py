@@ -188,7 +188,7 @@ def _publish(folder: Path, told: Sequence[VerdictMark], tell: Tell) -> None:
 
 
 def _nodes() -> dict[str, NodeLine]:
-    """All nodes of this Slurm by name: whoever counts our drains must see those outside of a partition, too.
+    """All nodes of this Slurm by name: our drains outside of a partition count, too.
 
     Raises:
         Unavailable, ProfileError, Refused: as `tasks.slurm.commands.ask`.
@@ -233,7 +233,7 @@ def _drain(failed: Sequence[VerdictMark], room: int, tell: Tell) -> None:
 
 
 def _each(done: str, acts: Mapping[str, Callable[[], str]], tell: Tell) -> set[str]:
-    """The nodes with which it worked; those that Slurm refuses are told in one line a reason.
+    """The nodes with which it worked; those that Slurm refuses are reported in one line a reason.
 
     Raises:
         Unavailable, ProfileError: nobody answers, so the others are not tried.

@@ -103,7 +103,7 @@ def sent_job(own: Path) -> int:
 
 
 def report(own: Path, node: str) -> NodeResult | None:
-    """What the node of this folder told; None: nothing yet. A report that cannot be read is its reason.
+    """What the node of this folder reported; None: nothing yet. A report that cannot be read becomes its reason.
 
     Args:
         own: the node's folder.
@@ -199,7 +199,7 @@ OUR_PACE = Pace()
 def run_by_slurm(
     plan: PreflightPlan, settings: Slurm, storage: Path, home: Path, tell: Tell, *, pace: Pace = OUR_PACE
 ) -> list[NodeResult]:
-    """Test the plan's nodes by jobs, follow these to their end, and read what every node told.
+    """Test the plan's nodes by jobs, follow these to their end, and read what every node reported.
 
     Args:
         plan: what is tested.
@@ -270,7 +270,7 @@ class Following:
                 self._last[node] = job or Job(sent, "PENDING", "", "", self._names[node])
 
     def follow(self, tell: Tell) -> None:
-        """Return when every node has told, or it is known why it does not."""
+        """Return when every node has reported, or it is known why it does not."""
         quiet = threading.Event()
         while True:
             self._read()
@@ -316,7 +316,7 @@ class Following:
         return number
 
     def _read(self) -> None:
-        """Take what was told meanwhile."""
+        """Read the reports that arrived meanwhile."""
         for node in self._left():
             found = report(self._folder / node, node)
             if found is not None:
@@ -325,7 +325,7 @@ class Following:
             raise NotFound(f"{self._folder} is gone: somebody else has read this test, or removed it; test again")
 
     def _look(self) -> None:
-        """Ask Slurm about the nodes that have not told, and give up where nothing will come."""
+        """Ask Slurm about the nodes without a report, and give up where none will come."""
         jobs = commands.list_jobs([self._names[node] for node in self._left()])
         for node in self._left():
             before = self._last.get(node) or Job(0, "PENDING", "", "", self._names[node])

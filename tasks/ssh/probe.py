@@ -64,7 +64,7 @@ RUNNING = "Running"
 def run_over_ssh(
     plan: PreflightPlan, settings: BareMetal, home: Path, tell: Callable[[str, int], None]
 ) -> list[NodeResult]:
-    """Test the plan's nodes by SSH and return what each told, in the plan's order.
+    """Test the plan's nodes by SSH and return what each reported, in the plan's order.
 
     Args:
         plan: what is tested; `launcher` is `ansible`.
@@ -128,7 +128,7 @@ def _ask(
     reader: HostResults,
     tell: Callable[[str, int], None],
 ) -> str:
-    """Let Ansible test these once (name in the inventory -> node); why those that told nothing did not."""
+    """Let Ansible test these once (name in the inventory -> node); returns why nodes without a report have none."""
     path = programs_archive(home)
     archive = Archive(path, hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest())
     hosts = inventory(plan, settings, nodes, archive)
@@ -145,7 +145,7 @@ def _ask(
 def _follow(
     hosts: str, settings: BareMetal, reader: HostResults, limit_seconds: float, tell: Callable[[str, int], None]
 ) -> str:
-    """Run Ansible and take in what it says; why hosts that told nothing did not, if any did not."""
+    """Run Ansible and take in what it says; returns why hosts without a report have none."""
     with tempfile.TemporaryDirectory(prefix="primus-ssh-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         _write(folder, hosts)
@@ -206,7 +206,7 @@ def _ansible(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Told to end it takes everything along."""
+    """End Ansible; at the request it takes everything along."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -236,7 +236,7 @@ class TaskEnd:
 
 
 def event_of(line: str) -> TaskEnd | None:
-    """The ending that a line of ansible-runner's output tells; None: it tells something else."""
+    """The end of a task in a line of ansible-runner's output; None: the line is about something else."""
     try:
         told: Any = json.loads(line)
     except (ValueError, RecursionError):
@@ -250,7 +250,7 @@ def event_of(line: str) -> TaskEnd | None:
 
 
 class HostResults:
-    """Follows the endings of tasks and keeps what each host has told."""
+    """Follows the ends of tasks and keeps what each host has reported."""
 
     def __init__(self, settings: BareMetal, nodes: Mapping[str, str]) -> None:
         """`nodes`: name in the inventory -> node."""
@@ -263,7 +263,7 @@ class HostResults:
         """By node, what its probe printed: told where it left no report."""
 
     def take(self, event: TaskEnd) -> bool:
-        """Take it in; whether a node has now told something, or never will."""
+        """Take it in; returns whether a node has now reported something, or never will."""
         node = self._nodes.get(event.host)
         if node is None or node in self.told or event.task == REMOVAL:
             return False
@@ -327,7 +327,7 @@ def short(text: str) -> str:
 
 
 def _said(result: Mapping[str, Any]) -> str:
-    """All that a result says, the most telling last."""
+    """All that a result says, the most significant last."""
     names = ("stdout", "module_stdout", "msg", "module_stderr", "stderr")
     return "\n".join(str(result[name]) for name in names if result.get(name) and result[name] != _NO_WORD)
 

@@ -27,7 +27,7 @@ KERNEL_LOGS = "kernel"
 
 
 def copy() -> list[str]:
-    """Brings the program archive into a pod with anybody's image."""
+    """Brings the program archive into a pod with any image."""
     return [PROGRAMS, "copy", *runtime_copy.Options(to=_folder(PROGRAMS_VOLUME)).argv()]
 
 

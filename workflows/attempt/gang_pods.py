@@ -29,7 +29,7 @@ RESUME_STEP = "PRIMUS_RESUME_STEP"
 
 @dataclass(frozen=True)
 class Holder:
-    """What pods of ranks are told by the object that holds them."""
+    """What the object that holds them adds to pods of ranks."""
 
     coordinator_host: str
     """Name under which they reach the coordinator."""

@@ -78,7 +78,7 @@ def secret_variable(name: str, secret: str, key: str) -> Part:
 
 
 def own_environment(plan: AttemptPlan, mounts: Sequence[Part]) -> list[Part]:
-    """What every container of ours is told."""
+    """The environment of every container of ours."""
     return [
         *folder_environment(mounts),
         variable("PRIMUS_RUN", plan.run),
@@ -89,7 +89,7 @@ def own_environment(plan: AttemptPlan, mounts: Sequence[Part]) -> list[Part]:
 
 
 def owner_environment(plan: AttemptPlan) -> list[Part]:
-    """Tells a program whose the run's folder is.
+    """The environment variable that says which ledger owns the run's folder.
 
     No flag: a run that lives through an upgrade keeps its image, whose programs refuse flags that they do not know.
     """

@@ -73,7 +73,7 @@ class PastIncident:
     """Last step of the attempt it ended."""
 
     def failed_at(self, step: int | None) -> bool:
-        """Did it fail at that step? The incident's own step may be older than what its attempt told at its end."""
+        """Whether it failed at that step. The incident's own step may be older than the last one of its attempt."""
         return step in (self.step, self.last_step) if step is not None else self.step is None
 
 
@@ -157,7 +157,7 @@ class AttemptView:
 
     @property
     def waits_for(self) -> str:
-        """Why the cluster does not answer, where that lasts long enough to be told."""
+        """Why the cluster does not answer, where that lasts long enough to report."""
         lasts = self.away_since is not None and self.now - self.away_since >= AWAY_SECONDS
         return self.away if lasts else ""
 
@@ -212,7 +212,7 @@ class LogSign:
         return self.at > before.at or (self.step or 0) > (before.step or 0)
 
     def joined(self, before: LogSign) -> LogSign:
-        """With what only the lines before told: a step that was pushed out of the newest ones stays known."""
+        """With what only earlier lines showed: a step that was pushed out of the newest ones stays known."""
         if self.incarnation != before.incarnation:
             return max(self, before, key=lambda sign: sign.incarnation)
         at = max(self.at, before.at)
@@ -229,7 +229,7 @@ class LogSign:
 
 @dataclass(frozen=True)
 class SecondSight:
-    """What is known by the second path since the coordinator is not heard; times by our clock, Unix seconds."""
+    """What the second path shows while the coordinator does not answer; times by our clock, Unix seconds."""
 
     unheard_since: float
     deaf: bool = False
@@ -252,7 +252,7 @@ class SecondSight:
 
     @property
     def furthest(self) -> LogSign | None:
-        """The sign that has come furthest; None: no log has told anything."""
+        """The sign that has come furthest; None: no log has shown any."""
         found = (sign for _, sign in self.signs)
         return max(found, key=lambda sign: (sign.incarnation, sign.step or 0, -sign.rank), default=None)
 

@@ -66,7 +66,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Pod:
-    """A Pod; where it is of a gang, also what only the coordinator or a missing object tells."""
+    """A Pod; of a gang's pod, also what only the coordinator or a missing object shows."""
 
     name: str
     role: str = ""

@@ -32,7 +32,7 @@ class Place:
 
 @dataclass(frozen=True)
 class ConsoleEvent:
-    """One thing that happened, as it is told."""
+    """One thing that happened, as the console gets it."""
 
     name: str
     """`primus.incident.opened` and so on."""

@@ -48,7 +48,7 @@ def alike(advised: int, before: int | None) -> bool:
 
 
 def lent_restarts(recovery: RecoveryProfile, mode: Mode, *, paused: bool) -> int:
-    """Restarts in place that an attempt may do without asking anybody.
+    """Restarts in place that an attempt may do without asking.
 
     None where nothing is done automatically, or where a person wants to be asked before.
     """

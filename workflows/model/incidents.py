@@ -70,7 +70,7 @@ def ended_by(story: Story, attempt: int) -> list[IncidentRecord]:
 
 
 def notes_of(attempt: AttemptRecord, news: GangNews, now: float) -> tuple[IncidentRecord, ...]:
-    """An incident for each thing that the news tells of, in the order of their steps where those are known.
+    """An incident for each thing in the news, in the order of their steps where those are known.
 
     Args:
         attempt: whose gang.

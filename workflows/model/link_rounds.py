@@ -45,7 +45,7 @@ def asked_of(groups: Sequence[Sequence[str]], demand: object) -> str:
 
 
 def pack(told: Mapping[str, PodTold]) -> bytes:
-    """What pods told, by node, in few bytes: 4,096 nodes in about 0.1 MB."""
+    """What pods reported, by node, in few bytes: 4,096 nodes in about 0.1 MB."""
     return zlib.compress(json.dumps({node: [one.text, one.ended] for node, one in told.items()}).encode())
 
 

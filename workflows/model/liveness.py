@@ -51,7 +51,7 @@ def runs(view: AttemptView) -> bool:
 
 
 def unheard_since(view: AttemptView, began: float, silence_seconds: float) -> float | None:
-    """Since when nothing is known by way of the coordinator; None: it is heard, and hears.
+    """Since when the coordinator gives no news; None: it answers, and hears its launchers.
 
     Args:
         view: of a gang that runs.

@@ -10,7 +10,7 @@ from workflows.programs.parsers.text import ParsedOutput
 
 @dataclass(frozen=True)
 class NodeResult:
-    """What one node's pod told."""
+    """What one node reported."""
 
     node: str
     at: float = 0.0

@@ -173,7 +173,7 @@ class NodeFinding:
 
     @property
     def key(self) -> str:
-        """The same for the same standing of the same condition, whoever looks and however often."""
+        """The same for the same standing of the same condition, in any process and at any time."""
         return f"{self.node}/{self.condition}/{self.since or 0:.0f}"
 
 

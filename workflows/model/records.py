@@ -374,7 +374,7 @@ class Story:
 
     @property
     def troubles(self) -> tuple[IncidentRecord, ...]:
-        """Incidents but for those that were only told."""
+        """Incidents without those that ask for no action."""
         return tuple(item for item in self.incidents if item.signal not in TOLD)
 
     @property

@@ -18,7 +18,7 @@ from workflows.model.records import ActionRecord, ApprovalRecord, IncidentRecord
 
 
 class Phase(StrEnum):
-    """Where a flow run of the Prefect server stands, as far as it matters to whoever serves it."""
+    """Where a flow run of the Prefect server stands, as far as it matters to the runner that serves it."""
 
     WAITING = "waiting"
     """Scheduled: whoever serves the deployment may claim it."""
@@ -209,7 +209,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class RunLine:
-    """One run with what its newest attempt tells."""
+    """One run with the state of its newest attempt."""
 
     name: str
     state: RunState

@@ -96,7 +96,7 @@ def _head(text: bytes) -> tuple[tuple[str, ...], tuple[Check, ...]]:
 
 
 def _looks(record: VerdictRecord) -> list[_Look]:
-    """What a verdict tells of checks; of a check that it tells of twice the second time is another look."""
+    """What a verdict says of checks; a second value of the same check is another look."""
     looks: list[_Look] = []
     times: dict[str, int] = {}
     for reason in record.reasons:

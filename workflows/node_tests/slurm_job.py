@@ -49,7 +49,7 @@ def check_settings(settings: Slurm) -> None:
 
 
 def name_of(plan: PreflightPlan, home: str) -> str:
-    """Name of the test: that of the plan, and a mark that tells it from another home's or another plan's.
+    """Name of the test: that of the plan, and a mark that distinguishes it from those of other homes and plans.
 
     Args:
         plan: what is tested.

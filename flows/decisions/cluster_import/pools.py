@@ -154,7 +154,7 @@ def _flavor(node: NodeStock, flavors: Sequence[FlavorStock], used: frozenset[str
 
 
 def _separated(groups: list[Group], table: LabelTable) -> tuple[list[Group], list[tuple[Group, str]]]:
-    """Groups with their selectors; those of one hardware that no label tells apart become one."""
+    """Groups with their selectors; groups of one hardware that no label distinguishes become one."""
     kept: list[Group] = []
     hidden: list[tuple[Group, str]] = []
     waiting = list(groups)
@@ -208,7 +208,7 @@ class _Candidate:
 
 
 class LabelTable:
-    """Who carries which label. `flavor_keys`: labels by which Kueue's flavors tell nodes apart."""
+    """Which nodes carry which label. `flavor_keys`: labels by which Kueue's flavors select nodes."""
 
     def __init__(self, nodes: Sequence[NodeStock], flavor_keys: frozenset[str] = frozenset()) -> None:
         self._flavor_keys = flavor_keys

@@ -317,7 +317,7 @@ def slug(text: str) -> str:
 
 
 def pool_names(groups: Sequence[Group]) -> list[str]:
-    """Names by our own label, else the hardware, with what tells two of one hardware apart."""
+    """Names by our own label, else the hardware, with what distinguishes two pools of one hardware."""
     ours = [_own_name(group) for group in groups]
     kinds = Counter(group.hardware for group, own in zip(groups, ours, strict=True) if not own)
     taken: set[str] = set()

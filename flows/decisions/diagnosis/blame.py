@@ -142,7 +142,7 @@ def _accused(clues: Sequence[Clue], places: NodePlaces) -> list[Culprit]:
 
 
 def _few(clues: Sequence[Clue], places: NodePlaces) -> list[Culprit]:
-    """The nodes whose kernels tell of it; else those, fewer than half of all, that alone say what is wrong."""
+    """The nodes whose kernels report it; else those, fewer than half of all, that alone say what is wrong."""
     own = [clue for clue in clues if not clue.echo and clue.blames == "nobody"]
     kernels = {clue.node for clue in own if clue.node and place_of(clue.file).source == "kernel"}
     here = kernels or {places.author_of(clue) for clue in own} - {""}

@@ -112,7 +112,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
 
 def _read(evidence: Evidence) -> tuple[Evidence, tuple[LogLine, ...], tuple[Exit, ...]]:
-    """The evidence with the ends that logs tell, its lines, and ends that other launchers report in foreign logs."""
+    """The evidence with the ends found in logs, its lines, and ends that other launchers report in foreign logs."""
     lines = gather(evidence)
     ends = exits(lines) if evidence.signal is Signal.LOGS and not evidence.terminations else ()
     complete = (

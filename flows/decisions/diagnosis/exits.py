@@ -262,7 +262,7 @@ _REPORTS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], LogLine], list[E
 
 
 def _globally(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
-    """Ranks local to their node as global ones, where lines of the same file tell which ranks are at home there."""
+    """Local ranks as global ones, where other lines of the same file show which global ranks run there."""
     if not any(item.local for item in found):
         return found
     counts = [int(hit["count"]) for line in lines if (hit := _PER_NODE.search(line.text[:1000]))]

@@ -95,7 +95,7 @@ class Place:
 
 @cache
 def place_of(name: str) -> Place:
-    """Source, rank and node from a file's name; what it does not tell stays empty."""
+    """Source, rank and node from a file's name; empty where the name does not say."""
     name = _PACKED.sub("", name)
     rank = next((int(hit[1]) for pattern in _RANK_IN_NAME if (hit := pattern.search(name))), None)
     named = (hit[1] for pattern in _NODE_IN_NAME if (hit := pattern.search(name)))

@@ -81,7 +81,7 @@ _ENDING = ("elastic-sigterm", "launcher-told-to-end")
 
 
 def _others_suffered(culprits: set[int], clues: Sequence[Clue]) -> bool:
-    """Do lines tell of others that suffered: ranks that print echoes, a launcher that ends the rest?"""
+    """Whether lines show that others suffered: ranks that print echoes, a launcher that ends the rest."""
     return any(clue.echo and (clue.rank not in (None, *culprits) or clue.rule in _ENDING) for clue in clues)
 
 

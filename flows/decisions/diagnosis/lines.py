@@ -76,7 +76,7 @@ def clean(line: LogLine) -> LogLine:
 
 
 def _taken_off(rank: int | None, node: str, text: str) -> tuple[int | None, str, str, bool]:
-    """Rank and node as the prefixes of a text tell them, the text without them, and whether one named a rank."""
+    """Rank and node from the prefixes of a text, the text without them, and whether one named a rank."""
     named = False
     for prefix in _PREFIXES * 2 if _ANY_PREFIX.match(text) else ():
         hit = prefix.match(text)

@@ -83,7 +83,7 @@ _SAYS_POD = Cue(of=(_POD_NAME, _POD_GPUS))
 
 @dataclass(frozen=True)
 class NodePlaces:
-    """What the lines tell of nodes."""
+    """What the lines say about nodes."""
 
     homes: Mapping[int, str] = field(default_factory=dict[int, str])
     """Nodes of ranks."""
@@ -139,7 +139,7 @@ class NodePlaces:
 
 
 def own_node(text: str) -> str:
-    """The machine that printed the line, by the line's own words; "" where they do not tell it."""
+    """The machine that printed the line, by the line itself; "" where it does not say."""
     return next((hit["node"].rstrip(".-:") for pattern in _OWN if (hit := pattern.search(text))), "")
 
 
@@ -179,7 +179,7 @@ def rank_of(line: LogLine) -> int | None:
 
 
 def read_places(lines: Sequence[LogLine], reported: Iterable[tuple[int, str]] = ()) -> NodePlaces:
-    """Everything that the lines tell of nodes. `reported`: (rank, node) from launchers' reports."""
+    """Everything that the lines say about nodes. `reported`: (rank, node) from launchers' reports."""
     homes: dict[int, str] = {}
     ranks: set[int] = set()
     addresses: dict[str, str] = {}

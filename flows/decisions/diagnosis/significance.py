@@ -127,7 +127,7 @@ class SignificanceIndex:
         return [word for word in self._announcing if self._announcing.isdisjoint(self._inner[word])]
 
     def announced(self, templates: Iterable[bytes]) -> set[bytes]:
-        """Those of the templates whose lines may tell something."""
+        """Those of the templates whose lines may be significant."""
         if self._chatter or self._finders is None:
             self._waited = 0 if self._finders is None else self._waited + 1
             self._announcing -= self._chatter

@@ -40,7 +40,7 @@ def is_few(different: Sized, lines: Sized) -> bool:
 
 
 class Learning:
-    """What lines tell, by their templates and shapes; one serves all logs of a diagnosis."""
+    """What lines mean, by their templates and shapes; one serves all logs of a diagnosis."""
 
     def __init__(self, teller: SignificanceIndex) -> None:
         self._teller = teller
@@ -84,7 +84,7 @@ class Learning:
         return self._teller.of(line) if self._teller.announced((template(line),)) else DULL
 
     def telling(self, templates: Sequence[bytes], shapes: Sequence[bytes]) -> list[int]:
-        """Places of the lines that tell more than a step, or may do so."""
+        """Places of the lines that mean more than a step, or may do so."""
         return _places(templates, self._telling, shapes, {s for s, found in self._settled.items() if not _plain(found)})
 
     def steps(self, templates: Sequence[bytes], shapes: Sequence[bytes]) -> list[int]:

@@ -265,7 +265,7 @@ def _failed(exit_code: int | None, signal: int | None) -> bool:
 
 
 def _suspended(evidence: Evidence) -> Iterator[Clue]:
-    """Whoever takes a gang's place ends its pods, and their ends say nothing more."""
+    """Another gang that takes this one's place ends its pods; their ends say nothing more."""
     if evidence.suspended:
         yield Clue(F.PREEMPTED, 0.93, evidence.suspended, "gang-suspended",
                    supersedes=("process_killed", "collective_timeout", "unknown"))  # fmt: skip
@@ -320,7 +320,7 @@ def _rank_end(record: Termination, end: RankEnd) -> Iterator[Clue]:
 
 
 def exit_clue(end: Exit) -> Clue:
-    """What an end means that a launcher reported in a log; SIGTERM ends whoever was asked to end."""
+    """What an end means that a launcher reported in a log; SIGTERM ends ranks that were asked to end."""
     who = "a process" if end.rank is None else f"{'local rank' if end.local else 'rank'} {end.rank}"
     who += f" on {end.node}" if end.node else ""
     about = Clue(F.UNKNOWN, 0.2, f"{who} ended with code {end.code}", "exit-code", "rank", end.node, end.rank, end.at,

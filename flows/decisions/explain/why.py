@@ -276,7 +276,7 @@ def attempt_words(attempt: AttemptRecord) -> str:
 
 
 def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> list[Reason]:
-    """Nothing holds the pods: they start, or they run and the steps tell."""
+    """Nothing holds the pods: they start, or they run and their steps show it."""
     training: list[Pod] = [pod for pod in cluster.pods if pod.role]
     if not training:
         return []

@@ -38,7 +38,7 @@ class Reopen:
 
 @dataclass(frozen=True)
 class Conclude:
-    """Tell the server how the run ended: its driver could not any more."""
+    """Report to the server how the run ended: its driver could not any more."""
 
     flow_run: str
     run: str
@@ -46,7 +46,7 @@ class Conclude:
 
 @dataclass(frozen=True)
 class AskToStop:
-    """Somebody cancelled the flow run: the run may save and is stopped, by whoever drives it."""
+    """A person cancelled the flow run: its driver lets the run save and stops it."""
 
     flow_run: str
     run: str
@@ -150,7 +150,7 @@ def _about_unopened(flow_run: FlowRunSeen, now: float) -> Move | None:
 
 
 def _has_its_turn(flow_run: FlowRunSeen, snapshot: FlowRunSnapshot) -> bool:
-    """Whether a driver works for it, or is about to."""
+    """Whether a driver works for it, or will in a moment."""
     if flow_run.id in snapshot.working or flow_run.phase is Phase.WAITING:
         return True
     return flow_run.phase is Phase.CLAIMED and snapshot.now - flow_run.since < GRACE_SECONDS
@@ -177,7 +177,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class Again:
-    """Schedule it anew: whoever claimed or ran it is gone."""
+    """Schedule it anew: the process that claimed or ran it is gone."""
 
     flow_run: str
     why: str

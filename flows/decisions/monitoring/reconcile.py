@@ -52,7 +52,7 @@ class DriveAgain:
 
 @dataclass(frozen=True)
 class Tell:
-    """Tell the driver that lives: it looks anew, at an incident where there is a signal."""
+    """Ask the living driver to look anew, at an incident where there is a signal."""
 
     run: str
     attempt: int

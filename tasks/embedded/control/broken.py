@@ -156,7 +156,7 @@ def _broken_object(kind: str, metadata: Object, problem: str) -> Object:
 
 
 def _place(pod: Object) -> Object:
-    """Where the pod ran: it tells who may be to blame."""
+    """Where the pod ran, which shows what may be to blame."""
     spec = pod.get("spec")
     node = spec.get("nodeName") if is_map(spec) else None
     return {"nodeName": node} if isinstance(node, str) else {}

@@ -50,7 +50,7 @@ class JobSetDriver:
         return [name for name, moment in self._wakes.items() if moment <= now]
 
     def resting(self, name: str) -> bool:
-        """A JobSet is always told at once."""
+        """Never: a JobSet gets its events at once."""
         del name
         return False
 
@@ -89,7 +89,7 @@ def _belongs(pod: Object, jobset: Object) -> bool:
 
 
 def pod_state(pod: Object) -> PodState:
-    """What the engine is told about a pod."""
+    """A pod as the engine gets it."""
     metadata, status = pod["metadata"], section(pod, "status")
     labels, annotations = metadata["labels"], section(metadata, "annotations")
     containers = [*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")]

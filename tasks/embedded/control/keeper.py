@@ -144,7 +144,7 @@ class Keeper:
         return max(0.0, min(known) - time.monotonic()) * 1000 + 1 if known else None
 
     def _leave(self, lock: int) -> bool:
-        """Give up the lock while nobody can write: whoever writes afterwards sees that no keeper lives."""
+        """Give up the lock while nobody can write: a later writer then sees that no keeper lives."""
         with self._reconciler.cache.store.transaction():
             if self._reconciler.cache.refresh():
                 return False

@@ -184,7 +184,7 @@ class Reconciler:
                     self._remove_object(owner)
 
     def _owner_must_see(self, pod: Object) -> bool:
-        """A workflow is told how its pod ended before the pod's object goes."""
+        """A workflow must see how its pod ended before the pod's object goes."""
         labels = section(pod["metadata"], "labels")
         for kind, label in OWNERS.items():
             if label not in labels:

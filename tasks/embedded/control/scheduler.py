@@ -173,7 +173,7 @@ class Scheduler:
 
 
 class _Addresses:
-    """Addresses in 127/8: ten bits tell clusters of one machine apart, fourteen the pods of a cluster."""
+    """Addresses in 127/8: ten bits identify the cluster on this machine, fourteen the pod."""
 
     def __init__(self, root: str) -> None:
         self._cluster = zlib.crc32(root.encode()) % 1023 + 1

@@ -79,7 +79,7 @@ class WorkflowDriver:
         return [name for name, moment in self._wakes.items() if moment <= now]
 
     def resting(self, name: str) -> bool:
-        """Whether the workflow has not been told of its newest events yet."""
+        """Whether the workflow has not got its newest events yet."""
         return name in self._wakes and self._wakes[name] <= self._rests.get(name, 0.0)
 
     def _advance_safely(self, name: str, workflow: Object) -> None:
@@ -221,7 +221,7 @@ def _recorded(pod: Object, status: Object) -> bool:
 
 
 def pod_facts(pod: Object) -> PodFacts:
-    """What the interpreter is told about a pod."""
+    """A pod as the interpreter gets it."""
     status, annotations = section(pod, "status"), section(pod["metadata"], "annotations")
     containers = [*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")]
     nothing: Object = {}

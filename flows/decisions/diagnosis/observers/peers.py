@@ -142,7 +142,7 @@ class _Row:
 
 
 def peers(lines: Sequence[LogLine]) -> Iterator[Clue]:
-    """One peer far off the others, in whatever way rows tell it."""
+    """One peer far off the others, in any form of rows."""
     if not _SAYS.anywhere(lines):
         return
     groups: dict[tuple[str, str, str], _Group] = {}

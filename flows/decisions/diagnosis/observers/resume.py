@@ -198,7 +198,7 @@ def rewinds(lines: Sequence[LogLine]) -> Iterator[Clue]:
 
 
 def _fall(stream: Sequence[LogLine], seen: Sequence[Step]) -> Clue | None:
-    """Steps and loss at the beginning again. Two runs in one file look alike: what stands between must tell."""
+    """Steps and loss at the beginning again. Two runs in one file look alike: the lines between must show it."""
     numbered = [item for item in seen if item.step is not None]
     for index in range(1, len(numbered) - CONFIRMING + 1):
         before, after = numbered[index - 1], numbered[index]

@@ -182,7 +182,7 @@ def _with(wish: _Wish, unit: str, at: str, filed: bool) -> _Wish:
 
 
 def _judge(wish: _Wish, place: Position) -> bool | None:
-    """True for the beginning, False for a later place; None where the line does not tell."""
+    """True for the beginning, False for a later place; None where the line does not say."""
     if not wish.far:
         return _first_of_all(place)
     first = place.epoch == 0 and place.within == 0

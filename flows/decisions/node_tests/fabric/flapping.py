@@ -134,7 +134,7 @@ class _Reach:
         self._outside: dict[tuple[int, int], bool] = {}
 
     def fair(self, node: int, other: int, rail: int) -> bool:
-        """A miss of the two is about them, and not about the way out of their switches."""
+        """Whether a miss of the two says something about them, and not about the uplinks of their switches."""
         if not self.known.outside(node, rail) >> other & 1:
             return True
         return self._reaches(node, rail) and self._reaches(other, rail)

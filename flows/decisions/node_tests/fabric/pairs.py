@@ -212,7 +212,7 @@ def pair_checks(checks: Sequence[Check]) -> tuple[Check, ...]:
 
 
 def pair_rules(checks: Sequence[Check], hardware: HardwareProfile) -> tuple[CheckRule, ...]:
-    """How they are judged. A miss is not repeated with the same partner: others tell whose it is."""
+    """How they are judged. A miss is not repeated with the same partner: others show whose it is."""
     return tuple(replace(rule_of(check, hardware), noisy=False) for check in checks)
 
 

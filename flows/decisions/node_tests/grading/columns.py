@@ -209,7 +209,7 @@ def _combined(
 
 
 def _in_one(readings: Sequence[Reading], worst: Reading) -> Reading:
-    """Parts of a node that tell different words, none of them wrong by itself: all words, as the node's own."""
+    """Parts of a node that report different words, none of them wrong by itself: all words as the node's own."""
     words = sorted({reading.word for reading in readings if reading.word})
     return worst if len(words) < 2 else replace(worst, word=", ".join(words), subject="")
 

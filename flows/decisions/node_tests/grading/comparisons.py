@@ -266,7 +266,7 @@ def history_of(
     now: float,
     since: Mapping[str, float] | None = None,
 ) -> History:
-    """The past as verdicts tell it; for a fleet `laid` reads the same from what the ledger keeps packed.
+    """The past from verdicts; for a fleet `laid` reads the same from what the ledger keeps packed.
 
     Args:
         records: of one cluster; in any order, but of two at the same time the earlier one comes first.
@@ -285,7 +285,7 @@ def laid(
     now: float,
     since: Mapping[str, float] | None = None,
 ) -> History:
-    """The past as looks tell it, of the last `reach_days`. Arguments as of `history_of`."""
+    """The past from packed looks of the last `reach_days`. Arguments as of `history_of`."""
     days, begun = reach_days(rules), since or {}
     shape = (len(rules), days, len(nodes))
     history = History(tuple(nodes), tuple(rule.name for rule in rules), np.full(shape, np.nan))
