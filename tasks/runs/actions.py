@@ -1,6 +1,6 @@
-"""Diagnoses and decisions, written down before anything is done about them, and what a decision about nodes needs.
+"""Diagnoses and decisions, written down before anything is done about them.
 
-That is the pool's nodes, and where the brake stands.
+For decisions about nodes it also reads the pool's nodes, and where the brake stands.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lint rules about the steps of a Workflow, and about a gang that Kubeflow's controllers run.
 
-The latter find what those controllers would do without us.
+Rules of the second kind find what those controllers would do without our asking.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Facts about an attempt and its incidents: gathered by tasks, judged by `flows.decisions`.
 
-Among them is what launchers' own logs show of a gang whose coordinator does not answer (the second path, see
-`workflows.model.liveness`).
+`LogSign` and `SecondSight` hold what launchers' own logs show of a gang whose coordinator does not answer (the second
+path, see `workflows.model.liveness`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a run was doing from which moment on: the cuts between its tiles of wall time.
 
-Stretches of time lie between marks of two kinds; they are joined, and measured within each other.
+`intervals`, `union` and `covered` handle stretches of time: those between marks of two kinds, their union, and how much
+of a span lies in them.
 """
 
 from __future__ import annotations

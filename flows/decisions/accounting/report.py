@@ -1,6 +1,6 @@
 """The report of a run: where every second went, and what happened. Pure; the shapes of `primus report --json`.
 
-The summary of a run is its account in a few numbers, and says how a window cuts it.
+`summarise` gives a run's account in a few numbers, `clip` the part of it that lies in a window of time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The incarnations of an attempt: its ranks' first start, and one more for each restart in place. Pure.
 
-Restarts in place show in the numbers of the steps and in the recorded restarts.
+A restart in place shows in step numbers that fall back, and in the recorded restarts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Creating and ending pods for an owner, and an owner's status; a wish to end a pod stands in its annotation.
+"""Creating and ending pods for an owner, and writing the owner's status.
 
-The pod's object is kept, and its supervisor ends the processes.
+The wish to end a pod stands in its annotation; its object is kept, and its supervisor ends the processes.
 """
 
 from __future__ import annotations

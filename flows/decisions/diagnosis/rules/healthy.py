@@ -1,6 +1,6 @@
-"""Healthy noise: a line that matches one of these tells nothing, whatever alarming words stand in it.
+"""Healthy noise: a line that matches one of these says nothing, whatever alarming words stand in it.
 
-Libraries, kernels and clusters print it on their way.
+Libraries, kernels and clusters print such lines while all is well.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is judged and by what: checks with their limits, the readings of nodes, and the depths of tests. Pure values.
 
-Made from a suite's profile by whoever grades; nothing here knows of profiles' files.
+The callers make them from a suite's profile; nothing here knows of profiles' files.
 """
 
 from __future__ import annotations

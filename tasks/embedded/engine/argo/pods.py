@@ -1,7 +1,4 @@
-"""Nodes that are pods: their manifests, starting them, and reading what became of them.
-
-They run container and script templates.
-"""
+"""Nodes that are pods (container and script templates): their manifests, starting them, and what became of them."""
 
 from __future__ import annotations
 
