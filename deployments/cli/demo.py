@@ -10,12 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from deployments.cli.app import AsJson, app
-from deployments.cli.drill import break_at
 from deployments.cli.report import report_document, report_text
 from deployments.exit_codes import FAILED, GOOD, out, out_json, say
 from deployments.processes.console import ensure_console, stop_console
 from deployments.processes.driver import driver_pid, prepare_driver
-from deployments.screen.live import follow, wait_for
+from deployments.screen.live import follow
 from deployments.screen.views import status_document
 from profiles.drill import FaultSpec
 from profiles.errors import Unavailable
@@ -29,6 +28,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.nodes.by_hand import give_back
 from tasks.prefect.server import server_url
 from tasks.prefect.services import wish_of
+from tasks.runs.faults import break_at, wait_for
 from tasks.runs.open import open_run, run_folder
 from tasks.settings import Settings
 

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Annotated, Any
 
 import typer
 
 from deployments.cli.app import AsJson, Run, app
 from deployments.exit_codes import FAILED, GOOD, out, out_json, say
-from deployments.screen.live import wait_for
 from flows.decisions.views.status import incident_row
 from profiles.drill import FaultSpec, parse_fault
-from profiles.errors import ProfileError, Unavailable
-from profiles.resolve import Resolved
-from profiles.vocabulary import FINISHED
-from tasks.clusters import embedded_cluster
+from profiles.errors import Unavailable
 from tasks.ledger.ledger import Ledger
-from tasks.runs.faults import Scene, cause, step_seen
+from tasks.runs.faults import break_at, scene_of, step_seen, wait_for
 from tasks.settings import Settings
 from workflows.model.records import Story
 
 Json = dict[str, Any]
 
-STEP_SECONDS = 600.0
-"""A fault that waits for a step waits no longer than this."""
 RECOVERY_SECONDS = 300.0
 """A recovery that takes longer is reported as not seen."""
-LOOK_SECONDS = 0.005
-"""Between two looks at the step file while waiting for a step."""
 HARMLESS = frozenset({"stop-rank", "slow-rank", "kill-coordinator", "kill-flow", "api-away", "ledger-away"})
 """Faults that training outlives: nothing is to be recovered."""
 ASLEEP = {
@@ -50,38 +41,6 @@ def drill(
     Example: primus drill demo-1 --fault kill-rank:1,step=40
     """
     return run_drill(run, fault, as_json=as_json)
-
-
-def scene_of(run: str, settings: Settings, ledger: Ledger) -> Scene:
-    """The living attempt of a run on an embedded cluster.
-
-    Raises:
-        ProfileError: there is nothing to break.
-    """
-    story = ledger.story(run)
-    if story.run.state in FINISHED or story.attempt is None:
-        raise ProfileError("RUN", f"{run} is {story.run.state}: nothing runs that could be broken")
-    resolved = Resolved.model_validate(story.run.resolved)
-    if resolved.cluster.engine != "embedded":
-        raise ProfileError("RUN", "drills break things of the embedded cluster only")
-    return Scene(settings, ledger, embedded_cluster(resolved.cluster, settings.home), resolved, story.attempt)
-
-
-def break_at(run: str, spec: FaultSpec, settings: Settings, ledger: Ledger) -> float:
-    """Cause the fault as soon as its step was seen; returns when (Unix seconds)."""
-    wait_for(ledger, run, _is_up, STEP_SECONDS)
-    scene = scene_of(run, settings, ledger)
-    deadline = time.monotonic() + STEP_SECONDS
-    while spec.step is not None and step_seen(scene) < spec.step:
-        if time.monotonic() > deadline:
-            raise Unavailable(f"step {spec.step} of {run} was not seen within {STEP_SECONDS:g} s")
-        time.sleep(LOOK_SECONDS)
-    return cause(spec, scene)
-
-
-def _is_up(story: Story) -> bool:
-    attempt = story.attempt
-    return attempt is not None and attempt.ended_at is None and attempt.first_step is not None
 
 
 def run_drill(run: str, fault: str, *, as_json: bool) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -25,7 +25,6 @@ from deployments.processes.driver import driver_of
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import age, bar, sparkline
 from flows.decisions.views.status import Surroundings, status_of
-from profiles.errors import Unavailable
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger.ledger import Ledger
@@ -315,27 +314,6 @@ def _incident_line(incident: IncidentRecord) -> str:
     return (
         f"  {incident.fault_class} ({incident.confidence:.2f}, blamed: {blamed}) -> {incident.action}: {incident.why}"
     )
-
-
-def wait_for(ledger: Ledger, run: str, until: Callable[[Story], bool], timeout_seconds: float) -> Story:
-    """The story as soon as `until(story)` holds.
-
-    Raises:
-        Unavailable: it did not hold within `timeout_seconds`.
-    """
-    deadline, version = time.monotonic() + timeout_seconds, -1
-    while True:
-        changed = ledger.changes(run)
-        if changed != version:
-            version = changed
-            story = ledger.story(run)
-            if until(story):
-                return story
-            if story.run.state in FINISHED:
-                raise Unavailable(f"{run} ended before what was waited for: {story.run.state}, {story.run.why}")
-        if time.monotonic() > deadline:
-            raise Unavailable(f"{run}: what was waited for did not come within {timeout_seconds:g} s")
-        time.sleep(0.02)
 
 
 class Screen:

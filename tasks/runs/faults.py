@@ -18,19 +18,27 @@ from pathlib import Path
 from typing import Protocol
 
 from profiles.drill import KINDS, FaultSpec
-from profiles.errors import NotFound, ProfileError
+from profiles.errors import NotFound, ProfileError, Unavailable
 from profiles.resolve import Resolved
+from profiles.vocabulary import FINISHED
 from tasks.cluster import Cluster
+from tasks.clusters import embedded_cluster
 from tasks.ledger.ledger import Ledger
 from tasks.processes import process_start
 from tasks.runs.open import run_folder
 from tasks.settings import Settings
 from workflows import labels
 from workflows.model.cluster import pod_of
-from workflows.model.records import AttemptRecord, MarkRecord
+from workflows.model.records import AttemptRecord, MarkRecord, Story
 
 FAULT_FILE = "fault.json"
 """Name of the fault file in the run's folder; the demo profile tells its trainer."""
+STEP_SECONDS = 600.0
+"""A fault that waits for a step waits no longer than this."""
+LOOK_SECONDS = 0.005
+"""Between two looks at the step file while waiting for a step."""
+CHANGE_SECONDS = 0.02
+"""Between two questions whether the ledger has changed."""
 
 
 class Breakable(Cluster, Protocol):
@@ -71,6 +79,65 @@ class Scene:
             marks[labels.ROLE] = role
         found = map(pod_of, self.cluster.list("Pod", marks))
         return [pod.name for pod in found if node in ("", pod.node)]
+
+
+def scene_of(run: str, settings: Settings, ledger: Ledger) -> Scene:
+    """The living attempt of a run on an embedded cluster.
+
+    Raises:
+        ProfileError: there is nothing to break.
+    """
+    story = ledger.story(run)
+    if story.run.state in FINISHED or story.attempt is None:
+        raise ProfileError("RUN", f"{run} is {story.run.state}: nothing runs that could be broken")
+    resolved = Resolved.model_validate(story.run.resolved)
+    if resolved.cluster.engine != "embedded":
+        raise ProfileError("RUN", "drills break things of the embedded cluster only")
+    return Scene(settings, ledger, embedded_cluster(resolved.cluster, settings.home), resolved, story.attempt)
+
+
+def wait_for(ledger: Ledger, run: str, until: Callable[[Story], bool], timeout_seconds: float) -> Story:
+    """The story as soon as `until(story)` holds.
+
+    Raises:
+        Unavailable: it did not hold within `timeout_seconds`.
+    """
+    deadline, version = time.monotonic() + timeout_seconds, -1
+    while True:
+        changed = ledger.changes(run)
+        if changed != version:
+            version = changed
+            story = ledger.story(run)
+            if until(story):
+                return story
+            if story.run.state in FINISHED:
+                raise Unavailable(f"{run} ended before what was waited for: {story.run.state}, {story.run.why}")
+        if time.monotonic() > deadline:
+            raise Unavailable(f"{run}: what was waited for did not come within {timeout_seconds:g} s")
+        time.sleep(CHANGE_SECONDS)
+
+
+def break_at(run: str, spec: FaultSpec, settings: Settings, ledger: Ledger) -> float:
+    """Cause the fault as soon as its step was seen; returns when (Unix seconds).
+
+    Raises:
+        ProfileError: there is nothing to break, or this trainer cannot be asked for it.
+        NotFound: what should be broken is not there.
+        Unavailable: its step was not seen within `STEP_SECONDS`.
+    """
+    wait_for(ledger, run, _is_training, STEP_SECONDS)
+    scene = scene_of(run, settings, ledger)
+    deadline = time.monotonic() + STEP_SECONDS
+    while spec.step is not None and step_seen(scene) < spec.step:
+        if time.monotonic() > deadline:
+            raise Unavailable(f"step {spec.step} of {run} was not seen within {STEP_SECONDS:g} s")
+        time.sleep(LOOK_SECONDS)
+    return cause(spec, scene)
+
+
+def _is_training(story: Story) -> bool:
+    attempt = story.attempt
+    return attempt is not None and attempt.ended_at is None and attempt.first_step is not None
 
 
 def cause(spec: FaultSpec, scene: Scene) -> float:

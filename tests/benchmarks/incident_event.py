@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from deployments.cli.drill import break_at
 from profiles.drill import parse_fault
 from tasks.ledger.ledger import Ledger
+from tasks.runs.faults import break_at
 from tasks.settings import Settings
 from tests.support.harness.consoles import Console, console
 from tests.support.harness.stages import PROFILE
