@@ -332,8 +332,8 @@ class MarkRecord:
     run: str
     attempt: int
     kind: str
-    """`submitted`, `fault`, `detected`, `diagnosed`, `decided`, `ended`, `waiting-begin`, `-end`, `paused`, `unpaused`,
-    those of `workflows.model.gang_status`; `data-` and `standby-begin`, `-end`, which nobody writes yet."""
+    """`submitted`, `drill`, `fault`, `detected`, `diagnosed`, `decided`, `ended`, `waiting-begin`, `-end`, `paused`,
+    `unpaused`, those of `workflows.model.gang_status`; `data-` and `standby-begin`, `-end`, which nobody writes yet."""
     at: float
     detail: str = ""
 

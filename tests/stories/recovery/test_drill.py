@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from prefect import State
 
-from deployments.cli.drill import ASLEEP, RECOVERY_SECONDS, run_drill
+from deployments.cli.drill import run_drill
+from flows.drill import ASLEEP, BEGUN, RECOVERY_SECONDS, break_once, drill
+from profiles.drill import parse_fault
+from profiles.errors import Unavailable
 from profiles.vocabulary import Action, FaultClass, VerdictWord
+from tasks.context import session
 from tests.support.harness.stages import Stage, beyond_noise, incident, outcomes, stage, succeeded
+from workflows.model.records import MarkRecord
 
 pytestmark = pytest.mark.story
 LONG = ("steps=100000",)
@@ -31,6 +39,12 @@ def drilled(scene: Stage, capsys: pytest.CaptureFixture[str], fault: str, code: 
     assert run_drill(scene.run, fault, as_json=True) == code, scene.tell()
     assert len(faults(scene)) == len(before) + 1, "it fired"
     return json.loads(capsys.readouterr().out)
+
+
+def asked_for(run: str, fault: str) -> State[Any]:
+    """How the flow run of a drill ends."""
+    flow: Any = drill
+    return asyncio.run(flow(run, fault, return_state=True))
 
 
 def faults(scene: Stage) -> list[str]:
@@ -86,10 +100,34 @@ def test_a_corrupt_checkpoint_is_told_to_be_asleep_and_a_resume_passes_it_over(
     assert story.attempts[1].resumed_from_step == corrupt - 100, "the newest is corrupt: the next older proven one"
 
 
+def test_a_drill_from_the_server_s_pages_breaks_one_thing_however_often_it_is_started(scene: Stage) -> None:
+    scene.start(in_place=True, overrides=("steps=200",)).at_step(10)
+    state = asked_for(scene.run, "kill-rank:1,step=20")
+    assert state.is_completed(), state.message
+    assert re.fullmatch(
+        r"kill-rank:1: noticed after [\d.]+ s as process_killed, answered with restart-in-place, "
+        r"training again after [\d.]+ s",
+        state.message or "",
+    )
+    assert faults(scene) == ["kill-rank:1"]
+    with session() as here:
+        first = break_once("second drill", scene.run, parse_fault("kill-coordinator"), here)
+        assert break_once("second drill", scene.run, parse_fault("kill-coordinator"), here) == pytest.approx(first)
+        assert faults(scene) == ["kill-rank:1", "kill-coordinator"]
+        here.ledger.add_marks(None, [MarkRecord(scene.run, 1, BEGUN, time.time(), "third drill")])
+        with pytest.raises(Unavailable, match="by a process that died"):
+            break_once("third drill", scene.run, parse_fault("kill-rank:0"), here)
+    assert len(faults(scene)) == 2
+    assert succeeded(scene.end()), scene.tell()
+    late = asked_for(scene.run, "kill-rank:1")
+    assert late.is_failed()
+    assert "nothing was broken" in (late.message or "")
+
+
 def test_a_drill_whose_run_does_not_come_back_says_so(
     scene: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deployments.cli.drill.RECOVERY_SECONDS", 0.2)
+    monkeypatch.setattr("flows.drill.RECOVERY_SECONDS", 0.2)
     scene.start(overrides=LONG).at_step(10)
     told = drilled(scene, capsys, "stop-rank:1,seconds=3", code=1)
     assert told["recovered"] is False

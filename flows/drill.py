@@ -1,0 +1,140 @@
+"""The drill flow: one fault in a living run, for real, and how the run came back.
+
+A recovery that was never seen is hoped for. So a drill can be scheduled, or asked for on the server's pages, and ends
+as Failed where the run did not come back. `primus drill` does the same at a terminal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import State, flow
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+
+from flows.decisions.views.status import incident_row
+from profiles.drill import FaultSpec, parse_fault
+from profiles.errors import NotFound, ProfileError, Unavailable
+from tasks.context import World, session
+from tasks.ledger.ledger import Ledger
+from tasks.runs.faults import break_at, wait_for
+from workflows.model.records import IncidentRecord, MarkRecord, Story
+
+RECOVERY_SECONDS = 300.0
+"""A recovery that takes longer is reported as not seen."""
+HARMLESS = frozenset({"stop-rank", "slow-rank", "kill-coordinator", "kill-flow", "api-away", "ledger-away"})
+"""Faults that training outlives: nothing is to be recovered."""
+ASLEEP = {
+    "corrupt-checkpoint": "nothing is to be expected until a resume: it was proven when it was written, and is not "
+    "read before; a resume goes on from the next older proven one; cause one, e.g. with --fault kill-rank:0"
+}
+"""Faults that nobody notices by themselves, and why."""
+
+BEGUN = "drill"
+"""Kind of the mark that a drill is about to break something; its detail is the flow run's id."""
+
+Json = dict[str, Any]
+
+
+@flow(name="drill", flow_run_name="{fault} in {run}", validate_parameters=True)
+async def drill(run: str, fault: str) -> State[Any]:
+    """Break one thing of a living run, for real, and measure how it comes back. Runs of the embedded cluster only.
+
+    Args:
+        run: Name of a run that is training.
+        fault: What to break, and at which step: `kill-rank:1,step=40`, `lose-node:node-1`; docs/on-call.md has all.
+
+    Returns:
+        A state whose message says what was noticed, decided and done after how many seconds. Failed: the run did not
+        come back within five minutes, or there was nothing to break.
+    """
+    try:
+        spec = parse_fault(fault)
+        with session() as here:
+            at = break_once(str(flow_run.get_id() or ""), run, spec, here)
+            found = measure(run, spec, at, here.ledger)
+    except (ProfileError, NotFound, Unavailable) as error:
+        return Failed(message=f"nothing was broken: {error}")
+    message = f"{spec}: {in_words(found)}"
+    return Failed(message=message) if found["recovered"] is False else Completed(message=message)
+
+
+def break_once(drill_id: str, run: str, spec: FaultSpec, here: World) -> float:
+    """Cause the fault, however often the flow run is started again; returns when (Unix seconds).
+
+    That it is about to be caused is written down first. Who finds that and no fault after it cannot know whether it
+    was caused, and does not break a second thing.
+
+    Raises:
+        ProfileError: there is nothing to break, or this trainer cannot be asked for it.
+        NotFound: no such run, or what should be broken is not there.
+        Unavailable: the step was not seen in time, or an earlier process of this drill died before it said what it did.
+    """
+    story = here.ledger.story(run)
+    begun = [mark.at for mark in story.marks if (mark.kind, mark.detail) == (BEGUN, drill_id)]
+    if not begun:
+        newest = max(1, len(story.attempts))
+        here.ledger.add_marks(None, [MarkRecord(run, newest, BEGUN, here.now(), drill_id)])
+        return break_at(run, spec, here.settings, here.ledger)
+    caused = [mark.at for mark in story.marks if mark.kind == "fault" and mark.at >= begun[0]]
+    if not caused:
+        raise Unavailable("this drill was begun before, by a process that died: start another one")
+    return caused[0]
+
+
+def measure(run: str, spec: FaultSpec, at: float, ledger: Ledger) -> Json:
+    """Wait for what follows a fault that was caused at `at` (Unix seconds).
+
+    Returns:
+        The shape of `primus drill --json`. `recovered` is None where nothing is to be recovered yet.
+    """
+    if spec.kind in ASLEEP:
+        return {"fault": str(spec), "recovered": None, "why": ASLEEP[spec.kind]}
+    if spec.kind in HARMLESS:
+        return _next_step(run, spec, at, ledger)
+
+    def troubles(story: Story) -> list[IncidentRecord]:
+        return [incident for incident in story.troubles if incident.detected_at >= at]
+
+    def came_back(story: Story) -> bool:
+        return any(incident.resumed_at is not None for incident in troubles(story)[:1])
+
+    try:
+        story = wait_for(ledger, run, came_back, RECOVERY_SECONDS)
+    except Unavailable as error:
+        rows = [incident_row(incident) for incident in troubles(ledger.story(run))]
+        return {"fault": str(spec), "recovered": False, "why": str(error), **(rows[0] if rows else {})}
+    return {"fault": str(spec), "recovered": True, **incident_row(troubles(story)[0])}
+
+
+def _next_step(run: str, spec: FaultSpec, at: float, ledger: Ledger) -> Json:
+    over = at + spec.seconds
+
+    def stepped(story: Story) -> bool:
+        return any(row.at > over for row in ledger.steps(story.run.name))
+
+    try:
+        story = wait_for(ledger, run, stepped, RECOVERY_SECONDS)
+    except Unavailable as error:
+        return {"fault": str(spec), "recovered": False, "why": str(error)}
+    after = next(row for row in ledger.steps(run) if row.at > over)
+    return {
+        "fault": str(spec),
+        "recovered": True,
+        "why": "training went on by itself",
+        "next_step": after.step,
+        "next_step_after_seconds": round(after.at - at, 3),
+        "attempts": len(story.attempts),
+    }
+
+
+def in_words(found: Json) -> str:
+    """The figures of a drill in one sentence."""
+    if found.get("resumed_after_seconds") is not None:
+        return (
+            f"noticed after {found['detected_after_seconds']:g} s as {found['class']}, answered with "
+            f"{found['action']}, training again after {found['resumed_after_seconds']:g} s"
+        )
+    if "next_step_after_seconds" in found:
+        return f"{found['why']}, the next step came after {found['next_step_after_seconds']:g} s"
+    return found["why"]
