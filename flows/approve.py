@@ -1,7 +1,7 @@
 """The approve flow: a form on the Prefect server's pages that answers a question, as `primus approve` does.
 
 An approval is a row of the ledger, so nothing waits in a flow run: the form may be filled in days after the question
-was put, and whoever drives the run then reads the answer.
+was put, and the run's driver then reads the answer.
 """
 
 from __future__ import annotations

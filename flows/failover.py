@@ -83,7 +83,7 @@ def permitted(
 
 
 def answer_to(incident: IncidentRecord) -> ApprovalRecord | None:
-    """What was asked of a person about the incident, with the answer; None where nobody was asked."""
+    """The question to a person about the incident, with the answer; None where none was asked."""
     return next((item for item in read_story(incident.run).approvals if item.incident == incident.id), None)
 
 

@@ -199,7 +199,7 @@ async def monitor(cluster: str = "", mode: str = "", nodes: list[str] | None = N
 
 
 def _look_once(profile: ClusterProfile, mode: Mode) -> str:
-    """One pass over the nodes, unless somebody began to watch them a moment ago."""
+    """One pass over the nodes, unless another process began to watch them a moment ago."""
     try:
         return in_words(look(profile, mode))
     except Conflict as error:
@@ -223,7 +223,7 @@ def _sweep_now(profile: ClusterProfile, mode: Mode, names: Sequence[str]) -> str
 
 
 def _read_alone(profile: ClusterProfile, mode: Mode, sweep: SweepSeen, nodes: Sequence[Node]) -> None:
-    """Read a sweep and settle what it found, unless somebody else watches over this cluster."""
+    """Read a sweep and settle what it found, unless another process watches this cluster."""
     known = {node.name: node for node in nodes}
     with suppress(Conflict), driving(watcher_of(profile.name)), Marker(current()) as marker:
         sentinel = Sentinel(profile, mode, marker, lambda _: None)

@@ -53,7 +53,7 @@ def depths_of(
 def pools_of(
     profile: ClusterProfile, wanted: Sequence[str], *, idle_only: bool = False, launcher: Launcher = "kubernetes"
 ) -> dict[str, str]:
-    """The nodes that are to be tested, with their pool; `idle_only` leaves out those whose GPUs somebody uses.
+    """The nodes that are to be tested, with their pool; `idle_only` leaves out those whose GPUs are in use.
 
     Raises:
         ProfileError: one of them is no node of the cluster.

@@ -130,7 +130,7 @@ def _check_token(token: str, where: str) -> None:
 
 
 def _make_token(path: Path) -> None:
-    """Write whole and then link, so that nobody ever reads half a token and the first of many writers wins."""
+    """Write whole and then link, so that no reader gets half a token and the first of many writers wins."""
     draft = path.with_name(f".token-{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

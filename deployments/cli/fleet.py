@@ -296,7 +296,7 @@ class Drift:
 
 
 def show_drift(cluster: str, *, as_json: bool) -> int:
-    """What nodes of each pool have in common, and who differs from most of them.
+    """What nodes of each pool have in common, and which nodes differ from most of them.
 
     Returns:
         0, also where nodes differ: a difference is no failure; 3 where nothing is known, or the cluster is away.
@@ -419,7 +419,7 @@ def _line(row: DriftRow, racks: Mapping[str, str]) -> Json:
 
 
 def _different(row: DriftRow, racks: Mapping[str, str]) -> str:
-    """Who differs, word by word and rack by rack; where nobody can be named, how many reported what."""
+    """The nodes that differ, word by word and rack by rack; without names, how many reported what."""
     if not row.outliers:
         return ", ".join(f"{word} on {count:,}" for word, count in row.counts[:NAMES]) if len(row.counts) > 1 else ""
     parts: dict[str, dict[str, list[str]]] = {}

@@ -135,7 +135,7 @@ def _paths(folder: Path, rank: int) -> list[Path]:
 
 
 def _first_failing(folder: Path) -> int:
-    """The rank whose end came first among those nobody had asked to end."""
+    """The rank that ended first among those that were not asked to end."""
     ends: list[tuple[float, int]] = []
     for path in folder.glob("*/termination.json"):
         try:

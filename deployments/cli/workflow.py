@@ -90,7 +90,7 @@ class RunOptions:
 
 
 class View(Protocol):
-    """Who shows the workflow while it runs."""
+    """Shows the workflow while it runs."""
 
     def show(self, found: Manifest) -> None:
         """The workflow as it is now."""
@@ -172,7 +172,7 @@ def _view(name: str) -> Generator[View]:
 
 
 class _NoTree:
-    """Nobody looks."""
+    """Shows nothing: standard error is no terminal."""
 
     def show(self, found: Manifest) -> None:
         """Nothing."""

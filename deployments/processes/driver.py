@@ -162,7 +162,7 @@ def driver_pid(home: Path, run: str) -> int | None:
 
 
 def driver_of(run: str, lease: Lease | None, home: Path, now: float) -> DriverSight:
-    """Who drives the run, wherever that is: the holder of its lease, or a process of this home that holds none yet.
+    """The driver of the run, wherever it is: the holder of its lease, or a process of this home that holds none yet.
 
     Args:
         run: name of the run.

@@ -179,7 +179,7 @@ def drive_here(run: str) -> int:
 
 
 def end_with(drive: Callable[[], int]) -> NoReturn:
-    """Drive in a session of its own and end this process with what comes of it, without unwinding into who forked it.
+    """Drive in a new session and end this process with the result, without unwinding into the code that forked it.
 
     Args:
         drive: the work; its result is the exit code, 1 where it raises.

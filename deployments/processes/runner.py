@@ -296,7 +296,7 @@ class Bells:
         self.rung.set()
 
     def ring(self, _number: int, _frame: FrameType | None) -> None:
-        """SIGUSR1: somebody asked for a run just now."""
+        """SIGUSR1: a run was asked for just now."""
         self.rung.set()
 
     def wait(self, seconds: float) -> None:

@@ -98,7 +98,7 @@ def status_text(document: Json) -> str:
 
 
 def _question_lines(asked: Json) -> list[str]:
-    """A question that waits, with the commands that answer it; who answered it, where somebody did."""
+    """A question that waits, with the commands that answer it; or the answer and who gave it."""
     if asked["state"] == "waiting":
         commands = f'primus approve {asked["id"]} --why "..."   or   primus deny {asked["id"]} --why "..."'
         return ["", f"waits for you until {asked['expires_at']}: {asked['question']}", f"  {commands}"]
@@ -129,7 +129,7 @@ def incident_lines(incident: Json) -> list[str]:
 
 
 def reason_document(reason: Reason) -> Json:
-    """One reason: `reason`, `sentence`, `advice`, and who says so."""
+    """One reason: `reason`, `sentence`, `advice`, and the object that says so."""
     return {
         "reason": str(reason.hold),
         "sentence": reason.sentence,
@@ -149,7 +149,7 @@ def reason_document(reason: Reason) -> Json:
 
 
 def reason_lines(reason: Reason, now: float) -> list[str]:
-    """Who says so, and what to do."""
+    """The object that says so, and what to do."""
     lines = [f"  {_witness(item, now)}" for item in reason.witnesses]
     return [*lines, f"  do: {reason.advice}"] if reason.advice else lines
 

@@ -156,7 +156,7 @@ class AfterTests:
     """Failures that were found last: a pause or a brake may have kept them from being acted upon."""
 
     def take(self, nodes: Sequence[Node]) -> list[NodeFinding]:
-        """Free holds whose time is up; failures of tests against nodes that nobody holds.
+        """Release holds whose time is up; returns failures of tests against nodes without a hold.
 
         Raises:
             Unavailable, Refused.

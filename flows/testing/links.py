@@ -155,7 +155,7 @@ def try_links(
 def _results_by_hardware(
     links: _LinkTestRequest,
 ) -> tuple[list[FabricTestResult], list[PairTestResult], dict[str, str]]:
-    """What was found, one kind of hardware after the other; and nodes that met nobody, and why."""
+    """The results, one kind of hardware after the other; and nodes without any partner, and why."""
     profile, suite = links.profile, links.suite
     gangs, twos = gangs_of(profile, suite), pairs_of(profile, suite)
     kind_of = {pool.name: pool.hardware for pool in profile.pools}

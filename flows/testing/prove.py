@@ -116,7 +116,7 @@ def meets(profile: ClusterProfile, suite: SuiteProfile, depth: Depth, launcher: 
 
 
 def _at_depth(wanted: Wanted, tell: Tell, owner: str) -> Outcome:
-    """One depth; a deep one on nodes that nobody uses, and that are held meanwhile."""
+    """One depth; a deep one on idle nodes, which are held meanwhile."""
     profile, depth = wanted.cluster, wanted.depth
     if wanted.launcher != "kubernetes" or (Level(depth) not in DEEP and not _takes_gpus(profile)):
         return _try(wanted, tell)

@@ -89,7 +89,7 @@ class Sentinel:
         self._policy = policy_of(self.profile, self.mode)
 
     def finding_for(self, node: Node, watch: NodeWatch | None = None) -> NodeFinding | None:
-        """What is wrong with a node that nobody holds."""
+        """What is wrong with a node that is in service."""
         if out_of_service(node):
             return None
         return find(node, self._rules, world().now(), watch.turned(node.name) if watch else {})
@@ -253,7 +253,7 @@ class WatchRounds:
         self.sentinel.settle(faults, self.watch.node)
 
     def _settle_swept(self) -> None:
-        """What sweeps found, but for nodes that somebody holds already."""
+        """Settle what sweeps found, without nodes that are out of service already."""
         seen = [(finding, self.watch.node(finding.node)) for finding in self.queue_swept]
         self.sentinel.settle([finding for finding, node in seen if node and not out_of_service(node)], self.watch.node)
         self.queue_swept = []
@@ -268,7 +268,7 @@ class WatchRounds:
         return max(0.0, min([next_pass, *finish, *self.due.values()]) - now)
 
     def _troubled(self, why: str) -> None:
-        """Report once that somebody does not answer, and once that everybody does again."""
+        """Report once that the cluster or the ledger does not answer, and once that both do again."""
         if why and not self.trouble:
             self.sentinel.tell(NodeNotice(world().now(), "away", "", f"{why}; nothing is done meanwhile"))
         elif self.trouble and not why:

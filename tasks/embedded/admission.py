@@ -144,7 +144,7 @@ def patch(store: Store, namespace: str, kind: str, name: str, change_wanted: Obj
 
 
 def delete(store: Store, kind: str, name: str, grace_seconds: int | None) -> bool:
-    """Ask for an object's deletion; whether somebody must now end its processes."""
+    """Ask for an object's deletion; returns whether its processes must be ended first."""
     with store.transaction() as change:
         stored = change.get(kind, name)
         if stored is None:

@@ -209,7 +209,7 @@ class EmbeddedCluster:
             self._wake("Node")
 
     def hold(self, seconds: float) -> None:
-        """Nobody can change anything for so long, as with an API server that hangs."""
+        """Block all changes for so long, as an API server that hangs does."""
         faults.hold(self._store, seconds)
 
     def restore_node(self, name: str) -> None:

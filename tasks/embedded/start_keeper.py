@@ -83,7 +83,7 @@ class FailureLog:
         return self.weight >= FEW
 
     def wait_seconds(self, now: float) -> float:
-        """How long nobody is to start the next keeper, at the time `now`; 0 where one is due."""
+        """How long the next keeper must not be started, at the time `now`; 0 where a start is due."""
         if self.weight == 0 or now < self.at - 1.0:  # the clock was set back: nobody waits for it to catch up
             return 0.0
         wait = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(self.weight - 1, 20))
@@ -125,7 +125,7 @@ def write_failure(root: str, end: str) -> None:
 
 
 def note_start(root: str) -> None:
-    """Another start is tried now: nobody else tries for a while. Failures that are long past are forgotten."""
+    """Record that a start is tried now, so that no other is for a while. Failures long past are forgotten."""
     path = failures_path(root)
     with contextlib.suppress(OSError):
         if time.time() - os.stat(path).st_mtime > MEMORY_SECONDS:
@@ -167,7 +167,7 @@ def ask_to_look(root: str) -> None:
 
 
 def look_mark_taken(root: str) -> bool:
-    """Whether somebody asked for it; the wish counts as granted."""
+    """Whether a look was asked for; the request is then removed."""
     try:
         os.unlink(look_mark(root))
     except OSError:
@@ -252,7 +252,7 @@ def _spawn(root: str) -> None:
 
 
 def insist_on_keeper(root: str, longest_wait_seconds: float) -> None:
-    """Start a keeper for somebody who does not come back; waits where that is worth it for no longer than this."""
+    """Start a keeper for a caller that does not come back; waits where that is worth it, no longer than this."""
     while 0.0 < (wait := start_keeper(root)) <= longest_wait_seconds:
         time.sleep(wait)
 

@@ -171,7 +171,7 @@ class IncidentLedger(LedgerPart):
             return get(transaction, APPROVALS, ApprovalRecord, {"id": approval}, "approval").run
 
     def lapsing(self, now: float) -> list[ApprovalRecord]:
-        """Questions whose time is up and that nobody has let lapse, oldest first."""
+        """Questions past their deadline that are still open, oldest first."""
         query = select(APPROVALS).where(APPROVALS.c.state == "waiting", APPROVALS.c.expires_at <= now)
         with self.database.reading() as transaction:
             return [from_row(ApprovalRecord, row) for row in transaction.all(query.order_by(APPROVALS.c.asked_at))]

@@ -272,7 +272,7 @@ def ask_about(transaction: LedgerTransaction, cluster: str, question: NodeQuesti
 
 
 def _questions_with_waiting_actions(transaction: LedgerTransaction, run: str) -> list[ApprovalRecord]:
-    """The newest question of each pool whose nodes nobody has carried the answer over to yet."""
+    """The newest question of each pool whose answer was not carried over to its nodes yet."""
     about = [f"{run}/{pool}" for pool in sorted(asked_pools(transaction, run))]
     if not about:
         return []

@@ -223,7 +223,7 @@ class RunLedger(LedgerPart):
         return Lease(lease.run, lease.fencing, lease.driver, now + LEASE_SECONDS)
 
     def release(self, lease: Lease) -> None:
-        """Let others drive at once. Somebody who took over meanwhile is left alone; safe to repeat."""
+        """Let others drive at once. A new holder is left alone; safe to repeat."""
         with self.database.writing(lease.run) as transaction:
             key = {"run": lease.run, "fencing": lease.fencing, "held": True}
             if transaction.update(LEASES, key, {"held": False}):
@@ -347,7 +347,7 @@ def _driver(row: Mapping[Any, Any]) -> Driver:
 
 
 def _holds(row: Mapping[Any, Any], asking: Driver, now: float) -> bool:
-    """Whether somebody else than `asking` holds the lease at `now`."""
+    """Whether another process than `asking` holds the lease at `now`."""
     return bool(row["held"]) and float(row["expires_at"]) > now and _driver(row) != asking
 
 

@@ -39,7 +39,7 @@ def launcher_for(profile: ClusterProfile, wanted: str) -> Launcher:
 
 
 def runner_of(profile: ClusterProfile, launcher: Launcher) -> Runner:
-    """Who carries a test out. The profile has been asked before (`launcher_for`)."""
+    """The function that carries a test out. The profile has been checked before (`launcher_for`)."""
     home = world().settings.home
     match launcher:
         case "kubernetes":

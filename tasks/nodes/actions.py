@@ -51,7 +51,7 @@ def is_paused(profile: ClusterProfile) -> bool:
 
 
 def left_over_orders(profile: ClusterProfile) -> list[Order]:
-    """Marks that were written down and not seen to their end: somebody was killed, or the cluster said no.
+    """Marks that were written down and not seen to their end: a process was killed, or the cluster refused.
 
     A node that was released meanwhile is left alone, and its action is refused.
 

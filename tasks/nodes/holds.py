@@ -27,7 +27,7 @@ HELD_BY_OTHER = "held by "
 
 
 def users(profile: ClusterProfile) -> dict[str, str]:
-    """Nodes whose GPUs somebody uses, and who: pods of any owner that ask for GPUs there, and training pods of ours.
+    """Nodes whose GPUs are in use, and by what: pods of any owner that ask for GPUs there, and training pods of ours.
 
     Raises:
         Unavailable, Refused.
@@ -86,7 +86,7 @@ def hold_nodes(
 
 
 def give_nodes_back(nodes: Sequence[str], owner: str) -> None:
-    """Take this owner's hold from each; one that is gone, or held by somebody else, is left alone.
+    """Take this owner's hold from each; a node that is gone, or has another owner's hold, is left alone.
 
     Raises:
         Unavailable, Refused: some are still held; their holds end by themselves.

@@ -66,7 +66,7 @@ def pool_selector(resolved: Resolved) -> Mapping[str, str]:
 
 
 def node_candidate(node: Json, resolved: Resolved, busy: Names, out: Names, run: str = "") -> NodeCandidate:
-    """A Node object as decisions see it, with who uses which (`busy`) and why we took which out (`out`).
+    """A Node object as decisions see it, with the users of nodes (`busy`) and why we took nodes out (`out`).
 
     Taints that the run's pool names are tolerated; holds for tests of nodes for this `run` keep it from nothing.
     """

@@ -332,7 +332,7 @@ class Outbox:
         return self._server
 
     def _find_place(self) -> None:
-        """Where the last sender stood; who never sent begins an hour ago."""
+        """Where the last sender stood; without one, the place of an hour ago."""
         if self._cursor >= 0:
             return
         self._identity = self.ledger.identity()

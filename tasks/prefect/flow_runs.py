@@ -61,7 +61,7 @@ _CONCLUSIONS = {RunState.SUCCEEDED: Completed, RunState.FAILED: Failed, RunState
 
 
 class _Busy(Unavailable):
-    """The server answers that it cannot now: its database is held by somebody else for a moment."""
+    """The server answers that it is busy: another client has its database for a moment."""
 
 
 def patiently(method: Callable[P, T]) -> Callable[P, T]:
@@ -197,7 +197,7 @@ class FlowRuns:
             self._train = siblings(self._client, found.id)
 
     def claim(self, flow_run: str) -> bool:
-        """Become the one who starts its driver; False where somebody else did, or it was cancelled."""
+        """Become the one that starts its driver; False where another did, or it was cancelled."""
         with reached():
             told = self._client.set_flow_run_state(UUID(flow_run), Pending())
         return told.status.value == "ACCEPT"

@@ -172,7 +172,7 @@ def _dead(home: Path, wish: Wish | None) -> list[Service]:
 
 @dataclass
 class Tries:
-    """When who was started last: what dies at once is started after 1, 2, 4 … 60 s."""
+    """When each service was started last: what dies at once is started after 1, 2, 4 … 60 s."""
 
     clock: Callable[[], float] = time.monotonic
     last: dict[Service, tuple[float, int]] = field(default_factory=dict[Service, tuple[float, int]])

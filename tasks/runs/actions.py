@@ -160,7 +160,7 @@ def node_candidates(resolved: Resolved, run: str, attempt: int) -> list[NodeCand
 
 
 class PoolRoom:
-    """What the pool has for an attempt of which somebody wants a node empty.
+    """What the pool has for an attempt with a cordoned or slow node.
 
     Args:
         resolved: the run's profile.
@@ -173,7 +173,7 @@ class PoolRoom:
         self._pool: tuple[NodeCandidate, ...] | None = None
 
     def look(self, view: AttemptView) -> AttemptView:
-        """The view with the pool, where a node of the gang is cordoned or slow; who does not answer is asked later."""
+        """The view with the pool, where a node of the gang is cordoned or slow; without an answer it asks later."""
         cordoned = any(node.cordoned for node in view.nodes)
         slow = view.coordinator is not None and bool(view.coordinator.news.stragglers)
         if view.away or not (cordoned or slow):

@@ -123,7 +123,7 @@ def _found_dead(cluster: Cluster, resolved: Resolved, ours: dict[str, str]) -> f
 
 
 def _forget_the_dead(cluster: Cluster, ours: dict[str, str], dead: frozenset[str]) -> None:
-    """Remove the pods of nodes that are proven dead: nobody there will ever confirm their end.
+    """Remove the pods of nodes that are proven dead: no kubelet there will ever confirm their end.
 
     Until they are gone, their Job counts them as running and the queue holds their place.
     """

@@ -53,7 +53,7 @@ class Breakable(Cluster, Protocol):
         ...
 
     def hold(self, seconds: float) -> None:
-        """Nobody can change anything for so long, as with an API server that hangs."""
+        """Block all changes for so long, as an API server that hangs does."""
         ...
 
 

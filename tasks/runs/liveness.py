@@ -108,7 +108,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class Asker:
-    """Who asks."""
+    """What the questions need: the cluster, the token of the attempt, and a clock."""
 
     cluster: Cluster
     token: Callable[[], str]

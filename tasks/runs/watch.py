@@ -182,7 +182,7 @@ def _float(value: Any) -> float | None:
 
 
 def failed_since(said: CoordinatorFacts, before: CoordinatorFacts | None) -> float | None:
-    """Since when a rank has failed, or ranks that were restarted in place are not all up; by the clock of who listens.
+    """Since when a rank has failed, or restarted ranks are not all up; by our clock.
 
     Args:
         said: what the coordinator says now.
@@ -355,7 +355,7 @@ class AttemptWatch:
         self._known.changed.set()
 
     def _failed(self, kind: Kind, error: Exception) -> None:
-        """Who was refused knows what it knew; a mistake of ours leaves nothing that could be relied on."""
+        """Note a reader's failure: a refusal leaves the table as it was, a mistake of ours makes it count no more."""
         if not isinstance(error, PrimusError):
             self._note(kind, "SYNC", {})
         if not isinstance(error, Permanent):

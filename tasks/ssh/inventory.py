@@ -133,7 +133,7 @@ def host_seconds(plan: PreflightPlan) -> float:
 
 
 def whole_seconds(plan: PreflightPlan, settings: BareMetal, hosts: int) -> int:
-    """After so long nobody waits any more, whatever Ansible does."""
+    """The caller waits no longer than this, whatever Ansible does."""
     rounds = -(-hosts // settings.at_once)
     own = host_seconds(plan) + 4 * (STEP_SECONDS + settings.connect_seconds)
     return round(rounds * own + STEP_SECONDS)

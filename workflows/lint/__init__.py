@@ -1,1 +1,1 @@
-"""What is wrong with a manifest before anybody is asked to run it."""
+"""What is wrong with a manifest, found before it is sent."""

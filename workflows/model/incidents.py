@@ -48,7 +48,7 @@ def fact_of(
     who: tuple[str, int | None] | None = None,
     step: int | None = None,
 ) -> str:
-    """The name of a fact: SHA-256 over what belongs to it, and nothing that depends on who looks or when.
+    """The name of a fact: SHA-256 over what belongs to it, and nothing that depends on the observer or the time.
 
     Args:
         run: its name.

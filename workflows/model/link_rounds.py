@@ -1,4 +1,4 @@
-"""A round of a test between nodes as the ledger keeps it: asked first, then with what every pod told. Pure."""
+"""A round of a test between nodes as the ledger keeps it: asked first, then with what every pod reported. Pure."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def unheard_since(view: AttemptView, began: float, silence_seconds: float) -> fl
 
 
 def deaf_since(facts: CoordinatorFacts, limit_seconds: float) -> float | None:
-    """Since when a coordinator that answers hears its launchers no more, by our clock; None: it does, or nobody knows.
+    """Since when a coordinator that answers does not hear its launchers, by our clock; None: it does, or not known.
 
     It says so itself of a gang that stands still (verdict `observer`); heartbeats say it earlier.
     """

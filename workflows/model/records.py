@@ -152,7 +152,7 @@ class AttemptRecord:
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """A checkpoint that somebody looked at."""
+    """A checkpoint that was looked at."""
 
     run: str
     step: int
@@ -168,7 +168,7 @@ class CheckpointRecord:
 
 @dataclass(frozen=True)
 class IncidentRecord:
-    """What was seen, what it is, who is to blame."""
+    """What was seen, what it is, and the culprit."""
 
     id: str
     """`<run>-a<attempt>-i<number>`; `-r<number>`: a restart in place; `-n<number>`: only told."""

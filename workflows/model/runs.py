@@ -38,7 +38,7 @@ ENDS = frozenset({Phase.CANCELLED, Phase.ENDED})
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run of the ledger that has not ended, and who drives it."""
+    """A run of the ledger that has not ended, and its driver."""
 
     name: str
     state: RunState
@@ -66,7 +66,7 @@ class FlowRunSeen:
 
 @dataclass(frozen=True)
 class Due:
-    """A flow run whose time has come and which nobody claimed yet."""
+    """A flow run whose time has come and which no runner has claimed yet."""
 
     id: str
     deployment: str
@@ -272,7 +272,7 @@ class IncidentQuery:
 
 @dataclass(frozen=True)
 class FindingRecord:
-    """Something that was not as the ledger says it should be, or that nobody looked after."""
+    """Something that is not as the ledger says it should be, or that no process looked after."""
 
     id: str
     """`<cluster>/<kind>/<subject>@<second it was first seen>`."""
@@ -295,7 +295,7 @@ class FindingRecord:
 
 @dataclass(frozen=True)
 class CursorRecord:
-    """How far somebody has come who goes through something in order; also a heartbeat."""
+    """How far a reader of something ordered has come; also a heartbeat."""
 
     name: str
     position: int

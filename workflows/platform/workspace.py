@@ -256,7 +256,7 @@ def _returning(profile: WorkspaceProfile) -> dict[str, int]:
 
 
 def _network_policies(namespace: str) -> list[Manifest]:
-    """Pods of a workspace hear each other and nobody else, but for the coordinator's port, which asks for a token."""
+    """Pods of a workspace reach only each other, except for the coordinator's port, which asks for a token."""
     inside: Manifest = {"from": [{"podSelector": {}}]}
     proxied: Manifest = {"ports": [{"port": labels.COORDINATOR_PORT, "protocol": "TCP"}]}
     coordinator = {"matchLabels": {labels.ROLE: labels.COORDINATOR_ROLE}}

@@ -220,7 +220,7 @@ class LabelTable:
                 self._carriers[pair] = self._carriers.get(pair, 0) | self._bit[node.name]
 
     def selector(self, group: Sequence[NodeStock]) -> dict[str, str] | None:
-        """The smallest set of lasting labels that all of `group` and nobody else carry; None where there is none."""
+        """The smallest set of lasting labels that all nodes of `group` and no others carry; None: there is none."""
         candidates = self._candidates(group)
         if self._left(candidates):
             return None

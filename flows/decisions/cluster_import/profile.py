@@ -57,7 +57,7 @@ class ProfileDraft:
             self.sources[name] = source
 
     def remark(self, name: str, text: str) -> None:
-        """Something that is not known, or that somebody should look at."""
+        """Something that is not known, or that a person should look at."""
         self.remarks.append((name, text))
 
     def miss(self, name: str, text: str) -> None:

@@ -30,7 +30,7 @@ _TASK = re.compile(r"/task:(\d{1,6})")
 def culprits_of(
     evidence: Evidence, weighed: Weighing, gang: Gang, places: NodePlaces | None = None
 ) -> tuple[Culprit, ...]:
-    """Who is blamed by clues that were not discounted. A name that the evidence does not hold is not blamed.
+    """The culprits by clues that were not discounted. A name that the evidence does not hold is not blamed.
 
     Only in foreign logs (signal `logs`) may names come from the lines' own words.
     """
@@ -121,7 +121,7 @@ def _as_culprits(clues: Iterable[Clue], names: dict[str, str], homes: dict[int, 
 
 
 def _accused(clues: Sequence[Clue], places: NodePlaces) -> list[Culprit]:
-    """Ranks that lines name, and the node that most others name; two that name each other accuse nobody."""
+    """Ranks that lines name, and the node that most others name; two that name each other do not count."""
     found: list[Culprit] = []
     accusers: dict[str, set[str]] = {}
     for clue in clues:

@@ -46,7 +46,7 @@ class Gang:
 
 
 def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gang:
-    """Who failed first, and who is a victim.
+    """The rank that failed first, and the victims.
 
     A rank with a cause of its own comes before one that shows echoes only, whatever the clocks of their nodes say.
     """
@@ -86,7 +86,7 @@ def _others_suffered(culprits: set[int], clues: Sequence[Clue]) -> bool:
 
 
 def failing(clues: Sequence[Clue], ends: Sequence[Exit]) -> frozenset[int]:
-    """Ranks that failed with the very cause of one that nobody had asked to end: they would have ended as well."""
+    """Ranks with the very cause of one that failed unasked: they would have failed as well."""
     causes: dict[str, set[int]] = {}
     for clue in clues:
         if clue.original and clue.rank is not None and not clue.rule.startswith("signal-"):

@@ -134,7 +134,7 @@ def with_passed_notices(evidence: Evidence) -> Evidence:
 
 
 def _noticed_at(evidence: Evidence) -> float | None:
-    """Since when a part of the gang was on its way out (Unix seconds; 0: nobody says); None where none was."""
+    """Since when a part of the gang had notice to end (Unix seconds; 0: not known when); None where none had."""
     if any(node.cordoned and _is_emptied(node.name, evidence) for node in evidence.nodes):
         return 0.0
     said = [noticed[1] for line in evidence.lines if (noticed := notice_of(line)) is not None]

@@ -260,7 +260,7 @@ def _end_of_gang(evidence: Evidence) -> float:
 
 
 def _failed(exit_code: int | None, signal: int | None) -> bool:
-    """Whether a process ended wrongly, and not because somebody asked it to."""
+    """Whether a process ended wrongly without being asked to end."""
     return signal not in (None, SIGTERM) or exit_code not in (None, 0, 128 + SIGTERM)
 
 
@@ -349,7 +349,7 @@ def _exit(code: int | None, signal: int | None, about: Clue) -> Iterator[Clue]:
 
 
 def _requested_ends(evidence: Evidence) -> Iterator[Clue]:
-    """Nobody failed, and yet the gang ended: somebody asked for it, which a drained node explains."""
+    """No rank failed, and yet the gang ended: its end was requested, which a drained node explains."""
     ends = [end for record in evidence.terminations for end in record.ranks]
     if any(not end.requested and (end.exit_code or end.signal is not None) for end in ends):
         return

@@ -68,7 +68,7 @@ def _reason(hold: Hold, told: str, members: list[tuple[Pod, Witness]]) -> Reason
 
 
 def _held(pod: Pod, sight: ClusterSight) -> tuple[Hold, str, Witness] | None:
-    """What holds the pod, in words without its own name, and who says so."""
+    """What holds the pod, in words without its own name, and the object that says so."""
     for container in pod.containers:
         hold = _container_hold(container)
         if hold is not None:
@@ -263,7 +263,7 @@ def node_reasons(sight: ClusterSight, pods: Sequence[Pod], avoid: tuple[str, ...
 
 
 def cordoned_notes(sight: ClusterSight) -> tuple[str, ...]:
-    """Nodes that somebody wants empty while pods of the attempt run there."""
+    """Nodes that were cordoned while pods of the attempt run there."""
     used = {pod.node for pod in sight.pods if pod.node and pod.phase == "Running"}
     nodes = sorted(used & {node.name for node in sight.nodes if node.cordoned})
     if not nodes:

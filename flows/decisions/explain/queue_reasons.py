@@ -75,7 +75,7 @@ class NoPlace:
 
 @dataclass(frozen=True)
 class Preemption:
-    """Who took its place."""
+    """The workload that took its place."""
 
     uid: str
     job_uid: str

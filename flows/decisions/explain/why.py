@@ -243,7 +243,7 @@ def _suspended(cluster: ClusterSight, jobset: JobSet) -> Reason:
 
 
 def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> Reason | None:
-    """It makes steps, and somebody watches: whatever else is pending does not hold it."""
+    """It makes steps under a living driver: nothing else that is pending holds it."""
     if sight.driver.alive and sight.story.run.goes_on:
         progress = sight.story.run.waits_for
         return Reason(Hold.RUNNING, progress, "look at the coordinator's pod", _gang(cluster, attempt))

@@ -1,1 +1,1 @@
-"""What the monitor finds: lost runs, faulty nodes, objects that nobody wants."""
+"""What the monitor finds: lost runs, faulty nodes, objects that are left over."""

@@ -30,7 +30,7 @@ class Drive:
 
 @dataclass(frozen=True)
 class Reopen:
-    """Schedule a flow run again that was claimed by somebody who died before the run was opened."""
+    """Schedule a flow run again whose claimer died before the run was opened."""
 
     flow_run: str
     why: str

@@ -152,7 +152,7 @@ NOTHING: Mapping[str, float] = {}
 
 
 def out_of_service(node: Node) -> str:
-    """Who keeps the node out of service already; "": nobody, and only then anything is done about it."""
+    """What keeps the node out of service already; "": nothing, and only then is anything done about it."""
     if node.leaving:
         return "it is being deleted"
     ours = next((taint.key for taint in node.taints if taint.key in OURS), "")

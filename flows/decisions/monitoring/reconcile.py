@@ -67,7 +67,7 @@ class Tell:
 
 @dataclass(frozen=True)
 class Remove:
-    """Delete an object that nobody wants any more."""
+    """Delete an object that is no longer needed."""
 
     thing: ObjectSeen
 

@@ -148,7 +148,7 @@ def _rate(reason: Json, rate: float | None) -> Rate:
 
 
 def slow_alone(seen: TrialObservation, rate: Rate, floor: float | None) -> dict[str, Blame]:
-    """The node of a gang of one that is slower than other gangs or than it was: nobody else holds it up.
+    """The node of a gang of one that is slower than other gangs or than before: no other node can hold it up.
 
     Missing the profile's own limit alone says nothing: it may ask for too much.
     """
@@ -237,7 +237,7 @@ def _reason(check: str, word: VerdictWord, measured: float | None, limit: object
 
 
 def _about(reason: Json, blame: Blame | None, named: tuple[str, ...]) -> Json:
-    """What did not pass is the fault of whom evidence names; the others learn who it was."""
+    """The reason for one node: a failure where evidence names it; for the others, which node was named."""
     if reason["verdict"] == VerdictWord.PASS or not named:
         return reason
     if blame is None:
@@ -257,14 +257,14 @@ class Seating:
 
 
 def seat(nodes: Sequence[str], size: int) -> Seating:
-    """Consecutive gangs of `size` nodes each, and who is left."""
+    """Consecutive gangs of `size` nodes each, and the nodes that are left."""
     full = len(nodes) // size * size
     gangs = tuple(tuple(nodes[begin : begin + size]) for begin in range(0, full, size))
     return Seating(gangs, tuple(nodes[full:]))
 
 
 def seat_again(grades: Mapping[str, NodeGrade], rest: Sequence[str], size: int) -> Seating:
-    """Gangs of those of whom the first ones said nothing: who was left over, and who sat beside somebody that failed.
+    """Gangs of nodes without an answer so far: those left over, and those beside a node that failed.
 
     The last one is filled up with nodes that passed.
     """
@@ -284,7 +284,7 @@ def _beside_a_culprit(grade: NodeGrade) -> bool:
 
 
 def merged(before: Mapping[str, NodeGrade], later: Mapping[str, NodeGrade]) -> dict[str, NodeGrade]:
-    """The verdicts of both rounds: who passed once and did not fail later has passed."""
+    """The verdicts of both rounds: a node that passed once and did not fail later has passed."""
     found = dict(before)
     for node, one in later.items():
         earlier = before.get(node)

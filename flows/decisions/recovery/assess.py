@@ -216,7 +216,7 @@ def _notice(view: AttemptView, _: Case) -> WatchFinding | None:
 
 
 def _cordoned(view: AttemptView, case: Case) -> WatchFinding | None:
-    """Somebody wants a node empty, and the gang has room elsewhere.
+    """A node was cordoned, and the gang has room elsewhere.
 
     Whoever drains a node cordons it first, and while our disruption budget holds the pods that is all one sees: an
     eviction that was refused leaves no object. Pods that leave already are another matter.

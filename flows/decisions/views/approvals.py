@@ -175,7 +175,7 @@ def row(line: IncidentLine, now: float) -> Json:
 
 
 def culprits(incident: IncidentRecord) -> str:
-    """Who is to blame, in a word: the first one, and how many more."""
+    """The culprits in a word: the first one, and how many more."""
     named = [node or f"rank {rank}" for node, rank in incident.culprits]
     distinct = list(dict.fromkeys(named))
     if not distinct:

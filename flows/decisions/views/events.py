@@ -82,13 +82,13 @@ _COMMANDS: Mapping[str, str] = {
 
 
 def command_of(name: str, payload: Json) -> str:
-    """What a person types who has read the event."""
+    """The command that a person types after reading the event."""
     fallback = "primus status {run}" if payload["run"] else "primus nodes {node}" if payload["node"] else "primus runs"
     return _COMMANDS.get(name, fallback).format_map(payload)
 
 
 def message_of(name: str, payload: Json) -> str:
-    """The event as one line: about whom, what, who is to blame, what is done, why."""
+    """The event as one line: its object, what happened, the culprit, what is done, and why."""
     about = payload["run"] or payload["node"] or payload["cluster"] or "everything"
     return f"{about}: {_sentence(name.removeprefix('primus.'), payload)}"
 
@@ -177,7 +177,7 @@ class _EventParts:
 
 
 def event_of(row: HistoryRow, ground: EventGround) -> ConsoleEvent | None:
-    """The event that a line of the history is; None for one that concerns nobody outside.
+    """The event that a line of the history becomes; None for one that does not go outside.
 
     A line of a kind that this program does not know, as a newer one may write, is none either.
     """

@@ -47,7 +47,7 @@ REASON = "BrokenObject"
 
 
 def put_aside(store: Store, kind: str, name: str, problem: str, settings: Object) -> None:
-    """Keep the file under `broken/` with the reason, and put something in its place that breaks nobody.
+    """Keep the file under `broken/` with the reason, and put something sound in its place.
 
     Safe to repeat: what breaks although it stands in for a broken object is removed.
 
@@ -163,7 +163,7 @@ def _place(pod: Object) -> Object:
 
 
 def _node(name: str, metadata: Object, problem: str, settings: Object) -> Object | None:
-    """The node of the profile with its labels kept; nothing is known of it until somebody restores it."""
+    """The node of the profile with its labels kept; nothing is known of it until it is restored."""
     spec = next((entry for entry in settings["nodes"] if entry["name"] == name), None)
     if spec is None:
         return None

@@ -136,7 +136,7 @@ class Reconciler:
     # Broken objects.
 
     def look_again(self) -> None:
-        """Read every object anew: somebody found a broken one, or a file was changed behind our back."""
+        """Read every object anew: one was found broken, or a file was changed behind our back."""
         self.cache.reload()
         self._swept = False
 

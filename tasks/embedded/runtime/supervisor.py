@@ -44,7 +44,7 @@ RETRY_SECONDS = 1.0
 
 
 class SupersededError(Exception):
-    """Somebody else ended this pod, or it is gone: its supervisor has nothing to say any more."""
+    """Another process ended this pod, or it is gone: its supervisor must write nothing more."""
 
 
 def publish(
@@ -124,7 +124,7 @@ class Supervisor:
             insist_on_keeper(self.root, LAST_WAIT_SECONDS)
 
     def _claim(self) -> bool:
-        """Make sure that this pod is ours to run, and that nobody ran it before."""
+        """Make sure that this pod is ours to run, and was not run before."""
         with self.store.transaction() as change:
             pod = change.get("Pod", self.name)
             if pod is None or pod["metadata"]["uid"] != self.uid or is_finished(pod):
@@ -276,7 +276,7 @@ class Supervisor:
     # How a pod is ended.
 
     def _obey(self) -> None:
-        """Somebody asked for the end: the object says why and how long the containers may take."""
+        """Carry out a requested end: the object says why and how long the containers may take."""
         self.asked = False
         stored = self.store.get("Pod", self.name)
         if stored is None or stored["metadata"]["uid"] != self.uid or is_finished(stored):

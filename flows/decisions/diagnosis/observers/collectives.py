@@ -180,7 +180,7 @@ _RAS_ROW = re.compile(r"^\s*Rank (?P<rank>\d{1,7}) -- GPU .{1,60} on node (?P<no
 
 
 def stalled(lines: Sequence[LogLine]) -> Iterator[Clue]:
-    """Horovod's stall inspector: who did not submit its tensors, unless the training went on afterwards.
+    """Horovod's stall inspector: the ranks that did not submit their tensors, unless training went on afterwards.
 
     Its head stands once a minute, the rows below it are many: an excerpt may hold the rows alone.
     """

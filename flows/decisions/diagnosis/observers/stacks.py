@@ -248,7 +248,7 @@ def _blamed(stack: Stack, rule: str, weight: float) -> Clue:
 
 
 def _stack_clue(stack: Stack, kind: FaultClass, weight: float, rule: str) -> Clue:
-    """Nobody is blamed; as a hang has a cause, this counts little once one is known."""
+    """A clue without a culprit; as a hang has a cause, it counts little once one is known."""
     return Clue(kind, weight, _where(stack)[:400], rule, "nobody", stack.node, stack.rank, echo=True,
                 file=stack.line.file, line=stack.line.line)  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Collectives, their transports, and rendezvous: stores, names, ports. Most lines are printed by victims.
 
-Whoever waits longest complains first. Transports are UCX, Open MPI, MVAPICH, Intel MPI, PSM and Gloo.
+The ranks that wait longest complain first. Transports are UCX, Open MPI, MVAPICH, Intel MPI, PSM and Gloo.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ fails half the time is then overlooked in a quarter of the cases, not in half.""
 
 @dataclass(frozen=True)
 class Causes:
-    """Who is to blame, as rails by node, pair and switch."""
+    """What is to blame: rails by node, pair and switch."""
 
     known: Knowledge
     nodes: Mapping[int, int]
@@ -66,7 +66,7 @@ class Causes:
         return tuple(found.values())
 
     def _open(self, seen: Observation, rail: int) -> bool:
-        """Who is to blame on one rail explains a miss on any: the last round is without them and shows what is left."""
+        """Whether a miss is unexplained. A culprit on one rail explains a miss on any: the last round leaves it out."""
         return not (
             seen.mask & self.blamed
             or any(seen.mask >> left & seen.mask >> right & 1 for left, right in self.links)
@@ -83,7 +83,7 @@ class Causes:
 
 
 def causes(known: Knowledge) -> Causes:
-    """Everybody who is to blame by what is known now."""
+    """Everything that is to blame by what is known now."""
     nodes = {node: rails for node in known.meetings if (rails := _node_rails(known, node))}
     flapping = flaps(known, sum(1 << node for node in nodes))
     nodes |= flapping.blamed
@@ -193,7 +193,7 @@ def _two_places(known: Knowledge, bad: int, others: int, rail: int) -> bool:
 
 
 def _unreliable(known: Knowledge, node: int, rail: int, partners: tuple[int, int]) -> bool:
-    """It reached its limit somewhere: to be blamed it must miss with most partners who are good across switches too."""
+    """Of a node that was good once: whether it misses with most partners that are good across switches too."""
     good, bad = partners
     far = known.outside(node, rail)
     if bad & far and not known.reaches_outside(node, rail):

@@ -80,7 +80,7 @@ class Desk:
         return list(bits(found))
 
     def _first(self, node: int, partners: list[int], former: Iterable[int]) -> bool:
-        """Seat it with the first who fits; those who are taken meanwhile leave the list."""
+        """Seat it with the first partner that fits; nodes that are taken meanwhile leave the list."""
         known = set(former)
         for partner in list(partners):
             if not self.free >> partner & 1:
@@ -100,7 +100,7 @@ class Desk:
 
 
 def across(found: Causes, desk: Desk) -> None:
-    """Plan the next test of each miss that nobody is to blame for yet, the smallest groups first."""
+    """Plan the next test of each unexplained miss, the smallest groups first."""
     suspects = found.suspects
     waiting = [(seen, rail) for seen, rail in found.unexplained if not seen.mask & suspects]
     waiting = [(seen, rail) for seen, rail in waiting if len(found.known.misses(seen.mask, rail)) < GIVEN_UP]
@@ -187,7 +187,7 @@ def _crosswise(known: Knowledge, parts: tuple[int, int], good: list[int], desk: 
 
 
 def _pair(found: Causes, seen: Observation, rail: int, desk: Desk) -> None:
-    """Once more; then each end with others; and where an end reaches nobody outside, a second node of its switch."""
+    """Once more; then each end with others; for an end that reaches no other switch, a second node of its switch."""
     known, (left, right) = found.known, seen.members
     if not is_bad(known, (left, right), rail):
         desk.offer(seen.mask)
@@ -197,7 +197,7 @@ def _pair(found: Causes, seen: Observation, rail: int, desk: Desk) -> None:
 
 
 def _witnesses(known: Knowledge, seen: Observation, rail: int, desk: Desk) -> bool:
-    """Seat both ends with others, as far as that is wanted; False where nobody was seated."""
+    """Seat both ends with others, as far as that is wanted; False where neither was seated."""
     left, right = seen.members
     planned = False
     for end, other in ((left, right), (right, left)):

@@ -60,7 +60,7 @@ NONE = Flaps({}, {})
 
 
 def flaps(known: Knowledge, blamed: int) -> Flaps:
-    """Who flaps, besides the nodes that are to blame anyway: their misses count for nobody else."""
+    """The nodes that flap, besides those to blame anyway, whose misses count for no other node."""
     suspects = _suspects(known, blamed)
     if not suspects:
         return NONE
@@ -127,7 +127,7 @@ def _suspects(known: Knowledge, blamed: int) -> int:
 
 
 class _Reach:
-    """Who reaches nodes of other switches, on each rail; asked often of the same ones."""
+    """Which nodes reach nodes of other switches, on each rail; cached, since it is asked often."""
 
     def __init__(self, known: Knowledge) -> None:
         self.known = known

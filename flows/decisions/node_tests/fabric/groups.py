@@ -66,7 +66,7 @@ class Limit:
 
 
 def read_group(group: Group, reports: Mapping[str, GangReport], silent: Mapping[str, str]) -> GroupResult:
-    """A group's measurement: its slowest member counts, and where one is silent nobody knows anything.
+    """A group's measurement: its slowest member counts, and one silent member leaves it unknown.
 
     `silent`: nodes that did not answer, and why.
     """
@@ -223,7 +223,7 @@ def joined(one: NodeGrade, other: NodeGrade | None) -> NodeGrade:
 
 
 def untested(node: str, why: str) -> NodeGrade:
-    """Of a node that was measured with nobody."""
+    """The grade of a node that had no partner."""
     reason = {"check": "gang", "verdict": "unknown", "measured": None, "limit": None, "unit": "", "evidence": why}
     return NodeGrade(node, VerdictWord.UNKNOWN, (reason,))
 

@@ -280,7 +280,7 @@ def _answers(report: PairReport) -> tuple[dict[int, list[ParsedOutput]], str]:
 
 
 def _everywhere(check: str, view: View, results: Sequence[PairResult]) -> str:
-    """What to say where pairs missed and nobody was good: on which rail they all did; "" where somebody was good."""
+    """The rail on which all pairs missed, where none was good, as a sentence; "" where some pair was good."""
     own = [one for one in results if check in one.meeting.verdicts]
     missed = [one for one in own if one.meeting.verdicts[check] is VerdictWord.FAIL]
     if view.proven or len(missed) < MANY:

@@ -6,7 +6,7 @@ A round costs the same time however many disjoint groups it has, so a miss of th
 2. one block under each leaf switch (16 by chance where switches are not known); good blocks prove their nodes;
 3. missing blocks in pairs;
 4. each node that is still not proven with a proven one, under its own switch first, a different one each round;
-5. nodes of which misses were contradicted, in pairs again and again: whoever flaps stands out (`flapping`);
+5. nodes of which misses were contradicted, in pairs again and again: those that flap stand out (`flapping`);
 6. misses among nodes that are good one by one: `crossing` closes in on the link or the switch in O(log n) rounds;
 7. all who are not to blame, together: the proof that nothing was overlooked. A new miss leads back to 5;
 8. links that missed in earlier tests, alone.
@@ -100,7 +100,7 @@ def _prove(known: Knowledge, found: Causes, desk: Desk) -> None:
 
 
 def _look_again(known: Knowledge, found: Causes, desk: Desk) -> None:
-    """Seat each suspect that wants more looks with somebody new; with a proven one that is none, if possible."""
+    """Seat each suspect that wants more looks with a new partner; with a proven one that is no suspect, if possible."""
     seed, turn = known.fabric.seed, known.rounds
     waiting = [node for node in shuffled(found.flaps.waiting, seed, turn) if desk.free >> node & 1]
     mask = sum(1 << node for node in waiting)
@@ -123,7 +123,7 @@ def _strangers(known: Knowledge, nodes: list[int]) -> list[tuple[int, int]]:
 
 
 def _rest(found: Causes, desk: Desk) -> None:
-    """All who are not to blame; of each bad link first the one end, then the other."""
+    """All nodes that are not to blame; of each bad link first the one end, then the other."""
     known = found.known
     rest = known.everyone & ~found.suspects
     for node in found.nodes:

@@ -104,7 +104,7 @@ def standings(
 
 
 def depth_of(record: VerdictRecord) -> Depth | None:
-    """The depth of a verdict; None: a word that nobody knows here."""
+    """The depth of a verdict; None: a word that is not known here."""
     return DEPTHS.get(record.depth)
 
 

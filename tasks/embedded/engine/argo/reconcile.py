@@ -89,7 +89,7 @@ def end_late(run: Computation, unfinished: list[Json]) -> bool:
 
 
 def end_rest(run: Computation) -> None:
-    """Fail what still runs when the workflow has ended: an error beside it let nobody wait for it."""
+    """Fail what still runs when the workflow has ended: after an error beside it nothing waited for it."""
     for node in list(run.nodes.values()):
         if node["phase"] not in DONE:
             run.mark(node, "Failed", "the workflow ended before")

@@ -183,6 +183,6 @@ def run_suspend(run: Computation, place: Place, template: Template, inputs: Valu
 
 
 def _with_default(parameter: Json) -> Json:
-    """An output that nobody supplied has its default, where there is one."""
+    """An output without a value gets its default, where there is one."""
     default = as_map(parameter.get("valueFrom")).get("default")
     return dict(parameter) if default is None else {"name": parameter["name"], "value": text_of(default)}

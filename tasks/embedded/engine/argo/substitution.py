@@ -31,7 +31,7 @@ def tags(text: str) -> list[str]:
 
 
 def _name(inner: str) -> str:
-    """Only `{{=` begins an expression: a blank before the sign makes it a name that nobody knows, as on Argo."""
+    """The tag's name. Only `{{=` begins an expression: after a blank the sign is part of a name, as on Argo."""
     name = inner.strip()
     return f" {name}" if name.startswith("=") and not inner.startswith("=") else name
 

@@ -148,7 +148,7 @@ def pod_status(
 
 
 def failed_status(status: Object, reason: str, message: str, at: str) -> Object:
-    """Status of a pod that somebody else than its supervisor declares failed; what still ran is marked as lost."""
+    """Status of a pod that another process than its supervisor declares failed; what still ran is marked as lost."""
     result: Object = {**status, "phase": "Failed", "reason": reason, "message": message}
     for group in ("initContainerStatuses", "containerStatuses"):
         if group in status:
