@@ -1,1 +1,1 @@
-"""From a diagnosis to an action: policy, limits, nodes, checkpoints."""
+"""From a diagnosis to an action: limits, nodes, how old a checkpoint may be."""
