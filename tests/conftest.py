@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)  # of values: no matter of the machine
         if reruns and not drawn and starts_processes(item.path):
             item.add_marker(pytest.mark.flaky(reruns=reruns))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails for a row of a table tells where the row stands."""
+    report = yield
+    if report.failed and (row := item.get_closest_marker("row")):
+        report.sections.append(("row", row.args[0]))
+    return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

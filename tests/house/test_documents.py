@@ -45,7 +45,7 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert dead == []
 
 
-NOT_DRAWN = ("tests/samples/tools/", "tests/unit/")
+NOT_DRAWN = ("tests/samples/tools/", "tests/tables/", "tests/unit/")
 """Their folders are called as the tools, and as the packages."""
 
 
